@@ -164,6 +164,36 @@ def test_kept_activations_are_those_that_autograd_saves() -> None:
             method=method,
         )
         assert kept(adapter=spec) - whole == pytest.approx(more, abs=0.015 * whole), spec
+    # the same layer with nothing trained in it, 8,744 of 12,584 bytes, beside one that is
+    assert whole == 12584
+    assert kept(active_layers=2) == pytest.approx((2 * 12584 + 6 * 8744) / 8)
+
+
+def test_lisa_trains_few_layers_and_passes_through_all() -> None:
+    """Embedding, final norm, head and 2 of 8 layers have gradients and moments; upstream no moment
+    is dropped. Backward of the others has one GEMM of two, and none of their weights is updated."""
+    bf16: dict[str, Any] = {"state_precision": "bf16"}
+    of, visited, all_of = (
+        plan(**more, **bf16)
+        for more in ({"active_layers": 2}, {"active_layers": 2, "lisa_states": "visited"}, {})
+    )
+    every, model = parameter_count(of.model), of.model
+    ends = (2 * model.vocab + 1) * model.hidden
+    trained = ends + (every - ends) // 4
+    assert trained_count(of) == trained
+    states = [found(one).memory for one in (of, visited, all_of)]
+    for memory, moments in zip(states, (trained, every, every), strict=True):
+        assert memory.components["optimizer"][0] == pytest.approx(2 * 2 * moments)
+        assert memory.components["parameters"][0] == 2 * every
+    step, usual = (one.timeline[0][-1]["gradients"][0] for one in (states[1], states[2]))
+    assert step == pytest.approx(usual * trained / every)
+    own, whole = (found(one).time for one in (of, all_of))
+    name = next(n for n in own.detail if "mlp_in" in n)
+    # forward and one GEMM, and a quarter of the other
+    assert 0.70 < own.detail[name][0] / whole.detail[name][0] < 0.80
+    assert own.components["optimizer"][0] < 0.6 * whole.components["optimizer"][0]
+    weights, above, some = trained_gemms(of)
+    assert weights == above > some
 
 
 def test_sharded_frozen_weights_keep_a_second_layer_where_the_stack_does() -> None:
@@ -198,6 +228,8 @@ def test_a_checkpoint_holds_what_is_trained_and_the_answer_says_so() -> None:
         ({"lora": 8, "optimizer_in_backward": True}, "--optimizer-in-backward"),
         ({"lora": 8, "trainable_layers": 2}, "--trainable-layers"),
         ({"trainable_layers": 99}, "--trainable-layers"),
+        ({"lora": 8, "lisa": 2}, "--lisa"),
+        ({"lisa": 99}, "--lisa"),
         ({"lora_dropout": 0.1}, "--lora-dropout"),
         ({"train_embeddings": True}, "--train-embeddings"),
     ],

@@ -193,6 +193,8 @@ CONTEXT: dict[str, Given] = {
     "fused_lora": LORA,
     "train_embeddings": LORA,
     "trainable_layers": {"pp": 1, "schedule": None},
+    "lisa": {"pp": 1, "schedule": None},
+    "lisa_states": {"pp": 1, "schedule": None, "lisa": 2},
     "pipeline_layout": {"pp": 4, "schedule": None},
     "precision": {"precision": "fp32"},
     "lifetime": OWN,

@@ -26,8 +26,8 @@ ONE: dict[str, Any] = {
 PARAMETERS = parameter_count(model_spec("qwen2.5-0.5b")[0])
 
 
-def report(**more: Any) -> Any:
-    return api.estimate(api.read_options({**ONE, **more}), brief=True)
+def report(brief: bool = True, **more: Any) -> Any:
+    return api.estimate(api.read_options({**ONE, **more}), brief=brief)
 
 
 def test_passes_of_each_objective() -> None:
@@ -86,3 +86,23 @@ def test_pairs_are_two_sequences_of_the_data() -> None:
     assert row.layout.micro_batch % 2 == 0
     assert (row.largest_micro_batch or 1) % 2 == 0
     assert (row.run_s or 0) > 2.5 * (one.methods[0].run_s or 1)
+
+
+def test_a_model_of_rewards_has_a_score_in_place_of_words() -> None:
+    """AutoModelForSequenceClassification with one label: no head of words, a weight per hidden
+    element, no logits to speak of. PEFT (TaskType.SEQ_CLS) trains that weight beside adapters."""
+    plain, reward = (report(brief=False, **more) for more in ({}, {"task": "reward"}))
+    shape = model_spec("qwen2.5-0.5b")[0]
+    assert reward.model.parameters == PARAMETERS + shape.hidden  # its head is tied
+    assert "reference" not in reward.step.components
+    ends = ("head/matmul/logits", "head/memory_bound/loss")
+    was, now = (sum(one.step.operators[n] for n in ends) for one in (plain, reward))
+    assert now < 0.02 * was
+    logits = reward.memory.per_stage[0].phases[2].components["logits"]
+    assert logits < 1e6
+    adapted = report(brief=False, task="reward", lora=8, lora_targets="q_proj+v_proj")
+    rank = 8 * (shape.hidden + shape.heads * shape.head_dim + shape.hidden + 128)
+    said = next(text for text in adapted.assumptions if text.startswith("trained:"))
+    assert f"{shape.layers * rank + shape.hidden:,} of" in said
+    with pytest.raises(PlanError, match="reads no words"):
+        report(model="resnet-50", task="reward", seq_len=None)

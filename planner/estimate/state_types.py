@@ -73,6 +73,9 @@ def frozen_bytes(plan: Plan) -> float:
         return _WIDE
     if training.state_precision == "bf16":
         return _NARROW
+    if training.active_layers is not None:  # they are trained in their turn
+        own = state_of(plan)
+        return own.parameter + own.master
     return state.compute if state.frozen is None else state.frozen
 
 

@@ -84,7 +84,8 @@ def rank_parameters(plan: Plan, c: Columns) -> RankParameters:
     vocab = padded_vocab(plan, tp)
     for leaf in parameter_leaves(model):
         share = leaf.times / model.layers
-        if leaf.name in ("embedding/word", "head/logits"):
+        words = leaf.name == "head/logits" and model.outputs is None
+        if words or leaf.name == "embedding/word":
             local = vocab * model.hidden / tp
         else:
             local = leaf.local(tp)

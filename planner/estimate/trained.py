@@ -55,7 +55,7 @@ def trained_parameters(plan: Plan, c: Columns, p: RankParameters) -> RankParamet
     is: A by its rank or its rows, B by its columns (ParallelLinearAdapter of Megatron-Bridge).
     """
     training, nothing = plan.training, 0.0 * p.experts
-    if not training.partial:
+    if not training.partial or training.active_layers is not None:
         return p
     ends = dict.fromkeys((_WORDS,), p.words) if training.train_embeddings else {}
     head = p.last.get(_HEAD, nothing)
@@ -80,14 +80,24 @@ def trained_parameters(plan: Plan, c: Columns, p: RankParameters) -> RankParamet
         shares = (count / plan.model.layers for count in known.counts)
         return functools.reduce(np.add, (n * x for n, x in zip(shares, each, strict=True)))
 
-    last: Ledger = {_HEAD: head} if training.train_embeddings else {}
+    # a head that is new is trained whole (modules_to_save of PEFT for TaskType.SEQ_CLS)
+    last: Ledger = {_HEAD: head} if plan.trains_head else {}
     return RankParameters(
         {ADAPTERS: mean(own)}, mean(routed), ends, last, tuple(own), tuple(routed)
     )
 
 
 def trained_split(plan: Plan, split: StageSplit) -> StageSplit:
-    """The layers of a stage with a backward pass: all above the first that is trained."""
+    """The layers of a stage whose weights are trained."""
+    active = plan.training.active_layers
+    if active is None:
+        return backward_split(plan, split)
+    return replace(split, kinds=tuple(n * plan.gradients_frac for n in split.kinds))
+
+
+def backward_split(plan: Plan, split: StageSplit) -> StageSplit:
+    """The layers of a stage with a backward pass: all above the first that is trained, and where
+    embeddings are, all."""
     if plan.training.trainable_layers is None:
         return split
     shares = last_shares(memory_kinds(plan.model), plan.training.trainable_layers)
@@ -101,13 +111,19 @@ def trained_again(plan: Plan, again: Repeated) -> Repeated:
         return again
     shares = last_shares(memory_kinds(plan.model), plan.training.trainable_layers)
     kinds = tuple(n * share for n, share in zip(again.kinds, shares, strict=True))
-    return replace(again, inputs=again.inputs * trained_share(plan), kinds=kinds)
+    return replace(again, inputs=again.inputs * backward_share(plan), kinds=kinds)
 
 
-def trained_share(plan: Plan) -> float:
+def backward_share(plan: Plan) -> float:
     """Share of all layers with a backward pass."""
     layers = plan.training.trainable_layers
     return 1.0 if layers is None else min(layers / plan.model.layers, 1.0)
+
+
+def trained_share(plan: Plan) -> float:
+    """Share of all layers of which something is trained, at a time."""
+    active = plan.training.active_layers
+    return backward_share(plan) if active is None else active / plan.model.layers
 
 
 def trained_count(plan: Plan) -> int:
@@ -117,9 +133,13 @@ def trained_count(plan: Plan) -> int:
     every = sum(leaf.count * leaf.times for leaf in leaves)
     if not training.partial:
         return every
-    ends = sum(leaf.count for leaf in leaves if leaf.name in (_WORDS, _HEAD))
-    count = ends * training.train_embeddings
     found = layers_of(model)
+    if training.active_layers is not None:  # a mean over layers that are not all alike
+        inner = sum(leaf.count * leaf.times for leaf in leaves if leaf.place == "layer")
+        return every - inner + round(inner * plan.gradients_frac)
+    held = (_WORDS, _HEAD) if training.train_embeddings else (_HEAD,)
+    own = training.train_embeddings or (plan.trains_head and training.adapter is not None)
+    count = own * sum(leaf.count for leaf in leaves if leaf.name in held)
     spec = training.adapter
     if spec is not None:
         each = [
@@ -149,8 +169,8 @@ def trained_gemms(plan: Plan) -> tuple[float, float, float]:
     trained_head = head * plan.trains_head
     layers = total(every) - head
     if training.adapter is None:
-        own = trained_share(plan) * layers
-        return layers + head, own + head, own + trained_head
+        above, own = backward_share(plan) * layers, trained_share(plan) * layers
+        return layers + head, above + head, own + trained_head
     own = _adapter_weights(plan)
     return layers + head + own, layers + head + own, own + trained_head
 

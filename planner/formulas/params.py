@@ -14,7 +14,7 @@ from typing import Literal
 from planner.specs.layers import Kind, layers_of
 from planner.specs.model import ModelSpec
 from planner.specs.parts import LayerEmbedding, Stream, Tensor
-from planner.specs.parts.base import replicated
+from planner.specs.parts.base import Shard, replicated
 
 Place = Literal["layer", "first", "last", "mtp"]
 
@@ -90,8 +90,10 @@ def _first(model: ModelSpec) -> Iterable[Tensor]:
 def _last(model: ModelSpec) -> Iterable[Tensor]:
     """Final norm and head."""
     yield replicated("head/norm", stream_of(model).norm(model.hidden) * model.final_norm)
-    yield Tensor("head/logits", model.padded_vocab * model.hidden * (not model.tied_embeddings))
-    yield Tensor("head/bias", model.padded_vocab * model.bias_head, matmul=False)
+    rows = model.head_rows
+    whole: Shard = "tensor" if model.outputs is None else "replicated"
+    yield Tensor("head/logits", rows * model.hidden * (not model.tied_embeddings), whole)
+    yield Tensor("head/bias", rows * model.bias_head, matmul=False)
 
 
 def _mtp(model: ModelSpec, kinds: Iterable[Kind]) -> Iterable[Leaf]:

@@ -429,6 +429,9 @@ def optimizer_in_backward(p: Plan, x: Layout) -> str:
 
 def frozen(p: Plan, x: Layout) -> str:
     """The stack does not divide adapters so, or a pipeline has stages without a backward pass."""
+    if p.training.active_layers is not None:
+        ways = _ways("--pp 1", "leave out --lisa")
+        return f"a stage would have as many random layers as another by chance alone{ways}"
     if p.training.trainable_layers is not None:
         return (
             f"the first stages of a pipeline would have no backward pass, which no schedule here"

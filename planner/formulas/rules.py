@@ -221,7 +221,7 @@ def _optimizer_in_backward(plan: Plan, c: Columns) -> Array:
 
 def _frozen(plan: Plan, c: Columns) -> Array:
     training, ok = plan.training, _ones(c)
-    if training.trainable_layers is not None:
+    if training.trainable_layers is not None or training.active_layers is not None:
         return ok & (c.pp == 1)
     if training.adapter is not None and plan.stack.family != "megatron":
         experts = adapts_experts(plan.model.routed, stream_of(plan.model), training.adapter)
@@ -321,7 +321,9 @@ RULES: tuple[Rule, ...] = (
         _optimizer_in_backward,
         why.optimizer_in_backward,
     ),
-    Rule("frozen weights supported", ("lora", "trainable_layers", "tp"), _frozen, why.frozen),
+    Rule(
+        "frozen weights supported", ("lora", "trainable_layers", "lisa", "tp"), _frozen, why.frozen
+    ),
     Rule(
         "micro-batches hold whole examples",
         ("task", "micro_batch"),

@@ -125,7 +125,7 @@ def _layer_costs(model: ModelSpec, seq_len: int) -> Costs | None:
     if len(found.kinds) == 1 or model.towers:  # which no pipeline divides
         return None
     each = [_forward_flop(model, kind, float(seq_len)) for kind in found.kinds]
-    head = 2.0 * model.padded_vocab * model.hidden
+    head = 2.0 * model.head_rows * model.hidden
     end = head + model.mtp * (head + sum(each[kind] for kind in found.module))
     return Costs(tuple(each[kind] for kind in found.order), end)
 
@@ -304,7 +304,7 @@ _ENDS_OF_STAGES = {"blocks": _blocks, "cost": _costs}
 def _head_in_layers(model: ModelSpec, split: str) -> float:
     """FLOP of the head's GEMMs over those of a mean layer; nanotron counts every weight of a
     layer."""
-    head = float(model.padded_vocab * model.hidden)
+    head = float(model.head_rows * model.hidden)
     if split == "cost":
         inner = sum(
             leaf.count * leaf.times

@@ -16,16 +16,19 @@ from planner.specs.options.words import near
 
 def trained_fields(options: Options, model: ModelSpec) -> dict[str, Any]:
     """Fields of TrainingSpec. Raises PlanError naming the option."""
-    layers = options.trainable_layers
-    if layers is not None and layers > model.layers:
-        raise PlanError(
-            "--trainable-layers", layers, f"{model.name} has {model.layers} layers; take fewer"
-        )
-    if options.lora is not None or layers is not None:
+    layers, active = options.trainable_layers, options.lisa
+    for name, count in (("--trainable-layers", layers), ("--lisa", active)):
+        if count is not None and count > model.layers:
+            raise PlanError(name, count, f"{model.name} has {model.layers} layers; take fewer")
+    if active is not None and model.towers:
+        raise PlanError("--lisa", active, f"{model.name} has towers of layers; leave it out")
+    if any(one is not None for one in (options.lora, layers, active)):
         _check(options)
     return {
         "adapter": adapter_spec(options, model),
         "trainable_layers": layers,
+        "active_layers": active,
+        "lisa_states": options.lisa_states or "active",
         "train_embeddings": options.train_embeddings,
         "base_precision": options.base_precision,
         "base_group": options.base_group,

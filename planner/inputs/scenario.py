@@ -12,6 +12,7 @@ from planner.inputs.cluster import cluster_spec
 from planner.inputs.model import model_spec
 from planner.inputs.options import number, readings
 from planner.inputs.run import run_spec
+from planner.inputs.task import for_task
 from planner.inputs.training import training_spec
 from planner.inputs.usual import tried
 from planner.specs.base import PlanError
@@ -47,7 +48,8 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
     """
     model, inferred = model_spec(options.model) if shape is None else (shape, [])
     model, trained = with_modules(options, model)
-    assumptions = [*readings(options), *inferred, *trained]
+    model, headed = for_task(options, model)
+    assumptions = [*readings(options), *inferred, *trained, *headed]
     cluster, assumed = cluster_spec(options)
     training, defaults = training_spec(options, model, cluster.gpu)
     assumptions += [*assumed, *defaults, *searched(options)]

@@ -5,8 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from planner.specs.base import PlanError
+from planner.specs.model import ModelSpec
 from planner.specs.options import Options
 from planner.specs.task import TASKS
+
+
+def for_task(options: Options, model: ModelSpec) -> tuple[ModelSpec, list[str]]:
+    """The model with the head that its objective trains, and what was changed, as sentences."""
+    objective = TASKS[options.task or "sft"]
+    if objective.outputs is None:
+        return model, []
+    if not model.vocab:
+        raise PlanError("--task", options.task, f"{model.name} reads no words; leave it out")
+    head = {"outputs": objective.outputs, "tied_embeddings": False, "bias_head": False, "mtp": 0}
+    said = f"head: {objective.outputs} output per token in place of the vocabulary (--task)"
+    return model.model_copy(update=head), [said]
 
 
 def task_fields(options: Options) -> dict[str, Any]:

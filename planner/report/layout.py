@@ -22,7 +22,7 @@ from planner.estimate.memory import (
 )
 from planner.estimate.stages import layout_document, rank_texts, repeated_share
 from planner.estimate.state_types import frozen_bytes
-from planner.estimate.trained import trained_count, trained_gemms, trained_share
+from planner.estimate.trained import backward_share, trained_count, trained_gemms
 from planner.evidence import memory as evidence
 from planner.evidence.band import Band, band
 from planner.evidence.whole_run import whole_run
@@ -365,7 +365,7 @@ def _throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
     def model_flop(attended: float) -> float:
         if not training.partial:
             return float(flops.model_flop(weights, attended, tokens, scanned))
-        above = trained_share(plan)
+        above = backward_share(plan)
         core = (2 + 4 * above) * attended + (1 + 2 * above) * scanned
         return float(flops.partial_flop(*trained_gemms(plan), core, tokens))
 
@@ -401,7 +401,7 @@ def _trained(plan: Plan) -> list[str]:
     return [
         f"trained: {own:,} of {every:,} parameters ({own / every:.2%}); frozen weights are kept in"
         f" {frozen_bytes(plan):g} bytes, without gradients and optimizer states, and checkpoints"
-        " hold what is trained (--lora, --trainable-layers, --train-embeddings)"
+        " hold what is trained (--lora, --trainable-layers, --lisa, --train-embeddings)"
     ]
 
 

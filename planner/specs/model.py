@@ -87,6 +87,8 @@ class ModelSpec(Spec):
     # width of what is made of a sample twice (image and text), whose products with that of every
     # other sample of the batch are the logits
     contrast: int | None = MaybeWidth
+    # rows of a head of its own that predicts no words: 1 of a reward model; None: the vocabulary
+    outputs: int | None = MaybeWidth
     bias_qkv: bool = False
     bias_attention_out: bool = False
     bias_mlp: bool = False
@@ -137,6 +139,8 @@ class ModelSpec(Spec):
             raise ValueError(f"dense_layers {self.moe.dense_layers} exceeds layers {self.layers}")
         if self.latent and (self.bias_qkv or self.qk_norm != "none"):
             raise ValueError("latent attention has no bias_qkv and no qk_norm; leave them out")
+        if self.outputs and (self.tied_embeddings or not self.vocab):
+            raise ValueError("outputs are of a head of its own beside words; leave them out")
         if not self.vocab and not self.sample:
             raise ValueError("vocab 0 is of models of images, which name their sample; give it")
         check(self)
@@ -189,3 +193,8 @@ class ModelSpec(Spec):
     def padded_vocab(self) -> int:
         """Vocabulary after the model's own padding."""
         return -(-self.vocab // self.vocab_multiple) * self.vocab_multiple
+
+    @property
+    def head_rows(self) -> int:
+        """Rows of the head: the padded vocabulary, or its outputs where it predicts no words."""
+        return self.outputs or self.padded_vocab

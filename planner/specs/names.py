@@ -68,6 +68,8 @@ MasterType = Literal["fp32", "fp16", "remainder", "none"]
 GradientType = Literal["fp32", "bf16"]
 # low-rank adapters: plain, scaled by the root of their rank, with magnitudes of columns apart
 AdapterMethod = Literal["lora", "rslora", "dora"]
+# layers whose moments LISA keeps: those that are trained now, or all that ever were
+LisaStates = Literal["active", "visited"]
 ScheduleName = Literal[
     "1f1b",
     "gpipe",
@@ -110,7 +112,7 @@ DispatcherName = Literal["alltoall", "allgather", "deepep", "hybridep"]
 ExpertKernels = Literal["loop", "grouped", "fused"]
 PlacementName = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
 # objectives of fine-tuning, and where log-probabilities of a reference come from; see specs.task
-TaskName = Literal["sft", "dpo", "kto", "orpo", "simpo"]
+TaskName = Literal["sft", "dpo", "kto", "orpo", "simpo", "reward"]
 ReferenceName = Literal["held", "shared", "precomputed"]
 Packing = Literal["padded", "longest", "bucketed", "packed"]
 Split = Literal["equal", "proportional"]

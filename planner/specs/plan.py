@@ -133,10 +133,17 @@ class Plan(Spec):
         return fusion.joint_qkv or "qkv" in kept, fusion.joint_gate or "gate" in kept
 
     @property
+    def gradients_frac(self) -> float:
+        """Share of the layers with a backward pass whose own weights have gradients."""
+        if self.training.adapter is not None:
+            return 0.0
+        return (self.training.active_layers or self.model.layers) / self.model.layers
+
+    @property
     def trains_head(self) -> bool:
         """Whether the weight of the head has a gradient."""
         training = self.training
-        if not training.partial:
+        if not training.partial or training.active_layers or self.model.outputs:
             return True
         own = training.adapter is None and not self.model.tied_embeddings
         return training.train_embeddings or own

@@ -14,6 +14,7 @@ class Task:
 
     sequences: of an example, which stand in one micro-batch. reference: forward passes of a
     reference model over the batch of a step; own: of the model itself, without gradients.
+    outputs: rows of a head of its own in place of that of words.
     """
 
     title: str
@@ -21,6 +22,7 @@ class Task:
     reference: int
     own: int
     source: str
+    outputs: int | None = None
 
 
 _TRL = "trl/trainer"
@@ -32,4 +34,7 @@ TASKS: dict[TaskName, Task] = {
     "kto": Task("KTO", 1, 2, 1, f"{_TRL}/kto_trainer.py: KL_logits under torch.no_grad"),
     "orpo": Task("ORPO", 2, 0, 0, f"{_TRL}/orpo_trainer.py: odds ratio of the model alone"),
     "simpo": Task("SimPO", 2, 0, 0, f"{_TRL}/cpo_trainer.py: loss_type simpo, no reference"),
+    # chosen and rejected in one batch, a score of each token of which the last counts
+    # (GenericForSequenceClassification of transformers, num_labels 1)
+    "reward": Task("reward modelling", 2, 0, 0, f"{_TRL}/reward_trainer.py", outputs=1),
 }

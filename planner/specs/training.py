@@ -19,6 +19,7 @@ from planner.specs.names import (
     ExpertKernels,
     GradientType,
     GraphScope,
+    LisaStates,
     LossKernel,
     LowPart,
     MasterType,
@@ -90,6 +91,9 @@ class TrainingSpec(Spec):
     task: TaskName = "sft"
     reference: ReferenceName | None = None
     trainable_layers: int | None = Field(default=None, ge=1, le=100_000)
+    # LISA (arXiv 2403.17919): so many random layers at a time, with embedding, norm and head
+    active_layers: int | None = Field(default=None, ge=1, le=100_000)
+    lisa_states: LisaStates = "active"
     train_embeddings: bool = False  # embedding and head beside either
 
     # of which what they keep goes to host memory with --offload activations; none: all that is kept
@@ -129,7 +133,8 @@ class TrainingSpec(Spec):
     @property
     def partial(self) -> bool:
         """Whether some weights are frozen."""
-        return self.adapter is not None or self.trainable_layers is not None
+        some = (self.adapter, self.trainable_layers, self.active_layers)
+        return any(one is not None for one in some)
 
     @property
     def element_bytes(self) -> float:

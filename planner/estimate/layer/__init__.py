@@ -26,7 +26,13 @@ from planner.estimate.layer.head import head_s, module_s
 from planner.estimate.layer.launches import TAIL_OPERATORS, issued_operators
 from planner.estimate.layer.matmul import casts_s, weight_gemms, weight_gemms_s
 from planner.estimate.layer.operators import memory_bound_s, residual_adds, weight_traffic_s
-from planner.estimate.layer.shape import BothWays, LayerShape, local_shape, padded_vocab
+from planner.estimate.layer.shape import (
+    BothWays,
+    LayerShape,
+    head_columns,
+    local_shape,
+    padded_vocab,
+)
 from planner.estimate.machine import Machine
 from planner.formulas import kernels
 from planner.ledger import Array, Ledger, section, total, under
@@ -39,6 +45,7 @@ __all__ = [
     "Collective",
     "LayerCost",
     "ModelCost",
+    "head_columns",
     "local_shape",
     "model_cost",
     "padded_vocab",

@@ -10,7 +10,7 @@ from planner.estimate import communicate
 from planner.estimate.communicate import Group, place, share_of
 from planner.estimate.layer import context, dispatch
 from planner.estimate.layer.head import CONTRASTED
-from planner.estimate.layer.shape import BothWays, LayerShape
+from planner.estimate.layer.shape import BothWays, LayerShape, head_columns
 from planner.estimate.machine import Machine
 from planner.formulas.stages import mtp_layers
 from planner.ledger import Array
@@ -149,7 +149,7 @@ def end_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     parts of the logits, or ranks gather them whole."""
     plan, sequence = shape.plan, shape.sequence_parallel
     activation = plan.training.element_bytes * shape.tokens * plan.model.hidden
-    logits = plan.training.element_bytes * shape.tokens * shape.vocab
+    logits = plan.training.element_bytes * shape.tokens * head_columns(plan, shape.tp) * shape.tp
     group = place(shape.tp, 1.0, plan.cluster.tiers)
     several = np.where(shape.tp > 1, 1.0, 0.0)
     none = np.zeros_like(shape.tokens)

@@ -13,7 +13,7 @@ from planner.estimate.layer.operators import (
     operator_s,
     stream_s,
 )
-from planner.estimate.layer.shape import LayerShape
+from planner.estimate.layer.shape import LayerShape, head_columns
 from planner.estimate.machine import Machine
 from planner.formulas import kernels
 from planner.formulas.memory import liger_chunks
@@ -53,6 +53,8 @@ def _contrast_s(shape: LayerShape, m: Machine) -> Ledger:
 def loss_chunks(plan: Plan, tokens: Array) -> Array:
     """Chunks in which head and loss come: as asked, else as the kernel of the loss has them."""
     asked, kernel = float(plan.training.loss_chunks), plan.training.loss_kernel
+    if plan.model.outputs is not None:  # too few columns for any kernel to divide them
+        return 1.0 + 0.0 * tokens
     if asked == 1 and kernel == "fused-linear":
         return liger_chunks(tokens, float(plan.model.vocab), float(plan.model.hidden))
     if asked == 1 and kernel == "chunked":
@@ -69,7 +71,8 @@ def head_s(shape: LayerShape, m: Machine) -> Ledger:
     plan, tokens = shape.plan, shape.tokens
     if not plan.model.vocab:
         return _contrast_s(shape, m)
-    h, columns = float(plan.model.hidden), shape.vocab / shape.tp
+    h, columns = float(plan.model.hidden), head_columns(plan, shape.tp)
+    words = shape.vocab / shape.tp * h
     width = plan.training.element_bytes
     alignment = kernels.alignment_frac(columns, h, width, UNALIGNED_WEIGHT)
     chunks = loss_chunks(plan, tokens)
@@ -83,14 +86,14 @@ def head_s(shape: LayerShape, m: Machine) -> Ledger:
     per_logit = m.cross_entropy_bytes if fused is None else _FUSED_LOSS if fused else _PLAIN_LOSS
     loss = copy_s(m, tokens * columns * per_logit)
     hidden = shape.local_tokens * h
-    tables = 1.0 if plan.model.tied_embeddings else 2.0
+    held = words + columns * h * (not plan.model.tied_embeddings)
     return {
         "matmul/logits": chunks * gemms,
         "memory_bound/loss": measured_s(m, tokens * columns, m.loss_s, 0.0, loss),
         "memory_bound/embedding": operator_s(plan, m, hidden, _EMBEDDING, m.embedding_s, 0.0)
-        + m.table_s * columns * h,
+        + m.table_s * words,
         # the weights of embedding and head are cast, gathered and reduced as those of layers are
-        "memory_bound/weights": copy_s(m, trained * tables * columns * h * m.weight_bytes_moved),
+        "memory_bound/weights": copy_s(m, trained * held * m.weight_bytes_moved),
     }
 
 

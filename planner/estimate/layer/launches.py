@@ -210,8 +210,9 @@ def _split_softmax(shape: LayerShape) -> Array:
 
 def _hooks(shape: LayerShape) -> Array:
     """Operators' worth of hooks that run as the gradient of each weight is ready."""
-    if shape.plan.training.adapter is not None:
+    own = shape.plan.gradients_frac
+    if not own:
         return np.zeros(1)
     gemms = sum((p.per_layer + 0.0 * shape.tp for p in weight_gemms(shape)), start=np.zeros(1))
     weights = gemms + shape.mix.norms
-    return weights * float(shape.plan.stack.launch.operators_per_gradient)
+    return own * weights * float(shape.plan.stack.launch.operators_per_gradient)

@@ -143,8 +143,8 @@ def _weight_gemms_s(plan: Plan, m: Machine, p: Gemm, recipe: Recipe | None) -> B
         )
 
     gradients = one(p.m, p.k, p.n)
-    if plan.training.adapter is None:  # of the weight, which adapters leave frozen
-        gradients = gradients + one(p.k, p.n, p.m, accumulated)
+    if plan.gradients_frac:  # of the weight
+        gradients = gradients + plan.gradients_frac * one(p.k, p.n, p.m, accumulated)
     return BothWays(one(p.m, p.n, p.k), gradients)
 
 
@@ -162,8 +162,8 @@ def _convolution_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
 
     again = width * (p.m * p.n * (1 - p.taps) + read - p.m * channels)
     gradients = one(p.m, channels, p.n * p.taps, again)
-    if plan.training.adapter is None:
-        gradients = gradients + one(p.k, p.n, p.m, windows)
+    if plan.gradients_frac:
+        gradients = gradients + plan.gradients_frac * one(p.k, p.n, p.m, windows)
     return BothWays(one(p.m, p.n, p.k, windows), gradients)
 
 

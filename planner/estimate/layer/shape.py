@@ -131,3 +131,9 @@ def padded_vocab(plan: Plan, tp: Array) -> Array:
     """Vocabulary after the padding of model and stack: a multiple of vocab_multiple * tp."""
     multiple = plan.stack.vocab_multiple * np.where(plan.stack.vocab_multiple > 1, tp, 1.0)
     return np.ceil(plan.model.padded_vocab / multiple) * multiple
+
+
+def head_columns(plan: Plan, tp: Array) -> Array:
+    """Columns of the head on one rank: of words its share of them, of other outputs all."""
+    outputs = plan.model.outputs
+    return padded_vocab(plan, tp) / tp if outputs is None else outputs + 0.0 * tp

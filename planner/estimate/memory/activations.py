@@ -81,13 +81,21 @@ def layer_activations(plan: Plan, c: Columns) -> Ledger:
     """Bytes that one mean layer keeps for backward, by operator, without recompute."""
     layers, out = memory_kinds(plan.model), dict[str, Array]()
     for kind, count in zip(layers.kinds, layers.counts, strict=True):
-        share = count / plan.model.layers
-        for name, leaf in kind_activations(plan, c, kind).items():
-            out[name] = out.get(name, 0.0) + share * leaf
+        for frozen, turn in _turns(plan):
+            share = turn * count / plan.model.layers
+            for name, leaf in kind_activations(plan, c, kind, frozen).items():
+                out[name] = out.get(name, 0.0) + share * leaf
     return out
 
 
-def kind_activations(plan: Plan, c: Columns, kind: Kind) -> Ledger:
+def _turns(plan: Plan) -> list[tuple[bool, float]]:
+    """(whether weights are frozen, share of the layers)."""
+    own, adapter = plan.gradients_frac, plan.training.adapter is not None
+    turns = [(adapter, 1.0)] if adapter else [(False, own), (True, 1.0 - own)]
+    return [(frozen, share) for frozen, share in turns if share]
+
+
+def kind_activations(plan: Plan, c: Columns, kind: Kind, frozen: bool) -> Ledger:
     """Bytes that one layer of a kind keeps for backward, by operator, without recompute."""
     plan, kind = kind_plan(plan, kind)
     out = _norm_activations(plan, c, kind)
@@ -101,11 +109,11 @@ def kind_activations(plan: Plan, c: Columns, kind: Kind) -> Ledger:
             for one in part.kept(of):
                 elements = tokens * one.elements.local(c.tp)
                 kept[one.name] = plan.training.element_bytes * elements
-            if plan.training.adapter is not None:
+            if frozen:
                 kept = beside_frozen.kept(plan, c, part, kept, (tokens, routed_tokens(plan, c)))
             for name, leaf in kept.items():
                 out[name] = out.get(name, 0.0) + leaf
-    if plan.training.adapter is not None and not plan.fused_norm:
+    if frozen and not plan.fused_norm:
         # the normed element is kept for the gradient of the norm's weight alone
         each = norm_bytes(plan)
         out["norm"] = out["norm"] * (1 - plan.training.element_bytes / each)
@@ -351,10 +359,11 @@ def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
     unit, working, largest = 0.0 * stage, 0.0 * stage, 0.0 * stage
     away = np.where(repeats, again.inputs, 0.0) * modules.leaving_of_repeated(plan, entering, {})
     known, mean = memory_kinds(plan.model), 0.0 * stage
-    for kind, held, count, repeated in zip(
-        known.kinds, known.counts, split.kinds, again.kinds, strict=True
-    ):
-        ledger = kind_activations(plan, c, kind)
+    kinds = zip(known.kinds, known.counts, split.kinds, again.kinds, strict=True)
+    turns = ((frozen, share, *kind) for kind in kinds for frozen, share in _turns(plan))
+    for frozen, share, kind, *counts in turns:
+        held, count, repeated = (share * n for n in counts)
+        ledger = kind_activations(plan, c, kind, frozen)
         whole = total(ledger)
         entering = one_input(plan, c, kind)
         # the input is among the activations already, unless a norm of several operators keeps

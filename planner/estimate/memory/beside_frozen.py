@@ -33,13 +33,11 @@ def own_copy_bytes(plan: Plan, spec: AdapterSpec) -> float:
 
 
 def kept(plan: Plan, c: Columns, part: Part, usual: Ledger, tokens: tuple[Array, Array]) -> Ledger:
-    """The ledger of a part with frozen matrices, adapters a leaf of it. tokens: of the rank, and
-    copies of them for routed experts."""
+    """The ledger of a part with frozen matrices, adapters, if any, a leaf of it. tokens: of the
+    rank, and copies of them for routed experts."""
     spec = plan.training.adapter
-    if spec is None:
-        return usual
-    own = adapted(part, stream_of(plan.model), spec, plan.joint)
-    copy = own_copy_bytes(plan, spec)
+    own = () if spec is None else adapted(part, stream_of(plan.model), spec, plan.joint)
+    copy = 0.0 if spec is None else own_copy_bytes(plan, spec)
     out, read = dict(usual), () if copy else own  # what reads an input that is kept as it is
     if not any(one.reads_hidden and not one.experts for one in read):
         out |= {name: 0.0 * out[name] for name in _INPUTS if name in out}
@@ -49,6 +47,8 @@ def kept(plan: Plan, c: Columns, part: Part, usual: Ledger, tokens: tuple[Array,
         routed = name == "moe/activated"
         if not any("down" in one.role and (one.experts > 0) == routed for one in read):
             out[name] = np.maximum(out[name] - plan.training.element_bytes * elements, 0.0)
+    if spec is None:
+        return out
     return out | {"adapters": sum((_adapter(plan, c, one, tokens) for one in own), 0.0 * c.tp)}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.estimate.layer import padded_vocab
+from planner.estimate.layer import head_columns
 from planner.estimate.layer.head import CONTRASTED, loss_chunks
 from planner.estimate.memory.activations import tokens_of
 from planner.formulas import memory
@@ -26,7 +26,7 @@ def logits(plan: Plan, c: Columns) -> Array:
         embedded = e * others * float(plan.model.contrast)
         return embedded + memory.logits_bytes(c.micro_batch, others, each, np.ones_like(c.tp))
     share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp
-    vocab, chunks = padded_vocab(plan, c.tp), loss_chunks(plan, tokens)
+    vocab, chunks = head_columns(plan, c.tp) * c.tp, loss_chunks(plan, tokens)
     if plan.training.loss_kernel == "chunked":
         kept, turn = (e, e) if plan.training.compile else (e + _WIDE, _WIDE)
         held = memory.chunked_logits_bytes(kept + 0.0 * tokens, turn, chunks)
@@ -67,5 +67,5 @@ def free_logits(plan: Plan, c: Columns) -> Array:
         return 0.0 * c.micro_batch
     tokens, e = tokens_of(plan, c)[0], plan.training.element_bytes
     share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp
-    whole = memory.logits_bytes(tokens, padded_vocab(plan, c.tp), e, share)
+    whole = memory.logits_bytes(tokens, head_columns(plan, c.tp) * c.tp, e, share)
     return whole / loss_chunks(plan, tokens)

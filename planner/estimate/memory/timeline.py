@@ -17,7 +17,7 @@ from planner.estimate.moments import Moments, moments, state_ledger
 from planner.estimate.stages import StageSplit, repeated
 from planner.estimate.state_types import state_of
 from planner.estimate.states import RankParameters
-from planner.estimate.trained import Weights, trained_again, trained_split
+from planner.estimate.trained import Weights, backward_split, trained_again, trained_split
 from planner.formulas import experts as expert_ranks
 from planner.formulas import memory
 from planner.formulas.data_parallel import shard_count
@@ -141,6 +141,12 @@ def _states(
     master = state.master if plan.training.mixed_precision else 0.0
     whole = master if state.whole_master else 0.0
     optimizer = cut(master - whole, _ZERO_1, kept) + cut(whole, _NEVER)
+    if plan.training.lisa_states == "visited":  # moments of layers that had their turn
+        rest = p.of_stage(split, 0.0 * first, 0.0 * last) - layers
+        others = p.experts_of_stage(split) - experts
+        own, theirs = cuts(_ZERO_1)
+        optimizer = optimizer + memory.state_bytes(rest, kept.layers, own)
+        optimizer = optimizer + memory.state_bytes(others, kept.experts, theirs)
     away_optimizer, away_params = c.offloads(*OFFLOADED_OPTIMIZER), c.offloads(*OFFLOADED_PARAMS)
     saving = saved + optimizer
     loading = parameters + optimizer
@@ -200,7 +206,7 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
     first, last, p = split.first, split.last, of.trained
     own = _states(plan, c, of, split, first, last)
     again = trained_again(plan, repeated(plan, c, stage))
-    kept = activations.kept(plan, c, trained_split(plan, split), again)
+    kept = activations.kept(plan, c, backward_split(plan, split), again)
     microbatches = c.microbatches(training.global_batch)
     chunks = live_chunks(plan, c, stage)
     live = chunks / c.vpp  # micro-batches whose activations the stage holds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from planner.specs.names import AdapterMethod, BaseName, GradientType
+from planner.specs.names import AdapterMethod, BaseName, GradientType, LisaStates
 from planner.specs.options import aliases
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, beside, option
@@ -163,6 +163,39 @@ class AdapterOptions(Record):
                 lambda given: given.lora is None,
                 "freezes what adapters of all layers need: leave it or --lora out",
             ),
+            form="folded",
+        ),
+    ] = None
+    lisa: Annotated[
+        int | None,
+        option(
+            "Train embedding, final norm, head and so many random layers at a time (LISA); the"
+            " others are frozen, but backward passes through them",
+            label="Random trained layers",
+            least=1,
+            most=100_000,
+            example="2",
+            unset="all",
+            verbs=_PARTLY - METHODS,
+            why_not=_WHY_NOT,
+            needs=Needs(
+                lambda given: given.lora is None and given.trainable_layers is None,
+                "trains whole layers in turn: leave it, or --lora and --trainable-layers out",
+            ),
+            form="folded",
+        ),
+    ] = None
+    lisa_states: Annotated[
+        LisaStates | None,
+        option(
+            "Layers whose optimizer states LISA keeps: active (dropped when others come, as the"
+            " paper has it) or visited (LMFlow, Axolotl and ms-swift drop none)",
+            label="States of LISA",
+            example="visited",
+            unset="active",
+            verbs=_PARTLY - METHODS - {"batch"},
+            why_not="changes memory alone: ask `dpplan estimate`",
+            needs=beside("is of layers that are trained in turn", "lisa"),
             form="folded",
         ),
     ] = None

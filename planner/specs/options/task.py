@@ -27,8 +27,9 @@ class TaskOptions(Record):
     task: Annotated[
         TaskName | None,
         option(
-            "Objective: sft, dpo, kto, orpo or simpo, with sequences, passes and reference models"
-            " as TRL has them; dpo, orpo and simpo have pairs, two sequences of a micro-batch each",
+            "Objective: sft, dpo, kto, orpo, simpo or reward (a model of rewards, whose head is one"
+            " score), with sequences, passes and reference models as TRL has them; dpo, orpo,"
+            " simpo and reward have pairs, two sequences of a micro-batch each",
             label="Objective",
             example="dpo",
             unset="a loss over each sequence",

@@ -134,6 +134,8 @@ class TrainingOptions(Record):
             most=65_536,
             example="512",
             unset="as the optimizer's own code has it: 128, of APOLLO 256, of its Mini 1",
+            verbs=REQUESTS - METHODS,
+            why_not=OF_METHODS,
             needs=Needs(
                 lambda given: given.optimizer in ("galore", "galore8bit", "apollo", "apollo-mini"),
                 "is of GaLore and APOLLO: take --optimizer galore, galore8bit or apollo",

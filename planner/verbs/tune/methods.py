@@ -12,6 +12,7 @@ from planner.specs.options.words import near
 
 BF16: dict[str, Any] = {"state_precision": "bf16"}  # weights, gradients and moments, none in fp32
 IN_BACKWARD: dict[str, Any] = {"optimizer_in_backward": True}
+SUBSPACE = 512  # of GaLore and APOLLO: a choice, what their papers give a model of 1B and 3B
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,11 @@ class Method:
 
 METHODS = (
     Method("full", "all weights, AdamW, fp32 masters", {"optimizer": "adam"}),
-    Method("full-bf16", "all weights, AdamW, all in bf16", {"optimizer": "adam", **BF16}),
+    Method(
+        "full-bf16",
+        "all weights, AdamW, all in bf16 with stochastic rounding",
+        {"optimizer": "adam", **BF16},
+    ),
     Method("full-8bit", "all weights, 8-bit AdamW, bf16", {"optimizer": "adam8bit", **BF16}),
     Method(
         "full-in-backward",
@@ -60,6 +65,20 @@ METHODS = (
         "all weights, AdamW on the host (DeepSpeed)",
         {"optimizer": "adam", "offload": "optimizer"},
     ),
+    Method(
+        "galore",
+        "all weights, 8-bit GaLore, bf16",
+        {"optimizer": "galore8bit", "optimizer_rank": SUBSPACE, **BF16},
+    ),
+    Method(
+        "apollo",
+        "all weights, APOLLO, bf16",
+        {"optimizer": "apollo", "optimizer_rank": SUBSPACE, **BF16},
+    ),
+    Method(
+        "apollo-mini", "all weights, APOLLO of rank 1, bf16", {"optimizer": "apollo-mini", **BF16}
+    ),
+    Method("lisa", "embedding, head and 2 random layers in turn, AdamW, bf16", {"lisa": 2, **BF16}),
     Method("full-sgd", "all weights, SGD without momentum, bf16", {"optimizer": "sgd", **BF16}),
     Method("lora", "adapters of every matrix", {"lora": RANK}),
     Method("lora-attention", "adapters of attention", {"lora": RANK, "lora_targets": "attention"}),
