@@ -27,7 +27,8 @@ for folder in (ROOT, ROOT / "docs"):
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
-from pages import accuracy, blocks, catalogue, documents, formulas, options, questions, sources  # noqa: E402
+from pages import accuracy, blocks, catalogue, documents, formulas, lessons, options  # noqa: E402
+from pages import questions, sources  # noqa: E402
 
 from planner.evidence import band as uncertainty  # noqa: E402
 from planner.evidence import memory  # noqa: E402
@@ -44,6 +45,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/against-our-sources.md": sources.page,
     "docs/accuracy.md": accuracy.page,
     "docs/questions.md": questions.page,
+    **lessons.pages(),
     "docs/scenario.schema.json": options.schema,
 }
 

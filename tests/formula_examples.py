@@ -39,6 +39,47 @@ _SHARDED = {
 # inputs of every registered formula: lists are columns of one value per layout, numbers are the
 # same for all
 EXAMPLES: dict[str, dict[str, Any]] = {
+    "formulas.averaging.drift_norm": {
+        "learning_rate": 1e-3,
+        "local_steps": [1.0, 8.0, 500.0],
+        "noise_norm": 2.0,
+        "shard_norm": [0.0, 0.5, 0.1],
+        "replicas": [1.0, 8.0, 64.0],
+    },
+    "formulas.averaging.shard_gradient_norm": {"sample_norm": 3.0, "shard_samples": [1.0, 900.0]},
+    "formulas.averaging.moment_spread": {"noise_norm": 1.0, "decay": [0.0, 0.9, 0.999]},
+    "formulas.averaging.plain_mean_weight": {
+        "part_samples": [1.0, 3.0],
+        "batch_samples": [4.0, 4.0],
+        "parts": 2.0,
+    },
+    "formulas.averaging.momentum_correction": {
+        "momentum": [0.0, 0.9, 0.9],
+        "interval_steps": [8.0, 1.0, 1000.0],
+    },
+    "formulas.averaging.local_clip_norm": {"global_norm": 1.0, "ranks": [1.0, 16.0]},
+    "formulas.averaging.variance_error_frac": {"samples": [2.0, 33.0, 1025.0]},
+    "formulas.casts.least_kept_update_frac": {"fraction_bits": [7.0, 10.0, 23.0]},
+    "formulas.run_level.node_down_frac": {"mtbf_node_s": [1e6, 4e6], "repair_s": 14400.0},
+    "formulas.run_level.nodes_up_frac": {"down_frac": [0.0, 0.01], "nodes": [1.0, 64.0]},
+    "formulas.scaling.gustafson_speedup": {"gpus": [1.0, 64.0], "serial_frac": [0.5, 0.05]},
+    "formulas.input_pipeline.repeated_samples": {"samples": [10.0, 12.0], "ranks": [4.0, 4.0]},
+    "formulas.all_reduce.replicated_bytes": {
+        "tensor_bytes": 1e9,
+        "servers": [1.0, 8.0],
+        "copies": [0.0, 2.0],
+    },
+    "formulas.collectives.broadcast_s": {
+        "tensor_bytes": [1e6, 1.4e10],
+        "ranks": [1.0, 64.0],
+        "latency_s": 5e-6,
+        "bytes_per_s": 2.5e10,
+    },
+    "formulas.overlap.best_bucket_bytes": {
+        "gradient_bytes": [1e8, 1.4e10],
+        "start_s": 3e-5,
+        "bytes_per_s": 1e10,
+    },
     "formulas.generation.touched_experts": {
         "tokens": [1.0, 8.0, 512.0],
         "experts": 128.0,

@@ -111,6 +111,8 @@ CASES: dict[str, tuple[str, str]] = {
     "tune csv": (TUNED, f"{TUNED} --csv {{file}}.csv"),
     "read files": (RECIPE, RECIPE.replace("megatron.yaml", "megatron.sh")),
     "read full": (RECIPE, f"{RECIPE} --full"),
+    "learn lesson": ("learn zero", "learn memory"),
+    "learn set": ("learn zero", "learn zero --set ranks=64"),
     "strategies strategy": (WAYS, f"{WAYS} --strategy ddp"),
     "strategies explain": (f"{WAYS} --strategy ddp", f"{WAYS} --strategy ddp --explain"),
     "strategies local_steps": (WAYS, f"{WAYS} --local-steps 16"),

@@ -54,6 +54,8 @@ REQUESTS = {
     "export": "export --to torchtitan --model gpt2 --gpu h100 --gpus 8",
     "batchnorm": "batchnorm --gpu a100 --gpus 64",
     "input": "input --samples-per-s 1000 --sample-bytes 1MB --data-storage nfs --gpus 16",
+    "learn": "learn zero",
+    "learn, list": "learn",
     "check": f"check {LOG} {FIXED}",
     "validate": f"validate {RUNS} --coverage",
     **{f"list {kind}": f"list {kind}" for kind in KINDS},

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
-from web import api_routes, documented, page_routes, run, static_files
+from web import api_routes, documented, learn_routes, page_routes, run, static_files
 from web.guard import Guard, Served, problem
 from web.limits import MAX_GPUS
 from web.state import Malformed
@@ -75,6 +75,7 @@ def create(served: Served = Served()) -> FastAPI:  # noqa: B008 (frozen)
     )
     made.include_router(api_routes.router)
     made.include_router(page_routes.router)
+    made.include_router(learn_routes.router)
 
     @made.get("/static/{name:path}", include_in_schema=False)
     def static(request: Request, name: str) -> Response:

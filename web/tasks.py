@@ -26,7 +26,7 @@ from planner.verbs import check, read
 from planner.verbs import rl as reinforcement
 from planner.verbs.compare import side_by_side
 from planner.verbs.schedule import draw
-from web import limits, view
+from web import learn_page, limits, view
 from web.forms import form
 from web.panels import (
     calibrated,
@@ -139,6 +139,17 @@ def _tab(path: str) -> Tab:
     found = BY_PATH[path]
     assert isinstance(found, Tab)
     return found
+
+
+def lessons(pairs: Pairs) -> bytes:
+    """The page of all lessons."""
+    return dumped(learn_page.listed(pairs))
+
+
+def lesson(pairs: Pairs, name: str) -> bytes:
+    """The page of a lesson, at the inputs of an address."""
+    with catalog.only_given({}):
+        return dumped(learn_page.page(pairs, name))
 
 
 _SHAPE = ("schedule", "pp", "vpp")
@@ -363,6 +374,8 @@ TASKS: dict[str, Callable[..., bytes]] = {
     "rl": rl,
     "verb": verb,
     "tab": tab,
+    "lessons": lessons,
+    "lesson": lesson,
     "comparison": comparison,
     "what_if": what_if,
     "late": late,

@@ -39,6 +39,18 @@ TEXTS: dict[str, str] = {
     "all_kinds": "all kinds",
     "chosen": "{count} chosen",
     "tab_command": "The same as a command",
+    "learn": "Learn",
+    "learn_title": "Lessons with numbers that move",
+    "learn_lead": (
+        "Ten minutes each. Every number is computed by the planner for the inputs above it: move"
+        " them and the text, formulas and charts follow."
+    ),
+    "learn_all": "All lessons",
+    "learn_inputs": "Move these",
+    "learn_ask": "Compute",
+    "learn_command": "The command of these figures",
+    "learn_claims": "Claims of our sources, checked",
+    "learn_with": "with",
     "export": "Export",
     "export_title": "Take it along",
     "export_command": "Command with the same options",

@@ -40,6 +40,7 @@ COMMANDS = {
     "list": "listing",
     "validate": "validate",
     "check": "check",
+    "learn": "learn",
     "calibrate": "calibrate",
     "schema": "schema",
     "serve": "serve",

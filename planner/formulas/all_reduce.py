@@ -169,3 +169,17 @@ def least_sent_bytes(tensor_bytes: Array, ranks: Array) -> Array:
     """Bytes that every rank of an all-reduce must send, whatever the algorithm (without reduction
     in a switch)."""
     return 2 * (ranks - 1) / np.maximum(ranks, 1.0) * tensor_bytes
+
+
+@formula(
+    unit="B",
+    equation="k S / s",
+    source=(
+        "Li et al. 2014 (OSDI, parameter server) section 4.3: replication after aggregation, each"
+        " range of keys to its k next servers"
+    ),
+)
+def replicated_bytes(tensor_bytes: Array, servers: Array, copies: Array) -> Array:
+    """Bytes that each of s servers sends to other servers per update, to keep k copies of what it
+    holds."""
+    return copies * tensor_bytes / servers

@@ -37,3 +37,14 @@ def cast_bytes(elements: Array, reads: Array, copies: Array, each_bytes: Array) 
     for the weight gradient where that reads another. each_bytes: per element of a copy.
     """
     return elements * (_READ * reads + copies * each_bytes)
+
+
+@formula(
+    unit="1",
+    equation="2^-(m + 1)",
+    source="IEEE 754 rounding to nearest: half of the last of m stored bits of a number's fraction",
+)
+def least_kept_update_frac(fraction_bits: Array) -> Array:
+    """Smallest update of a number, as a share of its power of two, that adding it does not round
+    away. Stored bits: bf16 7, fp16 10, fp32 23."""
+    return 2.0 ** -(fraction_bits + 1)

@@ -279,3 +279,16 @@ def distinct_copies(places: Array, experts_per_token: Array, group_limit: Array)
     n = np.maximum(places, 1.0)
     distinct = n * (1 - (1 - 1 / n) ** experts_per_token)
     return np.minimum(np.minimum(group_limit, distinct), experts_per_token)
+
+
+@formula(
+    unit="s",
+    equation="S / B + (n-1) latency",
+    source=(
+        "pipelined broadcast along a ring, Thakur et al. 2005 section 4.4; NCCL's broadcast; small"
+        " chunks, which all links carry at once"
+    ),
+)
+def broadcast_s(tensor_bytes: Array, ranks: Array, *, latency_s: Array, bytes_per_s: Array) -> Array:
+    """Time in which what one rank has reaches all others, as parameters do at the start of a job."""
+    return tensor_bytes / bytes_per_s + (ranks - 1) * latency_s

@@ -91,3 +91,15 @@ def covered_s(workers: Array, prefetch: Array, batch: Array, samples_per_s: Arra
     """How long storage may stall before a replica waits: the samples that are loaded ahead over
     those that it consumes."""
     return workers * prefetch * batch / samples_per_s
+
+
+@formula(
+    unit="1",
+    equation="n ceil(N / n) - N",
+    source=(
+        "torch.utils.data.DistributedSampler: indices are repeated from the start until they divide"
+    ),
+)
+def repeated_samples(samples: Array, ranks: Array) -> Array:
+    """Samples that an epoch has twice so that every rank has equally many."""
+    return ranks * np.ceil(samples / ranks) - samples

@@ -103,3 +103,17 @@ def bucket_ends_s(ready_s: Array, reduce_s: Array) -> Array:
 def straggler_factor(gpus: Array, sigma: Array) -> Array:
     """Slow-down of a synchronous step because the slowest of N GPUs sets the pace."""
     return 1 + sigma * np.sqrt(2 * np.log(np.maximum(gpus, 1.0)))
+
+
+@formula(
+    unit="B",
+    equation="sqrt(G alpha B)",
+    source=(
+        "own derivation: starts of G/b buckets of b bytes, alpha each, and the tail b/B of the last"
+        " one, which nothing hides, are least together where both are equal"
+    ),
+)
+def best_bucket_bytes(gradient_bytes: Array, start_s: Array, bytes_per_s: Array) -> Array:
+    """Size of gradient buckets with the least of starts and tail together, where the network is
+    what limits; B: bytes of gradients that are reduced per second."""
+    return np.sqrt(gradient_bytes * start_s * bytes_per_s)

@@ -174,3 +174,24 @@ def energy_j(
 ) -> Array:
     """Energy of the run at the wall plug."""
     return gpus * power_w * power_frac * facility_factor * time_s
+
+
+@formula(
+    unit="1",
+    equation="repair / (MTBF + repair)",
+    source="steady state of an alternating renewal process",
+)
+def node_down_frac(mtbf_node_s: Array, repair_s: Array) -> Array:
+    """Share of the time for which a node is broken."""
+    return repair_s / (mtbf_node_s + repair_s)
+
+
+@formula(
+    unit="1",
+    equation="(1 - p)^g",
+    source="own derivation: all g nodes work at once, each without regard to the others",
+)
+def nodes_up_frac(down_frac: Array, nodes: Array) -> Array:
+    """Share of the time for which so many nodes all work: those of one replica for a job that goes
+    on without broken replicas, those of the whole job for one that does not."""
+    return (1 - down_frac) ** nodes

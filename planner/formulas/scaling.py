@@ -14,6 +14,13 @@ def amdahl_s(serial_s: Array, parallel_s: Array, gpus: Array) -> Array:
     return serial_s + parallel_s / gpus
 
 
+@formula(unit="1", equation="n - s (n - 1)", source="Gustafson 1988, CACM 31(5), 532-533")
+def gustafson_speedup(gpus: Array, serial_frac: Array) -> Array:
+    """How much more work n GPUs do in the same time when the parallel part grows with them (weak
+    scaling); s: share of that time that is serial."""
+    return gpus - serial_frac * (gpus - 1)
+
+
 def amdahl_fit(gpus: Array, seconds: Array) -> tuple[float, float]:
     """(serial, parallel) seconds, neither negative, that follow these times best: least squares of
     relative errors."""

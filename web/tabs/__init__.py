@@ -26,7 +26,9 @@ __all__ = ["BY_PATH", "PLAN", "TABS", "VERBS", "Page", "Tab"]
 
 PLAN = Page(path="/", name="Plan", carries=None)
 
-TABS: tuple[Page, ...] = (PLAN, tune.TAB)
+LEARN = Page(path="/learn", name="Learn", carries=())
+
+TABS: tuple[Page, ...] = (PLAN, tune.TAB, LEARN)
 """In the order of the navigation."""
 
 BY_PATH = {tab.path: tab for tab in TABS}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
 from planner.specs.options import Options, rows
 from web import limits
 from web.state import TEXTS, Pairs
-from web.tabs import BY_PATH, TABS, Tab
+from web.tabs import BY_PATH, TABS, Page, Tab
 
 
 def navigation(path: str, pairs: Pairs) -> list[dict[str, Any]]:
@@ -26,8 +26,12 @@ def navigation(path: str, pairs: Pairs) -> list[dict[str, Any]]:
             "carries": " ".join((*taken, *TEXTS)),
         }
         for tab in TABS
-        for taken in [[name for name in tab.carries or rows(Options) if name not in mine]]
+        for taken in [[name for name in _carried(tab) if name not in mine]]
     ]
+
+
+def _carried(tab: Page) -> Iterable[str]:
+    return rows(Options) if tab.carries is None else tab.carries
 
 
 def _address(path: str, pairs: Pairs, names: Sequence[str]) -> str:

@@ -36,6 +36,8 @@ ANSWERS: dict[str, str] = {
     "list schedules": "listing.Entry",
     "validate": "validate.Validation",
     "check": "check.Check",
+    "learn": "learn.Lessons",
+    "learn LESSON": "learn.Lesson",
     "calibrate": "calibrate.Calibrated",
     "calibrate --verify": "calibrate.Verification",
     "calibrate --diff": "calibrate.Compared",

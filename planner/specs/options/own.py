@@ -453,3 +453,22 @@ class ListOptions(Record):
             unset="what can be listed",
         ),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnOptions(Record):
+    GROUP: ClassVar = OUTPUT
+
+    lesson: Annotated[
+        str | None,
+        option(
+            "Lesson to print",
+            argument="[LESSON]",
+            example="zero",
+            unset="the list of lessons",
+        ),
+    ] = None
+    set: Annotated[
+        tuple[str, ...],
+        option("NAME=VALUE: an input of the lesson, moved", length=200, example="ranks=64"),
+    ] = ()

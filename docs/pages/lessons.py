@@ -1,0 +1,78 @@
+"""docs/learn/: every lesson as a page, their list, and the table of the claims that they check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+
+from pages.text import NOTICE, table
+from planner.show.learn import markdown
+from planner.specs.documents.learn import Lesson, LessonClaim
+from planner.verbs import learn
+
+CLAIMS = 67  # of our sources that a reader could not check when they were counted
+
+
+@cache
+def lesson(name: str) -> Lesson:
+    """A lesson at its start, with its claims."""
+    return learn.lesson(name, {})
+
+
+def pages() -> dict[str, Callable[[], str]]:
+    """What writes each page."""
+    found: dict[str, Callable[[], str]] = {
+        f"docs/learn/{name}.md": partial(_page, name) for name in learn.lessons()
+    }
+    return {"docs/learn/index.md": index, "docs/learn/coverage.md": coverage, **found}
+
+
+def _page(name: str) -> str:
+    return NOTICE + markdown(lesson(name))
+
+
+def index() -> str:
+    """The list of lessons."""
+    rows = [
+        [f"[{one.title}]({one.name}.md)", one.lead, str(one.claims)]
+        for one in learn.listed().lessons
+    ]
+    return (
+        f"{NOTICE}# Learn\n\n"
+        "Lessons of ten minutes. Every number is computed by dpplan when the page is made. On the"
+        " page of `dpplan serve`, under `/learn`, and with `dpplan learn NAME --set INPUT=VALUE` the"
+        " inputs can be moved, and the text follows. Each ends with what our sources claim and the"
+        " command that checks it; [all claims](coverage.md) are in one table.\n\n"
+        + table(["lesson", "question", ">claims"], rows)
+    )
+
+
+def claims() -> list[tuple[str, LessonClaim]]:
+    """(lesson, claim) by number."""
+    found = [(name, claim) for name in learn.lessons() for claim in lesson(name).claims]
+    return sorted(found, key=lambda pair: pair[1].number)
+
+
+def coverage() -> str:
+    """One row per claim: what was claimed, what dpplan says, by which command, where."""
+    found = claims()
+    verdicts = [claim.verdict for _, claim in found]
+    counts = ", ".join(f"{verdicts.count(word)} {word}" for word in dict.fromkeys(sorted(verdicts)))
+    rows = [
+        [
+            str(claim.number),
+            claim.of,
+            claim.claim,
+            claim.verdict,
+            f"`{claim.command}`",
+            f"[{name}]({name}.md)",
+        ]
+        for name, claim in found
+    ]
+    return (
+        f"{NOTICE}# Claims of our sources\n\n"
+        f"{len(found)} claims that a reader could not check with the planner at first, each with"
+        f" the command that gives the numbers and the lesson that explains them: {counts}. Every"
+        " command runs in the tests, and what a verdict rests on is tested of its answer.\n\n"
+        + table([">claim", "source", "says", "verdict", "command", "lesson"], rows)
+    )

@@ -1,0 +1,25 @@
+"""`dpplan learn`: lessons whose figures are computed."""
+
+from __future__ import annotations
+
+from planner.cli.finish import Answer
+from planner.specs.error import PlanError
+from planner.specs.options.own import LearnOptions, Output
+
+
+def command(own: LearnOptions, out: Output) -> Answer:
+    """Read a lesson of ten minutes whose figures are computed, with inputs of your own; without
+    LESSON the list of them.
+
+    Exit status: 0 answered, 2 the request is wrong.
+    """
+    from planner.show.learn import lesson_blocks, list_blocks
+    from planner.verbs import learn
+
+    if own.lesson is None:
+        if own.set:
+            raise PlanError("--set", own.set[0], "sets an input of a lesson: name the lesson")
+        listed = learn.listed()
+        return Answer(listed, blocks=lambda: list_blocks(listed))
+    found = learn.lesson(own.lesson, learn.settings(own.set))
+    return Answer(found, blocks=lambda: lesson_blocks(found))

@@ -1,0 +1,141 @@
+"""Expressions of lessons: names, keys of documents, arithmetic, comparisons, and formulas of
+planner.formulas by name. Nothing else of Python is there."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import math
+import operator
+import pkgutil
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import planner.formulas
+from planner.ledger import FORMULAS, Formula, first
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_PLAIN: dict[str, Callable[..., Any]] = {
+    "min": min,
+    "max": max,
+    "ceil": math.ceil,
+    "sqrt": math.sqrt,
+    "log2": math.log2,
+    "sum": lambda table: sum(table.values()),
+    "len": len,
+}
+_NAMED = ("name", "id", "schedule", "gpu")  # keys by which an item of a list is known
+
+Names = Callable[[str], Any]
+
+
+class Missing(Exception):
+    """A value that these inputs do not have."""
+
+
+@cache
+def formulas() -> dict[str, tuple[Formula, Callable[..., Any]]]:
+    """Every formula of planner.formulas by its name."""
+    modules = {
+        f"formulas.{one.name}": importlib.import_module(f"planner.formulas.{one.name}")
+        for one in pkgutil.iter_modules(planner.formulas.__path__)
+    }
+    return {
+        what.name: (what, getattr(modules[what.module], what.name))
+        for what in FORMULAS.values()
+        if what.module in modules
+    }
+
+
+def value_of(text: str, names: Names) -> Any:
+    """The value of an expression. names: the value under a name. Raises Missing where a document
+    has no such value, ValueError where the expression is none."""
+    return _value(_tree(text), names)
+
+
+def call_of(text: str, names: Names) -> tuple[Formula, dict[str, Any]] | None:
+    """The formula that an expression is a call of, and what goes into it; None for any other."""
+    tree = _tree(text)
+    if not (isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name)):
+        return None
+    found = formulas().get(tree.func.id)
+    if found is None:
+        return None
+    what, function = found
+    bound = inspect.signature(function).bind(**_arguments(tree, names))
+    bound.apply_defaults()
+    return what, dict(bound.arguments)
+
+
+@cache
+def _tree(text: str) -> ast.expr:
+    return ast.parse(text.strip(), mode="eval").body
+
+
+def _value(node: ast.expr, names: Names) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            return names(name)
+        case ast.Attribute() | ast.Subscript():
+            return _item(node, names)
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return -_value(inner, names)
+        case ast.BinOp(op=kind, left=left, right=right) if type(kind) in _BINARY:
+            return _BINARY[type(kind)](_value(left, names), _value(right, names))
+        case ast.Compare(ops=[kind], left=left, comparators=[right]) if type(kind) in _COMPARE:
+            return _COMPARE[type(kind)](_value(left, names), _value(right, names))
+        case ast.IfExp(test=test, body=then, orelse=other):
+            return _value(then if _value(test, names) else other, names)
+        case ast.Call(func=ast.Name(id=name)):
+            return _called(node, name, names)
+    raise ValueError(f"{ast.unparse(node)!r} is nothing that an expression of a lesson may hold")
+
+
+def _called(node: ast.Call, name: str, names: Names) -> Any:
+    if name in _PLAIN:
+        return _PLAIN[name](*[_value(one, names) for one in node.args])
+    if name in formulas():
+        found = formulas()[name][1](**_arguments(node, names))
+        return first(found) if np.size(found) == 1 else found
+    raise ValueError(f"{name!r} is no formula of planner.formulas")
+
+
+def _arguments(node: ast.Call, names: Names) -> dict[str, Any]:
+    if node.args:
+        raise ValueError(f"{ast.unparse(node)!r}: a formula takes its numbers by name")
+    return {str(one.arg): _value(one.value, names) for one in node.keywords}
+
+
+def _item(node: ast.Attribute | ast.Subscript, names: Names) -> Any:
+    """A key of a document, an item of a list by number or by what it is called."""
+    inside = _value(node.value, names)
+    wanted = node.attr if isinstance(node, ast.Attribute) else _value(node.slice, names)
+    try:
+        if isinstance(inside, list) and isinstance(wanted, str):
+            return next(one for one in inside if wanted in [one.get(key) for key in _NAMED])
+        found = inside[wanted]
+    except (KeyError, IndexError, StopIteration, TypeError):
+        raise Missing(f"{ast.unparse(node)} is not there") from None
+    if found is None:
+        raise Missing(f"{ast.unparse(node)} has no value")
+    return found
