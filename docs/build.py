@@ -27,8 +27,17 @@ for folder in (ROOT, ROOT / "docs"):
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
-from pages import accuracy, blocks, catalogue, documents, formulas, lessons, options  # noqa: E402
-from pages import questions, sources  # noqa: E402
+from pages import (  # noqa: E402  # noqa: E402
+    accuracy,
+    blocks,
+    catalogue,
+    documents,
+    formulas,
+    lessons,
+    options,
+    questions,
+    sources,
+)
 
 from planner.evidence import band as uncertainty  # noqa: E402
 from planner.evidence import memory  # noqa: E402

@@ -106,9 +106,7 @@ def _lines(chart: LessonChart, names: Sequence[tuple[str, int]]) -> Drawn:
         Tick(100 - _at(y, low, high, logs[1]), show(y, chart.unit or "1"))
         for y in _round(low, high, logs[1])
     ]
-    now = next(
-        (x for x, one in zip(across, chart.points, strict=True) if one == chart.now), None
-    )
+    now = next((x for x, one in zip(across, chart.points, strict=True) if one == chart.now), None)
     return Drawn(list(names), [], curves, ticks, up, now)
 
 

@@ -58,7 +58,12 @@ def page(pairs: Pairs, name: str) -> dict[str, Any]:
 def _field(one: LessonInput) -> dict[str, Any]:
     """A field of the form and its slider."""
     if one.choices:
-        return {"one": one, "most": len(one.choices) - 1, "at": one.choices.index(one.value), "log": False}
+        return {
+            "one": one,
+            "most": len(one.choices) - 1,
+            "at": one.choices.index(one.value),
+            "log": False,
+        }
     assert one.least is not None
     assert one.most is not None
     is_log = one.least > 0 and one.most / one.least >= _DECADES

@@ -39,11 +39,11 @@ def index() -> str:
     ]
     return (
         f"{NOTICE}# Learn\n\n"
-        "Lessons of ten minutes. Every number is computed by dpplan when the page is made. On the"
-        " page of `dpplan serve`, under `/learn`, and with `dpplan learn NAME --set INPUT=VALUE` the"
-        " inputs can be moved, and the text follows. Each ends with what our sources claim and the"
-        " command that checks it; [all claims](coverage.md) are in one table.\n\n"
-        + table(["lesson", "question", ">claims"], rows)
+        "Lessons of ten minutes. Every number is computed by dpplan when the page is made. Their"
+        " inputs can be moved on the page of `dpplan serve`, under `/learn`, and with"
+        " `dpplan learn NAME --set INPUT=VALUE`: the text follows. Each ends"
+        " with what our sources claim and the command that checks it; [all claims](coverage.md)"
+        " are in one table.\n\n" + table(["lesson", "question", ">claims"], rows)
     )
 
 

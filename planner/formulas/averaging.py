@@ -30,9 +30,7 @@ def drift_norm(
 
 
 @formula(
-    unit="1",
-    equation="sigma / sqrt(N)",
-    source="standard error of a mean of N independent samples",
+    unit="1", equation="sigma / sqrt(N)", source="standard error of a mean of N independent samples"
 )
 def shard_gradient_norm(sample_norm: Array, shard_samples: Array) -> Array:
     """By how much the mean gradient of a random shard differs from that of all data; a shard that

@@ -289,6 +289,8 @@ def distinct_copies(places: Array, experts_per_token: Array, group_limit: Array)
         " chunks, which all links carry at once"
     ),
 )
-def broadcast_s(tensor_bytes: Array, ranks: Array, *, latency_s: Array, bytes_per_s: Array) -> Array:
-    """Time in which what one rank has reaches all others, as parameters do at the start of a job."""
+def broadcast_s(
+    tensor_bytes: Array, ranks: Array, *, latency_s: Array, bytes_per_s: Array
+) -> Array:
+    """Time in which what one rank has reaches all, as parameters do at the start of a job."""
     return tensor_bytes / bytes_per_s + (ranks - 1) * latency_s

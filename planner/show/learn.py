@@ -17,6 +17,8 @@ from planner.specs.documents.learn import (
 )
 from planner.units import show
 
+_SUFFIXES = (("_bytes_per_s", "B/s"), ("_flop_per_s", "FLOP/s"), ("_bytes", "traffic"), ("_s", "s"))
+
 
 def list_blocks(found: Lessons) -> list[Block]:
     """The names of the lessons."""
@@ -75,15 +77,23 @@ def formula_line(figure: LessonFigure) -> str:
     """A formula with its numbers and its source."""
     if figure.equation is UNSET or figure.inputs is UNSET:
         return f"{figure.says} = {figure.shown}"
-    numbers = ", ".join(f"{one.name} {number(one.value)}" for one in figure.inputs)
+    numbers = ", ".join(f"{one.name} {number(one.value, one.name)}" for one in figure.inputs)
     return (
         f"{figure.says}: {figure.equation} = {figure.shown} with {numbers}; source: {figure.source}"
     )
 
 
-def number(value: object) -> str:
-    """A number as people read it, a word as it is."""
-    return f"{value:,.6g}" if isinstance(value, float | int) else str(value)
+def number(value: object, name: str = "") -> str:
+    """A number as people read it, a word as it is. name: of an argument, which ends in its unit."""
+    if not isinstance(value, float | int):
+        return str(value)
+    unit = next((unit for suffix, unit in _SUFFIXES if name.endswith(suffix)), "")
+    return show(float(value), unit) if unit else f"{value:,.6g}"
+
+
+def _typed(value: float | str) -> str:
+    """A setting as --set takes it."""
+    return value if isinstance(value, str) else f"{value:.15g}"
 
 
 def table_of(item: LessonItem) -> LessonTable | None:
@@ -119,10 +129,10 @@ def _claim_lines(claim: LessonClaim) -> Iterator[str]:
 def markdown(lesson: Lesson) -> str:
     """A lesson as a page of Markdown."""
     inputs = ", ".join(f"{one.label.lower()} {number(one.value)}" for one in lesson.inputs)
-    moved = f"dpplan learn {lesson.name}" + "".join(
-        f" --set {one.name}={one.value if isinstance(one.value, str) else format(one.value, '.15g')}"
-        for one in lesson.inputs[:1]
-    )
+    moved = f"dpplan learn {lesson.name}"
+    if lesson.inputs:
+        first = lesson.inputs[0]
+        moved += f" --set {first.name}={_typed(first.value)}"
     out = [f"# {lesson.title}", lesson.lead]
     if inputs:
         out.append(
@@ -161,16 +171,15 @@ def _markdown(item: LessonItem) -> str:
     figures = [] if item.figures is UNSET else item.figures
     ask = "" if item.text is UNSET else item.text.format(*figures)
     answer = item.answer.format(*figures)
-    return (
-        f'<details markdown="1">\n<summary>{ask.strip()}</summary>\n\n{answer.strip()}\n\n</details>'
-    )
+    head = f'<details markdown="1">\n<summary>{ask.strip()}</summary>'
+    return f"{head}\n\n{answer.strip()}\n\n</details>"
 
 
 def formula_markdown(figure: LessonFigure) -> str:
     """A formula with its numbers, as a quotation."""
     if figure.equation is UNSET or figure.inputs is UNSET:
         return f"> {figure.says} = **{figure.shown}**"
-    numbers = ", ".join(f"`{one.name}` {number(one.value)}" for one in figure.inputs)
+    numbers = ", ".join(f"`{one.name}` {number(one.value, one.name)}" for one in figure.inputs)
     return (
         f"> {figure.says}: `{figure.equation}` = **{figure.shown}**\n>\n> with {numbers}. Source:"
         f" {figure.source}"

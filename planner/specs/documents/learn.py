@@ -16,7 +16,9 @@ class LessonInput(Document):
     label: Annotated[str, key("in words")]
     value: Annotated[int | float | str, key("that the figures are of")]
     start: Annotated[int | float | str, key("where nothing is set")]
-    choices: Annotated[list[int | float | str], key("values that it can have; empty: any between ends")]
+    choices: Annotated[
+        list[int | float | str], key("values that it can have; empty: any between ends")
+    ]
     least: Annotated[float | None, key("smallest number")]
     most: Annotated[float | None, key("largest number")]
 
@@ -122,5 +124,3 @@ class Lesson(Document):
     sections: Annotated[list[LessonSection], key("the text")]
     problems: Annotated[list[str], key("why these inputs have no answer")]
     claims: Annotated[list[LessonClaim], key("of the sources")]
-
-

@@ -461,12 +461,7 @@ class LearnOptions(Record):
 
     lesson: Annotated[
         str | None,
-        option(
-            "Lesson to print",
-            argument="[LESSON]",
-            example="zero",
-            unset="the list of lessons",
-        ),
+        option("Lesson to print", argument="[LESSON]", example="zero", unset="the list of lessons"),
     ] = None
     set: Annotated[
         tuple[str, ...],

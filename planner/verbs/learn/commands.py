@@ -88,7 +88,7 @@ def _schedule(given: Given, own: ScheduleOptions) -> Any:
     return schedule.draw(own, given).document
 
 
-def _recommend(question: str) -> Callable[..., Any]:
+def _recommend(question: Any) -> Callable[..., Any]:
     def ask(given: Given, limits: Limits) -> Any:
         from planner.verbs import recommend
 

@@ -1,4 +1,4 @@
-"""The text of a lesson with its figures: paragraphs, formulas with their numbers, tables, charts."""
+"""The text of a lesson with its figures: paragraphs, formulas, tables, charts."""
 
 from __future__ import annotations
 
