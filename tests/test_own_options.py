@@ -178,7 +178,10 @@ CASES: dict[str, tuple[str, str]] = {
     "validate plot": (SUITE, f"{SUITE} --plot {{file}}.html"),
 }
 # they change how an answer is made or printed on a terminal, not what it is
-SAME = {"plain": "what is piped is plain", "jobs": "worker processes change the time alone"}
+SAME = {
+    "plain": "what is piped is plain",
+    **dict.fromkeys(("jobs", "dask"), "who does the work changes the time alone"),
+}
 PRINTED = (
     "estimate inference",
     "estimate full",

@@ -20,7 +20,7 @@ from planner.specs.documents.estimate import Estimate
 from planner.specs.options import Record, command_line, rows
 from planner.specs.options.commands import CheckOptions
 from planner.specs.options.export import ExportOptions
-from planner.specs.options.own import ScheduleOptions
+from planner.specs.options.own import WORK, ScheduleOptions
 from planner.specs.options.reinforcement import RlOptions
 from planner.verbs import check, read
 from planner.verbs import rl as reinforcement
@@ -106,7 +106,9 @@ def checked(body: bytes) -> bytes:
 
 def _parted(pairs: Pairs, record: type[R]) -> tuple[R, Pairs]:
     """The options of one verb alone, and the other pairs."""
-    table = {n: row for n, row in rows(record).items() if not row.says.file and n != "jobs"}
+    table = {
+        n: row for n, row in rows(record).items() if not row.says.file and row.group is not WORK
+    }
     own: dict[str, Any] = {}
     for name, value in pairs:
         if name in table and value != "":

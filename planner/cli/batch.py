@@ -16,9 +16,9 @@ def command(given: Given, own: BatchOptions, out: Output) -> Answer:
     """
     from planner.show.batch import batch_blocks
     from planner.verbs import batch
-    from planner.verbs.requests import processes
+    from planner.verbs.workers import processes, workers
 
-    with progress("requests", out.plain) as tick:
+    with progress("requests", out.plain) as tick, workers(own.jobs, own.dask):
         found = batch.batch(own.changed(jobs=processes(own.jobs)), given, tick)
     fits = any(point.fits for regime in found.regimes.values() for point in regime.points)
 

@@ -16,9 +16,9 @@ def command(given: Given, typed: Typed, own: CompareOptions, out: Output) -> Ans
     """
     from planner.show.compare import compare_blocks
     from planner.verbs import compare
-    from planner.verbs.requests import processes
+    from planner.verbs.workers import processes, workers
 
-    with progress("requests", out.plain) as tick:
+    with progress("requests", out.plain) as tick, workers(own.jobs, own.dask):
         asked = own.changed(jobs=processes(own.jobs))
         found = compare.compare(asked, given, tick, typed=typed)
     fits = any(point.fits for point in found.points)

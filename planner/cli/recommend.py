@@ -23,10 +23,11 @@ def command(
     """
     from planner.show.recommend import recommend_blocks
     from planner.verbs import recommend
+    from planner.verbs.workers import workers
 
     for record in (limits, own):
         refuse(record, f"recommend {asked.question}")
-    with progress("requests", out.plain) as tick:
+    with progress("requests", out.plain) as tick, workers(own.jobs, own.dask):
         found = recommend.ask(asked.question, given, limits, jobs=own.jobs, progress=tick)
 
     def model() -> str:

@@ -17,9 +17,9 @@ def command(given: Given, own: TuneOptions, out: Output) -> Answer:
     """
     from planner.show.tune import tune_blocks
     from planner.verbs import tune
-    from planner.verbs.requests import processes
+    from planner.verbs.workers import processes, workers
 
-    with progress("methods", out.plain) as tick:
+    with progress("methods", out.plain) as tick, workers(own.jobs, own.dask):
         found = tune.tune(own.changed(jobs=processes(own.jobs)), given, tick)
     return Answer(
         found,

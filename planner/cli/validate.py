@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planner.cli.finish import Answer
+from planner.cli.progress import progress
 from planner.specs.options.commands import ValidateOptions
 from planner.specs.options.own import Output
 
@@ -14,16 +15,20 @@ def command(own: ValidateOptions, out: Output) -> Answer:
     from planner.inputs import catalog
     from planner.show.validate import validate_blocks
     from planner.verbs.validate import files
+    from planner.verbs.workers import processes, workers
 
-    found = api.validate(
-        [catalog.user_path(name, "RUNS.csv") for name in own.runs],
-        own.calibration,
-        own.suite,
-        coverage=own.coverage,
-        ablations=own.ablations,
-        cross_validation=own.cross_validate,
-        unseen=own.residuals is not None,
-    )
+    with progress("runs", out.plain) as tick, workers(own.jobs, own.dask):
+        found = api.validate(
+            [catalog.user_path(name, "RUNS.csv") for name in own.runs],
+            own.calibration,
+            own.suite,
+            coverage=own.coverage,
+            ablations=own.ablations,
+            cross_validation=own.cross_validate,
+            unseen=own.residuals is not None,
+            jobs=processes(own.jobs),
+            progress=tick,
+        )
 
     def plot() -> str:
         from planner.show import validate_page

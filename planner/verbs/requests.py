@@ -3,15 +3,9 @@ processes."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from planner.inputs import files
 from planner.inputs.options import number
@@ -23,22 +17,17 @@ from planner.specs.base import PlanError
 from planner.specs.documents.estimate import Figures
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT, Options, command_line, rows
-
-if TYPE_CHECKING:
-    from concurrent.futures.process import ProcessPoolExecutor
+from planner.verbs.workers import Progress, dealt, shared
 
 _UNITS = (8, 256)  # requests, at least and at most, that are resolved and evaluated together
 _ROUNDS = 8  # units that every process gets, so that all end at about the same time
 # requests up to which the broken rule is sought where one has no layout; it takes a search each
 _REASONS = 50
-_MOST_PROCESSES = 8
-# layouts that one call evaluates: about 20 s of two cores
+# layouts that one call of this machine evaluates: about 20 s of two cores
 MOST_LAYOUTS = 60_000_000
 _PRICED = ("tokens", "price")  # what requests may differ in that share their layouts
 # what may differ within a unit without ending what its requests share
 _SHARED = ("gpus", "global_batch", "tokens", "price", *LAYOUT)
-
-Progress = Callable[[int, int], None]  # requests done, requests in all
 
 
 @dataclass(frozen=True)
@@ -114,7 +103,7 @@ def answer(
     ]
     points: dict[int, Point] = {}
     layouts: dict[Any, int] = {}
-    with _answers(work, min(jobs, len(units))) as answers:
+    with dealt(_answered, work, min(jobs, len(units))) as answers:
         for unit, answered in zip(units, answers, strict=True):
             points.update(zip(unit, answered.points, strict=True))
             files.note(answered.read)
@@ -132,85 +121,18 @@ def _layouts(points: Sequence[Point]) -> dict[Any, int]:
 
 
 def _check_work(layouts: Mapping[Any, int], requests: int) -> None:
-    """Refuse what would take minutes. Raises PlanError."""
+    """Refuse what would take this machine minutes. Raises PlanError."""
+    found = shared()
+    if found is not None and found.remote:
+        return
     if sum(layouts.values()) > MOST_LAYOUTS:
         raise PlanError(
             "layout",
             f"{requests:,} requests",
             f"have more than {MOST_LAYOUTS:,} layouts together, {len(layouts):,} of the requests"
             " alone; fix some of the layout, such as --tp, --pp, --recompute or --micro-batch, or"
-            " ask for fewer",
+            " ask for fewer, or share the work (--dask)",
         )
-
-
-def processes(jobs: int | None) -> int:
-    """Processes of `--jobs`: as given, else as many as this machine has cores, eight at most."""
-    return jobs if jobs is not None else min(_MOST_PROCESSES, os.cpu_count() or 1)
-
-
-@dataclass
-class _Workers:
-    """Processes of the block of `workers` that is open: starting them takes a second."""
-
-    pool: ProcessPoolExecutor
-    are_up: bool = False
-
-
-_workers: ContextVar[_Workers | None] = ContextVar("worker processes", default=None)
-
-
-@contextmanager
-def workers(jobs: int) -> Iterator[None]:
-    """Inside the block, all calls of `answer` share so many processes, which start with the first
-    that needs them."""
-    if jobs <= 1 or _workers.get() is not None:
-        yield
-        return
-    from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
-
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _end_quietly)
-    token = _workers.set(_Workers(pool))
-    try:
-        yield
-    except BrokenProcessPool as error:
-        raise PlanError(
-            "--jobs", jobs, "worker processes end at once or were killed; use --jobs 1"
-        ) from error
-    finally:
-        _workers.reset(token)
-        pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _answers(work: Sequence[_Unit], jobs: int) -> Iterator[Iterator[_Answered]]:
-    """The answer of each unit in turn, from so many processes."""
-    with workers(jobs):
-        shared = _workers.get()
-        if jobs <= 1 or shared is None:
-            yield map(_answered, work)
-            return
-        with _interrupts_ignored():  # which processes inherit until they are up
-            answers = shared.pool.map(_answered, work)
-        shared.are_up = True
-        yield answers
-
-
-@contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Ctrl-C does nothing, for the moment that it takes to start processes."""
-    if threading.current_thread() is not threading.main_thread():  # who alone may say so
-        yield
-        return
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-
-
-def _end_quietly() -> None:
-    """Ctrl-C reaches every process of a terminal: these end without a traceback."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _units(requests: Sequence[Options], jobs: int) -> Iterator[list[int]]:
@@ -220,8 +142,8 @@ def _units(requests: Sequence[Options], jobs: int) -> Iterator[list[int]]:
     for i, options in enumerate(requests):
         alike.setdefault(tuple(getattr(options, name) for name in own), []).append(i)
     order = [i for members in alike.values() for i in members]
-    shared = _workers.get()
-    least = max(1, -(-len(order) // jobs)) if shared and shared.are_up else _UNITS[0]
+    found = shared()
+    least = max(1, -(-len(order) // jobs)) if found and found.are_up else _UNITS[0]
     size = min(max(len(order) // (_ROUNDS * max(jobs, 1)), min(least, _UNITS[0])), _UNITS[1])
     for start in range(0, len(order), size):
         yield order[start : start + size]

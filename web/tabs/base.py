@@ -14,13 +14,15 @@ from planner.show.figures import Chart
 from planner.show.text import Block
 from planner.specs.base import PlanError
 from planner.specs.options import Options, Record, Row, command_line, flag, rows
+from planner.specs.options.own import OUTPUT, WORK
 from web.state import START, TEXTS, Pairs, State, of_pairs, typed
 
 Mark = Literal["yes", "maybe", "no", "here", ""]
 R = TypeVar("R", bound=Record)
 
 CARRIED = ("model", "gpu", "gpus")
-_OF_OUTPUT = "output"  # the group of options that shape what a command prints or writes
+# groups of options that no page has: what a command prints or writes, and who does the work
+_OF_COMMANDS = (OUTPUT, WORK)
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ class Tab(Page):
             name: row
             for record in self.records
             for name, row in rows(record).items()
-            if not row.says.file and row.group.name != _OF_OUTPUT and name != "jobs"
+            if not row.says.file and row.group not in _OF_COMMANDS
         }
 
     def row(self, name: str) -> Row:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from planner.specs.hosts import host_name
-from planner.specs.options.own import OUTPUT
+from planner.specs.options.own import OUTPUT, Shared
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, option
 
@@ -15,7 +15,7 @@ _NODES = Group("nodes", "Files of several nodes")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValidateOptions(Record):
+class ValidateOptions(Shared):
     GROUP: ClassVar = Group("validate", "Validation")
 
     runs: Annotated[

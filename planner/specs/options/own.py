@@ -13,10 +13,36 @@ from planner.specs.options.row import Group, option
 from planner.specs.options.verbs import REQUESTS
 
 OUTPUT = Group("output", "Output")
-JOBS = option(
-    "Worker processes", least=1, most=1024, example="2", unset="cores of this machine, 8 at most"
-)
+WORK = Group("work", "Work")
 _PAYS = "More GPUs stop paying where one of them adds less than this share of what one adds at the"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared(Record):
+    """Who shares the work."""
+
+    GROUP: ClassVar = WORK
+
+    jobs: Annotated[
+        int | None,
+        option(
+            "Worker processes of this machine",
+            group=WORK,
+            least=1,
+            most=1024,
+            example="2",
+            unset="cores of this machine, 8 at most",
+        ),
+    ] = None
+    dask: Annotated[
+        str | None,
+        option(
+            "Address of a Dask scheduler, whose workers share the work (extra `dask`)",
+            group=WORK,
+            example="tcp://10.0.0.1:8786",
+            unset="processes of this machine",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +158,7 @@ class SearchOptions(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareOptions(Record):
+class CompareOptions(Shared):
     GROUP: ClassVar = Group("comparison", "Comparison")
 
     files: Annotated[
@@ -181,7 +207,6 @@ class CompareOptions(Record):
     stop_below: Annotated[
         float, option(f"{_PAYS} first number of GPUs", least=0.001, most=0.999, example="0.9")
     ] = 0.5
-    jobs: Annotated[int | None, JOBS] = None
     csv: Annotated[
         str | None,
         option(
@@ -203,7 +228,7 @@ class CompareOptions(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchOptions(Record):
+class BatchOptions(Shared):
     GROUP: ClassVar = Group("target", "Batch and target")
 
     sweep: Annotated[
@@ -280,7 +305,6 @@ class BatchOptions(Record):
     stop_below: Annotated[
         float, option(f"{_PAYS} first number of GPUs", least=0.001, most=0.999, example="0.9")
     ] = 0.5
-    jobs: Annotated[int | None, JOBS] = None
     csv: Annotated[
         str | None,
         option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, get_args
 
-from planner.specs.options.own import JOBS, OUTPUT
+from planner.specs.options.own import OUTPUT, Shared
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, option
 
@@ -93,7 +93,7 @@ class Limits(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecommendOptions(Record):
+class RecommendOptions(Shared):
     GROUP: ClassVar = OUTPUT
     VERBS: ClassVar = _EVERY
 
@@ -106,4 +106,3 @@ class RecommendOptions(Record):
             example="model.toml",
         ),
     ] = None
-    jobs: Annotated[int | None, JOBS] = None

@@ -240,6 +240,7 @@ def _rows(record: Any) -> Mapping[str, Row]:
     for part in reversed(record.__mro__):
         own = inspect.get_annotations(part)
         hints = hints_of(part, include_extras=True) if own else {}
+        verbs = part.VERBS if "VERBS" in part.__dict__ else getattr(record, "VERBS", frozenset())
         for name in own:
             annotation: Any = hints.get(name)
             if get_origin(annotation) is not Annotated:
@@ -251,7 +252,7 @@ def _rows(record: Any) -> Mapping[str, Row]:
                 annotation=annotation,
                 default=part.__dict__.get(name, dataclasses.MISSING),
                 group=says.group or part.GROUP,
-                verbs=says.verbs or part.VERBS,
+                verbs=says.verbs or verbs,
                 says=dataclasses.replace(says, why_not=says.why_not or part.WHY_NOT),
             )
     return out

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from planner.specs.options.own import JOBS, OUTPUT
-from planner.specs.options.record import Record
+from planner.specs.options.own import OUTPUT, Shared
 from planner.specs.options.row import Group, option
 
 ANY = "any"
@@ -14,7 +13,7 @@ RANK = 16  # of adapters: a choice, that of most recipes
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneOptions(Record):
+class TuneOptions(Shared):
     GROUP: ClassVar = Group("tuning", "Fine-tuning")
 
     method: Annotated[
@@ -71,7 +70,6 @@ class TuneOptions(Record):
             label="Largest models",
         ),
     ] = False
-    jobs: Annotated[int | None, JOBS] = None
     csv: Annotated[
         str | None,
         option(

@@ -19,7 +19,7 @@ from planner.verbs.batch.critical import PUBLISHED
 from planner.verbs.batch.rates import learning_rate, needs_of_batches
 from planner.verbs.batch.regimes import REGIMES, regime, sensitivity
 from planner.verbs.batch.runs import Question, Run, answered_runs, read_question
-from planner.verbs.requests import Progress
+from planner.verbs.workers import Progress
 
 __all__ = ["batch", "csv_text"]
 

@@ -21,7 +21,8 @@ from planner.specs.options import Options, flag, refuse, rows
 from planner.specs.options.own import BatchOptions
 from planner.verbs.batch.critical import Target, read
 from planner.verbs.compare.dimensions import swept
-from planner.verbs.requests import Point, Progress, answer
+from planner.verbs.requests import Point, answer
+from planner.verbs.workers import Progress
 
 _COUNTS = 7  # of GPUs where no sweep is given, each twice the one before: a choice
 _MOST_COUNTS = 100  # a choice; each has as many batches as it has doublings

@@ -30,7 +30,8 @@ from planner.verbs.compare.dimensions import Dimension, Value, unit_of
 from planner.verbs.compare.equal import Sized, sized
 from planner.verbs.compare.side_by_side import difference, side_by_side
 from planner.verbs.prices import bill, cheapest_of, machine, prices
-from planner.verbs.requests import Point, Progress, answer
+from planner.verbs.requests import Point, answer
+from planner.verbs.workers import Progress
 
 _CENTS_BELOW = 1000  # amounts below which two decimals are written
 _MOST_COUNTS = 6  # counts nearer to equal that a note names

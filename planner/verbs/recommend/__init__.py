@@ -18,7 +18,7 @@ from planner.verbs.recommend.clusters import cluster
 from planner.verbs.recommend.links import bandwidth
 from planner.verbs.recommend.models import largest, model_toml
 from planner.verbs.recommend.swaps import offload
-from planner.verbs.requests import Progress, processes, workers
+from planner.verbs.workers import Progress, processes, workers
 
 __all__ = [
     "answered",

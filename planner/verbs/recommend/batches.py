@@ -17,7 +17,8 @@ from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.estimate import Figures
 from planner.specs.documents.recommend import BatchRow, NamedModel, SaturatingBatch
 from planner.specs.options import refuse
-from planner.verbs.requests import Progress, answer
+from planner.verbs.requests import answer
+from planner.verbs.workers import Progress
 
 WITHIN = (0.01, 0.05)  # of the best throughput
 

@@ -35,7 +35,8 @@ from planner.verbs.recommend.counts import ORDER, Count, cost_of, judged, rows_o
 from planner.verbs.recommend.kinds import MOST_GPUS, Kind, kinds
 from planner.verbs.recommend.limits import checked
 from planner.verbs.recommend.without import Asked, without
-from planner.verbs.requests import Point, Progress
+from planner.verbs.requests import Point
+from planner.verbs.workers import Progress
 
 
 def cluster(

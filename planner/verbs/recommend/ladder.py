@@ -11,7 +11,8 @@ from planner.specs.documents.recommend import ClusterRow
 from planner.specs.options.recommend import GOALS, Limits
 from planner.verbs.recommend.counts import ORDER, judged
 from planner.verbs.recommend.kinds import Kind
-from planner.verbs.requests import Point, Progress, answer
+from planner.verbs.requests import Point, answer
+from planner.verbs.workers import Progress
 
 # choices. Layouts of all counts of all kinds up to which each count is tried: ten seconds of one
 # core; rungs of the ladder of a kind; kinds whose ladder is refined, those nearest to the goal

@@ -27,7 +27,8 @@ from planner.specs.documents.recommend import BandwidthSweep, LinkPoint, Searche
 from planner.specs.options import Options, refuse, rows
 from planner.specs.plan import Plan
 from planner.units import in_unit
-from planner.verbs.requests import Progress, answer
+from planner.verbs.requests import answer
+from planner.verbs.workers import Progress
 
 FREE = (0.01, 0.05)  # shares of the step below which communication counts as free: a choice
 # bandwidths that are searched again, as multiples of the cluster's own

@@ -33,7 +33,8 @@ from planner.specs.options.recommend import Limits
 from planner.specs.training import TrainingSpec
 from planner.verbs.recommend.kinds import bare_bytes, least_flop
 from planner.verbs.recommend.limits import DAY_S, checked
-from planner.verbs.requests import Point, Progress, answer
+from planner.verbs.requests import Point, answer
+from planner.verbs.workers import Progress
 
 # scaled models have a multiple of so many heads, and of their key-value heads: tensor parallel
 # divides them

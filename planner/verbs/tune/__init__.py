@@ -21,10 +21,11 @@ from planner.specs.options import Options, refuse, rows
 from planner.specs.options.adapters import AdapterOptions
 from planner.specs.options.tune import TuneOptions
 from planner.units import show
-from planner.verbs.requests import Point, Progress, answer, workers
+from planner.verbs.requests import Point, answer
 from planner.verbs.tune import sizes
 from planner.verbs.tune.data import Data, data_of, each_of, replicas, sized
 from planner.verbs.tune.methods import Method, asked
+from planner.verbs.workers import Progress, workers
 
 __all__ = ["csv_text", "tune"]
 

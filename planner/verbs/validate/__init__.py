@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the planner starts without this room: `planner.api` names it in every command
     from planner.specs.documents.validate import Validation
+    from planner.verbs.workers import Progress
 
 __all__ = ["validate", "write_plot", "write_residuals", "write_runs"]
 
@@ -21,6 +22,8 @@ def validate(
     ablations: bool = False,
     cross_validation: bool = False,
     unseen: bool = False,
+    jobs: int = 1,
+    progress: Progress | None = None,
 ) -> Validation:
     """Predicted against measured for these CSV files, all CSV files of these folders, or by default
     the shipped runs. Raises PlanError for a file that is no table and an unknown suite.
@@ -28,7 +31,7 @@ def validate(
     suites: only these; coverage: also how much the shipped bands hold; ablations: also errors with
     each mechanism switched off; cross_validation: also errors of held-out models, GPU counts and
     suites; unseen: each row also by shared numbers fitted on all other suites, which
-    cross-validation implies.
+    cross-validation implies; jobs: processes that share the predictions.
     """
     from planner.inputs.calibration import read_calibration
     from planner.specs.document import changed
@@ -39,7 +42,7 @@ def validate(
 
     rows = read_all(paths, suites)
     measured_node = read_calibration(calibration) if calibration else None
-    document, kept = validated(rows, measured_node)
+    document, kept = validated(rows, measured_node, jobs, progress)
     shipped = not (paths or suites or calibration)
     if cross_validation or unseen:
         timed = [row for row, run in zip(kept, document.rows, strict=True) if has_time(run)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import compress
 
 import numpy as np
@@ -42,8 +43,10 @@ from planner.verbs.validate.ranking import (
 from planner.verbs.validate.reinforcement import is_phased, lacks, phased
 from planner.verbs.validate.rows import Row, Skip, measured, outcome_of
 from planner.verbs.validate.words import not_expressed
+from planner.verbs.workers import Progress, dealt
 
 SCHEMA_VERSION = 1
+_PART = 50  # rows that one process predicts in turn: about a second
 
 
 def predict(row: Row, calibration: Calibration | None = None) -> Estimates:
@@ -58,21 +61,27 @@ def validate_rows(rows: Sequence[Row], calibration: Calibration | None = None) -
     return validated(rows, calibration)[0]
 
 
-def validated(rows: Sequence[Row], calibration: Calibration | None) -> tuple[Validation, list[Row]]:
+def validated(
+    rows: Sequence[Row],
+    calibration: Calibration | None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> tuple[Validation, list[Row]]:
     """The document, and the rows that its `rows` belong to."""
     runs: list[Run] = []
     kept: list[Row] = []
     skipped: list[Skipped] = []
-    for row in rows:
-        try:
-            runs.append(_run(row, calibration))
-            kept.append(row)
-        except (PlanError, ValueError) as error:
-            skipped.append(
-                Skipped(
-                    run_id=row.get("run_id", ""), suite=row.get("suite", ""), reason=_reason(error)
-                )
-            )
+    parts = [rows[start : start + _PART] for start in range(0, len(rows), _PART)]
+    with dealt(partial(_runs, calibration=calibration), parts, jobs) as found:
+        for part, answers in zip(parts, found, strict=True):
+            for row, one in zip(part, answers, strict=True):
+                if isinstance(one, Skipped):
+                    skipped.append(one)
+                else:
+                    runs.append(one)
+                    kept.append(row)
+            if progress:
+                progress(len(runs) + len(skipped), len(rows))
     times = [run.measured_step_s if run.outcome != "oom" else None for run in runs]
     deviations = repeat_deviations([recipe_of(row) for row in kept], times)
     runs = [changed(run, repeat_deviation=d) for run, d in zip(runs, deviations, strict=True)]
@@ -91,6 +100,18 @@ def validated(rows: Sequence[Row], calibration: Calibration | None) -> tuple[Val
         skipped=skipped,
     )
     return document, kept
+
+
+def _runs(rows: Sequence[Row], calibration: Calibration | None) -> list[Run | Skipped]:
+    """Each row predicted, or why it is not."""
+    found: list[Run | Skipped] = []
+    for row in rows:
+        try:
+            found.append(_run(row, calibration))
+        except (PlanError, ValueError) as error:
+            suite = row.get("suite", "")
+            found.append(Skipped(run_id=row.get("run_id", ""), suite=suite, reason=_reason(error)))
+    return found
 
 
 def _by_suite(runs: Sequence[Run], noise: float, every: Sequence[Run] = ()) -> dict[str, Summary]:
