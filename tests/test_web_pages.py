@@ -14,7 +14,7 @@ from web_pages import FIXED, REQUEST, TUNED, Page
 
 from planner import api
 from planner.specs.options import rows
-from planner.units import show
+from planner.units import span
 from web import state, static_files, tasks
 from web.render import streamed
 from web.tabs import TABS
@@ -60,6 +60,7 @@ def test_the_answer_is_sent_while_the_rest_is_worked_on() -> None:
 
         shown: dict[str, Any] = {"title": "", "query": "", "fixed": "", "answer": "<p>fits</p>"}
         shown |= {"charts": [], "panels": (), "own_layout": (), "boot": {}}
+        shown |= {"preset": "", "printed": ""}
         pieces = streamed("page.html", url=static_files.url, late=late, form=form, **shown)
         found = [await anext(pieces)]
         ready.set()
@@ -239,8 +240,8 @@ def test_what_a_run_takes_has_a_band(client: TestClient) -> None:
     run = client.get("/api/estimate", params=asked).json()["run"]
     page = client.get("/", params=asked).text
     for value, unit in (("days", "days"), ("cost_usd", "USD"), ("energy_kwh", "kWh")):
-        low, high = (show(run[value] * run[end], unit) for end in ("low", "high"))
-        assert f"80 % band {low} to {high}" in page, value
+        low, high = (run[value] * run[end] for end in ("low", "high"))
+        assert f"80 % band {span(low, high, unit)}" in page, value
 
 
 def test_advice_leads_to_what_it_promises(client: TestClient) -> None:

@@ -69,7 +69,9 @@ def form(
 
 def field(row: Row, value: Any, config: str | None = None) -> dict[str, Any]:
     """A field outside the form of the page, with the value of its option."""
-    return _field(row, value, config, None, {})
+    found = _field(row, value, config, None, {})
+    chosen = row.name == "model" and found["value"]  # pasted texts have no place of their own there
+    return {**found, "auto": ""} if chosen else found
 
 
 def _field(
@@ -126,14 +128,14 @@ def _listed_field(row: Row, value: str | None, config: str | None) -> dict[str, 
     shown = "" if value is None else chosen or ("" if pasted else value)
     if shown and shown not in [c["value"] for c in found]:
         found.insert(0, {"value": shown, "label": shown, "reason": None})
-    optional = pasted or value is None or row.name not in _CHOSEN
-    auto = text("config_chosen") if pasted else text("usual")
+    optional = value is None or row.name not in _CHOSEN
+    auto = text("config_chosen") if row.name == "model" else text("usual") if optional else ""
     return {
         "kind": "select",
         "choices": found,
         "families": _families(found) if row.name == "model" else [("", found)],
         "value": shown,
-        "auto": auto if optional else "",
+        "auto": auto,
     }
 
 

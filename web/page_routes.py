@@ -6,16 +6,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
+from planner import __version__
 from planner.show.figures import DARK_TWINS, TEMPLATE
 from planner.specs.base import PlanError
 from web import limits, run, tasks
 from web.api_routes import SLOTS, several
+from web.glossary import glossary
+from web.presets import preset, presets
+from web.presets import shown as shown_preset
 from web.render import rendered as plain
 from web.render import streamed
 from web.state import START, Pairs
@@ -68,6 +73,30 @@ _SCRIPT_TEXTS = (
     "offline",
     "busy",
     "error",
+    "against",
+    "baseline_back",
+    "baseline_pin",
+    "baseline_unpin",
+    "is_baseline",
+    "was",
+    "and_more",
+    "pasted",
+    "still_old",
+    "search",
+    "search_in",
+    "batch_tokens",
+    "keys",
+    "keys_off",
+    "keys_search",
+    "keys_gpus",
+    "presets",
+    "preset_before",
+    "preset_next",
+    "report",
+    "export",
+    "save",
+    "share",
+    "layout",
     "copied",
     "copy",
     "not_possible",
@@ -99,6 +128,8 @@ def _json(content: bytes) -> Response:
 def _boot(**more: Any) -> dict[str, Any]:
     return {
         "texts": {key: TEXTS[key] for key in _SCRIPT_TEXTS},
+        "version": __version__,
+        "start": urlencode(_START),
         "dark": DARK_TWINS,
         "template": TEMPLATE,
         "limits": {
@@ -121,8 +152,11 @@ async def page(request: Request) -> Response:
     """The dashboard of the state in the address. What takes long comes last, and the browser shows
     the rest meanwhile."""
     wait = request.query_params.get("wait") == "1"
-    pairs = run.pairs_of(request, "wait")
+    pairs = run.pairs_of(request, "wait", "preset")
+    named = request.query_params.get("preset")
     try:
+        if named is not None:
+            pairs = _of_preset(named, pairs)
         view = await run.read(request, "what_if", pairs or _START)
     except PlanError as error:
         return await _wrong(request, error, pairs)
@@ -144,7 +178,16 @@ async def page(request: Request) -> Response:
         return found
 
     shown = {key: view[key] for key in ("title", "fixed", "answer", "charts")}
+    if named is not None:
+        shown["preset"] = plain("preset.html", p=shown_preset(named, view["step_s"]))
     return _page(request, view["query"], late, view["layout"], sent, **shown)
+
+
+def _of_preset(run_id: str, beside: Pairs) -> Pairs:
+    """What a published run asks for. Raises PlanError."""
+    if beside:
+        raise PlanError("preset", run_id[:50], f"is given beside {beside[0][0][:50]}; keep one")
+    return preset(run_id).pairs
 
 
 def _page(
@@ -166,7 +209,7 @@ def _page(
             return found
         return ""
 
-    values = {"query": query, "fixed": query, "charts": [], **shown}
+    values = {"query": query, "fixed": query, "charts": [], "preset": "", **shown}
     boot = _boot(
         query=query, fixed=values["fixed"], layout=layout or {}, charts=_drawn(values["charts"])
     )
@@ -181,6 +224,7 @@ def _page(
             form=form,
             panels=tasks.PANELS,
             own_layout=_OWN_LAYOUT,
+            printed=_printed(),
             **values,
         ):
             yield piece
@@ -192,6 +236,11 @@ def _page(
         media_type="text/html; charset=utf-8",
         headers={"Cache-Control": "no-store"},
     )
+
+
+def _printed() -> str:
+    """What paper says of where it is from."""
+    return text("printed", version=__version__, date=f"{datetime.now(UTC):%Y-%m-%d}")
 
 
 def _started(work: Coroutine[Any, Any, bytes]) -> asyncio.Task[bytes]:
@@ -311,6 +360,30 @@ def _tab_page(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
 for _tab in TABS:
     if isinstance(_tab, Tab):
         router.add_api_route(_tab.path, _tab_page(_tab), response_class=HTMLResponse)
+
+
+@router.get("/report", response_class=HTMLResponse)
+async def report_page(request: Request) -> Response:
+    """The whole answer as one file, to print and to send."""
+    found = await run.read(request, "report", run.pairs_of(request))
+    return HTMLResponse(found["report"], headers={"Cache-Control": "no-store"})
+
+
+@router.get("/glossary", response_class=HTMLResponse)
+async def glossary_page(request: Request) -> Response:
+    """Every term of the page."""
+    bare = bool(request.query_params.get("bare"))
+    page_of = plain if bare else rendered
+    return HTMLResponse(page_of(f"glossary{'_body' if bare else ''}.html", groups=glossary()))
+
+
+@router.get("/presets", response_class=HTMLResponse)
+async def presets_page(request: Request) -> Response:
+    """Published runs, each with its state of the page."""
+    bare = bool(request.query_params.get("bare"))
+    page_of = plain if bare else rendered
+    name = f"presets{'_body' if bare else ''}.html"
+    return HTMLResponse(page_of(name, runs=list(presets().values())))
 
 
 @router.get("/compare", response_class=HTMLResponse)

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from planner.show.page import environment as of_reports
 from planner.specs.document import to_json
+from planner.units import percent
 from web.texts import TEXTS, text
 
 FOLDER = Path(__file__).parent
@@ -23,7 +24,7 @@ _SEND = Markup("<!--send-->")  # `{{ send }}`: what stands before it goes out
 def environment() -> Environment:
     """The templates of web/templates, beside those of the reports."""
     env = of_reports(FOLDER / "templates")
-    env.globals.update(t=text, texts=TEXTS, send=_SEND)
+    env.globals.update(t=text, texts=TEXTS, send=_SEND, percent=percent)
     env.filters["data"] = data
     return env
 

@@ -4,12 +4,14 @@ string, and nothing else."""
 from __future__ import annotations
 
 import contextlib
+import html
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import tomli_w
 
@@ -25,6 +27,9 @@ MODEL_TOML = "model.toml"
 CALIBRATION_FILE = "calibration.toml"
 SEPARATOR = "; "  # between several conditions in one field
 TEXTS = ("calibration", "config")  # pasted whole
+
+# the query string in what the page lets people take along: reports, and pictures as SVG
+_STATE = re.compile(r'^\s*<.{0,2000}?\bdpplan-state(?:" content)?="([^"]*)"', re.S)
 
 Pairs = list[tuple[str, str]]
 
@@ -207,8 +212,8 @@ def _config(value: Any) -> str | None:
 
 
 def scenario_of(content: bytes) -> State:
-    """State of a scenario file, TOML or JSON, or of an answer as JSON, which says its command.
-    Raises PlanError."""
+    """State of a scenario file, TOML or JSON, of an answer as JSON, which says its command, or of a
+    report or a picture of the page. Raises PlanError."""
     if len(content) > limits.MAX_SCENARIO_BYTES:
         raise api.PlanError(
             "scenario", "...", f"is longer than {limits.MAX_SCENARIO_BYTES:,} bytes"
@@ -218,6 +223,9 @@ def scenario_of(content: bytes) -> State:
     except UnicodeDecodeError:
         raise Malformed("scenario", None, "is not UTF-8 text") from None
     try:
+        if inside := _STATE.search(text):  # a report, or a picture of an answer
+            pairs = parse_qsl(html.unescape(inside[1]), max_num_fields=limits.MOST_PAIRS)
+            return of_pairs(pairs)
         data = read_json(text) if text.lstrip().startswith("{") else read_toml(text)
     except ValueError as error:
         raise _unread("scenario", error) from None

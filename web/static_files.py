@@ -17,7 +17,7 @@ from starlette.responses import Response
 FOLDER = Path(__file__).parent / "static"
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _SUFFIXES = (".js", ".css", ".svg")
-_IMPORT = re.compile(rb"""((?:from|import)\s*)"(\./[\w./-]+\.js)\"""")
+_IMPORT = re.compile(rb"""((?:from|import)\s*\(?)"(\./[\w./-]+\.js)\"""")
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from web.panels import (
     scaling,
 )
 from web.render import rendered
+from web.report import report as report_of
 from web.state import (
     Pairs,
     State,
@@ -225,6 +226,7 @@ def what_if(pairs: Pairs, tables: bool = True) -> bytes:
             "title": shown["title"],
             "query": state.query,
             "fixed": shown["fixed"],
+            "step_s": report.step.seconds,
             "answer": rendered("answer.html", a=shown),
             "charts": [drawn(chart) for chart in charts] if tables else charts,
             # what an input left to "auto" came to
@@ -244,9 +246,16 @@ def late(pairs: Pairs) -> bytes:
         {
             "advice": rendered("advice.html", l=shown),
             "rests": rendered("rests.html", l=shown, report=report, changed=overlaid),
+            "assumed": shown["assumed"],
             "query": state.query,
         }
     )
+
+
+def reported(pairs: Pairs) -> bytes:
+    """The report of a state, a file of its own."""
+    with _asked(pairs) as state:
+        return dumped({"report": report_of(api.estimate(state.options), state)})
 
 
 def inputs(pairs: Pairs, layout: dict[str, Any] | None = None) -> bytes:
@@ -391,6 +400,7 @@ TASKS: dict[str, Callable[..., bytes]] = {
     "written": written,
     "scenario": scenario,
     "repaired": repaired,
+    "report": reported,
     "recipe": recipe,
     "checked": checked,
 }

@@ -17,12 +17,15 @@ from planner.specs.documents.memory import Memory
 from planner.specs.documents.plan import Layout, describe, options_of
 from planner.specs.documents.run import Run
 from planner.specs.options import LAYOUT
-from planner.units import chance_text, percent, show
+from planner.units import chance_text, percent, show, span
 from web.state import State
 from web.texts import text
 
 _WORTH_SAYING = 2**20  # bytes of a GPU's memory that a change moves, from which they are said
-_MARKS = {"fits": "yes", "may not fit": "maybe"}  # icon and colour of an answer; others: no
+# icon and colour of an answer: amber within the error of memory, on either side; others: no
+_MARKS = {"fits": "yes", "may not fit": "maybe", "probably does not fit": "maybe"}
+_MORE_IS_BETTER = ("throughput", "mfu")
+_IN_BAR = ("step.seconds", "run.days", "run.cost_usd")  # what stays in sight
 
 
 def answer(report: Estimate, state: State) -> dict[str, Any]:
@@ -46,13 +49,14 @@ def answer(report: Estimate, state: State) -> dict[str, Any]:
         "crossing": "" if report.crossing is None else crossing_text(report.crossing),
         "chance": text("chance_basis", basis=memory.fit_evidence),
         "fill": min(memory.device_bytes / memory.capacity_bytes, 1.0),
-        "cards": cards(report),
+        "cards": (shown := cards(report)),
+        "bar": [one for one in shown if one["key"] in _IN_BAR and one["value"] is not None],
         "bottleneck": bottleneck(report.step),
         "layout": describe(report.layout),
         "stack": report.stack.title,
         "parameters": show(report.model.parameters, "count"),
         "active": active(report.model),
-        "band": text("band_basis", basis=step.confidence),
+        "basis": text("band_basis", basis=step.confidence),
         "convention": text("convention", convention=report.throughput.flop_convention),
         "assumptions": report.assumptions,
         "command": report.command,
@@ -72,7 +76,7 @@ def _mark(report: Estimate) -> str:
 
 
 def _verdict(report: Estimate) -> str:
-    said = text(report.memory.verdict.replace(" ", "_"))
+    said = text(f"verdict_{report.memory.verdict.replace(' ', '_')}")
     failing, of = _failing(report), len(report.requirements)
     return text("requirements_fail", said=said, failing=failing, of=of) if failing else said
 
@@ -106,7 +110,7 @@ def _tighter(report: Estimate) -> str:
 def card(
     key: str, label: str, value: float | None, shown: str, sub: str, part: str
 ) -> dict[str, Any]:
-    """One figure: `value` keeps every digit."""
+    """One figure: `value` keeps every digit. A range of its own is added to what this gives."""
     words = shown.split(" ")
     split = (
         2 if len(words) > 1 and words[1] in ("K", "M", "B", "T") else 1
@@ -118,8 +122,10 @@ def card(
         "shown": shown,
         "number": " ".join(words[:split]),
         "unit": " ".join(words[split:]),
+        "range": "",
         "sub": sub,
         "part": part,
+        "better": "more" if part in _MORE_IS_BETTER else "less",
     }
 
 
@@ -148,14 +154,8 @@ def cards(report: Estimate) -> list[dict[str, Any]]:
     step, speed, memory, run = report.step, report.throughput, report.memory, report.run
     rate = Rate.of(report)
     out = [
-        card(
-            "step.seconds",
-            "card_step",
-            step.seconds,
-            show(step.seconds, "s"),
-            text("card_band", low=show(step.low, "s"), high=show(step.high, "s")),
-            "time",
-        ),
+        card("step.seconds", "card_step", step.seconds, show(step.seconds, "s"), "", "time")
+        | {"range": text("card_band", range=span(step.low, step.high, "s"))},
         card(
             rate.key,
             "card_tokens",
@@ -190,10 +190,10 @@ def cards(report: Estimate) -> list[dict[str, Any]]:
             "card_days",
             run.days,
             show(run.days, "days"),
-            f"{_range(run, run.days, 'days')}; "
-            + text("card_days_sub", tokens=show(run.tokens, "count"), goodput=percent(run.goodput)),
+            text("card_days_sub", tokens=show(run.tokens, "count"), goodput=percent(run.goodput)),
             "days",
         )
+        | {"range": _range(run, run.days, "days")}
     )
     if run.cost_usd is None:
         none = text("card_cost_none", why=report.cluster.price)
@@ -201,10 +201,10 @@ def cards(report: Estimate) -> list[dict[str, Any]]:
     else:
         price = report.cluster
         usd = f"{price.usd_per_gpu_hour:,.2f}"
-        sub = f"{_range(run, run.cost_usd, 'USD')}; "
-        sub += text("card_cost_sub", usd=usd, source=price.price_source)
+        sub = text("card_cost_sub", usd=usd, source=price.price_source)
         out.append(
             card("run.cost_usd", "card_cost", run.cost_usd, show(run.cost_usd, "USD"), sub, "cost")
+            | {"range": _range(run, run.cost_usd, "USD")}
         )
     out.append(
         card(
@@ -212,17 +212,17 @@ def cards(report: Estimate) -> list[dict[str, Any]]:
             "card_energy",
             run.energy_kwh,
             show(run.energy_kwh, "kWh"),
-            "" if run.energy_kwh is None else _range(run, run.energy_kwh, "kWh"),
+            "",
             "energy",
         )
+        | {"range": "" if run.energy_kwh is None else _range(run, run.energy_kwh, "kWh")}
     )
     return out
 
 
 def _range(run: Run, value: float, unit: str) -> str:
     """The 80 % band of something that grows with the time of the run."""
-    ends = (show(value * factor, unit) for factor in (run.low, run.high))
-    return text("card_band", low=next(ends), high=next(ends))
+    return text("card_band", range=span(value * run.low, value * run.high, unit))
 
 
 def bottleneck(step: Step) -> str:
@@ -268,6 +268,7 @@ def late(report: Estimate, state: State) -> dict[str, Any]:
             vendor=percent(rests.vendor_frac),
             assumed=percent(rests.assumed_frac),
         ),
+        "assumed": text("assumed_share", assumed=percent(rests.assumed_frac, 0)),
         "machine": [
             {**plain(n), "shown": machine_value(n)}
             for n in sorted(report.machine, key=lambda n: -abs(n.elasticity))

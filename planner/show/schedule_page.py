@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+import numpy as np
+
+from planner.ledger import Array
 from planner.schedules.intervals import KINDS, Interval, intervals
 from planner.schedules.timing import Program, Timing
 from planner.show.figures import (
     BLUE,
-    GROUND,
     ROSE,
     SAND,
     Cell,
@@ -26,6 +28,7 @@ from planner.units import percent, show
 
 _COLORS = {"F": BLUE, "B": SAND, "I": SAND, "W": ROSE}
 _MOST_NUMBERED = 400  # passes up to which each bar holds the number of its micro-batch
+_SEEN = 1e-6  # of a slice of the step: less is rounding
 
 
 def page(document: Schedule, program: Program, timing: Timing, title: str) -> str:
@@ -33,26 +36,41 @@ def page(document: Schedule, program: Program, timing: Timing, title: str) -> st
     return whole(title, [chart(document, program, timing)])
 
 
-def chart(document: Schedule, program: Program, timing: Timing, most: int | None = None) -> Chart:
-    """Every pass on its rank, the table of all schedules at this size as twin. most: passes that
-    are drawn, from the start of the step."""
+def chart(
+    document: Schedule,
+    program: Program,
+    timing: Timing,
+    most: int | None = None,
+    offered: Collection[str] | None = None,
+) -> Chart:
+    """Every pass on its rank, the table of all schedules at this size as twin.
+
+    most: bars that are drawn; of a step with more passes each bar is a share of a slice of the
+    step. offered: schedules that the software of the layout has; None: any.
+    """
     found = sorted(intervals(program, timing), key=lambda one: one.start)
-    shown = found[:most]
-    numbered = "inside" if len(shown) <= _MOST_NUMBERED else "none"
-    data = [
-        _bars(word, _COLORS[kind], [one for one in shown if one.kind == kind], numbered)
-        for kind, word in KINDS.items()
-        if any(one.kind == kind for one in shown)
-    ]
+    whole_step = max(one.end for one in found)
+    kinds = [kind for kind in KINDS if any(one.kind == kind for one in found)]
+    if most is None or len(found) <= most:
+        numbered = "inside" if len(found) <= _MOST_NUMBERED else "none"
+        data = [
+            _bars(KINDS[kind], _COLORS[kind], [one for one in found if one.kind == kind], numbered)
+            for kind in kinds
+        ]
+        cut = ""
+    else:
+        slices = max(most // (program.ranks * len(kinds)), 1)
+        data = _sliced(found, program.ranks, kinds, np.linspace(0.0, whole_step, slices + 1))
+        cut = (
+            f" {len(found):,} passes are too many to see: each of {slices} slices of the step shows"
+            " what share of it a rank spends on each kind."
+        )
     rows = _compared(document)
-    cut = (
-        ""
-        if len(shown) == len(found)
-        else f" The first {len(shown):,} of {len(found):,} passes are drawn."
-    )
+    able = [row for row in rows if offered is None or row[0] in offered]
     best = (
-        f" Least time of all schedules at this size: {rows[0][0]}, {show(rows[0][2], 's')}."
-        if rows and isinstance(rows[0][2], float)
+        f" Least time of all schedules{'' if offered is None else ' of this software'} at this"
+        f" size: {able[0][0]}, {show(able[0][2], 's')}."
+        if able and isinstance(able[0][2], float)
         else ""
     )
     return Chart(
@@ -63,8 +81,9 @@ def chart(document: Schedule, program: Program, timing: Timing, most: int | None
         rows_figure(
             data,
             [f"rank {rank}" for rank in range(program.ranks)],
-            axis("seconds", range=[0, max(one.end for one in shown)]),
+            axis("seconds", range=[0, whole_step]),
             bargap=0.15,
+            dragmode="zoom",
         ),
         (
             Column("schedule"),
@@ -76,7 +95,8 @@ def chart(document: Schedule, program: Program, timing: Timing, most: int | None
             Column("why not"),
         ),
         rows,
-        f"One row per pipeline rank; white is idle. The table compares all schedules.{cut}",
+        f"One row per pipeline rank; the ground is idle. Drag to look closer, double-click to"
+        f" see all. The table compares all schedules.{cut}",
         order="shortest step first",
     )
 
@@ -101,12 +121,52 @@ def _compared(document: Schedule) -> list[list[Cell]]:
     ]
 
 
+def _sliced(
+    found: Sequence[Interval], ranks: int, kinds: Sequence[str], edges: Array
+) -> list[Trace]:
+    """A bar per rank, slice and kind, as long as the kind takes in that slice: those of a slice
+    follow each other from its start."""
+    width = float(edges[1] - edges[0])
+    starts = np.tile(edges[:-1], (ranks, 1))
+    out = []
+    for kind in kinds:
+        seconds = np.stack([_seconds(found, rank, kind, edges) for rank in range(ranks)])
+        held = [(rank, i) for rank, i in np.argwhere(seconds > width * _SEEN)]
+        out.append(
+            spans(
+                KINDS[kind],
+                [f"rank {rank}" for rank, _ in held],
+                [(float(starts[at]), float(seconds[at])) for at in held],
+                {"color": _COLORS[kind], "line": {"width": 0}},
+                [
+                    f"{KINDS[kind]} takes {percent(float(seconds[at]) / width)} of"
+                    f" {edges[at[1]]:.4g} to {edges[at[1] + 1]:.4g} s"
+                    for at in held
+                ],
+            )
+        )
+        starts = starts + seconds
+    return out
+
+
+def _seconds(found: Sequence[Interval], rank: int, kind: str, edges: Array) -> Array:
+    """Seconds of passes of a kind on a rank between each two edges."""
+    mine = [one for one in found if one.rank == rank and one.kind == kind]
+    if not mine:
+        return np.zeros(len(edges) - 1)
+    spent = np.cumsum([one.seconds for one in mine])
+    at = np.ravel([(one.start, one.end) for one in mine])
+    before_and_after = np.column_stack([spent - [one.seconds for one in mine], spent])
+    seconds: Array = np.diff(np.interp(edges, at, before_and_after.ravel()))
+    return seconds
+
+
 def _bars(word: str, color: str, mine: list[Interval], numbered: str) -> Trace:
     return spans(
         word,
         [f"rank {one.rank}" for one in mine],
         [(one.start, one.seconds) for one in mine],
-        {"color": color, "line": {"width": 0.4, "color": GROUND}},
+        {"color": color, "line": {"width": 0}},
         [
             f"{word} of micro-batch {one.microbatch}, stage {one.stage}<br>{one.start:.4g} to"
             f" {one.end:.4g} s"

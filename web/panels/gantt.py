@@ -4,13 +4,14 @@ size."""
 from __future__ import annotations
 
 from planner.api import Options, PlanError
+from planner.inputs.calibration import stack_spec
 from planner.show import schedule_page
 from planner.show.figures import Chart
 from planner.specs.options import rows
 from planner.specs.options.own import ScheduleOptions
 from planner.verbs.schedule import draw
 
-_MOST_BARS = 1_500  # drawn; a longer step is drawn from its start
+_MOST_BARS = 2_000  # drawn; a step of more passes is drawn in slices
 
 
 def chart(options: Options) -> Chart:
@@ -22,4 +23,11 @@ def chart(options: Options) -> Chart:
         raise PlanError(
             "--pp", 1, "there is no pipeline in this layout; fix pp above 1 to see its schedule"
         )
-    return schedule_page.chart(drawn.document, drawn.program, drawn.timing, _MOST_BARS)
+    taken = drawn.document.estimate  # a page always has a model
+    return schedule_page.chart(
+        drawn.document,
+        drawn.program,
+        drawn.timing,
+        _MOST_BARS,
+        stack_spec(taken.stack).supports.schedules if taken else None,
+    )

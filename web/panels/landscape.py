@@ -23,6 +23,8 @@ from planner.show.figures import (
     FROM_ZERO,
     GIB,
     GREY,
+    GRID_LINE,
+    INK,
     LOG,
     Chart,
     Column,
@@ -31,7 +33,6 @@ from planner.show.figures import (
     hline,
     line,
     markers,
-    note,
 )
 from planner.specs.documents.estimate import Line
 from planner.specs.documents.plan import describe, options_of
@@ -141,7 +142,11 @@ def _front(every: _Evaluated) -> Chart:
                     BLUE,
                     [
                         f"{r[0]}<br>{show(r[2], 's')}, {show(r[4], 'B')}"
-                        + ("" if r[5] is None else f", {r[5]:,.0f} USD per 1 T tokens")
+                        + (
+                            ""
+                            if r[5] is None
+                            else f", {r[5]:,.0f} USD per 1 T tokens without failures"
+                        )
                         for r in rows
                     ],
                     symbol="circle",
@@ -160,7 +165,7 @@ def _front(every: _Evaluated) -> Chart:
             Column("step", "s"),
             Column("throughput", "tokens/s"),
             Column("memory per GPU", "B"),
-            Column("cost per 1 T tokens", "USD"),
+            Column("cost per 1 T tokens without failures", "USD"),
         ),
         rows,
         "Select a point, or a row of the table, to fix that layout. Cost:"
@@ -194,7 +199,7 @@ class _Cell:
     def text(self) -> str:
         if self.seconds is not None:
             return show(self.seconds, "s")
-        return "" if self.bytes is None else f"{self.bytes / GIB:,.0f} GiB"
+        return "" if self.bytes is None else show(self.bytes, "B", 2)
 
     @property
     def row(self) -> list[Any]:
@@ -235,34 +240,41 @@ def _heat_map(every: _Evaluated) -> Chart:
     def drawn(of: Callable[[_Cell], Any]) -> list[list[Any]]:
         return [[of(cell) for cell in line] for line in grid]
 
-    trace = {
+    shared = {
         "type": "heatmap",
         "x": [f"pp {pp:.0f}" for pp in pps],
         "y": [f"tp {line[0].tp:.0f}" for line in grid],
-        "z": drawn(lambda cell: cell.seconds),
         "text": drawn(lambda cell: cell.text),
-        "customdata": drawn(lambda cell: state_of(cell.entry) if cell.entry else None),
+        # as large as the cells let them be: plotly's choice where no size is given
         "texttemplate": "%{text}" if labeled else "",
-        "colorscale": "Cividis",
-        "reversescale": True,
-        "hovertemplate": "%{y}, %{x}: %{text}<extra></extra>",
         "hoverongaps": False,
         "xgap": 2,
         "ygap": 2,
+    }
+    trace = {
+        **shared,
+        "z": drawn(lambda cell: cell.seconds),
+        "customdata": drawn(lambda cell: state_of(cell.entry) if cell.entry else None),
+        "colorscale": "Cividis",
+        "reversescale": True,
+        "hovertemplate": "%{y}, %{x}: %{text}<extra></extra>",
         "colorbar": {"title": {"text": "seconds"}, "thickness": 12},
     }
-    # where nothing fits there is no color; the need in bytes stands in the cell
-    notes = [
-        note(cell.text, f"pp {cell.pp:.0f}", f"tp {cell.tp:.0f}")
-        for cell in cells
-        if cell.entry is None and labeled
-    ]
+    # where nothing fits: the least that any layout needs, on plain ground
+    needs = {
+        **shared,
+        "z": drawn(lambda cell: None if cell.entry or not cell.layouts else 0),
+        "colorscale": [[0, GRID_LINE], [1, GRID_LINE]],
+        "showscale": False,
+        "textfont": {"color": INK},
+        "hovertemplate": "%{y}, %{x}: does not fit, needs %{text}<extra></extra>",
+    }
     category = axis(type="category")
     return Chart(
         "heat-map",
         "Best step for each tp and pp",
         f"{len(fitting)} of {len(cells)} combinations of tp and pp have a layout that fits. {told}",
-        figure([trace], category, category, annotations=notes),
+        figure([needs, trace], category, category),
         (
             Column("tp", "number"),
             Column("pp", "number"),
@@ -273,8 +285,8 @@ def _heat_map(every: _Evaluated) -> Chart:
             Column("layout"),
         ),
         [cell.row for cell in cells],
-        "The fastest layout that fits for each pair, all else searched; without color, the least"
-        " memory that any would need. Select a cell to fix it.",
+        "The fastest layout that fits for each pair, all else searched; grey: none fits,"
+        " and the least memory that any needs. Select a cell to fix it.",
         select="layout",
         states=[state_of(cell.entry) if cell.entry else None for cell in cells],
         order="by tp, then by pp",

@@ -1,7 +1,8 @@
 // The dashboard: the form is the state, the address is the state, and every answer comes from the server.
+import { against, begin, pin } from "./baseline.js";
 import { boot, make, text } from "./boot.js";
 import { dress, redrawAll, sectionOf, show } from "./charts.js";
-import { enhance, fillForm, nameAuto, queryOf, relabel } from "./controls.js";
+import { enhance, fillForm, nameAuto, queryOf, relabel, searchable } from "./controls.js";
 import { open } from "./drawer.js";
 import { Latest, Replaceable } from "./net.js";
 import { themed } from "./page.js";
@@ -13,15 +14,32 @@ const answer = document.getElementById("answer");
 const status = document.getElementById("status");
 const slots = [...document.querySelectorAll("[data-panel]")];
 const OWN_LAYOUT = ["roofline", "schedule", "crossover"];
-let current = location.search.slice(1) || boot.query;
+// a published run or `wait` is of the first page alone: what follows is asked in options
+const asked = () => (/(^|&)(preset|wait)=/.test(location.search.slice(1)) ? boot.query : location.search.slice(1) || boot.query);
+let current = asked();
 let fixed = boot.fixed;
 let quiet = 0;
 let dragging = false;
 
 // ------------------------------------------------------------------------------------------------ answer and charts
 
+// figures of another state than the inputs have are marked until their own are there, and lead nowhere
+function pending(on) {
+  document.body.classList.toggle("pending", on);
+  answer.setAttribute("aria-busy", String(on));
+}
+
+function staleAdvice(on) {
+  const panel = document.getElementById("advice");
+  panel.classList.toggle("old", on);
+  panel.setAttribute("aria-busy", String(on));
+  for (const link of panel.querySelectorAll("a.state")) link.setAttribute("aria-disabled", String(on));
+}
+
 async function painted(view, query, more) {
   answer.innerHTML = view.answer;
+  against(answer, form, query);
+  pending(more);
   answer.dataset.query = view.query;
   answer.classList.remove("stale");
   document.title = `${view.title} · dpplan`;
@@ -34,6 +52,7 @@ async function painted(view, query, more) {
   }
   const export_ = document.getElementById("export");
   if (export_) export_.href = `/export?${view.query}`;
+  document.getElementById("report").href = `/report?${view.query}`;
   nameAuto(form, { ...view.layout });
   await Promise.all(view.charts.map((doc) => {
     const section = document.getElementById(`chart-${doc.name}`);
@@ -48,6 +67,7 @@ function failed(problem) {
   document.getElementById("main").classList.add("stale");
   const line = answer.querySelector(".problem") ?? answer.insertAdjacentElement("afterbegin", make("p", { class: "problem", role: "alert" }));
   line.textContent = problem ? problem.message : text("offline");
+  pending(false);
   document.body.dataset.painted = current;
 }
 
@@ -59,13 +79,28 @@ async function askLate() {
   const body = document.getElementById("advice-body");
   const found = await late.ask(`/page/late?${current}`);
   if (!found) return;
+  staleAdvice(false);
   if (!found.ok) {
     body.replaceChildren(make("p", { class: "muted" }, found.answer?.message ?? text("offline")));
     return;
   }
   body.innerHTML = found.answer.advice;
+  assumed(found.answer.assumed);
   document.getElementById("rests-body").innerHTML = found.answer.rests;
   document.body.dataset.late = current;
+}
+
+function assumed(share) {
+  const line = document.getElementById("assumed");
+  if (line && share) line.textContent = share;
+}
+
+// a new state is asked for
+function ask() {
+  pending(true);
+  staleAdvice(true);
+  view.ask(current);
+  soon();
 }
 
 function soon() {
@@ -86,8 +121,7 @@ function go(query, stay = true) {
   const address = `/?${query}`;
   if (open_) history.replaceState(null, "", address);
   else history.pushState(null, "", address);
-  view.ask(query);
-  soon();
+  ask();
 }
 
 function jump(query) {
@@ -97,10 +131,9 @@ function jump(query) {
 }
 
 function arrive() {
-  current = location.search.slice(1) || boot.query;
+  current = asked();
   fillForm(form, current);
-  view.ask(current);
-  soon();
+  ask();
 }
 
 // ------------------------------------------------------------------------------------------------------- panels
@@ -158,18 +191,25 @@ function notify(message) {
 }
 
 document.addEventListener("click", (event) => {
+  if (event.target.closest("#pin, #unpin")) {
+    pin(answer, current, event.target.id === "pin");
+    for (const was of answer.querySelectorAll(".was")) was.remove();
+    against(answer, form, current);
+    return;
+  }
   const link = event.target.closest("a");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
   if (link.matches("a.state")) {
     event.preventDefault();
-    jump(new URL(link.href).search.slice(1));
+    if (link.closest("[aria-busy=true]")) notify(text("still_old"));
+    else jump(new URL(link.href).search.slice(1));
   } else if (link.matches("a.explain")) {
     event.preventDefault();
     const label = link.querySelector(".label")?.textContent;
     open(link.getAttribute("href"), label ? `${text("explain_number")}: ${label}` : text("explain_title"), link.dataset.part);
   } else if (link.matches("a.drawer")) {
     event.preventDefault();
-    open(link.href, text("export_title"));
+    open(link.href, link.title || link.textContent.trim());
   } else if (link.matches("a.compute")) {
     event.preventDefault();
     const slot = link.closest("[data-panel]");
@@ -189,11 +229,22 @@ async function pasted(input, name, most) {
     } catch {
       // not JSON: a model TOML, or something the server will name
     }
-    form.elements.model.value = "";
   }
   if (content.length > most) return notify(`${file.name}: ${content.length} > ${most}`);
   form.elements[name].value = content;
   input.value = "";
+  given(form.elements[name]);
+}
+
+// a pasted model takes the place of the one that was chosen, which comes back when the text is cleared
+function given(field) {
+  const { model, config } = form.elements;
+  if (field === config) {
+    if (config.value.trim()) {
+      if (model.value) model.dataset.chosen = model.value;
+      model.value = "";
+    } else if (!model.value) model.value = model.dataset.chosen ?? new URLSearchParams(boot.start).get("model");
+  }
   go(queryOf(form));
 }
 
@@ -203,6 +254,21 @@ function wire() {
     go(queryOf(form));
   });
   enhance(form, (stay) => go(queryOf(form), stay));
+  for (const select of form.querySelectorAll("select")) searchable(select);
+  for (const name of ["config", "calibration"]) {
+    const field = form.elements[name];
+    field?.addEventListener("paste", () => setTimeout(() => given(field)));
+    field?.addEventListener("change", (event) => {
+      event.stopPropagation();
+      given(field);
+    });
+  }
+  addEventListener("keydown", (event) => {
+    const typing = event.target.closest("input:not([type=range], [type=checkbox]), select, textarea, dialog[open]");
+    if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "/") event.preventDefault();
+    import("./keys.js").then((keys) => keys.pressed(event.key));
+  });
   addEventListener("popstate", arrive);
   document.getElementById("config-file")?.addEventListener("change", (e) => pasted(e.target, "config", boot.limits.config));
   document.getElementById("calibration-file")?.addEventListener("change", (e) => pasted(e.target, "calibration", boot.limits.calibration));
@@ -227,6 +293,11 @@ function wire() {
     }
   });
   document.getElementById("print").addEventListener("click", () => print());
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-card]");
+    if (button) (await import("./card.js")).saved(button.dataset.card, current);
+  });
+  addEventListener("beforeprint", () => document.querySelectorAll("#answer details, #rests details").forEach((one) => (one.open = true)));
   document.getElementById("add").addEventListener("click", () => {
     const added = addToComparison(scenarioName(), current);
     notify(added ? text("compare_add") : text("compare_full"));
@@ -257,7 +328,14 @@ function scenarioName() {
 }
 
 wire();
+document.getElementById("main").before(document.getElementById("inputs")); // where they are seen, they are reached
+if (matchMedia("(max-width: 900px)").matches) for (const group of form.querySelectorAll("details.group")) group.open = ["model", "cluster"].includes(group.dataset.group);
 nameAuto(form, boot.layout ?? {});
+begin(answer, current);
+against(answer, form, current);
+const early = document.querySelector("#rests-body [data-assumed]");
+assumed(early?.dataset.assumed);
+new IntersectionObserver(([seen]) => document.body.classList.toggle("scrolled", !seen.isIntersecting), { rootMargin: "-320px 0px 0px 0px" }).observe(answer);
 await Promise.all((boot.charts ?? []).map((doc) => {
   const section = document.getElementById(`chart-${doc.name}`);
   return section ? dress(section, doc) : null;

@@ -50,7 +50,7 @@ function layoutOf(doc, dark) {
     hoverlabel: { bgcolor: template.layout.paper_bgcolor, bordercolor: grid, font: { color: ink } },
     legend: { ...legendOf(doc.figure, narrow), font: { size: 11 }, bgcolor: "rgba(0,0,0,0)" },
     margin: { l: 50, b: 40, ...layout.margin, t: layout.annotations?.length ? 24 : 10, ...(narrow ? { l: 40, r: 8 } : {}) },
-    dragmode: false,
+    dragmode: matchMedia("(pointer: fine)").matches && layout.dragmode ? layout.dragmode : false, // a finger scrolls the page
   };
 }
 

@@ -21,7 +21,7 @@ export function fillForm(form, query) {
     }
     control.value = value;
     if (control.slider) sync(control);
-    const folded = control.closest("details");
+    const folded = control.closest("details.more");
     if (folded && value !== "") folded.open = true;
   }
 }
@@ -52,6 +52,68 @@ function hint(select, message) {
   line.classList.toggle("bad", Boolean(message));
 }
 
+const TOKENS = /^([\d.]+)\s*([kmg]?)(i?)\s*(?:t|tok|tokens?)$/i;
+const POWERS = { "": 0, k: 1, m: 2, g: 3 };
+
+// a batch in tokens is the whole number of sequences nearest to it
+function inSequences(select, typed) {
+  const found = TOKENS.exec(typed);
+  const length = Number(select.form.dataset.seq);
+  if (!found || !length || select.name !== "global_batch") return typed;
+  return String(Math.max(1, Math.round((Number(found[1]) * (found[3] ? 1024 : 1000) ** POWERS[found[2].toLowerCase()]) / length)));
+}
+
+function count(value) {
+  return new Intl.NumberFormat("en-US", { maximumSignificantDigits: 3, notation: "compact" }).format(value);
+}
+
+// what a batch of sequences is in tokens
+function inTokens(form, { seq_len: length, global_batch: batch }) {
+  form.dataset.seq = length ?? "";
+  const field = form.elements.global_batch?.closest(".field");
+  if (!field || !length || !batch) return;
+  const line = field.querySelector(".note") ?? field.appendChild(make("p", { class: "note muted" }));
+  line.textContent = text("batch_tokens", { batch: batch.toLocaleString("en-US"), length: length.toLocaleString("en-US"), tokens: count(batch * length) });
+}
+
+const LONG = 25; // entries from which a list is searched
+
+// a long list is searched by any of its words: what matches opens below, Enter takes the first
+export function searchable(select) {
+  if (select.options.length < LONG || select.slider) return;
+  const label = select.form.querySelector(`label[for="${select.id}"]`).textContent;
+  const field = make("input", { type: "search", class: "search", placeholder: text("search", { count: select.options.length }), "aria-label": `${label}: ${text("search_in")}`, "aria-controls": select.id, autocomplete: "off" });
+  const end = () => {
+    field.value = "";
+    select.size = 1;
+    for (const one of select.querySelectorAll("[hidden]")) one.hidden = false;
+  };
+  const matches = () => [...select.options].filter((option) => !option.hidden);
+  field.addEventListener("input", () => {
+    const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+    if (!words.length) return end();
+    for (const option of select.options) {
+      const said = `${option.parentNode.label ?? ""} ${option.text} ${option.value}`.toLowerCase();
+      option.hidden = option.value === "" || !words.every((word) => said.includes(word));
+    }
+    for (const group of select.querySelectorAll("optgroup")) group.hidden = ![...group.children].some((option) => !option.hidden);
+    select.size = 8;
+  });
+  field.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") end();
+    if (event.key === "ArrowDown") select.focus();
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    const [first] = matches();
+    if (!field.value || !first) return;
+    select.value = first.value;
+    select.dispatchEvent(new Event("change", { bubbles: true }));
+  });
+  select.addEventListener("change", end);
+  select.addEventListener("keydown", (event) => event.key === "Enter" && end());
+  select.before(field);
+}
+
 // a number that the list does not have is typed in its place, and joins it
 function anyNumber(select, label) {
   const field = make("input", { type: "text", inputmode: "numeric", class: "any", "aria-label": `${label}: ${text("any_number")}`, hidden: "" });
@@ -73,7 +135,7 @@ function anyNumber(select, label) {
     select.focus();
   });
   field.addEventListener("blur", () => {
-    const value = field.value.trim().replaceAll(",", "");
+    const value = inSequences(select, field.value.trim().replaceAll(",", ""));
     toggle(false);
     if (value === "" || value === select.value) return;
     if (![...select.options].some((option) => option.value === value)) select.append(new Option(value, value));
@@ -119,7 +181,15 @@ export function enhance(form, moved) {
       sync(control);
       hint(control, null);
     }
-    if (control.name === "model" && control.value !== "") form.elements.config.value = "";
+    if (control.name === "model") {
+      const { config } = form.elements;
+      if (control.value !== "") config.value = "";
+      else if (!config.value) {
+        config.closest("details").open = true;
+        config.focus();
+        return;
+      }
+    }
     moved(true);
   });
 }
@@ -151,12 +221,13 @@ export function relabel(form, choices) {
 
 // "auto" says what it came to
 export function nameAuto(form, layout) {
+  inTokens(form, layout);
   for (const [name, value] of Object.entries(layout)) {
     const select = form.elements[name];
     const option = select?.options?.[0];
     if (!option || option.value !== "") continue;
     const shown = value === true ? text("yes") : value === false ? text("no") : typeof value === "number" ? value.toLocaleString("en-US") : value;
-    option.text = text("auto_is", { value: shown });
+    option.text = select.value === "" ? text("auto_is", { value: shown }) : text("auto"); // of a value that was chosen, auto is not known
     option.dataset.label = option.text;
     if (select.slider) spoken(select, select.selectedIndex);
   }

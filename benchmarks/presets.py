@@ -1,0 +1,146 @@
+"""Published runs that the dashboard offers as presets: planner/data/presets.csv, made of the rows
+of planner/data/runs.
+
+    python benchmarks/presets.py --write    # about a minute
+
+A row becomes a preset where the options of an estimate say all that it says: the model is one of
+the catalogue, and the estimate of these options is that of the row. Of each publication, model and
+GPU the run on most GPUs is taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from planner import api
+from planner.evidence.band import RESIDUALS
+from planner.inputs import catalog
+from planner.specs.base import PlanError
+from planner.specs.documents.estimate import Estimate
+from planner.specs.documents.plan import options_of
+from planner.specs.model import ModelSpec
+from planner.specs.options import Options, rows
+from planner.specs.options.checked import from_text
+from planner.specs.training import TrainingSpec
+from planner.verbs.validate.files import read_all
+from planner.verbs.validate.plans import row_plan
+from planner.verbs.validate.rows import Row
+
+PRESETS = Path(api.__file__).parent / "data" / "presets.csv"
+FIELDS = ("run_id", "title", "query", "step_s", "source", "source_ref")
+_SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden")
+_SAME = 0.02  # of a step: padding of the vocabulary, and positions that the catalogue has
+_CLUSTER = ("gpus_per_node", "intra_node", "inter_node", "nics_per_node")
+
+
+def candidates() -> Iterator[Row]:
+    """Well stated rows with a time, of each publication, model and GPU those on most GPUs first."""
+    stated = [r for r in read_all(()) if r.get("tier") == "A" and r.get("step_s")]
+    yield from sorted(stated, key=lambda r: -int(float(r["gpus"])))
+
+
+Shapes = dict[tuple[Any, ...], list[str]]
+
+
+def models() -> Shapes:
+    """Ids of the catalogue by shape."""
+    found: Shapes = {}
+    for entry in api.list_catalog("models"):
+        spec = catalog.load("models", ModelSpec, entry.id)
+        found.setdefault(_shape(spec), []).append(entry.id)
+    return found
+
+
+def _shape(spec: ModelSpec) -> tuple[Any, ...]:
+    return tuple(getattr(spec, name, None) for name in _SHAPE)
+
+
+def options(row: Row, known: Shapes) -> Iterator[dict[str, Any]]:
+    """The options that may say what the row says, of each model of its shape."""
+    try:
+        plan, layout = row_plan(row)
+    except (PlanError, ValueError):
+        return
+    table, usual = rows(Options), TrainingSpec(seq_len=1, global_batch=1)
+    given: dict[str, Any] = {"gpu": row["gpu"], "gpus": plan.cluster.gpus}
+    given |= {name: from_text(table[name], row[name]) for name in _CLUSTER if row.get(name)}
+    if row.get("nic_gbps"):
+        given["nic_bandwidth"] = f"{float(row['nic_gbps']):g} Gbit/s"
+    for name in TrainingSpec.model_fields:
+        value = getattr(plan.training, name)
+        if name in table and value != getattr(usual, name):
+            given[name] = value
+    given |= {**options_of(layout), "stack": plan.stack.id}
+    for model in known.get(_shape(plan.model), []):
+        yield {"model": model, **given}
+
+
+def answered(row: Row, known: Shapes, predicted: float) -> tuple[Options, Estimate] | None:
+    """The options whose answer is nearest to that of the row; None where none is near."""
+    found = []
+    for given in options(row, known):
+        try:
+            asked = api.read_options(given)
+            found.append((asked, api.estimate(asked, brief=True)))
+        except (PlanError, ValueError):
+            continue
+
+    def off(one: tuple[Options, Estimate]) -> float:
+        return abs(one[1].step.seconds / predicted - 1)
+
+    best = min(found, key=off, default=None)
+    return None if best is None or off(best) > _SAME else best
+
+
+def presets() -> list[dict[str, Any]]:
+    """Every preset, by publication."""
+    with RESIDUALS.open(encoding="utf-8", newline="") as file:
+        ratio = {row["run_id"]: float(row["measured_over_default"]) for row in csv.DictReader(file)}
+    known = models()
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for row in candidates():
+        key = row["suite"], row["model"], row["gpu"]
+        if key in found or row["run_id"] not in ratio:
+            continue
+        predicted = float(row["step_s"]) / ratio[row["run_id"]]
+        best = answered(row, known, predicted)
+        if best is None:
+            continue
+        asked, answer = best
+        cluster = answer.cluster
+        found[key] = {
+            "run_id": row["run_id"],
+            "title": f"{answer.model.title} on {cluster.gpus:,} x {cluster.gpu_title}",
+            "query": urlencode([(n, _text(v)) for n, v in asked.given().items()]),
+            "step_s": row["step_s"],
+            "source": row["source"],
+            "source_ref": row["source_ref"],
+        }
+    return sorted(found.values(), key=lambda one: one["run_id"])
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def main() -> None:
+    """Print the presets, or write them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true")
+    found = presets()
+    if parser.parse_args().write:
+        with PRESETS.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(found)
+    for one in found:
+        print(one["run_id"], one["title"], one["step_s"])
+
+
+if __name__ == "__main__":
+    main()

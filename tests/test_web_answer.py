@@ -1,0 +1,96 @@
+"""What the page takes along and starts from: published runs, reports, the glossary."""
+
+from __future__ import annotations
+
+import csv
+import html
+import re
+from typing import get_args
+
+import pytest
+from fastapi.testclient import TestClient
+from web_pages import FIXED, Page
+
+from planner import api
+from planner.specs.document import changed
+from planner.specs.names import Verdict
+from planner.specs.options import rows
+from web import limits, state, view
+from web.presets import FILE, presets
+from web.report import report
+
+
+def test_a_published_run_is_the_row_it_is_made_of(client: TestClient) -> None:
+    """What was measured, and of what, stands in planner/data/runs; its options can be answered."""
+    measured = {}
+    for path in (FILE.parent / "runs").glob("*.csv"):
+        with path.open(encoding="utf-8", newline="") as file:
+            measured |= {row["run_id"]: row for row in csv.DictReader(file)}
+    assert len(presets()) > 40
+    for one in presets().values():
+        row, asked = measured[one.run_id], dict(one.pairs)
+        assert (float(row["step_s"]), row["source"]) == (one.step_s, one.source)
+        for name in ("gpu", "gpus", "tp", "pp", "seq_len", "global_batch", "micro_batch"):
+            if name in asked and row[name]:
+                assert asked[name] == row[name], (one.run_id, name)
+        assert state.of_pairs(one.pairs).query  # nothing in it is wrong
+    first, second = list(presets())[:2]
+    page = client.get("/", params={"preset": first})
+    led = Page(page.text).links
+    assert presets()[first].measured in page.text
+    assert f"/?preset={second}" in led.values()
+    assert f'href="/?preset={first}"' in client.get("/presets").text
+    assert client.get("/", params={"preset": "none"}).status_code == 422
+    assert client.get("/", params={"preset": first, "gpus": "8"}).status_code == 422
+
+
+def test_a_report_holds_what_it_was_made_of_and_is_read_back(client: TestClient) -> None:
+    asked = {**FIXED, "require": "days < 3", "price": "1.5"}
+    answer = client.get("/report", params=asked)
+    assert answer.status_code == 200
+    found, text = state.of_pairs(list(asked.items())), answer.text
+    document = api.estimate(found.options)
+    assert len(answer.content) < limits.MAX_SCENARIO_BYTES
+    for said in (*document.assumptions, document.command, document.throughput.flop_convention):
+        assert said in html.unescape(text)
+    assert re.search(r"dpplan \d+\.\d+\.\d+, \d{4}-\d\d-\d\d<", text)
+    for name in asked:  # every input, with its option
+        assert f"<code>{rows(api.Options)[name].flag}</code>" in text, name
+    assert "days &lt; 3 does not hold" in text
+    assert not [tag for tag, _ in Page(text).tags if tag in ("script", "link", "img")]
+    assert state.scenario_of(answer.content) == found
+    picture = f'<svg xmlns="http://www.w3.org/2000/svg" data-dpplan-state="{found.query}"></svg>'
+    assert state.scenario_of(picture.replace("&", "&amp;").encode()) == found
+    pasted = state.of_mapping({"config": '{"a": "<\\"&>"}', "gpu": "a100", "gpus": 8})
+    assert state.scenario_of(report(document, pasted).encode()) == pasted
+    with pytest.raises(api.PlanError, match="option"):
+        state.scenario_of(b'<svg data-dpplan-state="nonsense=1">')
+
+
+def test_every_input_and_every_figure_is_in_the_glossary(client: TestClient) -> None:
+    text = client.get("/glossary").text
+    for row in rows(api.Options).values():
+        if row.says.form != "absent":
+            assert f'<div id="{row.name}"><dt>{row.says.label} <code>{row.flag}</code>' in text
+    labels = re.findall(r'class="label">([^<]+)<', client.get("/", params=FIXED).text)
+    assert len(labels) == 7
+    assert all(f"<dt>{label}</dt>" in text for label in labels)
+
+
+def test_the_verdict_has_three_states() -> None:
+    """With room, within the error of memory on either side, and not: by colour, words and
+    chance."""
+    asked = state.of_pairs(list(FIXED.items()))
+    found = api.estimate(asked.options, brief=True)
+    said = {}
+    for verdict, chance in zip(get_args(Verdict), (0.99, 0.7, 0.3, 0.01), strict=True):
+        memory = changed(found.memory, verdict=verdict, fit_chance=chance)
+        shown = view.answer(changed(found, memory=memory), asked)
+        assert f"{chance:.0%}".replace("%", " %") in shown["detail"]
+        said[verdict] = shown["mark"], shown["verdict"].partition(":")[0]
+    assert said == {
+        "fits": ("yes", "It fits, with room"),
+        "may not fit": ("maybe", "Tight"),
+        "probably does not fit": ("maybe", "Tight"),
+        "does not fit": ("no", "It does not fit"),
+    }

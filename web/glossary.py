@@ -1,0 +1,74 @@
+"""Every term of the page in a sentence. Nothing is written here: inputs are those of the option
+table, figures and layouts those of the documents, parts of a step and of memory those of the
+components."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, get_type_hints
+
+from msgspec import Meta
+
+from planner import api
+from planner.specs.components import MEMORY, STEP
+from planner.specs.document import Document
+from planner.specs.documents.estimate import Provenance, Step, Throughput
+from planner.specs.documents.memory import Memory
+from planner.specs.documents.run import Run
+from planner.specs.options import rows
+
+# figures of the answer: the name they have on the page, and their key of a document
+_FIGURES: tuple[tuple[str, type[Document], str], ...] = (
+    ("Step", Step, "seconds"),
+    ("80 % band, fast end", Step, "low"),
+    ("80 % band, slow end", Step, "high"),
+    ("What the band rests on", Step, "confidence"),
+    ("Bottleneck", Step, "bottleneck"),
+    ("Throughput", Throughput, "tokens_per_s"),
+    ("MFU", Throughput, "mfu"),
+    ("HFU", Throughput, "hfu"),
+    ("Memory per GPU", Memory, "device_bytes"),
+    ("Chance to fit", Memory, "fit_chance"),
+    ("Verdict", Memory, "verdict"),
+    ("Headroom", Memory, "headroom_bytes"),
+    ("Training time", Run, "days"),
+    ("Goodput", Run, "goodput"),
+    ("Cost", Run, "cost_usd"),
+    ("Energy", Run, "energy_kwh"),
+    ("Assumed share", Provenance, "assumed_frac"),
+)
+
+
+@cache
+def glossary() -> list[dict[str, Any]]:
+    """Groups of terms, each with its name, its sentence and where it is said otherwise."""
+    inputs = [
+        {"id": row.name, "term": row.says.label, "says": row.says.help, "also": row.flag}
+        for row in rows(api.Options).values()
+        if row.says.form != "absent"
+    ]
+    figures = [
+        {"id": f"{of.__name__.lower()}-{key}", "term": term, "says": _says(of, key), "also": ""}
+        for term, of, key in _FIGURES
+    ]
+    parts = [
+        {"id": f"step-{name}", "term": name.replace("_", " "), "says": one.says, "also": ""}
+        for name, one in STEP.items()
+    ]
+    held = [
+        {"id": f"memory-{name}", "term": name.replace("_", " "), "says": said, "also": ""}
+        for name, said in MEMORY.items()
+    ]
+    return [
+        {"key": "glossary_figures", "terms": figures},
+        {"key": "glossary_inputs", "terms": sorted(inputs, key=lambda one: one["term"].lower())},
+        {"key": "glossary_step", "terms": parts},
+        {"key": "glossary_memory", "terms": held},
+    ]
+
+
+def _says(of: type[Document], key: str) -> str:
+    """The description of a key, as a sentence begins."""
+    found = get_type_hints(of, include_extras=True)[key].__metadata__
+    said = next(str(one.description) for one in found if isinstance(one, Meta))
+    return said[:1].upper() + said[1:]

@@ -1,0 +1,71 @@
+"""Published runs as presets: a state of the page, and what was measured with it. The file is made
+of the rows of planner/data/runs by benchmarks/presets.py."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from planner import api
+from planner.specs.base import PlanError
+from planner.units import percent, show
+from web.state import Pairs
+
+FILE = Path(api.__file__).parent / "data" / "presets.csv"
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A published run."""
+
+    run_id: str
+    title: str
+    query: str
+    step_s: float
+    source: str
+    source_ref: str
+
+    @property
+    def pairs(self) -> Pairs:
+        """What an address asks for."""
+        return parse_qsl(self.query)
+
+    @property
+    def measured(self) -> str:
+        """The measured step for people."""
+        return show(self.step_s, "s")
+
+
+@cache
+def presets() -> dict[str, Preset]:
+    """Every preset by the id of its run."""
+    with FILE.open(encoding="utf-8", newline="") as file:
+        rows = [dict(row) for row in csv.DictReader(file)]
+    found = [Preset(step_s=float(row.pop("step_s")), **row) for row in rows]
+    return {one.run_id: one for one in found}
+
+
+def preset(run_id: str) -> Preset:
+    """One preset. Raises PlanError where there is none of this id."""
+    found = presets().get(run_id)
+    if found is None:
+        raise PlanError("preset", run_id[:50], "is no published run here; /presets lists them")
+    return found
+
+
+def shown(run_id: str, predicted_s: float) -> dict[str, Any]:
+    """What the page says of a preset: what was measured, how far the answer is off, its
+    neighbours."""
+    one, ids = preset(run_id), list(presets())
+    at = ids.index(run_id)
+    return {
+        "run": one,
+        "off": percent(predicted_s / one.step_s - 1, 1, sign=True),
+        "predicted": show(predicted_s, "s"),
+        "before": ids[at - 1],
+        "next": ids[(at + 1) % len(ids)],
+    }
