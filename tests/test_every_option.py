@@ -181,6 +181,9 @@ CONTEXT: dict[str, Given] = {
     "grad_accum": {"grad_accum": 4, "micro_batch": None},
     "where": {"where": "micro_batch = 2", "micro_batch": None},
     "uneven_stages": {"pp": 8, "schedule": None},
+    "zeropp": OFFLOADED,
+    "hpz": OFFLOADED | {"hpz": 4},
+    "dp_bucket": {"dp_bucket": "1 MB"},
     "cp_comm_type": {"cp": 2, "pp": 1, "schedule": None},
     "tp_overlap": {"tp": 2, "sequence_parallel": True, "stack": "nemo"},
     "island_nodes": {"island_nodes": 1, "oversubscription": 8.0},
@@ -234,6 +237,7 @@ PARTS = ("schedule", "compare")  # that show least of a request, and take most o
 IDLE: tuple[Given, ...] = (
     {},
     {"pp": 1, "schedule": None},
+    {"dp": 1},
     {"offload": "none"},
     {"tokens": None},
     {"flash_attention": True},

@@ -53,6 +53,8 @@ SAYS: dict[str, dict[str, tuple[Any, ...]]] = {
         "placement": ("tp-cp-pp-dp",),
         "cuda_graphs": ("attn+moe_router", "full", "layer"),
         "sequence_parallel": (True, False),
+        "dp_overlap": ("none", "reduce"),
+        "dp_bucket": (160e6,),
     },
     "torchtitan": {
         "model": (*_DENSE, "qwen3-30b-a3b", "deepseek-v3"),
@@ -210,6 +212,9 @@ def _idle(options: dict[str, Any], model: ModelSpec, dp: int) -> set[str]:
     of_lora = ("lora_targets", "lora_dropout", "base_precision", "lora_method")
     idle |= dict.fromkeys(of_lora, "lora" not in options)
     idle |= dict.fromkeys(_SUBSPACE, options["optimizer"] not in ("galore", "apollo"))
+    # all that there is without ZeRO; DeepSpeed's own stage 0 is torch's DDP, which has no switch
+    idle["dp_overlap"] = ranks == 1 or options["zero"] == 0
+    idle |= dict.fromkeys(("zeropp", "hpz"), ranks == 1 or options["zero"] < 3)
     idle["task"] = options.get("task") not in (None, "kto") and options["micro_batch"] % 2 > 0
     idle["reference"] = (
         not options.get("reference") or idle["task"] or options.get("task") not in ("dpo", "kto")

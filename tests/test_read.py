@@ -52,7 +52,7 @@ def test_a_script_of_megatron_is_read() -> None:
 def test_every_argument_is_accounted_for() -> None:
     used = read("megatron.sh").arguments
     assert used["tensor-model-parallel-size"].use == "read"
-    assert used["overlap-grad-reduce"].use == "implied"
+    assert used["overlap-grad-reduce"].use == "read"
     assert used["context-parallel-size"].use == "implied"  # not in the file: the default
     assert used["lr"].use == used["eval-iters"].use == "irrelevant"
     assert used["frobnicate"].use == "not understood"
@@ -276,3 +276,32 @@ def test_hostile_files_are_read_or_refused_at_once() -> None:
             formats.read({name: text})
     assert formats.read({"a.yaml": merged + "MODEL_ARGS: {<<: *m39, --num-layers: 1}\n"})
     assert formats.read({"b.sh": "run --micro-batch-size $((" + "9*" * 30_000 + "9))"})
+
+
+def test_broken_files_are_one_sentence_with_their_place() -> None:
+    """Of every syntax, where it breaks; of names and widths that are none, which."""
+    broken = {
+        "a.yaml": ("base_model: x\nlist: [1, 2\nseed: {", "line 3, column"),
+        "b.yaml": ("base_model: x\nseed: \x00", "line 2, column 7"),
+        "c.yaml": ("base_model: x\n  seed: 1\n\tlr: 2", "line 2, column"),
+        "d.json": ('{"zero_optimization": {"stage": 3,}}', "line 1, column"),
+        "e.toml": ("[model]\nname = \n[training]\nlocal_batch_size = 1", "line 2, column"),
+        "g.yml": (
+            "base_emb_dim: wide\nbase_num_decoder_layers: 2\nbase_num_query_heads: 2",
+            "hidden",
+        ),
+    }
+    for name, (text, where) in broken.items():
+        with pytest.raises(PlanError) as error:
+            planned({name: text}, {})
+        assert where in error.value.remedy, (name, error.value.remedy)
+        assert "\n" not in str(error.value)
+        assert len(error.value.remedy) < 300
+
+
+def test_numbers_and_names_that_are_none_are_faults_of_the_file() -> None:
+    trainer = "per_device_train_batch_size: {}\nmodel_name_or_path: {}\nmax_length: 128\n"
+    found = formats.read({"a.yaml": trainer.format("1e999999", "gpt2")})
+    assert found.arguments["per_device_train_batch_size"].use == "not understood"
+    named = planned({"a.yaml": trainer.format(1, "Qwen/Qwen3--1B")}, {"gpu": "h100", "gpus": 8})
+    assert "no name of the Hub" in named.refused

@@ -239,9 +239,17 @@ def _sharding_s(
     """What gathers and reductions of a layer's shards add to its forward and to its backward."""
     added = sharded.forward, sharded.backward
     if plan.training.overlap is not False and plan.stack.overlap.prefetch:
+        first, again, reduced = (
+            sync.beside(plan, part) for part in ("forward", "backward", "reduce")
+        )
+        scattered = np.minimum(sharded.scatter, sharded.backward)
+        ahead = sharded.forward * first
+        behind = (sharded.backward - scattered) * again + scattered * reduced
         added = (
-            overlap.prefetched_exposed_s(layer.forward, sharded.forward, m.slowdown),
-            overlap.prefetched_exposed_s(layer.backward, sharded.backward, m.slowdown),
+            overlap.prefetched_exposed_s(layer.forward, ahead, m.slowdown)
+            + (sharded.forward - ahead),
+            overlap.prefetched_exposed_s(layer.backward, behind, m.slowdown)
+            + (sharded.backward - behind),
         )
     return added[0] + sharded.streamed, added[1] + sharded.streamed
 

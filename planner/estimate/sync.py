@@ -18,10 +18,13 @@ from planner.formulas import experts as sharing
 from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.layout import NVME_PARAMS, OFFLOADED_PARAMS
+from planner.specs.names import SyncPart, ZeroppPart
 from planner.specs.plan import Plan
 
 # parts in which a stack without buckets of its own reduces: about a bucket of torch's DDP
 LAST_BYTES = 25e6
+# ZeRO++, Wang et al. 2023 (arXiv 2306.10209) section 3: weights in INT8, gradients in INT4
+_QWZ_BYTES, _QGZ_BYTES = 1.0, 0.5
 _WIRE_BYTES = {"fp32": 4.0, "bf16": 2.0}
 # share of the gathers of embedding and head that nothing hides under prefetching: the one forward,
 # at the start of the step
@@ -84,6 +87,7 @@ class ShardedLayer:
     """Communication of one layer and micro-batch under ZeRO-2 and ZeRO-3."""
 
     gather: Array  # one all-gather of the layer's parameters
+    again: Array  # the all-gather before backward, of hpZ among the ranks of a second copy
     scatter: (
         Array  # reduce-scatter of its gradients, and all-reduce over mirrors under hybrid sharding
     )
@@ -92,6 +96,7 @@ class ShardedLayer:
     streamed: Array  # what either waits for: the shard from host memory, where nothing hides it
     weight_bytes: Array
     gradient_bytes: Array
+    near: bool  # whether backward gathers from a second copy
 
 
 def compute_bytes(plan: Plan) -> float:
@@ -106,6 +111,19 @@ def gathered_bytes(plan: Plan) -> float:
         return usual
     wide = plan.training.wide_layers / plan.model.layers
     return (1 - wide) * recipe.gathered + wide * usual
+
+
+def beside(plan: Plan, part: SyncPart) -> bool:
+    """Whether a part of the communication between replicas may run beside compute, where the stack
+    lets it."""
+    asked = plan.training.data_overlap
+    return asked is None or part in asked
+
+
+def shard_bytes(plan: Plan) -> float:
+    """Bytes of a parameter on its way to the ranks that gather it under ZeRO-3: qwZ sends codes of
+    8 bit, whose scales (one of a block) are not counted."""
+    return _QWZ_BYTES if "qwz" in plan.training.zeropp else gathered_bytes(plan)
 
 
 def wire_bytes(plan: Plan) -> float:
@@ -136,10 +154,16 @@ def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas
     per_layer, trained = of.every.per_layer(), trained_share(plan) * of.trained.per_layer()
     if plan.training.adapter is not None:
         per_layer = per_layer + trained
-    each = gathered_bytes(plan)
+    each, own = shard_bytes(plan), gathered_bytes(plan)
     weights = each * per_layer - quantised.saved_per_layer(plan, c, of.every, each)
-    gradients = wire_bytes(plan) * trained
+    hops = _QGZ_BYTES if "qgz" in plan.training.zeropp else wire_bytes(plan)
+    gradients = hops * trained
     gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
+    gather = gather + _recode_s(plan, m, "qwz", own, each) * per_layer
+    again = gather
+    if plan.training.hpz is not None:
+        near = np.minimum(float(plan.training.hpz), who.shards.ranks)
+        again = communicate.all_gather_s(m, own * per_layer, place(near, c.tp, plan.cluster.tiers))
     streamed: Array = 0.0
     zero3 = c.zero >= 3
     if np.any(
@@ -157,21 +181,33 @@ def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas
             shard = np.where(drives, np.maximum(shard, read), shard)
         shard = np.where(offloaded, shard, 0.0)
         if plan.stack.overlap.host_shards:
-            gather = gather + shard
+            gather, again = gather + shard, again + shard
         else:
             streamed = np.where(zero3, shard, 0.0)
-    scatter = communicate.reduce_scatter_s(m, gradients, who.shards, m.network_frac)
+    cap = plan.training.data_bucket
+    calls = 1.0 if cap is None else np.maximum(gradients / cap, 1.0)
+    scatter = calls * communicate.reduce_scatter_s(m, gradients / calls, who.shards, m.network_frac)
+    scatter = scatter + 2 * _recode_s(plan, m, "qgz", wire_bytes(plan), hops) * trained
     if np.any(who.mirrors.ranks > 1):
         scatter = scatter + communicate.all_reduce_s(m, gradients / who.shards.ranks, who.mirrors)
     return ShardedLayer(
         gather,
+        again,
         scatter,
         np.where(zero3, gather, 0.0),
-        np.where(zero3, gather + scatter, np.where(c.syncs_per_layer, scatter, 0.0)),
+        np.where(zero3, again + scatter, np.where(c.syncs_per_layer, scatter, 0.0)),
         streamed,
         weights,
         gradients,
+        plan.training.hpz is not None,
     )
+
+
+def _recode_s(plan: Plan, m: Machine, part: ZeroppPart, wide: float, narrow: float) -> Array:
+    """Seconds per element in which codes are made of what is sent, and read back: memory moved by
+    one kernel each. qgZ does it twice, inside the node and between nodes."""
+    moved = 2 * (wide + narrow) if part in plan.training.zeropp else 0.0
+    return moved / (m.elementwise_frac * m.memory_bandwidth)
 
 
 @dataclass(frozen=True)
@@ -215,14 +251,16 @@ def end_of_step(
     shared, experts, root = of.shared, of.experts, of.root
     wire, narrow = wire_bytes(plan), compute_bytes(plan)
     zero1 = c.zero >= 1
-    own = None if stack.overlap.bucket is None else bucketing(plan, float(stack.overlap.bucket))
+    cap = training.data_bucket or stack.overlap.bucket
+    own = None if cap is None else bucketing(plan, float(cap))
     buckets = 1 if own is None else own.count
 
     def reduce(elements: Array, group: Group) -> Array:
         calls = np.maximum(buckets * elements / np.maximum(shared + experts, 1.0), 1.0)
         whole = calls * communicate.all_reduce_s(m, wire * elements / calls, group)
         if not stack.overlap.sharded_all_reduce:
-            whole = np.where(zero1, communicate.reduce_scatter_s(m, wire * elements, group), whole)
+            parts = wire * elements / calls
+            whole = np.where(zero1, calls * communicate.reduce_scatter_s(m, parts, group), whole)
         return np.where(elements > 0, whole, 0.0)  # a model without experts makes no call for them
 
     def gather(whole_bytes: Array, group: Group) -> Array:
@@ -244,8 +282,9 @@ def end_of_step(
     may_overlap = np.where(zero1, stack.overlap.sharded_sync, stack.overlap.gradient_sync) > 0
     if training.overlap is False:
         may_overlap = may_overlap & False
-    left = overlap.bucketed_exposed_s(sync, backward_window_s, first_s, last_s, m.slowdown)
-    exposed = np.where(may_overlap, left, sync)
+    hidden = reduced * beside(plan, "reduce") + gathered * beside(plan, "forward")
+    left = overlap.bucketed_exposed_s(hidden, backward_window_s, first_s, last_s, m.slowdown)
+    exposed = np.where(may_overlap, left + (sync - hidden), sync)
 
     called = np.zeros_like(sync)
     if stack.overlap.broadcast is not None:  # after the update, beside nothing
@@ -258,8 +297,10 @@ def end_of_step(
     # under ZeRO-2/3 the first gather and the last reduction have nothing to hide behind, nor has
     # half of the root group; without prefetching all layers were waited for already, and the whole
     # root group is
-    ends = sharded.gather + sharded.scatter
+    ends = sharded.gather * beside(plan, "forward") + sharded.scatter * beside(plan, "reduce")
     root_s = communicate.all_gather_s(m, 2 * narrow * of.held, who.shards)
+    waited = not (beside(plan, "forward") and beside(plan, "backward"))
+    root_exposed = 1.0 if waited else _ROOT_EXPOSED
     per_layer = c.syncs_per_layer
     # ZeRO-2 that keeps parameters whole gathers what was updated, with nothing to hide it (arXiv
     # 1910.02054, section 7.2.1): Qwen2.5-32B of llmq 8.4 -> 0.2 %, LLaMA-7B of the A800 gist 22.5
@@ -274,7 +315,7 @@ def end_of_step(
     updated = np.where(per_layer & (c.zero == 2), late, 0.0)
     exposed = np.where(
         per_layer,
-        (ends + _ROOT_EXPOSED * root_s if stack.overlap.prefetch else root_s) + updated,
+        (ends + root_exposed * root_s if stack.overlap.prefetch else root_s) + updated,
         exposed,
     )
     total = np.where(per_layer, ends + root_s + updated, sync)
@@ -303,10 +344,12 @@ def traffic(
     zero3 = c.zero >= 3
     per_layer = c.syncs_per_layer
     across_shards, across_all = (who.shards.nodes > 1) * 1.0, (who.group.nodes > 1) * 1.0
-    gathers = np.where(zero3 & who.several, 2 * layer_passes, 0.0)
+    passes = np.where(zero3 & who.several, layer_passes, 0.0)
+    gathers, again = (passes, passes) if sharded.near else (2 * passes, 0.0 * passes)
     scatters = np.where(per_layer & who.several, layer_passes, 0.0)
-    whole = gathers * sharded.gather + scatters * sharded.scatter
+    whole = gathers * sharded.gather + again * sharded.again + scatters * sharded.scatter
     gather_share = share_of(gathers * sharded.gather, whole)
+    again_share = share_of(again * sharded.again, whole)
     exposed = layer_passes * extra_s
 
     # once per step: the exposed part is shared between reduction and gather as their times are
@@ -343,6 +386,17 @@ def traffic(
             across_shards,
         ),
         Traffic(
+            "all_gather",
+            "data",
+            "second copy of a layer",
+            "data_parallel",
+            compute_bytes(plan) / shard_bytes(plan) * sharded.weight_bytes,
+            again,
+            again * sharded.again,
+            np.minimum(exposed * again_share, again * sharded.again),
+            0.0 * across_shards,
+        ),
+        Traffic(
             "reduce_scatter",
             "data",
             "gradients of a layer",
@@ -350,7 +404,7 @@ def traffic(
             sharded.gradient_bytes,
             scatters,
             scatters * sharded.scatter,
-            np.minimum(exposed * (1 - gather_share), scatters * sharded.scatter),
+            np.minimum(exposed * (1 - gather_share - again_share), scatters * sharded.scatter),
             across_shards,
         ),
         once("all_reduce", "gradients of the stage", wire, end.reduced, ~halves),

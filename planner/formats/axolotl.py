@@ -134,7 +134,6 @@ LACKS = {
     "plugins": "see the arguments of each plugin",
     "liger_*": "is read with the other kernels of Liger",
     "batch_size": "is micro-batch times accumulation of one GPU, which the others say",
-    "ddp_bucket_cap_mb": "buckets are taken of 25 MiB, as torch has them by default",
     "llmcompressor*": "sparse training is not modelled",
     "s2_attention": "is not modelled",
     "max_packed_sequence_len": "is not read; sequence_len is",

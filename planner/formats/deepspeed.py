@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.formats import trainer
-from planner.formats.record import Answer, Argument, Format, Value
+from planner.formats.record import SQUARE, Answer, Argument, Format, Value
 
 _ZERO = "zero_optimization."
 _PLACES = {"none": "", "cpu": "cpu", "nvme": "nvme"}
@@ -35,7 +35,9 @@ _OFFLOADS = {
     ("nvme", "nvme"): "params-nvme",
 }
 _BUCKET = 500_000_000  # elements, as ZeRO has them where nothing is said
-_BUCKETS = ("reduce_bucket_size", "allgather_bucket_size", "stage3_prefetch_bucket_size")
+_NARROW = 2  # bytes of an element of a bucket, which has the type of the weights
+_CODES = {"qwz": "zero_quantized_weights", "qgz": "zero_quantized_gradients"}
+_EVERYTHING = 3  # the stage that shards parameters, too
 _TURN = 1_000_000_000  # elements that ZeRO-3 updates at a time
 
 
@@ -44,6 +46,23 @@ def _optimizer(value: Any) -> str:
     if found is None:
         raise ValueError(f"{value!r} is not modelled; the estimate is of adam")
     return found
+
+
+def _bucket(value: Any) -> Any:
+    """Bytes of a bucket of so many elements; auto follows from the widths of the model."""
+    if value == "auto":
+        return None
+    elements = trainer.whole(value)
+    return None if elements is None or elements == _BUCKET else _NARROW * elements
+
+
+def _elements(ours: Any) -> int:
+    return int(ours // _NARROW)
+
+
+def _several(value: Any) -> int | None:
+    count = trainer.whole(value)
+    return count if count and count > 1 else None
 
 
 TABLE = (
@@ -60,6 +79,8 @@ TABLE = (
         "optimizer.type", "optimizer", meaning=_optimizer, writes=trainer.name_of(_OPTIMIZERS)
     ),
     Argument("data_types.grad_accum_dtype", "gradient_precision", words=_TYPES),
+    Argument(_ZERO + "reduce_bucket_size", "dp_bucket", meaning=_bucket, writes=_elements),
+    Argument(_ZERO + "zero_hpz_partition_size", "hpz", meaning=_several),
     Argument("communication_data_type", "grad_reduce_precision", words=_TYPES),
     Argument("sequence_parallel_size", "cp", meaning=trainer.whole),
 )
@@ -85,11 +106,8 @@ IRRELEVANT = (
     "bf16.check_grad_overflow",
 )
 LACKS = {
-    _ZERO + "zero_hpz_partition_size": "ZeRO++ is not modelled",
-    _ZERO + "zero_quantized_*": "ZeRO++ is not modelled",
     _ZERO + "zero_nontrainable_weights": "is not modelled",
     _ZERO + "mics_*": "MiCS is not modelled",
-    _ZERO + "overlap_comm": "reduction is taken to overlap with the backward pass",
     _ZERO + "zenflow*": "is not read; --cpu-update delayed says it",
     "compression_training*": "compression of weights in training is not modelled",
     "sparse_attention*": "is not modelled",
@@ -108,6 +126,8 @@ LACKS = {
 }
 # of ZeRO: moved by what is modelled at its defaults alone
 _TAKEN = {
+    # what is gathered ahead is the next layer, whole
+    *("allgather_bucket_size", "stage3_prefetch_bucket_size"),
     *("contiguous_gradients", "allgather_partitions", "reduce_scatter", "round_robin_gradients"),
     *("stage3_max_live_parameters", "stage3_max_reuse_distance", "max_live_parameters"),
     *("max_reuse_distance", "stage3_param_persistence_threshold", "param_persistence_threshold"),
@@ -116,7 +136,7 @@ _TAKEN = {
         "cpu_offload_use_pin_memory",
         "memory_efficient_linear",
     ),
-    *("use_multi_rank_bucket_allreduce", "allgather_sequential", "overlap_comm"),
+    *("use_multi_rank_bucket_allreduce", "allgather_sequential"),
     *(
         "stage3_module_granularity_threshold",
         "use_all_reduce_for_fetch_params",
@@ -188,13 +208,36 @@ def read_zero(answer: Answer, prefix: str) -> None:
             continue
         if short.startswith(("offload_optimizer.", "offload_param.")):
             answer.mark(name, "implied", "buffers are taken as they are by default")
-        elif short in _BUCKETS or short == "sub_group_size":
-            usual = _TURN if short == "sub_group_size" else _BUCKET
-            same = found.value == "auto" or _equals(found.value, usual)
-            note = f"is taken as {usual:,} elements"
+        elif short == "sub_group_size":
+            same = found.value == "auto" or _equals(found.value, _TURN)
+            note = f"is taken as {_TURN:,} elements"
             answer.mark(name, "implied" if same else "not understood", note)
-        elif short in _TAKEN and not (short == "overlap_comm" and found.value is False):
+        elif short in _TAKEN:
             answer.mark(name, "implied", "as it is taken to be")
+    _communication(answer, prefix)
+
+
+def _communication(answer: Answer, prefix: str) -> None:
+    """What runs beside compute, what of it is quantised, and buckets by the widths of the model."""
+    name, stage = f"{prefix}overlap_comm", answer.option("zero") or 0
+    beside = answer.get(name)
+    if beside is False:
+        answer.state("dp_overlap", "none", name)
+    elif beside is True:
+        answer.leave("dp_overlap", name)
+        answer.mark(name, "implied", "as the stack has it")
+    elif 0 < stage < _EVERYTHING:
+        answer.imply("dp_overlap", "none", "overlap_comm is off by default below stage 3", name)
+    asked = [part for part, one in _CODES.items() if trainer.is_on(answer, prefix + one)]
+    for part, one in _CODES.items():
+        answer.mark(prefix + one, "read" if part in asked else "implied")
+    if asked:
+        answer.state("zeropp", "+".join(asked), prefix + _CODES[asked[0]])
+    bucket = f"{prefix}reduce_bucket_size"
+    if answer.get(bucket) == "auto":
+        note = "hidden size x hidden size, as transformers has it"
+        answer.arguments.pop(bucket, None)
+        answer.state(SQUARE, _NARROW, bucket, note)
 
 
 def _equals(value: Any, number: float) -> bool:
@@ -220,6 +263,8 @@ def _mark_disabled(answer: Answer) -> None:
 def zero_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """ZeRO and offloading of these options as DeepSpeed writes them."""
     held: dict[str, Any] = {_ZERO + "stage": options.get("zero", 0)}
+    if held[_ZERO + "stage"]:
+        held[_ZERO + "overlap_comm"] = options.get("dp_overlap") != "none"
     offload = options.get("offload") or "none"
     for (states, weights), ours in _OFFLOADS.items():
         if ours == offload and offload != "none":
@@ -238,6 +283,8 @@ def document(options: Mapping[str, Any]) -> dict[str, Any]:
         if theirs is not None and argument.option != "cp":
             held[argument.name] = theirs
     held |= zero_of(options)
+    parts = str(options.get("zeropp") or "").split("+")
+    held |= {_ZERO + name: True for part, name in _CODES.items() if part in parts}
     kind = options.get("precision")
     if kind in ("bf16", "fp16"):
         held[f"{kind}.enabled"] = True

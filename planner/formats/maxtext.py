@@ -8,19 +8,28 @@ product of both.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from planner.formats.record import Answer, Argument, Format, Value, patterns
 from planner.formats.shell import script
-from planner.formats.target import SHARDED, Asked, Target, as_comments, theirs
-from planner.inputs.readers import yaml_places, yaml_text
+from planner.inputs.readers import yaml_places
 from planner.specs.names import REMAT_POLICIES
 
-_FILE = "config.yml"
 _DETECT = re.compile(
     r"(?m)^(?:base_config|per_device_batch_size|base_emb_dim|base_num_decoder_layers)\s*:"
 )
+# what says of a model no more than its name does
+_OF_MODEL = (
+    *("attention_type", "gdn_*", "*indexer*", "engram_*", "use_post_*_norm", "global_*", "fused_*"),
+    *("inhomogeneous_layer_cycle_interval", "interleave_moe_layer_step", "nope_layer_interval"),
+    *("chunk_attn_window_size", "attention_bias", "mlp_bias", "attention_sink", "topk_routing_*"),
+    *("share_kv_projections", "*_per_layer_input", "num_kv_shared_layers", "use_double_wide_mlp"),
+    *("mhc_*", "sinkhorn_*", "trainable_position_size", "moe_expert_input_dim"),
+)
+_OF_IMAGES = ("*_for_vit", "vision_*", "freeze_vision*", "image_*", "num_position_embeddings*")
+_OF_SOUND = ("*_for_audio", "audio_*", "position_id_per_seconds")
 _PROGRAM = re.compile(r"maxtext\S*\.train\b|MaxText/train\.py|per_device_batch_size=")
 _PAIR = re.compile(r"([a-z]\w*)=(.*)", re.S)
 # models that have one name in MaxText and in the catalogue
@@ -30,7 +39,7 @@ _ALIKE = """
     qwen3-30b-a3b qwen3-235b-a22b qwen3-next-80b-a3b qwen3.5-35b-a3b qwen3.5-397b-a17b
 """
 # catalogue names by MaxText's, where they differ; others are alike
-_MODELS = {
+MODELS = {
     "llama2-7b": "llama-2-7b",
     "llama2-13b": "llama-2-13b",
     "llama2-70b": "llama-2-70b",
@@ -49,7 +58,10 @@ _MODELS = {
     "gemma2-2b": "gemma-2-2b",
     "gemma2-9b": "gemma-2-9b",
     "gemma2-27b": "gemma-2-27b",
+    "gemma3-4b": "gemma-3-4b",
     "gemma3-12b": "gemma-3-12b",
+    "llama3.3-70b": "llama-3.1-70b",
+    "qwen3-30b-a3b-base": "qwen3-30b-a3b",
     "gemma3-27b": "gemma-3-27b",
     "gemma4-26b": "gemma-4-26b-a4b",
     "gemma4-31b": "gemma-4-31b",
@@ -69,13 +81,14 @@ _QUANTIZATION = {
     "te_mxfp8": "mxfp8",
     "te_nvfp4": "nvfp4",
 }
-_WAYS = {"all_gather": "all-gather", "ring": "ring", "ulysses": "ulysses", "usp": "hybrid"}
+WAYS = {"all_gather": "all-gather", "ring": "ring", "ulysses": "ulysses", "usp": "hybrid"}
 # remat_policy of base.yml by what we call it; custom lists every tensor
 _REMAT = {"full": "full", "none": "none", **dict.fromkeys(REMAT_POLICIES, "")}
 _AXES = (
     *("data", "fsdp", "fsdp_transpose", "tensor", "tensor_sequence", "tensor_transpose"),
     *("context", "context_usp_ulysses", "pipeline", "expert", "sequence"),
 )
+_AXES_TABLES = ("logical_axis_rules", "data_sharding", "mesh_axes")
 _DEFAULTS = {"dcn_data_parallelism": -1, "ici_fsdp_parallelism": -1}
 
 
@@ -85,7 +98,7 @@ def _detect(name: str, text: str) -> bool:
 
 def _parse(text: str) -> Mapping[str, Value]:
     if _DETECT.search(text):
-        return {name: Value(value, line) for name, (value, line) in yaml_places(text).items()}
+        return _whole((name, Value(*found)) for name, found in yaml_places(text).items())
     out: dict[str, Value] = {}
     for command in script(text).commands:
         if not any(_PROGRAM.search(word.text) for word in command.words):
@@ -93,6 +106,18 @@ def _parse(text: str) -> Mapping[str, Value]:
         for word in command.words:
             if found := _PAIR.fullmatch(word.text):
                 out[found[1]] = Value(_plain(found[2]), word.line, word.unknown)
+    return out
+
+
+def _whole(found: Iterable[tuple[str, Value]]) -> dict[str, Value]:
+    """Arguments by name, tables of axes as the one argument that they are."""
+    out: dict[str, Value] = {}
+    for name, value in found:
+        table = name.partition(".")[0]
+        if table in _AXES_TABLES:
+            out.setdefault(table, Value("a table", value.line))
+        else:
+            out[name] = value
     return out
 
 
@@ -107,8 +132,13 @@ def _plain(text: str) -> Any:
     return text
 
 
-_TABLE = (
-    Argument("model_name", "model", words={**_MODELS, "default": None}),
+def _or_none(value: Any) -> Any:
+    """A width; 0 says that there is none."""
+    return value or None
+
+
+TABLE = (
+    Argument("model_name", "model", words={**MODELS, "default": None}),
     Argument("max_target_length", "seq_len"),
     Argument("optimizer_memory_host_offload", "offload", words={True: "optimizer", False: None}),
     Argument(
@@ -128,14 +158,15 @@ _TABLE = (
     Argument("num_experts_per_tok", "model.moe.experts_per_token"),
     Argument("base_moe_mlp_dim", "model.moe.ffn_hidden"),
     Argument("first_num_dense_layers", "model.moe.dense_layers"),
-    Argument("q_lora_rank", "model.latent.query_rank"),
+    Argument("q_lora_rank", "model.latent.query_rank", meaning=_or_none),
     Argument("kv_lora_rank", "model.latent.kv_rank"),
     Argument("qk_nope_head_dim", "model.latent.nope_head_dim"),
     Argument("qk_rope_head_dim", "model.latent.rope_head_dim"),
     Argument("v_head_dim", "model.latent.value_head_dim"),
     Argument("mtp_num_layers", "mtp"),
     Argument("use_qk_norm", "model.qk_norm", words={True: "per_head", False: "none"}),
-    Argument("sliding_window_size", "model.attention_window"),
+    Argument("sliding_window_size", "model.attention_window", meaning=_or_none),
+    Argument("attention_bias", "model.bias_qkv"),
 )
 
 
@@ -144,14 +175,56 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
         _shape(answer)
     else:
         answer.drop(*(f"model.{one}" for one in answer.model))
-    if "per_device_batch_size" not in values and "max_target_length" not in values:
-        return  # a file of a model alone
+        _of_named_model(answer)
+    _towers(answer)
+    _experts(answer)
+    # a file of a model, of a mesh or of kernels alone: what others set is not known
+    answer.is_part = "per_device_batch_size" not in values and "max_target_length" not in values
     answer.imply("stack", "maxtext", "MaxText")
     degrees = _degrees(answer)
     _sharding(answer, degrees)
     _batch(answer, degrees)
     _recompute(answer)
     _precision(answer)
+
+
+def _of_named_model(answer: Answer) -> None:
+    """What says of a model that is named what its name says."""
+    for name in answer.values:
+        if any(fnmatchcase(name, one) for one in _OF_MODEL):
+            answer.mark(name, "implied", "of the model that is named")
+
+
+def _towers(answer: Answer) -> None:
+    """Towers of images and sound, which are built where they are asked for alone."""
+    switches = {"use_multimodal": _OF_IMAGES, "use_audio": _OF_SOUND}
+    for switch, names in switches.items():
+        if answer.get(switch):
+            continue
+        for name in answer.values:
+            if name == switch or any(fnmatchcase(name, one) for one in names):
+                answer.mark(name, "implied", "no tower is built without its switch")
+
+
+def _experts(answer: Answer) -> None:
+    """How experts are computed: in grouped GEMMs, as MaxText does where nothing is said, or in a
+    dense product over buffers of a capacity."""
+    capacity = answer.get("capacity_factor", -1)
+    if answer.get("sparse_matmul", True) is False:
+        if isinstance(capacity, int | float) and capacity >= 1:
+            answer.state("capacity_factor", float(capacity), "capacity_factor")
+            note = "one batched product over buffers of that capacity, as fast as grouped ones"
+            answer.imply("expert_kernels", "grouped", note, "sparse_matmul")
+        else:
+            note = "every expert computes every token: is not modelled"
+            answer.mark("sparse_matmul", "not understood", note)
+    elif answer.get("sparse_matmul") is not None or answer.get("megablox") is not None:
+        names = ("sparse_matmul", "megablox")
+        answer.imply("expert_kernels", "grouped", "grouped GEMMs, of any library", *names)
+    for name in ("megablox", "use_tokamax_gmm"):
+        answer.mark(name, "implied", "which library has the kernels is not looked at")
+    if not isinstance(capacity, int | float) or capacity < 1:
+        answer.mark("capacity_factor", "implied", "no token is dropped")
 
 
 def _degrees(answer: Answer) -> dict[str, int | None]:
@@ -181,7 +254,7 @@ def _sharding(answer: Answer, degrees: Mapping[str, int | None]) -> None:
     answer.imply("cp", cp, "axes of context parallelism")
     way = "context_parallel_strategy"
     if cp > 1:
-        answer.imply("cp_comm_type", _WAYS.get(answer.get(way, "all_gather")), "its way", way)
+        answer.imply("cp_comm_type", WAYS.get(answer.get(way, "all_gather")), "its way", way)
     answer.mark(way, "irrelevant", "no context parallelism")
     pp = degrees["pipeline"] or 1
     answer.imply("pp", pp, "axis of pipeline parallelism")
@@ -288,7 +361,7 @@ FORMAT = Format(
     title="MaxText YAML or name=value arguments",
     detect=_detect,
     parse=_parse,
-    table=_TABLE,
+    table=TABLE,
     irrelevant=patterns(
         """
         normalize_embedding_logits global_parameter_scale
@@ -302,113 +375,71 @@ FORMAT = Format(
         decoder_block mlp_activations* load_balance_loss_weight data_shuffle_seed
         init_weights_seed logits_dot_in_fp32 hlo_* dump_* jax_* tensorboard* use_vertex*
         steps add_bos add_eos pipeline_parallel_layers compiled_trainstep_file
-        compile_topology*
+        compile_topology* train_data_columns train_split train_image_column num_epoch
+        sft_train_on_completion_only use_sft enable_data_shuffling chat_template
+        use_chat_template use_vertex* metrics_file target_eval_loss norm_topk_prob
+        z_loss_multiplier mtp_loss_scaling_factor temperature_tuning adamw_mask
+        skip_jax_distributed_system enable_single_controller enable_nnx use_jax_distributed*
+        local_checkpoint* enable_multi_tier* multi_tier* enable_emergency* profile_* shard_mode
+        goodput* enable_pathways_goodput enable_gcp_goodput* enable_jax_profiler
+        remove_size_one_mesh_axis* sharding_tolerance allow_split_physical_axes
+        override_model_config override_logical_axis_rules replicate_quant_scale
+        prompt default_prompt max_prefill_predict_length *autoregressive* *prefill*
+        inference_* decode_* return_log_prob quantize_kvcache kv_* mla_naive_kvcache
+        enable_model_warmup image_path video_path audio_path image_placeholder
+        num_generations use_audio_in_video subslice_shape context vision_output_length
+        sa_* wi_tile_* wo_tile_* use_tokamax_splash dpo.*lambda dpo.*smoothing dpo.*beta
+        mrope_section position_id_per_seconds qk_norm_with_scale v_norm_with_scale
+        final_logits_soft_cap attn_logits_soft_cap local_rope* global_rope*
+        partial_rotary_factor use_mrope lora.lora_alpha lora.*path local_sa_* *_axis_order
+        sa_* skip_step_* moba_* muon_* managed_* wandb_* xprof_* *_for_eval
+        olmo_* block_diffusion_* tpu_* dcn_bandwidth_* diloco_* *_calibration_method prefix_caching*
+        weight_sparsity_* heartbeat_* elastic_* monitor_* abort_* tokenize_* vertex_* mhc_*
+        sinkhorn_* record_internal* internal_compile* ragged_block_size generate_slice
+        """
+    ),
+    off=patterns(
+        """
+        enable_* use_* float32_* activations_in_float32 *_host_offload moe_* ragged_* shared_experts
+        mlp_bias fused_* attention_sink share_kv_projections moba *_hash_layers *_per_layer_input
+        num_kv_shared_layers chunk_attn_window_size global_* nope_layer_interval mu_dtype
+        merge_gating_gmm shard_exp_on_fsdp pipeline_* force_* custom_mesh* debug_* elastic_*
+        topk_routing_group quantization_* compress_ratios o_lora_rank o_groups indexer_*
+        colocated_python* generate_* report_* hide_* check_vma skip_step_on_spikes reshape_q
         """
     ),
     lacks={
         "*_for_vit": "a tower of images: give --model",
         "vision_*": "a tower of images: give --model",
+        "*_for_audio": "a tower of sound: give --model",
+        "use_multimodal": "a tower of images: give --model",
+        "use_audio": "a tower of sound: give --model",
+        "logical_axis_rules": "tensors are taken to lie on the axes that base.yml says",
+        "data_sharding": "tensors are taken to lie on the axes that base.yml says",
+        "mesh_axes": "tensors are taken to lie on the axes that base.yml says",
+        "matmul_precision": "GEMMs are taken in the precision of their operands",
+        "float32_*": "scores and logits are taken in the type of the kernels",
+        "activations_in_float32": "activations are taken in the type of the kernels",
+        "num_vocab_tiling": "the loss is taken of all tokens at once: give --loss-chunks",
+        "*student*": "distillation is not modelled",
+        "*teacher*": "distillation is not modelled",
+        "distill_*": "distillation is not modelled",
+        "use_dpo": "the step is estimated as one of supervised fine-tuning: give --task dpo",
+        "dpo.algo": "the step is estimated as one of supervised fine-tuning: give --task dpo",
+        "gdn_*": "layers of linear attention: give --model",
+        "indexer_*": "sparse attention: give --model",
+        "use_indexer": "sparse attention: give --model",
+        "engram_*": "tables of n-grams: give --model",
+        "use_post_*_norm": "blocks with norms of their own: give --model",
+        "inhomogeneous_layer_cycle_interval": "cycles of unlike layers: give --model",
+        "interleave_moe_layer_step": "cycles of unlike layers: give --model",
+        "nope_layer_interval": "cycles of unlike layers: give --model",
+        "global_*": "cycles of unlike layers: give --model",
+        "chunk_attn_window_size": "cycles of unlike layers: give --model",
         "attention_type": "attention of its own: give --model",
         "capacity_factor": "tokens beyond it are dropped: give --capacity-factor",
         "megablox": "how experts are computed: give --expert-kernels",
         "sparse_matmul": "how experts are computed: give --expert-kernels",
     },
     read_more=_more,
-)
-
-
-# ----- writing -----
-
-
-def _write(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
-    named = {ours: word for word, ours in reversed(_MODELS.items())}.get(asked.model.name)
-    own = theirs(_TABLE, asked)
-    widths = {one.name for one in _TABLE if one.option.startswith("model.")}
-    plan: dict[str, Any] = {
-        "base_config": "base.yml",
-        "run_name": asked.model.name,
-        "hardware": "gpu",
-        "model_name": named or "default",
-        "steps": asked.steps,
-    }
-    plan |= {name: value for name, value in own.items() if name not in (*widths, "model_name")}
-    if named is None:
-        plan |= {name: value for name, value in own.items() if name in widths}
-        plan["mlp_activations"] = ["silu", "linear"] if asked.model.mlp == "gated" else ["gelu"]
-    plan |= {**_mesh(asked), **_sizes(asked)}
-    text = yaml_text(plan)
-    return {_FILE: as_comments(comments) + text}
-
-
-def _mesh(asked: Asked) -> dict[str, Any]:
-    """The axes; all within one slice, which is how MaxText sees GPUs."""
-    cp, ep, dp = asked.get("cp", 1), asked.get("ep", 1), asked.replicas
-    zero, outer = asked.get("zero", 0), max(1, dp // ep)
-    whole = asked.get("shard_group", dp * cp)  # the axes of a weight: fsdp, context and expert
-    sharded = max(1, whole // (cp * ep)) if zero == SHARDED else 1
-    out: dict[str, Any] = {
-        "ici_data_parallelism": outer // sharded,
-        "ici_fsdp_parallelism": sharded,
-        "ici_tensor_parallelism": asked.get("tp", 1),
-        "ici_context_parallelism": cp,
-        "ici_pipeline_parallelism": asked.get("pp", 1),
-        "ici_expert_parallelism": ep,
-        "dcn_data_parallelism": 1,
-        "shard_optimizer_over_data": zero == 1,
-    }
-    if cp > 1:
-        ways = {ours: word for word, ours in _WAYS.items()}
-        out["context_parallel_strategy"] = ways[asked.get("cp_comm_type", "all-gather")]
-    return out
-
-
-def _sizes(asked: Asked) -> dict[str, Any]:
-    """Batch, recomputation and precision."""
-    pp = asked.get("pp", 1)
-    split = asked.get("tp", 1) * asked.get("cp", 1) * pp
-    parts = asked.micro_batches if pp > 1 else 1
-    each = asked.options["micro_batch"] * parts / split
-    out: dict[str, Any] = {
-        "per_device_batch_size": int(each) if each == int(each) else each,
-        "gradient_accumulation_steps": asked.micro_batches // parts,
-    }
-    if pp > 1:
-        out["num_pipeline_microbatches"] = parts
-    mode = asked.get("recompute", "none")
-    kept = mode.removeprefix("keep:").split("+")
-    policy = next((p for p, names in REMAT_POLICIES.items() if set(names) == set(kept)), None)
-    if mode in ("none", "full") or policy:
-        out["remat_policy"] = policy or mode
-    precision = asked.get("precision", "bf16")
-    words = {"fp8": "fp8", "fp8-tensorwise": "te_fp8_currentscaling", "fp8-delayed": "fp8"}
-    words |= {"mxfp8": "te_mxfp8", "nvfp4": "te_nvfp4"}
-    out["quantization"] = words.get(precision, "")
-    out["dtype"] = "float32" if precision == "fp32" else "bfloat16"
-    out["attention"] = "dot_product" if asked.get("attention") == "eager" else "cudnn_flash_te"
-    if asked.get("state_precision") == "bf16":
-        out["weight_dtype"] = "bfloat16"
-    return out
-
-
-TARGET = Target(
-    kind="maxtext",
-    title="MaxText",
-    stacks=("maxtext",),
-    program='python3 -m maxtext.trainers.pre_train.train "$RECIPE/config.yml"',
-    write=_write,
-    environment={
-        "JAX_COORDINATOR_IP": '"${MASTER_ADDR:-127.0.0.1}"',
-        "JAX_COORDINATOR_PORT": '"${MASTER_PORT:-29500}"',
-    },
-    per_node=True,
-    where=("zero != 2",),
-    lost={
-        "model": "MaxText has no configuration of its shape",
-        "zero": "its mesh shards parameters, or the optimizer over the axis data",
-        "sequence_parallel": "activations of norms are sharded with the axis tensor",
-        "schedule": "its pipelines are circular; none that is timed here",
-        "placement": "its order of axes is fixed",
-        "micro_batch": "devices get no whole share of it",
-    },
-    fill=("base_output_directory, dataset and tokenizer in config.yml", "learning rate"),
 )

@@ -4,7 +4,7 @@ files name."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from planner.formats.megatron_more import read_more
@@ -43,9 +43,24 @@ def typed(value: Any) -> Any:
     return _TYPES[found[1]] if found else value
 
 
+_FAMILY = re.compile(r"^(llama|qwen|glm)(\d)(\d)(?=-|$)")
+_MILLIONS = re.compile(r"(?<=-)(\d)00m(?=-|$)")
+_ALIKE = {"nemotronh": "nemotron-h", "glm4.5-355b": "glm-4.5", "glm4.5-air-106b": "glm-4.5-air"}
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """A model's name as it stands, and with the points that names of functions cannot have."""
+    for word in (name, _SUFFIX.sub("", name)):
+        yield word
+        pointed = _FAMILY.sub(r"\1\2.\3", word)
+        pointed = re.sub(r"(?<=\d)p(?=\d)", ".", _MILLIONS.sub(r"0.\1b", pointed))
+        family, _, rest = pointed.partition("-")
+        yield _ALIKE.get(pointed, f"{_ALIKE[family]}-{rest}" if family in _ALIKE else pointed)
+
+
 def name_model(answer: Answer, argument: str, name: str, note: str = "") -> bool:
     """State the catalogue's model of this name; False where it has none."""
-    for word in (name, _SUFFIX.sub("", name)):
+    for word in _spellings(name):
         try:
             found = catalog.find("models", word).stem
         except PlanError:

@@ -270,6 +270,11 @@ def _of_value(
         yield name, Value(known, node.lineno, unknown)
 
 
+# what perf_recipes set for all that they time, in a file of their own
+_BENCHMARKS = {"_benchmark_common", "_llama_benchmark_common"}
+_OVERLAPS = {"overlap-grad-reduce", "overlap-param-gather"}  # set by comm_overlap, too
+
+
 def _read_more(values: Mapping[str, Value], answer: Answer) -> None:
     whole = answer.model.get("layers") or isinstance(answer.get(_MODEL), str)
     answer.is_part = _BASE in values or not whole
@@ -282,10 +287,14 @@ def _read_more(values: Mapping[str, Value], answer: Answer) -> None:
     read_with(answer, own, "of Megatron-Bridge")
     if held is not None:
         answer.options["precision"] = held
-    answer.drop("stack")
+    answer.drop("stack", *([] if _OVERLAPS & answer.values.keys() else ["dp_overlap"]))
     answer.is_part = False
     answer.imply("stack", "nemo", "Megatron-Bridge")
     answer.is_part = not whole or _BASE in values
+    for called in _BENCHMARKS & values.keys():
+        note = "steps that are timed reduce gradients in 16 bit"
+        answer.imply("grad_reduce_precision", "bf16", note, called)
+    answer.mark("warn_deprecated_model", "irrelevant")
     _name(values, answer)
     size = _SIZE.search(str(answer.get("recipe", "")))
     if size:

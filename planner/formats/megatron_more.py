@@ -46,13 +46,6 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
 
 def _stack(answer: Answer) -> None:
     """The stack, how it shards states, and what it does beside compute."""
-    for name in ("overlap-grad-reduce", "overlap-param-gather"):
-        answer.mark(name, "implied", "every estimate of this stack has it beside compute")
-    if not answer.get("overlap-grad-reduce"):
-        answer.notes.append(
-            "no --overlap-grad-reduce: gradients are reduced after the backward pass, and the"
-            " estimate has them beside it"
-        )
     fsdp = next((n for n in ("use-megatron-fsdp", "use-torch-fsdp2") if answer.get(n)), None)
     distributed = bool(answer.get("use-distributed-optimizer"))
     if fsdp:
@@ -61,6 +54,8 @@ def _stack(answer: Answer) -> None:
         stage = 3 if fsdp == "use-torch-fsdp2" else _SHARDING.get(str(answer.get(how, "no_shard")))
         answer.state("zero", stage, how if how in answer.values else fsdp)
         answer.mark("use-distributed-optimizer", "implied", f"{fsdp} shards states")
+        if fsdp == "use-megatron-fsdp":
+            _overlap(answer)
         return
     answer.imply("stack", "megatron-core", "Megatron-LM")
     answer.mark("data-parallel-sharding-strategy", "irrelevant", "acts with --use-megatron-fsdp")
@@ -71,6 +66,26 @@ def _stack(answer: Answer) -> None:
     instances = "num-distributed-optimizer-instances"
     if answer.get(instances) == 1:
         answer.mark(instances, "irrelevant")
+    _overlap(answer)
+
+
+def _overlap(answer: Answer) -> None:
+    """Communication between replicas beside compute: off unless it is asked for. Of what is asked
+    for, all that the stage of ZeRO has is as the stack has it."""
+    stage = answer.option("zero") or 0
+    asked = {"overlap-grad-reduce": ("reduce",), "overlap-param-gather": ("forward", "backward")}
+    has = ("reduce", "forward", "backward")[: (1, 2, 2, 3)[stage]]
+    on = [one for name, parts in asked.items() if answer.get(name) for one in parts if one in has]
+    given = [name for name in asked if name in answer.values]
+    for name in given:
+        answer.mark(name, "read")
+    if given and len(on) == len(has):
+        answer.leave("dp_overlap", given[0])
+    elif given:
+        answer.state("dp_overlap", "+".join(on) or "none", given[0])
+    else:
+        note = "no --overlap-grad-reduce: gradients are reduced after the backward pass"
+        answer.imply("dp_overlap", "none", note)
 
 
 def _model(answer: Answer) -> None:

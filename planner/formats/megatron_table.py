@@ -96,6 +96,7 @@ PARALLEL = (
     Argument("cp-comm-type", "cp_comm_type", meaning=_first_way, writes=_way_written),
     Argument("tp-comm-overlap", "tp_overlap", words={True: "user-buffers", False: "none"}),
     Argument("overlap-moe-expert-parallel-comm", "ep_overlap"),
+    Argument("ddp-bucket-size", "dp_bucket", factor=4, note="elements of fp32 gradients"),
     Argument("moe-shared-expert-overlap", "shared_expert_overlap"),
 )
 TRAINING = (

@@ -84,8 +84,9 @@ def _layout(asked: Asked) -> dict[str, Any]:
         "num-virtual-stages-per-pipeline-rank": vpp if vpp > 1 and not split else None,
         "use-distributed-optimizer": asked.get("zero", 0) == 1,
     }
-    if asked.get("zero", 0) == 1:
-        out |= {"overlap-grad-reduce": True, "overlap-param-gather": True}
+    parts = str(asked.get("dp_overlap") or "reduce+forward").split("+")
+    out["overlap-grad-reduce"] = "reduce" in parts
+    out["overlap-param-gather"] = "forward" in parts and asked.get("zero", 0) == 1
     return out
 
 

@@ -65,6 +65,7 @@ TABLE = (
         note="sdpa is taken as FlashAttention 2, which torch chooses",
     ),
     replace(trainer.CHECKPOINTING, default=True),
+    Argument("zero_hpz_partition_size", "hpz", meaning=trainer.whole),
     Argument("sequence_parallel_size", "cp", meaning=trainer.whole),
     Argument("env PYTORCH_CUDA_ALLOC_CONF", "expandable_segments", meaning=_expandable),
 )
@@ -107,7 +108,6 @@ LACKS = {
     "lisa_*": "is not modelled",
     "llamapro_*": "blocks that are added are not modelled",
     "optimizer": "plugins of optimizers are not read",
-    "zero_hpz_partition_size": "ZeRO++ is not modelled",
     "deepspeed_autotp_size": "DeepSpeed's automatic tensor parallelism is not modelled",
     "vit_gradient_checkpointing": "is taken as of the language model",
     "experts_impl": "experts are computed as the stack does",

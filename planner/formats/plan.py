@@ -4,14 +4,16 @@ the rest is left out and said."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from planner import formats
 from planner.formats.megatron_bridge import recipes_in
-from planner.formats.record import Used, patterns
+from planner.formats.record import SQUARE, Used, patterns
 from planner.inputs import catalog
+from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
 from planner.specs.base import PlanError
@@ -69,7 +71,7 @@ def planned(files: Mapping[str, str], given: Mapping[str, Any]) -> Planned:
     """The request of these files and of what is given beside them, which wins."""
     recipe = formats.read(files)
     typed = dict(given)
-    options = {**recipe.options, **typed}
+    options = _of_width({**recipe.options, **typed})
     for one, other in (_SIZE, _SIZE[::-1]):  # two ways to say one number
         if one in typed and other not in typed:
             options.pop(other, None)
@@ -79,6 +81,16 @@ def planned(files: Mapping[str, str], given: Mapping[str, Any]) -> Planned:
         read_options({"model": "none", **typed})  # what is typed is right, whatever is missing
         return Planned(recipe, options, tuple(missing))
     return _settled(recipe, options, typed)
+
+
+def _of_width(options: dict[str, Any]) -> dict[str, Any]:
+    """Buckets whose size follows from the hidden size of the model, once that is known."""
+    each = options.pop(SQUARE, None)
+    if each is None or "model" not in options or options.get("dp_bucket"):
+        return options
+    with suppress(PlanError):  # said where the model is asked for
+        options["dp_bucket"] = float(each * model_spec(str(options["model"]))[0].hidden ** 2)
+    return options
 
 
 def _settled(recipe: formats.Recipe, options: dict[str, Any], typed: Mapping[str, Any]) -> Planned:
@@ -100,7 +112,7 @@ def _settled(recipe: formats.Recipe, options: dict[str, Any], typed: Mapping[str
                 refused = str(error)
                 break
             del options[name]
-            stated = recipe.stated[name]
+            stated = recipe.stated.get(name) or recipe.stated[SQUARE]
             if not stated.implied:
                 notes.append(f"left out: {error}")
                 old = arguments.get(stated.argument)

@@ -85,6 +85,8 @@ def _put_in(value: Any) -> tuple[Any, tuple[str, ...]]:
 def _read_more(values: Mapping[str, Value], answer: Answer) -> None:
     read_with(answer, _DEFAULTS, "of Primus")
     answer.drop("stack")
+    if not any(name.startswith("overlap-") for name in values):
+        answer.drop("dp_overlap")  # its own defaults have both on
     answer.imply("stack", "primus", "Primus")
     named = str(answer.get(_MODEL, "")).rsplit("/", 1)[-1].removesuffix(".yaml")
     if named and not answer.model.get("layers"):

@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 Use = Literal["read", "implied", "irrelevant", "not understood"]
+SQUARE = "bucket_of_width"  # bytes per square of the hidden size: no option, a bucket is
 STEPS = "steps"  # of a run: no option, for its tokens are
 MODEL = "model."  # before the name of a field of a model, where an argument is no option
 _AGAIN = re.compile(r" \(line \d+\)$")  # how a key is named that a file gives twice

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.inputs import catalog
+from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
 
 _FIELD = "--model"
@@ -66,8 +67,11 @@ def _spec(fields: Mapping[str, Any]) -> ModelSpec:
     held = {name: value for name, value in fields.items() if "." not in name and value is not None}
     held.pop("vocab_of", None)
     layers, hidden, heads = (held[name] for name in _NEEDED)
+    for name in _NEEDED:
+        if not isinstance(held[name], int):
+            raise PlanError(_FIELD, held[name], f"is no whole number of {name}: give --model")
     held.setdefault("kv_heads", heads)
-    held.setdefault("head_dim", hidden // heads if heads else 0)
+    held.setdefault("head_dim", hidden // heads)
     gated = held.get("mlp", "plain") == "gated"
     held.setdefault("ffn_hidden", int(hidden * (_GATED if gated else _FFN_FACTOR)))
     for part in ("moe", "latent"):
@@ -76,7 +80,8 @@ def _spec(fields: Mapping[str, Any]) -> ModelSpec:
             for name, value in fields.items()
             if name.startswith(f"{part}.") and value is not None
         }
-        if part == "moe" and inside.get("experts", 0) > 1:
+        experts = inside.get("experts", 0)
+        if part == "moe" and isinstance(experts, int) and experts > 1:
             held["moe"] = {"ffn_hidden": held["ffn_hidden"], "experts_per_token": 2, **inside}
         elif part == "latent" and inside:
             held["latent"] = inside

@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.formats import deepspeed
 from planner.formats.record import Answer, Value
-from planner.formats.trainer import DDP, is_off, is_on
+from planner.formats.trainer import DDP, is_off, is_on, number
 
 SHARDING = {
     "full_shard": 3,
@@ -39,6 +39,11 @@ def read_sharding(answer: Answer, stack: str = DEEPSPEED) -> None:
     """fsdp, fsdp_config and deepspeed. stack: ours where DeepSpeed is asked for."""
     by_fsdp = read_fsdp(answer)
     by_deepspeed = read_deepspeed(answer, "deepspeed", stack)
+    cap = "ddp_bucket_cap_mb"
+    if by_fsdp or by_deepspeed:
+        answer.mark(cap, "irrelevant", "of torch's DDP alone")
+    elif (size := number(answer, cap, 0)) > 0:
+        answer.state("dp_bucket", size * 2**20, cap)
     if not (by_fsdp or by_deepspeed):
         answer.imply("zero", 0, ALONE)
         answer.imply("stack", DDP, ALONE)
@@ -149,12 +154,23 @@ def _fsdp_rest(answer: Answer, by_key: Mapping[str, str], offloads: bool) -> Non
         answer.state("recompute", "full", repeats)
     wrap = str(answer.get(by_key.get("auto_wrap_policy", ""), "")).upper()
     for short, name in by_key.items():
-        if short == "auto_wrap_policy" and wrap == "NO_WRAP":
+        if short == "backward_prefetch":
+            _prefetch(answer, name)
+        elif short == "auto_wrap_policy" and wrap == "NO_WRAP":
             answer.mark(name, "not understood", "layers are taken to be wrapped one by one")
         elif short in _FSDP_OFF:
             answer.mark(name, "implied", "as it is taken to be")
         elif short in _FSDP_IRRELEVANT:
             answer.mark(name, "irrelevant")
+
+
+def _prefetch(answer: Answer, name: str) -> None:
+    """FSDP 1 may gather a layer for backward only when it is needed: nothing runs beside that."""
+    word = str(answer.get(name)).upper()
+    if word in ("NO_PREFETCH", "NONE", "3") and answer.get(name) is not None:
+        answer.state("dp_overlap", "reduce+forward", name)
+    else:
+        answer.mark(name, "implied", "as it is taken to be")
 
 
 _FSDP_OFF = {
@@ -166,7 +182,7 @@ _FSDP_OFF = {
         "reshard_after_forward",
     ),
     *("auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "limit_all_gathers"),
-    *("version", "fsdp_version", "backward_prefetch", "forward_prefetch", "use_orig_params"),
+    *("version", "fsdp_version", "forward_prefetch", "use_orig_params"),
     *("mixed_precision_policy", "ignored_modules", "cpu_offload_pin_memory"),
 }
 _FSDP_IRRELEVANT = {

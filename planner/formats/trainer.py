@@ -124,7 +124,6 @@ LACKS = {
     "lora_*": "is not modelled",
     "load_in_*bit": FROZEN,
     "auto_find_batch_size": "the trainer may take a smaller micro-batch than the file says",
-    "ddp_bucket_cap_mb": "buckets are taken of 25 MiB, as torch has them by default",
     "torch_compile_*": "how torch.compile works is not modelled, only that it does",
     "parallelism_config*": "is read of accelerate's own files",
     "liger_kernel_config*": "kernels are taken all or none",
@@ -173,7 +172,7 @@ def whole(value: Any) -> int | None:
         number = float(value)
     except (TypeError, ValueError):
         raise ValueError(f"{value!r} is no number") from None
-    if number != int(number) or isinstance(value, bool):
+    if isinstance(value, bool) or not number.is_integer():  # nor infinite
         raise ValueError(f"{value!r} is no whole number")
     return int(number)
 

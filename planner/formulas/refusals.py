@@ -554,6 +554,7 @@ def acting(p: Plan, x: Layout) -> str:
     return (
         f"{', '.join(map(flag, p.request.acting))} would do nothing in a layout of tp {x.tp},"
         f" pp {x.pp}, ep {x.ep}, dp {x.dp} x cp {x.cp}, zero {x.zero}: ZeRO shards over dp x cp > 1"
-        " with zero 1 to 3, schedules need pp > 1, dispatch of tokens ep > 1; leave it out, or fix"
+        " with zero 1 to 3, FSDP reduces layers and no buckets, schedules need pp > 1,"
+        " dispatch of tokens ep > 1; leave it out, or fix"
         " the degrees"
     )

@@ -271,6 +271,10 @@ _ACTS: dict[str, Callable[[Columns], Array]] = {
     "schedule": lambda c: c.pp > 1,
     "placement": lambda c: (c.pp > 1) & (c.dp > 1),
     "cp_comm_type": lambda c: c.cp > 1,
+    "dp_overlap": lambda c: c.replicas > 1,
+    "dp_bucket": lambda c: (c.zero < _ZERO_2) & (c.replicas > 1),  # FSDP has layers for buckets
+    "zeropp": lambda c: (c.zero >= _ZERO_3) & (c.replicas > 1),
+    "hpz": lambda c: (c.zero >= _ZERO_3) & (c.replicas > 1),
     "tp_overlap": lambda c: (c.tp > 1) & (c.sequence_parallel > 0),
     "dispatcher": lambda c: c.ep > 1,
     "ep_overlap": lambda c: c.ep > 1,

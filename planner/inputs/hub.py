@@ -43,7 +43,10 @@ def config_of(name: str, given: str, known: str) -> Path:
             f"{no_file}reading it from the Hugging Face Hub needs huggingface_hub: install"
             f" dpplan[hub], or {remedy}",
         ) from None
-    cached = try_to_load_from_cache(name, FILE)
+    try:
+        cached = try_to_load_from_cache(name, FILE)
+    except ValueError as error:  # no name that the Hub gives
+        raise PlanError("--model", given, f"is no name of the Hub ({error})") from None
     if isinstance(cached, str):
         return Path(cached)
     if constants.HF_HUB_OFFLINE or not _is_reached(constants.ENDPOINT):

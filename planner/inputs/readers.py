@@ -92,7 +92,7 @@ def read_yaml(text: str) -> dict[Any, Any]:
     except RecursionError:
         raise ValueError(_DEEP) from None
     except (yaml.YAMLError, ValueError) as error:
-        raise ValueError(f"is not valid YAML: {_one_line(error)}") from None
+        raise ValueError(f"is not valid YAML: {_said(error, text)}") from None
     _check(data)
     return data
 
@@ -127,7 +127,7 @@ def yaml_places(text: str) -> dict[str, tuple[Any, int]]:
     except RecursionError:
         raise ValueError(_DEEP) from None
     except (yaml.YAMLError, ValueError) as error:
-        raise ValueError(f"is not valid YAML: {_one_line(error)}") from None
+        raise ValueError(f"is not valid YAML: {_said(error, text)}") from None
     _check({name: value for name, (value, _) in out.items()})
     return out
 
@@ -239,6 +239,23 @@ def _whole(digits: str) -> int:
     if len(digits) > MOST_DIGITS:  # the time of reading them grows with their square
         raise ValueError(f"a whole number has more than {MOST_DIGITS} digits")
     return int(digits)
+
+
+def _said(error: Exception, text: str) -> str:
+    """What a YAML parser says, in one sentence with the place."""
+    import yaml
+
+    if isinstance(error, yaml.reader.ReaderError):
+        before = text[: error.position]
+        line, column = before.count("\n") + 1, error.position - (before.rfind("\n") + 1) + 1
+        shown = f"#x{error.character:04x}" if isinstance(error.character, int) else "a byte"
+        return f"{error.reason}: {shown} (line {line}, column {column})"
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return _one_line(error)
+    context = getattr(error, "context", None)
+    words = " ".join(one for one in (context, getattr(error, "problem", "")) if one)
+    return f"{words[:_SHOWN]} (line {mark.line + 1}, column {mark.column + 1})"
 
 
 def _one_line(error: Exception) -> str:

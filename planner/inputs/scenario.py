@@ -128,7 +128,7 @@ def plans_of(
             search_offload=options.search_offload,
             uneven_stages=options.uneven_stages,
             pipeline_layout=_pipeline_layout(options, model),
-            acting=acting(options),
+            acting=acting(options, stack),
         )
         plan = Plan(
             model=model,
@@ -174,7 +174,7 @@ def _pipeline_layout(options: Options, model: ModelSpec) -> str | None:
 _OF_DISPATCH = ("dispatcher", "ep_overlap", "shared_expert_overlap")
 
 
-def acting(options: Options) -> tuple[str, ...]:
+def acting(options: Options, stack: StackSpec) -> tuple[str, ...]:
     """Options of the layout that the request states and that some layout of its GPUs lets act."""
     left = options.gpus // ((options.tp or 1) * (options.pp or 1))
     stages = options.gpus > 1 and options.pp != 1
@@ -183,6 +183,10 @@ def acting(options: Options) -> tuple[str, ...]:
         "shard_group": options.shard_group is not None and options.zero != 0,
         "schedule": options.schedule is not None and stages,
         "cp_comm_type": options.cp_comm_type is not None and left > 1 and options.cp != 1,
+        "zeropp": options.zeropp not in (None, "none") and left > 1 and options.dp != 1,
+        "hpz": options.hpz is not None and left > 1 and options.dp != 1,
+        "dp_overlap": options.dp_overlap is not None and left > 1 and options.dp != 1,
+        "dp_bucket": options.dp_bucket is not None and not stack.state.fixed_buckets,
         "tp_overlap": options.tp_overlap is not None and options.gpus > 1 and options.tp != 1,
         **{name: bool(getattr(options, name)) and options.ep != 1 for name in _OF_DISPATCH},
         "placement": options.placement not in (None, PLACEMENTS[0]) and stages and options.dp != 1,
@@ -240,4 +244,8 @@ def _overlaps(training: TrainingSpec, stack: StackSpec) -> TrainingSpec:
     if asked is not None and asked not in ways:
         remedy = f"{stack.title} does not have it; it has {', '.join(ways)}"
         raise PlanError("--tp-overlap", asked, remedy)
+    for flag, value in (("--zeropp", "+".join(training.zeropp)), ("--hpz", training.hpz)):
+        if value and not stack.supports.zeropp:
+            remedy = f"is ZeRO++ of DeepSpeed, which {stack.title} does not have: take --stack"
+            raise PlanError(flag, value, f"{remedy} deepspeed, or leave it out")
     return training

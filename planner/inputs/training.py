@@ -4,6 +4,7 @@ with where it comes from."""
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from planner.inputs.accumulation import accumulated
 from planner.inputs.adapters import trained_fields
@@ -109,6 +110,7 @@ def training_spec(
         context_way=options.cp_comm_type,
         cuda_graphs=_graphs(options, model),
         tensor_overlap=options.tp_overlap,
+        **_replicas(options),
         offload_modules=tuple((options.offload_modules or "").split("+"))
         if options.offload_modules
         else (),
@@ -126,6 +128,21 @@ def training_spec(
         **trained_fields(options, model),
     )
     return training, assumptions
+
+
+def _replicas(options: Options) -> dict[str, Any]:
+    """Fields of the training spec on communication between replicas."""
+
+    def words(text: str | None) -> list[str]:
+        return [] if text in (None, "none") else str(text).split("+")
+
+    asked = options.dp_overlap
+    return {
+        "data_overlap": None if asked is None else words(asked),
+        "data_bucket": number(options, "dp_bucket"),
+        "zeropp": words(options.zeropp),
+        "hpz": options.hpz,
+    }
 
 
 def precision_sentence(precision: str, model: ModelSpec) -> str:

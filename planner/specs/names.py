@@ -89,6 +89,13 @@ AttentionName = Literal["cudnn", "flash4", "flash3", "flash2", "flash1", "fused_
 # how tensor-parallel collectives run beside the GEMMs they feed: Transformer Engine's user buffers
 # (tp_comm_overlap), torch's asynchronous tensor parallelism, or not at all
 TensorOverlap = Literal["none", "async", "user-buffers"]
+# data-parallel communication beside compute: reduction of gradients beside backward, gathers of
+# weights beside forward and beside backward
+SyncPart = Literal["reduce", "forward", "backward"]
+SYNC_PARTS: tuple[SyncPart, ...] = get_args(SyncPart)
+# what ZeRO++ quantises: weights in 8 bit, gradients in 4
+ZeroppPart = Literal["qwz", "qgz"]
+ZEROPP_PARTS: tuple[ZeroppPart, ...] = get_args(ZeroppPart)
 # how the ranks of context parallelism share a sequence
 ContextWay = Literal["ring", "all-gather", "ulysses", "hybrid"]
 # parts of a training step that are captured as CUDA graphs, as Megatron-LM names them; full: the
@@ -261,6 +268,16 @@ def recompute_text(kind: int, size: int) -> str:
         names = "+".join(one for i, one in enumerate(_SETS[name]) if size >> i & 1)
         return f"keep:{names}" if name == "keep" else names
     return f"{name}:{size}" if size else name
+
+
+def joined_words(text: str, known: tuple[str, ...]) -> str:
+    """Words joined by + in one order, or none; ValueError where one is none of those known."""
+    names = [name.strip().lower() for name in text.split("+")]
+    if names == ["none"]:
+        return "none"
+    if not set(names) <= set(known):
+        raise ValueError(f"takes none, or {', '.join(known)}, joined by +")
+    return "+".join(name for name in known if name in names)
 
 
 def offload_modules_name(text: str) -> str:

@@ -28,8 +28,10 @@ from planner.specs.names import (
     Precision,
     ReferenceName,
     StateType,
+    SyncPart,
     TaskName,
     TensorOverlap,
+    ZeroppPart,
 )
 from planner.specs.task import TASKS
 
@@ -77,6 +79,11 @@ class TrainingSpec(Spec):
     moments_precision: StateType | None = None  # where the optimizer has no type of its own
     master_precision: MasterType | None = None
     overlap: bool | None = None  # False: nothing overlaps
+    # data-parallel communication beside compute, of that which the stack overlaps; None: all of it
+    data_overlap: tuple[SyncPart, ...] | None = Field(default=None, strict=False)
+    data_bucket: float | None = Field(default=None, ge=1000, le=1e13)  # bytes of gradients
+    zeropp: tuple[ZeroppPart, ...] = Field(default=(), strict=False)  # quantised by ZeRO++
+    hpz: int | None = Field(default=None, ge=2, le=1_000_000)  # ranks of a second copy of weights
     # type in which weights, gradients and moments are kept: bf16, and nothing in fp32; None: as the
     # stack does
     state_precision: Literal["bf16"] | None = None

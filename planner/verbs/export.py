@@ -16,6 +16,7 @@ from planner.formats import launch
 from planner.formats.target import Asked, Target, no_decoder
 from planner.inputs import catalog
 from planner.inputs.model import model_spec
+from planner.inputs.options import number
 from planner.inputs.readers import read_json
 from planner.inputs.scenario import resolve
 from planner.report import layout as report
@@ -34,6 +35,7 @@ from planner.specs.options.adapters import AdapterOptions
 from planner.specs.options.checked import from_text
 from planner.specs.options.experts import ExpertOptions
 from planner.specs.options.export import ExportOptions
+from planner.specs.options.replicas import ReplicaOptions
 from planner.specs.options.run import AnswerOptions
 from planner.specs.options.task import TaskOptions
 from planner.specs.options.training import TrainingOptions
@@ -42,6 +44,7 @@ from planner.specs.where import constraint
 from planner.units import percent, show
 
 _MOST_BYTES = 20_000_000  # of a saved answer; a search with 1,000 layouts has a tenth
+_SHARDS_ALL = 3  # the stage of ZeRO that shards parameters, too
 _WIDTH = 76  # characters of a line of comment
 # options of a recipe beside its layout, those that only describe the data left out
 _OF_DATA = ("expert_load", "expert_spread", "tokens", "seq_len", "global_batch")
@@ -52,6 +55,7 @@ _OF_RECIPE = tuple(
         *rows(ExpertOptions),
         *rows(AdapterOptions),
         *rows(TaskOptions),
+        *rows(ReplicaOptions),
         *("cp_comm_type", "tp_overlap", "offload_modules"),
     )
     if name not in _OF_DATA
@@ -130,6 +134,8 @@ def plan_of(target: Target, options: Options, one: Estimates) -> dict[str, Any]:
         "offload": layout.offload == "none",
         "cp_comm_type": layout.cp == 1,
         "tp_overlap": layout.tp == 1,
+        **dict.fromkeys(("dp_overlap", "dp_bucket"), ranks == 1),
+        **dict.fromkeys(("zeropp", "hpz"), ranks == 1 or layout.zero < _SHARDS_ALL),
         "placement": layout.pp == 1 or layout.dp == 1 or layout.placement == PLACEMENTS[0],
     }
     out: dict[str, Any] = {
@@ -144,7 +150,10 @@ def plan_of(target: Target, options: Options, one: Estimates) -> dict[str, Any]:
     out |= {name: getattr(layout, name) for name in LAYOUT if not idle.get(name)}
     given = options.given()
     acting = [name for name in _OF_RECIPE if name in given and not idle.get(name)]
-    out |= {name: given[name] for name in acting if name not in out}
+    table = rows(Options)
+    for name in acting:
+        if name not in out:
+            out[name] = number(options, name) if table[name].says.unit else given[name]
     if layout.pipeline_layout is not UNSET and (options.pipeline_layout or not target.deals):
         out["pipeline_layout"] = layout.pipeline_layout
     if plan.training.tokens is not None:

@@ -262,7 +262,9 @@ class _Tries:
         are checked in one table."""
         alike: dict[tuple[str, ...], list[int]] = {}
         for i, value in enumerate(values):
-            alike.setdefault(acting(self.options.changed(**{name: value})), []).append(i)
+            alike.setdefault(
+                acting(self.options.changed(**{name: value}), self.plan.stack), []
+            ).append(i)
         out = [False] * len(values)
         for acts, members in alike.items():
             groups = [self._group(name, values[i]) for i in members]
@@ -275,7 +277,7 @@ class _Tries:
 
     def reason(self, name: str, value: Value) -> str | None:
         """Why a value of an option is not possible."""
-        plan = self._where(acting(self.options.changed(**{name: value})))
+        plan = self._where(acting(self.options.changed(**{name: value}), self.plan.stack))
         return self._reason(plan, self._group(name, value))
 
     def _where(self, acts: tuple[str, ...]) -> Plan:

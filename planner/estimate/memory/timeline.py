@@ -29,7 +29,6 @@ from planner.specs.layers import parts_of
 from planner.specs.layout import NVME, NVME_PARAMS, OFFLOADED_OPTIMIZER, OFFLOADED_PARAMS, SCHEDULES
 from planner.specs.parts import Mlp
 from planner.specs.plan import Plan
-from planner.specs.stack import StateBytes
 
 PHASES = (
     "load",
@@ -55,6 +54,7 @@ _ZERO_1, _ZERO_2, _ZERO_3, _NEVER = 1.0, 2.0, 3.0, 4.0  # the first ZeRO stage t
 
 _PREFETCH_LAYERS = 2.0  # a layer in use and the next one, gathered ahead
 _LEAVING_LAYERS = 2.0  # whose gradients are being computed, and on their way to host memory
+_BUFFERS = 2.0  # of DeepSpeed's ZeRO-1 and 2, one of which is filled while the other is reduced
 _CAST_BYTES = 2.0  # of a parameter in 16 bit
 
 
@@ -245,11 +245,14 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
         narrow * root + _PREFETCH_LAYERS * (narrow * whole_layer - saved),
         np.where(whole, narrow * elements - saved * split.layers, 0.0),
     )
+    if training.hpz is not None:  # the second copy of ZeRO++
+        near = np.minimum(float(training.hpz), c.shards)
+        gathered = gathered + np.where(c.zero >= _ZERO_3, narrow * elements / near, 0.0)
     reducing = np.where(
         (c.zero >= 3) | whole, (narrow + wire) * layer, np.where(c.zero == 2, narrow * layer, 0.0)
     )
     several = np.where(c.replicas > 1, 1.0, 0.0)
-    fixed = np.where(c.zero >= _ZERO_3, _zero3_buckets(state), state.fixed_buckets)
+    fixed = _fixed_buckets(plan, c)
     buckets = several * (fixed + state.bucket * own.elements)
     if plan.model.routed is not None and plan.model.moe_layers:
         local = activations.tokens_of(plan, c)[1]
@@ -379,9 +382,18 @@ def _matrix_work(plan: Plan, c: Columns) -> Array | None:
     return largest(found)
 
 
-def _zero3_buckets(state: StateBytes) -> float:
-    """Bytes of the buckets of fixed size that ZeRO-3 keeps."""
-    return state.fixed_buckets if state.zero3_buckets is None else state.zero3_buckets
+def _fixed_buckets(plan: Plan, c: Columns) -> Array:
+    """Bytes of the buckets of fixed size: of as many as are filled and reduced at once, where their
+    size was asked for. Without overlap one is filled and reduced in turn."""
+    state, asked = state_of(plan), plan.training.data_bucket
+    whole = state.fixed_buckets
+    zero3 = whole if state.zero3_buckets is None else state.zero3_buckets
+    several = 1.0 if state.zero3_buckets is None else _BUFFERS
+    if asked is not None and whole > 0:
+        whole, zero3 = several * asked, asked
+    if not sync.beside(plan, "reduce"):
+        whole = whole / several
+    return np.where(c.zero >= _ZERO_3, zero3, whole)
 
 
 def _last_product(plan: Plan, c: Columns, p: RankParameters) -> Array:

@@ -18,6 +18,7 @@ from planner.specs.options.experts import ExpertOptions
 from planner.specs.options.layout import LAYOUT, LayoutOptions, SearchOptions
 from planner.specs.options.line import command_line, pairs_of_command
 from planner.specs.options.record import Record, refuse, refuse_of_all
+from planner.specs.options.replicas import ReplicaOptions
 from planner.specs.options.row import Group, Reading, Row, flag, option, rows, taken, why_not
 from planner.specs.options.run import AnswerOptions, ObjectiveOptions, RunOptions
 from planner.specs.options.task import TaskOptions
@@ -56,6 +57,7 @@ class Options(  # fields come in the order of the parts from the last to the fir
     AdapterOptions,
     TrainingOptions,
     ObjectiveOptions,
+    ReplicaOptions,
     SearchOptions,
     ExpertOptions,
     LayoutOptions,

@@ -22,6 +22,7 @@ from planner.specs.names import (
     GRAPH_SCOPES,
     OFFLOAD_MODULES,
     OPTIMIZER_NAMES,
+    SYNC_PARTS,
     BaseName,
     GraphScope,
     LossKernel,
@@ -29,6 +30,7 @@ from planner.specs.names import (
     OffloadModule,
     OptimizerName,
     Precision,
+    SyncPart,
     TensorOverlap,
 )
 from planner.specs.options import Options
@@ -151,6 +153,7 @@ def _training(
         selective="per_op" if options.get("selective") == "per_op" else "attention",
         gradient_reduce=options.get("grad_reduce") or family_of(row).gradient_reduce.get(stack.id),  # type: ignore[arg-type]
         overlap=False if options.get("overlap") == "none" else None,
+        **_replicas(options),
         **_states(options, row.get("precision", "") or "bf16", stack),
         expandable_segments={"0": False, "1": True}.get(options.get("expandable_segments", "")),
         optimizer_in_backward="optimizer_in_bwd" in options,
@@ -167,6 +170,27 @@ def _training(
         if "paged_stash" in options
         else None,
     )
+
+
+# words for communication between replicas beside compute, and what each switches off
+_BESIDE: dict[str, tuple[SyncPart, ...]] = {
+    "overlap_grad_reduce": ("reduce",),
+    "overlap_param_gather": ("forward", "backward"),
+    "overlap_comm": SYNC_PARTS,
+}
+_BUCKET_BYTES = 2.0  # of an element of a bucket, as DeepSpeed counts them
+
+
+def _replicas(options: dict[str, str]) -> dict[str, Any]:
+    """How replicas are kept in step, as far as the row says it."""
+    off = {part for word, parts in _BESIDE.items() if options.get(word) == "0" for part in parts}
+    elements = options.get("bucket_elements")
+    return {
+        "data_overlap": [part for part in SYNC_PARTS if part not in off] if off else None,
+        "data_bucket": None if elements is None else _BUCKET_BYTES * float(elements),
+        "zeropp": options["zeropp"].split("+") if "zeropp" in options else (),
+        "hpz": _count(options, "hpz"),
+    }
 
 
 def _precision(row: Row, options: dict[str, str]) -> Precision:

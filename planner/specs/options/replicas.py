@@ -1,0 +1,104 @@
+"""Options: how replicas are kept in step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from planner.specs.names import SYNC_PARTS, ZEROPP_PARTS, joined_words
+from planner.specs.options.layout import LayoutOptions
+from planner.specs.options.record import Record
+from planner.specs.options.row import Needs, option
+from planner.specs.options.verbs import METHODS, OF_METHODS, SEARCHES
+
+
+def _shards_all(given: Any) -> bool:
+    return given.zero in (None, 3)
+
+
+def _sync_parts(text: str) -> str:
+    return joined_words(text, SYNC_PARTS)
+
+
+def _zeropp_parts(text: str) -> str:
+    return joined_words(text, ZEROPP_PARTS)
+
+
+_OF_REPLICAS = Needs(
+    lambda given: given.dp != 1 and given.gpus != 1,
+    "is of data parallelism: leave it out, or give --dp above 1",
+)
+_OF_ZERO_3 = Needs(_shards_all, "is of ZeRO++, which is ZeRO-3: take --zero 3", "--zero 3")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaOptions(Record):
+    """Communication between replicas."""
+
+    GROUP: ClassVar = LayoutOptions.GROUP
+    VERBS: ClassVar = SEARCHES
+    WHY_NOT: ClassVar = "is set by each strategy, which is data-parallel alone"
+
+    dp_overlap: Annotated[
+        str | None,
+        option(
+            "Data-parallel communication that runs beside compute: reduce (of gradients, beside the"
+            " backward pass), forward and backward (gathers of weights beside these passes), joined"
+            " by +; or none",
+            label="Data parallel overlap",
+            read=_sync_parts,
+            example="reduce",
+            unset="all that the stack overlaps",
+            needs=_OF_REPLICAS,
+            form="folded",
+        ),
+    ] = None
+    dp_bucket: Annotated[
+        float | str | None,
+        option(
+            "Size at which a bucket of gradients is full and its reduction begins"
+            " (reduce_bucket_size of DeepSpeed and ddp_bucket_size of Megatron-LM count elements:"
+            " 2 bytes each, of fp32 gradients 4)",
+            label="Gradient bucket",
+            unit="B",
+            least=1000,
+            most=1e13,
+            example="64 MiB",
+            unset="as the stack has it",
+            needs=_OF_REPLICAS,
+            verbs=SEARCHES - METHODS,
+            why_not=OF_METHODS,
+            form="folded",
+        ),
+    ] = None
+    zeropp: Annotated[
+        str | None,
+        option(
+            "Quantised communication of ZeRO++: qwz (weights are gathered in 8 bit), qgz (gradients"
+            " are reduced by all-to-all in 4 bit), joined by +",
+            label="ZeRO++",
+            read=_zeropp_parts,
+            example="qwz+qgz",
+            unset="16 bit",
+            needs=_OF_ZERO_3,
+            verbs=SEARCHES - METHODS,
+            why_not=OF_METHODS,
+            form="folded",
+        ),
+    ] = None
+    hpz: Annotated[
+        int | None,
+        option(
+            "GPUs that hold a second copy of the weights between them, from which backward gathers"
+            " (zero_hpz_partition_size of ZeRO++; those of a node)",
+            label="Secondary shards",
+            least=2,
+            most=1_000_000,
+            example="8",
+            unset="none",
+            needs=_OF_ZERO_3,
+            verbs=SEARCHES - METHODS,
+            why_not=OF_METHODS,
+            form="folded",
+        ),
+    ] = None

@@ -1,0 +1,118 @@
+"""How replicas are kept in step: what runs beside compute, buckets, and what ZeRO++ quantises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import plans
+import pytest
+
+from planner import formats
+from planner.estimate import evaluate
+from planner.formats.plan import planned
+from planner.formulas.params import parameter_count
+from planner.specs.columns import Columns
+
+NODES = {"gpus": 32, "gpus_per_node": 8, "gpu": "h100-sxm5-80gb", "global_batch": 128}
+
+
+def _rows(zero: int) -> Columns:
+    return plans.rows(32, {"zero": zero, "micro_batch": 2})
+
+
+def _traffic(zero: int, **training: Any) -> dict[str, Any]:
+    found = evaluate(plans.plan(software="deepspeed", **NODES, **training), _rows(zero)).time
+    return {one.what: one for one in found.traffic if one.group == "data"}
+
+
+def test_each_part_that_is_off_is_waited_for() -> None:
+    """Hidden time only falls as parts are switched off, all parts are as the stack has it, and with
+    none of them no time of replicas is hidden."""
+    orders = [("reduce", "forward", "backward"), ("reduce", "forward"), ("reduce",), ()]
+    for stack, zero in (("megatron-core", 0), ("megatron-core", 1), ("torchtitan", 3)):
+
+        def step(software: str, stage: int, parts: tuple[str, ...] | None) -> tuple[float, float]:
+            of = plans.plan(software=software, data_overlap=parts, **NODES)
+            time = evaluate(of, _rows(stage)).time
+            data = [one for one in time.traffic if one.group == "data"]
+            return float(time.seconds[0]), sum(float(x.seconds[0] - x.exposed[0]) for x in data)
+
+        times = [step(stack, zero, parts) for parts in orders]
+        assert times[0] == step(stack, zero, None)
+        seconds, hidden = zip(*times, strict=True)
+        assert list(seconds) == sorted(seconds), stack
+        assert hidden[0] > 0
+        assert list(hidden) == sorted(hidden, reverse=True)
+        assert hidden[-1] == pytest.approx(0.0, abs=1e-12), stack
+
+
+def test_zero_pp_moves_what_the_paper_says() -> None:
+    """arXiv 2306.10209 table 1: weights in half the bytes of 16 bit, gradients in a quarter, and no
+    second gather between nodes; a second copy of the weights on every node."""
+    whole, quantised = _traffic(3), _traffic(3, zeropp=("qwz", "qgz"), hpz=8)
+    of_layer = "parameters of a layer"
+    assert quantised[of_layer].bytes == pytest.approx(whole[of_layer].bytes / 2)
+    assert quantised[of_layer].count == pytest.approx(whole[of_layer].count / 2)
+    again = quantised["second copy of a layer"]
+    assert again.count == quantised[of_layer].count
+    assert again.bytes == pytest.approx(whole[of_layer].bytes)
+    assert again.across_nodes[0] == 0
+    reduced = "gradients of a layer"
+    assert quantised[reduced].bytes == pytest.approx(whole[reduced].bytes / 4)
+
+    def peak(**training: Any) -> float:
+        of = plans.plan(software="deepspeed", **NODES, **training)
+        return float(evaluate(of, _rows(3)).memory.peak[0])
+
+    own = parameter_count(plans.model())
+    assert peak(hpz=8) - peak() == pytest.approx(2 * own / 8, rel=0.35)  # and fragmentation
+    assert peak(zeropp=("qwz", "qgz")) == peak()
+
+
+def test_buckets_of_deepspeed_by_their_size() -> None:
+    """Two buffers of the size that is asked for, one where nothing is reduced beside compute or
+    parameters are sharded: their default is 5e8 elements of 2 bytes."""
+
+    def buckets(zero: int, **training: Any) -> float:
+        of = plans.plan(software="deepspeed", **NODES, **training)
+        found = evaluate(of, _rows(zero)).memory.components
+        return float(np.max(found["communication_buckets"]))
+
+    for zero, count in ((2, 2), (3, 1)):
+        assert buckets(zero) == count * 1e9
+        assert buckets(zero, data_bucket=4e7) == count * 4e7
+        assert buckets(zero, data_bucket=4e7, data_overlap=()) == 4e7
+
+
+def test_deepspeed_says_how_replicas_are_kept_in_step() -> None:
+    zero = """{"zero_optimization": {"stage": %d, "reduce_bucket_size": "auto",
+        "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto",
+        "overlap_comm": %s, "zero_quantized_weights": true, "zero_hpz_partition_size": 8}}"""
+    trainer = "per_device_train_batch_size: 1\nmodel_name_or_path: Qwen/Qwen3-8B\nbf16: true\n"
+
+    def options(stage: int, overlap: str) -> dict[str, Any]:
+        files = {"ds.json": zero % (stage, overlap), "train.yaml": trainer}
+        found = planned(files, {"gpu": "h100", "gpus": 16})
+        unread = [n for n, one in found.recipe.arguments.items() if one.use == "not understood"]
+        assert unread == []
+        return dict(found.options)
+
+    third = options(3, "true")
+    assert third["dp_bucket"] == 2 * 4096**2  # as transformers resolves auto: hidden x hidden
+    assert (third["zeropp"], third["hpz"]) == ("qwz", 8)
+    assert "dp_overlap" not in third
+    assert options(3, "false")["dp_overlap"] == "none"
+    plain = '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}'
+    assert formats.read({"ds.json": plain}).options["dp_overlap"] == "none"  # its default
+
+
+def test_megatron_says_what_runs_beside_compute() -> None:
+    base = "torchrun pretrain_gpt.py --tensor-model-parallel-size 1 --use-distributed-optimizer"
+    said = {
+        "": "none",
+        " --overlap-grad-reduce": "reduce",
+        " --overlap-grad-reduce --overlap-param-gather": None,
+    }
+    for more, parts in said.items():
+        assert formats.read({"a.sh": base + more}).options.get("dp_overlap") == parts, more
