@@ -48,6 +48,8 @@ def test_a_lesson_is_computed_and_its_claims_are_checked(name: str) -> None:
 
 
 def test_every_claim_has_a_bound_that_can_break() -> None:
+    numbers = [claim.number for written in lessons().values() for claim in written.claims]
+    assert sorted(numbers) == list(range(1, pages.CLAIMS + 1))
     for written in lessons().values():
         for claim in written.claims:
             assert claim.holds, claim.number

@@ -23,6 +23,8 @@ from web.state import Pairs
 _STEPS = 100  # of a slider between two ends
 _DECADES = 100.0  # ends so far apart that a slider moves by factors
 _PLACE = re.compile(r"\{(\d+)\}")
+_LESSON = re.compile(r"\]\((\w+)\.md\)")  # of the same folder of the documentation
+_DOCUMENT = re.compile(r"\[([^]]+)\]\(\.\./[^)]+\)")  # a page that is not here
 
 
 def listed(_: Pairs) -> dict[str, Any]:
@@ -77,6 +79,7 @@ def _converter() -> MarkdownIt:
 
 def _markdown(text: str) -> Markup:
     """Text of a lesson as HTML; nothing in it is taken for a tag."""
+    text = _DOCUMENT.sub(r"\1", _LESSON.sub(r"](/learn/\1)", text))
     return Markup(_converter().render(text))
 
 

@@ -17,7 +17,7 @@ from planner.specs.documents.learn import (
 )
 from planner.units import show
 
-_SUFFIXES = (("_bytes_per_s", "B/s"), ("_flop_per_s", "FLOP/s"), ("_bytes", "traffic"), ("_s", "s"))
+_SUFFIXES = (("bytes_per_s", "B/s"), ("flop_per_s", "FLOP/s"), ("_bytes", "traffic"), ("_s", "s"))
 
 
 def list_blocks(found: Lessons) -> list[Block]:

@@ -100,7 +100,7 @@ def _recommend(question: Any) -> Callable[..., Any]:
 def _list(given: Given, own: ListOptions) -> Any:
     from planner.inputs.listing import list_catalog, list_kinds
 
-    return {"entries": list_kinds() if own.kind is None else list_catalog(own.kind)}
+    return list_kinds() if own.kind is None else list_catalog(own.kind)
 
 
 _VERBS: dict[str, tuple[Callable[..., Any], tuple[type[Record], ...]]] = {

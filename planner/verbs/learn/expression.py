@@ -41,6 +41,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "log2": math.log2,
     "sum": lambda table: sum(table.values()),
     "len": len,
+    "at": lambda table, key, value: next(one for one in table if math.isclose(one[key], value)),
 }
 _NAMED = ("name", "id", "schedule", "gpu")  # keys by which an item of a list is known
 
