@@ -119,6 +119,9 @@ def test_pages_of_lessons_are_complete_without_a_script(client: TestClient) -> N
     assert "must be one of" in wrong or "a count" in wrong
     assert "<b>7</b>" not in wrong
     assert client.get("/learn/none-such").status_code == 422
+    printed = json.loads(dpplan("learn", "zero", "--set", "ranks=64", "--json").stdout)
+    assert client.get("/api/learn/zero", params={"ranks": "64"}).json() == printed
+    assert client.get("/api/learn").json() == json.loads(dpplan("learn", "--json").stdout)
 
 
 def test_bars_and_lines_stay_inside_their_chart() -> None:

@@ -1,5 +1,8 @@
 """The dashboard in a real browser: every kind of input, links, keyboards, no script, no network,
-accessibility."""
+accessibility.
+
+Long: one server and one browser, which take seconds to start, are shared by all.
+"""
 
 from __future__ import annotations
 
@@ -447,6 +450,8 @@ def test_nothing_stands_in_anyones_way(browser: Browser, address: str, scheme: A
         f"/tune?{urlencode(TUNED)}",
         f"/panel/roofline?{asked}",
         "/reference",
+        "/learn",
+        "/learn/zero",
     )
     # the structure is the same in both schemes; colours are on the first page and on the comparison
     for path in paths if scheme == "light" else (paths[0], f"/compare?{urlencode(COMPARED)}"):
@@ -465,6 +470,27 @@ def test_nothing_stands_in_anyones_way(browser: Browser, address: str, scheme: A
     expect(page.locator("#drawer-body [data-part=time]")).to_be_visible()
     assert told(page) == []
     context.close()
+
+
+def test_a_lesson_follows_its_inputs(page: Page, address: str) -> None:
+    """A slider moves the text, a formula, a chart and the address; an answer stays open."""
+    page.goto(f"{address}/learn/zero")
+    page.locator("details.question").first.click()
+    expect(page.locator("main")).to_contain_text("245 GB")  # 2 x 140 GB x 7/8
+    bar = page.locator(".bar-track").nth(3).locator("i").first
+    before = bar.bounding_box()
+    page.locator("[data-for=in-ranks]").fill("4")
+    expect(page.locator("#in-ranks")).to_have_value("64")
+    expect(page.locator("main")).to_contain_text("276 GB")
+    expect(page.locator(".equation-box").first).to_contain_text("shard_ranks 64")
+    after = bar.bounding_box()
+    assert before
+    assert after
+    assert after["width"] < before["width"] / 4  # parameters under ZeRO-3: 1/64 in place of 1/8
+    expect(page).to_have_url(re.compile("ranks=64"))
+    expect(page.locator("details.question").first).to_have_attribute("open", "")
+    page.locator("#in-billions").fill("7")
+    expect(page.locator("main")).to_contain_text("27.6 GB")
 
 
 def told(page: Page) -> list[str]:

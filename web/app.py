@@ -76,6 +76,7 @@ def create(served: Served = Served()) -> FastAPI:  # noqa: B008 (frozen)
     made.include_router(api_routes.router)
     made.include_router(page_routes.router)
     made.include_router(learn_routes.router)
+    made.include_router(learn_routes.documents)
 
     @made.get("/static/{name:path}", include_in_schema=False)
     def static(request: Request, name: str) -> Response:

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from planner.show.learn import height
 from planner.specs.documents.learn import LessonChart
-from planner.units import show
 
 _COLORS = 6
 _MOST_LABELS = 7  # along an axis
@@ -77,10 +77,10 @@ def _rows(chart: LessonChart, names: Sequence[tuple[str, int]]) -> list[Row]:
     out = []
     for i, label in enumerate(chart.labels):
         bars = [
-            Bar(name, color, 100 * column[i] / longest, show(column[i], chart.unit or "1"))
+            Bar(name, color, 100 * column[i] / longest, height(column[i], chart.unit))
             for (name, color), column in zip(names, columns, strict=True)
         ]
-        totals = [show(ends[i], chart.unit or "1")] if is_stack else [bar.shown for bar in bars]
+        totals = [height(ends[i], chart.unit)] if is_stack else [bar.shown for bar in bars]
         lines = [bars] if is_stack else [[bar] for bar in bars]
         out.append(Row(label, lines, totals, chart.points[i] == chart.now))
     return out
@@ -95,7 +95,7 @@ def _lines(chart: LessonChart, names: Sequence[tuple[str, int]]) -> Drawn:
     curves = []
     for (name, color), column in zip(names, chart.series.values(), strict=True):
         dots = [
-            (x, 100 - _at(y, low, high, logs[1]), f"{name}, {label}: {show(y, chart.unit or '1')}")
+            (x, 100 - _at(y, low, high, logs[1]), f"{name}, {label}: {height(y, chart.unit)}")
             for x, y, label in zip(across, column, chart.labels, strict=True)
             if y is not None
         ]
@@ -103,7 +103,7 @@ def _lines(chart: LessonChart, names: Sequence[tuple[str, int]]) -> Drawn:
     every = -(-len(xs) // _MOST_LABELS)
     ticks = [Tick(x, label) for x, label in zip(across, chart.labels, strict=True)][::every]
     up = [
-        Tick(100 - _at(y, low, high, logs[1]), show(y, chart.unit or "1"))
+        Tick(100 - _at(y, low, high, logs[1]), height(y, chart.unit))
         for y in _round(low, high, logs[1])
     ]
     now = next((x for x, one in zip(across, chart.points, strict=True) if one == chart.now), None)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, Response
 
+from planner.verbs.learn.written import lessons
+from web import documented as doc
 from web import run
 from web.page_routes import rendered
 
 router = APIRouter(include_in_schema=False)
+documents = APIRouter(prefix="/api", tags=["API"])
+_NAME = {
+    "name": "name",
+    "in": "path",
+    "required": True,
+    "description": "Name of the lesson",
+    "schema": {"type": "string", "enum": list(lessons())},
+}
 
 
 @router.get("/learn", response_class=HTMLResponse)
@@ -23,3 +33,21 @@ async def lesson(request: Request, name: str) -> HTMLResponse:
     """One lesson, with the inputs of the address."""
     found = await run.read(request, "lesson", run.pairs_of(request), name)
     return HTMLResponse(rendered("lesson.html", page="/learn", **found))
+
+
+@documents.get("/learn", responses=doc.answers(doc.document("learn")))
+async def lessons_listed(request: Request) -> Response:
+    """The document of `dpplan learn --json`."""
+    content = await run.answer(request, "lessons_document", [])
+    return Response(content, media_type="application/json")
+
+
+@documents.get(
+    "/learn/{name}",
+    openapi_extra={"parameters": [_NAME]},
+    responses=doc.answers(doc.document("learn LESSON")),
+)
+async def lesson_document(request: Request, name: str) -> Response:
+    """The document of `dpplan learn NAME --json`, with inputs of the lesson as parameters."""
+    content = await run.answer(request, "lesson_document", run.pairs_of(request), name)
+    return Response(content, media_type="application/json")

@@ -22,7 +22,7 @@ from planner.specs.options.commands import CheckOptions
 from planner.specs.options.export import ExportOptions
 from planner.specs.options.own import WORK, ScheduleOptions
 from planner.specs.options.reinforcement import RlOptions
-from planner.verbs import check, read
+from planner.verbs import check, learn, read
 from planner.verbs import rl as reinforcement
 from planner.verbs.compare import side_by_side
 from planner.verbs.schedule import draw
@@ -153,6 +153,17 @@ def lesson(pairs: Pairs, name: str) -> bytes:
     """The page of a lesson, at the inputs of an address."""
     with catalog.only_given({}):
         return dumped(learn_page.page(pairs, name))
+
+
+def lessons_document(_: Pairs) -> bytes:
+    """The document of `dpplan learn --json`."""
+    return dumped(learn.listed())
+
+
+def lesson_document(pairs: Pairs, name: str) -> bytes:
+    """The document of `dpplan learn LESSON --json`."""
+    with catalog.only_given({}):
+        return dumped(learn.lesson(name, dict(pairs)))
 
 
 _SHAPE = ("schedule", "pp", "vpp")
@@ -387,6 +398,8 @@ TASKS: dict[str, Callable[..., bytes]] = {
     "tab": tab,
     "lessons": lessons,
     "lesson": lesson,
+    "lessons_document": lessons_document,
+    "lesson_document": lesson_document,
     "comparison": comparison,
     "what_if": what_if,
     "late": late,

@@ -352,6 +352,7 @@ def page() -> str:
         + "# Against our sources\n\nThe project began from tables that circulate about training"
         " large models. This page sets each beside what the planner's own functions say, and"
         " explains where they differ. Every number under `dpplan` is computed when this page is"
-        " built.\n"
+        " built. What else these sources claim is checked one by one, with the command of each, in"
+        " [learn](learn/coverage.md).\n"
     )
     return "\n".join([head, _memory(), _traffic(), _rates(), _adam(), _clusters()])

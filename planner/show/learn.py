@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from planner.show.text import Block, Fixed
 from planner.specs.document import UNSET
@@ -15,9 +16,23 @@ from planner.specs.documents.learn import (
     Lessons,
     LessonTable,
 )
-from planner.units import show
+from planner.units import percent, show
 
 _SUFFIXES = (("bytes_per_s", "B/s"), ("flop_per_s", "FLOP/s"), ("_bytes", "traffic"), ("_s", "s"))
+
+
+def shown(value: Any, unit: str = "") -> str:
+    """A value as it is read. unit: of planner.units.show, "," for a count, "%" of a share, "x" for
+    a factor."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    if unit == ",":
+        return f"{value:,.0f}"
+    if unit == "x":
+        return f"{show(float(value), '1')} times"
+    return percent(value) if unit == "%" else show(float(value), unit)
 
 
 def list_blocks(found: Lessons) -> list[Block]:
@@ -88,7 +103,9 @@ def number(value: object, name: str = "") -> str:
     if not isinstance(value, float | int):
         return str(value)
     unit = next((unit for suffix, unit in _SUFFIXES if name.endswith(suffix)), "")
-    return show(float(value), unit) if unit else f"{value:,.6g}"
+    if unit or not float(value).is_integer():
+        return show(float(value), unit) if unit else f"{value:,.6g}"
+    return f"{value:,.0f}"
 
 
 def _typed(value: float | str) -> str:
@@ -103,10 +120,15 @@ def table_of(item: LessonItem) -> LessonTable | None:
     return None if item.table is UNSET else item.table
 
 
+def height(value: float | None, unit: str) -> str:
+    """A value of a chart as it is read."""
+    return "-" if value is None else shown(value, unit)
+
+
 def chart_table(chart: LessonChart) -> LessonTable:
     """The numbers behind a chart."""
     rows = [
-        [label, *(show(heights[i], chart.unit or "1") for heights in chart.series.values())]
+        [label, *(height(heights[i], chart.unit) for heights in chart.series.values())]
         for i, label in enumerate(chart.labels)
     ]
     return LessonTable([chart.across, *(f">{name}" for name in chart.series)], rows)

@@ -2,7 +2,7 @@
 // marks as live takes the place of what stands here.
 
 const form = document.getElementById("lesson-form");
-const WAIT_MS = 40;
+const WAIT_MS = 10;
 let timer = 0;
 let busy = false;
 let again = false;

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from planner.show.learn import shown
 from planner.specs.documents.learn import (
     LessonChart,
     LessonFigure,
@@ -14,7 +15,7 @@ from planner.specs.documents.learn import (
     LessonSection,
     LessonTable,
 )
-from planner.units import percent, show
+from planner.units import percent
 from planner.verbs.learn.expression import Missing, Names, value_of
 from planner.verbs.learn.written import ChartOf, Written
 
@@ -23,19 +24,6 @@ _BLOCK = re.compile(
     r"\{\{\s*(formula|parts|chart|command)\s+(.+?)\s*(?:\|\s*([^|}]+?)\s*)?\}\}", re.DOTALL
 )
 _NONE = "-"
-
-
-def shown(value: Any, unit: str = "") -> str:
-    """A value as it is read."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return value
-    if unit == ",":
-        return f"{value:,.0f}"
-    if unit == "x":
-        return f"{show(float(value), '1')} times"
-    return percent(value) if unit == "%" else show(float(value), unit)
 
 
 def filled(text: str, names: Names) -> str:
