@@ -25,7 +25,6 @@ if str(ROOT / "docs") not in sys.path:
 
 from pages import lessons as pages  # noqa: E402
 
-VERDICTS = {"holds", "partly", "wrong", "not modelled"}
 MOST_LINES = 300
 
 
@@ -41,8 +40,7 @@ def test_a_lesson_is_computed_and_its_claims_are_checked(name: str) -> None:
             if item.chart:
                 assert all(None not in heights for heights in item.chart.series.values())
     for claim in found.claims:
-        assert claim.verdict in VERDICTS
-        assert lessons()[name].claims
+        assert claim.verdict in pages.VERDICTS
         assert claim.broken == [], claim.number
         assert re.search(r"\d", claim.why), f"claim {claim.number} has no number"
 

@@ -89,7 +89,7 @@ TEXTS: dict[str, str] = {
     "learn": "Learn",
     "learn_title": "Lessons with numbers that move",
     "learn_lead": (
-        "Ten minutes each. Every number is computed by the planner for the inputs above it: move"
+        "Ten minutes each. Every figure is computed by the planner for the inputs above it: move"
         " them and the text, formulas and charts follow."
     ),
     "learn_all": "All lessons",

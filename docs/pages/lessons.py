@@ -10,6 +10,12 @@ from planner.show.learn import markdown
 from planner.specs.documents.learn import Lesson, LessonClaim
 from planner.verbs import learn
 
+VERDICTS = {
+    "holds": "hold",
+    "partly": "hold in part",
+    "wrong": "are wrong",
+    "not modelled": "are of what is not modelled",
+}
 CLAIMS = 67  # of our sources that a reader could not check when they were counted
 
 
@@ -39,7 +45,7 @@ def index() -> str:
     ]
     return (
         f"{NOTICE}# Learn\n\n"
-        "Lessons of ten minutes. Every number is computed by dpplan when the page is made. Their"
+        "Lessons of ten minutes. Every figure is computed by dpplan when the page is made. Their"
         " inputs can be moved on the page of `dpplan serve`, under `/learn`, and with"
         " `dpplan learn NAME --set INPUT=VALUE`: the text follows. Each ends"
         " with what our sources claim and the command that checks it; [all claims](coverage.md)"
@@ -57,7 +63,7 @@ def coverage() -> str:
     """One row per claim: what was claimed, what dpplan says, by which command, where."""
     found = claims()
     verdicts = [claim.verdict for _, claim in found]
-    counts = ", ".join(f"{verdicts.count(word)} {word}" for word in dict.fromkeys(sorted(verdicts)))
+    counts = ", ".join(f"{verdicts.count(word)} {said}" for word, said in VERDICTS.items())
     rows = [
         [
             str(claim.number),

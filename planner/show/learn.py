@@ -19,6 +19,7 @@ from planner.specs.documents.learn import (
 from planner.units import percent, show
 
 _SUFFIXES = (("bytes_per_s", "B/s"), ("flop_per_s", "FLOP/s"), ("_bytes", "traffic"), ("_s", "s"))
+_POINTS = ("- ", "1. ")
 
 
 def shown(value: Any, unit: str = "") -> str:
@@ -73,7 +74,12 @@ def lines(item: LessonItem) -> list[str]:
     if item.command is not UNSET:
         return [Fixed(item.command)]
     text = paragraph(item)
-    return [line for line in text.splitlines() if line] if "\n- " in f"\n{text}" else [_one(text)]
+    if text.startswith("|"):  # a table: its rows without the rule below the header
+        rows = text.splitlines()
+        return [Fixed(row) for row in (rows[0], *rows[2:])]
+    if text.startswith(_POINTS):
+        return [line for line in text.splitlines() if line]
+    return [_one(text)]
 
 
 def _one(text: str) -> str:
@@ -150,7 +156,7 @@ def _claim_lines(claim: LessonClaim) -> Iterator[str]:
 
 def markdown(lesson: Lesson) -> str:
     """A lesson as a page of Markdown."""
-    inputs = ", ".join(f"{one.label.lower()} {number(one.value)}" for one in lesson.inputs)
+    inputs = "; ".join(f"{one.label}: {number(one.value)}" for one in lesson.inputs)
     moved = f"dpplan learn {lesson.name}"
     if lesson.inputs:
         first = lesson.inputs[0]
@@ -158,8 +164,8 @@ def markdown(lesson: Lesson) -> str:
     out = [f"# {lesson.title}", lesson.lead]
     if inputs:
         out.append(
-            f"The figures are of {inputs}. Move them on the page of `dpplan serve` under"
-            f" `/learn/{lesson.name}`, or with `{moved}`."
+            f"The figures are of these inputs. {inputs}. Move them on the page of `dpplan serve`"
+            f" under `/learn/{lesson.name}`, or with `{moved}`."
         )
     for section in lesson.sections:
         out += [f"## {section.title}"] * bool(section.title)
