@@ -129,10 +129,15 @@ def _chart(chart: ChartOf, of: Computed) -> LessonChart:
         unit=chart.unit,
         log=chart.log,
         points=list(chart.values),
-        labels=[shown(point, chart.over_unit) for point in chart.values],
+        labels=[_label(point, chart.over_unit) for point in chart.values],
         series=series,
         now=of.values.get(chart.over),
     )
+
+
+def _label(point: float | str, unit: str) -> str:
+    """A point of an axis, without zeros that say nothing."""
+    return shown(point, unit) if unit or isinstance(point, str) else f"{point:,.10g}"
 
 
 def _height(expression: str, names: Names) -> float | None:
