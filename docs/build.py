@@ -4,10 +4,11 @@
     python docs/build.py --check    write nothing; exit 1 and name every page that is not current
 
 Written first, because every band and every chance to fit comes from them:
-planner/data/residuals.csv and planner/data/memory_residuals.csv. Whole pages:
-docs/formulas.md, docs/documents.md, docs/catalogue.md, docs/against-our-sources.md,
-docs/accuracy.md, docs/questions.md, docs/scenario.schema.json. Blocks between
-`<!-- begin: NAME -->` and `<!-- end -->`: README.md and the hand-written pages of docs/.
+planner/data/residuals.csv and planner/data/memory_residuals.csv. Whole folders, where a page that
+is no longer written is removed: docs/accuracy, docs/catalogue, docs/formulas, docs/questions,
+docs/reference. Whole files: docs/against-our-sources.md, docs/log/index.md,
+docs/scenario.schema.json. Blocks between `<!-- begin: NAME -->` and `<!-- end -->`: README.md and
+the hand-written pages of docs/.
 
 Written last: docs/built.sha256, of everything the pages with the studies of `dpplan validate`
 (minutes of a core) were made of. While it holds, the tests take these pages as they are; once a
@@ -18,8 +19,9 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,15 +29,16 @@ for folder in (ROOT, ROOT / "docs"):
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
-from pages import (  # noqa: E402  # noqa: E402
+from pages import (  # noqa: E402
     accuracy,
     blocks,
     catalogue,
-    documents,
     formulas,
+    journal,
     lessons,
     options,
     questions,
+    reference,
     sources,
 )
 
@@ -48,26 +51,39 @@ MEMORY = memory.OBSERVED.relative_to(ROOT).as_posix()
 PAGES: dict[str, Callable[[], str]] = {
     RESIDUALS: accuracy.recorded,
     MEMORY: accuracy.recorded_memory,
-    "docs/formulas.md": formulas.page,
-    "docs/documents.md": documents.page,
-    "docs/catalogue.md": catalogue.page,
     "docs/against-our-sources.md": sources.page,
-    "docs/accuracy.md": accuracy.page,
-    "docs/questions.md": questions.page,
     **lessons.pages(),
+    "docs/log/index.md": journal.page,
     "docs/scenario.schema.json": options.schema,
 }
+FOLDERS: dict[str, Callable[[], dict[str, str]]] = {
+    "docs/accuracy": accuracy.folder,
+    "docs/catalogue": catalogue.folder,
+    "docs/formulas": formulas.folder,
+    "docs/questions": questions.folder,
+    "docs/reference": reference.folder,
+}
 
-# pages with errors of held-out suites, ablations or coverage
-STUDIES = (RESIDUALS, MEMORY, "docs/accuracy.md", "docs/models.md", "README.md")
+_STUDY = re.compile(r"^<!-- begin: (status|worth .*) -->$", re.MULTILINE)
 STAMP = ROOT / "docs" / "built.sha256"
 _MADE_OF = ("planner/**/*", "hardware_profiles/**/*", "docs/pages/*.py", "docs/build.py")
+
+
+def studies() -> list[str]:
+    """Pages with errors of held-out suites, ablations or coverage."""
+    accurate = sorted((ROOT / "docs" / "accuracy").glob("*.md"))
+    return [
+        RESIDUALS,
+        MEMORY,
+        *(path.relative_to(ROOT).as_posix() for path in accurate),
+        *(n for n in hand_written() if _STUDY.search((ROOT / n).read_text(encoding="utf-8"))),
+    ]
 
 
 def digest() -> str:
     """SHA-256 of what the pages with studies are made of, and of these pages."""
     files = {path for pattern in _MADE_OF for path in ROOT.glob(pattern) if path.is_file()}
-    files |= {ROOT / name for name in STUDIES}
+    files |= {ROOT / name for name in studies()}
     whole = hashlib.sha256()
     for path in sorted(files):
         if path.suffix != ".pyc":
@@ -85,28 +101,38 @@ def hand_written() -> list[str]:
     """Pages that may hold generated blocks."""
     found = [
         ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-    ] + sorted((ROOT / "docs").glob("*.md"))
+    ] + sorted((ROOT / "docs").rglob("*.md"))
     return [
         name
         for path in found
-        if path.exists() and (name := path.relative_to(ROOT).as_posix()) not in PAGES
+        if path.exists()
+        and (name := path.relative_to(ROOT).as_posix()) not in PAGES
+        and not any(name.startswith(f"{folder}/") for folder in FOLDERS)
     ]
 
 
-def current(name: str) -> str:
-    """What the page should be now."""
+def current(name: str) -> dict[str, str]:
+    """What a page, or the pages of a folder, should be now, by name."""
+    if name in FOLDERS:
+        return {f"{name}/{page}": text for page, text in FOLDERS[name]().items()}
     if name in PAGES:
-        return PAGES[name]()
-    return blocks.fill((ROOT / name).read_text(encoding="utf-8"))
+        return {name: PAGES[name]()}
+    return {name: blocks.fill((ROOT / name).read_text(encoding="utf-8"))}
 
 
-def stale() -> dict[str, str]:
-    """Pages that are not current, with what they should be."""
-    out = {}
-    for name in (*PAGES, *hand_written()):
-        path, wanted = ROOT / name, current(name)
-        if not path.exists() or path.read_text(encoding="utf-8") != wanted:
-            out[name] = wanted
+def stale(names: Iterable[str] = ()) -> dict[str, str | None]:
+    """Pages that are not current, with what they should be, or None where one should not be; of
+    these, or of all."""
+    out: dict[str, str | None] = {}
+    for name in names or (*FOLDERS, *PAGES, *hand_written()):
+        wanted = current(name)
+        for page, text in wanted.items():
+            path = ROOT / page
+            if not path.exists() or path.read_text(encoding="utf-8") != text:
+                out[page] = text
+        if name in FOLDERS:
+            have = {path.relative_to(ROOT).as_posix() for path in (ROOT / name).iterdir()}
+            out |= dict.fromkeys(have - set(wanted))
     return out
 
 
@@ -119,24 +145,29 @@ def main(arguments: list[str] | None = None) -> int:
     )
     asked = parser.parse_args(arguments)
     for name, forget in ((RESIDUALS, uncertainty.forget), (MEMORY, memory.forget)):
-        if (
-            not asked.check
-            and name in PAGES
-            and (wanted := current(name)) != (ROOT / name).read_text("utf-8")
-        ):
-            (ROOT / name).write_text(wanted, encoding="utf-8")
+        if not asked.check and name in PAGES and (new := stale([name])):
+            _write(new)
             forget()
-            print(f"wrote {name}")
     found = stale()
-    for name, text in found.items():
-        if asked.check:
+    if asked.check:
+        for name in found:
             print(f"{name} is not current; run: python docs/build.py", file=sys.stderr)
-        else:
-            (ROOT / name).write_text(text, encoding="utf-8")
-            print(f"wrote {name}")
-    if not asked.check and set(STUDIES) <= {*PAGES, *hand_written()}:
+        return 1 if found else 0
+    _write(found)
+    if RESIDUALS in PAGES:
         STAMP.write_text(digest() + "\n", encoding="utf-8")
-    return 1 if asked.check and found else 0
+    return 0
+
+
+def _write(found: dict[str, str | None]) -> None:
+    for name, text in found.items():
+        path = ROOT / name
+        if text is None:
+            path.unlink()
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        print(f"{'removed' if text is None else 'wrote'} {name}")
 
 
 if __name__ == "__main__":

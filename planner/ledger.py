@@ -119,7 +119,7 @@ def each(record: Any, change: Callable[[Any], Any]) -> Any:
 
 @dataclass(frozen=True)
 class Formula:
-    """What a formula declares; `docs/formulas.md` is written from these."""
+    """What a formula declares; `docs/formulas` is written from these."""
 
     name: str
     module: str

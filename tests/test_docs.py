@@ -30,16 +30,31 @@ build = importlib.util.module_from_spec(_SPEC)
 sys.modules["docs_build"] = build
 _SPEC.loader.exec_module(build)
 
-from pages import blocks, formulas  # noqa: E402
+from pages import blocks, formulas, sheets  # noqa: E402
 from pages.text import run  # noqa: E402
 
-QUESTIONS = "docs/questions.md"  # tests/test_questions.py runs its commands, and makes it again
-PAGES = [name for name in (*build.PAGES, *build.hand_written()) if name != QUESTIONS]
+QUESTIONS = "docs/questions"  # tests/test_questions.py runs its commands, and makes it again
+LOG = "docs/log"
+MOST_LINES = 300
+
+SHOWN = [
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    *sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md")),
+]
 
 
 @cache
 def text(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+@cache
+def folder(name: str) -> str:
+    """All pages of a folder."""
+    return "\n".join(text(page) for page in SHOWN if page.startswith(f"{name}/"))
 
 
 def test_a_block_without_its_end_loses_nothing() -> None:
@@ -49,70 +64,119 @@ def test_a_block_without_its_end_loses_nothing() -> None:
         )
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_page_is_current(name: str) -> None:
-    if name in build.STUDIES and build.unchanged():
-        return  # made of these very files: minutes of held-out fits would write them again
-    assert text(name) == build.current(name), f"{name} is not current; run: python docs/build.py"
+def test_a_text_becomes_pages_whose_links_follow() -> None:
+    long = (
+        "# Long\n\nHead, see [two](#two), [deep](#below) and [other](other.md#x).\n\n## One\n\n"
+        "As [above](#two).\n\n```sh\n## no heading\n```\n\n## Two\n\n### Below\n\n"
+        "[one](long.md#one)\n\n## Three\n\nlast\n"
+    )
+    pages = sheets.sheets(long, "long", {"Two": "Rest", "Three": "Rest"})
+    assert set(pages) == {"index.md", "one.md", "rest.md"}
+    assert (
+        "[two](rest.md#two), [deep](rest.md#below) and [other](../other.md#x)" in pages["index.md"]
+    )
+    assert "- [One](one.md)\n- [Rest](rest.md)\n" in pages["index.md"]
+    assert "# One\n\nAs [above](rest.md#two).\n\n```sh\n## no heading\n```\n" in pages["one.md"]
+    assert pages["rest.md"].count("\n## ") == 2
+    assert "[one](one.md)" in pages["rest.md"]
+
+
+def held(names: list[str]) -> list[str]:
+    """Without the pages that minutes of held-out fits would write again of these very files."""
+    skipped = set(build.studies()) if build.unchanged() else set()
+    return [name for name in names if name not in skipped]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in (*build.FOLDERS, *build.PAGES) if name != QUESTIONS]
+)
+def test_generated_pages_are_current(name: str) -> None:
+    if name == "docs/accuracy" and build.unchanged():
+        return
+    if held([name]):
+        assert not build.stale([name]), "run: python docs/build.py"
+
+
+def test_blocks_are_current() -> None:
+    wrong = build.stale([name for name in held(build.hand_written()) if "<!-- begin" in text(name)])
+    assert not wrong, f"{', '.join(wrong)} not current; run: python docs/build.py"
 
 
 def test_a_page_with_studies_is_made_again_after_any_change_it_rests_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (*build.STUDIES, "planner/estimate/step.py", "hardware_profiles/gpus/rtx4090.toml"):
+    worth = "docs/mechanisms/clock.md"
+    names = (build.RESIDUALS, build.MEMORY, "docs/accuracy/bands.md", worth, "README.md")
+    for name in (*names, "planner/estimate/step.py", "hardware_profiles/gpus/rtx4090.toml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(name, encoding="utf-8")
+        study = "<!-- begin: worth overlap -->\n\n<!-- end -->\n"
+        (tmp_path / name).write_text(study if name in (worth, "README.md") else name, "utf-8")
     monkeypatch.setattr(build, "ROOT", tmp_path)
     monkeypatch.setattr(build, "STAMP", tmp_path / "docs" / "built.sha256")
+    assert set(build.studies()) == set(names)
     assert not build.unchanged()
-    for name in ("docs/accuracy.md", "planner/estimate/step.py", build.RESIDUALS):
+    for name in ("docs/accuracy/bands.md", worth, "planner/estimate/step.py", build.RESIDUALS):
         build.STAMP.write_text(build.digest(), encoding="utf-8")
         assert build.unchanged()
-        (tmp_path / name).write_text("other", encoding="utf-8")
+        whole = (tmp_path / name).read_text("utf-8")
+        (tmp_path / name).write_text(whole + "other", encoding="utf-8")
         assert not build.unchanged(), name
     build.STAMP.write_text(build.digest(), encoding="utf-8")
     (tmp_path / "planner" / "estimate" / "new.py").write_text("", encoding="utf-8")
     assert not build.unchanged()
 
 
-def test_check_names_the_page_that_is_not_current(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_check_names_the_page_that_is_not_current_or_not_written_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(build, "ROOT", tmp_path)
     monkeypatch.setattr(build, "hand_written", list)
-    monkeypatch.setattr(build, "PAGES", {"docs/formulas.md": lambda: "something else\n"})
+    monkeypatch.setattr(build, "FOLDERS", {"made": lambda: {"one.md": "something else\n"}})
+    monkeypatch.setattr(build, "PAGES", {})
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "old.md").write_text("gone\n", encoding="utf-8")
     assert build.main(["--check"]) == 1
-    assert "docs/formulas.md" in capsys.readouterr().err
-    monkeypatch.setattr(build, "PAGES", {"docs/formulas.md": formulas.page})
+    said = capsys.readouterr().err
+    assert "made/one.md" in said
+    assert "made/old.md" in said
+    assert build.main([]) == 0
+    assert [path.name for path in (tmp_path / "made").iterdir()] == ["one.md"]
     assert build.main(["--check"]) == 0
+
+
+def test_pages_are_short() -> None:
+    long = {name: n for name in SHOWN if (n := len(text(name).splitlines())) > MOST_LINES}
+    assert not long, f"split these by subject, {MOST_LINES} lines at most: {long}"
 
 
 def test_every_formula_is_documented() -> None:
     formulas.modules()
-    page = text("docs/formulas.md")
+    page = folder("docs/formulas")
     for one in FORMULAS.values():
         if one.module.startswith("formulas."):
-            assert f"### {one.name}\n" in page
+            assert f"## {one.name}\n" in page
             assert one.equation in page
             assert f"source: {one.source}" in page
 
 
 def test_every_profile_is_in_the_catalogue() -> None:
-    page = text("docs/catalogue.md")
+    page = folder("docs/catalogue")
     for kind in ("gpus", "networks", "clusters", "hosts", "models", "stacks"):
         missing = [name for name in catalog.ids(kind) if f"| `{name}` |" not in page]
         assert not missing, f"{kind}: {missing}"
 
 
 def test_every_option_is_documented() -> None:
-    page = text("docs/contract.md")
+    page = text("docs/reference/options.md")
     group = typer.main.get_command(app)
     for name in COMMANDS:
         command = group.get_command(None, name)  # type: ignore[attr-defined]
-        assert f"dpplan {name}" in page
+        assert f"dpplan {name}" in text("docs/contract.md")
+        both = page + text(f"docs/reference/{name}.md")
         for parameter in command.params:
             for flag in (*parameter.opts, *parameter.secondary_opts):
                 if flag.startswith("--"):
-                    assert f"`{flag}`" in page, f"dpplan {name} {flag}"
+                    assert f"`{flag}`" in both, f"dpplan {name} {flag}"
 
 
 READERS = (
@@ -139,43 +203,37 @@ def test_every_column_of_a_runs_table_is_documented() -> None:
 
 
 def test_every_name_in_a_document_is_documented() -> None:
-    page, models = text("docs/documents.md"), text("docs/models.md")
+    page, memory = folder("docs/reference"), text("docs/mechanisms/memory.md")
     for name in (*components.STEP, *components.BOTTLENECKS, *components.WAITING):
         assert name in page
     for name in components.MEMORY:
-        assert f"| `{name}` |" in models
+        assert f"| `{name}` |" in memory
     for name in ModelSpec.model_fields:
-        assert f"| `{name}` |" in text("docs/extending.md")
+        assert f"| `{name}` |" in text("docs/extending/model.md")
     for name in TrainingSpec.model_fields:
         assert f"| `{name}` |" in text("docs/contract.md")
 
 
-_SHOWN = [
-    "README.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")),
-]
-
-
+@cache
 def _anchors(name: str) -> set[str]:
     heads = re.findall(r"^#+ (.+)$", text(name), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+    return {sheets.anchor(head) for head in heads}
 
 
-@pytest.mark.parametrize("name", _SHOWN)
-def test_relative_links_resolve(name: str) -> None:
-    prose = re.sub(r"```.*?```", "", text(name), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
-        if re.match(r"[a-z]+:", target):
-            continue
-        path, _, anchor = target.partition("#")
-        file = (ROOT / name).parent / path if path else ROOT / name
-        assert file.exists(), f"{name} links to {target}"
-        if anchor:
-            assert anchor in _anchors(file.resolve().relative_to(ROOT).as_posix()), (
-                f"{name} links to {target}"
-            )
+def test_relative_links_resolve() -> None:
+    wrong = []
+    for name in SHOWN:
+        prose = re.sub(r"```.*?```", "", text(name), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+            if re.match(r"[a-z]+:", target):
+                continue
+            path, _, at = target.partition("#")
+            file = (ROOT / name).parent / path if path else ROOT / name
+            if not file.exists() or (
+                at and at not in _anchors(file.resolve().relative_to(ROOT).as_posix())
+            ):
+                wrong.append(f"{name} links to {target}")
+    assert not wrong
 
 
 # what takes minutes of a node, and files that come from it
@@ -185,7 +243,9 @@ _MEASURES = re.compile(r"^dpplan (calibrate|serve)\b|my-node\.toml|cluster\.toml
 def _commands() -> list[tuple[str, int | None]]:
     """Commands in code blocks, with the exit status that the page states for them."""
     found: dict[str, int | None] = {}
-    for name in (name for name in _SHOWN if name != QUESTIONS):
+    for name in SHOWN:
+        if name.startswith((QUESTIONS, LOG)):  # the log keeps what was run then
+            continue
         for block in re.finditer(r"```sh\n(.*?)```", text(name), re.DOTALL):
             after = text(name)[block.end() : text(name).find("<!-- end -->", block.end())]
             stated = re.search(r"^Exit status (\d)\.$", after, re.MULTILINE)
@@ -209,7 +269,7 @@ def test_commands_run(command: str, stated: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", re.findall(r"^dpplan .*$", text("docs/extending.md"), re.MULTILINE)
+    "command", re.findall(r"^dpplan .*$", folder("docs/extending"), re.MULTILINE)
 )
 def test_examples_of_extending_are_answered(command: str) -> None:
     """An example file is there to be copied: one that the program refuses is no example, whatever
@@ -236,10 +296,10 @@ def test_the_tree_is_true() -> None:
     assert have <= shown
 
 
-@pytest.mark.parametrize("name", _SHOWN)
-def test_pages_speak_of_the_project_alone(name: str) -> None:
-    for word in ("/work/", "/tmp/", "/root/", "/home/"):
-        assert word not in text(name)
+def test_pages_speak_of_the_project_alone() -> None:
+    for name in SHOWN:
+        for word in ("/work/", "/tmp/", "/root/", "/home/"):
+            assert word not in text(name), name
 
 
 def test_the_version_is_stated_once_more_for_citations() -> None:

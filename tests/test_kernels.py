@@ -221,7 +221,7 @@ def fit_kernels() -> ModuleType:
 
 # tests/data/gemm.csv: 240 rows of each table, drawn from the half that the fit never saw. Largest
 # mean error of all of them, of shapes that training runs, and of m, n, k >= 1024: the errors of the
-# fit (docs/models.md) with a margin for the smaller sample
+# fit (docs/mechanisms/gemms.md) with a margin for the smaller sample
 HELD_OUT = {
     "a100-sxm4-80gb": (0.085, 0.055, 0.05),
     "h100-sxm5-80gb": (0.09, 0.075, 0.065),

@@ -1,4 +1,4 @@
-"""docs/accuracy.md: what `dpplan validate` says over the shipped runs, what the bands mean, and
+"""docs/accuracy: what `dpplan validate` says over the shipped runs, what the bands mean, and
 what mechanisms are worth."""
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache
 
 from pages import bands, crossvalidation, trust
+from pages.sheets import sheets
 from pages.text import NOTICE, percent, table
 from planner import api
 from planner.estimate.ties import TIE
@@ -139,8 +140,8 @@ Its base is what validated runs were missed by: quantiles of their residuals, in
 suite of n counts as 1/(1 + (n - 1) {uncertainty.CORRELATION:g}), because errors of a suite
 correlate. Runs of the other kind of program (of Megatron's lineage, which has one recipe, or not)
 weigh {uncertainty.OTHER_PROGRAM:g}. Everything else that was tried tells suites apart no better
-than chance ([log](log.md)): GPU, architecture, stack, number of GPUs, length, experts, what takes
-the time.
+than chance ([log](log/index.md)): GPU, architecture, stack, number of GPUs, length, experts, what
+takes the time.
 
 Beside it, independent and added in quadrature, stands what nobody measured or states. A GPU that no
 run was on moves either end by {uncertainty.NEW_GPU - 1:.0%}. A mechanism that may
@@ -453,7 +454,36 @@ SECTIONS: tuple[Callable[[], list[str]], ...] = (
 )
 
 
-def page() -> str:
+# sections that share a page; the first stands on the index
+_TOGETHER = {
+    "What the words mean": "",
+    "Do the bands hold": "Bands",
+    "Do the chances to fit hold": "Bands",
+    **dict.fromkeys(
+        (
+            "By suite",
+            "By kind of run",
+            "By GPU",
+            "By stack",
+            "By GPU and stack, with the band it gives",
+            "Recipes that are not printed",
+            f"The {_WORST} worst runs",
+        ),
+        "Errors by suite, kind, GPU and stack",
+    ),
+    "Order of layouts": "Order of layouts, and memory",
+    "Memory": "Order of layouts, and memory",
+    "What single mechanisms are worth": "What mechanisms and options are worth",
+    "What single options are worth": "What mechanisms and options are worth",
+}
+
+
+def folder() -> dict[str, str]:
+    """Pages of docs/accuracy by name."""
+    return sheets(_text(), "accuracy", _TOGETHER)
+
+
+def _text() -> str:
     e, noise = errors([r.time_error for r in runs()]), validated().summary.noise
     suites = len(_by(runs(), lambda r: r.suite))
     head = (
@@ -485,5 +515,6 @@ def status() -> str:
         f" {percent(unseen.median_ape)}. Bands made without a suite hold {held:.0%} of its runs, on"
         " average over suites."
         " The defaults were chosen while looking at these runs, so this is not a blind test."
-        " [docs/accuracy.md](docs/accuracy.md) has the tables; `dpplan validate` computes them.\n"
+        " [docs/accuracy](docs/accuracy/index.md) has the tables; `dpplan validate` computes"
+        " them.\n"
     )

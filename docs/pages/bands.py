@@ -1,4 +1,4 @@
-"""The sections of docs/accuracy.md on whether bands and chances to fit hold what they promise."""
+"""The sections of docs/accuracy on whether bands and chances to fit hold what they promise."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from pages import accuracy, advice, documents, keys, options, peers, serving, traffic, tuning, types
+from pages import accuracy, advice, documents, keys, peers, serving, traffic, tuning, types
 from pages.text import ROOT, code, run
 
 _BLOCK = re.compile(r"<!-- begin: ([^>\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -200,7 +200,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
         )
     ),
     "status": accuracy.status,
-    "options": options.options,
     "flop convention": keys.convention,
     "optimizer traffic": keys.traffic,
     "run level": keys.run_level,

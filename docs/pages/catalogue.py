@@ -1,11 +1,12 @@
-"""docs/catalogue.md: GPUs, networks, clusters, models, stacks and prices from the profiles, with
-sources."""
+"""docs/catalogue: GPUs, networks, clusters, models, stacks and prices from the profiles, with
+sources, a page per kind."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from pages.sheets import sheets
 from pages.text import NOTICE, table
 from planner.formulas.optimizers import OPTIMIZERS
 from planner.formulas.params import active_parameter_count, parameter_count
@@ -461,14 +462,15 @@ def _stacks() -> str:
     )
 
 
-def page() -> str:
+def folder() -> dict[str, str]:
+    """Pages of docs/catalogue by name."""
     head = (
         NOTICE
         + "# Catalogue\n\nWhat ships with the planner. The letter after a number tells what it"
         " rests on: v a vendor's figure, m measured, a assumed. `dpplan list gpus` and its"
-        " siblings print the same entries. To add your own, see [extending](extending.md).\n"
+        " siblings print the same entries. To add your own, see [extending](extending/index.md).\n"
     )
-    return "\n".join(
+    text = "\n".join(
         [
             head,
             _gpus(),
@@ -481,3 +483,4 @@ def page() -> str:
             _stacks(),
         ]
     )
+    return sheets(text, "catalogue")

@@ -1,4 +1,4 @@
-"""The section of docs/accuracy.md on cross-validation: tables of held-out errors, goals, and every
+"""The section of docs/accuracy on cross-validation: tables of held-out errors, goals, and every
 fitted number."""
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ the runs leave, `runs` those whose step time moves by more than 2 % of its own c
 rests on fewer than three runs is not fitted."""
 
 _CLOCKS = """One clock per platform, fitted on all of its runs with nothing else moved, beside the
-shipped one and what the [power law](models.md#clock-under-load) gives. A clock fitted alone takes
+shipped one and what the [power law](mechanisms/clock.md) gives. A clock fitted alone takes
 up whatever else the platform does differently: a value above the law means a platform faster than
 the model, not a GPU that clocks higher."""
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec import inspect
 
-from pages.text import NOTICE, table
+from pages.text import table
 from planner.specs import components
 from planner.specs.document import Document
-from planner.specs.documents import ANSWERS, declared
+from planner.specs.documents import declared
 
 _WORDS: dict[type[inspect.Type], str] = {
     inspect.IntType: "int",
@@ -28,9 +28,7 @@ _WORDS: dict[type[inspect.Type], str] = {
 }
 
 _FIRST = "estimate"
-_INTRODUCTION = """# Documents
-
-Every JSON document, key by key. Types: int, number, text, bool, list, object; an object whose keys
+INTRODUCTION = """Types: int, number, text, bool, list, object; an object whose keys
 are names has the type of its values, and `NAME` in the paths below it. A key that is not always
 there says "absent". Numbers are in the base unit beside them; 1 stands for shares and ratios. Keys
 may be added in later versions; `schema_version` changes when one is removed or changes its meaning.
@@ -38,35 +36,38 @@ may be added in later versions; `schema_version` changes when one is removed or 
 _NAMES = """Components of the step, in `step.components` where they can occur; their sum is
 `step.seconds`. The class says what a component is to the bottleneck; seconds of communication count
 for the wire that carries them. Components of memory are on the page about
-[models](models.md#memory).
+[memory](../mechanisms/memory.md).
 """
 _MOST_WORDS = 3  # alternatives of a type that are worth naming
 
 
-def page() -> str:
-    """docs/documents.md: every JSON document."""
-    parts = [NOTICE + _INTRODUCTION]
-    for answer in ANSWERS:
-        said = getdoc(declared(answer)) or ""
-        parts.append(f"## {_title(answer)}\n\n{said}\n\n{keys(answer)}")
-        if answer == _FIRST:
-            parts.append(f"{_NAMES}\n{_components()}")
-    return "\n".join(parts)
+def names() -> str:
+    """What components of the step are called."""
+    return f"## Components of the step\n\n{_NAMES}\n{_components()}"
 
 
-def _title(answer: str) -> str:
+def said(answer: str) -> str:
+    """What a document is."""
+    return getdoc(declared(answer)) or ""
+
+
+def title(answer: str) -> str:
+    """What the tables of a document are headed."""
     if answer.startswith("a "):
         return answer.capitalize().replace("http", "HTTP")
     return f"`{answer}`" if answer.startswith("/") else f"`{answer} --json`"
 
 
-def keys(answer: str) -> str:
+def rows(answer: str) -> list[list[str]]:
     """Keys of a document with type, unit and sentence; what an earlier row or the document of an
     estimate tells is named, not told again."""
     told: dict[type, str] = {}
     if answer != _FIRST:
         _tell(told, declared(_FIRST), _FIRST)
-    rows = _rows(declared(answer), "", told, frozenset())
+    return list(_rows(declared(answer), "", told, frozenset()))
+
+
+def keys_table(rows: list[list[str]]) -> str:
     return table(["key", "type", "unit", "meaning"], rows)
 
 

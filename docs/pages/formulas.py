@@ -1,5 +1,5 @@
-"""docs/formulas.md: every formula as the code knows it, the rules, and the schedules in closed
-form."""
+"""docs/formulas: every formula as the code knows it, a page per module, the rules, and the
+schedules in closed form."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import inspect
 import pkgutil
 from types import ModuleType
 
+from pages.sheets import sheets
 from pages.text import NOTICE, table
 
 _SUFFIXES = (
@@ -46,7 +47,12 @@ def _inputs(function: object) -> str:
     return ", ".join(plain) + ("; by name: " + ", ".join(named) if named else "")
 
 
-def page() -> str:
+def folder() -> dict[str, str]:
+    """Pages of docs/formulas by name."""
+    return sheets(_text(), "formulas")
+
+
+def _text() -> str:
     from planner.formulas.rules import RULES
     from planner.ledger import FORMULAS
     from planner.schedules import BY_NAME
@@ -58,14 +64,18 @@ def page() -> str:
         + f"# Formulas\n\nThe {count} formulas of the planner, as the code holds them. `dpplan"
         " estimate ... --explain` prints the same names, equations and sources with the numbers"
         " that went in and came out. Symbols and units are on the [notation](notation.md) page,"
-        " the way the formulas are put together on the [models](models.md) page.\n"
+        " the way the formulas are put together under [mechanisms](mechanisms/index.md).\n"
     ]
     for module in found:
         name = module.__name__.removeprefix("planner.")
         own = [f for f in FORMULAS.values() if f.module == name]
         if not own:
             continue
-        out.append(f"## {name}\n\n{inspect.cleandoc(module.__doc__ or '')}\n")
+        title = name.removeprefix("formulas.").replace("_", " ").capitalize()
+        out.append(
+            f"## {title}\n\n{inspect.cleandoc(module.__doc__ or '')}\n\nIn"
+            f" `planner/{name.replace('.', '/')}.py`.\n"
+        )
         for f in own:
             out.append(
                 f"### {f.name}\n\n{f.doc}\n\n```text\n{f.equation}\n```\n\n- unit: {f.unit}\n"

@@ -1,4 +1,5 @@
-"""The options of every command, from the option table, and the JSON Schema of a scenario file."""
+"""Options of a request and of commands, from the option table; the JSON Schema of a scenario
+file."""
 
 from __future__ import annotations
 
@@ -6,8 +7,6 @@ import json
 from collections.abc import Iterable
 
 from pages.text import table
-from planner.cli.app import COMMANDS, body_of
-from planner.cli.made import options_of
 from planner.specs.options import Options, Row, rows
 from planner.specs.options.numbers import bounds
 from planner.specs.options.own import Output, ScenarioFile
@@ -18,36 +17,28 @@ _HEAD = ["option", "type", "default", "meaning"]
 _TYPES = {int: "integer", float: "number", str: "text", bool: "switch"}
 
 
-def options() -> str:
-    """Options of a request once, panel by panel, then those that each command has besides."""
+def request() -> str:
+    """The page of the options of a request, panel by panel, and of those that print."""
     parts = [
-        "### Options of a request\n\n"
-        f"Taken by {_commands(REQUESTS)}, unless the last column says which alone take it.\n"
+        f"# Options of a request\n\nTaken by {_commands(REQUESTS)}, unless the last column says"
+        " which alone take it. Names are the same as keys of a scenario file (`_` for `-`) and in"
+        " `planner.api`; how values are written is in the [contract](../contract.md#options).\n"
     ]
     every = (*rows(Options).values(), *rows(ScenarioFile).values())
     taken = [row for row in every if row.verbs & REQUESTS]
     for group in dict.fromkeys(row.group for row in taken):
         mine = [[*_row(row), _who(row)] for row in taken if row.group == group]
-        parts.append(f"**{group.title}**\n\n" + table([*_HEAD, "only"], mine))
-    for name in COMMANDS:
-        request, own = options_of(name, body_of(name))
-        own = {n: row for n, row in own.items() if row not in rows(Output).values()}
-        alone = (
-            [f"`{row.flag}`" for row in request.values()]
-            if (request and not any(one.split()[0] == name for one in REQUESTS))
-            else []
-        )
-        if not own and not alone:
-            continue
-        text = f"### `dpplan {name}`\n\n"
-        if alone:
-            text += f"With these of a request: {', '.join(alone)}.\n\n"
-        parts.append(text + (table(_HEAD, [_row(row) for row in own.values()]) if own else ""))
+        parts.append(f"## {group.title}\n\n" + table([*_HEAD, "only"], mine))
     parts.append(
-        "### Every command that answers\n\n"
+        "## Output\n\nOf every command that answers:\n\n"
         + table(_HEAD, [_row(row) for row in rows(Output).values()])
     )
     return "\n".join(parts)
+
+
+def own_table(own: Iterable[Row]) -> str:
+    """The options of one command."""
+    return table(_HEAD, [_row(row) for row in own])
 
 
 def schema() -> str:

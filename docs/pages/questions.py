@@ -1,4 +1,4 @@
-"""docs/questions.md: questions engineers ask, the commands that answer them, and the answers,
+"""docs/questions: questions engineers ask, the commands that answer them, and the answers,
 filled in from the commands' own JSON documents.
 
 docs/questions.toml holds one table per question: `ask`, `commands`, `answer` with figures in
@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from pages.sheets import sheets
 from pages.text import NOTICE, ROOT, code, run
 from planner.units import percent, show
 
@@ -139,7 +140,12 @@ def _bounds(check: Check) -> str:
     return f"{of} is between {check.least:,g} and {check.most:,g}"
 
 
-def page() -> str:
+def folder() -> dict[str, str]:
+    """Pages of docs/questions by name, one per chapter."""
+    return sheets(_text(), "questions")
+
+
+def _text() -> str:
     number, out = 0, []
     for chapter in chapters():
         out.append(f"## {chapter.title}\n")

@@ -231,7 +231,7 @@ def _adam() -> str:
         + table(["optimizer", ">master copy", ">moments", ">sum"], rows)
         + "\nStacks of the FSDP kind hold the parameters themselves in fp32 and need no further"
         " copy: the 4 B appear under parameters, not under the optimizer. The"
-        " [catalogue](catalogue.md) has the ledger of every stack.\n"
+        " [catalogue](catalogue/index.md) has the ledger of every stack.\n"
     )
 
 

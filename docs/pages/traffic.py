@@ -1,4 +1,4 @@
-"""Blocks of docs/data-parallelism.md: memory and bytes of ZeRO, bounds of offloading, fewer
+"""Blocks of docs/data-parallelism: memory and bytes of ZeRO, bounds of offloading, fewer
 synchronisation, published batches."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where docs/accuracy.md trusts a step time and where not, in words, by kind of run."""
+"""Where docs/accuracy trusts a step time and where not, in words, by kind of run."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@ runs of suites that nobody fitted to were missed by.
 
 Runs of one suite share a machine, a team and a way of measuring, so they err together, and what
 they err by hardly depends on where their time goes, on which GPU, or with which of two like
-programs: of thirty features tried (docs/log.md), only whether a program is of Megatron's lineage
+programs: of thirty features tried (docs/log), only whether a program is of Megatron's lineage
 tells suites apart. A band therefore has the quantiles of the runs of all suites, those of its own
 kind of program weighing more, and beside them, independent of them, what mechanisms add that hang
 on what no request states: hosts, kernels, the network.

@@ -51,7 +51,7 @@ def group_bandwidth_bytes_per_s(
     equation="base + passes (n-1) latency/2 + passes (n-1)/n S / B + ramp sqrt(S)",
     source=(
         "ring cost: Thakur et al. 2005, Patarasuk & Yuan 2009; base and sqrt term fitted on NCCL"
-        " tables (docs/models.md)"
+        " tables (docs/mechanisms/communication.md)"
     ),
 )
 def ring_intra_s(
@@ -79,7 +79,8 @@ def ring_intra_s(
     unit="s",
     equation="base + setup + 2 (n-1)/n S / B",
     source=(
-        "in-switch reduction (NVLink SHARP); own form, fitted on NCCL tables (docs/models.md); B as"
+        "in-switch reduction (NVLink SHARP); own form, fitted on NCCL tables"
+        " (docs/mechanisms/communication.md); B as"
         " in nccl-tests"
     ),
 )

@@ -28,7 +28,7 @@ _LOAD_BYTES = 16.0
     source=(
         "16-byte rule: NVIDIA/cutlass#75 and NVIDIA matrix multiplication background guide 2.2; the"
         " guide's finer rule for A100 (128 B, recalled) shows in no GEMM table (n, k = 32) and no"
-        " run (head widths 104 to 224), docs/models.md"
+        " run (head widths 104 to 224), docs/mechanisms/gemms.md"
     ),
 )
 def alignment_frac(n: Array, k: Array, element_bytes: float, unaligned_frac: Array) -> Array:
@@ -204,7 +204,8 @@ def flash_attention_s(
     equation="flop / rate + bytes / bandwidth",
     source=(
         "a chain of kernels, some bound by units and some by memory, none of which hides another;"
-        " fitted per architecture on aiconfigurator tables of linear attention, docs/models.md"
+        " fitted per architecture on aiconfigurator tables of linear attention,"
+        " docs/mechanisms/mixers.md"
     ),
 )
 def mixer_work_s(
@@ -271,7 +272,7 @@ def blocked_launch_s(gpu_s: Array, operators: Array, operator_launch_s: Array) -
 # validated runs need.
 _FITTED = (
     "one number per generation, from the clocks of validated runs on its parts by"
-    " power_limited_clock_frac; docs/models.md"
+    " power_limited_clock_frac; docs/mechanisms/clock.md"
 )
 ENERGY_PER_FLOP = {
     "volta": Sourced(5.0e-12, "J", "assumed", _FITTED, "2026-11"),

@@ -31,7 +31,7 @@ def _at_least_one(given: Sourced) -> Sourced:
 ONE_SWITCH = 16
 # of links between islands, where nothing is said of the fabric, at the slow end of the band: full
 # fat trees have 1, cost-saving ones 2 to 4. Published runs on so many nodes (298) lie where 1 puts
-# them, so that every step towards 4 costs interval score (docs/log.md)
+# them, so that every step towards 4 costs interval score (docs/log)
 OVERSUBSCRIBED = 2.0
 # of the ports of an island's switches towards nodes over those towards other islands: 1 is a
 # non-blocking fabric

@@ -102,7 +102,7 @@ def chart(options: Options) -> Chart:
             Column("worst", "%"),
         ),
         _suites(found),
-        "Every validated run that has a time; dotted lines are 20 % off. docs/accuracy.md lists"
+        "Every validated run that has a time; dotted lines are 20 % off. docs/accuracy lists"
         " them all.",
         order="by suite",
     )

@@ -53,7 +53,7 @@ _SORTED_BYTES: dict[DispatcherName, float] = {
 _UNPACKED_BYTES = 4.0
 # operators for every local expert forward: a grouped GEMM calls one kernel each from C++; the
 # all-to-all's tokens are split, sorted and counted by expert as well. Those nearest to nemo-moe,
-# with all suites of experts in view (docs/log.md)
+# with all suites of experts in view (docs/log)
 EACH_EXPERT: dict[DispatcherName, float] = {
     "alltoall": 2.0,
     "allgather": 2.0,
@@ -61,7 +61,7 @@ EACH_EXPERT: dict[DispatcherName, float] = {
     "hybridep": 1.0,
 }
 # in 8 and 4 bit each expert's operands are cast and scaled, a call or two each (split_quantize of
-# Transformer Engine); those of the buffered dispatchers nearest to moe-recipes (docs/log.md)
+# Transformer Engine); those of the buffered dispatchers nearest to moe-recipes (docs/log)
 EACH_EXPERT_LOW: dict[DispatcherName, float] = {
     "alltoall": 3.0,
     "allgather": 3.0,

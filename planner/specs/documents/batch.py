@@ -144,7 +144,7 @@ class Regime(Document):
             "days",
         ),
     ]
-    amdahl: Annotated[Amdahl | None, key("strong: as `curves[].amdahl` of [compare](sizing.md)")]
+    amdahl: Annotated[Amdahl | None, key("strong: as `curves[].amdahl` of `compare`")]
     why: Annotated[Why | None, key("what makes GPU-time to the target grow")]
 
 

@@ -224,7 +224,7 @@ class SearchCounts(Document):
     feasible: Annotated[int, key("of these, those that fit")]
     rejected: Annotated[
         dict[str, int],
-        key('count by reason: a rule of [formulas](formulas.md), or "does not fit memory"'),
+        key('count by reason: a rule of docs/formulas/rules.md, or "does not fit memory"'),
     ]
 
 

@@ -21,7 +21,7 @@ class Model(Document):
     ]
     source: Annotated[str, key("where the shape was read")]
     shape: Annotated[
-        dict[str, Any], key("every field of the shape that is set, see [extending](extending.md)")
+        dict[str, Any], key("every field of the shape that is set, see docs/extending/model.md")
     ]
 
 

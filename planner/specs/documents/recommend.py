@@ -311,9 +311,7 @@ class Family(Document):
     of: Annotated[str, key("the model that is scaled")]
     rule: Annotated[str, key("what is scaled and what is kept")]
     answer: Annotated[ModelRow | None, key("the largest within the limits")]
-    shape: Annotated[
-        dict[str, Any] | None, key("its shape, with keys of [extending](extending.md)")
-    ]
+    shape: Annotated[dict[str, Any] | None, key("its shape, with keys of docs/extending/model.md")]
     above: Annotated[ScaledRow | None, key("the next larger that was tried")]
     tried: Annotated[list[ScaledRow], key("largest first")]
 

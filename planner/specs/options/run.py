@@ -30,7 +30,7 @@ class RunOptions(Record):
         option(
             "Kind of list price, the same for every GPU of the answer: on-demand, hyperscaler,"
             " community, spot, survey-lowest; or a provider (lambda, aws, ...) or a TOML file of"
-            " your own quotes (docs/catalogue.md)",
+            " your own quotes (docs/catalogue/prices.md)",
             label="Market of the price",
             length=NAME_LENGTH,
             example="spot",
