@@ -1,8 +1,9 @@
-"""What the site of the documentation needs beside the Markdown of the repository (a hook of MkDocs).
+"""What the site of the documentation needs beside the Markdown of the repository: a hook of MkDocs.
 
-Folders in the navigation become their pages; CHANGELOG.md, CONTRIBUTING.md and SECURITY.md, which lie
-above docs/, become pages; links to files that are no pages become plain text; equations between `$$`
-become MathML, which browsers render themselves; lists are indented as Python-Markdown reads them.
+Folders in the navigation become their pages; CHANGELOG.md, CONTRIBUTING.md and SECURITY.md, which
+lie above docs/, become pages; links to files that are no pages become plain text; equations between
+`$$` become MathML, which browsers render themselves; lists are indented as Python-Markdown reads
+them.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
     known = {file.src_uri for file in files}
     parts = _FENCE.split(markdown)
     return "".join(
-        part if part.lstrip().startswith("```") else indented(linked(part, page.file.src_uri, known))
+        part
+        if part.lstrip().startswith("```")
+        else indented(linked(part, page.file.src_uri, known))
         for part in parts
     )
 

@@ -51,6 +51,7 @@ EXAMPLES: dict[str, tuple[str, int]] = {
         "check docs/examples/train.log --recipe docs/examples/train.sh --gpu h100 --gpus 64",
         20,
     ),
+    "learn": ("learn memory", 24),
     "schema": ("schema", 12),
 }
 # what only a machine with GPUs, or a port, can answer
