@@ -233,3 +233,15 @@ def test_every_answer_has_the_headers_of_a_strict_page(client: TestClient) -> No
 
 def test_the_server_listens_on_this_machine_alone_by_default() -> None:
     assert rows(ServeOptions)["host"].default == "127.0.0.1"
+
+
+@pytest.mark.parametrize("path", ["/", "/page/form", "/api/estimate"])
+def test_what_is_long_goes_out_packed(client: TestClient, path: str) -> None:
+    """At most a third of itself, the same once unpacked, and plain where the other end
+    asks for that."""
+    with client.stream("GET", path, params=REQUEST) as answer:
+        raw = sum(len(piece) for piece in answer.iter_raw())
+    assert answer.headers["content-encoding"] == "gzip"
+    plain = client.get(path, params=REQUEST, headers={"accept-encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert raw < len(plain.content) / 3
