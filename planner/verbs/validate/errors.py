@@ -68,6 +68,12 @@ _LARGE = 128  # GPUs
 _NODE = 8  # GPUs
 _LONG = 32_768  # tokens
 
+
+def _trains(task: Task) -> Callable[[Run], bool]:
+    """Whether a run is of this task."""
+    return lambda run: run.task == task
+
+
 # kinds of runs whose errors are reported apart
 KINDS: dict[str, Callable[[Run], bool]] = {
     "all": lambda run: True,
@@ -84,7 +90,7 @@ KINDS: dict[str, Callable[[Run], bool]] = {
     ),
     "offload": lambda run: run.features.get("offload", 0.0) > 0,
     f"sequences from {_LONG} tokens": lambda run: run.seq_len >= _LONG,
-    **{task: lambda run, task=task: run.task == task for task in get_args(Task)},
+    **{task: _trains(task) for task in get_args(Task)},
     f"up to {_SHORT} tokens per micro-batch": lambda run: run.micro_batch_tokens <= _SHORT,
     f"more than {_LARGE} GPUs": lambda run: run.gpus > _LARGE,
 }
