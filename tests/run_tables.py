@@ -67,6 +67,7 @@ def entry(predicted: float, measured: float | None, **changes: Any) -> Run:
         "high_step_s": predicted,
         "precision": "bf16",
         "experts": 0,
+        "task": "pre-training",
         "seq_len": 2048,
         "micro_batch_tokens": 4096.0,
         "predicted_step_s": predicted,

@@ -43,6 +43,8 @@ def said(relation: str, *ratios: float, suite: str = "a", stack: str = "k") -> l
             "sharded": "0",
             "pipeline": "0",
             "offload": "0",
+            "adapters": "0",
+            "quantised": "0",
         }
         for ratio in ratios
     ]

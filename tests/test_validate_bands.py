@@ -41,7 +41,7 @@ from planner.verbs.validate.worth import worths
 
 
 def test_every_mechanism_acts_somewhere_and_the_base_is_the_prediction() -> None:
-    rows = [r for r in read_all([]) if r["step_s"]]
+    rows = [r for r in read_all([]) if r["step_s"] and r["seq_len"]]
     # until every mechanism has acted: the largest runs of each suite with and without experts and
     # with each way to shard, then the others
     by_size = sorted(rows, key=lambda r: -int(r["gpus"]))

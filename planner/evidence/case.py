@@ -52,6 +52,8 @@ FEATURES: dict[str, Feature] = {
     "parts": Feature("layers unlike a plain decoder's", slower=1.5, faster=1.1),
     "experts": Feature("mixture of experts"),  # 1 or 0
     "fp8": Feature("8-bit GEMMs"),  # 1 or 0
+    "adapters": Feature("adapters beside frozen weights"),  # 1 or 0
+    "quantised": Feature("frozen weights in 4 or 8 bit"),  # 1 or 0
     # doublings of the sequence beyond _LONG, times the share of attention
     "long": Feature("long sequences"),
     "scale": Feature("number of GPUs"),  # doublings beyond one
@@ -113,6 +115,8 @@ def features(plan: Plan, c: Columns, time: Times, islands: Array | float = 0.0) 
         "parts": rows * bool(plan.model.stack),
         "experts": rows * (plan.model.routed is not None),
         "fp8": rows * (plan.recipe is not None),
+        "adapters": rows * (plan.training.adapter is not None),
+        "quantised": rows * (plan.training.base_precision is not None),
         "long": rows * of_step["attention"] * max(np.log2(plan.training.seq_len / _LONG), 0.0),
         "scale": rows * np.log2(plan.cluster.gpus),
     }

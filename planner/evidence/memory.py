@@ -8,8 +8,9 @@ needed at most what the GPU has, and one that ran out of memory more. All are in
 most where they are short or end near the prediction. The distribution of ln(need over predicted)
 that is most likely under them is found by the self-consistent estimate (Turnbull 1976), with every
 run weighed by how like it is to the layout (stack, GPU, and what decides its memory: recompute,
-ZeRO-3, pipeline, offloading, experts) and by how many others of its suite say the same, and with a
-wide distribution that counts as one run: what is known where nothing was measured.
+ZeRO-3, pipeline, offloading, experts, adapters, quantised weights) and by how many others of its
+suite say the same, and with a wide distribution that counts as one run: what is known where nothing
+was measured.
 
 Published runs are mostly runs that ran, so the tail of needs above the capacity is seen in the few
 suites that list their failures.
@@ -45,7 +46,7 @@ NEVER = 1 - WANTED  # below this chance a layout is said not to fit
 # (`dpplan validate --coverage` prints how the chances hold)
 _OTHER_STACK = 0.2  # weight of a run with another stack
 _OTHER_GPU = 0.8  # of one on another GPU: memory hardly depends on it
-_OTHER_KIND = 0.7  # for each of the five kinds of KINDS in which a run differs
+_OTHER_KIND = 0.7  # for each of the kinds of KINDS in which a run differs
 _CORRELATION = 0.3  # of errors within a suite: between-suite over total variance of measured peaks
 # what holds where nothing was measured: a Student t with two degrees of freedom, which counts as so
 # many runs
@@ -57,7 +58,7 @@ _ROUNDS = 20  # of the self-consistent estimate; more move no chance by 0.001
 
 MEASURED, AT_MOST, ABOVE = "=", "<", ">"  # what a run says of its need
 
-KINDS = ("recompute", "sharded", "pipeline", "offload", "experts")
+KINDS = ("recompute", "sharded", "pipeline", "offload", "experts", "adapters", "quantised")
 _RECOMPUTE_CLASSES = ("none", "selective", "full")  # block:N and group:K repeat whole layers
 _SELECTIVE = _RECOMPUTE_CLASSES.index("selective")
 _PARAMETERS = 3  # ZeRO stage that shards parameters
@@ -74,6 +75,8 @@ class Case:
     pipeline: bool
     offload: bool
     experts: bool
+    adapters: bool = False  # trained beside frozen weights
+    quantised: bool = False  # these in 4 or 8 bit
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ class Observed:
     pipeline: Array
     offload: Array
     experts: Array
+    adapters: Array
+    quantised: Array
     relation: Array  # MEASURED, AT_MOST or ABOVE
     log_ratio: Array  # ln of the need, or of its bound, over the predicted need
     log_least: Array  # of a measured peak, the least that the need may be
@@ -116,6 +121,8 @@ def observed(rows: Iterable[dict[str, Any]]) -> Observed:
         pipeline=flag("pipeline"),
         offload=flag("offload"),
         experts=flag("experts"),
+        adapters=flag("adapters"),
+        quantised=flag("quantised"),
         relation=np.array([row["relation"] for row in kept], dtype=str),
         log_ratio=np.log(np.array([float(row["need_over_predicted"]) for row in kept])),
         log_least=np.log(np.array([float(row["least_over_predicted"]) for row in kept])),
@@ -335,17 +342,26 @@ def verdict(fits: bool, chance: float) -> Verdict:
 
 def _of_plan(plan: Plan) -> Array:
     return _recorded_shares(
-        plan.stack.release_of or plan.stack.id, plan.cluster.gpu.id, plan.model.routed is not None
+        plan.stack.release_of or plan.stack.id,
+        plan.cluster.gpu.id,
+        (
+            plan.model.routed is not None,
+            plan.training.adapter is not None,
+            plan.training.base_precision is not None,
+        ),
     )
 
 
 @cache
-def _recorded_shares(stack: str, gpu: str, experts: bool) -> Array:
-    """Distributions of every combination, in the order of their numbers."""
+def _recorded_shares(stack: str, gpu: str, model: tuple[bool, bool, bool]) -> Array:
+    """Distributions of every combination, in the order of their numbers.
+
+    model: whether it has experts, trains adapters, has quantised weights.
+    """
     return shares(
         recorded(),
         [
-            Case(stack, gpu, kind, sharded, pipeline, offload, experts)
+            Case(stack, gpu, kind, sharded, pipeline, offload, *model)
             for kind in range(len(_RECOMPUTE_CLASSES))
             for sharded in (False, True)
             for pipeline in (False, True)

@@ -60,6 +60,14 @@ def _of_yaml(text: str) -> dict[str, Value]:
     return out
 
 
+def of_values(given: Any) -> dict[str, Value]:
+    """Arguments of a mapping of flags without their dashes. Raises ValueError where it is none."""
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{type(given).__name__} where flags and their values must stand")
+    known = {name: _listed(one) if isinstance(one, str) else one for name, one in given.items()}
+    return {plain(str(name)): Value(value) for name, value in known.items()}
+
+
 def _listed(text: str) -> Any:
     """A value; a list as the tests of Megatron-LM write it: `[attn mlp]`."""
     inside = _LIST.fullmatch(text)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from planner.formats import megatron_table as names
 from planner.formats.megatron_experts import experts, latent
+from planner.formats.megatron_hybrid import hybrid
 from planner.formats.record import Answer, Value
 from planner.specs.names import GRAPH_SCOPES, OFFLOAD_MODULES, is_recompute, recompute_name
 from planner.specs.pipeline_layout import Chunk, layout_text
@@ -35,6 +36,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _vocabulary(answer)
     experts(answer)
     latent(answer)
+    hybrid(answer)
     _layout(answer)
     _precision(answer)
     _states(answer)

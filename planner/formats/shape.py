@@ -16,6 +16,7 @@ _SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden")
 _OF_EXPERTS = ("experts", "experts_per_token", "ffn_hidden")
 _PADDING = 1024  # words at most by which a vocabulary is padded
 _NEEDED = ("layers", "hidden", "heads")
+_OF_STACK = ("layers", "hidden")  # of a model whose layers are written out
 _FFN_FACTOR = 4  # width of an MLP over that of the model where a program is not told
 _GATED = 8 / 3  # the same of a gated one
 _ASSUMED_VOCABULARY = 128_000  # words where neither the files nor their tokenizer say it: a choice
@@ -30,12 +31,13 @@ def model_of(fields: Mapping[str, Any], named: Any) -> tuple[dict[str, Any], tup
     """
     if named is not None:
         return {"model": named}, ()
-    if not all(fields.get(name) for name in _NEEDED):
-        missing = [name for name in _NEEDED if not fields.get(name)]
+    needed = _OF_STACK if fields.get("stack") else _NEEDED
+    if missing := [name for name in needed if not fields.get(name)]:
         left = f"the files do not say {' and '.join(missing)} of the model: give --model"
         return {}, (left,) if fields else ()
     words, said = _vocabulary(fields)
-    model = _spec({**fields, "vocab": words or _ASSUMED_VOCABULARY})
+    full = {**fields, "vocab": words or _ASSUMED_VOCABULARY}
+    model = _stacked(full) if fields.get("stack") else _spec(full)
     same = _catalogued(model, words is not None)
     if same is not None:
         return {"model": same.name}, (f"the model has the shape of {same.title or same.name}",)
@@ -60,7 +62,18 @@ def _vocabulary(fields: Mapping[str, Any]) -> tuple[int | None, list[str]]:
 def written(model: ModelSpec) -> str:
     """A model as a text that --model reads."""
     held = model.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+    # what tells parts apart is a default of each, too
+    told = zip(model.parts, held.get("parts", ()), strict=True)
+    held["parts"] = [{"type": part.type, **fields} for part, fields in told]
     return json.dumps({name: value for name, value in held.items() if value}, sort_keys=True)
+
+
+def _stacked(fields: Mapping[str, Any]) -> ModelSpec:
+    """A model whose layers are written out, which have their widths themselves."""
+    held = {name: value for name, value in fields.items() if "." not in name and value is not None}
+    held.pop("vocab_of", None)
+    held.setdefault("name", f"{held['layers']}-layers-{held['hidden']}-wide")
+    return catalog.build(ModelSpec, held, _FIELD, "of the files")
 
 
 def _spec(fields: Mapping[str, Any]) -> ModelSpec:

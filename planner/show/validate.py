@@ -20,6 +20,7 @@ from planner.specs.documents.validate import (
     Ranking,
     Skipped,
     Summary,
+    Task,
     Validation,
     Worth,
 )
@@ -37,6 +38,7 @@ def validate_blocks(out: Validation) -> list[Block]:
         _time_block(out),
         _kinds_block(out.kinds),
         *_memory_blocks(out),
+        *_task_blocks(out.tasks),
         *_regret_blocks(out.groups),
         *_not_printed_blocks(out.not_printed),
         *_apart_blocks(out.apart),
@@ -143,6 +145,39 @@ def _memory_blocks(out: Validation) -> list[Block]:
     header = ["suite", ">runs", *_ERRORS, ">oom right", ">ran right"]
     title = "Predicted against measured memory"
     return [Block(title, header=header, rows=rows, order=_BY_SUITE)] if rows else []
+
+
+TASK_ERRORS = [
+    *(">timed", ">MAPE", ">median"),
+    *(">with peak", ">MAPE of peak", ">median of peak"),
+    *(">oom right", ">ran right"),
+]
+
+
+def task_cells(one: Summary) -> list[str]:
+    """Cells under `TASK_ERRORS`."""
+    return [
+        str(one.time.n),
+        *map(percent, (one.time.mape, one.time.median_ape)),
+        str(one.memory.n),
+        *map(percent, (one.memory.mape, one.memory.median_ape)),
+        *(f"{kind.right}/{kind.n}" if kind.n else "-" for kind in (one.oom, one.ran)),
+    ]
+
+
+def _task_blocks(tasks: Mapping[Task, Summary]) -> list[Block]:
+    """Fine-tuning and reinforcement learning beside pre-training, where rows are of several."""
+    if set(tasks) <= {"pre-training"}:
+        return []
+    rows = [[name, *task_cells(one)] for name, one in tasks.items()]
+    return [
+        Block(
+            "Step time and memory by what is trained",
+            header=["task", *TASK_ERRORS],
+            rows=rows,
+            order="as declared",
+        )
+    ]
 
 
 def _kinds_block(kinds: Mapping[str, ErrorsOfSuites]) -> Block:

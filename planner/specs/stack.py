@@ -273,6 +273,11 @@ class Launch(Spec):
     step_overhead: Seconds
     # GPU time lost per layer and forward pass because the CPU waits for a result before it goes on
     layer_idle: Seconds
+    # the same per adapter that is resident beside others, matrix and forward pass: where the tokens
+    # of each end is read back
+    adapter_idle: Seconds = Sourced(0.0, "s", "assumed", "adapters do not share a batch", "2026-11")
+    # the same per token of a micro-batch, where a loop over them reads each back before the loss
+    token_idle: Seconds = Sourced(0.0, "s", "assumed", "no loop over tokens", "2026-11")
     # the same per layer and pass where tensor parallel ranks share the layer, and for embedding and
     # head: dispatch of distributed tensors, ranks that wait for each other beyond their collectives
     tensor_idle: Seconds = Sourced(

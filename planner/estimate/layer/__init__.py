@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.estimate.layer.adapters import adapter_work, dequantised_s
+from planner.estimate.layer.adapters import adapter_work, dequantised_s, shared_matrices
 from planner.estimate.layer.again import pieces, pieces_flop
 from planner.estimate.layer.attention import core_s
 from planner.estimate.layer.collectives import (
@@ -192,7 +192,8 @@ def _layer(shape: LayerShape, m: Machine) -> _Layer:
     computing = BothWays(total(done.seconds.forward), total(done.seconds.backward))
     found = layer_collectives(shape, m, done.core, computing, _shared(done.seconds))
     shared_idle = np.where(shape.tp > 1, m.tensor_idle, 0.0)
-    idle = BothWays(m.layer_idle + shared_idle, shared_idle)
+    own_idle = m.layer_idle + shared_matrices(shape) * m.adapter_idle
+    idle = BothWays(own_idle + shared_idle, shared_idle)
     busy = BothWays(
         computing.forward + sum(x.forward_s for x in found) + idle.forward,
         computing.backward + sum(x.backward_s for x in found) + idle.backward,

@@ -76,6 +76,14 @@ def adapter_work(shape: LayerShape, m: Machine) -> AdapterWork | None:
     return AdapterWork(gemms, light, flop, issued)
 
 
+def shared_matrices(shape: LayerShape) -> Array:
+    """Matrices of a mean layer times the adapters beside each, where there are several."""
+    spec, nothing = shape.plan.training.adapter, 0.0 * shape.tokens
+    if spec is None or spec.resident == 1:
+        return nothing
+    return spec.resident * sum((one.times for one in _local(shape, spec)), nothing)
+
+
 def _sum(one: BothWays[Array], more: BothWays[Array], times: Array) -> BothWays[Array]:
     return BothWays(one.forward + times * more.forward, one.backward + times * more.backward)
 

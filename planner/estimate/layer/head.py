@@ -87,7 +87,9 @@ def head_s(shape: LayerShape, m: Machine) -> Ledger:
     loss = copy_s(m, tokens * columns * per_logit)
     hidden = shape.local_tokens * h
     held = words + columns * h * (not plan.model.tied_embeddings)
+    waited = {"launch/tokens": tokens * m.token_idle} if np.any(m.token_idle) else {}
     return {
+        **waited,
         "matmul/logits": chunks * gemms,
         "memory_bound/loss": measured_s(m, tokens * columns, m.loss_s, 0.0, loss),
         "memory_bound/embedding": operator_s(plan, m, hidden, _EMBEDDING, m.embedding_s, 0.0)

@@ -89,6 +89,8 @@ class Machine:
     operators_per_collective: Array
     step_overhead: Array
     layer_idle: Array
+    adapter_idle: Array
+    token_idle: Array
     tensor_idle: Array
     # links
     intra_bandwidth: Array
@@ -181,6 +183,8 @@ def machine(plan: Plan) -> Machine:
         operators_per_collective=stack.launch.operators_per_collective,
         step_overhead=stack.launch.step_overhead,
         layer_idle=stack.launch.layer_idle,
+        adapter_idle=stack.launch.adapter_idle,
+        token_idle=stack.launch.token_idle,
         tensor_idle=stack.launch.tensor_idle,
         slowdown=_NO_OVERLAP if plan.training.overlap is False else stack.overlap.slowdown,
         tensor_hidden=_tensor_hidden(plan),

@@ -8,6 +8,13 @@ from planner.specs.document import UNSET, Document, Unset, key
 
 Outcome = Literal["ok", "oom"]
 Relation = Literal["=", "<", ">"]
+Task = Literal[
+    "pre-training",
+    "full fine-tuning",
+    "adapters",
+    "adapters on a quantised base",
+    "reinforcement learning",
+]
 
 
 class Need(Document):
@@ -28,6 +35,8 @@ class Need(Document):
     sharded: Annotated[bool, key("ZeRO shards the parameters")]
     pipeline: Annotated[bool, key("several pipeline stages")]
     offload: Annotated[bool, key("something is offloaded")]
+    adapters: Annotated[bool, key("adapters are trained beside frozen weights")]
+    quantised: Annotated[bool, key("the frozen weights are in 4 or 8 bit")]
 
 
 class Run(Document):
@@ -45,6 +54,7 @@ class Run(Document):
     family: Annotated[str, key("of the stack: megatron, deepspeed, fsdp, jax, native")]
     precision: Annotated[str, key("number format of training")]
     experts: Annotated[int, key("0 for a dense model")]
+    task: Annotated[Task, key("what is trained, as far as the row says it")]
     seq_len: Annotated[int, key("of one sequence", "tokens")]
     micro_batch_tokens: Annotated[float, key("of one micro-batch on one rank", "tokens")]
     predicted_step_s: Annotated[float, key("by the numbers that ship", "s")]
@@ -448,6 +458,10 @@ class Validation(Document):
     kinds: Annotated[
         dict[str, ErrorsOfSuites],
         key("errors of step time of kinds of runs: all, tier A, mixture of experts, fp8, ..."),
+    ]
+    tasks: Annotated[
+        dict[Task, Summary],
+        key("errors of step time and memory by what is trained, of the rows of `summary`"),
     ]
     groups: Annotated[list[Group], key("runs that differ in layout only")]
     skipped: Annotated[list[Skipped], key("rows that cannot be expressed")]

@@ -62,7 +62,8 @@ def validate(
             fit_coverage=memory.coverage(document.rows),
         )
     if ablations:
-        whole = [row for row, run in zip(kept, document.rows, strict=True) if complete(run)]
+        pairs = zip(kept, document.rows, strict=True)
+        whole = [row for row, run in pairs if complete(run) and not run.phases]
         document = changed(
             document,
             ablations=ablation.ablations(whole, measured_node),

@@ -165,7 +165,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
     Mechanism(
         "waiting inside a layer",
         "the CPU never waits for the GPU inside a layer",
-        _set(layer_idle=0.0),
+        _set(layer_idle=0.0, adapter_idle=0.0, token_idle=0.0),
     ),
     Mechanism(
         "reductions of separate GEMMs",

@@ -128,6 +128,8 @@ _KINDS: dict[str, Callable[[Residuals], Array]] = {
     "offload": lambda r: r.feature("offload") > 0,
     "mixture of experts": lambda r: r.feature("experts") > 0,
     "8-bit GEMMs": lambda r: r.feature("fp8") > 0,
+    "adapters": lambda r: r.feature("adapters") > 0,
+    "adapters on a quantised base": lambda r: r.feature("quantised") > 0,
     "attention, long sequences": lambda r: r.feature("long") > _MUCH,
     "launch-bound": lambda r: r.feature("launch") > _MUCH,
     "exposed communication": lambda r: (

@@ -5,9 +5,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from typing import get_args
 
 from planner.specs.document import plain
-from planner.specs.documents.validate import Errors, ErrorsOfSuites, Noise, Right, Run, Summary
+from planner.specs.documents.validate import (
+    Errors,
+    ErrorsOfSuites,
+    Noise,
+    Right,
+    Run,
+    Summary,
+    Task,
+)
 from planner.specs.precision import is_low
 from planner.verbs.validate.ranking import groups_of, ranked, ranking
 from planner.verbs.validate.rows import Row
@@ -59,6 +68,12 @@ _LARGE = 128  # GPUs
 _NODE = 8  # GPUs
 _LONG = 32_768  # tokens
 
+
+def _trains(task: Task) -> Callable[[Run], bool]:
+    """Whether a run is of this task."""
+    return lambda run: run.task == task
+
+
 # kinds of runs whose errors are reported apart
 KINDS: dict[str, Callable[[Run], bool]] = {
     "all": lambda run: True,
@@ -75,6 +90,7 @@ KINDS: dict[str, Callable[[Run], bool]] = {
     ),
     "offload": lambda run: run.features.get("offload", 0.0) > 0,
     f"sequences from {_LONG} tokens": lambda run: run.seq_len >= _LONG,
+    **{task: _trains(task) for task in get_args(Task)},
     f"up to {_SHORT} tokens per micro-batch": lambda run: run.micro_batch_tokens <= _SHORT,
     f"more than {_LARGE} GPUs": lambda run: run.gpus > _LARGE,
 }
@@ -83,6 +99,12 @@ KINDS: dict[str, Callable[[Run], bool]] = {
 def kinds(runs: Sequence[Run]) -> dict[str, ErrorsOfSuites]:
     """Errors of step time of each kind of run, over its runs and as mean over its suites."""
     return {name: _kind([run for run in runs if belongs(run)]) for name, belongs in KINDS.items()}
+
+
+def of_tasks(runs: Sequence[Run], noise: float) -> dict[Task, Summary]:
+    """Errors of step time and memory by what is trained, of tasks that some run has."""
+    found = {task: [run for run in runs if run.task == task] for task in get_args(Task)}
+    return {task: summarise(own, noise) for task, own in found.items() if own}
 
 
 def _kind(runs: Sequence[Run]) -> ErrorsOfSuites:

@@ -100,6 +100,8 @@ def need(
         sharded=evidence.is_sharded(layout.zero),
         pipeline=layout.pp > 1,
         offload=layout.offload != "none",
+        adapters=one.plan.training.adapter is not None,
+        quantised=one.plan.training.base_precision is not None,
     )
 
 
@@ -167,6 +169,8 @@ def _case(run: Run) -> evidence.Case:
         run.need.pipeline,
         run.need.offload,
         run.experts > 0,
+        run.need.adapters,
+        run.need.quantised,
     )
 
 

@@ -8,7 +8,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from planner.inputs import catalog
+from planner.formats import megatron
+from planner.formats.shape import model_of
+from planner.inputs import catalog, readers
+from planner.inputs.model import model_spec
 from planner.inputs.names import spellings
 from planner.specs.base import Spec
 from planner.specs.layout import Recompute
@@ -19,6 +22,7 @@ from planner.verbs.validate.rows import SHIPPED, Row, Skip, options_of, whole
 _FAMILIES = SHIPPED.parent / "families.toml"
 _POSITIONS = {"rope": "rotary", "learned": "learned", "alibi": "alibi"}
 _SHAPE = ("layers", "hidden", "heads")  # cells; a row without them has the catalogue's shape
+_ARGUMENTS = "args"  # column of flags
 _VOCAB = 32_000  # tokens where none is printed: that of LLaMA
 _FFN_FACTOR = 4  # width of an MLP over that of the model where none is printed
 
@@ -102,6 +106,21 @@ def _agreed(row: Row, known: ModelSpec) -> ModelSpec:
     return known
 
 
+def _of_arguments(row: Row) -> ModelSpec:
+    """The model that the arguments of a row's launch state: JSON of flags of Megatron-LM."""
+    try:
+        flags = megatron.of_values(readers.read_json(row[_ARGUMENTS]))
+    except ValueError as error:
+        raise Skip(f"{_ARGUMENTS} is no JSON of flags: {error}") from None
+    stated = {name: one.value for name, one in megatron.FORMAT.read(flags).model.items()}
+    stated["vocab"] = whole(row, "vocab", stated.get("vocab") or _VOCAB)
+    option, notes = model_of(stated, None)
+    if not option:
+        raise Skip(f"{_ARGUMENTS}: {' '.join(notes)}")
+    found, _ = model_spec(option["model"])
+    return found.model_copy(update={"name": row.get("model", "") or found.name})
+
+
 def row_model(row: Row, stack: StackSpec) -> ModelSpec:
     """Shape of a row's model: that of the catalogue's model of this name where its layers differ,
     which no columns say, or where the row leaves the shape out; else that of its cells. Raises Skip
@@ -117,6 +136,8 @@ def _shape_of(row: Row, stack: StackSpec) -> ModelSpec:
     blank = not any(row.get(name, "") for name in _SHAPE)
     if known is not None and (known.stack or blank):
         return _agreed(row, known)
+    if blank and row.get(_ARGUMENTS, ""):
+        return _of_arguments(row)
     if blank:
         raise Skip(
             f"model is {row.get('model', '')!r}, which the catalogue does not have, and"

@@ -16,6 +16,7 @@ from planner.inputs.cluster import cluster_spec
 from planner.inputs.scenario import refused_precision
 from planner.specs.adapters import ALL, WORDS, AdapterSpec
 from planner.specs.cluster import ClusterSpec
+from planner.specs.data import LengthsSpec
 from planner.specs.layout import Layout, LayoutRequest
 from planner.specs.model import ModelSpec
 from planner.specs.names import (
@@ -63,6 +64,8 @@ _RECIPES: dict[str, Precision] = {
 _OFFLOAD_ZERO = 3  # ZeRO stage of a run that offloads and says no more, where the stack has it
 _SHARDING = {"shard-gradients": 2, "shard-weights": 3}  # of LLMQ (its README): ZeRO stages
 _RL_WORDS = 2048
+_DOCUMENTS = "document_tokens"  # mean of documents packed so that they do not see each other
+_SIGMA = 0.5  # of the logarithm of their lengths where a row does not state it
 # formats of frozen weights of rows: QLoRA's is with double quantisation, in torchtune always
 FORMATS: dict[str, BaseName] = {"bnb-nf4": "nf4-double", "nf4": "nf4-double", "gptq": "gptq"}
 # losses of rows, and their kernels
@@ -96,11 +99,26 @@ def row_plan(row: Row, calibration: Calibration | None = None) -> tuple[Plan, La
     if refused := refused_precision(training, stack):
         raise Skip(str(refused))
     request = LayoutRequest(pipeline_layout=found.request.pipeline_layout)
-    plan = Plan(model=model, cluster=cluster, training=training, stack=stack, request=request)
+    plan = Plan(
+        model=model,
+        cluster=cluster,
+        training=training,
+        stack=stack,
+        request=request,
+        lengths=_lengths(options),
+    )
     layout = completed(plan, found)
     if lacks := lacking(plan, layout):
         raise Skip(f"{stack.title} does not have {' and '.join(lacks)}")
     return plan, layout
+
+
+def _lengths(options: dict[str, str]) -> LengthsSpec | None:
+    """Documents of rows that are packed with boundaries between them; None: full sequences."""
+    if _DOCUMENTS not in options:
+        return None
+    mean = number(options, _DOCUMENTS)
+    return LengthsSpec(mean_tokens=mean, sigma=number(options, "document_sigma", _SIGMA))
 
 
 def left_open(row: Row, plan: Plan) -> tuple[str, ...]:

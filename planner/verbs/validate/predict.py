@@ -30,7 +30,14 @@ from planner.specs.documents.validate import (
     Validation,
 )
 from planner.verbs.validate import memory
-from planner.verbs.validate.errors import complete, kinds, recipe_of, repeat_deviations, summarise
+from planner.verbs.validate.errors import (
+    complete,
+    kinds,
+    of_tasks,
+    recipe_of,
+    repeat_deviations,
+    summarise,
+)
 from planner.verbs.validate.plans import left_open, row_plan
 from planner.verbs.validate.ranking import (
     busy_s,
@@ -42,7 +49,7 @@ from planner.verbs.validate.ranking import (
 )
 from planner.verbs.validate.reinforcement import is_phased, lacks, phased
 from planner.verbs.validate.rows import Row, Skip, measured, outcome_of
-from planner.verbs.validate.words import not_expressed
+from planner.verbs.validate.words import not_expressed, task_of
 from planner.verbs.workers import Progress, dealt
 
 SCHEMA_VERSION = 1
@@ -96,6 +103,7 @@ def validated(
         not_printed=_not_printed(runs, noise),
         apart=_apart(runs, noise),
         kinds=kinds(whole),
+        tasks=of_tasks(whole, noise),
         groups=groups_of(ranked(whole), noise),
         skipped=skipped,
     )
@@ -193,6 +201,7 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
         architecture=plan.cluster.gpu.architecture,
         precision=plan.training.precision,
         experts=plan.model.routed.experts if plan.model.routed else 0,
+        task=task_of(row, plan) if found is None else "reinforcement learning",
         seq_len=plan.training.seq_len,
         micro_batch_tokens=float(
             one.table.micro_batch[0] * plan.training.seq_len / one.table.cp[0]

@@ -12,6 +12,7 @@ from itertools import compress
 from typing import get_args
 
 from planner.estimate.memory import state_ledger, state_of
+from planner.specs.documents.validate import Task
 from planner.specs.layers import parts_of
 from planner.specs.names import CONTEXT_WAYS, GRAPH_SCOPES, StateType, is_recompute
 from planner.specs.plan import Plan
@@ -73,6 +74,8 @@ READ: dict[str, frozenset[str]] = {
     "island_nodes": frozenset(),
     "oversubscription": frozenset(),
     "etp": frozenset(),
+    "document_tokens": frozenset(),
+    "document_sigma": frozenset(),
     "mtp": frozenset(),
     "grouped_gemm": frozenset({"0", "1"}),
     "te_op_fuser": frozenset({"0", "1"}),
@@ -115,12 +118,23 @@ NEUTRAL = frozenset(
 )
 # of kernels alone: nothing where the row has no time
 _OF_TIME = frozenset({"deterministic", "no_wgrad_fusion", "delay_wgrad", "router_fusion"})
+# words of fine-tuning, whichever value they have
+_TUNED = {"peft", "task"}
 # filled where `step_s` is the step of reinforcement learning, generation included
 _OTHER_STEP = "algorithm"
 
 # what a checkpoint keeps, on the host: the inputs of layers
 _KEPT_BY_RECOMPUTE = ("checkpoint_inputs", "1", "all")
 _BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
+
+
+def task_of(row: Row, plan: Plan) -> Task:
+    """What a row trains; all weights from scratch where it says nothing of fine-tuning."""
+    words = options_of(row)
+    if plan.training.adapter is not None:
+        quantised = plan.training.base_precision is not None
+        return "adapters on a quantised base" if quantised else "adapters"
+    return "full fine-tuning" if _TUNED & words.keys() else "pre-training"
 
 
 def not_expressed(row: Row, plan: Plan) -> list[str]:
@@ -171,6 +185,7 @@ def _as_planned(key: str, value: str, plan: Plan, words: dict[str, str]) -> bool
         "kept_modules": "keep" in plan.stack.supports.recompute,
         "remat_policy": is_recompute(value) or (value == "custom" and _lists(words)),
         "offload_modules": set(value.split("+")) <= set(plan.stack.supports.offload_modules),
+        "hybrid_pattern": bool(plan.model.stack),  # read of the row's arguments
         "mla": value == "1" and any(part.type == "latent" for part, _ in parts_of(plan.model)),
         "overlap_grad_reduce": value == "1" and plan.stack.overlap.gradient_sync,
         "overlap_param_gather": value == "1" and plan.stack.overlap.sharded_sync,
