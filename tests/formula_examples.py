@@ -795,6 +795,17 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "sigma": [1.0, 0.0, 0.5],
         "order": [1.0, 2.0, 4.0],
     },
+    "formulas.merging.merged_traffic_bytes": {
+        "elements": [1e6, 1e7],
+        "adapter_bytes": [4.0, 2.0],
+        "weight_bytes": 2.0,
+    },
+    "formulas.merging.merging_bytes": {
+        "parameters": [1e9, 8e9],
+        "largest": [1e6, 6e7],
+        "adapter_bytes": 4.0,
+        "weight_bytes": 2.0,
+    },
     "formulas.stragglers.sigma_of_longest": {"longest_over_mean": [2.0, 10.0], "quantile": 3.0},
     "formulas.stragglers.longest_moment": {
         "mean_frac": [0.2, 0.2, 2.0],

@@ -84,7 +84,7 @@ ASKED: dict[str, tuple[str, ...]] = {
         "--model gpt2 --gpu a100 --gpus 2 --offload params --zero 3",
         "--model gpt2 --gpu h200 --gpus 8 --offload params-nvme",
         "--model gpt2 --gpu a100 --gpus 2 --offload activations --stack megatron-core --explain",
-        "--model gpt2 --gpu a100 --gpus 2 --jitter 0.5%",
+        "--model gpt2 --gpu a100 --gpus 2 --jitter 0.5% --lora 8",
         "--model gpt2 --gpu a100 --gpus 2 --pp 2 --pipeline-layout 'Et*7|t*5L'",
         "--model gpt2 --gpu a100 --gpus 16 --jitter 0.5% --slow-hosts 1% --other-gpu h100"
         " --other-share 50% --length-mean 300 --data-storage nfs --workers 2 --worker-rate 1",

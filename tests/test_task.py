@@ -106,3 +106,22 @@ def test_a_model_of_rewards_has_a_score_in_place_of_words() -> None:
     assert f"{shape.layers * rank + shape.hidden:,} of" in said
     with pytest.raises(PlanError, match="reads no words"):
         report(model="resnet-50", task="reward", seq_len=None)
+
+
+def test_a_precomputed_reference_takes_one_pass_over_the_examples() -> None:
+    """Once, however many epochs there are: in the time and cost of a run, not in its steps."""
+    given = {name: ONE[name] for name in ("model", "gpu", "seq_len", "micro_batch")}
+    given |= {"task": "dpo", "stack": "pytorch-ddp", "recompute": "full"}
+    own = TuneOptions(method="full-bf16", examples=1000, epochs=3, jobs=1)
+    before, held = (
+        tune(own, {**given, "reference": one}).methods[0] for one in ("precomputed", "held")
+    )
+    steps = 2 * 1000 / 16
+    once = api.estimate(api.read_options({**ONE, **given, "state_precision": "bf16"}), brief=True)
+    expected = once.step.components["reference"] * steps
+    assert before.before_s == pytest.approx(expected, rel=1e-3)
+    assert held.before_s == 0
+    saved = (held.step_seconds or 0) - (before.step_seconds or 0)
+    gone = (held.run_s or 0) - (before.run_s or 0)
+    assert gone == pytest.approx(3 * steps * saved - expected, rel=0.02)
+    assert before.cost_usd == pytest.approx((held.cost_usd or 0) / held.run_s * before.run_s)

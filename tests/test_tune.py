@@ -10,6 +10,8 @@ import pytest
 
 from planner import api
 from planner.formulas import stragglers
+from planner.formulas.params import parameter_count
+from planner.inputs.model import model_spec
 from planner.specs.base import PlanError
 from planner.specs.documents.tune import TuneMethod, Tuning
 from planner.specs.options import Options, pairs_of_command, rows
@@ -173,6 +175,66 @@ def test_rows_as_long_as_the_longest_take_the_tokens_that_are_computed() -> None
     assert alone.memory.device_bytes == pytest.approx(rows_["padded"].memory.device_bytes, rel=0.01)
     assert alone.throughput.tokens_per_s == pytest.approx(
         16 * longest / alone.step.seconds, rel=1e-3
+    )
+
+
+def test_the_peak_is_that_of_the_longest_row_that_comes() -> None:
+    """Of 1,000 examples of 200 tokens with sigma 0.5 the longest is about exp(mu + 3.24 sigma) =
+    890: a micro-batch of such rows is the peak where rows are as long as their longest, not one of
+    rows of 4,096; a stated longest is met exactly. Packed rows are full."""
+    given = {**SMALL, "seq_len": 4096, "length_mean": 200.0, "length_sigma": 0.5, "micro_batch": 2}
+    expected = float(stragglers.longest_moment(200 / 4096, 0.5, 1000.0, 1.0)) * 4096
+    assert expected == pytest.approx(200 * math.exp(-0.125 + 0.5 * 3.24), rel=0.05)
+    stated = {**given, "length_sigma": None}
+    for packing, more, own in (("longest", given, {}), ("bucketed", stated, {"length_max": 890})):
+        found = answered({**more, "packing": packing}, method="full-bf16", examples=1000, **own)
+        tokens = own.get("length_max", math.ceil(expected))
+        assert any(f"rows of {tokens:,}" in said for said in found.notes) or any(
+            f"micro-batches of {tokens:,}" in said for said in found.notes
+        )
+        row, short = found.methods[0], {**SMALL, "seq_len": tokens, "micro_batch": 2}
+        plain = answered(short, method="full-bf16").methods[0]
+        assert row.memory is not None
+        assert plain.memory is not None
+        assert row.memory.device_bytes == pytest.approx(plain.memory.device_bytes, rel=1e-3)
+        assert estimate(row.command).memory.device_bytes == row.memory.device_bytes
+        # the longest context is that of a full row
+        assert row.longest_context == plain.longest_context
+    packed = answered(given, method="full-bf16", examples=1000).methods[0]
+    full = answered({**SMALL, "seq_len": 4096, "micro_batch": 2}, method="full-bf16").methods[0]
+    assert packed.memory is not None
+    assert full.memory is not None
+    assert packed.memory.device_bytes == pytest.approx(full.memory.device_bytes)
+
+
+def test_longer_contexts_may_fit_with_less_of_a_chance() -> None:
+    row = answered(method="full-bf16").methods[0]
+    assert row.longest_context is not None
+    assert row.context_command is not None
+    assert row.longest_context <= (row.even_context or 0) <= (row.most_context or 0)
+    assert row.most_context != row.longest_context
+    for tokens, chance in ((row.even_context, 0.5), (row.most_context, 0.05)):
+        longer = row.context_command.replace(f"-len {row.longest_context}", f"-len {tokens}")
+        assert estimate(longer).memory.fit_chance >= chance
+    assert estimate(longer.replace(f"-len {tokens}", "-len 99840")).memory.fit_chance < 0.05
+
+
+def test_adapters_are_merged_and_what_is_left_has_no_trace_of_them() -> None:
+    """B A of every matrix in fp32 (16 bytes an element, moved), added to a weight of 2 (4): the
+    file is that of the model, and what is alive is its weights and two matrices."""
+    given = {**SMALL, "stack": "hf-trainer", "lora_precision": "fp32"}
+    full, lora = answered(given, method="full-bf16+lora").methods
+    assert full.merge is None
+    shape, _ = model_spec("qwen2.5-0.5b")
+    every, h = parameter_count(shape), shape.hidden
+    inner = shape.layers * (2 * h * h + 2 * h * 128 + 3 * h * shape.ffn_hidden)
+    merge = lora.merge
+    assert merge is not None
+    assert merge.merged_bytes == 2 * every
+    assert merge.device_bytes == 2 * every + 8 * h * shape.ffn_hidden
+    assert 20 * inner / 1.008e12 < merge.seconds < 2.5 * 20 * inner / 1.008e12
+    assert merge.adapter_bytes / 4 == 16 * shape.layers * (
+        2 * 2 * h + 2 * (h + 128) + 3 * (h + shape.ffn_hidden)
     )
 
 

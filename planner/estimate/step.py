@@ -58,6 +58,7 @@ class StepTime:
     repeated_flop: Array  # recomputed FLOP per GPU and step, by flops.CONVENTION
     detail: Ledger  # operators of the slowest stage over the step, by name
     row_tokens: Array  # computed of a sequence, padding included
+    before: Array  # seconds of passes over the examples of a step that are made before the run
 
 
 @dataclass(frozen=True)
@@ -150,8 +151,8 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         {} if extras.copied is None else _offloading(extras.copied, passes),
         {"pipeline_transfer": sends.exposed, "bubble": pipe - microbatches * slowest.seconds},
     )
+    once = pipeline.forward_only_s(ranks.slowest().forward, microbatches, c.pp)
     if plan.training.free_passes:
-        once = pipeline.forward_only_s(ranks.slowest().forward, microbatches, c.pp)
         components["reference"] = plan.training.free_passes * once
     with section("optimizer"):  # on the CPU beside what of the step runs while it updates
         rest = total(components) if plan.training.cpu_update == "delayed" else 0.0
@@ -192,6 +193,7 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         repeated_flop=microbatches * plan.model.layers / c.pp * mean.repeated_flop,
         detail=listed.detail,
         row_tokens=uneven.row_tokens(plan, c),
+        before=plan.training.early_passes * once,
     )
 
 

@@ -89,6 +89,22 @@ def row_tokens(plan: Plan, c: Columns) -> Array:
     return plan.training.seq_len * computed_frac(plan, c.micro_batch)
 
 
+def longest_row(plan: Plan) -> int:
+    """Tokens of the longest row that comes."""
+    lengths, seq_len = plan.lengths, plan.training.seq_len
+    if lengths is None or lengths.longest_tokens is None:
+        return seq_len
+    return min(lengths.longest_tokens, seq_len)
+
+
+def of_longest(plan: Plan) -> Plan:
+    """The plan of micro-batches of the longest row that comes, whose memory is the peak."""
+    if (tokens := longest_row(plan)) == plan.training.seq_len:
+        return plan
+    training = plan.training.model_copy(update={"seq_len": tokens})
+    return plan.model_copy(update={"training": training})
+
+
 def jitter_factor(plan: Plan, m: Machine, gpus: Array) -> Array:
     """Slow-down of a step that waits for the slowest of equal ranks: exact for a stated jitter,
     else the usual bound."""

@@ -15,6 +15,14 @@ from planner.specs.documents.conditions import Lengths, Mixed, Stragglers
 from planner.specs.hardware import GpuSpec
 from planner.specs.plan import Plan
 
+# what rows of the peak are, by how documents become rows
+_OF_PEAK = {
+    "packed": ", which are full",
+    "padded": ", which are padded",
+    "longest": ", the longest document's (--longest-row)",
+    "bucketed": ", the longest documents' (--longest-row)",
+}
+
 
 def stragglers(plan: Plan, m: Machine, table: Columns, time: StepTime) -> Stragglers | None:
     """Seconds of a step by reason, for one layout; None where the request states nothing of ranks
@@ -95,7 +103,8 @@ def assumptions(plan: Plan) -> list[str]:
         said.append(
             f"lengths: log-normal, mean {plan.lengths.mean_tokens:,.0f} tokens, sigma"
             f" {plan.lengths.sigma:g}, cut to the sequence; {plan.lengths.packing} (--length-mean,"
-            " --length-sigma, --packing)"
+            " --length-sigma, --packing); the peak of memory is that of rows of"
+            f" {uneven.longest_row(plan):,} tokens{_OF_PEAK[plan.lengths.packing]}"
         )
     if plan.data is not None:
         said.append(

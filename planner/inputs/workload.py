@@ -95,7 +95,12 @@ def lengths_spec(options: Options, model: ModelSpec) -> LengthsSpec | None:
             " is not modelled; take --packing padded",
         )
     sigma = 1.0 if options.length_sigma is None else options.length_sigma
-    return LengthsSpec(mean_tokens=options.length_mean, sigma=sigma, packing=packing)
+    return LengthsSpec(
+        mean_tokens=options.length_mean,
+        sigma=sigma,
+        packing=packing,
+        longest_tokens=options.longest_row,
+    )
 
 
 def input_spec(options: Options, nodes: int) -> InputSpec | None:

@@ -20,6 +20,7 @@ from planner.estimate.memory import (
     peak_memory,
     state_ledger,
 )
+from planner.estimate.merging import merged
 from planner.estimate.stages import layout_document, rank_texts, repeated_share
 from planner.estimate.state_types import frozen_bytes
 from planner.estimate.trained import backward_share, trained_count, trained_gemms
@@ -134,6 +135,7 @@ def report(
             hidden=_hidden(one),
             bottleneck=name,
             bottleneck_frac=share,
+            before_seconds=first(one.time.before),
             pace=paced.slowest,
             pace_frac=paced.above_frac,
             operators=firsts(one.time.detail),
@@ -141,6 +143,7 @@ def report(
         throughput=_throughput(plan, one, table),
         communication=[_traffic(plan, t) for t in one.time.traffic if t.count[0] > 0],
         run=whole,
+        merge=merged(plan),
         inference=None if of_samples(plan.model) else inference.serving(plan),
         stragglers=waiting.stragglers(plan, own, table, one.time),
         input=loading.needs(plan, own, table, _without_loading_s(one)),
@@ -187,9 +190,11 @@ def figures(one: Estimates, assumptions: Sequence[str] = ()) -> Figures:
             exposed=firsts(exposed),
             bottleneck=name,
             bottleneck_frac=share,
+            before_seconds=first(one.time.before),
         ),
         throughput=_throughput(plan, one, one.table),
         run=_sure(plan, run.whole_run(plan, one.time), around),
+        merge=merged(plan),
         assumptions=list(assumptions),
     )
 
@@ -321,7 +326,7 @@ def _memory(plan: Plan, one: Estimates, passes: Array) -> Memory:
         best_recompute_group=best_recompute_group(plan, one.table),
         layer_activations=[
             LayerActivation(name, size)
-            for name, size in firsts(layer_activations(plan, one.table)).items()
+            for name, size in firsts(layer_activations(uneven.of_longest(plan), one.table)).items()
         ],
         per_stage=stages,
     )

@@ -13,7 +13,29 @@ _ALL = 0.999  # of the tokens: padding of the last row of packed ones is none
 def tune_blocks(r: Tuning) -> list[Block]:
     """Which methods fit, what they take, the commands that ask for one alone, and what all rests
     on."""
-    return [_verdict(r), _commands(r), Block("Notes", text=list(r.notes))]
+    return [_verdict(r), _commands(r), Block("Notes", text=[*r.notes, *_merged(r), *_before(r)])]
+
+
+def _merged(r: Tuning) -> list[str]:
+    """What is left of adapters when they are merged, alike for all methods with adapters of the
+    same matrices."""
+    found = [(row.name, row.merge) for row in r.methods if row.merge is not None]
+    return [
+        f"merging adapters of {name} into weights of 16 bit: {show(one.seconds, 's')} with"
+        f" {show(one.device_bytes, 'B')} of GPU memory; a file of {show(one.adapter_bytes, 'B')}"
+        f" becomes one of {show(one.merged_bytes, 'B')}"
+        for i, (name, one) in enumerate(found)
+        if one not in [other for _, other in found[:i]]
+    ]
+
+
+def _before(r: Tuning) -> list[str]:
+    """What is computed before a run, where the reference is."""
+    return [
+        f"run: {_days(row.before_s)} of that of {row.name} are passes of the reference, made once"
+        for row in r.methods
+        if row.before_s and row.name == r.fastest
+    ]
 
 
 def _verdict(r: Tuning) -> Block:
@@ -41,9 +63,9 @@ def _verdict(r: Tuning) -> Block:
         order="most states first",
         drop=("what it trains", "80 % band", "memory"),
         below=[
-            "micro-batch: the largest power of two at this length; context: longest sequence with"
-            " one per micro-batch; both with a chance of 95 % to fit; useful: tokens computed that"
-            " are no padding"
+            "micro-batch: the largest power of two at this length, with a chance of 95 % to fit;"
+            " context: longest sequence with one per micro-batch, with a chance of 95 and of 5 %;"
+            " useful: tokens computed that are no padding"
         ],
     )
 
@@ -93,7 +115,7 @@ def _cells(row: TuneMethod) -> list[str]:
         verdict,
         "-" if memory is None else show(memory.device_bytes, "B"),
         _whole(row.largest_micro_batch),
-        _whole(row.longest_context),
+        _context(row),
         _useful(row.useful_frac),
         _days(row.run_s) if row.fits else "-",
         _band(row) if row.fits else "-",
@@ -104,6 +126,13 @@ def _cells(row: TuneMethod) -> list[str]:
 def _useful(share: float | None) -> str:
     """A share that is none where all is useful, so that its column goes."""
     return "-" if share is None or share > _ALL else percent(share)
+
+
+def _context(row: TuneMethod) -> str:
+    """The longest context that surely fits, and the longest that may."""
+    if row.longest_context is None or row.most_context is None:
+        return "-"
+    return f"{row.longest_context:,} .. {row.most_context:,}"
 
 
 def _whole(value: int | None) -> str:

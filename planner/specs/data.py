@@ -17,6 +17,7 @@ class LengthsSpec(Spec):
     # micro-batch; bucketed: the same with documents of like lengths together; packed: rows filled
     # with documents that do not see each other
     packing: Packing = "packed"
+    longest_tokens: int | None = Field(default=None, ge=1)  # of all; None: as long as a sequence
 
 
 class InputSpec(Spec):

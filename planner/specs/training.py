@@ -133,6 +133,11 @@ class TrainingSpec(Spec):
         return objective.own + objective.reference * run
 
     @property
+    def early_passes(self) -> int:
+        """Forward passes over every example before the run."""
+        return TASKS[self.task].reference * (self.reference == "precomputed")
+
+    @property
     def mixed_precision(self) -> bool:
         """Whether kernels work on 16-bit (or 8-bit) copies of fp32 master weights."""
         return self.precision not in ("fp32", "tf32")

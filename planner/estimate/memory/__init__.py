@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.estimate import uneven
 from planner.estimate.matrices import largest
 from planner.estimate.memory import paging
 from planner.estimate.memory.activations import kept, layer_activations
@@ -104,6 +105,7 @@ class Need:
 def needed(plan: Plan, c: Columns) -> Need:
     """What `peak_memory` finds for the device and the host, without the parts: for tables of
     factored columns."""
+    plan = uneven.of_longest(plan)
     parameters, slack = weights_of(plan, c), fragmentation(plan)
     reserved: list[Array] = []
     firm: list[Array | None] = []
@@ -140,7 +142,7 @@ def fragmentation(plan: Plan) -> float:
 def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
     """Peak per GPU of every layout over the given stages (by default those that can be the
     worst)."""
-    rows = len(c)
+    plan, rows = uneven.of_longest(plan), len(c)
     stages = np.stack(representative_stages(plan, c)) if stages is None else stages
     count = len(stages)
     many = c.each(lambda column: np.tile(column, count))  # one row per layout and stage
@@ -202,6 +204,7 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
 
 def paged_bytes(plan: Plan, c: Columns) -> Array:
     """Bytes of optimizer states that the fullest stage pages to host memory."""
+    plan = uneven.of_longest(plan)
     parameters = weights_of(plan, c)
     return largest(
         [
@@ -223,6 +226,7 @@ def best_recompute_group(plan: Plan, c: Columns) -> int:
     On one chunk of L layers near sqrt(live L input / layer), where the inputs of the micro-batches
     in flight take as much as the group (Chen et al. 2016, arXiv 1604.06174, with one in flight).
     """
+    plan = uneven.of_longest(plan)
     chunks = contents(plan, int(c.pp[0]), int(c.vpp[0])).layers[:, 0]
     sizes = np.arange(1.0, max(chunks.max(), 1.0) + 1)
     many = c.each(lambda column: np.broadcast_to(column, sizes.shape))

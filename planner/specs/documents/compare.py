@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Annotated, Any
 
 from planner.specs.document import UNSET, Document, Unset, key
-from planner.specs.documents.estimate import StepByWire, Throughput
+from planner.specs.documents.estimate import Merge, StepByWire, Throughput
 from planner.specs.documents.memory import Fit
 from planner.specs.documents.plan import Cluster, Layout
 from planner.specs.documents.prices import Prices
@@ -115,6 +115,9 @@ class Point(Document):
     step: Annotated[StepByWire, key("time of one optimizer step")] = _ABSENT
     throughput: Annotated[Throughput, key("as `throughput` of a report")] = _ABSENT
     run: Annotated[Run, key("as `run` of a report")] = _ABSENT
+    merge: Annotated[
+        Merge | None, key("adapters merged into their base; null without adapters")
+    ] = _ABSENT
     assumptions: Annotated[list[str], key("each assumption as a sentence")] = _ABSENT
 
     @property

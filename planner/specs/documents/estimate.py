@@ -30,6 +30,23 @@ class StepFigures(Document):
     ]
     bottleneck: Annotated[str, key("what takes most of the step; names below")]
     bottleneck_frac: Annotated[float, key("share of the step that the bottleneck takes", "1")]
+    before_seconds: Annotated[
+        float,
+        key(
+            "before the run and not in `seconds`: forward passes over the examples of a step whose"
+            " log-probabilities are computed once (`--reference precomputed`); 0 without",
+            "s",
+        ),
+    ]
+
+
+class Merge(Document):
+    """Adapters merged into weights of 16 bit on one GPU, after which they cost nothing."""
+
+    seconds: Annotated[float, key("of the GPU, files apart", "s")]
+    device_bytes: Annotated[float, key("GPU memory alive", "B")]
+    adapter_bytes: Annotated[float, key("of a file of the adapters alone", "B")]
+    merged_bytes: Annotated[float, key("of the files of the merged weights", "B")]
 
 
 class StepByWire(StepFigures):
@@ -257,6 +274,7 @@ class Report(Document):
     throughput: Annotated[Throughput, key("tokens and FLOP per second")]
     communication: Annotated[list[Communication], key("collectives, transfers and copies")]
     run: Annotated[Run, key("the whole run")]
+    merge: Annotated[Merge | None, key("adapters merged into their base; null without adapters")]
     inference: Annotated[
         Inference | None,
         key("the trained model generating text on the same GPU; null: no decoder alone"),
@@ -323,4 +341,5 @@ class Figures(Document):
     step: Annotated[StepByWire, key("time of one optimizer step")]
     throughput: Annotated[Throughput, key("as `throughput` of a report")]
     run: Annotated[Run, key("as `run` of a report")]
+    merge: Annotated[Merge | None, key("adapters merged into their base; null without adapters")]
     assumptions: Annotated[list[str], key("each assumption as a sentence")]

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from planner.specs.document import Document, key
 from planner.specs.documents.batch import NamedModel, SizedModel
+from planner.specs.documents.estimate import Merge
 from planner.specs.documents.memory import Fit
 from planner.specs.documents.plan import Layout
 from planner.specs.names import Packing
@@ -50,6 +51,10 @@ class TuneMethod(Document):
     step_seconds: Annotated[float | None, key("expected time of a step", "s")]
     step_low: Annotated[float | None, key("fast end of its 80 % band", "s")]
     step_high: Annotated[float | None, key("slow end", "s")]
+    before_s: Annotated[
+        float | None,
+        key("of `run_s`, passes of the reference over all examples before the run", "s"),
+    ]
     run_s: Annotated[float | None, key("wall time of all epochs, failures included", "s")]
     run_low_s: Annotated[float | None, key("fast end of its 80 % band", "s")]
     run_high_s: Annotated[float | None, key("slow end", "s")]
@@ -73,9 +78,18 @@ class TuneMethod(Document):
             "tokens",
         ),
     ]
+    even_context: Annotated[
+        int | None, key("the longest with an even chance to fit, in the layout of that", "tokens")
+    ]
+    most_context: Annotated[
+        int | None, key("the longest with a chance of 5 % to fit, likewise", "tokens")
+    ]
     context_command: Annotated[str | None, key("the command that requests it")]
     largest_model: Annotated[
         FittingModel | None, key("at this length; null without `--largest`, or where none fits")
+    ]
+    merge: Annotated[
+        Merge | None, key("adapters merged into their base; null where a method has none")
     ]
     command: Annotated[str, key("the command that requests the run alone")]
 

@@ -7,8 +7,16 @@ from typing import Annotated, ClassVar
 
 from planner.specs.names import Packing, Split
 from planner.specs.options.record import Record
-from planner.specs.options.row import Group, beside, option, rows
-from planner.specs.options.verbs import INPUT, OF_SEQUENCES, PHASES, REQUESTS, WHOLE_STEPS
+from planner.specs.options.row import Group, Needs, beside, option, rows
+from planner.specs.options.verbs import (
+    INPUT,
+    METHODS,
+    OF_SEQUENCES,
+    PARTS,
+    PHASES,
+    REQUESTS,
+    WHOLE_STEPS,
+)
 
 _TWO_KINDS = WHOLE_STEPS - {"recommend cluster"}
 _ONE_KIND = "is of a second GPU type, which this verb does not look at"
@@ -157,6 +165,27 @@ class LengthOptions(Record):
             example="padded",
             unset="packed",
             needs=_OF_LENGTHS,
+            form="folded",
+        ),
+    ] = None
+    longest_row: Annotated[
+        int | None,
+        option(
+            "Tokens of the longest document where rows are as long as the longest of their"
+            " micro-batch: the peak of memory is that of such rows",
+            label="Longest row (tokens)",
+            reads="context",
+            least=1,
+            most=100_000_000,
+            example="512",
+            unset="a whole sequence",
+            verbs=REQUESTS - PARTS - PHASES - METHODS - {"batch", "strategies"},
+            why_not="changes memory alone, and follows from the examples of `dpplan tune`",
+            needs=Needs(
+                lambda given: given.packing in ("longest", "bucketed"),
+                "is of rows that are as long as their longest document: give --packing longest",
+                "--packing longest",
+            ),
             form="folded",
         ),
     ] = None

@@ -15,6 +15,7 @@ from planner.inputs.options import read_options
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION
 from planner.specs.documents.batch import SizedModel
+from planner.specs.documents.estimate import Figures
 from planner.specs.documents.tune import FittingModel, TuneData, TuneMethod, Tuning
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options, refuse, rows
@@ -23,13 +24,14 @@ from planner.specs.options.tune import TuneOptions
 from planner.units import show
 from planner.verbs.requests import Point, answer
 from planner.verbs.tune import sizes
-from planner.verbs.tune.data import Data, data_of, each_of, replicas, sized
+from planner.verbs.tune.data import Data, data_of, each_of, replicas, sized, with_longest
 from planner.verbs.tune.methods import Method, asked
 from planner.verbs.workers import Progress, workers
 
 __all__ = ["csv_text", "tune"]
 
 _DAY_S = 86400.0
+_CHANCES = (0.5, 0.05)  # to fit, of contexts longer than the longest that surely does
 
 
 def tune(own: TuneOptions, given: Mapping[str, Any], progress: Progress | None = None) -> Tuning:
@@ -44,6 +46,7 @@ def tune(own: TuneOptions, given: Mapping[str, Any], progress: Progress | None =
         why = f"learns from {model.sample}s, which have no lengths; ask `dpplan estimate`"
         raise PlanError("--model", base.model, why)
     base, said = sized(own, base, model)
+    base, more = with_longest(own, base, model)
     data = data_of(own, base, model)
     cluster, _ = cluster_spec(base)
     rounds = 3 + own.largest
@@ -56,6 +59,7 @@ def tune(own: TuneOptions, given: Mapping[str, Any], progress: Progress | None =
     with workers(jobs):
         one = [_Tried(method, _for(method, base), data) for method in methods]
         contexts = sizes.largest([each.with_context for each in one], sizes.CONTEXTS, jobs)
+        contexts = sizes.spread(contexts, _CHANCES, jobs)
         tick(1)
         micro = _micro_batches(one, contexts, jobs)
         tick(2)
@@ -83,7 +87,7 @@ def tune(own: TuneOptions, given: Mapping[str, Any], progress: Progress | None =
         global_batch=base.global_batch or 0,
         methods=rows,
         fastest=None if fastest is None else fastest.name,
-        notes=[*said, *_common(points), f"price: {price_of(base).sentence}"],
+        notes=[*said, *more, *_common(points), f"price: {price_of(base).sentence}"],
     )
 
 
@@ -126,7 +130,7 @@ class _Tried:
         return self.base.changed(**{**self.method.pairs, **fixed, **more})
 
     def with_context(self, tokens: int) -> Options:
-        return self._alone(each_of(self.base), seq_len=tokens)
+        return self._alone(each_of(self.base), seq_len=tokens, longest_row=None)
 
     def with_micro(self, micro_batch: int) -> Options:
         return self._alone(micro_batch * each_of(self.base))
@@ -167,10 +171,9 @@ def _row(
     model: tuple[ModelSpec, Point] | None,
 ) -> TuneMethod:
     found = point.report
-    run_s = None if found is None or found.run.days is None else found.run.days * _DAY_S
     step, run = (None, None) if found is None else (found.step, found.run)
     low, high = (1.0, 1.0) if run is None else (run.low, run.high)
-    cost = None if run is None else run.cost_usd
+    run_s, before, cost = _run(data, found)
     return TuneMethod(
         name=method.name,
         title=method.title,
@@ -184,6 +187,7 @@ def _row(
         step_seconds=None if step is None else step.seconds,
         step_low=None if step is None else step.low,
         step_high=None if step is None else step.high,
+        before_s=before,
         run_s=run_s,
         run_low_s=None if run_s is None else run_s * low,
         run_high_s=None if run_s is None else run_s * high,
@@ -193,10 +197,24 @@ def _row(
         largest_micro_batch=None if micro is None else micro.size * each_of(point.options),
         micro_batch_command=None if micro is None else micro.point.command,
         longest_context=None if context is None else context.size,
+        even_context=None if context is None else context.longer[0],
+        most_context=None if context is None else context.longer[1],
         context_command=None if context is None else context.point.command,
         largest_model=None if model is None else _model(*model),
+        merge=None if found is None else found.merge,
         command=point.command,
     )
+
+
+def _run(data: Data, found: Figures | None) -> tuple[float | None, float | None, float | None]:
+    """Seconds of a run, those of passes over its examples before it among them, and its cost."""
+    if found is None or found.run.days is None:
+        return None, None, None
+    steps = data.sequences / found.layout.global_batch
+    run_s, before = found.run.days * _DAY_S, found.step.before_seconds * steps
+    cost = found.run.cost_usd
+    more = 1 + before / run_s
+    return run_s + before, before, None if cost is None else cost * more
 
 
 def _why(point: Point) -> str | None:
@@ -257,6 +275,8 @@ _COLUMNS = (
     "cost_high_usd",
     "largest_micro_batch",
     "longest_context",
+    "even_context",
+    "most_context",
     "stack",
     "command",
 )

@@ -71,6 +71,27 @@ def sized(own: TuneOptions, options: Options, model: ModelSpec) -> tuple[Options
     return options, said
 
 
+def with_longest(own: TuneOptions, options: Options, model: ModelSpec) -> tuple[Options, list[str]]:
+    """The request with the longest row that its examples make, where rows follow from them, and
+    what was assumed."""
+    lengths, seq_len = lengths_spec(options, model), options.seq_len or 1
+    if lengths is None or lengths.packing not in ("longest", "bucketed"):
+        return options, []
+    tokens = own.length_max
+    why = "the longest example (--length-max)"
+    if tokens is None:
+        count = float(own.examples * each_of(options))
+        share = lengths.mean_tokens / seq_len
+        tokens = math.ceil(
+            seq_len * first(stragglers.longest_moment(share, lengths.sigma, [count], 1.0))
+        )
+        why = f"the longest of {own.examples:,} examples that can be expected (--length-max)"
+    if tokens >= seq_len:
+        return options, []
+    said = f"memory is that of micro-batches of {tokens:,} tokens a row, {why}"
+    return options.changed(longest_row=tokens), [said]
+
+
 def each_of(options: Options) -> int:
     """Sequences of an example: pairs have two."""
     return TASKS[options.task or "sft"].sequences

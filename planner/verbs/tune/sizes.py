@@ -4,10 +4,11 @@ models."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.formulas.params import parameter_count
 from planner.inputs import catalog
+from planner.specs.documents.plan import options_of
 from planner.specs.layers import of_samples
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
@@ -29,25 +30,63 @@ class Rung:
 
     size: int
     point: Point
+    longer: tuple[int, ...] = ()  # sizes that its layout fits with less of a chance, ascending
 
 
 def largest(
-    asked: Sequence[Callable[[int], Options]], sizes: Sequence[int], jobs: int
+    asked: Sequence[Callable[[int], Options]],
+    sizes: Sequence[int],
+    jobs: int,
+    least: float | None = None,
+    known: Sequence[int] = (),
 ) -> list[Rung | None]:
     """For each of these requests the largest size with which it fits, by bisection: what fits at a
-    size is taken to fit at smaller ones. The smallest is asked first."""
-    low, high = [-1] * len(asked), [len(sizes)] * len(asked)
+    size is taken to fit at smaller ones. The smallest is asked first.
+
+    least: the chance to fit that is enough, where that is not the usual one; known: sizes that are
+    known to fit, from which steps double.
+    """
+    low = [sizes.index(size) for size in known] or [-1] * len(asked)
+    high, reach = [len(sizes)] * len(asked), [1 if known else len(sizes)] * len(asked)
     found: list[Rung | None] = [None] * len(asked)
     while open_ := [k for k in range(len(asked)) if high[k] - low[k] > 1]:
-        middle = [0 if low[k] < 0 else (low[k] + high[k]) // 2 for k in open_]
+        middle = [
+            0 if low[k] < 0 else min((low[k] + high[k]) // 2, low[k] + reach[k]) for k in open_
+        ]
         requests = [asked[k](sizes[i]) for k, i in zip(open_, middle, strict=True)]
         points = answer(requests, jobs=jobs, reasons=False)
         for k, i, point in zip(open_, middle, points, strict=True):
-            if point.roomy:
-                low[k], found[k] = i, Rung(sizes[i], point)
+            if point.roomy if least is None else _chance(point) >= least:
+                low[k], reach[k], found[k] = i, 2 * reach[k], Rung(sizes[i], point)
             else:
                 high[k] = i  # 0 at first: nothing fits
     return found
+
+
+def _chance(point: Point) -> float:
+    return 0.0 if point.report is None else point.report.memory.fit_chance
+
+
+def spread(rungs: Sequence[Rung | None], chances: Sequence[float], jobs: int) -> list[Rung | None]:
+    """The rungs with the contexts that their layouts fit with each of these chances, descending."""
+    held = [rung for rung in rungs if rung is not None]
+    asked, sizes = [_pinned(rung) for rung in held], [rung.size for rung in held]
+    found: list[list[int]] = [[] for _ in held]
+    for least in chances:
+        more = largest(asked, CONTEXTS, jobs, least, sizes)
+        sizes = [was if rung is None else rung.size for was, rung in zip(sizes, more, strict=True)]
+        for out, size in zip(found, sizes, strict=True):
+            out.append(size)
+    left = iter(found)
+    return [None if rung is None else replace(rung, longer=tuple(next(left))) for rung in rungs]
+
+
+def _pinned(rung: Rung) -> Callable[[int], Options]:
+    """The request of a rung with its layout, of which no other is sought."""
+    report = rung.point.report
+    assert report is not None  # it fits
+    fixed = rung.point.options.changed(**options_of(report.layout), stack=report.stack)
+    return lambda tokens: fixed.changed(seq_len=tokens)
 
 
 def models() -> list[ModelSpec]:

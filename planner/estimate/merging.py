@@ -1,0 +1,43 @@
+"""Adapters merged into their base when they are trained: on one GPU, into weights of 16 bit, also
+where the base was kept in 4 or 8 bit, whose codes would round what was learned (PEFT warns)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.estimate.layer.matmul import gemm_s
+from planner.estimate.layer.operators import copy_s
+from planner.estimate.machine import machine
+from planner.estimate.state_types import state_of
+from planner.estimate.trained import kind_adapters, trained_count
+from planner.formulas import merging
+from planner.formulas.params import parameter_count
+from planner.ledger import first
+from planner.specs.documents.estimate import Merge
+from planner.specs.layers import layers_of
+from planner.specs.plan import Plan
+
+_WEIGHT = 2.0  # bytes of a merged weight, as checkpoints are published
+
+
+def merged(plan: Plan) -> Merge | None:
+    """What merging takes, and what it leaves; None where there are no adapters."""
+    spec = plan.training.adapter
+    if spec is None:
+        return None
+    m, found, each = machine(plan), layers_of(plan.model), state_of(plan).parameter
+    elements, seconds, largest = 0.0, 0.0, 0.0
+    for kind, count in zip(found.kinds, found.counts, strict=True):
+        for one in kind_adapters(plan, kind):
+            k, n, rank = (np.array([float(x)]) for x in (one.k, one.n, one.sides * spec.rank))
+            elements += count * one.copies * one.k * one.n
+            seconds += count * one.copies * first(gemm_s(plan, m, n, k, rank))
+            largest = max(largest, float(one.copies * one.k * one.n))
+    moved = merging.merged_traffic_bytes(np.array([elements]), each, _WEIGHT)
+    every = float(parameter_count(plan.model))
+    return Merge(
+        seconds=seconds + first(copy_s(m, moved)),
+        device_bytes=float(merging.merging_bytes(every, largest, each, _WEIGHT)),
+        adapter_bytes=each * trained_count(plan) / spec.resident,
+        merged_bytes=_WEIGHT * every,
+    )
