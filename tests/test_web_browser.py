@@ -18,7 +18,9 @@ from axe_playwright_python.sync_playwright import Axe
 from browser import chromium, served
 from command import ROOT, dpplan
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
-from web_pages import TUNED
+from web_pages import TABS as PAIRS
+
+from web.tabs import TABS, Tab
 
 pytestmark = pytest.mark.browser
 
@@ -421,7 +423,6 @@ def test_no_width_scrolls_sideways(browser: Browser, address: str, width: int) -
         f"/?{urlencode(FIXED)}",
         f"/explain?{urlencode(FIXED)}",
         f"/compare?{urlencode(COMPARED)}",
-        f"/tune?{urlencode(TUNED)}",
         "/reference",
     ):
         page.goto(f"{address}{path}")
@@ -429,6 +430,29 @@ def test_no_width_scrolls_sideways(browser: Browser, address: str, width: int) -
             settled(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
     context.close()
+
+
+def test_every_tab_is_reached_by_keys_and_read_by_anyone(page: Page, address: str) -> None:
+    """On a phone: a tab opens with Enter and takes model and GPUs along; on each, its name in the
+    bar is marked and in sight, charts are drawn, nothing is cut, and axe finds nothing."""
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.emulate_media(reduced_motion="reduce")
+    asked = {"model": "gpt2", "gpu": "a100-sxm4-80gb", "gpus": "8"}
+    page.goto(f"{address}/export?{urlencode(asked)}")
+    page.locator(".tabs a[data-path='/strategies']").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".tabs [aria-current=page]")).to_have_text("Strategies")
+    assert dict(parse_qsl(urlsplit(page.url).query)) == asked
+    for tab in [one for one in TABS if isinstance(one, Tab)]:
+        page.goto(f"{address}{tab.path}?{urlencode(PAIRS[tab.path])}")
+        expect(page.locator("h1")).to_have_text(tab.title)
+        current = page.locator(".tabs [aria-current=page]")
+        expect(current).to_have_text(tab.name)
+        expect(current).to_be_in_viewport()
+        for plot in page.locator("#found .plot").all():
+            expect(plot.locator(".main-svg").first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, tab.path
+        assert told(page) == [], tab.path
 
 
 COMPARED = {"a": urlencode(FIXED), "b": urlencode(SHORT)}
@@ -447,7 +471,6 @@ def test_nothing_stands_in_anyones_way(browser: Browser, address: str, scheme: A
         f"/export?{asked}",
         f"/compare?{urlencode(COMPARED)}",
         "/compare",
-        f"/tune?{urlencode(TUNED)}",
         f"/panel/roofline?{asked}",
         "/reference",
         "/learn",

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import shlex
 from html import unescape
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import pytest
+from command import dpplan
 from fastapi.testclient import TestClient
 from web_pages import FIXED, REQUEST, TUNED, Page
+from web_pages import TABS as PAIRS
 
 from planner import api
+from planner.specs.documents import declared
 from planner.specs.options import rows
 from planner.units import span
 from web import state, static_files, tasks
 from web.render import streamed
-from web.tabs import TABS
+from web.tabs import TABS, Tab
 
 
 def test_the_page_is_complete_without_a_script(client: TestClient) -> None:
@@ -148,6 +153,84 @@ def test_a_line_of_fine_tuning_leads_to_its_estimate(client: TestClient) -> None
     found = client.get(f"/api/estimate{link[1:]}").json()
     assert found["memory"]["device_bytes"] == lora["memory"]["device_bytes"]
     assert found["run"]["days"] * 86400 == pytest.approx(lora["run_s"])
+
+
+def test_every_tab_says_what_its_command_does(client: TestClient) -> None:
+    """Page, document over HTTP and command line are one answer: the command that a page shows
+    prints each cell of its tables and answers with the same document; each row leads to a page
+    that is there."""
+    schemas = client.get("/openapi.json").json()["paths"]
+    tried = [tab for tab in TABS if isinstance(tab, Tab)]
+    assert {tab.path for tab in tried} <= PAIRS.keys()
+    for tab in tried:
+        answer = client.get(tab.path, params=PAIRS[tab.path])
+        assert answer.status_code == 200, (tab.path, answer.text)
+        assert "<table" in answer.text, tab.path
+        page = Page(answer.text)
+        links = [v for name, v in page.links.items() if re.match("Apply|Draw|In full|Show", name)]
+        for link in links[:1]:
+            led = f"/api/estimate{link[1:]}" if link.startswith("/?") else link
+            assert client.get(led).status_code == 200, link
+        if not tab.documents:
+            continue
+        found = re.search(r'<pre class="command">dpplan (.*?)</pre>', answer.text)
+        words = shlex.split(unescape(found.group(1))) if found else []
+        assert words[0] == tab.verb
+        if any("jobs" in rows(record) for record in tab.records) or tab.verb == "recommend":
+            words += ["--jobs", "1"]  # processes take longer to start than these requests
+        printed = re.sub(r"\s+", " ", dpplan(*words, columns=3000).stdout)
+        cells = re.findall(r'<td class="n">([^<]+)</td>', answer.text.split('id="found"')[1])
+        assert cells, tab.path
+        assert [one for one in map(unescape, cells) if one not in printed] == [], tab.path
+        asked = f"/api/{tab.address}"
+        if tab.path == "/tune":  # whose document is held to its page above
+            continue
+        document = client.get(asked, params=PAIRS[tab.path]).json()
+        assert document == dpplan(*words, "--json").json(), tab.path
+        said = schemas[asked]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        kinds = [one["$ref"].rpartition("/")[2] for one in said.get("anyOf", [said])]
+        assert kinds == [declared(name).__name__ for name in tab.documents]
+
+
+def test_a_tab_marks_the_knee_and_where_the_plan_is(client: TestClient) -> None:
+    """A sweep shades the value from which on more brings little, and outlines the current one; its
+    CSV has a line per value; a value in the form that is also swept is no contradiction."""
+    asked = [*PAIRS["/sweep"], ("micro_batch", "2")]
+    text = client.get("/sweep", params=asked).text
+    found = re.findall(r'<tr(?: class="(\w+)")?><th scope="row" class="n">([\d,]+)</th>', text)
+    marks = {value: mark for mark, value in found}
+    curve = client.get("/api/sweep", params=asked).json()["curves"][0]
+    per_gpu = {f"{p['value']:,g}": p["tokens_per_s_per_gpu"] for p in curve["points"] if p["fits"]}
+    best = max(per_gpu.values())
+    knee = next(name for name, value in per_gpu.items() if value >= 0.95 * best)
+    assert marks[knee] == "here"
+    assert marks["2"] == ("here" if knee == "2" else "now")
+    sheet = client.get("/sweep.csv", params=asked)
+    assert sheet.headers["content-type"].startswith("text/csv")
+    assert len(sheet.text.strip().splitlines()) == 1 + len(curve["points"])
+    led = client.get("/sweep", params={"model": "gpt2", "gpu": "a100", "gpus": "2"})
+    assert led.status_code == 200  # as another tab leads there
+    assert client.get("/api/input?batch=8").status_code == 422
+    wrong = client.get("/sweep", params=[*PAIRS["/sweep"][:-2], ("values", "9..1")])
+    assert wrong.status_code == 422
+    assert "must go up" in wrong.text.split('data-field="values"')[1].split("data-field")[0]
+
+
+def test_schedules_that_the_software_lacks_are_greyed(client: TestClient) -> None:
+    """And none of them is called the shortest; a window draws the passes inside it alone."""
+    text = client.get("/schedule", params=PAIRS["/schedule"]).text
+    greyed = re.findall(r'<tr class="no"><th scope="row">([\w-]+)</th>', text)
+    assert "dualpipe" in greyed
+    assert "1f1b" not in greyed
+    said = re.search(r"the shortest that runs here: ([\w-]+)", text)
+    assert said
+    assert said.group(1) not in greyed
+    boot = json.loads(text.split('id="boot">')[1].split("</script>")[0])
+    low, high = boot["charts"][0]["figure"]["layout"]["xaxis"]["range"]
+    assert low == 0.1
+    for trace in boot["charts"][0]["figure"]["data"]:
+        assert all(start < high for start in trace["base"])
+        assert all(a + b > low for a, b in zip(trace["base"], trace["x"], strict=True))
 
 
 def test_the_bar_of_tabs_takes_along_what_others_understand(client: TestClient) -> None:

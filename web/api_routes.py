@@ -14,14 +14,10 @@ from planner import api
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
 from planner.specs.names import TargetName
-from planner.specs.options import rows
-from planner.specs.options.own import ScheduleOptions
-from planner.specs.options.reinforcement import RlOptions
-from planner.specs.options.schema import option_schemas
 from web import documented as doc
 from web import limits, run
 from web.state import Pairs
-from web.tabs import VERBS, Tab
+from web.tabs import ANSWERED, Tab
 
 router = APIRouter(prefix="/api", tags=["API"])
 
@@ -162,24 +158,6 @@ async def compared(request: Request) -> Response:
     return _json(await run.answer(request, "comparison", several(request)))
 
 
-_own = [
-    doc.query(name, schema.pop("description"), schema)
-    for name, schema in option_schemas(ScheduleOptions).items()
-    if not rows(ScheduleOptions)[name].says.file
-]
-
-
-@router.get(
-    "/schedule",
-    openapi_extra={"parameters": doc.parameters(*_own)},
-    responses=doc.answers(doc.document("schedule")),
-)
-async def schedule(request: Request) -> Response:
-    """The document of `dpplan schedule --json`: of an estimate's layout where a model is given,
-    else of the numbers alone."""
-    return _json(await run.answer(request, "schedule", run.pairs_of(request)))
-
-
 def _document_of(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
     async def of_verb(request: Request) -> Response:
         return _json(await run.answer(request, "verb", run.pairs_of(request), tab.path))
@@ -188,30 +166,14 @@ def _document_of(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
     return of_verb
 
 
-for _tab in VERBS.values():
+for _tab in ANSWERED.values():
     router.add_api_route(
-        f"/{_tab.verb}",
+        f"/{_tab.address}",
         _document_of(_tab),
         openapi_extra={"parameters": doc.of_tab(_tab)},
-        responses=doc.answers(doc.document(_tab.document)),
-        operation_id=f"{_tab.verb}_document",
+        responses=doc.answers(doc.any_of(_tab.documents)),
+        operation_id=f"{_tab.address}_document",
     )
-
-
-_rl = [
-    doc.query(name, schema.pop("description"), schema)
-    for name, schema in option_schemas(RlOptions).items()
-]
-
-
-@router.get(
-    "/rl",
-    openapi_extra={"parameters": doc.parameters(*_rl)},
-    responses=doc.answers(doc.document("rl")),
-)
-async def rl(request: Request) -> Response:
-    """The document of `dpplan rl --json`."""
-    return _json(await run.answer(request, "rl", run.pairs_of(request)))
 
 
 @router.get("/catalog", responses=doc.answers(doc.KINDS))

@@ -3,6 +3,7 @@ openapi.json."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -25,6 +26,12 @@ KINDS: Schema = {"type": "array", "items": {"type": "string"}}
 def document(answer: str) -> Schema:
     """The schema of a document of ANSWERS, by reference."""
     return {"$ref": _REF.format(name=declared(answer).__name__)}
+
+
+def any_of(answers: Sequence[str]) -> Schema:
+    """The schema of an answer that is one of some documents."""
+    kinds = [document(answer) for answer in answers]
+    return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
 
 
 def entries() -> Schema:
@@ -94,7 +101,8 @@ def of_tab(tab: Tab) -> list[Schema]:
     request = [
         one
         for one in parameters()
-        if one["name"] not in own and (tab.model or one["name"] not in ("model", "config"))
+        if one["name"] not in own
+        and (tab.model is not False or one["name"] not in ("model", "config"))
     ]
     return [*own.values(), *request]
 

@@ -40,6 +40,7 @@ _OWN_LAYOUT = (
 )  # panels of the one layout that was chosen: asked with it fixed
 # the page waits no longer for advice; its script asks again, and without a script there is a link
 _LATE_S = 0.25
+_FORM_S = 0.7  # after which the form of a tab goes out before its answer
 _CHARTS = (
     ("memory-stages", "Memory of each pipeline stage"),
     ("memory-phases", "Memory through the step"),
@@ -339,27 +340,63 @@ async def export_page(request: Request) -> Response:
 
 def _tab_page(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
     async def tab_page(request: Request) -> Response:
-        pairs = run.pairs_of(request) or tab.start
-        found = await run.read(request, "tab", pairs, tab.path)
-        charts = found["charts"]
-        body = rendered(
-            "tab.html",
-            page=tab.path,
-            pairs=pairs,
-            tab=tab,
-            form=found["form"],
-            answer=found["answer"],
-            charts=charts,
-            boot=_boot(charts=_drawn(charts)),
-        )
-        return HTMLResponse(body, 200 if found["ok"] else 422)
+        pairs = tab.asked(run.pairs_of(request))
+        work = _started(run.answer(request, "tab", pairs, tab.path))
+        await asyncio.wait({work}, timeout=_FORM_S)
+        if work.done():
+            found = run.plain(work.result())
+            return _tab_sent(tab, pairs, found["form"], work, 200 if found["ok"] else 422)
+        head = await run.read(request, "tab_form", pairs, tab.path)
+        return _tab_sent(tab, pairs, head["form"], work, 200)
 
     return tab_page
+
+
+def _tab_sent(
+    tab: Tab, pairs: Pairs, form: str, work: asyncio.Task[bytes], status: int
+) -> StreamingResponse:
+    """The page of a tab: its form at once, its answer when that is there."""
+    is_whole = work.done()  # then the form says what is wrong
+
+    async def late() -> dict[str, Any]:
+        try:
+            found = run.plain(await work)
+        except PlanError as error:
+            found = {"problem": str(error)}
+        except NO_ANSWER:
+            found = {"problem": text("busy")}
+        charts = found.get("charts", [])
+        return {
+            "answer": found.get("answer", ""),
+            "problem": "" if is_whole else found.get("problem", ""),
+            "charts": charts,
+            "boot": _boot(charts=_drawn(charts)),
+        }
+
+    bar = navigation(tab.path, pairs)
+    pieces = streamed("tab.html", url=url, navigation=bar, tab=tab, form=form, late=late)
+    return StreamingResponse(
+        pieces,
+        status_code=status,
+        media_type="text/html; charset=utf-8",
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+def _sheet(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
+    async def sheet(request: Request) -> Response:
+        content = await run.answer(request, "sheet", tab.asked(run.pairs_of(request)), tab.path)
+        name = f"{tab.path.strip('/')}.csv"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(content, media_type="text/csv; charset=utf-8", headers=headers)
+
+    return sheet
 
 
 for _tab in TABS:
     if isinstance(_tab, Tab):
         router.add_api_route(_tab.path, _tab_page(_tab), response_class=HTMLResponse)
+        router.add_api_route(f"{_tab.path}.csv", _sheet(_tab))
 
 
 @router.get("/report", response_class=HTMLResponse)

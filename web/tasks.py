@@ -17,15 +17,11 @@ from planner.show.figures import Chart, csv_text
 from planner.specs.base import PlanError
 from planner.specs.document import changed, plain, to_json
 from planner.specs.documents.estimate import Estimate
-from planner.specs.options import Record, command_line, rows
+from planner.specs.options import Record, command_line
 from planner.specs.options.commands import CheckOptions
 from planner.specs.options.export import ExportOptions
-from planner.specs.options.own import WORK, ScheduleOptions
-from planner.specs.options.reinforcement import RlOptions
 from planner.verbs import check, learn, read
-from planner.verbs import rl as reinforcement
 from planner.verbs.compare import side_by_side
-from planner.verbs.schedule import draw
 from web import learn_page, limits, view
 from web.forms import form
 from web.panels import (
@@ -51,11 +47,10 @@ from web.state import (
     recipe_of,
     scenario_of,
     toml_of,
-    typed,
 )
 from web.tabs import BY_PATH, Tab
 from web.tabs.base import asked as asked_of
-from web.tabs.page import page
+from web.tabs.page import head, page
 
 Asked = Pairs | bytes
 R = TypeVar("R", bound=Record)
@@ -105,37 +100,28 @@ def checked(body: bytes) -> bytes:
         return dumped(check.check(CheckOptions(logs=tuple(files)), given).document)
 
 
-def _parted(pairs: Pairs, record: type[R]) -> tuple[R, Pairs]:
-    """The options of one verb alone, and the other pairs."""
-    table = {
-        n: row for n, row in rows(record).items() if not row.says.file and row.group is not WORK
-    }
-    own: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in table and value != "":
-            if name in own:
-                raise PlanError(name, value, "is given twice; keep one")
-            own[name] = typed(table[name], value)
-    return record(**own), [(name, value) for name, value in pairs if name not in table]
-
-
-def rl(pairs: Pairs) -> bytes:
-    """The document of `dpplan rl --json`."""
-    own, rest = _parted(pairs, RlOptions)
-    with _asked(rest) as state:
-        return dumped(reinforcement.rl(own, state.options.given()))
-
-
 def verb(pairs: Pairs, path: str) -> bytes:
     """The document of the verb of a tab, as on the command line with --json."""
     tab = _tab(path)
     with asked_of(tab, pairs) as request:
-        return dumped(tab.find(request))
+        return dumped(tab.out(tab.find(request)))
 
 
 def tab(pairs: Pairs, path: str) -> bytes:
     """The page of a tab: its form, and the answer or what is wrong with the request."""
     return dumped(page(_tab(path), pairs))
+
+
+def tab_form(pairs: Pairs, path: str) -> bytes:
+    """The form of a tab."""
+    return dumped(head(_tab(path), pairs))
+
+
+def sheet(pairs: Pairs, path: str) -> bytes:
+    """The answer of a tab as CSV."""
+    tab = _tab(path)
+    with asked_of(tab, pairs) as request:
+        return tab.show(tab.find(request), request).csv.encode()
 
 
 def _tab(path: str) -> Tab:
@@ -164,40 +150,6 @@ def lesson_document(pairs: Pairs, name: str) -> bytes:
     """The document of `dpplan learn LESSON --json`."""
     with catalog.only_given({}):
         return dumped(learn.lesson(name, dict(pairs)))
-
-
-_SHAPE = ("schedule", "pp", "vpp")
-
-
-def schedule(pairs: Pairs) -> bytes:
-    """The document of `dpplan schedule --json`: of a layout where a model is given, else of the
-    numbers alone."""
-    asked, rest = _parted(pairs, ScheduleOptions)
-    if any(name in ("model", "config") for name, _ in rest):
-        with _asked(rest) as state:
-            return dumped(draw(asked, state.options.given()).document)
-    shape: dict[str, Any] = {}
-    for name, value in rest:
-        if name not in _SHAPE:
-            raise PlanError(f"--{name}"[:50], None, "needs a model")
-        shape[name] = _whole(name, value) if name in ("pp", "vpp") else value
-    _small(shape.get("pp"), asked.microbatches, shape.get("vpp"))
-    return dumped(draw(asked, shape).document)
-
-
-def _whole(name: str, value: str) -> int:
-    if not (value.isascii() and value.isdigit() and len(value) < 8 and int(value) > 0):
-        raise PlanError(f"--{name}", value[:50], "must be a whole number of at least 1")
-    return int(value)
-
-
-def _small(pp: int | None, microbatches: int | None, vpp: int | None) -> None:
-    if (pp or 1) * (microbatches or 1) * (vpp or 1) > 200_000:
-        raise PlanError(
-            "--microbatches",
-            microbatches,
-            "pp x vpp x microbatches must be at most 200,000 here; use the command line",
-        )
 
 
 def comparison(several: dict[str, Pairs]) -> bytes:
@@ -392,14 +344,14 @@ def repaired(pairs: Pairs) -> bytes:
 TASKS: dict[str, Callable[..., bytes]] = {
     "estimate": estimate,
     "search": search,
-    "schedule": schedule,
-    "rl": rl,
     "verb": verb,
     "tab": tab,
     "lessons": lessons,
     "lesson": lesson,
     "lessons_document": lessons_document,
     "lesson_document": lesson_document,
+    "tab_form": tab_form,
+    "sheet": sheet,
     "comparison": comparison,
     "what_if": what_if,
     "late": late,

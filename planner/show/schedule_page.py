@@ -42,14 +42,17 @@ def chart(
     timing: Timing,
     most: int | None = None,
     offered: Collection[str] | None = None,
+    window: tuple[float, float] | None = None,
 ) -> Chart:
     """Every pass on its rank, the table of all schedules at this size as twin.
 
     most: bars that are drawn; of a step with more passes each bar is a share of a slice of the
-    step. offered: schedules that the software of the layout has; None: any.
+    step. offered: schedules that the software of the layout has; None: any. window: seconds of the
+    step that are drawn; None: all.
     """
-    found = sorted(intervals(program, timing), key=lambda one: one.start)
-    whole_step = max(one.end for one in found)
+    passes = sorted(intervals(program, timing), key=lambda one: one.start)
+    low, high = window or (0.0, max(one.end for one in passes))
+    found = [one for one in passes if one.start < high and one.end > low]
     kinds = [kind for kind in KINDS if any(one.kind == kind for one in found)]
     if most is None or len(found) <= most:
         numbered = "inside" if len(found) <= _MOST_NUMBERED else "none"
@@ -60,7 +63,7 @@ def chart(
         cut = ""
     else:
         slices = max(most // (program.ranks * len(kinds)), 1)
-        data = _sliced(found, program.ranks, kinds, np.linspace(0.0, whole_step, slices + 1))
+        data = _sliced(found, program.ranks, kinds, np.linspace(low, high, slices + 1))
         cut = (
             f" {len(found):,} passes are too many to see: each of {slices} slices of the step shows"
             " what share of it a rank spends on each kind."
@@ -81,7 +84,7 @@ def chart(
         rows_figure(
             data,
             [f"rank {rank}" for rank in range(program.ranks)],
-            axis("seconds", range=[0, whole_step]),
+            axis("seconds", range=[low, high]),
             bargap=0.15,
             dragmode="zoom",
         ),

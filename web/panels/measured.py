@@ -25,7 +25,8 @@ from planner.show.figures import (
     guides,
     markers,
 )
-from planner.units import show
+from planner.show.text import Block
+from planner.units import percent, show
 from planner.verbs.validate.files import read_all
 
 _GUIDES = (-0.2, 0.2)
@@ -131,3 +132,63 @@ def _suites(found: Iterable[Run]) -> list[list[Cell]]:
         suites.setdefault((run.suite, run.gpu), []).append(run)
     errors = {of: _errors(of_suite) for of, of_suite in sorted(suites.items())}
     return [[*of, len(off), fmean(off), _median(off), off[-1]] for of, off in errors.items()]
+
+
+_SIZES = ((1, "1"), (8, "2 to 8"), (64, "9 to 64"), (512, "65 to 512"), (10**9, "more"))
+
+
+def trust(options: Options) -> list[Block]:
+    """How far predictions were off, by GPU and by number of GPUs, those of the request first."""
+    gpu, cluster = resolve(options).parts[1].gpu, options.gpus
+    found = runs()
+    by_gpu: dict[str, list[Run]] = {}
+    by_size: dict[str, list[Run]] = {}
+    for run in found:
+        by_gpu.setdefault(run.gpu, []).append(run)
+        by_size.setdefault(_size(run.gpus), []).append(run)
+    kinds = sorted(by_gpu, key=lambda one: (one != gpu.id, -len(by_gpu[one])))
+    sizes = [name for _, name in _SIZES if name in by_size]
+    return [
+        _trusted("By GPU", "GPU", {name: by_gpu[name] for name in kinds}, gpu.id),
+        _trusted("By number of GPUs", "GPUs", {n: by_size[n] for n in sizes}, _size(cluster)),
+    ]
+
+
+def _size(gpus: int) -> str:
+    return next(name for most, name in _SIZES if gpus <= most)
+
+
+def _trusted(title: str, of: str, groups: dict[str, list[Run]], mine: str) -> Block:
+    """How far each group of runs is off, and how many of them are close."""
+    near = (0.1, 0.2)
+    block = Block(
+        title,
+        header=[
+            of,
+            "plan",
+            ">runs",
+            ">mean error",
+            ">median",
+            ">bias",
+            ">within 10 %",
+            ">within 20 %",
+        ],
+    )
+    for name, members in groups.items():
+        off = [run.predicted_s / run.measured_s - 1 for run in members]
+        errors = sorted(map(abs, off))
+        close = [sum(one <= share for one in errors) / len(errors) for share in near]
+        block.rows.append(
+            [
+                name,
+                "yours" if name == mine else "",
+                f"{len(members):,}",
+                percent(fmean(errors)),
+                percent(_median(errors)),
+                percent(fmean(off), sign=True),
+                *(percent(share, 0) for share in close),
+            ]
+        )
+    if mine not in groups:
+        block.text.append(f"No measured run has {mine}: the answer rests on other hardware.")
+    return block

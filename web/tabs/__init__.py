@@ -19,17 +19,41 @@ and is rendered with `page=PATH`; `carries` names the options that its address t
 
 from __future__ import annotations
 
-from web.tabs import tune
+from web.tabs import (
+    allreduce,
+    batch,
+    loading,
+    measured,
+    recommend,
+    rl,
+    schedule,
+    strategies,
+    sweep,
+    tune,
+)
 from web.tabs.base import Page, Tab
 
-__all__ = ["BY_PATH", "PLAN", "TABS", "VERBS", "Page", "Tab"]
+__all__ = ["ANSWERED", "BY_PATH", "PLAN", "TABS", "Page", "Tab"]
 
 PLAN = Page(path="/", name="Plan", carries=None)
 
 LEARN = Page(path="/learn", name="Learn", carries=())
 
-TABS: tuple[Page, ...] = (PLAN, tune.TAB, LEARN)
+TABS: tuple[Page, ...] = (
+    PLAN,
+    recommend.TAB,
+    batch.TAB,
+    sweep.TAB,
+    strategies.TAB,
+    allreduce.TAB,
+    tune.TAB,
+    rl.TAB,
+    schedule.TAB,
+    loading.TAB,
+    measured.TAB,
+    LEARN,
+)
 """In the order of the navigation."""
 
 BY_PATH = {tab.path: tab for tab in TABS}
-VERBS = {tab.verb: tab for tab in TABS if isinstance(tab, Tab)}
+ANSWERED = {tab.address: tab for tab in TABS if isinstance(tab, Tab) and tab.documents}

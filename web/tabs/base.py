@@ -14,15 +14,13 @@ from planner.show.figures import Chart
 from planner.show.text import Block
 from planner.specs.base import PlanError
 from planner.specs.options import Options, Record, Row, command_line, flag, rows
-from planner.specs.options.own import OUTPUT, WORK
+from planner.specs.options.own import WORK
 from web.state import START, TEXTS, Pairs, State, of_pairs, typed
 
-Mark = Literal["yes", "maybe", "no", "here", ""]
+Mark = Literal["yes", "maybe", "no", "here", "now", ""]
 R = TypeVar("R", bound=Record)
 
 CARRIED = ("model", "gpu", "gpus")
-# groups of options that no page has: what a command prints or writes, and who does the work
-_OF_COMMANDS = (OUTPUT, WORK)
 
 
 @dataclass(frozen=True)
@@ -42,20 +40,24 @@ class Table:
     """A block of the command line as a part of the page.
 
     commands: the command that requests each row alone, or None; its estimate is a link. links: in
-    place of those, the address that each row leads to. marks: of each row, what its colour says.
+    place of those, the address that each row leads to; word: what a link is called. marks: of each
+    row, what its colour says; told: the same as a sentence.
     """
 
     block: Block
     commands: tuple[str | None, ...] = ()
     links: tuple[str | None, ...] = ()
     marks: tuple[Mark, ...] = ()
+    word: str = ""
+    told: str = ""
 
 
 @dataclass(frozen=True)
 class Found:
     """What the page of a tab shows under its form.
 
-    command: the same request as a command. notes: what the answer rests on.
+    command: the same request as a command. links: (label, address) of other views of the first
+    part. notes: what the answer rests on. csv: the answer as a table for a spreadsheet.
     """
 
     title: str
@@ -63,7 +65,9 @@ class Found:
     command: str
     mark: Mark = ""
     parts: tuple[Table | Block | Chart, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+    csv: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,13 +75,16 @@ class Asked:
     """What a tab was asked: its own options by record, and those of a request.
 
     state: the request with its pasted texts; of a verb without a model, one stands in. given: what
-    was given, several values as a list.
+    was given, several values as a list. pairs: of the address. words: records that are no
+    option of the command.
     """
 
     verb: str
     own: Mapping[type[Record], Record]
     state: State
     given: Mapping[str, Any]
+    pairs: Pairs
+    words: tuple[type[Record], ...]
 
     def of(self, record: type[R]) -> R:
         """The options of one record."""
@@ -96,7 +103,12 @@ class Asked:
         words += [
             word for name, many in lists.items() for one in many for word in (flag(name), one)
         ]
-        words += [word for one in self.own.values() for word in _words(one, self.verb)[1:]]
+        words += [
+            word
+            for kind, one in self.own.items()
+            if kind not in self.words
+            for word in _words(one, self.verb)[1:]
+        ]
         return shlex.join(["dpplan", *words])
 
 
@@ -109,35 +121,55 @@ def _words(options: Record, verb: str) -> list[str]:
 class Tab(Page):
     """A page of one verb: a form, and what the verb answers.
 
-    verb: the command, and the last word of its address under /api. document: as ANSWERS of
-    planner.specs.documents calls the answer. records: of options that the verb alone has. shown,
-    folded: fields of the form by name, of these records or of a request. start: what an empty
-    address asks. find: the document; show: its page. model: whether a model is asked about.
+    verb: the command. api: the last word of its address under /api, the verb where empty.
+    documents: as ANSWERS of planner.specs.documents calls what it answers; none: it is no document
+    over HTTP. records: of options that the verb alone has; words: of such that the page alone has.
+    choices: (value, label) of fields that are lists here. shown, folded: fields of the form by
+    name, of these records or of a request. start: what an empty address asks; usual: what the page
+    asks beside another that leaves it out. find: asks the verb; show: the page of what it found;
+    out: its document. model: whether a model is asked about; None: where one is given.
     """
 
     title: str = ""
     lead: str = ""
     ask: str = ""
     verb: str = ""
-    document: str = ""
+    api: str = ""
+    documents: tuple[str, ...] = ()
     records: tuple[type[Record], ...] = ()
+    words: tuple[type[Record], ...] = ()
+    choices: Mapping[str, Callable[[], list[tuple[str, str]]]] = field(default_factory=dict)
     shown: tuple[str, ...] = ()
     folded: tuple[str, ...] = ()
     start: Pairs = field(default_factory=list)
+    usual: Pairs = field(default_factory=list)
     find: Callable[[Asked], Any] = lambda asked: None
     show: Callable[[Any, Asked], Found] = lambda found, asked: found
-    model: bool = True
+    out: Callable[[Any], Any] = lambda found: found
+    model: bool | None = True
+
+    @property
+    def address(self) -> str:
+        """The last word of its address under /api."""
+        return self.api or self.verb
 
     @property
     def own(self) -> dict[str, Row]:
         """The options of its own that an address may have: those that name no file of the server
-        and shape no printed text."""
+        and do not say who works on it."""
         return {
             name: row
-            for record in self.records
+            for record in (*self.records, *self.words)
             for name, row in rows(record).items()
-            if not row.says.file and row.group not in _OF_COMMANDS
+            if not row.says.file and row.group is not WORK
         }
+
+    def asked(self, pairs: Pairs) -> Pairs:
+        """What the page asks where its address says this."""
+        names = {name for name, text in pairs if text}
+        return (
+            [*pairs, *(one for one in self.usual if one[0] not in names)] if names else self.start
+        )
 
     def row(self, name: str) -> Row:
         """An option of the form."""
@@ -161,10 +193,10 @@ def asked(tab: Tab, pairs: Pairs) -> Iterator[Asked]:
             lists.setdefault(name, []).append(text)
         else:
             rest.append((name, text))
-    own = {record: _read(record, typed_own) for record in tab.records}
+    own = {record: _read(record, typed_own) for record in (*tab.records, *tab.words)}
     state, given = _request(tab, rest, lists)
     with catalog.only_given(state.files):
-        yield Asked(tab.verb, own, state, given)
+        yield Asked(tab.verb, own, state, given, list(pairs), tab.words)
 
 
 def several(tab: Tab, row: Row) -> bool:
@@ -183,14 +215,18 @@ def _take(found: dict[str, Any], row: Row, name: str, text: str) -> None:
 
 
 def _read(record: type[R], given: Mapping[str, Any]) -> R:
-    return record(**{name: value for name, value in given.items() if name in rows(record)})
+    table = rows(record)
+    for name, row in table.items():
+        if row.is_needed and name not in given:
+            raise PlanError(row.flag, None, "is needed")
+    return record(**{name: value for name, value in given.items() if name in table})
 
 
 def _request(tab: Tab, rest: Pairs, lists: Mapping[str, list[str]]) -> tuple[State, dict[str, Any]]:
     """The request of the other pairs, and its options by name."""
     names = {name for name, _ in rest}
     of_model = names & {"model", "config"}
-    if of_model and not tab.model:
+    if of_model and tab.model is False:
         raise PlanError("--model", None, f"is nothing that `dpplan {tab.verb}` asks about")
     if tab.model and not of_model:
         raise PlanError("--model", None, "is needed: choose one")

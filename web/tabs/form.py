@@ -53,8 +53,24 @@ def _field(tab: Tab, row: Row, texts: list[str], pasted: dict[str, str]) -> dict
             "choices": [*out["choices"], *more],
             "values": texts,
             "auto": text("all_kinds"),
+            "said": ", ".join(c["label"] for c in [*out["choices"], *more] if c["value"] in texts),
         }
-    return {**out, "set": bool(said), "error": ""}
+    elif row.name in tab.choices:
+        out |= _listed(tab.choices[row.name](), said, out["placeholder"])
+    if row.is_switch and row.default is False:
+        yes = [choice for choice in out["choices"] if choice["value"] == "true"]
+        out |= {"choices": yes, "auto": text("no")}
+    if row.name == "model" and tab.model is None and not pasted:
+        out |= {"auto": text("no_model")}
+    # sliders are of the plan's form, where each move is answered
+    return {**out, "set": bool(said), "error": "", "slider": False}
+
+
+def _listed(choices: list[tuple[str, str]], said: str, unset: str) -> dict[str, Any]:
+    """A field whose values are a list here."""
+    known = [*choices, *([(said, said)] if said and said not in dict(choices) else [])]
+    offered = [{"value": value, "label": label, "reason": None} for value, label in known]
+    return {"kind": "select", "choices": offered, "value": said, "auto": unset or text("auto")}
 
 
 def _start(row: Row) -> Any:

@@ -4,6 +4,7 @@ other tabs take over."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,25 +17,39 @@ from web.render import rendered
 from web.state import Pairs, State
 from web.tabs.base import Tab, Table, asked
 from web.tabs.form import form
+from web.texts import text
 
 _MOST_PASTED = 4_000  # characters of a pasted model that each row's link repeats
+_SENTENCE = 30  # characters from which a cell is one
 _EMPTY = {"", "-"}
 
 
+def head(tab: Tab, pairs: Pairs) -> dict[str, Any]:
+    """The form alone, while the answer is worked on."""
+    return {"form": rendered("tab_form.html", tab=tab, form=form(tab, pairs, None))}
+
+
 def page(tab: Tab, pairs: Pairs) -> dict[str, Any]:
-    """The parts of the page. What is wrong with a request stands in its form."""
-    body, charts, error, ok = "", list[Chart](), None, False
+    """The parts of the page. What is wrong with a request stands in its form, and as `problem` for
+    a page whose form has gone out already."""
+    body, charts, error = "", list[Chart](), None
     try:
         with asked(tab, pairs) as request:
             found = tab.show(tab.find(request), request)
-        ok = True
+        sheet = f"{tab.path}.csv?{urlencode(pairs)}" if found.csv else ""
         parts = [_part(part, request.state) for part in found.parts]
         charts = [part for part in parts if isinstance(part, Chart)]
-        body = rendered("tab_answer.html", found=found, parts=parts)
+        runs = [list(run) for _, run in groupby(parts, lambda part: isinstance(part, Chart))]
+        body = rendered("tab_answer.html", found=found, runs=runs, sheet=sheet)
     except PlanError as problem:
         error = problem
-    head = rendered("tab_form.html", tab=tab, form=form(tab, pairs, error))
-    return {"form": head, "answer": body, "charts": charts, "ok": ok}
+    return {
+        "form": rendered("tab_form.html", tab=tab, form=form(tab, pairs, error)),
+        "answer": body,
+        "charts": charts,
+        "ok": error is None,
+        "problem": "" if error is None else str(error),
+    }
 
 
 def _part(part: Table | Block | Chart, state: State) -> dict[str, Any] | Chart:
@@ -48,8 +63,17 @@ def _part(part: Table | Block | Chart, state: State) -> dict[str, Any] | Chart:
     kept = [i for i in range(len(block.header)) if {row[i] for row in block.rows} - _EMPTY]
     return {
         "block": block,
+        "word": table.word or text("apply"),
+        "told": table.told,
         "text": [(line, isinstance(line, Fixed)) for line in block.text if line],
-        "header": [(block.header[i].lstrip(">"), block.header[i].startswith(">")) for i in kept],
+        "header": [
+            (
+                block.header[i].lstrip(">"),
+                "n" if block.header[i].startswith(">") else _prose(column),
+            )
+            for i in kept
+            for column in [[row[i] for row in block.rows]]
+        ],
         "rows": [
             {"cells": [row[i] for i in kept], "link": link, "mark": mark}
             for row, link, mark in zip(
@@ -60,6 +84,11 @@ def _part(part: Table | Block | Chart, state: State) -> dict[str, Any] | Chart:
             )
         ],
     }
+
+
+def _prose(cells: list[str]) -> str:
+    """The class of a column of words: one of sentences keeps some width on a phone."""
+    return "prose" if max(map(len, cells), default=0) > _SENTENCE else ""
 
 
 def _filled(values: Iterable[Any], count: int, otherwise: Any) -> list[Any]:

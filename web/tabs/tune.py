@@ -50,7 +50,7 @@ TAB = Tab(
     ),
     ask="Compare methods",
     verb="tune",
-    document="tune",
+    documents=("tune",),
     records=(TuneOptions,),
     shown=("model", "gpu", "gpus", "examples", "length_mean", "length_max", "epochs"),
     folded=("method", "rank", "seq_len", "global_batch", "packing", "loss_kernel", "market"),

@@ -1,4 +1,7 @@
-"""Options of one verb alone, beside those of a request."""
+"""Options of one verb alone, beside those of a request.
+
+Long: a record per verb, with a line per word that the command line or a page shows of an option.
+"""
 
 from __future__ import annotations
 
@@ -177,6 +180,7 @@ class CompareOptions(Shared):
             " strategy=ddp,zero1,zero2,zero3,3d",
             length=4096,
             example="gpu=a100,h100",
+            label="Side by side",
         ),
     ] = ()
     sweep: Annotated[
@@ -194,6 +198,7 @@ class CompareOptions(Shared):
             "Compare at an equal number of GPUs (count), or at whole nodes that together cost or"
             " draw what the first request's do (cost, power)",
             example="power",
+            label="Equal by",
         ),
     ] = "count"
     scaling: Annotated[
@@ -202,10 +207,18 @@ class CompareOptions(Shared):
             "Over swept GPUs: strong scaling keeps the global batch, weak scaling the batch per"
             " GPU",
             example="weak",
+            label="Scaling over GPUs",
         ),
     ] = "strong"
     stop_below: Annotated[
-        float, option(f"{_PAYS} first number of GPUs", least=0.001, most=0.999, example="0.9")
+        float,
+        option(
+            f"{_PAYS} first number of GPUs",
+            least=0.001,
+            most=0.999,
+            example="0.9",
+            label="GPUs stop paying below",
+        ),
     ] = 0.5
     csv: Annotated[
         str | None,
@@ -235,6 +248,7 @@ class BatchOptions(Shared):
         str | None,
         option(
             "gpus=64..4096 (doubling), gpus=64..512+64 or a list",
+            label="GPUs compared",
             length=4096,
             example="gpus=1,2",
             unset="--gpus and six doublings",
@@ -249,6 +263,7 @@ class BatchOptions(Shared):
             most=1e18,
             example="4M",
             unset="by the expected loss",
+            label="Critical batch (tokens)",
         ),
     ] = None
     target_loss: Annotated[
@@ -259,6 +274,7 @@ class BatchOptions(Shared):
             most=20,
             example="2.5",
             unset="the loss expected of the model after --tokens",
+            label="Target loss",
         ),
     ] = None
     gradient_norm: Annotated[
@@ -279,6 +295,7 @@ class BatchOptions(Shared):
             most=1_000_000_000,
             example="128",
             unset="the batch of the first number of GPUs",
+            label="Reference batch",
         ),
     ] = None
     learning_rate: Annotated[
@@ -289,6 +306,7 @@ class BatchOptions(Shared):
             most=1000,
             example="3e-4",
             unset="1",
+            label="Learning rate there",
         ),
     ] = None
     warmup: Annotated[
@@ -300,10 +318,18 @@ class BatchOptions(Shared):
             most=1e18,
             needs_unit=("tokens",),
             example="8M",
+            label="Warm-up",
         ),
     ] = None
     stop_below: Annotated[
-        float, option(f"{_PAYS} first number of GPUs", least=0.001, most=0.999, example="0.9")
+        float,
+        option(
+            f"{_PAYS} first number of GPUs",
+            least=0.001,
+            most=0.999,
+            example="0.9",
+            label="GPUs stop paying below",
+        ),
     ] = 0.5
     csv: Annotated[
         str | None,
@@ -332,7 +358,14 @@ class ModelTimes(Record):
     GROUP: ClassVar = Group("schedule", "Schedule")
 
     microbatches: Annotated[
-        int | None, option("Micro-batches per step", least=1, most=10_000_000, example="8")
+        int | None,
+        option(
+            "Micro-batches per step",
+            least=1,
+            most=10_000_000,
+            example="8",
+            label="Micro-batches per step",
+        ),
     ] = None
     forward_s: Annotated[
         str | None,
@@ -346,6 +379,7 @@ class ModelTimes(Record):
             or_zero=True,
             example="1.5",
             unset="1",
+            label="Forward (s)",
         ),
     ] = None
     backward_s: Annotated[
@@ -360,6 +394,7 @@ class ModelTimes(Record):
             or_zero=True,
             example="3",
             unset="2",
+            label="Backward (s)",
         ),
     ] = None
     weight_s: Annotated[
@@ -373,6 +408,7 @@ class ModelTimes(Record):
             or_zero=True,
             example="0.5",
             unset="half of the backward pass",
+            label="Weight gradients (s)",
         ),
     ] = None
     p2p_s: Annotated[
@@ -386,6 +422,7 @@ class ModelTimes(Record):
             or_zero=True,
             example="0.1",
             unset="0",
+            label="Send between stages (s)",
         ),
     ] = None
     optimizer_s: Annotated[
@@ -399,6 +436,7 @@ class ModelTimes(Record):
             or_zero=True,
             example="1",
             unset="0",
+            label="Optimizer (s)",
         ),
     ] = None
     activation_bytes: Annotated[
@@ -411,6 +449,7 @@ class ModelTimes(Record):
             most=1e15,
             or_zero=True,
             example="1.2 GiB",
+            label="Activations per micro-batch",
         ),
     ] = None
 
@@ -427,10 +466,15 @@ class ScheduleOptions(ModelTimes):
             least=0.001,
             most=1e6,
             example="1:1.5",
+            label="Slower ranks",
         ),
     ] = None
     blocking_sends: Annotated[
-        bool, option("Ranks wait for their sends instead of computing meanwhile")
+        bool,
+        option(
+            "Ranks wait for their sends instead of computing meanwhile",
+            label="Ranks wait for sends",
+        ),
     ] = False
     file: Annotated[
         str | None,

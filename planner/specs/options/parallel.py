@@ -33,7 +33,8 @@ class StrategyName(Record):
     GROUP: ClassVar = _STRATEGIES
 
     strategy: Annotated[
-        str | None, option("This strategy alone, in full", example="ddp", unset="all")
+        str | None,
+        option("This strategy alone, in full", example="ddp", unset="all", label="Strategy"),
     ] = None
     explain: Annotated[
         bool, option("With --strategy: print the formulas with numbers and sources")
@@ -55,6 +56,7 @@ class StrategySettings(Record):
             example="16",
             unset="8 for local SGD, 500 for DiLoCo",
             strategies=_LOCAL,
+            label="Local steps",
         ),
     ] = None
     rank: Annotated[
@@ -66,6 +68,7 @@ class StrategySettings(Record):
             most=1024,
             example="8",
             strategies=("ddp-powersgd-hook",),
+            label="Rank of PowerSGD",
         ),
     ] = 4
     density: Annotated[
@@ -77,6 +80,7 @@ class StrategySettings(Record):
             most=1,
             example="0.01",
             strategies=("top-k",),
+            label="Share that top-k sends",
         ),
     ] = 0.001
     servers: Annotated[
@@ -88,6 +92,7 @@ class StrategySettings(Record):
             example="2",
             unset="one per node",
             strategies=_SERVERS,
+            label="Parameter servers",
         ),
     ] = None
     slack: Annotated[
@@ -98,6 +103,7 @@ class StrategySettings(Record):
             most=1e6,
             example="8",
             strategies=("ps-bounded",),
+            label="Slack in steps",
         ),
     ] = 3
     backups: Annotated[
@@ -108,6 +114,7 @@ class StrategySettings(Record):
             most=1e6,
             example="2",
             strategies=("ps-backup",),
+            label="Backup workers",
         ),
     ] = 1
     bucket: Annotated[
@@ -121,6 +128,7 @@ class StrategySettings(Record):
             example="100 MiB",
             unset="25 MiB, the first one 1 MiB",
             strategies=_BUCKETS,
+            label="Gradient bucket",
         ),
     ] = None
     steps_factor: Annotated[
@@ -131,6 +139,7 @@ class StrategySettings(Record):
             most=1000,
             example="1.2",
             unset="as published",
+            label="Steps over exact training",
         ),
     ] = None
 
@@ -149,6 +158,7 @@ class AllReduceOptions(Record):
             most=1e15,
             example="100MB",
             unset="4 KiB to 8 GiB",
+            label="Message sizes",
         ),
     ] = None
     servers: Annotated[
@@ -159,6 +169,7 @@ class AllReduceOptions(Record):
             most=1_000_000,
             example="4",
             unset="one per node",
+            label="Parameter servers",
         ),
     ] = None
 
@@ -188,12 +199,34 @@ class InputOptions(Record):
 
     samples_per_s: Annotated[
         float,
-        option("Samples that all GPUs consume per second", most=1e12, least=1e-6, example="1000"),
+        option(
+            "Samples that all GPUs consume per second",
+            most=1e12,
+            least=1e-6,
+            example="1000",
+            label="Samples per second",
+        ),
     ]
     batch: Annotated[
-        int, option("Samples per GPU and step", least=1, most=1_000_000, example="8")
+        int,
+        option(
+            "Samples per GPU and step",
+            least=1,
+            most=1_000_000,
+            example="8",
+            label="Samples per GPU and step",
+        ),
     ] = 1
     gpus: Annotated[
-        int, option("GPUs, one replica of the model each", least=1, most=1_000_000, example="16")
+        int,
+        option(
+            "GPUs, one replica of the model each",
+            least=1,
+            most=1_000_000,
+            example="16",
+            label="GPUs",
+        ),
     ] = 1
-    gpus_per_node: Annotated[int, option("GPUs per node", least=1, most=1_000_000, example="4")] = 8
+    gpus_per_node: Annotated[
+        int, option("GPUs per node", least=1, most=1_000_000, example="4", label="GPUs per node")
+    ] = 8

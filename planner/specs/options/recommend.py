@@ -30,6 +30,7 @@ class QuestionOptions(Record):
             " or swap them, over which link",
             argument="[cluster|bandwidth|batch|model|offload]",
             example="bandwidth",
+            label="Question",
         ),
     ] = "cluster"
 
@@ -50,6 +51,7 @@ class Limits(Record):
             most=36_525,
             example="30",
             verbs=_CLUSTER | _MODEL,
+            label="Within days",
         ),
     ] = None
     budget: Annotated[
@@ -61,6 +63,7 @@ class Limits(Record):
             most=1e15,
             example="1000",
             verbs=_CLUSTER | _MODEL,
+            label="Budget (USD)",
         ),
     ] = None
     max_gpus: Annotated[
@@ -71,6 +74,7 @@ class Limits(Record):
             most=1_000_000,
             example="8",
             unset="16384",
+            label="GPUs at most",
         ),
     ] = None
     power_kw: Annotated[
@@ -81,14 +85,24 @@ class Limits(Record):
             least=0.01,
             most=1e7,
             example="2",
+            label="Power at most (kW)",
         ),
     ] = None
     sure: Annotated[
         bool,
-        option("Days and dollars hold at the slow end of the 80 % band", verbs=_CLUSTER | _MODEL),
+        option(
+            "Days and dollars hold at the slow end of the 80 % band",
+            verbs=_CLUSTER | _MODEL,
+            label="Limits hold at the slow end",
+        ),
     ] = False
     goal: Annotated[
-        Goal, option("Of each kind of GPU, which cluster is listed", example="fastest")
+        Goal,
+        option(
+            "Of each kind of GPU, which cluster is listed",
+            example="fastest",
+            label="Listed of each kind",
+        ),
     ] = "cheapest"
 
 

@@ -1,0 +1,44 @@
+"""Predicted against measured, and where to trust it."""
+
+from __future__ import annotations
+
+from planner.specs.documents.estimate import Estimate
+from web.panels import measured
+from web.tabs.base import Asked, Found, Tab, Table
+
+
+def _find(asked: Asked) -> Estimate:
+    from planner import api
+
+    return api.estimate(asked.state.options, brief=True)
+
+
+def _show(found: Estimate, asked: Asked) -> Found:
+    runs = measured.runs()
+    trusted = [
+        Table(block, marks=tuple("here" if row[1] else "" for row in block.rows))
+        for block in measured.trust(asked.state.options)
+    ]
+    return Found(
+        title=f"{len(runs):,} measured runs beside the prediction",
+        verdict=f"This plan: {found.step.confidence}",
+        command="dpplan validate",
+        mark="",
+        parts=(measured.chart(asked.state.options), *trusted),
+    )
+
+
+TAB = Tab(
+    path="/measured",
+    name="Measured",
+    title="Predicted against measured",
+    lead=(
+        "Every published or own run that ships with dpplan, what it measured and what is predicted"
+        " for it; those most like your plan stand out, and how far to trust the answer there."
+    ),
+    ask="Show runs like mine",
+    shown=("model", "gpu", "gpus"),
+    start=[("model", "llama-3.1-8b"), ("gpu", "h100-sxm5-80gb"), ("gpus", "64")],
+    find=_find,
+    show=_show,
+)
