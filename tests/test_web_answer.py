@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import html
 import re
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from fastapi.testclient import TestClient
 from web_pages import FIXED, Page
 
 from planner import api
+from planner.show import schedule_page
 from planner.specs.document import changed
 from planner.specs.names import Verdict
 from planner.specs.options import rows
+from planner.specs.options.own import ScheduleOptions
+from planner.verbs.schedule import draw
 from web import limits, state, view
 from web.presets import FILE, presets
 from web.report import report
@@ -94,3 +97,28 @@ def test_the_verdict_has_three_states() -> None:
         "probably does not fit": ("maybe", "Tight"),
         "does not fit": ("no", "It does not fit"),
     }
+
+
+def test_a_long_schedule_is_drawn_whole() -> None:
+    """In slices that add up to what each rank computes, without outlines that read as idle; what
+    it recommends the software has."""
+    drawn = draw(ScheduleOptions(microbatches=64), {"pp": 4, "schedule": "1f1b"})
+    parts = drawn.document, drawn.program, drawn.timing
+    chart = schedule_page.chart(*parts, 80, ("1f1b", "gpipe"))
+    assert "of this software at this size: 1f1b" in chart.summary
+    assert "of this software" not in schedule_page.chart(*parts).summary
+    bars = [bar for trace in chart.figure["data"] for bar in zip(*bars_of(trace), strict=True)]
+    assert len(bars) <= 80
+    busy = dict.fromkeys((f"rank {rank}" for rank in range(4)), 0.0)
+    ends = dict.fromkeys(busy, 0.0)
+    for rank, start, seconds in sorted(bars, key=lambda bar: (bar[0], bar[1])):
+        assert start >= ends[rank] - 1e-9  # none covers another
+        busy[rank], ends[rank] = busy[rank] + seconds, start + seconds
+    assert list(busy.values()) == pytest.approx(drawn.document.busy_s)
+    assert max(ends.values()) <= chart.figure["layout"]["xaxis"]["range"][1] + 1e-9
+    assert all(trace["marker"]["line"]["width"] == 0 for trace in chart.figure["data"])
+    assert all(trace["textposition"] == "none" for trace in chart.figure["data"])
+
+
+def bars_of(trace: dict[str, Any]) -> tuple[list[str], list[float], list[float]]:
+    return trace["y"], trace["base"], trace["x"]

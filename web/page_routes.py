@@ -38,6 +38,7 @@ _OWN_LAYOUT = (
     "schedule",
     "crossover",
 )  # panels of the one layout that was chosen: asked with it fixed
+_MOST_NAME = 80  # letters of a scenario in a comparison
 # the page waits no longer for advice; its script asks again, and without a script there is a link
 _LATE_S = 0.25
 _FORM_S = 0.7  # after which the form of a tab goes out before its answer
@@ -83,6 +84,7 @@ _SCRIPT_TEXTS = (
     "and_more",
     "pasted",
     "still_old",
+    "search_layout",
     "search",
     "search_in",
     "batch_tokens",
@@ -451,7 +453,9 @@ async def compare_page(request: Request) -> Response:
 
 def _names(request: Request, slots: list[str]) -> list[str]:
     """Names of the scenarios, each once: as given, or their letters."""
-    given = [(request.query_params.get(f"{slot}_name") or slot.upper())[:40] for slot in slots]
+    given = [
+        (request.query_params.get(f"{slot}_name") or slot.upper())[:_MOST_NAME] for slot in slots
+    ]
     return [
         name if given.count(name) == 1 else f"{name} ({slot.upper()})"
         for name, slot in zip(given, slots, strict=True)

@@ -30,6 +30,7 @@ TEXTS: dict[str, str] = {
     "and_more": "; and {count} more",
     "pasted": "pasted",
     "still_old": "This belongs to the figures of before: the new ones are on their way",
+    "search_layout": "Search the layout instead",
     "search": "Search {count} entries",
     "search_in": "search the list",
     "batch_tokens": "{batch} x {length} = {tokens} tokens; … takes tokens, too: 4M tokens",

@@ -146,6 +146,7 @@ def _sliced(
                     f" {edges[at[1]]:.4g} to {edges[at[1] + 1]:.4g} s"
                     for at in held
                 ],
+                textposition="none",
             )
         )
         starts = starts + seconds

@@ -63,10 +63,19 @@ async function painted(view, query, more) {
   if (!more) status.textContent = text("ready", { step: view.said.split(", ")[0], verdict: view.said.split(", ").slice(1).join(", ") });
 }
 
+// the same with the layout left to the search: what was fixed for one model seldom suits another
+function freed() {
+  const query = new URLSearchParams(current);
+  for (const field of form.querySelectorAll('[data-group="layout"] [name]')) query.delete(field.name);
+  return query.toString();
+}
+
 function failed(problem) {
   document.getElementById("main").classList.add("stale");
   const line = answer.querySelector(".problem") ?? answer.insertAdjacentElement("afterbegin", make("p", { class: "problem", role: "alert" }));
   line.textContent = problem ? problem.message : text("offline");
+  const searched = freed();
+  if (problem && searched !== current) line.append(" ", make("a", { class: "state", href: `/?${searched}` }, text("search_layout")));
   pending(false);
   document.body.dataset.painted = current;
 }
@@ -197,6 +206,7 @@ document.addEventListener("click", (event) => {
     against(answer, form, current);
     return;
   }
+  if (event.target.closest(".bar")) answer.scrollIntoView({ block: "start" });
   const link = event.target.closest("a");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
   if (link.matches("a.state")) {
@@ -324,7 +334,7 @@ function scenarioName() {
   const layout = document.getElementById("layout-text")?.textContent.split(",").slice(0, 4).join(",") ?? "";
   const gpus = form.elements.gpus.value;
   const model = form.elements.model.value || "config";
-  return `${model}, ${gpus} x ${form.elements.gpu.value}, ${layout}`.slice(0, 60);
+  return `${model}, ${gpus} x ${form.elements.gpu.value}, ${layout}`.slice(0, 80);
 }
 
 wire();

@@ -97,7 +97,7 @@ export function searchable(select) {
       option.hidden = option.value === "" || !words.every((word) => said.includes(word));
     }
     for (const group of select.querySelectorAll("optgroup")) group.hidden = ![...group.children].some((option) => !option.hidden);
-    select.size = 8;
+    select.size = Math.max(2, Math.min(8, matches().length + select.querySelectorAll("optgroup:not([hidden])").length));
   });
   field.addEventListener("keydown", (event) => {
     if (event.key === "Escape") end();

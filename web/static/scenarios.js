@@ -3,6 +3,7 @@ import { make, store, stored, text } from "./boot.js";
 
 const SAVED = "dpplan-scenarios";
 const COMPARED = "dpplan-compare";
+const NAME = 80; // letters, as the page of the comparison takes them
 const SLOTS = ["a", "b", "c", "d"];
 
 export function listSaved(go) {
@@ -45,7 +46,7 @@ export function compareLink() {
 export function addToComparison(name, query) {
   const found = stored(COMPARED, []).filter((one) => one.query !== query);
   if (found.length >= SLOTS.length) return false;
-  store(COMPARED, [...found, { name: name.slice(0, 40), query }]);
+  store(COMPARED, [...found, { name: name.slice(0, NAME), query }]);
   compareLink();
   return true;
 }
