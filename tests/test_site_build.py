@@ -48,6 +48,12 @@ def test_the_strict_build_asks_nothing_of_the_network(site: Path) -> None:
     assert len(list(site.rglob("*.html"))) > 150
 
 
+def test_equations_are_mathml(site: Path) -> None:
+    pages = [page.read_text("utf-8") for page in (site / "mechanisms").glob("*.html")]
+    assert sum("<math" in page for page in pages) >= 10
+    assert not any("\\[" in page or "$$" in page for page in pages)
+
+
 def test_pages_opened_as_files_are_searched(site: Path) -> None:
     playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra dev")
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")

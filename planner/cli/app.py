@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -164,10 +164,29 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
+def _completion(shell: str | None) -> None:
+    if shell is None:
+        return
+    completion = importlib.import_module("planner.cli.completion")
+    if shell not in (shells := get_args(completion.Shell)):
+        raise typer.BadParameter(f"{shell!r} - is none of {', '.join(shells)}")
+    print(completion.script(shell), end="")
+    raise typer.Exit
+
+
 @app.callback()
 def _group(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version")
     ] = False,
+    completion: Annotated[
+        str | None,
+        typer.Option(
+            callback=_completion,
+            is_eager=True,
+            metavar="SHELL",
+            help="Print the script that completes words in bash, zsh or fish",
+        ),
+    ] = None,
 ) -> None:
-    """Has no options of its own but --version."""
+    """Has no options of its own but these."""
