@@ -143,7 +143,7 @@ _TUNED = {
 SAYS |= {
     "hf-trainer": _TRAINED,
     "trl": {**_TRAINED, **_BY_TRL},
-    "ms-swift": {**_TRAINED, **_BY_TRL, "zero": (3,)},
+    "ms-swift": {**_TRAINED, **_BY_TRL, "zero": (3,), "reference": (None,)},
     "torchtune": {**_TRAINED, **_TUNED, "zero": (3,)},
 }
 _PAIRS = {**_BY_TRL, "task": ("dpo", "kto", "orpo", "simpo")}

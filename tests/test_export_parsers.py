@@ -3,18 +3,33 @@ they are missing."""
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
+import importlib.util
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
+import sys
+import typing
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import yaml
-from test_export import exported
+from hypothesis import given, settings
+from test_export import TARGETS, exported, files_of, plans
 
+from planner.formats.target import Asked
 from planner.specs.documents.export import Export
+
+NEEDS = "needs the extra export-tests and what tests/export_parsers.txt lists"
+Files = Mapping[str, str]
 
 DENSE: dict[str, Any] = {
     **{"model": "llama-3.1-8b", "gpu": "h100", "gpus": 64, "global_batch": 256, "seq_len": 4096},
@@ -88,6 +103,265 @@ def test_megatron_core_takes_the_arguments(given: dict[str, Any]) -> None:
     assert config.tensor_model_parallel_size == given["tp"]
     assert config.num_layers in (32, 48)
     assert {"recompute_granularity", "num_query_groups", "bf16"} <= set(said) & known
+
+
+# What each parser makes of the files of one plan; it raises where it refuses them. `needs` are
+# modules, or the names of checkouts in the folder that EXPORT_CHECKOUTS names, of programs that no
+# package holds.
+
+
+def arguments_of(files: Files) -> list[str]:
+    """Words of the arguments that a launch script holds."""
+    found = re.search(r"^ARGS=\(\n(.*?)\n\)", files["run.sh"], re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return shlex.split(found[1])
+
+
+def checkout(name: str) -> str:
+    folder = Path(os.environ.get("EXPORT_CHECKOUTS", "")) / name
+    if "EXPORT_CHECKOUTS" not in os.environ or not folder.is_dir():
+        pytest.skip(f"EXPORT_CHECKOUTS names no folder with a checkout of {name}")
+    return str(folder)
+
+
+def megatron_lm(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
+    """Its arguments.py, which no wheel holds, with the core beside it."""
+    patch.syspath_prepend(checkout("Megatron-LM"))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "megatron"]:
+        patch.delitem(sys.modules, name)
+    extensions = pytest.importorskip("typing_extensions", reason=NEEDS)
+    patch.setattr(typing, "override", extensions.override, raising=False)  # of Python 3.12
+    cuda = pytest.importorskip("torch", reason=NEEDS).cuda
+    patch.setattr(cuda, "get_device_capability", lambda *_: (9, 0))
+    properties = SimpleNamespace(major=9, minor=0, name="H100")
+    patch.setattr(cuda, "get_device_properties", lambda *_: properties)
+    patch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    parser = importlib.import_module("megatron.training.arguments")
+
+    def parse(files: Files, asked: Asked) -> Any:
+        stages = asked.get("pp", 1) * asked.get("vpp", 1)
+        if asked.model.layers % stages or asked.get("precision") == "nvfp4":
+            return None  # the verb gives such a plan a layout of stages; Transformer Engine is asked
+        patch.setenv("RANK", "0")
+        patch.setenv("WORLD_SIZE", str(asked.options["gpus"]))
+        patch.setattr(sys, "argv", ["pretrain_gpt.py", *arguments_of(files)])
+        found = parser.validate_args(parser.parse_args())
+        assert found.data_parallel_size == asked.replicas
+        assert found.tensor_model_parallel_size == asked.get("tp")
+        return found
+
+    return parse
+
+
+def nanotron(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked], Any]:
+    """Its config classes; kernels that it imports beside them are not called."""
+
+    class Kernels(MagicMock):
+        __path__: list[str] = []
+        __version__ = "2.7.0"
+        __spec__ = importlib.machinery.ModuleSpec("kernels", None)
+
+    patch.syspath_prepend(f"{checkout('nanotron')}/src")
+    for name in (
+        *("flash_attn", "flash_attn.flash_attn_interface", "flash_attn.bert_padding"),
+        *("flash_attn.layers", "flash_attn.layers.rotary", "flash_attn.modules"),
+        *("flash_attn.modules.mha", "flash_attn.ops", "flash_attn.ops.triton"),
+        *("flash_attn.ops.triton.layer_norm", "flash_attn.ops.triton.rotary", "functorch.dim"),
+    ):
+        patch.setitem(sys.modules, name, Kernels())
+    pytest.importorskip("nanotron.logging", reason=NEEDS)  # in this order: they import each other
+    config = importlib.import_module("nanotron.config")
+
+    def parse(files: Files, asked: Asked) -> Any:
+        path = folder / "config.yaml"
+        path.write_text(files["config.yaml"])
+        found = config.get_config_from_file(str(path))
+        assert found.parallelism.tp == asked.get("tp")
+        return found
+
+    return parse
+
+
+def verl(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
+    """Hydra composes its configuration with the overrides, and refuses keys that it lacks."""
+    hydra = pytest.importorskip("hydra", reason=NEEDS)
+    conf = pytest.importorskip("omegaconf", reason=NEEDS).OmegaConf
+    where = importlib.util.find_spec("verl")
+    if where is None or where.origin is None:
+        pytest.skip(NEEDS)
+    configs = str(Path(where.origin).parent / "trainer" / "config")
+
+    def parse(files: Files, asked: Asked) -> Any:
+        with hydra.initialize_config_dir(configs, version_base=None):
+            found = hydra.compose("sft_trainer_engine", overrides=arguments_of(files))
+        conf.resolve(found)
+        assert found.data.train_batch_size == asked.get("global_batch")
+        return found
+
+    return parse
+
+
+# said in their place: what only the user knows, and that this machine has no GPU
+HERE = {"output_dir": "out", "use_cpu": True, "bf16": False, "tf32": None, "fp16": False}
+
+
+def trl(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked], Any]:
+    """Its dataclasses; `accelerate` and `deepspeed` of dpplan write the same file."""
+    made = pytest.importorskip("trl", reason=NEEDS)
+    objectives = {
+        **{"dpo": made.DPOConfig, "ipo": made.DPOConfig, "kto": made.KTOConfig},
+        **{"reward": made.RewardConfig, "sft": made.SFTConfig},
+        "orpo": importlib.import_module("trl.experimental.orpo").ORPOConfig,
+        "simpo": importlib.import_module("trl.experimental.cpo").CPOConfig,
+    }
+    patch.chdir(folder)
+
+    def parse(files: Files, asked: Asked) -> Any:
+        write_all(files, folder)
+        config = objectives[asked.get("task", "sft")]
+        parser = made.TrlParser((made.ScriptArguments, config, made.ModelConfig))
+        said = yaml.safe_load(files["train.yaml"]) | HERE | {"dataset_name": "some/data"}
+        (folder / "train.yaml").write_text(yaml.safe_dump(said))
+        _, found, _ = parser.parse_args_and_config(["--config", "train.yaml"])
+        pairs = 1 if config in (made.SFTConfig, made.KTOConfig) else 2
+        assert found.per_device_train_batch_size == asked.get("micro_batch") // pairs
+        assert found.max_length == asked.get("seq_len")
+        return found
+
+    return parse
+
+
+def write_all(files: Files, folder: Path) -> None:
+    for name, text in files.items():
+        (folder / name).write_text(text)
+
+
+def hf_trainer(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked], Any]:
+    """TrainingArguments, and of run_clm.py's own arguments the names."""
+    made = pytest.importorskip("transformers", reason=NEEDS)
+    parser = made.HfArgumentParser(made.TrainingArguments)
+    known = {one.name for one in dataclasses.fields(made.TrainingArguments)}
+    own = {"model_name_or_path", "block_size", "attn_implementation", "torch_dtype", "dtype"}
+    patch.chdir(folder)
+
+    def parse(files: Files, asked: Asked) -> Any:
+        write_all(files, folder)
+        said = json.loads(files["train.json"]) | HERE
+        assert set(said) <= known | own
+        return parser.parse_dict(said, allow_extra_keys=True)
+
+    return parse
+
+
+def axolotl(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
+    schema = pytest.importorskip("axolotl.utils.schemas.config", reason=NEEDS)
+    gpu = {"bf16": True, "fp8": True, "tf32": True, "compute_capability": "sm_90"}
+
+    def parse(files: Files, asked: Asked) -> Any:
+        said = yaml.safe_load(files["train.yaml"])
+        said |= {"datasets": [{"path": "some/data", "type": "alpaca"}], "learning_rate": 1e-5}
+        machine = gpu | {"n_gpu": asked.get("gpus"), "n_node": asked.nodes}
+        found = schema.AxolotlConfigWCapabilities(
+            **said, capabilities=machine, env_capabilities={"torch_version": "2.13.0"}
+        )
+        assert not found.model_extra
+        assert set(said) <= set(schema.AxolotlConfigWCapabilities.model_fields)
+        return found
+
+    return parse
+
+
+def llama_factory(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked], Any]:
+    patch.setenv("DISABLE_VERSION_CHECK", "1")  # of packages that its arguments do not use
+    parser = pytest.importorskip("llamafactory.hparams.parser", reason=NEEDS)
+    patch.chdir(folder)
+
+    def parse(files: Files, asked: Asked) -> Any:
+        if asked.get("lora") and asked.get("optimizer") in ("galore", "apollo"):
+            return None  # it refuses the plan, not the file
+        write_all(files, folder)
+        said = yaml.safe_load(files["train.yaml"]) | HERE
+        return parser._parse_train_args(said | {"dataset": "alpaca_en_demo", "template": "qwen"})
+
+    return parse
+
+
+def ms_swift(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
+    made = pytest.importorskip("swift.arguments", reason=NEEDS)
+    hf = pytest.importorskip("transformers", reason=NEEDS)
+    sft, rlhf = (hf.HfArgumentParser(one) for one in (made.SftArguments, made.RLHFArguments))
+
+    def parse(files: Files, asked: Asked) -> Any:
+        words = arguments_of(files)
+        parser = rlhf if "swift.cli.rlhf" in files["run.sh"] else sft
+        found, unknown = argparse.ArgumentParser.parse_known_args(parser, words)
+        assert unknown == []
+        return found
+
+    return parse
+
+
+_QWEN3 = "torchtune.models.qwen3"
+
+
+def torchtune(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked], Any]:
+    """Its components are imported, and their parameters compared with their signatures."""
+    config = pytest.importorskip("torchtune.config", reason=NEEDS)
+    conf = pytest.importorskip("omegaconf", reason=NEEDS).OmegaConf
+
+    def parse(files: Files, asked: Asked) -> Any:
+        said = conf.create(yaml.safe_load(files["train.yaml"]))
+        said.optimizer.lr = 1e-5
+        if ".qwen3." in said.model._component_ and importlib.util.find_spec(_QWEN3) is None:
+            said.pop("model")  # of releases behind 0.6
+        if said.optimizer._component_.startswith("bitsandbytes."):
+            return said  # which is not imported without a GPU
+        return config.validate(said)
+
+    return parse
+
+
+def maxtext(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
+    """Names of base.yml, which are all that pyconfig.py takes."""
+    known = yaml.safe_load(
+        (Path(checkout("maxtext")) / "src/maxtext/configs/base.yml").read_text()
+    )
+
+    def parse(files: Files, asked: Asked) -> Any:
+        said = yaml.safe_load(files["config.yml"])
+        assert set(said) - {"base_config"} <= set(known)
+
+    return parse
+
+
+PARSERS = {
+    "megatron": megatron_lm,
+    "nanotron": nanotron,
+    "verl": verl,
+    "trl": trl,
+    "accelerate": trl,
+    "deepspeed": trl,
+    "hf-trainer": hf_trainer,
+    "axolotl": axolotl,
+    "llama-factory": llama_factory,
+    "ms-swift": ms_swift,
+    "torchtune": torchtune,
+    "maxtext": maxtext,
+}
+
+
+@pytest.mark.parametrize("kind", PARSERS)
+def test_its_own_parser_takes_any_plan(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse = PARSERS[kind](monkeypatch, tmp_path)
+
+    @settings(max_examples=25, deadline=None, derandomize=True, database=None)
+    @given(plans(kind))
+    def holds(asked: Asked) -> None:
+        parse(files_of(TARGETS[kind], asked), asked)
+
+    holds()
 
 
 def test_omegaconf_takes_overrides_of_verl() -> None:

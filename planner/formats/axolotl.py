@@ -64,6 +64,7 @@ TABLE = (
     Argument("gpu", "gpu"),
     Argument("node_count", "nodes", meaning=trainer.whole),
 )
+_STARTED = ("gpus", "gpu", "nodes")  # options that services around Axolotl name in its file
 IRRELEVANT = (
     *trainer.IRRELEVANT,
     *OF_TRL,
@@ -277,11 +278,16 @@ def _adapted(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write(options: Mapping[str, Any]) -> str:
-    """The YAML of a plan."""
-    held = trainer.written(TABLE, trainer.of_examples(options)) | trainer.task_of(options, "rl")
+    """The YAML of a plan; what GPUs there are is said by what starts it: Axolotl's schema has no
+    name for them."""
+    own = [one for one in TABLE if one.option not in _STARTED]
+    held = trainer.written(own, trainer.of_examples(options)) | trainer.task_of(options, "rl")
+    if held.get("rl") == "kto":
+        held["remove_unused_columns"] = False  # which its schema asks for
     subspace = trainer.subspace_of(options)
     if subspace:
         held |= {"optimizer": subspace.pop("optim"), **subspace}
+        held["optim_target_modules"] = "all_linear"  # with the schema's own dash
     kind = options.get("precision") or "bf16"
     held["bf16"] = kind == "bf16"
     if kind in ("fp16", "tf32"):

@@ -18,6 +18,7 @@ STACK = "llama-factory"
 _FLASH = {"fa2": "flash2", "fa3": "flash3", "disabled": "eager", **trainer.ATTENTIONS}
 _DISTRIBUTED = {"fsdp2": sharding.FSDP, "fsdpturbo": sharding.FSDP, "deepspeed": STACK}
 _MEGATRON = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "use_mca")
+_DEGREES = (*_MEGATRON[:2], "context_parallel_size", "expert_model_parallel_size")
 
 
 def _flash(value: Any) -> str | None:
@@ -302,7 +303,11 @@ def write(options: Mapping[str, Any]) -> str:
     own = [
         one for one in TABLE if one.name not in ("model", "micro_batch_size", "global_batch_size")
     ]
-    held = trainer.written(own, trainer.of_examples(options)) | _subspace(options)
+    held = {
+        name: theirs
+        for name, theirs in trainer.written(own, trainer.of_examples(options)).items()
+        if name not in _DEGREES or theirs != 1  # its parser knows them beside Megatron-Core alone
+    } | _subspace(options)
     held |= trainer.types(options, "")
     if options.get("state_precision") == "bf16":
         held["pure_bf16"] = True

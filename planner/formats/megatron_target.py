@@ -49,6 +49,8 @@ def _shape(asked: Asked) -> dict[str, Any]:
         "use-mcore-models": True,
         "normalization": "RMSNorm" if m.norm == "rmsnorm" else "LayerNorm",
         "vocab-size": m.vocab,
+        # its parser wants as many as a sequence has, though rotary ones hold no table
+        "max-position-embeddings": max(m.max_positions, asked.options["seq_len"]),
         "disable-bias-linear": not (m.bias_qkv or m.bias_mlp or m.bias_attention_out),
         "attention-dropout": 0.1 if m.dropout and m.dropout_of != "hidden" else 0.0,
         "hidden-dropout": 0.1 if m.dropout and m.dropout_of != "attention" else 0.0,

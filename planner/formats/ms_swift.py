@@ -285,6 +285,7 @@ def _arguments(options: Mapping[str, Any]) -> list[str]:
     """The arguments of a plan, one on a line."""
     held = trainer.written(TABLE, trainer.of_examples(options))
     held |= trainer.subspace_of(options) | trainer.task_of(options, "rlhf_type")
+    held.pop("precompute_ref_log_probs", None)  # it has no pass of the reference before the run
     held.pop("env PYTORCH_CUDA_ALLOC_CONF", None)
     kind = options.get("precision") or "bf16"
     held |= {kind: True} if kind in ("bf16", "fp16", "tf32") else {}

@@ -194,6 +194,7 @@ def _rest(asked: Asked) -> dict[str, Any]:
         f"{_P}pp_engine": "afab" if asked.get("schedule") == "gpipe" else "1f1b",
         f"{_P}expert_parallel_size": asked.get("ep", 1),
         "model.dtype": {**names, "bf16": "bfloat16"}.get(precision, "bfloat16"),
+        "optimizer.zero_stage": asked.get("zero", 0),
         "optimizer.accumulate_grad_in_fp32": asked.get("gradient_precision") != "bf16",
         f"{_M}attention_bias": asked.model.bias_qkv,
     }

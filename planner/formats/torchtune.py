@@ -75,6 +75,13 @@ _OPTIMIZERS = {
     "torch.optim.Muon": "muon",
 }
 _PREFIX = "torchtune.models."
+# its modules of models, of which the longest that a builder's name begins with holds it
+_MODULES = (
+    *("llama2", "llama3", "llama3_1", "llama3_2", "llama3_2_vision", "llama3_3", "llama4"),
+    *("mistral", "gemma", "gemma2", "phi3", "phi4", "qwen2", "qwen2_5", "qwen3"),
+)
+# builders whose names say which weights they are of
+_OF_BASE = re.compile(r"qwen2_5_(1_5|7|14|32|72)b|qwen3_(0_6|1_7|4|8|14)b")
 
 
 def built(component: Any) -> tuple[str, str]:
@@ -100,9 +107,8 @@ def _component(ours: Any) -> str | None:
     name = next((name for name, one in MODELS.items() if one == ours), None)
     if name is None:
         return None
-    family = re.sub(r"_\d+(_\d+)?b(_\d+e)?$|_mini$", "", name)
-    family = family.removesuffix("_17b").removesuffix("_scout").removesuffix("_maverick")
-    return f"{_PREFIX}{family}.{name}"
+    module = max((one for one in _MODULES if name.startswith(f"{one}_")), key=len)
+    return f"{_PREFIX}{module}.{name}{'_base' * bool(_OF_BASE.fullmatch(name))}"
 
 
 def _optimizer(component: Any) -> str:
@@ -115,9 +121,9 @@ def _offloads(what: str) -> Mapping[Any, Any]:
     return {True: what, False: None}
 
 
-_LOSSES = {
-    "torchtune.modules.loss.LinearCrossEntropyLoss": "chunked",
+_LOSSES = {  # the first of a kind is written: releases up to 0.6 lack the second
     "torchtune.modules.loss.CEWithChunkedOutputLoss": "chunked",
+    "torchtune.modules.loss.LinearCrossEntropyLoss": "chunked",
     "torch.nn.CrossEntropyLoss": "torch",
 }
 
