@@ -16,8 +16,8 @@ import sys
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 from unittest.mock import MagicMock
 
 import pytest
@@ -28,7 +28,7 @@ from test_export import TARGETS, exported, files_of, plans
 from planner.formats.target import Asked
 from planner.specs.documents.export import Export
 
-NEEDS = "needs the extra export-tests and what tests/export_parsers.txt lists"
+NEEDS = "needs the extra export-tests, and the framework itself"
 Files = Mapping[str, str]
 
 DENSE: dict[str, Any] = {
@@ -140,8 +140,9 @@ def megatron_lm(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], 
 
     def parse(files: Files, asked: Asked) -> Any:
         stages = asked.get("pp", 1) * asked.get("vpp", 1)
+        # the verb gives uneven plans a layout of stages; nvfp4 asks for Transformer Engine
         if asked.model.layers % stages or asked.get("precision") == "nvfp4":
-            return None  # the verb gives such a plan a layout of stages; Transformer Engine is asked
+            return None
         patch.setenv("RANK", "0")
         patch.setenv("WORLD_SIZE", str(asked.options["gpus"]))
         patch.setattr(sys, "argv", ["pretrain_gpt.py", *arguments_of(files)])
@@ -157,7 +158,7 @@ def nanotron(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked]
     """Its config classes; kernels that it imports beside them are not called."""
 
     class Kernels(MagicMock):
-        __path__: list[str] = []
+        __path__: ClassVar[list[str]] = []
         __version__ = "2.7.0"
         __spec__ = importlib.machinery.ModuleSpec("kernels", None)
 
@@ -238,6 +239,7 @@ def write_all(files: Files, folder: Path) -> None:
 
 def hf_trainer(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked], Any]:
     """TrainingArguments, and of run_clm.py's own arguments the names."""
+    pytest.importorskip("accelerate", reason=NEEDS)  # its TrainingArguments ask for it
     made = pytest.importorskip("transformers", reason=NEEDS)
     parser = made.HfArgumentParser(made.TrainingArguments)
     known = {one.name for one in dataclasses.fields(made.TrainingArguments)}
@@ -323,9 +325,7 @@ def torchtune(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked
 
 def maxtext(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
     """Names of base.yml, which are all that pyconfig.py takes."""
-    known = yaml.safe_load(
-        (Path(checkout("maxtext")) / "src/maxtext/configs/base.yml").read_text()
-    )
+    known = yaml.safe_load((Path(checkout("maxtext")) / "src/maxtext/configs/base.yml").read_text())
 
     def parse(files: Files, asked: Asked) -> Any:
         said = yaml.safe_load(files["config.yml"])
