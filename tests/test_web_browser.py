@@ -271,7 +271,11 @@ def test_every_panel_is_drawn(page: Page, address: str) -> None:
         ("crossover", "crossover"),
         ("measured", "measured"),
     ):
-        page.locator(f"[data-panel={name}] section").first.scroll_into_view_if_needed()
+        # in one step: a panel above that arrives meanwhile replaces what stood there
+        page.evaluate(
+            "panel => document.querySelector(panel).scrollIntoView()",
+            f"[data-panel={name}] section",
+        )
         expect(page.locator(f"#chart-{chart} .main-svg").first).to_be_visible()
         expect(page.locator(f"#chart-{chart} .summary")).not_to_be_empty()
 
