@@ -386,7 +386,11 @@ def test_every_panel_is_drawn_and_a_point_of_the_front_fixes_its_layout(
     asked = {"model": "gpt2", "gpu": "a100-sxm4-80gb", "gpus": "4", "global_batch": "16", "pp": "2"}
     go(page, address, {**asked, "schedule": "1f1b", "stack": "megatron-core"})
     for name in ("scaling", "roofline", "schedule", "crossover", "measured", "pareto"):
-        page.locator(f"[data-panel={name}] section").first.scroll_into_view_if_needed()
+        # in one step: a panel above that arrives meanwhile replaces what stood there
+        page.evaluate(
+            "panel => document.querySelector(panel).scrollIntoView()",
+            f"[data-panel={name}] section",
+        )
         expect(page.locator(f"#chart-{name} .main-svg").first).to_be_visible()
         expect(page.locator(f"#chart-{name} .summary")).not_to_be_empty()
     chart = page.locator("#chart-pareto")
