@@ -548,6 +548,8 @@ def test_no_width_cuts_anything_and_a_phone_has_it_in_sight(browser: Browser, ad
 
 
 POINTS = {"exclude": [[".slot .main-svg"]]}  # thousands of points, which axe reads one by one
+
+
 def test_every_tab_is_reached_by_keys_and_read_by_anyone(page: Page, address: str) -> None:
     """On a phone: a tab opens with Enter and takes model and GPUs along; on each, its name in the
     bar is marked and in sight, charts are drawn, nothing is cut, and axe finds nothing."""

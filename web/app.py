@@ -40,8 +40,8 @@ _SAID: dict[type[Exception], tuple[int, str]] = {
     Exception: (_FAULT, "fault"),
 }
 _RETRY_S = "5"
-# pages repeat themselves: five sixths go at a level that takes 2 ms of a page, higher ones take more
-# than the network wins
+# pages repeat themselves: five sixths go at a level that takes 2 ms of a page, higher ones take
+# more than the network wins
 _PACKED_FROM, _LEVEL = 1000, 3
 
 
