@@ -40,7 +40,7 @@ from planner.inputs.options import number, read_options
 from planner.inputs.scenario_file import read
 from planner.specs.options.schema import scenario_schema
 from planner.verbs.compare.dimensions import swept
-from pages.options import options as documented
+from pages.options import request as documented
 
 def help_of(verb):
     return CliRunner().invoke(app, [verb, "--help"]).stdout

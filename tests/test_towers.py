@@ -100,7 +100,7 @@ def test_bytes_kept_are_those_of_torch(stack: str, read: int, written: int) -> N
     kernel = None if stack == "reading" else "fused_softmax"
     plan = plans.plan(spec, software="hf-deepspeed", gpus=1, seq_len=read, attention=kernel)
     kind = next(kind for kind in layers_of(spec).kinds if stack in kind.name)
-    kept = total(kind_activations(plan, plans.rows(1, {"micro_batch": 2}), kind))
+    kept = total(kind_activations(plan, plans.rows(1, {"micro_batch": 2}), kind, frozen=False))
     norms, tokens = (2, read) if stack == "reading" else (3, written)
     assert 2 * float(kept[0] + norms * 2 * tokens * 128 * 2) == KEPT[stack, read, written]
 

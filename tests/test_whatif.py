@@ -172,8 +172,12 @@ def test_the_front_is_a_front_and_its_states_lead_to_its_numbers() -> None:
     assert best == seconds[0]
     fastest = api.estimate(api.read_options({**OPEN, "headroom": "0%"}), brief=True)
     assert best <= fastest.step.seconds <= best * (1 + TIE)
-    cells = [value for line in heat.figure["data"][0]["z"] for value in line if value is not None]
-    assert sorted(cells) == sorted(row[4] for row in heat.rows if row[3])
+    needs, fits = (
+        [value for line in trace["z"] for value in line if value is not None]
+        for trace in heat.figure["data"]
+    )
+    assert sorted(fits) == sorted(row[4] for row in heat.rows if row[3])
+    assert len(needs) == sum(not row[3] for row in heat.rows)
 
 
 def test_the_crossover_takes_the_fastest_algorithm() -> None:

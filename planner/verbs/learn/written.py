@@ -10,11 +10,12 @@ numbers, a table, a chart, a command.
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
 from pathlib import Path
 
 import msgspec
+
+from planner.inputs.readers import read_toml
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "lessons"
 _FENCE = "+++\n"
@@ -105,4 +106,4 @@ def lessons() -> dict[str, Written]:
 
 def _read(path: Path) -> Written:
     _, settings, text = path.read_text("utf-8").split(_FENCE, 2)
-    return msgspec.convert({**tomllib.loads(settings), "text": text.strip()}, Written)
+    return msgspec.convert({**read_toml(settings), "text": text.strip()}, Written)
