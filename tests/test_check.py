@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import gzip
 import pickle
+import re
 import shlex
 import time
 import tracemalloc
@@ -256,6 +257,9 @@ def test_a_hostile_pickle_runs_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         refused(answer, "LOG")
         assert why in answer.stderr, answer.stderr
     assert not (tmp_path / "executed").exists()
+    # tuples in tuples as a key: their hash would overflow the stack of the process
+    path.write_bytes(b"\x80\x04})" + b"\x85" * 500_000 + b"Ns.")
+    refused(dpplan("check", path), "LOG")
     # a place in the memo costs what is put there, however high its number
     path.write_bytes(b"\x80\x04}r\xff\xff\xff\x7f.")
     tracemalloc.start()
@@ -309,6 +313,46 @@ def test_broken_and_foreign_files_are_one_sentence(tmp_path: Path) -> None:
     refused(dpplan("check", log, "--append", tmp_path / "x.csv"), "--append")
     rates = samples.write(tmp_path, "torchtitan.log")
     assert "give the recipe" in dpplan("check", rates, "--json").json()["files"][0]["notes"][0]
+
+
+def test_numbers_that_no_log_counts_are_none(tmp_path: Path) -> None:
+    """Digits by the thousand, and lines of nothing else, in every kind of log: read or refused in
+    time that their length is worth."""
+    hostile = [b"9" * 5000, b"1" * 19_000, b"1," * 9000, b"1e308", b"Infinity", b"." * 9000]
+    hostile += [b'File "' + b"/" * 9000 + b", line 1", b"[" * 9000]
+    names = [*samples.LOGS, "trace.json"]
+    texts = {name: samples.write(tmp_path, name).read_bytes() for name in names}
+    texts["memory.log"] = samples.OUT_OF_MEMORY.encode()
+    start = time.process_time()
+    for name, text in texts.items():
+        marks = list(re.finditer(rb"[\d.]+", text))
+        path = tmp_path / name
+        for i, said in enumerate(hostile):
+            one = marks[(i * 7919 + len(text)) % len(marks)]
+            path.write_bytes(text[: one.start()] + said + text[one.end() :])
+            answer = dpplan("check", path, "--json")
+            assert answer.status in (0, 2, 3), (name, said[:9], answer.stderr)
+    assert time.process_time() - start < 10
+    path.write_bytes(b"x out of memory. Tried to allocate 1 KiB " + b"1" * 19_000)
+    assert read(path).shortages[0].asked == 1024.0
+
+
+def test_a_trainer_state_is_never_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "trainer_state.json"
+    text = samples.trainer_state()
+    many = text.replace('"log_history": [', '"log_history": [' + "[],{}," * 50_000, 1)
+    path.write_text(many)
+    monkeypatch.setattr(stream, "_PIECE", 20_000)
+    tracemalloc.start()
+    assert read(path).steps == read(samples.write(tmp_path, "trainer_state.json")).steps
+    assert tracemalloc.get_traced_memory()[1] < 1e6
+    tracemalloc.stop()
+    for wrong in ("9" * 5000, "[" * 9000):
+        path.write_text(text.replace("620.0", wrong))
+        with pytest.raises(PlanError, match=r"line \d+, column \d+"):
+            read(path)
 
 
 def test_a_huge_log_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

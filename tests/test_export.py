@@ -261,6 +261,17 @@ def test_what_cannot_be_said_is_listed() -> None:
     assert "PREDICTED" in found.files[0].text
 
 
+def test_eight_bit_adam_is_one_that_the_shards_take() -> None:
+    """Those of bitsandbytes fail on FSDP 2; where torch shards nothing, it is theirs."""
+    given = {"model": "qwen2.5-7b", "gpu": "h100", "gpus": 8, "optimizer": "adam8bit"}
+    for kind in ("axolotl", "trl", "hf-trainer", "ms-swift", "accelerate", "deepspeed"):
+        zero = 2 if kind == "deepspeed" else 3
+        files = exported({**given, "zero": zero, "global_batch": 64}, to=kind).files
+        said = "".join(one.text for one in files)
+        word = "adamw_bnb_8bit" if kind == "deepspeed" else "adamw_torch_8bit"
+        assert word in said, kind
+
+
 def test_widths_of_a_plain_decoder_are_not_made_up() -> None:
     """A model of parts or towers has none: its files say that it is missing, and torchtune, which
     names every model by a builder, is refused in the name of the option."""

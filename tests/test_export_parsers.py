@@ -30,6 +30,7 @@ from planner.specs.documents.export import Export
 
 NEEDS = "needs the extra export-tests, and the framework itself"
 Files = Mapping[str, str]
+PLANS = int(os.environ.get("EXPORT_PLANS", "25"))  # drawn for each parser
 
 DENSE: dict[str, Any] = {
     **{"model": "llama-3.1-8b", "gpu": "h100", "gpus": 64, "global_batch": 256, "seq_len": 4096},
@@ -356,7 +357,7 @@ def test_its_own_parser_takes_any_plan(
 ) -> None:
     parse = PARSERS[kind](monkeypatch, tmp_path)
 
-    @settings(max_examples=25, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=PLANS, deadline=None, derandomize=True, database=None)
     @given(plans(kind))
     def holds(asked: Asked) -> None:
         parse(files_of(TARGETS[kind], asked), asked)

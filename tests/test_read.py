@@ -12,7 +12,10 @@ from fastapi.testclient import TestClient
 from planner import formats
 from planner.formats.plan import planned, texts
 from planner.formats.shell import script
+from planner.show.read import read_blocks
 from planner.specs.base import PlanError
+from planner.specs.document import to_json
+from planner.verbs.read import answer
 from planner.verbs.read import read as read_files
 
 RECIPES = Path(__file__).parent / "data" / "recipes"
@@ -64,6 +67,42 @@ def test_neither_secrets_nor_paths_are_repeated() -> None:
     assert "lustre" not in said
     assert "someone" not in said
     assert "0123456789abcdef" not in said
+
+
+SECRETS = {  # what is nobody's business, by what it would be taken for
+    "hf_abcdefghijklmnopqrstuvwxyz": "micro",
+    "sk-proj-abcdefgh12345678": "seed",
+    "https://bob:hunter2@git.example.org": "project",
+    "HF_TOKEN=swordfish": "name",
+    "/home/alice/data": "model",
+    "C:/Users/alice/data": "notes",
+}
+_TRAINER = "per_device_train_batch_size: {micro}\nmodel_name_or_path: {model}\nmax_length: 1\n"
+_SPOILT = {
+    "a.yaml": _TRAINER + "seed: {seed}\nunheard_of: {notes}\nhub_token: {name}\nx_{seed}: 1\n",
+    "b.sh": "export {name}\ntorchrun pretrain_gpt.py --micro-batch-size {micro} --bf16"
+    " --num-layers $(cat {model} {name}) --wandb-project {project} --odd {notes} --api-key hunter2",
+    "c.yaml": "base_model: {model}\nmicro_batch_size: {micro}\noptimizer: {project}\nx: {seed}\n",
+    "d.json": '{{"zero_optimization": {{"stage": "{micro}"}}, "{seed}": "{model}", "b": "{name}"}}',
+    "e.toml": "[training]\nlocal_batch_size = '{micro}'\n[model]\nname = '{model}'\nx='{name}'\n",
+    "f.yaml": _TRAINER + "seed: *{seed}\n",
+    "g.json": '{{"zero_optimization": {{"{seed}": NaN}}}}',
+    "i.yml": "base_emb_dim: {micro}\nbase_num_decoder_layers: 2\nbase_num_query_heads: {seed}",
+    "h.sh": "torchrun pretrain_gpt.py --bf16 --micro-batch-size 1 --model-name {project} '{name}",
+}
+
+
+def test_no_answer_and_no_error_tells_a_secret_of_a_file() -> None:
+    words = {where: text for text, where in SECRETS.items()}
+    parts = ("abcdefgh", "hunter2", "swordfish", "alice")
+    for name, text in _SPOILT.items():
+        for gpu in ({}, {"gpu": "h100", "gpus": 8, "advice": 0}):
+            try:
+                found = answer(planned({name: text.format(**words)}, gpu))
+                said = to_json(found) + repr(list(read_blocks(found, True)))
+            except PlanError as error:
+                said = f"{error} {error.field} {error.value}"
+            assert not [one for one in parts if one in said], (name, said)
 
 
 def test_a_yaml_of_megatron_arguments() -> None:

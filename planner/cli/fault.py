@@ -25,8 +25,11 @@ def fault(error: Exception, words: list[str]) -> int:
         said = f"{what}: {remedy}"
     else:
         last = traceback.extract_tb(error.__traceback__)[-1]
+        from planner.inputs.secrets import scrubbed
+
         what = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
         remedy = f"please report it with the command; {TRACEBACK}=1 prints the traceback"
-        said = f"a fault of dpplan {__version__}, not of the request ({what}: {error}); {remedy}"
+        why = f"{what}: {scrubbed(str(error))}"
+        said = f"a fault of dpplan {__version__}, not of the request ({why}); {remedy}"
     refuse(what, " ".join(words), remedy, "--json" in words, said)
     return FAULT

@@ -19,16 +19,14 @@ from typing import Any
 from planner.formats.record import STEPS, Answer, Format, Stated, Used, Value
 from planner.formats.shape import model_of
 from planner.formats.target import Target
+from planner.inputs.secrets import HIDDEN, is_secret, scrubbed
 from planner.specs.base import PlanError
+from planner.specs.options import Options, rows
+from planner.specs.options.checked import from_text
 
 FIELD = "FILE"
 MOST_BYTES = 500_000  # of one file; the longest launch script of those that are public has 60,000
 MOST_FILES = 20
-HIDDEN = "(not shown)"
-_SECRET = re.compile(
-    r"secret|passw|credential|api[-_]?key|(?:^|[-_. ])(?:token|key|auth|auth[-_]token)$", re.I
-)
-_KEY_LIKE = re.compile(r"(hf_|sk-|ghp_|AKIA|wandb_)\w{8,}|[A-Fa-f0-9]{32,}")
 _PATH = re.compile(r"[/\\~]")
 _PLAIN_PATH = re.compile(r"[\w.-]+/[\w.-]+")  # org/name of a hub, which says what is trained
 
@@ -87,7 +85,7 @@ def read(files: Mapping[str, str]) -> Recipe:
                 placed = replace(value, file=value.file or name)
                 _agree(argument, into.get(argument), placed)
                 into[argument] = placed
-    answers = {one: one.read(found) for one, found in values.items()}
+    answers = {one: _counted(one.read(found)) for one, found in values.items()}
     order = sorted(answers, key=lambda one: -len(values[one]))
     options = _joined([answers[one].options for one in order], "--{}")
     _run(options)
@@ -98,7 +96,27 @@ def read(files: Mapping[str, str]) -> Recipe:
     kinds = tuple(one.kind for one in order)
     used = _arguments({one.kind: answers[one] for one in order})
     said = (*notes, *(note for one in order for note in answers[one].notes))
-    return Recipe(kinds, plan, used, options, said)
+    return Recipe(kinds, plan, used, options, tuple(map(scrubbed, said)))
+
+
+def _counted(answer: Answer) -> Answer:
+    """The answer without texts where an option is a number: they state nothing."""
+    table = rows(Options)
+    for name, one in list(answer.options.items()):
+        row = table.get(name)
+        if row is None or row.kind not in (bool, int, float) or isinstance(one.value, _PLAIN):
+            continue
+        try:
+            from_text(row, str(one.value))
+        except ValueError as error:
+            del answer.options[name]
+            held = answer.values.get(one.argument)
+            why = f"{one.value!r} {error}"
+            answer.arguments[one.argument] = Used(held and held.value, "not understood", why)
+    return answer
+
+
+_PLAIN = (bool, int, float, type(None))
 
 
 def _run(options: dict[str, Stated]) -> None:
@@ -166,8 +184,9 @@ def _arguments(answers: Mapping[str, Answer]) -> dict[str, Used]:
     out: dict[str, Used] = {}
     for kind, answer in answers.items():
         for name, used in answer.arguments.items():
-            shown = replace(used, value=shown_value(name, used.value, used.use == "read"))
-            out[f"{kind}: {name}" if name in out else name] = shown
+            value = shown_value(name, used.value, used.use == "read")
+            shown, called = replace(used, value=value, note=scrubbed(used.note)), scrubbed(name)
+            out[f"{kind}: {called}" if called in out else called] = shown
     return out
 
 
@@ -177,7 +196,7 @@ def shown_value(name: str, value: Any, read: bool = False) -> Any:
     if isinstance(value, list):
         return [shown_value(name, one, read) for one in value]
     if not isinstance(value, str):
-        return HIDDEN if _SECRET.search(name) and not isinstance(value, bool | None) else value
-    secret = _SECRET.search(name) or _KEY_LIKE.search(value)
+        return HIDDEN if is_secret(name) and not isinstance(value, bool | None) else value
+    secret = is_secret(name) or scrubbed(value) != value
     path = _PATH.search(value) and not (read and _PLAIN_PATH.fullmatch(value))
     return HIDDEN if secret or path else value

@@ -308,7 +308,7 @@ def write(options: Mapping[str, Any]) -> str:
         held |= dict.fromkeys(_LIGER[:3], True)
     held |= trainer.liger_of(options, _LOSS[0])
     held |= _adapted(options)
-    held |= sharding.written(options)
+    held |= sharding.written(options, "optimizer")
     if held.pop("fsdp", False):
         held["fsdp_version"] = held.pop("fsdp_config.version")
         held["fsdp_config.offload_params"] = held.pop("fsdp_config.cpu_offload", False)

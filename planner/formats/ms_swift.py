@@ -301,7 +301,7 @@ def _arguments(options: Mapping[str, Any]) -> list[str]:
         away = "_offload" if options.get("offload") in ("optimizer", "params") else ""
         held["deepspeed"] = f"zero{stage}{away}"
     elif stack == sharding.FSDP and stage == sharding.PARAMETERS:
-        held["fsdp"] = "fsdp2"
+        held |= {"fsdp": "fsdp2", **sharding.optimizer_of(options)}
     return [f"--{name} {_text(value)}" for name, value in held.items()]
 
 

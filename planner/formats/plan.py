@@ -16,6 +16,7 @@ from planner.inputs import catalog
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
+from planner.inputs.secrets import scrubbed, scrubbing
 from planner.specs.base import PlanError
 from planner.specs.options import Options, refuse, rows
 
@@ -68,7 +69,13 @@ def _text(path: Path) -> str:
 
 
 def planned(files: Mapping[str, str], given: Mapping[str, Any]) -> Planned:
-    """The request of these files and of what is given beside them, which wins."""
+    """The request of these files and of what is given beside them, which wins. An error, too,
+    repeats no secret of the files."""
+    with scrubbing((*files, *(one for one in given.values() if isinstance(one, str)))):
+        return _planned(files, given)
+
+
+def _planned(files: Mapping[str, str], given: Mapping[str, Any]) -> Planned:
     recipe = formats.read(files)
     typed = dict(given)
     options = _of_width({**recipe.options, **typed})
@@ -109,14 +116,16 @@ def _settled(recipe: formats.Recipe, options: dict[str, Any], typed: Mapping[str
             if name in typed or not name:
                 raise
             if name not in options or name in _KEPT:
-                refused = str(error)
+                refused = scrubbed(str(error))
                 break
             del options[name]
             stated = recipe.stated.get(name) or recipe.stated[SQUARE]
             if not stated.implied:
-                notes.append(f"left out: {error}")
+                notes.append(f"left out: {scrubbed(str(error))}")
                 old = arguments.get(stated.argument)
                 if old is not None:
-                    arguments[stated.argument] = Used(old.value, "not understood", str(error))
+                    arguments[stated.argument] = Used(
+                        old.value, "not understood", scrubbed(str(error))
+                    )
     changed = replace(recipe, arguments=arguments, notes=tuple(notes))
     return Planned(changed, options, (), refused)

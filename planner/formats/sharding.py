@@ -196,8 +196,15 @@ _FSDP_IRRELEVANT = {
 }
 
 
-def written(options: Mapping[str, Any]) -> dict[str, Any]:
-    """fsdp and fsdp_config of a plan; DeepSpeed by the name of its file."""
+def optimizer_of(options: Mapping[str, Any], name: str = "optim") -> dict[str, Any]:
+    """Under this name the optimizer that takes the shards of FSDP 2, where that is another than
+    without: the 8-bit kernels of bitsandbytes fail on them (Axolotl's schema), torchao's do not."""
+    return {name: "adamw_torch_8bit"} if options.get("optimizer") == "adam8bit" else {}
+
+
+def written(options: Mapping[str, Any], optimizer: str = "optim") -> dict[str, Any]:
+    """fsdp and fsdp_config of a plan, with the optimizer that takes such shards under its name;
+    DeepSpeed by the name of its file."""
     stack, stage = options.get("stack"), options.get("zero")
     if stack in BY_DEEPSPEED:
         return {"deepspeed": DEEPSPEED_FILE}
@@ -207,4 +214,5 @@ def written(options: Mapping[str, Any]) -> dict[str, Any]:
     out["fsdp_config.reshard_after_forward"] = stage == PARAMETERS
     if options.get("offload") == "params":
         out["fsdp_config.cpu_offload"] = True
+    out |= optimizer_of(options, optimizer)
     return out | {"fsdp_config.auto_wrap_policy": "TRANSFORMER_BASED_WRAP"}

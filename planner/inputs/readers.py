@@ -50,11 +50,10 @@ def read_toml(text: str) -> dict[str, Any]:
     return data
 
 
-def read_json(text: str | bytes, dropped: tuple[str, ...] = (), most_keys: int = MOST_KEYS) -> Any:
+def read_json(text: str | bytes, dropped: tuple[str, ...] = ()) -> Any:
     """What a JSON text holds; a key that is given twice is an error, not the last one's value.
 
-    dropped: keys of the document that nobody reads, whose values may be infinite; most_keys: of
-    all its objects together.
+    dropped: keys of the document that nobody reads, whose values may be infinite.
     """
     try:
         data = json.loads(text, object_pairs_hook=unique, parse_int=_whole)
@@ -69,7 +68,7 @@ def read_json(text: str | bytes, dropped: tuple[str, ...] = (), most_keys: int =
         raise ValueError(f"is not valid JSON: {_one_line(error)}") from None
     for key in dropped if isinstance(data, dict) else ():
         data.pop(key, None)
-    _check(data, most_keys)
+    _check(data)
     return data
 
 
@@ -266,7 +265,7 @@ def _one_line(error: Exception) -> str:
 _Place = tuple[Any, Any] | None
 
 
-def _check(data: Any, most_keys: int = MOST_KEYS) -> None:
+def _check(data: Any) -> None:
     """Refuse what is nested deeper than any document is, has more keys, or holds what no answer can
     repeat; walks without recursion."""
     level, keys = 0, 0
@@ -279,8 +278,8 @@ def _check(data: Any, most_keys: int = MOST_KEYS) -> None:
             if why := _unusable(value) or (place and _unusable(place[1])):
                 raise type(why)(f"has {_named(place)}: {why}")
         keys += sum(len(value) for _, value in todo if isinstance(value, dict))
-        if keys > most_keys:
-            raise ValueError(f"has more than {most_keys:,} keys")
+        if keys > MOST_KEYS:
+            raise ValueError(f"has more than {MOST_KEYS:,} keys")
         todo = [child for place, value in todo for child in _children(place, value)]
 
 

@@ -24,7 +24,7 @@ def read_log(path: Path, field: str) -> Log:
     with stream.pieces(path, field) as source:
         head = source.head()
         if head.lstrip().startswith(b"{") and b'"log_history"' in head:
-            return trainer_state(source.text(), path, field)
+            return trainer_state(source, path, field)
         for table in TABLES:
             if table.is_one(head):
                 return table.read(source, path, field)

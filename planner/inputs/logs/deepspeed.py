@@ -6,12 +6,14 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from planner.inputs.logs.found import GIB, NUMBER, Reader, Step, positive
+from planner.inputs.logs.found import GIB, NUMBER, WHOLE, Reader, Step, positive
 
-_STEP = re.compile(r"global_step=(\d+)")
+_STEP = re.compile(rf"global_step=({WHOLE})")
 _RATE = re.compile(rf"CurrSamplesPerSec=({NUMBER})")
 _PEAK = re.compile(rf"MaxMemAllocated=({NUMBER})GB")
-_PIPE = re.compile(rf"steps: (\d+) loss: \S+ iter time \(s\): ({NUMBER}) samples/sec: ({NUMBER})")
+_PIPE = re.compile(
+    rf"steps: ({WHOLE}) loss: \S+ iter time \(s\): ({NUMBER}) samples/sec: ({NUMBER})"
+)
 
 
 class DeepSpeed(Reader):

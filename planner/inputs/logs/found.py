@@ -12,8 +12,14 @@ EventKind = Literal["checkpoint", "evaluation"]
 
 GIB, MIB = 2.0**30, 2.0**20
 MS = 1e-3
-# a decimal number as programs print it
-NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+# a decimal number as programs print it, and a whole one: begun nowhere inside another, and without
+# a second way to match, so that a line of digits takes time in proportion to its length
+NUMBER = r"(?<!\d)(?<!\d,)[-+]?(?:\d++(?:,\d++)*+(?:\.\d*+)?+|\.\d++)(?:[eE][-+]?\d++)?+"
+WHOLE = r"(?<!\d)\d{1,15}(?!\d)"
+_LEAST, _MOST = (
+    1e-18,
+    1e18,
+)  # of what any log counts: nothing that is made of such numbers overflows
 
 
 class Step(NamedTuple):
@@ -104,6 +110,11 @@ class Reader:
         """A checkpoint or an evaluation, beside the step that is printed next."""
         self.log.events.append(Event(len(self.log.steps), kind, seconds))
 
+    def state(self, name: str, value: float | None) -> None:
+        """A whole number of the recipe that the log repeats; what is none states nothing."""
+        if value is not None and 1 <= value < _MOST and value == int(value):
+            self.log.stated[name] = int(value)
+
 
 def number(text: str) -> float:
     """A number with its thousands parted, or in short: 1,234 and 54.5K."""
@@ -132,9 +143,9 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def positive(value: str) -> float | None:
-    """A positive, finite number; None where the text is none."""
+    """A positive number that a log may count; None where the text is none."""
     try:
         found = number(value)
     except ValueError:
         return None
-    return found if 0 < found < float("inf") else None
+    return found if _LEAST < found < _MOST else None

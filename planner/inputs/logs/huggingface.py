@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from planner.inputs import readers
-from planner.inputs.logs.found import NUMBER, Event, Log, Reader, Step, positive
+from planner.inputs.logs.found import NUMBER, WHOLE, Event, Log, Reader, Step, positive
+from planner.inputs.logs.objects import objects
+from planner.inputs.logs.stream import Pieces
 from planner.specs.base import PlanError
 
 _DICT = re.compile(r"\{'[^{}]{1,2000}\}")
-_BAR = re.compile(rf"\|\s*(\d+)/(\d+) \[(?:\d+:)?\d+:\d+<[^,\]]*,\s*({NUMBER})(s/it|it/s)")
+_BAR = re.compile(rf"\|\s*({WHOLE})/({WHOLE}) \[(?:\d+:)?\d+:\d+<[^,\]]*,\s*({NUMBER})(s/it|it/s)")
 _RATE = "train_steps_per_second"
 _FLOPS = "6 FLOP per parameter and token, as Hugging Face's total_flos"
 _MEAN = "its step time is a mean over the whole run, start and checkpoints included"
@@ -46,14 +48,16 @@ class HuggingFace(Reader):
     def _said(self, text: str) -> None:
         found = _DICT.search(text)
         try:
-            said = ast.literal_eval(found[0]) if found else {}
+            with warnings.catch_warnings():  # of Python, about letters behind digits
+                warnings.simplefilter("ignore")
+                said = ast.literal_eval(found[0]) if found else {}
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             return
         numbers = _numbers(said)
         if "eval_runtime" in numbers:
             self._evaluated += numbers["eval_runtime"]
             self.event("evaluation", numbers["eval_runtime"])
-        elif _RATE in numbers:
+        elif _RATE in numbers and "train_runtime" in numbers:
             self._last = numbers
 
     def _bar(self, at: int, of: int, value: float | None, unit: str) -> None:
@@ -93,18 +97,11 @@ def _mean(said: Mapping[str, float], evaluated_s: float) -> Step:
     return Step(seconds=seconds or None, tokens_per_s=rate)
 
 
-def trainer_state(text: str, path: Path, field: str) -> Log:
+def trainer_state(source: Pieces, path: Path, field: str) -> Log:
     """A trainer_state.json. Raises PlanError with line and column where it is broken."""
-    try:
-        state = readers.read_json(text, most_keys=MOST_KEYS)
-    except ValueError as error:
-        raise PlanError(field, str(path), str(error)) from None
-    history = state.get("log_history")
-    if not isinstance(history, list):
-        raise PlanError(field, str(path), "has no list `log_history`, as trainer_state.json has")
     log = Log(title="Hugging Face Trainer", flops=_FLOPS)
     evaluated, last = 0.0, {}
-    for entry in history:
+    for entry in objects(source, path, field, "trainer_state.json", _HISTORY):
         numbers = _numbers(entry)
         if "eval_runtime" in numbers:
             evaluated += numbers["eval_runtime"]
@@ -122,7 +119,8 @@ def trainer_state(text: str, path: Path, field: str) -> Log:
     mean = _mean(last, evaluated)
     log.steps.append(mean._replace(number=int(steps)))
     log.notes.append(_MEAN)
+    log.partly = source.partly
     return log
 
 
-MOST_KEYS = 2_000_000  # of a history: ten per step that is logged
+_HISTORY = re.compile(r'"log_history"\s*:\s*\[')

@@ -6,14 +6,24 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from planner.inputs.logs.found import MIB, MS, NUMBER, MemoryKind, Reader, Step, fields, positive
+from planner.inputs.logs.found import (
+    MIB,
+    MS,
+    NUMBER,
+    WHOLE,
+    MemoryKind,
+    Reader,
+    Step,
+    fields,
+    positive,
+)
 
 _PALM = "the whole score matrix, as Megatron-LM counts"
-_NUMBER = re.compile(r"iteration\s+(\d+)")
+_NUMBER = re.compile(rf"iteration\s+({WHOLE})")
 _MEMORY = re.compile(rf"(max allocated|max reserved): ({NUMBER})")
 _BATCH_GENERATOR = re.compile(rf"batch-generator \.*: \(({NUMBER}), ({NUMBER})\)")
 _STEP = re.compile(rf"Step Time : ({NUMBER})s GPU utilization: ({NUMBER}) ?MODEL_TFLOP")
-_ARGUMENT = re.compile(r"^\s*(\w+) \.{2,} (\d+)\s*$")
+_ARGUMENT = re.compile(rf"^\s*(\w+) \.{{2,}} ({WHOLE})\s*$")
 _KINDS: dict[str, MemoryKind] = {"max allocated": "allocated", "max reserved": "reserved"}
 # of its list of arguments, and our options
 _STATED = {
@@ -66,7 +76,7 @@ class Megatron(Reader):
         elif found := _BATCH_GENERATOR.search(text):  # slowest rank, ms of the step before
             self._load((positive(found[2]) or 0.0) * MS)
         elif found := _ARGUMENT.match(text):
-            self.log.stated[_STATED[found[1]]] = int(found[2])
+            self.state(_STATED[found[1]], positive(found[2]))
 
     def _load(self, seconds: float) -> None:
         if self.log.steps:
@@ -79,8 +89,8 @@ class Megatron(Reader):
             return
         at = _NUMBER.search(text)
         batch = positive(said.get("global batch size", ""))
-        if batch is not None:
-            self.log.stated.setdefault("global_batch", int(batch))
+        if "global_batch" not in self.log.stated:
+            self.state("global_batch", batch)
         tflops = positive(said.get("throughput per GPU (TFLOP/s/GPU)", said.get("TFLOPs", "")))
         self.log.steps.append(
             Step(

@@ -36,19 +36,20 @@ class Mlperf(Reader):
             said = json.loads(text[text.index(":::MLLOG") + len(":::MLLOG") :])
         except (ValueError, RecursionError):
             return
-        if not isinstance(said, dict) or not isinstance(said.get("time_ms"), int | float):
+        now = positive(str(said.get("time_ms"))) if isinstance(said, dict) else None
+        if now is None:
             return
         meta = said.get("metadata")
         self._take(
             str(said.get("key")),
             said.get("value"),
-            said["time_ms"] * MS,
+            now * MS,
             _samples(meta if isinstance(meta, Mapping) else {}),
         )
 
     def _take(self, key: str, value: Any, now: float, samples: float | None) -> None:
-        if key in _STATED and isinstance(value, int):
-            self.log.stated[_STATED[key]] = value
+        if key in _STATED:
+            self.state(_STATED[key], positive(str(value)))
         elif key == "tracked_stats" and isinstance(value, Mapping):
             self._stats(value, samples)
         elif key == "train_loss" and samples is not None:
@@ -93,5 +94,7 @@ class Mlperf(Reader):
 
 
 def _samples(meta: Mapping[str, Any]) -> float | None:
-    found = (meta[name] for name in _SAMPLES if isinstance(meta.get(name), int | float))
-    return next((float(one) for one in found), None)
+    """Samples so far; the first line has none."""
+    found = (str(meta[name]) for name in _SAMPLES if name in meta)
+    counted = (0.0 if one in ("0", "0.0") else positive(one) for one in found)
+    return next((one for one in counted if one is not None), None)

@@ -5,9 +5,19 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from planner.inputs.logs.found import MIB, MS, NUMBER, MemoryKind, Reader, Step, fields, positive
+from planner.inputs.logs.found import (
+    MIB,
+    MS,
+    NUMBER,
+    WHOLE,
+    MemoryKind,
+    Reader,
+    Step,
+    fields,
+    positive,
+)
 
-_NUMBER = re.compile(r"iteration:\s*(\d+)")
+_NUMBER = re.compile(rf"iteration:\s*({WHOLE})")
 _PEAK = re.compile(rf"[Pp]eak (allocated|reserved):?\s*({NUMBER})\s*MiB")
 _KINDS: dict[str, MemoryKind] = {"allocated": "allocated", "reserved": "reserved"}
 
@@ -42,8 +52,7 @@ class Nanotron(Reader):
         if seconds is None:
             return
         at = _NUMBER.search(text)
-        if batch := positive(said.get("global_batch_size", "")):
-            self.log.stated["global_batch"] = int(batch)
+        self.state("global_batch", positive(said.get("global_batch_size", "")))
         self.log.steps.append(
             Step(
                 number=int(at[1]) if at else None,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from planner.inputs.logs.found import NUMBER, Reader, Step, positive
+from planner.inputs.logs.found import NUMBER, WHOLE, Reader, Step, positive
 
 _SECONDS = re.compile(rf"train_step_timing in s[:=]\s*({NUMBER})")
-_STEP = re.compile(r"global_step[:=]\s*(\d+)")
-_BATCH = re.compile(r"global_batch_size[:=]\s*(\d+)")
+_STEP = re.compile(rf"global_step[:=]\s*({WHOLE})")
+_BATCH = re.compile(rf"global_batch_size[:=]\s*({WHOLE})")
 _TFLOPS = re.compile(rf"(?i)tflops_per_(?:sec_per_)?gpu[:=]\s*({NUMBER})")
 
 
@@ -34,7 +34,7 @@ class Nemo(Reader):
             return
         step, batch, tflops = _STEP.search(text), _BATCH.search(text), _TFLOPS.search(text)
         if batch:
-            self.log.stated["global_batch"] = int(batch[1])
+            self.state("global_batch", positive(batch[1]))
         at = int(step[1]) if step else None
         if at is not None and self.log.steps and self.log.steps[-1].number == at:
             self.log.steps.pop()  # a bar is drawn again

@@ -16,7 +16,6 @@ MOST_BYTES = 256_000_000  # of a file: under 10 s of one core
 MOST_READ = 400_000  # lines of steps: more say nothing more of the middle of them
 MOST_LINE = 20_000  # bytes of a line that a reader looks at
 _PIECE = 4_000_000
-_WHOLE = 64_000_000  # of a document that is read at once
 _GZIP = b"\x1f\x8b"
 
 
@@ -34,28 +33,10 @@ class Pieces:
             self._first = self._read(_PIECE)
         return self._first
 
-    def whole(self, head: bytes) -> bytes:
-        """The file as far as one document may reach."""
-        if len(head) >= _PIECE:
-            self._first = head + self._read(_WHOLE + 1 - len(head))
-        return self._first
-
     def file(self) -> BinaryIO:
         """The file from its beginning, for what reads a few bytes at a time."""
         self._file.seek(0)
         return self._file
-
-    def text(self) -> str:
-        """The text of a document. Raises PlanError where it is too large, or no UTF-8."""
-        found = self.whole(self.head())
-        if len(found) > _WHOLE:
-            remedy = f"is larger than the {_WHOLE:,} bytes of a document that are read"
-            raise PlanError(self._field, str(self._path), remedy)
-        try:
-            return found.decode("utf-8-sig").replace("\r\n", "\n")
-        except UnicodeDecodeError as error:
-            remedy = f"is not UTF-8 text (byte {error.start}); save it as UTF-8"
-            raise PlanError(self._field, str(self._path), remedy) from None
 
     def pieces(self) -> Iterator[bytes]:
         """Pieces of whole lines, a carriage return as the end of a line; a line that is longer

@@ -6,12 +6,12 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from planner.inputs.logs.found import GIB, MIB, NUMBER, Reader, Shortage, positive
+from planner.inputs.logs.found import GIB, MIB, NUMBER, WHOLE, Reader, Shortage, positive
 
 _SIZE = rf"({NUMBER}) (bytes|KiB|MiB|GiB|TiB)"
 _UNITS = {"bytes": 1.0, "KiB": 2.0**10, "MiB": MIB, "GiB": GIB, "TiB": 2.0**40}
 _ASKED = re.compile(rf"out of memory\. Tried to allocate {_SIZE}")
-_DEVICE = re.compile(r"GPU (\d+)")
+_DEVICE = re.compile(rf"GPU ({WHOLE})")
 # since torch 2.1, and before
 _SAID = {
     "capacity": (rf"total capacity of {_SIZE}", rf"{_SIZE} total capacity"),
@@ -31,7 +31,7 @@ _PHASES: tuple[tuple[str, str], ...] = (
     (r"from_pretrained|load_state_dict|\b_?init_(?:weights|model)|to_empty", "load"),
     (r"\bforward\b|_call_impl", "forward"),
 )
-_FRAME = re.compile(r'File "[^"]*?([^"/]*)", line \d+, in (\S+)')
+_FRAME = re.compile(r'File "(?:[^"/]*+/)*+([^"/]*+)", line \d+, in (\S+)')
 
 
 class TorchMemory(Reader):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from planner.inputs.logs.found import GIB, NUMBER, Reader, Step, plain, positive
+from planner.inputs.logs.found import GIB, NUMBER, WHOLE, Reader, Step, plain, positive
 
-_STEP = re.compile(r"step:\s*(\d+)\b")
+_STEP = re.compile(rf"step:\s*({WHOLE})\b")
 _RATE = re.compile(rf"\b(?:tps|wps):\s*({NUMBER})")
 _TFLOPS = re.compile(rf"\btflops:\s*({NUMBER})")
 _MEMORY = re.compile(rf"\bmemory:\s*({NUMBER})GiB")

@@ -172,17 +172,19 @@ class Machine:
 
     def _item(self) -> None:
         value, key = self._stack.pop(), self._stack.pop()
-        self._dict({key: value})
+        self._dict([key], [value])
 
     def _items(self) -> None:
         found = self._marked()
-        self._dict(dict(zip(found[::2], found[1::2], strict=True)))
+        self._dict(found[::2], found[1::2])
 
-    def _dict(self, more: dict[Any, Any]) -> None:
-        if not isinstance(self._stack[-1], dict):
+    def _dict(self, keys: list[Any], values: list[Any]) -> None:
+        """Keys are names and numbers: of tuples in tuples the hash would overflow the stack."""
+        held = self._stack[-1]
+        if not isinstance(held, dict) or not all(isinstance(one, str | int) for one in keys):
             raise Refused("is a broken pickle")
-        self._stack[-1].update(more)
-        self._kept(self._stack[-1])
+        held.update(zip(keys, values, strict=True))
+        self._kept(held)
 
     def _tuple(self, count: int) -> None:
         found = tuple(self._stack[-count:])

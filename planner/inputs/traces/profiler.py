@@ -5,10 +5,8 @@ The file is read as it streams past: only the times of what ran on the GPU are k
 
 from __future__ import annotations
 
-import json
 import re
 from array import array
-from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.inputs.logs.objects import objects
 from planner.inputs.logs.stream import Pieces
 from planner.ledger import Array
 from planner.specs.base import PlanError
@@ -23,7 +22,6 @@ from planner.specs.base import PlanError
 _US = 1e-6
 _FOREVER = 1e18  # microseconds: no clock of a trace is so late
 MOST_EVENTS = 3_000_000  # on the GPU: 24 bytes each
-_MOST_OBJECT = 4_000_000  # characters of one event
 _GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 # names of kernels, and the class of the step that they are of; the first that fits counts
 CLASSES: tuple[tuple[str, str], ...] = (
@@ -47,9 +45,9 @@ _COLLECTIVES: tuple[tuple[str, str], ...] = (
     (r"(?i)all_?to_?all|deep_ep", "all_to_all"),
     (r"(?i)send|recv", "send_recv"),
 )
-_STEP = re.compile(r"ProfilerStep#(\d+)")
-_BARE = re.compile(r"\s*\[")
-_LIST = re.compile(r'"traceEvents"\s*:\s*\[')
+_STEP = re.compile(r"ProfilerStep#(\d{1,15})(?!\d)")
+_NAME = 500  # characters of a name that say what a kernel is: templates repeat themselves
+_BEGINS = re.compile(r'\A\s*\[|"traceEvents"\s*:\s*\[')
 
 
 @dataclass
@@ -83,16 +81,11 @@ def is_one(head: bytes) -> bool:
 def read_trace(source: Pieces, path: Path, name: str) -> Trace:
     """What a trace says. Raises PlanError where it is broken, or has no kernel of a GPU."""
     found = _Events()
-    at = [0, 0]  # lines before the piece that is read, and characters of its last line
-    try:
-        for event in _objects(source, at):
-            found.take(event)
-            if found.count >= MOST_EVENTS:
-                source.partly = f"its first {MOST_EVENTS:,} kernels"
-                break
-    except _BrokenTrace as error:
-        where = f"line {at[0] + 1}, column {at[1] + 1}"
-        raise PlanError(name, str(path), f"is no valid trace: {error} ({where})") from None
+    for event in objects(source, path, name, "trace", _BEGINS):
+        found.take(event)
+        if found.count >= MOST_EVENTS:
+            source.partly = f"its first {MOST_EVENTS:,} kernels"
+            break
     if not found.count:
         remedy = (
             "has no kernel of a GPU; record with activities=[ProfilerActivity.CPU,"
@@ -102,66 +95,6 @@ def read_trace(source: Pieces, path: Path, name: str) -> Trace:
     out = found.summed()
     out.partly = source.partly
     return out
-
-
-class _BrokenTrace(ValueError):
-    """Where a trace stops being JSON."""
-
-
-def _objects(source: Pieces, at: list[int]) -> Iterator[dict[str, Any]]:
-    """The events one after another, without the whole text in memory."""
-    text, inside = "", False
-    for piece in source.raw():
-        text += piece.decode("utf-8", "replace")
-        if not inside:
-            start = _LIST.search(text) or _BARE.match(text)
-            if start is None and len(text) > _MOST_OBJECT:
-                raise _BrokenTrace("it has no list `traceEvents`")
-            if start is None:
-                continue
-            text, inside = _cut(text, start.end(), at), True
-        place = yield from _whole_ones(text, at)
-        if place < 0:
-            return
-        text = _cut(text, place, at)
-    if not source.partly:
-        raise _BrokenTrace("it ends in the middle")
-
-
-_DECODER = json.JSONDecoder()
-_BETWEEN = re.compile(r"[\s,]*")
-
-
-def _whole_ones(text: str, at: list[int]) -> Generator[dict[str, Any], None, int]:
-    """The events that a text holds whole; comes to the place where the first one begins that it
-    does not, or to -1 where the list ends."""
-    place = 0
-    while True:
-        found = _BETWEEN.match(text, place)
-        place = found.end() if found else place
-        if place >= len(text) or text[place] == "]":
-            return -1 if text[place : place + 1] == "]" else place
-        try:
-            event, end = _DECODER.raw_decode(text, place)
-        except json.JSONDecodeError:
-            if len(text) - place <= _MOST_OBJECT:
-                return place
-            _cut(text, place, at)
-            raise _BrokenTrace("an event is no JSON object") from None
-        except RecursionError:
-            _cut(text, place, at)
-            raise _BrokenTrace("an event is nested too deep") from None
-        place = end
-        if isinstance(event, dict):
-            yield event
-
-
-def _cut(text: str, place: int, at: list[int]) -> str:
-    """The text from a place on; at: how far that is into the file."""
-    lines = text.count("\n", 0, place)
-    at[1] = place - text.rfind("\n", 0, place) - 1 if lines else at[1] + place
-    at[0] += lines
-    return text[place:]
 
 
 class _Events:
@@ -179,7 +112,7 @@ class _Events:
 
     def take(self, event: dict[str, Any]) -> None:
         """A kernel or copy of the first GPU of the trace, or a mark of the profiler's steps."""
-        kind, said = event.get("cat"), str(event.get("name", ""))
+        kind, said = event.get("cat"), str(event.get("name", ""))[:_NAME]
         start, length = event.get("ts"), event.get("dur")
         if event.get("ph") != "X" or not _is_time(start) or not _is_time(length):
             return

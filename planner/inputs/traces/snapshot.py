@@ -29,6 +29,7 @@ _CLASSES: tuple[tuple[str, str], ...] = (
 )
 UNKNOWN = "without a known stack"
 _MOST_NAMES = 20_000
+_MOST_SIZE = 1e18  # bytes
 _KEEP = frozenset(
     {"total_size", "blocks", "size", "state", "action", "what", "device_free", "segments"}
 )
@@ -100,7 +101,7 @@ def _class_of_function(name: str) -> str:
 
 def _size(found: dict[str, Any], key: str) -> float:
     value = found.get(key)
-    return float(value) if isinstance(value, int | float) and value >= 0 else 0.0
+    return float(value) if isinstance(value, int | float) and 0 <= value < _MOST_SIZE else 0.0
 
 
 def _add(out: Snapshot, segment: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from planner.estimate.machine import machine
 from planner.inputs import catalog
 from planner.inputs.logs import Log, read_log, stream
 from planner.inputs.options import read_options
+from planner.inputs.secrets import scrubbing
 from planner.inputs.traces import profiler, snapshot
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION
@@ -69,7 +70,8 @@ def check(own: CheckOptions, given: Mapping[str, Any]) -> Found:
     files, runs = [], []
     for name in own.logs:
         path = catalog.user_path(name, _FIELD)
-        found, rows = _file(path, recipe)
+        with scrubbing((name, str(path))):
+            found, rows = _file(path, recipe)
         files.append(found)
         runs += rows
     timed = [one for one in files if one.steps is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from planner.inputs.secrets import scrubbed
 from planner.inputs.traces.profiler import OTHER, Trace
 from planner.inputs.traces.snapshot import UNKNOWN, Snapshot
 from planner.specs.documents.check import HeldLine, SnapshotBytes, TraceLine, TraceTimes
@@ -49,7 +50,7 @@ def trace_times(trace: Trace, predicted: Estimate | None) -> TraceTimes:
         lines=lines,
         first_wrong=next((line.name for line in lines if line.wrong), None),
         collectives={name: s / steps for name, s in trace.collectives.items()},
-        longest={name: s / steps for name, s in trace.longest.items()},
+        longest={scrubbed(name): s / steps for name, s in trace.longest.items()},
         gaps=round(trace.gaps / steps),
     )
 
