@@ -32,6 +32,7 @@ def trained_fields(options: Options, model: ModelSpec) -> dict[str, Any]:
         "train_embeddings": options.train_embeddings,
         "base_precision": options.base_precision,
         "base_group": options.base_group,
+        "base_upcast": options.base_upcast,
     }
 
 

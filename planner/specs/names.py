@@ -70,6 +70,7 @@ GradientType = Literal["fp32", "bf16"]
 AdapterMethod = Literal["lora", "rslora", "dora"]
 # layers whose moments LISA keeps: those that are trained now, or all that ever were
 LisaStates = Literal["active", "visited"]
+UpcastName = Literal["norms", "all"]  # what beside quantised matrices is left in fp32
 ScheduleName = Literal[
     "1f1b",
     "gpipe",

@@ -9,10 +9,13 @@ from planner.specs.layout import LayoutRequest
 from planner.specs.model import ModelSpec
 from planner.specs.names import ContextWay, DispatcherName, LowPart, Precision
 from planner.specs.precision import RECIPES, Recipe
+from planner.specs.quantised import BASES
 from planner.specs.ranks import RanksSpec
 from planner.specs.run import RunSpec
 from planner.specs.stack import StackSpec
 from planner.specs.training import Attention, TrainingSpec, scores_on_chip
+
+_FP32_BYTES = 4.0
 
 
 class Plan(Spec):
@@ -55,6 +58,17 @@ class Plan(Spec):
             "dispatch": stack.dispatch,
         }
         return self.precision in by_stack[part] if asked is None else part in asked
+
+    @property
+    def stream_bytes(self) -> float:
+        """Bytes of an element between the matrices of a layer, and of what its parts are added to.
+        Matrices that return the type they are given keep both in fp32 where norms hand them that.
+        """
+        training, base = self.training, self.training.base_precision
+        if base is None or not BASES[base].returns_given:
+            return training.element_bytes
+        wide = self.stack.activations.wide_layernorm and self.model.norm == "layernorm"
+        return _FP32_BYTES if wide or training.base_upcast else training.element_bytes
 
     @property
     def expandable_segments(self) -> bool:

@@ -37,6 +37,8 @@ class BaseFormat:
     per_input: float = 0.0  # bytes per input: the group each belongs to
     table: float = 0.0  # bytes per matrix: values of the codes, offsets
     multiplied: bool = False  # forward multiplies codes, not weights made of them
+    # its layers return the type of what they are given, whatever they multiply in
+    returns_given: bool = False
     sized: bool = False  # whether --base-group may say another group
 
     def matrix_bytes(self, k: Array, n: Array, group: int | None = None) -> Array:
@@ -72,7 +74,7 @@ _GPTQ = (
     "AutoGPTQ and GPTQModel, qlinear_tritonv2.py: packed codes and zeros, fp16 scales per group of"
     " inputs, the group of each input in int32"
 )
-_FOUR = BaseFormat("4 bit", _BNB, 4.0, group=64, scale=4.0, table=64.0)
+_FOUR = BaseFormat("4 bit", _BNB, 4.0, group=64, scale=4.0, table=64.0, returns_given=True)
 _TWICE = replace(
     _FOUR, source=_DOUBLE, scale=1.0, second=256, second_scale=4.0, table=64.0 + 1024.0 + 4.0
 )
@@ -88,6 +90,7 @@ BASES: dict[BaseName, BaseFormat] = {
         of="output",
         scale=4.0,
         multiplied=True,
+        returns_given=True,
     ),
     "gptq": BaseFormat(
         "GPTQ, 4 bit", _GPTQ, 4.0, 128, "input", 2.0, zero=4.0, per_input=4.0, sized=True
@@ -103,6 +106,7 @@ BASES: dict[BaseName, BaseFormat] = {
         "input",
         2.0,
         zero=4.0,
+        returns_given=True,
         sized=True,
     ),
     "hqq": BaseFormat(

@@ -153,6 +153,8 @@ class Activations(Spec):
     # keys and values are copied to every head that reads them, before attention
     repeated_kv: bool = False
     gathered_logits: bool = False  # tensor-parallel ranks gather whole logits for the loss
+    # a LayerNorm is computed in fp32 and its result stays so (autocast)
+    wide_layernorm: bool = False
     fp8_inputs: bool = False  # in fp8, GEMMs keep their inputs in fp8 (Transformer Engine)
     # under ZeRO-3 inputs of repeated layers wait in host memory, shared out over tensor ranks
     host_checkpoints: bool = False

@@ -31,6 +31,7 @@ from planner.specs.names import (
     SyncPart,
     TaskName,
     TensorOverlap,
+    UpcastName,
     ZeroppPart,
 )
 from planner.specs.task import TASKS
@@ -94,6 +95,7 @@ class TrainingSpec(Spec):
     adapter: AdapterSpec | None = None
     base_precision: BaseName | None = None  # matrices beside adapters; None: as kernels read them
     base_group: int | None = Field(default=None, ge=8, le=65_536)  # weights that share a scale
+    base_upcast: UpcastName | None = None  # what beside these matrices is in fp32; None: nothing
     # the objective, and where log-probabilities of its reference come from; None: there is none
     task: TaskName = "sft"
     reference: ReferenceName | None = None

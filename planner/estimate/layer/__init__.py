@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.estimate.layer.adapters import adapter_work, dequantised_s, shared_matrices
+from planner.estimate.layer.adapters import adapter_work, dequantised_s, returned_s, shared_matrices
 from planner.estimate.layer.again import pieces, pieces_flop
 from planner.estimate.layer.attention import core_s
 from planner.estimate.layer.collectives import (
@@ -280,6 +280,9 @@ def _compute(shape: LayerShape, m: Machine) -> _Compute:
         if made is not None:
             forward["memory_bound/dequantised"] = made.forward
             backward["memory_bound/dequantised"] = made.backward
+        returned = returned_s(shape, m)
+        if returned is not None:
+            forward["memory_bound/returned"] = backward["memory_bound/returned"] = returned
         forward["memory_bound/adapters"] = adapters.operators.forward
         backward["memory_bound/adapters"] = adapters.operators.backward
     repeated = _REPEATED_GEMMS * (gemms + cast.forward) + sum(light.forward.values())

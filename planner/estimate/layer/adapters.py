@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planner.estimate.layer.matmul import gemm_s, weight_gemms
-from planner.estimate.layer.operators import copy_s, stream_s
+from planner.estimate.layer.operators import copy_s, stream_ratio, stream_s
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
 from planner.formulas.params import stream_of
@@ -24,6 +24,7 @@ from planner.specs.quantised import BASES, KEPT_WIDE
 # bytes moved per element of the input that A reads, in 16 bit: to fp32 and back where adapters are
 # of that type; dropped, with a mask of a byte each, in the type of the adapter
 _CASTS = BothWays(12.0, 12.0)
+_CAST_BACK = 0.5  # of these, to 16 bit alone
 _DROPPED, _DROPPED_FP32 = BothWays(5.0, 5.0), BothWays(9.0, 9.0)
 _INPUT_SUM = 6.0  # backward: the gradient of the input, added to that of the matrix
 # of the output: scaled (4), and added to that of the matrix (6); backward scaled
@@ -123,8 +124,10 @@ def _gemms_s(plan: Plan, m: Machine, one: _Local, spec: AdapterSpec) -> BothWays
 def _operators_s(plan: Plan, m: Machine, one: _Local, spec: AdapterSpec) -> BothWays[Array]:
     inputs, outputs = one.batch * one.rows * one.k, one.batch * one.rows * one.n
     wide = _is_wide(plan, spec)
+    # of what is fp32 the way back to 16 bit alone
+    part = _CAST_BACK if stream_ratio(plan) > 1 else 1.0
     dropped = _DROPPED_FP32 if wide else _DROPPED
-    drops, casts = float(spec.dropout > 0), float(wide)
+    drops, casts = float(spec.dropout > 0), part * wide
     dora, apart = float(spec.method == "dora"), float(not spec.fused)
     weights = dora * _COLUMN_NORM * one.batch * one.k * one.n
 
@@ -156,6 +159,27 @@ def _issued(plan: Plan, spec: AdapterSpec) -> BothWays[Array]:
         own.forward - casts + (spec.dropout > 0) - (not spec.fused) + dora * _ISSUED_DORA.forward,
         own.backward - casts + (spec.dropout > 0) - (not spec.fused) + dora * _ISSUED_DORA.backward,
     )
+
+
+# between fp32 and 16 bit, per element that a matrix reads and writes
+_RETURNED = 6.0
+# products that read what attention gives, which is in 16 bit
+_IN_16_BIT = ("attention_out", "cross_out")
+# operators that do so, of a matrix
+RETURNED_OPERATORS = 2.0
+
+
+def returned_s(shape: LayerShape, m: Machine) -> Array | None:
+    """Seconds in which matrices that return the type they are given cast to 16 bit what they read,
+    and back what they give; backward as much of its gradients. None where activations between them
+    are in 16 bit."""
+    if stream_ratio(shape.plan) == 1:
+        return None
+    elements = 0.0 * shape.tokens
+    for p in weight_gemms(shape):
+        if p.name not in (*KEPT_WIDE, *_IN_16_BIT):
+            elements = elements + p.per_layer * p.batch * p.m * (p.k + p.n)
+    return stream_s(shape.plan, m, _RETURNED * elements, 0.0)
 
 
 def dequantised_s(shape: LayerShape, m: Machine) -> BothWays[Array] | None:

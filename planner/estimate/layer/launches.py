@@ -12,9 +12,10 @@ from collections.abc import Collection
 import numpy as np
 
 from planner.estimate.layer import dispatch
-from planner.estimate.layer.adapters import adapter_work
+from planner.estimate.layer.adapters import RETURNED_OPERATORS, adapter_work
 from planner.estimate.layer.collectives import Collective
 from planner.estimate.layer.matmul import weight_gemms
+from planner.estimate.layer.operators import stream_ratio
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
 from planner.estimate.machine.kernels import fused_experts, loops_experts, split_experts
@@ -90,7 +91,9 @@ def _adapters(shape: LayerShape, m: Machine) -> tuple[BothWays[Array], Array]:
     if work is None:
         return BothWays(np.zeros(1), np.zeros(1)), np.zeros(1)
     products = sum((p.per_layer * (not p.routed) for p in weight_gemms(shape)), start=np.zeros(1))
-    return work.issued, products
+    returned = RETURNED_OPERATORS * (stream_ratio(shape.plan) > 1) * products
+    issued = BothWays(work.issued.forward + returned, work.issued.backward + returned)
+    return issued, products
 
 
 def _of_decoder(mix: Mix) -> float:

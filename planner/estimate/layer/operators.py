@@ -107,14 +107,16 @@ def memory_bound_s(shape: LayerShape, m: Machine) -> BothWays[Ledger]:
     hidden, norms = shape.local_tokens * h, mix.norms
     adds = residual_adds(mix)
     add = _BIAS_DROPOUT_ADD if model.dropout or model.bias_mlp else _ADD
+    wide = stream_ratio(plan)
+    normed = wide if plan.fused_norm else 1.0  # one of several operators casts what is narrow
     back = NORM_KERNELS_BACK * norms
     forward: Ledger = {
-        "norm": one(hidden * norms, m.norm_forward, m.norm_forward_s, norms),
-        "residual": one(hidden * adds, add.forward, m.residual_forward_s, adds),
+        "norm": one(normed * hidden * norms, m.norm_forward, m.norm_forward_s, norms),
+        "residual": one(wide * hidden * adds, add.forward, m.residual_forward_s, adds),
     }
     backward: Ledger = {
-        "norm": one(hidden * norms, m.norm_backward, m.norm_backward_s, back),
-        "residual": one(hidden * adds, add.backward, m.residual_backward_s, adds),
+        "norm": one(normed * hidden * norms, m.norm_backward, m.norm_backward_s, back),
+        "residual": one(wide * hidden * adds, add.backward, m.residual_backward_s, adds),
     }
     for part, count in mix.parts:
         share = count / mix.layers
@@ -129,6 +131,11 @@ def memory_bound_s(shape: LayerShape, m: Machine) -> BothWays[Ledger]:
     return BothWays(forward, backward)
 
 
+def stream_ratio(plan: Plan) -> float:
+    """Bytes of an element between matrices over those of their operands."""
+    return plan.stream_bytes / plan.training.element_bytes
+
+
 def residual_adds(mix: Mix) -> float:
     """Sums into the residual stream of the mean layer: one of every part."""
     return mix.mean_of(lambda part: 1.0)
@@ -139,7 +146,7 @@ def _of_part(shape: LayerShape, m: Machine, part: Part) -> dict[str, BothWays[Ar
     plan, tokens, t = shape.plan, shape.tokens, shape.tp
     found: dict[str, BothWays[Array]] = {}
     if isinstance(part, Mlp):
-        act, f = _activation(m, part.gated), tokens * part.ffn_hidden / t
+        act, f = _activation(m, part.gated), stream_ratio(plan) * tokens * part.ffn_hidden / t
         found["activation"] = BothWays(
             operator_s(plan, m, f, act.forward, m.activation_forward_s, float(part.inputs)),
             operator_s(plan, m, f, act.backward, m.activation_backward_s, _ACTIVATION_KERNELS_BACK),
@@ -238,7 +245,7 @@ def _with_rotary(
             sum(each * n for each, (_, n) in zip(widths, cores, strict=True)) / mix.layers
             for widths in zip(*(_rotated(plan, core) for core, _ in cores), strict=True)
         )
-        elements = shape.tokens * copied / shape.tp
+        elements = stream_ratio(plan) * shape.tokens * copied / shape.tp
         rope *= rotated / copied
         for ledger, moved, seconds in (
             (forward, m.rotary_forward * rope + _QKV_COPIES.forward, m.rotary_forward_s),

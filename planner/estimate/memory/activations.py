@@ -73,7 +73,7 @@ def one_input(plan: Plan, c: Columns, kind: Kind | None = None) -> Array:
     if kind is not None:
         plan, _ = kind_plan(plan, kind)
     return memory.product_input_bytes(
-        tokens_of(plan, c)[1], float(plan.model.hidden), plan.training.element_bytes
+        tokens_of(plan, c)[1], float(plan.model.hidden), plan.stream_bytes
     )
 
 
@@ -145,7 +145,7 @@ def norm_bytes(plan: Plan) -> float:
     and the normed element."""
     e = plan.training.element_bytes
     if plan.fused_norm:
-        return e
+        return plan.stream_bytes
     return max(plan.stack.activations.norm, _SPLIT_NORM_BYTES) - _COUNTED_ELEMENT + e
 
 
@@ -279,7 +279,7 @@ def _mlp_bytes(plan: Plan, part: Mlp | Moe) -> float:
     # a ReLU keeps its output alone, which the second GEMM keeps anyway
     if not part.gated and part.activation == "relu":
         each -= _COUNTED_ELEMENT if each >= 2 * _COUNTED_ELEMENT else 0.0
-    return each * e / _COUNTED_ELEMENT - (e - _input_bytes(plan))
+    return each * plan.stream_bytes / _COUNTED_ELEMENT - (e - _input_bytes(plan))
 
 
 def _dense_activations(plan: Plan, c: Columns, part: Mlp, own_input: bool) -> Ledger:
@@ -368,7 +368,8 @@ def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
         entering = one_input(plan, c, kind)
         # the input is among the activations already, unless a norm of several operators keeps
         # fp32 copies in its place
-        counted = entering if plan.fused_norm else 0.0 * entering
+        kept_as_it_is = plan.fused_norm or plan.stream_bytes > plan.training.element_bytes
+        counted = entering if kept_as_it_is else 0.0 * entering
         mean = mean + held / plan.model.layers * whole
         saved = np.where(selective, _selective_saving(plan, c, kind, ledger), 0.0)
         lasting = modules.left(c, ledger)
@@ -425,17 +426,17 @@ def _transient(plan: Plan, c: Columns) -> Array:
 
 
 def _of_tower(plan: Plan, c: Columns) -> Array:
-    model, e = plan.model, plan.training.element_bytes
+    model, e, stream = plan.model, plan.training.element_bytes, plan.stream_bytes
     tokens, local = tokens_of(plan, c)
     hidden, core = 0.0 * tokens, 0.0 * tokens
     for part, _ in parts_of(model):
         if isinstance(part, Mlp):
             elements = tokens * float(part.ffn_hidden) / c.tp
-            hidden = np.maximum(hidden, elements * _hidden_gradients(plan, part) * e)
+            hidden = np.maximum(hidden, elements * _hidden_gradients(plan, part) * stream)
         if isinstance(part, Moe):
             elements = routed_tokens(plan, c) * part.ffn_hidden / experts.tensor_of(plan, c.tp)
             elements = elements + tokens * part.shared_ffn_hidden / c.tp
-            hidden = np.maximum(hidden, elements * _hidden_gradients(plan, part) * e)
+            hidden = np.maximum(hidden, elements * _hidden_gradients(plan, part) * stream)
         for one in part.core():
             if isinstance(one, Attended):
                 keys = one.keys or plan.training.seq_len
@@ -444,7 +445,7 @@ def _of_tower(plan: Plan, c: Columns) -> Array:
                 core = np.maximum(core, tokens * one.heads / c.tp * keys * scores)
             else:  # gradients of all that it reads
                 core = np.maximum(core, tokens * one.read_elements / c.tp * e)
-    return np.maximum(hidden, core) + memory.product_input_bytes(local, float(model.hidden), e)
+    return np.maximum(hidden, core) + memory.product_input_bytes(local, float(model.hidden), stream)
 
 
 def _hidden_gradients(plan: Plan, part: Mlp | Moe) -> float:

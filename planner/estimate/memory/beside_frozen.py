@@ -26,7 +26,8 @@ def own_copy_bytes(plan: Plan, spec: AdapterSpec) -> float:
     the type of the adapter, which autocast brings back to 16 bit for torch's GEMMs, while a fused
     kernel keeps what it is given; 0: it keeps the input itself."""
     wide = spec.precision == "fp32" and plan.training.mixed_precision
-    if spec.dropout == 0 and (spec.fused or not wide):
+    cast = wide or plan.stream_bytes > plan.training.element_bytes
+    if spec.dropout == 0 and (spec.fused or not cast):
         return 0.0
     casts = spec.autocast and not spec.fused
     return _WIDE_BYTES if wide and not casts else plan.training.element_bytes
@@ -46,7 +47,7 @@ def kept(plan: Plan, c: Columns, part: Part, usual: Ledger, tokens: tuple[Array,
     for name, elements in _products(c, part, tokens).items():
         routed = name == "moe/activated"
         if not any("down" in one.role and (one.experts > 0) == routed for one in read):
-            out[name] = np.maximum(out[name] - plan.training.element_bytes * elements, 0.0)
+            out[name] = np.maximum(out[name] - plan.stream_bytes * elements, 0.0)
     if spec is None:
         return out
     return out | {"adapters": sum((_adapter(plan, c, one, tokens) for one in own), 0.0 * c.tp)}

@@ -11,6 +11,8 @@ from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 
+_FP32_BYTES = 4.0
+
 
 def held_bytes(
     plan: Plan, c: Columns, of: Weights, split: StageSplit, cuts: tuple[Array, Array]
@@ -26,11 +28,12 @@ def held_bytes(
         trained, held = of.trained, trained_split(plan, split)
         shared = shared - trained.of_stage(held, first, last)
         experts = experts - trained.experts_of_stage(held)
-    each, (own, others) = frozen_bytes(plan), cuts
+    each, (own, others), upcast = frozen_bytes(plan), cuts, plan.training.base_upcast
     layers = every.of_stage(split, 0.0 * first, 0.0 * last) * (plan.training.adapter is not None)
-    of_layers, of_experts = quantised.element_bytes(plan, c, every, each)
+    beside, ends = (_FP32_BYTES if wide else each for wide in (upcast, upcast == "all"))
+    of_layers, of_experts = quantised.element_bytes(plan, c, every, beside)
     return (
-        memory.state_bytes(shared - layers, each, own)
+        memory.state_bytes(shared - layers, ends, own)
         + memory.state_bytes(layers, of_layers, own)
         + memory.state_bytes(experts, of_experts, others)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from planner.specs.names import AdapterMethod, BaseName, GradientType, LisaStates
+from planner.specs.names import AdapterMethod, BaseName, GradientType, LisaStates, UpcastName
 from planner.specs.options import aliases
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, beside, option
@@ -119,6 +119,27 @@ class AdapterOptions(Record):
             needs=Needs(
                 lambda given: given.base_precision in ("gptq", "gptq-8bit", "awq", "hqq"),
                 "is of formats with groups of any size: take --base-precision gptq, awq or hqq",
+            ),
+            form="folded",
+        ),
+    ] = None
+    base_upcast: Annotated[
+        UpcastName | None,
+        option(
+            "What is left in fp32 beside matrices of bitsandbytes, so that activations between"
+            " them are too: norms (TRL before 0.27) or all (norms, embedding and head:"
+            " prepare_model_for_kbit_training of PEFT)",
+            label="In fp32 beside them",
+            aliases=aliases.UPCASTS,
+            example="norms",
+            unset="nothing, as Axolotl, LLaMA-Factory, Unsloth and newer TRL",
+            verbs=_PARTLY - METHODS,
+            why_not=_WHY_NOT,
+            needs=Needs(
+                lambda given: (
+                    given.base_precision in ("nf4", "nf4-double", "fp4", "fp4-double", "int8")
+                ),
+                "is of bitsandbytes: take --base-precision nf4-double or another of its formats",
             ),
             form="folded",
         ),

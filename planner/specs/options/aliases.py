@@ -52,6 +52,10 @@ BASES = (
     *same("hqq", "hqq-4bit"),
     *same("fp8", "float8", "fp8-tensorwise"),
 )
+UPCASTS = (
+    *same("norms", "upcast-layernorm", "layernorm"),
+    *same("all", "kbit", "prepare-model-for-kbit-training"),
+)
 LOSS_KERNELS = (
     *same("torch", "eager"),
     *same("fused", "fast-ce", "cross-entropy-loss-fusion"),

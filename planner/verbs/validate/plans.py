@@ -177,6 +177,7 @@ def _training(
         optimizer_in_backward="optimizer_in_bwd" in options,
         adapter=row_adapter(options),
         base_precision=FORMATS.get(options.get("quant", "")),
+        base_upcast=options.get("upcast"),  # type: ignore[arg-type]
         loss_chunks=ceil(model.vocab / _RL_WORDS) if options.get("trainer") == "rl" else 1,
         etp=_count(options, "etp"),
         expert_kernels=_expert_kernels(options),  # type: ignore[arg-type]

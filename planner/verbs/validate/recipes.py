@@ -24,6 +24,10 @@ _FORMATS = {"fp8-mx": "mxfp8", "fp8-cs": "tensorwise"}
 _FP8 = frozenset({"mxfp8", "tensorwise", "blockwise", "delayed"})
 _WITHOUT_MTP = "w/o MTP"  # as NVIDIA's tables name runs that leave it out
 _OTHERS = re.compile(r"[^a-z0-9]")
+# words of configurations that a source names, where weights are not sharded: with no_peft_model of
+# fms-acceleration TRL prepares the model, which casts norms to fp32 (trl 0.9 sft_trainer.py:
+# peft_module_casting_to_bf16; neither where FSDP shards what is quantised)
+_NAMED = {"baseline-peft-bnb": {"upcast": "norms"}}
 
 
 def completed(row: Row) -> Row:
@@ -44,6 +48,9 @@ def completed(row: Row) -> Row:
 
 def _words(row: Row, own: dict[str, str]) -> dict[str, str]:
     """Words of the recipe of a row's release; none where none is known, or several that differ."""
+    named = _NAMED.get(own.get("framework_config", ""), {})
+    if named and row.get("zero", "") in ("", "0"):
+        return named
     if row.get("stack", "") not in _STACKS or "release" not in own:
         return {}
     wanted = _formats(row, own)

@@ -14,7 +14,7 @@ from typing import get_args
 from planner.estimate.memory import state_ledger, state_of
 from planner.specs.documents.validate import Task
 from planner.specs.layers import parts_of
-from planner.specs.names import CONTEXT_WAYS, GRAPH_SCOPES, StateType, is_recompute
+from planner.specs.names import CONTEXT_WAYS, GRAPH_SCOPES, StateType, UpcastName, is_recompute
 from planner.specs.plan import Plan
 from planner.verbs.validate.plans import FORMATS, LOSSES, OPTIMIZERS
 from planner.verbs.validate.rows import Row, measured, options_of
@@ -41,6 +41,7 @@ READ: dict[str, frozenset[str]] = {
     "optimizer_in_bwd": frozenset({"1"}),
     "rank": frozenset(),
     "quant": frozenset(FORMATS),
+    "upcast": frozenset(get_args(UpcastName)),
     "targets": frozenset(),
     "lora_dropout": frozenset(),
     "adapters": frozenset(),
