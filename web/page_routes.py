@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response, Streamin
 from planner import __version__
 from planner.show.figures import DARK_TWINS, TEMPLATE
 from planner.specs.base import PlanError
-from web import limits, run, tasks
+from web import limits, run, static_files, tasks
 from web.api_routes import SLOTS, several
 from web.glossary import glossary
 from web.presets import preset, presets
@@ -470,6 +470,12 @@ async def reference(request: Request) -> Response:
         (path, method, what) for path, methods in paths.items() for method, what in methods.items()
     ]
     return HTMLResponse(rendered("reference.html", operations=operations))
+
+
+@router.get("/favicon.ico")
+async def icon(request: Request) -> Response:
+    """What browsers ask for where a page names none, as a report does, which is a file alone."""
+    return static_files.response(request, "icon.svg")
 
 
 @router.get("/docs")

@@ -182,9 +182,8 @@ function select(chosen, doc) {
 
 const watcher = new IntersectionObserver((entries) => {
   for (const entry of entries) {
-    if (!entry.isIntersecting) continue;
-    const slot = entry.target.closest("[data-panel]");
-    if (slot.dataset.seen) continue;
+    const slot = entry.isIntersecting && entry.target.closest("[data-panel]"); // none once its chart has replaced it
+    if (!slot || slot.dataset.seen) continue;
     slot.dataset.seen = "1";
     load(slot);
   }

@@ -1,0 +1,130 @@
+"""Somebody at the page in a real browser: clicks counted, numbers read, what axe has against
+it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from axe_playwright_python.base import AXE_SCRIPT
+from browser import chromium
+from command import ROOT
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+WAIT_MS = 30_000
+expect.set_options(timeout=WAIT_MS)
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """Chromium, while the block runs."""
+    with sync_playwright() as play:
+        # root has no sandbox of its own to give away
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        made = play.chromium.launch(executable_path=chromium(), args=arguments)
+        yield made
+        made.close()
+
+
+def told(page: Page, part: Any = "html", rules: list[str] | None = None) -> list[str]:
+    """What axe has against a part of a page, by all rules or by some."""
+    options: dict[str, Any] = {"resultTypes": ["violations"]}  # all else it finds is megabytes
+    if rules:
+        options["runOnly"] = rules
+    if not page.evaluate("() => Boolean(window.axe)"):
+        page.evaluate(AXE_SCRIPT)
+    found = page.evaluate(
+        "async asked => (await axe.run(...asked)).violations.flatMap(one => one.nodes.map(node =>"
+        " `${one.id}: ${node.html.slice(0, 200)} ${node.any[0]?.message ?? ''}`))",
+        [part, options],
+    )
+    return list(found)
+
+
+def _counted() -> dict[int, int]:
+    """Clicks of each journey, as the table of docs/dashboard.md says."""
+    text = (ROOT / "docs" / "dashboard.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \|.*\| (\d+) \|$", text, re.MULTILINE)
+    return {int(journey): int(clicks) for journey, clicks in rows}
+
+
+CLICKS = _counted()
+
+
+@dataclass
+class Person:
+    """Somebody at the page, whose clicks are counted: a choice of a list is two, keys are none."""
+
+    page: Page
+    clicks: int = 0
+
+    def did(self, journey: int) -> None:
+        """The journey is at its end, after as many clicks as docs/dashboard.md says."""
+        assert self.clicks == CLICKS[journey], f"journey {journey}: {self.clicks} clicks"
+        self.clicks = 0
+
+    def click(self, where: Locator | str) -> None:
+        (self.page.locator(where) if isinstance(where, str) else where).click()
+        self.clicks += 1
+
+    def choose(self, label: str, value: str) -> None:
+        self.page.get_by_label(label, exact=True).select_option(value)
+        self.clicks += 2
+
+    def search(self, label: str, words: str) -> None:
+        field = self.page.get_by_role("searchbox", name=f"{label}: search the list")
+        self.click(field)
+        field.fill(words)
+        field.press("Enter")
+
+    def write(self, label: str, value: str) -> None:
+        field = self.page.get_by_role("textbox", name=label, exact=True)
+        self.click(field)
+        field.fill(value)
+
+    def type(self, label: str, value: str) -> None:
+        self.click(self.page.get_by_role("button", name=f"{label}: type any number"))
+        field = self.page.get_by_role("textbox", name=f"{label}: type any number")
+        field.fill(value)
+        field.press("Enter")
+
+    def download(self, where: Locator | str) -> Path:
+        with self.page.expect_download() as found:
+            self.click(where)
+        return Path(found.value.path())
+
+
+def go(page: Page, address: str, asked: dict[str, str]) -> None:
+    page.goto(f"{address}/?{urlencode(asked)}")
+    settled(page)
+
+
+def settled(page: Page) -> None:
+    """Numbers and charts are those of the address."""
+    expect(page.locator("body[data-painted]")).to_be_attached(timeout=WAIT_MS)
+    query = urlsplit(page.url).query
+    page.wait_for_timeout(30)
+    if query:
+        expect(page.locator("#answer")).to_have_attribute(
+            "data-query", re.compile(".+"), timeout=WAIT_MS
+        )
+        expect(page.locator("body")).to_have_attribute("data-painted", query, timeout=WAIT_MS)
+
+
+def figures(page: Page) -> dict[str, float]:
+    """The numbers of the answer with every digit."""
+    found: dict[str, str] = page.evaluate(
+        "Object.fromEntries([...document.querySelectorAll('.card a')].map(a => [a.dataset.key,"
+        " a.querySelector('data').value]))"
+    )
+    return {key: float(value) for key, value in found.items() if value}
+
+
+def state(page: Page) -> dict[str, str]:
+    return dict(parse_qsl(urlsplit(page.url).query))
