@@ -244,6 +244,44 @@ def test_what_is_written_is_read_back(kind: str) -> None:
     holds()
 
 
+# plans of fine-tuning that some frameworks have words for
+TUNED: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("trl axolotl llama-factory ms-swift", {"task": "reward"}),
+    ("axolotl", {"lisa": 2, "lisa_states": "visited"}),
+    ("ms-swift", {"lisa": 8, "lisa_states": "visited"}),
+    ("llama-factory", {"optimizer": "galore8bit", "optimizer_rank": 64}),
+    ("llama-factory", {"optimizer": "apollo-mini"}),
+    ("trl axolotl ms-swift", {"optimizer": "galore8bit", "optimizer_rank": 64}),
+    ("trl ms-swift", {"task": "distil", "teacher": "llama-3.1-70b", "divergence": "jsd"}),
+    ("ms-swift", {"task": "distil", "teacher": "llama-3.1-70b", "teacher_top_k": 64}),
+    (
+        "axolotl",
+        {
+            "task": "distil",
+            "reference": "precomputed",
+            "teacher_top_k": 64,
+            "loss_kernel": "fused-linear",
+        },
+    ),
+    (
+        "torchtune",
+        {"task": "distil", "teacher": "llama-3.1-70b", "lora": 8, "divergence": "reverse"},
+    ),
+)
+
+
+def test_what_fine_tunes_is_read_back() -> None:
+    for kinds, more in TUNED:
+        for kind in kinds.split():
+            target = TARGETS[kind]
+            options = {"stack": target.stacks[0], "gpus": 8, "seq_len": 2048, "micro_batch": 2}
+            options |= {"model": "llama-3.1-8b", "global_batch": 64, "zero": 3, "optimizer": "adam"}
+            options |= {"tp": 1, "pp": 1, "cp": 1, "recompute": "full", **more}
+            model = catalog.load("models", ModelSpec, "llama-3.1-8b")
+            asked = Asked(options, model, 1, 8)
+            assert lost_in(target, asked, files_of(target, asked)) == [], (kind, more)
+
+
 def test_every_framework_is_offered() -> None:
     assert set(TARGETS) == set(get_args(TargetName)) == set(SAYS)
 

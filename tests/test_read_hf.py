@@ -172,6 +172,24 @@ ADAPTED: dict[str, dict[str, Any]] = {
     ): {"optimizer": "apollo", "optimizer_rank": 64, "optimizer_in_backward": True},
     "finetuning_type: freeze\nfreeze_trainable_layers: 4\n": {"lora": None, "trainable_layers": 4},
     "cutoff_len: 512\nfinetuning_type: full\n": {"lora": None},
+    "cutoff_len: 512\nfinetuning_type: full\nuse_galore: true\noptim: adamw_8bit\n": {
+        "optimizer": "galore8bit"
+    },
+    (
+        "cutoff_len: 512\nfinetuning_type: full\nuse_apollo: true\napollo_rank: 1\n"
+        "apollo_scale_type: tensor\n"
+    ): {"optimizer": "apollo-mini", "optimizer_rank": None},
+    "base_model: a/b\nlisa_n_layers: 4\nlisa_step_interval: 20\n": {
+        "lisa": 4,
+        "lisa_states": "visited",
+        "lora": None,
+    },
+    "tuner_type: full\nlisa_activated_layers: 2\n": {"lisa": 2, "lisa_states": "visited"},
+    "base_model: a/b\noptimizer: galore_adamw_8bit_layerwise\noptim_args: rank=64\n": {
+        "optimizer": "galore8bit",
+        "optimizer_rank": 64,
+        "optimizer_in_backward": True,
+    },
     "tuner_type: lora\nlora_rank: 64\nuse_rslora: true\n": {
         "lora": 64,
         "lora_method": "rslora",
@@ -200,6 +218,45 @@ TASKS = {
         "micro_batch": 3,
     },
     "tuner_type: lora\nrlhf_type: dpo\n": {"task": "dpo"},
+    "cutoff_len: 512\nstage: rm\n": {"task": "reward", "micro_batch": 16},
+    "tuner_type: full\nrlhf_type: rm\n": {"task": "reward"},
+    "base_model: a/b\nreward_model: true\nmicro_batch_size: 2\n": {
+        "task": "reward",
+        "micro_batch": 4,
+    },
+    "max_length: 512\nmodel_name_or_path: a/b\ncenter_rewards_coefficient: 0.01\n": {
+        "task": "reward"
+    },
+    (
+        "max_length: 512\nmodel_name_or_path: a/b\nbeta: 0\nlmbda: 0\n"
+        "teacher_model_name_or_path: Qwen/Qwen3-8B\n"
+    ): {"task": "distil", "teacher": "qwen3-8b", "divergence": "forward"},
+    "tuner_type: full\nrlhf_type: gkd\nteacher_model: Qwen/Qwen3-8B\ngkd_logits_topk: 32\n": {
+        "task": "distil",
+        "teacher": "qwen3-8b",
+        "teacher_top_k": 32,
+        "divergence": "jsd",
+    },
+    (
+        "tuner_type: full\nrlhf_type: gkd\nteacher_model_server: http://x:1\n"
+        "gkd_logits_topk: 32\nbeta: 1.0\n"
+    ): {"task": "distil", "reference": "precomputed", "teacher_top_k": 32, "teacher": None},
+    "base_model: a/b\nkd_trainer: true\nkd_alpha: 0.9\n": {
+        "task": "distil",
+        "reference": "precomputed",
+        "loss_kernel": "fused-linear",
+    },
+    (
+        "model:\n  _component_: torchtune.models.qwen3.lora_qwen3_8b\n  lora_rank: 8\n"
+        "teacher_model:\n  _component_: torchtune.models.qwen3.qwen3_14b\nkd_ratio: 0.5\n"
+        "kd_loss:\n  _component_: torchtune.modules.loss.ReverseKLWithChunkedOutputLoss\n"
+        "loss:\n  _component_: torchtune.modules.loss.CEWithChunkedOutputLoss\n"
+    ): {
+        "task": "distil",
+        "teacher": "qwen3-14b",
+        "divergence": "reverse",
+        "loss_kernel": "chunked",
+    },
 }
 
 

@@ -50,6 +50,19 @@ def test_passes_of_each_objective() -> None:
     assert report(task="dpo").run.gpu_busy_frac > 0.5
 
 
+def test_a_reference_has_no_adapters() -> None:
+    """The base without them, or a model of its own, takes what it takes where all weights are
+    trained; of a base in 4 bit it reads the codes. The model's own pass of KTO has adapters."""
+    lora: dict[str, Any] = {"lora": 64, "lora_precision": "fp32", "micro_batch": 4}
+    plain = report(task="dpo", micro_batch=4).step.components["reference"]
+    for more in ({}, {"reference": "held"}, {"reference": "held", "base_precision": "nf4"}):
+        assert report(task="dpo", **lora, **more).step.components["reference"] == plain
+    coded = report(task="dpo", **lora, base_precision="nf4").step.components["reference"]
+    assert coded > plain
+    kto = report(task="kto", **lora).step.components["reference"]
+    assert kto > 3.1 * plain
+
+
 def test_weights_and_logits_of_a_reference() -> None:
     """A held reference is 2 bytes per parameter; its logits are two sequences of 1,024 tokens over
     the padded vocabulary in 16 bit, beside those of the model."""
@@ -71,7 +84,7 @@ def test_what_an_objective_does_not_have_is_refused() -> None:
         report(task="dpo", micro_batch=1)
     with pytest.raises(PlanError, match="give --lora"):
         report(task="dpo", reference="shared")
-    with pytest.raises(PlanError, match="give --task dpo or kto"):
+    with pytest.raises(PlanError, match="give --task dpo, kto or distil"):
         report(task="orpo", reference="held")
 
 

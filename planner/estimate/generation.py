@@ -3,6 +3,7 @@ cache of keys and values, and collectives, with the machine's own kernels."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +11,11 @@ import numpy as np
 from planner.estimate import inference
 from planner.estimate.communicate import all_reduce_s, place
 from planner.estimate.layer.matmul import UNALIGNED_WEIGHT
-from planner.estimate.machine import Machine
+from planner.estimate.machine import Machine, machine
 from planner.formulas import generation, kernels
 from planner.formulas.params import parameter_count, stream_of
 from planner.ledger import Array, Sourced
+from planner.specs.base import PlanError
 from planner.specs.layers import layers_of, mix_of
 from planner.specs.parts import Moe, Product
 from planner.specs.plan import Plan
@@ -31,6 +33,7 @@ _EXPERT_WAIT = Sourced(
     " and 40 us (vLLM, H200, B200) per layer; silicon_sample.csv of ai-dynamo/aiconfigurator",
     "2026-11",
 )
+CHUNK_TOKENS = 8192.0  # of prompts in one pass, max_num_batched_tokens of vLLM
 _SAMPLE_BYTES = 16.0  # per word and sequence: logits in fp32, soft-maxed, sorted or compared
 _ONE_SHOT = Sourced(
     5e-6, "s", "measured", "ai-dynamo/aiconfigurator, custom_allreduce of vLLM 0.24.0", "2026-11"
@@ -85,6 +88,22 @@ def step_s(plan: Plan, m: Machine, engine: Engine, sequences: Array, context: Ar
     """Seconds of one token of each of so many sequences of this mean length."""
     gpu = pass_s(plan, m, engine, sequences, sequences * context)
     return generation.decode_step_s(gpu, sequences, engine.step_s, engine.sequence_s)
+
+
+def serve_s(plan: Plan, batch: Array, gpus: int) -> Array:
+    """Seconds in which engines on so many GPUs give the probabilities of every token of so many
+    sequences: each on as few GPUs as hold the weights, a power of two of them. Raises PlanError
+    where they hold no engine."""
+    weights = _BYTES * parameter_count(plan.model)
+    room = inference.BUDGET_FRAC * float(plan.cluster.gpu.usable_memory)
+    tp = 2 ** max(0, math.ceil(math.log2(weights / room)))
+    if tp > gpus:
+        remedy = f"do not hold the weights of {plan.model.name}; take {tp} or more"
+        raise PlanError("--teacher-gpus", gpus, remedy)
+    engine = Engine(tp, _BYTES, inference.BUDGET_FRAC, 1, 0.0, 0.0)
+    tokens = batch * plan.training.seq_len
+    chunk = np.minimum(CHUNK_TOKENS, tokens)
+    return tokens / chunk * pass_s(plan, machine(plan), engine, chunk, chunk) * tp / gpus
 
 
 def _product_s(m: Machine, engine: Engine, product: Product, rows: Array) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.estimate import Estimates, inference
 from planner.estimate.communicate import all_gather_s, place
-from planner.estimate.generation import Engine, pass_s, step_s, weight_bytes
+from planner.estimate.generation import CHUNK_TOKENS, Engine, pass_s, step_s, weight_bytes
 from planner.estimate.machine import Machine, machine
 from planner.formulas import generation as formulas
 from planner.formulas import pipeline
@@ -23,7 +23,6 @@ from planner.specs.reinforcement import Job
 
 _BELOW, _ABOVE = 48, 96  # points of the quadrature below and above the median length
 _REACH = 7.0  # standard deviations beyond the median after which no response is left: 1e-12
-_CHUNK = 8192.0  # tokens of prompts in one pass, max_num_batched_tokens of vLLM
 _WEIGHT_BYTES = 2.0  # of the weights that are sent: bf16
 _STATES = ("parameters", "gradients", "optimizer")
 _HELD = (*_STATES, "gradient_copies", "low_precision_copies", "communication_buckets")
@@ -155,7 +154,7 @@ def generate(plan: Plan, m: Machine, engine: Engine, job: Job, pools: Pools) -> 
         seconds = formulas.ahead_s(full + drain, steady, float(job.ahead))
     with section("prompts"):
         prompts = job.prompts / engines * job.prompt
-        chunk = min(_CHUNK, max(prompts, 1.0))
+        chunk = min(CHUNK_TOKENS, max(prompts, 1.0))
         last = max(chunk / job.prompt, 1.0)
         reading = prompts / chunk * first(pass_s(plan, m, engine, chunk, chunk, last))
     cache = running * per_sequence

@@ -155,7 +155,8 @@ def step_energy_j(plan: Plan, seconds: Array, busy: Array) -> Array:
     c = plan.cluster
     drawn = run_level.drawn_frac(busy / seconds, run_level.POWER_FRAC, run_level.WAIT_FRAC)
     facility = run_level.HOST_FACTOR * (plan.run.pue or run_level.PUE)
-    return run_level.energy_j(c.gpus, float(c.power_limit or c.gpu.power), drawn, facility, seconds)
+    board = float(c.power_limit or c.gpu.power)
+    return run_level.energy_j(plan.gpus, board, drawn, facility, seconds)
 
 
 def whole_run(plan: Plan, time: StepTime) -> Run:
@@ -197,12 +198,12 @@ def whole_run(plan: Plan, time: StepTime) -> Run:
     rate = run_level.tokens_per_s(training.global_batch, length, first(time.seconds))
     wall = float(run_level.run_s(training.tokens, rate, good))
     energy = power_w * wall
-    paid = cluster.gpus + (run.spare_nodes or 0) * cluster.gpus_per_host
+    paid = plan.gpus + (run.spare_nodes or 0) * cluster.gpus_per_host
     hardware, electricity = cost_usd(plan, paid * wall, energy)
     return changed(
         out,
         days=wall / _DAY_S,
-        gpu_hours=wall / 3600 * cluster.gpus,
+        gpu_hours=wall / 3600 * plan.gpus,
         energy_kwh=energy / _KWH_J,
         tokens=training.tokens,
         co2_kg=energy * grid,

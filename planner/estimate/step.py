@@ -14,7 +14,8 @@ from planner.estimate import pipeline as pipelines
 from planner.estimate.accounts import Accounts, Passes, accounts
 from planner.estimate.communicate import Traffic
 from planner.estimate.factored import is_factored
-from planner.estimate.layer import LayerCost
+from planner.estimate.generation import serve_s
+from planner.estimate.layer import LayerCost, ModelCost
 from planner.estimate.layer.collectives import Collective
 from planner.estimate.layer.rows import (
     LayerTime,
@@ -39,6 +40,7 @@ from planner.schedules.base import Work
 from planner.specs.columns import Columns
 from planner.specs.layout import RECOMPUTE_KINDS
 from planner.specs.plan import Plan
+from planner.specs.task import TASKS
 
 
 @dataclass(frozen=True)
@@ -121,10 +123,7 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
     held = _Held(weights_of(plan, c), sync.replicas(plan, c))
     extras = _extras(plan, m, c, held, mean, mean_collectives(plan, cost))
     with section("pipeline"):
-        works = [layer_work(*one, extras.seconds) for one in zip(cost.kinds, times, strict=True)]
-        average = Work(*(mean_of(plan, each) for each in zip(*works, strict=True)))
-        ends = end_work(cost.head), end_work(cost.module)
-        ranks = pipelines.stages(plan, c, pipelines.Pieces(tuple(works), average, *ends))
+        ranks = _ranks(plan, c, cost, times, extras)
         slowest = _slowest(plan, ranks)
         idle = pipelines.idle_s(plan, c, ranks, microbatches)
         pipe = pipeline.pipeline_s(slowest.seconds, microbatches, idle)
@@ -152,8 +151,16 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         {"pipeline_transfer": sends.exposed, "bubble": pipe - microbatches * slowest.seconds},
     )
     once = pipeline.forward_only_s(ranks.slowest().forward, microbatches, c.pp)
+    objective, compared = TASKS[plan.training.task], once
+    if objective.reference:
+        with section("reference"):
+            if plan.training.task == "distil":
+                compared = _teacher_s(plan, m, c)
+            elif plan.of_reference is not plan:
+                compared = _forward_s(plan.of_reference, m, c)
     if plan.training.free_passes:
-        components["reference"] = plan.training.free_passes * once
+        apart = plan.training.free_passes - objective.own
+        components["reference"] = objective.own * once + apart * compared
     with section("optimizer"):  # on the CPU beside what of the step runs while it updates
         rest = total(components) if plan.training.cpu_update == "delayed" else 0.0
         beside = Beside(backward, rest)
@@ -193,8 +200,43 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         repeated_flop=microbatches * plan.model.layers / c.pp * mean.repeated_flop,
         detail=listed.detail,
         row_tokens=uneven.row_tokens(plan, c),
-        before=plan.training.early_passes * once,
+        before=plan.training.early_passes * compared,
     )
+
+
+def _teacher_s(plan: Plan, m: Machine, c: Columns) -> Array:
+    """Seconds of a teacher over the batch of a step: on the GPUs of its student, in the layout of
+    the student without its pipeline, else served on GPUs of its own or before the run."""
+    own, batch = plan.of_teacher, c.batch(plan.training.global_batch)
+    if own is None:
+        return 0.0 * batch
+    if not plan.training.teacher_here:
+        return serve_s(own, batch, plan.training.teacher_gpus or plan.cluster.gpus)
+    one = 1.0 + 0.0 * c.pp
+    return _forward_s(own, m, replace(c, pp=one, vpp=one))
+
+
+def _forward_s(plan: Plan, m: Machine, c: Columns) -> Array:
+    """Seconds of forward passes alone over the batch of a step."""
+    none = 0.0 * c.recompute
+    c = replace(c, recompute=none, recompute_size=none, offload=none)
+    cost = cost_of_rows(plan, m, c)
+    times, held = layer_times(plan, m, c, cost), _Held(weights_of(plan, c), sync.replicas(plan, c))
+    mean = mean_time(plan, times)
+    extras = _extras(plan, m, c, held, mean, mean_collectives(plan, cost))
+    stage = _ranks(plan, c, cost, times, extras).slowest().forward
+    microbatches = c.microbatches(plan.training.global_batch)
+    return pipeline.forward_only_s(stage, microbatches, c.pp)
+
+
+def _ranks(
+    plan: Plan, c: Columns, cost: ModelCost, times: Sequence[LayerTime], extras: _Extras
+) -> pipelines.Stages:
+    """What the ranks of a pipeline compute for one micro-batch."""
+    works = [layer_work(*one, extras.seconds) for one in zip(cost.kinds, times, strict=True)]
+    average = Work(*(mean_of(plan, each) for each in zip(*works, strict=True)))
+    ends = end_work(cost.head), end_work(cost.module)
+    return pipelines.stages(plan, c, pipelines.Pieces(tuple(works), average, *ends))
 
 
 def layer_seconds(plan: Plan, c: Columns, numbers: Machine | None = None) -> LayerSeconds:

@@ -152,6 +152,16 @@ def _targets(answer: Answer, names: Names) -> None:
         answer.imply("lora_targets", names.default_targets, "the matrices by default")
 
 
+def read_lisa(answer: Answer, layers: str, interval: str) -> None:
+    """Random layers in turn, whose moments all of these trainers keep."""
+    count = number(answer, layers, 0)
+    if count > 0:
+        answer.state("lisa", count, layers)
+        answer.imply("lisa_states", "visited", "moments of layers that had their turn stay")
+    for name in (layers, interval):
+        answer.mark(name, "implied", "how often layers change moves neither memory nor time")
+
+
 def targets(value: Any) -> Iterable[str]:
     """Words for matrices of a list, of words with commas between them, or of a pattern."""
     listed = value if isinstance(value, list) else str(value).split(",")

@@ -17,6 +17,8 @@ from planner.formats.trl import read_packing
 _KERNEL_FLAGS = {"flash_attention": "flash2", "sdp_attention": "flash2", "eager_attention": "eager"}
 _LIGER = ("liger_rms_norm", "liger_rope", "liger_glu_activation", "liger_swiglu")
 _LOSS = ("liger_fused_linear_cross_entropy", "cut_cross_entropy", "chunked_cross_entropy")
+_DISTILS = "axolotl.integrations.kd.KDPlugin"
+_TEACHER_WORDS = 64  # per token: a choice
 _FROZEN = adapted.Frozen(
     kind="bnb_config_kwargs.bnb_4bit_quant_type",
     doubled="bnb_config_kwargs.bnb_4bit_use_double_quant",
@@ -110,18 +112,18 @@ IRRELEVANT = (
     *("model_quantization_config_kwargs.*", "bnb_config_kwargs.*", "diffusion.*", "loraplus*"),
     *("center_rewards_coefficient", "early_stopping*", "use_eaft", "eaft_*", "rl_coef"),
     *("tokenizer_*", "image_*", "processor_*", "eval_causal_lm_metrics", "rwd*", "evals*"),
+    *("kd_alpha", "kd_ce_alpha", "kd_temperature*", "kd_beta", "kd_normalize_topk", "kd_online_*"),
+    *("lisa_layers_attribute", "center_rewards_coefficient"),
 )
 LACKS = {
     **TRL_LACKS,
     "rl": "the step is estimated as one of training alone: no generation, no reference model",
-    "reward_model": "the step is estimated as one of the model with its head",
     "process_reward_model": "the step is estimated as one of the model with its head",
     "trl.*": "generation is not part of the estimate, which is of a step of training alone",
     "vllm.*": "generation is not part of the estimate, which is of a step of training alone",
     "ebft*": "is not modelled",
     "qat*": "quantisation in training is not modelled",
     "relora*": "is not modelled",
-    "lisa_*": "is not modelled",
     "unfrozen_parameters": "frozen weights are not read",
     "flex_attn_compile_kwargs*": "flex attention is not modelled",
     "use_kernels": "kernels of the Hub are not modelled",
@@ -149,6 +151,11 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _attention(answer)
     _checkpointing(answer)
     trainer.read_task(answer, "rl", 1)
+    if trainer.is_on(answer, "reward_model"):
+        answer.state("task", "reward", "reward_model")
+        trainer.read_pairs(answer, 1)
+    _teacher(answer)
+    adapted.read_lisa(answer, "lisa_n_layers", "lisa_step_interval")
     _kernels(answer)
     adapted.read(answer, _ADAPTERS, "adapter")
     adapted.read_frozen(answer, _FROZEN)
@@ -160,6 +167,20 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     trainer.read_degrees(answer)
     trainer.mark_empty(answer)
     trainer.mark_off(answer, LACKS)
+
+
+def _teacher(answer: Answer) -> None:
+    """Distillation from words that lie beside the data, or come from a server."""
+    if not trainer.is_on(answer, "kd_trainer"):
+        answer.mark("kd_trainer", "implied", "off")
+        return
+    answer.state("task", "distil", "kd_trainer")
+    answer.imply("reference", "precomputed", "the words of the teacher lie beside the data")
+    if answer.get("kd_online_topk"):
+        words = trainer.number(answer, "kd_online_topk", _TEACHER_WORDS)
+        answer.state("teacher_top_k", words, "kd_online_topk")
+    answer.imply("teacher_top_k", _TEACHER_WORDS, "as many words as data sets usually have")
+    answer.imply("loss_kernel", "fused-linear", "its loss is Liger's, in chunks of 1,024 tokens")
 
 
 def _sharding(answer: Answer) -> None:
@@ -255,7 +276,7 @@ def _kernels(answer: Answer) -> None:
     for flag in _LIGER + _LOSS:
         answer.mark(flag, "implied", "off")
     plugins = answer.get("plugins", [])
-    known = ("liger.LigerPlugin", "cut_cross_entropy.CutCrossEntropyPlugin", "spectrum")
+    known = ("liger.LigerPlugin", "cut_cross_entropy.CutCrossEntropyPlugin", "spectrum", "KDPlugin")
     for plugin in plugins if isinstance(plugins, list) else []:
         if str(plugin).endswith(known[1]) and answer.get("cut_cross_entropy") is not False:
             answer.state("loss_kernel", "fused-linear", "plugins")
@@ -277,13 +298,27 @@ def _adapted(options: Mapping[str, Any]) -> dict[str, Any]:
     return held
 
 
+def _objective(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What is learned beside plain words, and by which layers."""
+    out: dict[str, Any] = {}
+    task = options.get("task")
+    if task == "reward":
+        out["reward_model"] = True
+    elif task == "distil" and options.get("reference") == "precomputed":
+        out |= {"plugins": [_DISTILS], "kd_trainer": True, "kd_alpha": 0.9, "kd_ce_alpha": 0.1}
+    elif task == "kto":
+        out["remove_unused_columns"] = False  # which its schema asks for
+    if options.get("lisa"):
+        out |= {"lisa_n_layers": options["lisa"], "lisa_step_interval": 20}
+    return out
+
+
 def write(options: Mapping[str, Any]) -> str:
     """The YAML of a plan; what GPUs there are is said by what starts it: Axolotl's schema has no
     name for them."""
     own = [one for one in TABLE if one.option not in _STARTED]
     held = trainer.written(own, trainer.of_examples(options)) | trainer.task_of(options, "rl")
-    if held.get("rl") == "kto":
-        held["remove_unused_columns"] = False  # which its schema asks for
+    held |= _objective(options)
     subspace = trainer.subspace_of(options)
     if subspace:
         held |= {"optimizer": subspace.pop("optim"), **subspace}
@@ -304,7 +339,8 @@ def write(options: Mapping[str, Any]) -> str:
     if group and dp and group != dp:
         held |= {"dp_shard_size": group, "dp_replicate_size": dp // group}
     if options.get("fused_kernels"):
-        held |= {"plugins": ["axolotl.integrations.liger.LigerPlugin"]}
+        own_plugins = held.get("plugins", [])
+        held["plugins"] = [*own_plugins, "axolotl.integrations.liger.LigerPlugin"]
         held |= dict.fromkeys(_LIGER[:3], True)
     held |= trainer.liger_of(options, _LOSS[0])
     held |= _adapted(options)

@@ -170,9 +170,13 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
         answer.state("task", loss, "pref_loss")
         answer.mark("stage", "read")
         trainer.read_pairs(answer, _USUAL)
-    elif stage in ("dpo", "kto"):
+    elif stage in ("dpo", "kto", "rm"):
         trainer.read_task(answer, "stage", _USUAL)
-    elif stage in ("rm", "ppo"):
+        if stage == "rm":  # AutoModelForCausalLMWithValueHead
+            answer.notes.append(
+                "stage rm: logits that its value head makes and leaves are not counted"
+            )
+    elif stage == "ppo":
         note = "the step is estimated as one of training alone: no generation, no reference model"
         answer.mark("stage", "not understood", note)
     _trained(answer)
@@ -260,8 +264,15 @@ def _optimizer(answer: Answer) -> None:
     for ours in ("galore", "apollo", "muon"):
         if answer.get(f"use_{ours}") is not True:
             continue
-        answer.state("optimizer", ours, f"use_{ours}")
-        if f"{ours}_rank" in answer.values:
+        narrow = ours == "galore" and "8bit" in str(answer.get("optim", ""))
+        tensor = ours == "apollo" and answer.get("apollo_scale_type") == "tensor"
+        tensor = tensor and trainer.number(answer, "apollo_rank", 16) == 1
+        kind = "galore8bit" if narrow else "apollo-mini" if tensor else ours
+        answer.options.pop("optimizer", None)  # optim is of the moments alone
+        answer.state("optimizer", kind, f"use_{ours}")
+        if tensor:
+            answer.mark("apollo_rank", "implied", "of APOLLO-Mini")
+        elif f"{ours}_rank" in answer.values:
             rank = trainer.number(answer, f"{ours}_rank", 16)
             answer.state("optimizer_rank", rank, f"{ours}_rank")
         elif ours != "muon":
@@ -279,12 +290,15 @@ def _optimizer(answer: Answer) -> None:
 
 def _subspace(options: Mapping[str, Any]) -> dict[str, Any]:
     """GaLore and APOLLO by switches of their own, under plain AdamW."""
-    ours = options.get("optimizer")
-    if ours not in ("galore", "apollo"):
+    kind = str(options.get("optimizer"))
+    if kind not in ("galore", "galore8bit", "apollo", "apollo-mini"):
         return {}
-    rank = options.get("optimizer_rank")
+    ours = "galore" if kind.startswith("galore") else "apollo"
+    rank = 1 if kind == "apollo-mini" else options.get("optimizer_rank")
+    base = "adamw_8bit" if kind == "galore8bit" else "adamw_torch"
     return (
-        {"optim": "adamw_torch", f"use_{ours}": True, f"{ours}_target": "all"}
+        {"optim": base, f"use_{ours}": True, f"{ours}_target": "all"}
+        | ({"apollo_scale_type": "tensor"} if kind == "apollo-mini" else {})
         | ({f"{ours}_rank": rank} if rank else {})
         | ({f"{ours}_layerwise": True} if options.get("optimizer_in_backward") else {})
     )
@@ -295,7 +309,8 @@ def _stage(options: Mapping[str, Any]) -> dict[str, Any]:
     task = options.get("task")
     if task in ("orpo", "simpo"):
         return {"stage": "dpo", "pref_loss": task}
-    return {"stage": task} if task in ("dpo", "kto") else {}
+    word = {"dpo": "dpo", "kto": "kto", "reward": "rm"}.get(str(task))
+    return {"stage": word} if word else {}
 
 
 def write(options: Mapping[str, Any]) -> str:

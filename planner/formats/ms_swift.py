@@ -14,7 +14,7 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from planner.formats import adapted, megatron, sharding, trainer, written
+from planner.formats import adapted, megatron, sharding, taught, trainer, written
 from planner.formats.record import UNSET, Answer, Argument, Format, Value
 from planner.formats.shell import Command, script
 from planner.formats.trl import IRRELEVANT as OF_TRL
@@ -38,6 +38,11 @@ _ADAPTERS = adapted.Names(
     default_rank=8,
     default_targets="all-linear",
 )
+
+
+_TOP = "gkd_logits_topk"
+_TEACHER = taught.Names("teacher_model", "teacher_model_server", _TOP, _TOP)
+_WORDS = {"reward": "rm", "distil": "gkd"}  # of objectives that are no preferences, for rlhf_type
 
 
 def _expandable(value: Any) -> bool | None:
@@ -78,7 +83,7 @@ IRRELEVANT = (
     *("save_*", "warmup_*", "lora_alpha", "lora_bias", "lora_dtype", "init_weights", "lora_ga_*"),
     *("enable_thinking", "add_non_thinking_prefix", "response_prefix", "new_special_tokens"),
     *("custom_*", "cached_*", "create_checkpoint_symlink", "add_version", "use_hf", "task_type"),
-    *("problem_type", "num_labels", "rpo_alpha", "sft_alpha", "lmbda", "seq_kd", "cpo_alpha"),
+    *("problem_type", "num_labels", "rpo_alpha", "sft_alpha", "seq_kd", "cpo_alpha", "teacher_*"),
     *("desirable_weight", "undesirable_weight", "tau_*", "advantage_estimator", "kl_*", "gamma"),
     *("fipo_*", "rlsd_*", "chord_mu*", "overlong_filter", "dynamic_sample", "max_resample*"),
     *("soft_*", "stop_words", "columns", "early_stop_interval", "merge_lora", "lazy_tokenize"),
@@ -95,7 +100,8 @@ LACKS = {
     **TRL_LACKS,
     "rlhf_type": _GENERATES,
     "reward_*": _GENERATES,
-    "teacher_*": _GENERATES,
+    "offload_teacher_model": "the teacher is taken to stay on the GPUs",
+    "teacher_deepspeed": "the teacher is taken to be cut as its student is",
     "ref_model*": _GENERATES,
     "sleep_level": _GENERATES,
     "offload_model": _GENERATES,
@@ -192,7 +198,10 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     read_packing(answer, "packing", "padding_free", "packing_length", "group_by_length")
     if (answer.option("cp") or 1) > 1:
         answer.imply("cp_comm_type", "ulysses", "sequence parallelism by heads")
+    if answer.get("rlhf_type") == "gkd" and taught.read(answer, _TEACHER):
+        answer.mark("rlhf_type", "read")
     trainer.read_task(answer, "rlhf_type", 1)
+    adapted.read_lisa(answer, "lisa_activated_layers", "lisa_step_interval")
     trainer.read_degrees(answer)
     _accumulation(answer)
     if answer.option("precision") is None:
@@ -285,6 +294,11 @@ def _arguments(options: Mapping[str, Any]) -> list[str]:
     """The arguments of a plan, one on a line."""
     held = trainer.written(TABLE, trainer.of_examples(options))
     held |= trainer.subspace_of(options) | trainer.task_of(options, "rlhf_type")
+    held |= taught.written(options, _TEACHER)
+    if options.get("task") in _WORDS:
+        held["rlhf_type"] = _WORDS[options["task"]]
+    if options.get("lisa"):
+        held |= {"lisa_activated_layers": options["lisa"], "lisa_step_interval": 20}
     held.pop("precompute_ref_log_probs", None)  # it has no pass of the reference before the run
     held.pop("env PYTORCH_CUDA_ALLOC_CONF", None)
     kind = options.get("precision") or "bf16"

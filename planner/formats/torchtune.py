@@ -179,8 +179,8 @@ IRRELEVANT = (
 )
 _GENERATES = "generation is not part of the estimate, which is of a step of training alone"
 LACKS = {
-    "teacher_model.*": "the teacher is not part of the estimate",
-    "kd_loss.*": "the teacher is not part of the estimate",
+    "teacher_model.*": "how the teacher is built beside its shape is not read",
+    "kd_loss.*": "the divergence is taken as the forward one",
     "reward_and_value_model.*": "models of rewards and values are not part of the estimate",
     "policy_model.*": "is read of `model`",
     "ac_mode": "every layer that is checkpointed is taken as all",
@@ -223,6 +223,7 @@ def parse(text: str) -> Mapping[str, Value]:
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _types(answer)
     _adapters(answer)
+    _teacher(answer)
     each = trainer.number(answer, "max_steps_per_epoch", 0)
     if each > 0:
         epochs = trainer.number(answer, "epochs", 1)
@@ -246,6 +247,50 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     trainer.read_degrees(answer)
     trainer.mark_empty(answer)
     trainer.mark_off(answer, LACKS)
+
+
+_KD = "kd_loss._component_"
+_DIVERGENCES = {"ForwardKL": "forward", "ReverseKL": "reverse"}  # how names of its losses begin
+
+
+def _teacher(answer: Answer) -> None:
+    """The teacher of a recipe of distillation, and how its words are compared."""
+    name, value = "teacher_model._component_", answer.get("teacher_model._component_")
+    if value is None:
+        return
+    try:
+        answer.state("teacher", _model(value), name)
+    except ValueError as error:
+        answer.mark(name, "not understood", str(error).replace("--model", "--teacher"))
+        return
+    answer.imply("task", "distil", "a teacher is asked for", name)
+    loss = str(answer.get(_KD, "")).rpartition(".")[2]
+    known = next((ours for word, ours in _DIVERGENCES.items() if loss.startswith(word)), None)
+    if known:
+        answer.state("divergence", known, _KD)
+
+
+def _taught(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The teacher of a plan. Raises PlanError where no recipe has it."""
+    if options.get("task") != "distil" or not options.get("teacher"):
+        return {}
+    if not options.get("lora"):
+        remedy = "is of adapters alone in torchtune's recipes: give --lora"
+        raise PlanError("--task", "distil", remedy)
+    built_by = _component(options["teacher"])
+    if built_by is None:
+        raise PlanError("--teacher", options["teacher"], "torchtune has no builder of its shape")
+    divergence = options.get("divergence") or "forward"
+    loss = next((word for word, ours in _DIVERGENCES.items() if ours == divergence), None)
+    if loss is None:
+        remedy = "is no loss of torchtune's: take forward or reverse"
+        raise PlanError("--divergence", divergence, remedy)
+    chunked = "WithChunkedOutput" * (options.get("loss_kernel") == "chunked")
+    return {
+        "teacher_model._component_": built_by,
+        _KD: f"torchtune.modules.loss.{loss}{chunked}Loss",
+        "kd_ratio": 0.5,
+    }
 
 
 def _adapters(answer: Answer) -> None:
@@ -320,8 +365,10 @@ def _adapted(options: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, A
 
 
 def _starts(asked: Asked) -> str:
-    recipe = "lora" if asked.get("lora") else "full"
-    return f'recipes/{recipe}_finetune_distributed.py --config "$RECIPE/train.yaml"'
+    recipe = f"{'lora' if asked.get('lora') else 'full'}_finetune"
+    if asked.get("task") == "distil":
+        recipe = "knowledge_distillation"
+    return f'recipes/{recipe}_distributed.py --config "$RECIPE/train.yaml"'
 
 
 def write(options: Mapping[str, Any]) -> str:
@@ -330,7 +377,7 @@ def write(options: Mapping[str, Any]) -> str:
     held = trainer.written(TABLE, options)
     if "model._component_" not in held:
         raise PlanError("--model", options["model"], "torchtune has no builder of its shape")
-    held |= _adapted(options, held)
+    held |= _adapted(options, held) | _taught(options)
     held["dtype"] = "bf16" if options.get("precision") in (None, "bf16") else "fp32"
     if options.get(STEPS):
         held |= {"epochs": 1, "max_steps_per_epoch": options[STEPS]}

@@ -415,11 +415,20 @@ def subspace_of(options: Mapping[str, Any]) -> dict[str, Any]:
     return out | ({"optim_args": f"rank={rank}"} if rank else {})
 
 
+_TASKS: dict[str, str] = {
+    "dpo": "dpo",
+    "ipo": "dpo",
+    "kto": "kto",
+    "orpo": "orpo",
+    "simpo": "simpo",
+}
+
+
 def task_of(options: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The objective of a plan under this argument, and its reference where that is asked before
-    the run."""
+    """The preferences that a plan learns under this argument, and their reference where that is
+    asked before the run."""
     task = options.get("task")
-    if task is None or task == "sft":
+    if task not in _TASKS.values():
         return {}
     asked = options.get("reference") == "precomputed"
     return {name: task} | ({"precompute_ref_log_probs": True} if asked else {})
@@ -438,13 +447,10 @@ def of_examples(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, "micro_batch": micro // each}
 
 
-_TASKS = {"dpo": "dpo", "ipo": "dpo", "kto": "kto", "orpo": "orpo", "simpo": "simpo"}
-
-
 def read_task(answer: Answer, name: str, usual: int) -> None:
-    """The objective that an argument names, where it is one of preferences; generation, and models
-    of rewards, are none of a step of training alone. usual: micro-batch by default."""
-    task = _TASKS.get(str(answer.get(name, "")).lower())
+    """The objective that an argument names, where it is one of preferences or a model of rewards;
+    generation is none of a step of training alone. usual: micro-batch by default."""
+    task = {**_TASKS, "rm": "reward"}.get(str(answer.get(name, "")).lower())
     if task is not None:
         answer.state("task", task, name)
         read_pairs(answer, usual)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from planner.formats import adapted, sharding, trainer, written
+from planner.formats import adapted, sharding, taught, trainer, written
 from planner.formats.record import Answer, Argument, Format, Value
 from planner.formats.target import Asked
 
@@ -34,7 +34,13 @@ IRRELEVANT = (
     *("epsilon*", "delta", "importance_sampling_level", "reward_*", "scale_rewards", "sapo_*"),
     *("mask_truncated_completions", "top_entropy_quantile", "entropy_*", "multi_objective_*"),
     *("log_completions*", "num_completions_to_print", "vllm_server_*", "vllm_group_port"),
-    *("center_rewards_coefficient", "precompute_ref_batch_size", "ignore_bias_buffers", "script"),
+    *(
+        "precompute_ref_batch_size",
+        "ignore_bias_buffers",
+        "script",
+        "seq_kd",
+        "teacher_model_init*",
+    ),
     *("code_*", "e2b_*", "pass_rate_*", "wandb_*", "output_dataset_name", "hub_model_revision"),
     *("benchmarks", "callbacks", "cosine_*", "repetition_n_grams", "max_samples", "parallel_*"),
     *(
@@ -66,6 +72,8 @@ _FROZEN = adapted.Frozen(doubled="use_bnb_nested_quant", default_doubled=False)
 _GENERATING = ("num_generations", "reward_funcs", "max_completion_length")
 _PAIRED = ("max_prompt_length", "precompute_ref_log_probs", "beta", "rpo_alpha")
 _WEIGHTED = ("desirable_weight", "undesirable_weight")
+_OF_REWARDS = "center_rewards_coefficient"  # of RewardConfig alone
+_TEACHER = taught.Names()
 
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
@@ -92,9 +100,14 @@ def read_packing(answer: Answer, *names: str) -> None:
 
 
 def _task(answer: Answer) -> None:
-    """DPO and KTO by the arguments that they alone have; what generates is neither."""
+    """Distillation, models of rewards, DPO and KTO by the arguments that they alone have; what
+    generates is none of them."""
     given = answer.values
-    if any(name in given for name in _GENERATING):
+    if taught.read(answer, _TEACHER) or any(name in given for name in _GENERATING):
+        return
+    if _OF_REWARDS in given:
+        answer.imply("task", "reward", "an argument of models of rewards", _OF_REWARDS)
+        trainer.read_pairs(answer, trainer.BATCH[0].default)
         return
     weights = [name for name in _WEIGHTED if name in given]
     pairs = [name for name in _PAIRED if name in given]
@@ -129,16 +142,25 @@ def write(options: Mapping[str, Any]) -> str:
 
 def _objective(options: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments that one objective alone has; its script says the rest."""
-    own = {"dpo": {"beta": 0.1}, "kto": {"beta": 0.1, "desirable_weight": 1.0}}
+    own = {
+        "dpo": {"beta": 0.1},
+        "kto": {"beta": 0.1, "desirable_weight": 1.0},
+        "reward": {_OF_REWARDS: 0.01},
+    }
     said = trainer.task_of(options, "")
     said.pop("", None)
-    return own.get(str(options.get("task")), {}) | said
+    return own.get(str(options.get("task")), {}) | said | taught.written(options, _TEACHER)
+
+
+_CHECKOUT = "${TRL:?where the checkout of TRL is}"  # of which it has no module
 
 
 def starts(asked: Asked) -> str:
     """The script of an objective."""
     task = asked.get("task")
-    script = task if task in ("dpo", "kto") else "sft"
+    if task == "distil":
+        return f'"{_CHECKOUT}/examples/scripts/gkd.py" --config "$RECIPE/train.yaml"'
+    script = task if task in ("dpo", "kto", "reward") else "sft"
     return f'-m trl.scripts.{script} --config "$RECIPE/train.yaml"'
 
 

@@ -453,6 +453,16 @@ def whole_examples(p: Plan, x: Layout) -> str:
     )
 
 
+def teacher(p: Plan, x: Layout) -> str:
+    """A teacher beside its student stands in no pipeline, and its widths are not divided so."""
+    name = p.teacher.name if p.teacher else "the teacher"
+    ways = _ways("--tp 1 --pp 1", "--teacher-gpus with --teacher-top-k")
+    return (
+        f"{name} computes on the GPUs of its student, without a pipeline and divided as that is;"
+        f" here tp is {x.tp}, pp {x.pp}, ep {x.ep}{ways}"
+    )
+
+
 def cuda_graphs(p: Plan, x: Layout) -> str:
     """The stack does not capture these parts."""
     has = [scope for scope in p.stack.supports.cuda_graphs if scope != "none"]

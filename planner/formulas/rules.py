@@ -233,6 +233,14 @@ def _whole_examples(plan: Plan, c: Columns) -> Array:
     return _divides(float(TASKS[plan.training.task].sequences), c.micro_batch)
 
 
+def _teacher(plan: Plan, c: Columns) -> Array:
+    """Ranks divide a teacher as they divide its student; no pipeline does."""
+    own = plan.of_teacher if plan.training.teacher_here else None
+    if own is None:
+        return _ones(c)
+    return (c.pp == 1) & _heads(own, c) & _ffn(own, c) & _experts(own, c)
+
+
 def _cuda_graphs(plan: Plan, c: Columns) -> Array:
     captured = set(plan.training.cuda_graphs) <= set(plan.stack.supports.cuda_graphs)
     return np.full_like(c.tp, captured, dtype=bool)
@@ -334,6 +342,7 @@ RULES: tuple[Rule, ...] = (
         _whole_examples,
         why.whole_examples,
     ),
+    Rule("ranks divide the teacher", ("teacher", "tp", "pp", "ep"), _teacher, why.teacher),
     Rule("graphs can be captured", ("cuda_graphs",), _cuda_graphs, why.cuda_graphs),
     Rule(
         "optimizer knows what ZeRO cuts",

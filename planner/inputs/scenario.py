@@ -12,7 +12,7 @@ from planner.inputs.cluster import cluster_spec
 from planner.inputs.model import model_spec
 from planner.inputs.options import number, readings
 from planner.inputs.run import run_spec
-from planner.inputs.task import for_task
+from planner.inputs.task import for_task, teacher_spec
 from planner.inputs.training import training_spec
 from planner.inputs.usual import tried
 from planner.specs.base import PlanError
@@ -52,9 +52,10 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
     assumptions = [*readings(options), *inferred, *trained, *headed]
     cluster, assumed = cluster_spec(options)
     training, defaults = training_spec(options, model, cluster.gpu)
-    assumptions += [*assumed, *defaults, *searched(options)]
+    teacher, taught = teacher_spec(options, model)
+    assumptions += [*assumed, *defaults, *taught, *searched(options)]
     parts = (model, cluster, training)
-    plans = plans_of(options, *parts)
+    plans = tuple(one.model_copy(update={"teacher": teacher}) for one in plans_of(options, *parts))
     if options.global_batch is None and options.grad_accum is not None:
         batches = accumulated(options, options.grad_accum, model, training.seq_len)
         plans = tuple(_with_batch(plan, batch) for batch in batches for plan in plans)

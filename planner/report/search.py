@@ -132,10 +132,10 @@ def per_token(estimates: Estimates, row: int) -> PerToken:
     """What a million tokens of this layout cost: US dollars and energy at the wall plug; and tokens
     per dollar."""
     plan, step_seconds = estimates.plan, float(estimates.time.seconds[row])
-    c, length = plan.cluster, first(uneven.row_tokens(plan, estimates.table.pick([row])))
+    length = first(uneven.row_tokens(plan, estimates.table.pick([row])))
     tokens = plan.training.global_batch * length
     energy = step_energy_j(plan, estimates.time.seconds, busy_s(estimates.time))[row]
-    machines, electricity = cost_usd(plan, c.gpus * step_seconds, float(energy))
+    machines, electricity = cost_usd(plan, plan.gpus * step_seconds, float(energy))
     dollars = None if machines is None else (machines + electricity) / tokens
     return PerToken(
         usd_per_million_tokens=None if dollars is None else 1e6 * dollars,

@@ -39,7 +39,9 @@ STEP: dict[str, Component] = {
     ),
     "recompute": Component("compute", "forward passes that backward repeats"),
     "reference": Component(
-        "compute", "forward passes without gradients, of a reference or the model; only with --task"
+        "compute",
+        "forward passes without gradients, of a reference, a teacher or the model; only with"
+        " --task",
     ),
     "launch": Component(
         "launch", "waiting for kernel launches where the CPU is slower than the GPU"
@@ -113,7 +115,8 @@ MEMORY: dict[str, str] = {
     "parameters": "parameters, cut by the ZeRO stage over the shard group",
     "gradients": "gradients, cut likewise",
     "reference_model": (
-        "weights of a reference model that is held beside the trained one, in 16 bit, cut likewise"
+        "weights of a reference model or a teacher that is held beside the trained one, in 16 bit,"
+        " cut likewise"
     ),
     "optimizer": (
         "master copy and moments, cut likewise; where every rank keeps the whole master copy"

@@ -120,8 +120,11 @@ DispatcherName = Literal["alltoall", "allgather", "deepep", "hybridep"]
 ExpertKernels = Literal["loop", "grouped", "fused"]
 PlacementName = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
 # objectives of fine-tuning, and where log-probabilities of a reference come from; see specs.task
-TaskName = Literal["sft", "dpo", "kto", "orpo", "simpo", "reward"]
+TaskName = Literal["sft", "dpo", "kto", "orpo", "simpo", "reward", "distil"]
 ReferenceName = Literal["held", "shared", "precomputed"]
+# of the words of a student from those of its teacher: KL(teacher | student), KL(student | teacher),
+# and the generalised Jensen-Shannon divergence
+DivergenceName = Literal["forward", "reverse", "jsd"]
 Packing = Literal["padded", "longest", "bucketed", "packed"]
 Split = Literal["equal", "proportional"]
 CheckpointWriter = Literal["async", "sync"]

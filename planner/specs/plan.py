@@ -18,10 +18,15 @@ from planner.specs.training import Attention, TrainingSpec, scores_on_chip
 _FP32_BYTES = 4.0
 
 
+# nothing is frozen, and all is in 16 bit
+_WHOLE = dict.fromkeys(("adapter", "base_precision", "base_group", "base_upcast"))
+
+
 class Plan(Spec):
     """Everything an estimate depends on besides the layouts it is asked about."""
 
     model: ModelSpec
+    teacher: ModelSpec | None = None  # of distillation; None: there is none, or none is known
     cluster: ClusterSpec
     training: TrainingSpec
     stack: StackSpec
@@ -30,6 +35,42 @@ class Plan(Spec):
     ranks: RanksSpec = RanksSpec()
     lengths: LengthsSpec | None = None  # None: every sequence is full
     data: InputSpec | None = None  # None: loading is not looked at
+
+    @property
+    def of_teacher(self) -> Plan | None:
+        """The teacher on the same GPUs, in forward passes alone; None where there is none."""
+        if self.teacher is None:
+            return None
+        frozen = {
+            **_WHOLE,
+            "task": "sft",
+            "reference": None,
+            "trainable_layers": None,
+            "active_layers": None,
+            "train_embeddings": False,
+            "teacher_gpus": None,
+            "loss_kernel": "fused",  # its logits are written once
+            "loss_chunks": 1,
+        }
+        training = self.training.model_copy(update=frozen)
+        return self.model_copy(
+            update={"model": self.teacher, "teacher": None, "training": training}
+        )
+
+    @property
+    def of_reference(self) -> Plan:
+        """The reference of an objective: the model without adapters, whose base is in 16 bit where
+        it is another one."""
+        training = self.training
+        if training.adapter is None:
+            return self
+        changes = _WHOLE if training.reference == "held" else {"adapter": None}
+        return self.model_copy(update={"training": training.model_copy(update=changes)})
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that are paid for: those of the step, and those of a teacher beside them."""
+        return self.cluster.gpus + (self.training.teacher_gpus or 0)
 
     @property
     def attention(self) -> Attention:

@@ -16,6 +16,7 @@ from planner.specs.names import (
     CpuOptimizerName,
     CpuUpdateName,
     DispatcherName,
+    DivergenceName,
     ExpertKernels,
     GradientType,
     GraphScope,
@@ -99,6 +100,11 @@ class TrainingSpec(Spec):
     # the objective, and where log-probabilities of its reference come from; None: there is none
     task: TaskName = "sft"
     reference: ReferenceName | None = None
+    # of distillation: how far from the teacher, with how many of its words per token (None: with
+    # all), and the GPUs of its own on which it computes (None: on those of the student)
+    divergence: DivergenceName = "forward"
+    teacher_top_k: int | None = Field(default=None, ge=1, le=1_000_000)
+    teacher_gpus: int | None = Field(default=None, ge=1, le=1_000_000)
     trainable_layers: int | None = Field(default=None, ge=1, le=100_000)
     # LISA (arXiv 2403.17919): so many random layers at a time, with embedding, norm and head
     active_layers: int | None = Field(default=None, ge=1, le=100_000)
@@ -138,6 +144,11 @@ class TrainingSpec(Spec):
     def early_passes(self) -> int:
         """Forward passes over every example before the run."""
         return TASKS[self.task].reference * (self.reference == "precomputed")
+
+    @property
+    def teacher_here(self) -> bool:
+        """Whether a teacher computes on the GPUs of its student, in every step."""
+        return self.task == "distil" and self.reference == "held" and self.teacher_gpus is None
 
     @property
     def mixed_precision(self) -> bool:

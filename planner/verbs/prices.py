@@ -46,7 +46,7 @@ def machine(options: Options) -> str:
 
 def bill(label: str, options: Options, figures: Figures) -> Bill:
     """What the run takes, or without its length a million tokens."""
-    run, gpus = figures.run, figures.cluster.gpus
+    run, gpus = figures.run, figures.cluster.gpus + (options.teacher_gpus or 0)
     spare = (run.reliability.spare_nodes or 0) * min(figures.cluster.gpus_per_node, gpus)
     if run.gpu_hours is not None:
         return Bill(label, options, run.gpu_hours * (1 + spare / gpus), run.electricity_usd or 0.0)

@@ -53,7 +53,10 @@ TAB = Tab(
     documents=("tune",),
     records=(TuneOptions,),
     shown=("model", "gpu", "gpus", "examples", "length_mean", "length_max", "epochs"),
-    folded=("method", "rank", "seq_len", "global_batch", "packing", "loss_kernel", "market"),
+    folded=(
+        *("method", "rank", "task", "teacher", "seq_len", "global_batch", "packing"),
+        *("loss_kernel", "market"),
+    ),
     carries=(*CARRIED, "seq_len"),
     start=[("model", "llama-3.1-8b"), ("gpu", "rtx4090-24gb"), ("gpus", "1")],
     find=_find,

@@ -276,15 +276,15 @@ def _compute(shape: LayerShape, m: Machine) -> _Compute:
     backward["memory_bound/weights"] = weight_traffic_s(m, weight_gemms(shape))
     if adapters is not None:  # nothing accumulates of what is frozen
         backward["memory_bound/weights"] = 0.0 * shape.tokens
-        made = dequantised_s(shape, m)
-        if made is not None:
-            forward["memory_bound/dequantised"] = made.forward
-            backward["memory_bound/dequantised"] = made.backward
-        returned = returned_s(shape, m)
-        if returned is not None:
-            forward["memory_bound/returned"] = backward["memory_bound/returned"] = returned
         forward["memory_bound/adapters"] = adapters.operators.forward
         backward["memory_bound/adapters"] = adapters.operators.backward
+    returned = returned_s(shape, m)
+    if returned is not None:
+        forward["memory_bound/returned"] = backward["memory_bound/returned"] = returned
+    made = dequantised_s(shape, m)
+    if made is not None:
+        forward["memory_bound/dequantised"] = made.forward
+        backward["memory_bound/dequantised"] = made.backward
     repeated = _REPEATED_GEMMS * (gemms + cast.forward) + sum(light.forward.values())
     return _Compute(BothWays(forward, backward), core, repeated, flop)
 

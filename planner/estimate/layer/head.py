@@ -21,6 +21,7 @@ from planner.formulas.params import MTP_NORMS
 from planner.formulas.stages import mtp_layers
 from planner.ledger import Array, Ledger
 from planner.specs.plan import Plan
+from planner.specs.task import DIVERGENCES
 
 # bytes moved per hidden element by the embedding and the final norm, both ways: gather, sum of
 # positions, dropout, norm, and scattering the gradient; own count
@@ -30,6 +31,7 @@ _EMBEDDING = 20.0
 _FUSED_LOSS, _PLAIN_LOSS = 8.0, 52.0
 _OUTPUT_CHUNKS = 8.0  # num_output_chunks of torchtune's CEWithChunkedOutputLoss
 _JOINED = 16.0  # per hidden element, both ways: two normed inputs side by side, copied; own count
+_DISTIL_CHUNK = 1024.0  # tokens: CHUNK_SIZE of LigerFusedLinearDistillationBase
 CONTRASTED = 2  # embeddings of a sample, of its image and of its text
 
 
@@ -53,6 +55,8 @@ def _contrast_s(shape: LayerShape, m: Machine) -> Ledger:
 def loss_chunks(plan: Plan, tokens: Array) -> Array:
     """Chunks in which head and loss come: as asked, else as the kernel of the loss has them."""
     asked, kernel = float(plan.training.loss_chunks), plan.training.loss_kernel
+    if asked == 1 and kernel == "fused-linear" and plan.training.task == "distil":
+        return np.maximum(np.floor(tokens / _DISTIL_CHUNK), 1.0)
     if plan.model.outputs is not None:  # too few columns for any kernel to divide them
         return 1.0 + 0.0 * tokens
     if asked == 1 and kernel == "fused-linear":
@@ -84,14 +88,17 @@ def head_s(shape: LayerShape, m: Machine) -> Ledger:
         gemms = gemms + gemm_s(plan, m, h, columns, rows, extra_bytes=added, alignment=alignment)
     fused = plan.fused_cross_entropy
     per_logit = m.cross_entropy_bytes if fused is None else _FUSED_LOSS if fused else _PLAIN_LOSS
-    loss = copy_s(m, tokens * columns * per_logit)
+    loss = measured_s(m, tokens * columns, m.loss_s, 0.0, copy_s(m, tokens * columns * per_logit))
+    if plan.training.task == "distil" and plan.training.teacher_top_k is None:
+        of = DIVERGENCES[plan.training.divergence]
+        loss = of.hard * loss + copy_s(m, tokens * columns * of.moved)
     hidden = shape.local_tokens * h
     held = words + columns * h * (not plan.model.tied_embeddings)
     waited = {"launch/tokens": tokens * m.token_idle} if np.any(m.token_idle) else {}
     return {
         **waited,
         "matmul/logits": chunks * gemms,
-        "memory_bound/loss": measured_s(m, tokens * columns, m.loss_s, 0.0, loss),
+        "memory_bound/loss": loss,
         "memory_bound/embedding": operator_s(plan, m, hidden, _EMBEDDING, m.embedding_s, 0.0)
         + m.table_s * words,
         # the weights of embedding and head are cast, gathered and reduced as those of layers are

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from planner.estimate import quantised
-from planner.estimate.stages import StageSplit
+from planner.estimate.stages import StageSplit, stage_split
 from planner.estimate.state_types import frozen_bytes
+from planner.estimate.states import RankParameters, rank_parameters
 from planner.estimate.trained import Weights, trained_split
 from planner.formulas import memory
-from planner.ledger import Array
+from planner.ledger import Array, total
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 
 _FP32_BYTES = 4.0
+_ZERO_3 = 3.0
+GATHERED_LAYERS = 2.0  # a layer in use and the next one, gathered ahead
 
 
 def held_bytes(
@@ -42,7 +49,26 @@ def held_bytes(
 def reference_bytes(plan: Plan, of: Weights, split: StageSplit, cuts: tuple[Array, Array]) -> Array:
     """Bytes of a reference that a stage holds beside what it trains: all of its weights again,
     frozen."""
-    every, (own, others) = of.every, cuts
+    each = frozen_bytes(plan) * (plan.training.reference == "held" and not plan.teacher)
+    return _whole_bytes(of.every, split, each, cuts)
+
+
+def teacher_bytes(plan: Plan, c: Columns, cuts: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Bytes of the weights of a teacher on the GPUs of its student, which no pipeline cuts, and of
+    those that its pass gathers where parameters are sharded."""
+    own = plan.of_teacher if plan.training.teacher_here else None
+    if own is None:
+        return 0.0 * c.tp, 0.0 * c.tp
+    every, whole = rank_parameters(own, c), replace(c, pp=1.0 + 0.0 * c.pp, vpp=1.0 + 0.0 * c.vpp)
+    each = frozen_bytes(own)
+    ends = total(every.first) + total(every.last)
+    gathered = each * (ends + GATHERED_LAYERS * every.per_layer())
+    split = stage_split(own, whole, 0.0 * c.pp)
+    return _whole_bytes(every, split, each, cuts), np.where(c.zero >= _ZERO_3, gathered, 0.0)
+
+
+def _whole_bytes(
+    every: RankParameters, split: StageSplit, each: float, cuts: tuple[Array, Array]
+) -> Array:
     shared, experts = every.of_stage(split, split.first, split.last), every.experts_of_stage(split)
-    each = frozen_bytes(plan) if plan.training.reference == "held" else 0.0
-    return memory.state_bytes(shared, each, own) + memory.state_bytes(experts, each, others)
+    return memory.state_bytes(shared, each, cuts[0]) + memory.state_bytes(experts, each, cuts[1])

@@ -11,6 +11,7 @@ from planner.formulas import memory
 from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
+from planner.specs.task import DIVERGENCES, TOP_BYTES
 from planner.specs.towers import head_plan
 
 _NARROW, _WIDE = 2.0, 4.0  # bytes of a logit in 16 bit and in fp32
@@ -27,6 +28,16 @@ def logits(plan: Plan, c: Columns) -> Array:
         return embedded + memory.logits_bytes(c.micro_batch, others, each, np.ones_like(c.tp))
     share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp
     vocab, chunks = head_columns(plan, c.tp) * c.tp, loss_chunks(plan, tokens)
+    top = 0.0
+    if plan.training.task == "distil":
+        k = plan.training.teacher_top_k
+        if k is None:
+            each = _divergence_bytes(plan, chunks)
+        else:  # cross-entropy with k words in place of one
+            top = tokens * TOP_BYTES * k
+            each = each if plan.training.teacher_gpus else np.maximum(each, 2 * e)
+        if k is None and plan.training.loss_kernel == "chunked":
+            return memory.logits_bytes(tokens, vocab, each, share)
     if plan.training.loss_kernel == "chunked":
         kept, turn = (e, e) if plan.training.compile else (e + _WIDE, _WIDE)
         held = memory.chunked_logits_bytes(kept + 0.0 * tokens, turn, chunks)
@@ -36,11 +47,22 @@ def logits(plan: Plan, c: Columns) -> Array:
         gradients = memory.logits_bytes(tokens, vocab, e, share)
         hidden = memory.product_input_bytes(tokens, h, e)
         weight = plan.trains_head * memory.state_bytes(vocab * h, e * (1.0 + (chunks > 1)), c.tp)
-        return np.maximum(at_loss, gradients + hidden + weight)
+        return np.maximum(at_loss, gradients + hidden + weight) + top
     whole = memory.logits_bytes(tokens, vocab, each, share)
-    return memory.chunked_loss_bytes(
+    return top + memory.chunked_loss_bytes(
         whole, chunks, tokens, h, vocab, e, c.tp, float(plan.trains_head)
     )
+
+
+def _divergence_bytes(plan: Plan, chunks: Array) -> Array:
+    """Bytes that are alive per logit of a student while all words are compared with those of its
+    teacher, both logits among them: in fp32, or in 16 bit where the loss comes in chunks."""
+    of, e = DIVERGENCES[plan.training.divergence], plan.training.element_bytes
+    if plan.training.loss_kernel == "chunked":
+        hard = of.hard * (_WIDE + _WIDE / chunks)  # its log-softmax, and one fp32 copy at a time
+        return 2 * e + of.kept + np.maximum(of.turn / chunks, hard)
+    narrow = 2 * e if plan.training.loss_kernel == "fused-linear" else 0.0
+    return narrow + 2 * _WIDE + of.kept + np.maximum(of.turn, of.hard * 2 * _WIDE)
 
 
 def _logit_bytes(plan: Plan) -> float:
@@ -62,8 +84,8 @@ def _logit_bytes(plan: Plan) -> float:
 
 def free_logits(plan: Plan, c: Columns) -> Array:
     """Logits of a pass without gradients, which come while those of the trained model are alive:
-    chunks of them where the loss has chunks."""
-    if not plan.training.free_passes:
+    chunks of them where the loss has chunks. Those of a teacher are in its loss."""
+    if not plan.training.free_passes or plan.training.task == "distil":
         return 0.0 * c.micro_batch
     tokens, e = tokens_of(plan, c)[0], plan.training.element_bytes
     share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp

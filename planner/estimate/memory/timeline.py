@@ -52,7 +52,6 @@ LASTING = (
 
 _ZERO_1, _ZERO_2, _ZERO_3, _NEVER = 1.0, 2.0, 3.0, 4.0  # the first ZeRO stage that shards a state
 
-_PREFETCH_LAYERS = 2.0  # a layer in use and the next one, gathered ahead
 _LEAVING_LAYERS = 2.0  # whose gradients are being computed, and on their way to host memory
 _BUFFERS = 2.0  # of DeepSpeed's ZeRO-1 and 2, one of which is filled while the other is reduced
 _CAST_BYTES = 2.0  # of a parameter in 16 bit
@@ -90,6 +89,7 @@ class _States:
     owned: Array  # of these, what this rank's optimizer updates
     inner: Array  # share of the elements that are of layers
     reference: Array  # weights of a model that is held beside this one
+    teacher: Array  # weights that the pass of a teacher gathers
 
 
 def _states(
@@ -137,6 +137,7 @@ def _states(
         parameters = parameters + frozen.held_bytes(plan, c, of, split, cuts(whole))
     parameters = parameters * dual
     reference = frozen.reference_bytes(plan, of, split, cuts(whole))
+    teacher, its_layers = frozen.teacher_bytes(plan, c, cuts(whole))
     gradients = cut(ledger["gradients"], _ZERO_2)
     master = state.master if plan.training.mixed_precision else 0.0
     whole = master if state.whole_master else 0.0
@@ -190,7 +191,8 @@ def _states(
         shared + experts,
         owned,
         (layers + experts) / np.maximum(shared + experts, 1.0),
-        reference,
+        reference + teacher,
+        its_layers,
     )
 
 
@@ -242,7 +244,7 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
     saved = quantised.saved_per_layer(plan, c, every, narrow)
     gathered = np.where(
         c.zero >= 3,
-        narrow * root + _PREFETCH_LAYERS * (narrow * whole_layer - saved),
+        narrow * root + frozen.GATHERED_LAYERS * (narrow * whole_layer - saved),
         np.where(whole, narrow * elements - saved * split.layers, 0.0),
     )
     if training.hpz is not None:  # the second copy of ZeRO++
@@ -324,6 +326,7 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
         {
             **running,
             "logits": at_loss,
+            "gathered_layers": np.maximum(gathered, own.teacher),
             "gradient_copies": placeholders + np.where(last > 0, head, 0.0),
         },
         {**running, **inside},

@@ -5,17 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from planner.specs.names import ReferenceName, TaskName
+from planner.specs.names import DivergenceName, ReferenceName, TaskName
 from planner.specs.options.record import Record
-from planner.specs.options.row import Group, Needs, option
+from planner.specs.options.row import Group, Needs, beside, option
 from planner.specs.options.verbs import PARTS, REQUESTS
 from planner.specs.task import TASKS
 
 _OF_REFERENCE = Needs(
     lambda given: TASKS[given.task or "sft"].reference > 0,
-    "is of an objective that compares with a reference: give --task dpo or kto, too",
-    "--task dpo or kto",
+    "is of an objective that compares with a reference: give --task dpo, kto or distil, too",
+    "--task dpo, kto or distil",
 )
+_OF_DISTIL = Needs(
+    lambda given: given.task == "distil",
+    "is of distillation: give --task distil, too",
+    "--task distil",
+)
+_FEW_WORDS = beside("sends the most likely words of each token alone", "teacher_top_k")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +33,10 @@ class TaskOptions(Record):
     task: Annotated[
         TaskName | None,
         option(
-            "Objective: sft, dpo, kto, orpo, simpo or reward (a model of rewards, whose head is one"
-            " score), with sequences, passes and reference models as TRL has them; dpo, orpo,"
-            " simpo and reward have pairs, two sequences of a micro-batch each",
+            "Objective: sft, dpo, kto, orpo, simpo, reward (a model of rewards, whose head is one"
+            " score) or distil (the words of a --teacher), with sequences, passes and reference"
+            " models as TRL has them; dpo, orpo, simpo and reward have pairs, two sequences of a"
+            " micro-batch each",
             label="Objective",
             example="dpo",
             unset="a loss over each sequence",
@@ -39,12 +46,64 @@ class TaskOptions(Record):
     reference: Annotated[
         ReferenceName | None,
         option(
-            "Reference of dpo and kto: held (a second model beside the first), shared (the same"
-            " base without its adapters) or precomputed (before the run)",
+            "Reference of dpo and kto, or teacher of distil: held (a second model beside the"
+            " first), shared (the same base without its adapters; of dpo and kto) or precomputed"
+            " (before the run)",
             label="Reference model",
             example="precomputed",
             unset="shared with --lora, else held",
             needs=_OF_REFERENCE,
+            form="folded",
+        ),
+    ] = None
+    teacher: Annotated[
+        str | None,
+        option(
+            "Teacher of distil, named as --model is: frozen, in forward passes alone, with the"
+            " vocabulary of the student",
+            label="Teacher",
+            catalogue="models",
+            example="gpt2-xl",
+            needs=_OF_DISTIL,
+            form="folded",
+        ),
+    ] = None
+    teacher_gpus: Annotated[
+        int | None,
+        option(
+            "GPUs of its own on which the teacher computes, as a server that the training waits"
+            " for, beside --gpus",
+            label="GPUs of the teacher",
+            least=1,
+            most=1_000_000,
+            example="2",
+            unset="it stands on those of the student",
+            needs=_FEW_WORDS,
+            form="folded",
+        ),
+    ] = None
+    teacher_top_k: Annotated[
+        int | None,
+        option(
+            "Words per token, the most likely ones, whose probabilities come from the teacher",
+            label="Words of the teacher",
+            least=1,
+            most=1_000_000,
+            example="64",
+            unset="all of the vocabulary",
+            needs=_OF_DISTIL,
+            form="folded",
+        ),
+    ] = None
+    divergence: Annotated[
+        DivergenceName | None,
+        option(
+            "Loss of distil: forward (KL of the teacher, with cross-entropy, as torchtune has it),"
+            " reverse (KL of the student, likewise) or jsd (Jensen-Shannon alone, as TRL's GKD)",
+            label="Divergence",
+            example="jsd",
+            unset="forward",
+            needs=_OF_DISTIL,
             form="folded",
         ),
     ] = None

@@ -1,0 +1,182 @@
+"""Distillation: a teacher in forward passes, its logits beside those of its student; the bytes of
+its losses are those of torch's own operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner import api
+from planner.formulas.params import parameter_count
+from planner.inputs.model import model_spec
+from planner.specs.base import PlanError
+from planner.specs.task import DIVERGENCES, TOP_BYTES
+
+ONE: dict[str, Any] = {
+    "model": "qwen3-0.6b",
+    "gpu": "h100",
+    "gpus": 1,
+    "seq_len": 1024,
+    "global_batch": 16,
+    "micro_batch": 2,
+    "recompute": "none",
+    "stack": "torchtune",
+}
+TAUGHT: dict[str, Any] = {"task": "distil", "teacher": "qwen3-8b"}
+TOKENS = 2 * 1024
+TEACHER, STUDENT = (model_spec(name)[0] for name in ("qwen3-8b", "qwen3-0.6b"))
+
+
+def report(brief: bool = True, **more: Any) -> Any:
+    given = {name: value for name, value in {**ONE, **more}.items() if value is not None}
+    return api.estimate(api.read_options(given), brief=brief)
+
+
+def logits(**more: Any) -> float:
+    phases = report(brief=False, **more).memory.per_stage[0].phases
+    return float(phases[2].components["logits"])
+
+
+def test_weights_of_a_teacher_by_hand() -> None:
+    """Two bytes per parameter of its own shape, cut over the ranks where ZeRO-3 cuts parameters,
+    and none where it computes elsewhere."""
+    size = parameter_count(TEACHER)
+    for more, ranks in (({}, 1), ({"gpus": 8, "zero": 3}, 8), ({"lora": 8}, 1)):
+        held = report(**TAUGHT, **more).memory.components["reference_model"]
+        assert held == pytest.approx(2 * size / ranks, rel=1e-6)
+    top = {**TAUGHT, "teacher_top_k": 64}
+    for more in ({"teacher_gpus": 2}, {"reference": "precomputed"}):
+        assert report(**top, **more).memory.components["reference_model"] == 0
+
+
+def test_flop_of_a_teacher_by_hand() -> None:
+    """2 FLOP per weight of GEMMs and token, and no backward: with compiled layers about two thirds
+    of the peak; of the student's own shape the pass of DPO's reference but for its loss."""
+    fused = {"micro_batch": 16, "compile": True, "recompute": "full"}
+    found = report(**TAUGHT, **fused).step.components["reference"]
+    gemms = parameter_count(TEACHER) - TEACHER.padded_vocab * TEACHER.hidden  # of its embedding
+    at_peak = 2 * gemms * 16 * 1024 / 989.4e12
+    assert 1.4 < found / at_peak < 2.1
+    itself, dpo = (
+        report(**{"model": "qwen3-8b", **more, **fused}).step.components["reference"]
+        for more in ({"task": "distil", "teacher": "qwen3-8b"}, {"task": "dpo"})
+    )
+    assert itself == pytest.approx(found)
+    assert itself == pytest.approx(dpo, rel=0.02)
+    sharded = report(**TAUGHT, gpus=8, zero=3, global_batch=128).step.components["reference"]
+    assert sharded > report(**TAUGHT).step.components["reference"]  # layers are gathered
+
+
+def test_teachers_elsewhere_take_no_memory_and_their_own_time() -> None:
+    """Served on GPUs of its own, training waits for it, and they are paid for; before the run, it
+    is one pass whatever the epochs."""
+    top = {**TAUGHT, "teacher_top_k": 64}
+    plain, apart = report(tokens="1e9"), report(tokens="1e9", teacher_gpus=4, **top)
+    more = apart.step.components["reference"]
+    fewer = report(teacher_gpus=2, **top).step.components["reference"]
+    assert fewer == pytest.approx(2 * more)
+    assert apart.step.seconds == pytest.approx(plain.step.seconds + more, rel=0.05)
+    hours = apart.run.days * 24
+    assert apart.run.gpu_hours == pytest.approx(5 * hours)
+    assert apart.run.cost_usd / plain.run.cost_usd == pytest.approx(
+        5 * apart.run.days / plain.run.days, rel=1e-3
+    )
+    before = report(reference="precomputed", **top)
+    assert before.step.components == plain.step.components
+    assert before.step.before_seconds == pytest.approx(4 * more)  # one GPU in place of four
+    assert report(task="distil", reference="precomputed", teacher_top_k=8).step.seconds > 0
+
+
+def test_what_a_distillation_does_not_have_is_refused() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        (
+            {"teacher": "llama-3.1-8b"},
+            "--teacher: .*vocabulary of 128,256, qwen3-0.6b one of 151,936",
+        ),
+        ({"teacher": None}, "--teacher: is needed"),
+        ({"teacher": "qwen3-9b"}, "--teacher: "),
+        ({"reference": "shared"}, "is the student itself"),
+        ({"reference": "precomputed"}, "--teacher-top-k"),
+        ({"teacher_gpus": 1}, "give --teacher-top-k"),
+        ({"teacher": "qwen3-235b-a22b", "teacher_gpus": 2, "teacher_top_k": 8}, "take 8 or more"),
+        ({"task": "dpo", "teacher": "qwen3-8b"}, "give --task distil"),
+        ({"gpus": 8, "pp": 2, "stack": "megatron-core"}, "without a pipeline"),
+    ]
+    for more, words in cases:
+        with pytest.raises(PlanError, match=words):
+            report(**{**TAUGHT, **more})
+
+
+def test_logits_of_both_by_hand() -> None:
+    """All words: 25 bytes per logit of the forward divergence, 8 of which are logits in fp32; the
+    k most likely alone: what cross-entropy takes, and 24 bytes for each."""
+    every = TOKENS * STUDENT.padded_vocab
+    assert logits(**TAUGHT) == pytest.approx(25 * every)
+    top = logits(teacher_top_k=64, **TAUGHT) - logits()
+    assert top == pytest.approx(TOKENS * 64 * TOP_BYTES)
+    # chunks of 1,024 tokens of Liger, each with 16-bit logits of both too; gradients beside them
+    liger = logits(divergence="jsd", loss_kernel="fused-linear", **TAUGHT)
+    gradients = 2 * STUDENT.hidden * (TOKENS + STUDENT.padded_vocab)
+    assert liger == pytest.approx(72 * every / 2 + gradients)
+
+
+def test_bytes_of_the_losses_are_those_of_torch() -> None:
+    """Losses of torchtune and TRL, operator by operator, whole and in eight chunks."""
+    torch = pytest.importorskip("torch", reason="the oracle is torch, of the dev extra")
+    from live_bytes import LiveBytes
+    from torch.nn import functional as f
+
+    def forward(s: Any, t: Any) -> Any:
+        teacher = f.softmax(t, dim=-1, dtype=torch.float32)
+        infinite = torch.isinf(s)
+        student = f.log_softmax(s, dim=-1, dtype=torch.float32)
+        return -torch.masked_fill(teacher * student, infinite, 0).sum()
+
+    def reverse(s: Any, t: Any) -> Any:
+        student = f.softmax(s, dim=-1, dtype=torch.float32)
+        own = f.log_softmax(s, dim=-1, dtype=torch.float32)
+        theirs = f.log_softmax(t, dim=-1, dtype=torch.float32)
+        infinite = torch.isinf(s) | torch.isinf(t)
+        products = torch.masked_fill(student * theirs, infinite, 0)
+        products -= torch.masked_fill(student * own, infinite, 0)
+        return -products.sum()
+
+    def jsd(s: Any, t: Any) -> Any:
+        s, t = s / 1.0, t / 1.0  # the temperature
+        own, theirs = (f.log_softmax(one.float(), dim=-1) for one in (s, t))
+        beta = torch.tensor(0.5)
+        both = torch.stack([own + torch.log1p(-beta), theirs + torch.log(beta)])
+        mixed = torch.logsumexp(both, dim=0)
+        of_teacher = f.kl_div(mixed, theirs, reduction="none", log_target=True)
+        of_student = f.kl_div(mixed, own, reduction="none", log_target=True)
+        return (beta * of_teacher + (1 - beta) * of_student).sum()
+
+    tokens, vocab, chunks = 64, 1024, 8
+
+    def peak(loss: Any, name: str, parts: int) -> float:
+        with LiveBytes() as live:
+            x = torch.randn(tokens, 1, dtype=torch.bfloat16, requires_grad=True)
+            head, its = (torch.randn(1, vocab, dtype=torch.bfloat16) for _ in range(2))
+            labels = torch.zeros(tokens, dtype=torch.long).chunk(parts)
+            own = [one @ head for one in x.chunk(parts)]
+            with torch.no_grad():
+                theirs = [one @ its for one in x.chunk(parts)]
+                theirs = [one.float() for one in theirs] if parts == 1 else theirs
+            own = [one.float() for one in own] if parts == 1 else own
+            found = sum(loss(s, t) for s, t in zip(own, theirs, strict=True))
+            if DIVERGENCES[name].hard:  # type: ignore[index]
+                found = found + sum(
+                    f.cross_entropy(s.float(), to, reduction="sum")
+                    for s, to in zip(own, labels, strict=True)
+                )
+            del own, theirs
+            found.backward()
+        return live.peak / (tokens * vocab)
+
+    every = TOKENS * STUDENT.padded_vocab
+    for loss in (forward, reverse, jsd):
+        name = loss.__name__
+        for parts, kernel in ((1, None), (chunks, "chunked")):
+            counted = logits(divergence=name, loss_kernel=kernel, **TAUGHT) / every
+            assert peak(loss, name, parts) == pytest.approx(counted, rel=0.04), (name, parts)
