@@ -76,15 +76,15 @@ def _first(model: ModelSpec) -> Iterable[Tensor]:
     yield replicated("embedding/norm", of.norm(h) * model.embedding_norm)
     layers = layers_of(model)
     own = [
-        part
+        (part, count)
         for kind, count in zip(layers.kinds, layers.counts, strict=True)
-        for part in kind.parts * count
+        for part in kind.parts
         if isinstance(part, LayerEmbedding)
     ]
     if own:
-        yield Tensor("embedding/layers", sum(p.vocab * p.width for p in own), matmul=False)
-        yield Tensor("embedding/layers_in", h * sum(p.width for p in own), "replicated")
-        yield replicated("embedding/layers_norm", of.norm(own[0].width))
+        yield Tensor("embedding/layers", sum(p.vocab * p.width * n for p, n in own), matmul=False)
+        yield Tensor("embedding/layers_in", h * sum(p.width * n for p, n in own), "replicated")
+        yield replicated("embedding/layers_norm", of.norm(own[0][0].width))
 
 
 def _last(model: ModelSpec) -> Iterable[Tensor]:

@@ -20,7 +20,12 @@ _SMALL = 1e-12
 _BUCKET = 50  # micro-batches whose documents are sorted together
 
 _quantile = np.vectorize(NormalDist().inv_cdf, otypes=[float])
-_tail = np.vectorize(lambda z: 0.5 * math.erfc(z / math.sqrt(2.0)), otypes=[float])  # P(normal > z)
+_erfc = np.frompyfunc(math.erfc, 1, 1)
+
+
+def _tail(z: Array) -> Array:
+    """Chance that a standard normal variable is larger than z."""
+    return 0.5 * np.asarray(_erfc(z / math.sqrt(2.0)), dtype=float)
 
 
 @functools.cache

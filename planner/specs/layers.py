@@ -82,12 +82,12 @@ class Layers:
 @functools.lru_cache(maxsize=512)
 def layers_of(model: ModelSpec) -> Layers:
     """The layers of a model, stacked or flat."""
-    words = _stacked(model) if model.stack else [("", word) for word in _flat(model)]
+    words = _stacked(model) if model.stack else _flat(model)
     names = tuple(dict.fromkeys(words))
     at = {name: i for i, name in enumerate(names)}
     kinds = tuple(_kind(model, word, tower) for tower, word in names)
     module = tuple(at["", word] for word in model.mtp_layers) or (at[words[-1]],)
-    return Layers(kinds, tuple(at[word] for word in words), module)
+    return Layers(kinds, tuple(map(at.__getitem__, words)), module)
 
 
 def tower_words(model: ModelSpec) -> dict[str, list[str]]:
@@ -337,22 +337,18 @@ def _words(text: str) -> list[list[str]]:
     return [[word.strip() for word in block.split("&")] for block in text.split("+")]
 
 
-def _flat(model: ModelSpec) -> list[str]:
+def _flat(model: ModelSpec) -> list[tuple[str, str]]:
     """The same words for a decoder without a stack."""
-    every, sign = model.window_every, "&" if model.parallel_block else "+"
-    windowed = model.layers // every if model.attention_window else 0
-    out = []
-    for layer in range(model.layers):
-        short = layer % every == 0 and layer // every < windowed
-        mixer = "latent" if model.latent else "window" if short else "attention"
-        out.append(f"{mixer} {sign} {'moe' if _has_experts(model, layer) else 'mlp'}")
-    return out
-
-
-def _has_experts(model: ModelSpec, layer: int) -> bool:
-    if model.moe is None or layer < model.moe.dense_layers:
-        return False
-    return (layer - model.moe.dense_layers) % model.moe.every == 0
+    layers, sign = model.layers, "&" if model.parallel_block else "+"
+    mixers = ["latent" if model.latent else "attention"] * layers
+    if model.attention_window and not model.latent:
+        ends = layers // model.window_every * model.window_every
+        mixers[: ends : model.window_every] = ["window"] * (ends // model.window_every)
+    widths = ["mlp"] * layers
+    if model.moe:
+        places = range(min(model.moe.dense_layers, layers), layers, model.moe.every)
+        widths[places.start :: places.step] = ["moe"] * len(places)
+    return [("", f"{mixer} {sign} {width}") for mixer, width in zip(mixers, widths, strict=True)]
 
 
 def _kind(model: ModelSpec, text: str, tower: str) -> Kind:

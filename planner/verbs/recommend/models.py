@@ -3,9 +3,11 @@ depth."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import tomli_w
@@ -250,12 +252,7 @@ def _family(base: Options, limits: Limits, room: _Room, progress: Progress | Non
     """The largest scaled shape that fits: from the largest whose bare states fit down to the first
     that does."""
     model, _ = model_spec(base.model)
-    shapes = sorted(
-        (scaled(model, heads, layers) for heads, layers in ladder(model)),
-        key=parameter_count,
-        reverse=True,
-    )
-    possible = [shape for shape in shapes if room.ruled_out(shape) is None]
+    possible = sorted(_possible(model, room), key=parameter_count, reverse=True)
     tried: dict[int, ModelRow] = {}
 
     def attempt(positions: Iterable[int]) -> int | None:
@@ -288,6 +285,17 @@ def _family(base: Options, limits: Limits, room: _Room, progress: Progress | Non
         above=larger[-1] if larger else None,
         tried=rows,
     )
+
+
+def _possible(model: ModelSpec, room: _Room) -> Iterator[ModelSpec]:
+    """The shapes that are worth a try. More layers, or more heads, need more of everything: the
+    first that is ruled out rules out those beyond."""
+    for _, rungs in itertools.groupby(ladder(model), key=itemgetter(0)):
+        shapes = (scaled(model, heads, layers) for heads, layers in rungs)
+        some = list(itertools.takewhile(lambda shape: room.ruled_out(shape) is None, shapes))
+        if not some:
+            return
+        yield from some
 
 
 def _first(count: int, attempt: Callable[[Iterable[int]], int | None]) -> int | None:
