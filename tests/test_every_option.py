@@ -31,7 +31,7 @@ from planner.verbs import allreduce, batch, batchnorm, check, compare, recommend
 from planner.verbs import input as loading
 from planner.verbs import rl as splits
 from planner.verbs.batch import runs
-from planner.verbs.recommend import links, swaps
+from planner.verbs.recommend import links, models, swaps
 from planner.verbs.schedule import draw
 from planner.verbs.tune import sizes, tune
 
@@ -281,6 +281,7 @@ def few_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "_TIMES", (0.5, 2.0))
     monkeypatch.setattr(links, "_ROUNDS", 1)
     monkeypatch.setattr(swaps, "_LENGTHS", ())
+    monkeypatch.setattr(models, "_TOGETHER", 1)
     monkeypatch.setattr(splits, "SHARES", ())
     monkeypatch.setattr(sizes, "CONTEXTS", ())
     monkeypatch.setattr(sizes, "MICRO_BATCHES", ())
