@@ -201,6 +201,59 @@ def test_norms_in_fp32_beside_quantised_matrices_widen_what_is_between_them() ->
     assert of(plans.model(**gpt), base_precision="hqq")[2] == 2 * plans.model(**gpt).hidden
 
 
+# lengths of one sequence that Unsloth publishes as the longest of a card of so many GB, for itself
+# and for Hugging Face with FlashAttention 2: Llama 3.1 8B, QLoRA of rank 32 of all matrices
+# (docs.unsloth.ai/basics/unsloth-benchmarks)
+_LONGEST = {
+    "unsloth": {8: 2_972, 12: 21_848, 24: 78_475, 80: 342_733},
+    "hf-trainer": {12: 932, 16: 2_551, 24: 5_789, 80: 28_454},
+}
+
+
+def test_longest_contexts_that_unsloth_publishes_take_most_of_their_card() -> None:
+    """Checkpoints of Unsloth go to the host, its loss has no logits of all tokens, its MLP keeps
+    two tensors; Hugging Face's model was prepared by PEFT, all that is not quantised in fp32."""
+    own: dict[str, dict[str, Any]] = {
+        "unsloth": {"offload": "activations"},
+        "hf-trainer": {"base_upcast": "all"},
+    }
+    asked = {"model": "llama-3.1-8b", "gpu": "a100-80gb", "gpus": 1, "global_batch": 1, "advice": 0}
+    asked |= {"lora": 32, "base_precision": "nf4-double", "lora_precision": "fp32"}
+    asked |= {"optimizer": "adam8bit", "micro_batch": 1, "recompute": "full"}
+    for stack, lengths in _LONGEST.items():
+        for gib, tokens in lengths.items():
+            given = {**asked, **own[stack], "stack": stack, "seq_len": tokens}
+            memory = api.estimate(api.read_options(given)).memory
+            assert 0.85 < memory.device_bytes / (gib * 2**30) < 0.95, (stack, gib)
+
+
+def test_an_mlp_that_is_one_function_with_its_adapters_keeps_gate_and_up() -> None:
+    """LoRA_MLP of Unsloth saves what gate and up give, 2 bytes each, and makes their product again;
+    with dropout, or adapters of attention alone, it is not what runs."""
+
+    def hidden(software: str, **of: Any) -> float:
+        one = plans.plan(gpus=1, software=software, adapter=lora(**of))
+        kept = layer_activations(one, plans.rows(1, {}))["mlp/hidden"]
+        return float(kept[0]) / one.training.seq_len / one.model.ffn_hidden
+
+    assert hidden("unsloth", targets=("all-linear",)) == 4
+    assert hidden("pytorch-fsdp", targets=("all-linear",), precision="bf16") == 8
+    assert hidden("pytorch-fsdp", targets=("all-linear",), fused=True) == 4
+    assert hidden("pytorch-fsdp", targets=("all-linear",), fused=True, dropout=0.1) == 6
+
+
+def test_a_word_for_several_matrices_does_not_join_what_is_named_one_by_one() -> None:
+    """PEFT passes over names that a model does not have: c_attn of a Llama, q_proj of a GPT-2."""
+    alone = ("q_proj", "k_proj", "v_proj")
+
+    def count(*targets: str, **model: Any) -> int:
+        shape = plans.model(**model)
+        return trained_count(plan(shape=shape, adapter=lora(targets=targets)))
+
+    assert count(*alone, "c_attn") == count(*alone) > count("c_attn")
+    assert count(*alone, "c_attn", joint=("qkv",)) == count("c_attn")
+
+
 def test_lisa_trains_few_layers_and_passes_through_all() -> None:
     """Embedding, final norm, head and 2 of 8 layers have gradients and moments; upstream no moment
     is dropped. Backward of the others has one GEMM of two, and none of their weights is updated."""

@@ -138,10 +138,13 @@ def adapted(
     Gate and up of experts are one tensor in transformers 5, of whose adapters PEFT 0.21 doubles
     the rank.
     """
-    wide = [JOINED[word] for word in spec.targets if word in JOINED]
+    alone = {role for word in spec.targets for role in ROLES.get(word, ())}
+    kept = [roles for roles, own in zip((_QKV, _GATE), joint, strict=True) if own]
+    named = [JOINED[word] for word in spec.targets if word in JOINED]
+    wide = [roles for roles in named if roles in kept or not alone & set(roles)]
     asked = [one for one in matrices(part, of) if _is_asked(one, spec, wide)]
     if any(word in MANY for word in spec.targets):
-        wide += [roles for roles, own in zip((_QKV, _GATE), joint, strict=True) if own]
+        wide += kept
     out: list[Matrix] = []
     for one in asked:
         last, apart = out[-1] if out else None, one.experts > 0 and _GATE not in wide

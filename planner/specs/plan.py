@@ -7,7 +7,7 @@ from planner.specs.cluster import ClusterSpec
 from planner.specs.data import InputSpec, LengthsSpec
 from planner.specs.layout import LayoutRequest
 from planner.specs.model import ModelSpec
-from planner.specs.names import ContextWay, DispatcherName, LowPart, Precision
+from planner.specs.names import ContextWay, DispatcherName, LossKernel, LowPart, Precision
 from planner.specs.precision import RECIPES, Recipe
 from planner.specs.quantised import BASES
 from planner.specs.ranks import RanksSpec
@@ -136,9 +136,20 @@ class Plan(Spec):
         return bool(self.training.fused_kernels or self.training.compile) or self.liger
 
     @property
+    def loss_kernel(self) -> LossKernel | None:
+        """The kernel of the loss: of the request, else of the stack."""
+        return self.training.loss_kernel or self.stack.fusion.loss
+
+    @property
+    def fused_adapters(self) -> bool:
+        """Whether products of adapters are added inside the GEMMs of their matrices."""
+        adapter = self.training.adapter
+        return adapter is not None and (adapter.fused or self.stack.fusion.fused_adapters)
+
+    @property
     def liger(self) -> bool:
         """Whether norm, RoPE, gate and loss are Liger's kernels."""
-        return self.stack.fusion.liger and self.training.loss_kernel == "fused-linear"
+        return self.stack.fusion.liger and self.loss_kernel == "fused-linear"
 
     @property
     def context_way(self) -> ContextWay:
@@ -158,7 +169,7 @@ class Plan(Spec):
     def fused_cross_entropy(self) -> bool | None:
         """Whether the loss is one kernel over 16-bit logits, as compiled code has it where it is
         compiled with the model; None: as the stack does."""
-        kernel = self.training.loss_kernel
+        kernel = self.loss_kernel
         chosen = None if kernel is None else kernel != "torch"
         compiled = self.training.compile and self.stack.activations.compiled_logits is not None
         return True if chosen is None and compiled else chosen

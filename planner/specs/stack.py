@@ -19,6 +19,7 @@ from planner.specs.names import (
     CpuOptimizerName,
     DispatcherName,
     GraphScope,
+    LossKernel,
     OffloadModule,
     Precision,
     TensorOverlap,
@@ -181,6 +182,8 @@ class Fusion(Spec):
         default_factory=list
     )  # architectures on which gated experts in fp8 are one fused grouped GEMM, captured
     liger: bool = False  # a fused cross-entropy comes with Liger's norm, RoPE and gate
+    fused_adapters: bool = False  # products of adapters are added inside the GEMMs of their matrix
+    loss: LossKernel | None = None  # of the head where none is asked for; none: torch operators
     joint_qkv: bool  # queries, keys and values are one GEMM
     joint_gate: bool  # gate and up projection are one GEMM
     # share of memory bandwidth that elementwise kernels reach where the memory is slow

@@ -128,7 +128,7 @@ def _operators_s(plan: Plan, m: Machine, one: _Local, spec: AdapterSpec) -> Both
     part = _CAST_BACK if stream_ratio(plan) > 1 else 1.0
     dropped = _DROPPED_FP32 if wide else _DROPPED
     drops, casts = float(spec.dropout > 0), part * wide
-    dora, apart = float(spec.method == "dora"), float(not spec.fused)
+    dora, apart = float(spec.method == "dora"), float(not plan.fused_adapters)
     weights = dora * _COLUMN_NORM * one.batch * one.k * one.n
 
     def moved(of_input: float, of_output: float) -> Array:
@@ -153,11 +153,12 @@ def _is_wide(plan: Plan, spec: AdapterSpec) -> bool:
 
 
 def _issued(plan: Plan, spec: AdapterSpec) -> BothWays[Array]:
-    own = _ISSUED_FUSED if spec.fused else _ISSUED
-    casts, dora = 4.0 * (not spec.fused and not _is_wide(plan, spec)), spec.method == "dora"
+    fused = plan.fused_adapters
+    own = _ISSUED_FUSED if fused else _ISSUED
+    casts, dora = 4.0 * (not fused and not _is_wide(plan, spec)), spec.method == "dora"
     return BothWays(
-        own.forward - casts + (spec.dropout > 0) - (not spec.fused) + dora * _ISSUED_DORA.forward,
-        own.backward - casts + (spec.dropout > 0) - (not spec.fused) + dora * _ISSUED_DORA.backward,
+        own.forward - casts + (spec.dropout > 0) - (not fused) + dora * _ISSUED_DORA.forward,
+        own.backward - casts + (spec.dropout > 0) - (not fused) + dora * _ISSUED_DORA.backward,
     )
 
 

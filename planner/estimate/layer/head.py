@@ -54,7 +54,7 @@ def _contrast_s(shape: LayerShape, m: Machine) -> Ledger:
 
 def loss_chunks(plan: Plan, tokens: Array) -> Array:
     """Chunks in which head and loss come: as asked, else as the kernel of the loss has them."""
-    asked, kernel = float(plan.training.loss_chunks), plan.training.loss_kernel
+    asked, kernel = float(plan.training.loss_chunks), plan.loss_kernel
     if asked == 1 and kernel == "fused-linear" and plan.training.task == "distil":
         return np.maximum(np.floor(tokens / _DISTIL_CHUNK), 1.0)
     if plan.model.outputs is not None:  # too few columns for any kernel to divide them

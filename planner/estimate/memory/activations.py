@@ -17,6 +17,7 @@ from planner.estimate.stages import Repeated, StageSplit
 from planner.formulas import casts, experts, memory, recompute
 from planner.formulas.params import MTP_NORMS, stream_of
 from planner.ledger import Array, Ledger, total
+from planner.specs.adapters import adapted
 from planner.specs.columns import Columns
 from planner.specs.layers import Kind, memory_kinds, parts_of
 from planner.specs.parts import Attended, Attention, CrossAttention, Latent, Mlp, Moe, Part
@@ -453,7 +454,10 @@ def _hidden_gradients(plan: Plan, part: Mlp | Moe) -> float:
     # a GELU's output is freed before the gradient of its input comes; a ReLU keeps it, a gated MLP
     # has two such gradients, which Liger writes over the gate's inputs (ops/swiglu.py of
     # linkedin/Liger-Kernel): that of its output is all there is beside them
-    one = plan.liger if part.gated else part.activation == "gelu"
+    spec = plan.training.adapter
+    own = () if spec is None else adapted(part, stream_of(plan.model), spec, plan.joint)
+    over = plan.liger or bool(beside_frozen.made_again(plan, own))
+    one = over if part.gated else part.activation == "gelu"
     return 1.0 if one else 2.0
 
 

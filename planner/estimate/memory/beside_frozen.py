@@ -6,6 +6,8 @@ no input, the kernels between keep what they did.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from planner.formulas.experts import tensor_of
@@ -18,6 +20,7 @@ from planner.specs.plan import Plan
 
 _INPUTS = ("attention/input", "latent/input", "mlp/input", "moe/input")
 _WIDE_BYTES = 4.0
+_FACTORS = 2.0  # of the product of a gated MLP: what gate and up give
 _DORA_OUTPUTS = 2.0  # of matrix and adapter, for the gradient of the magnitudes
 
 
@@ -27,9 +30,9 @@ def own_copy_bytes(plan: Plan, spec: AdapterSpec) -> float:
     kernel keeps what it is given; 0: it keeps the input itself."""
     wide = spec.precision == "fp32" and plan.training.mixed_precision
     cast = wide or plan.stream_bytes > plan.training.element_bytes
-    if spec.dropout == 0 and (spec.fused or not cast):
+    if spec.dropout == 0 and (plan.fused_adapters or not cast):
         return 0.0
-    casts = spec.autocast and not spec.fused
+    casts = spec.autocast and not plan.fused_adapters
     return _WIDE_BYTES if wide and not casts else plan.training.element_bytes
 
 
@@ -46,11 +49,23 @@ def kept(plan: Plan, c: Columns, part: Part, usual: Ledger, tokens: tuple[Array,
         out["moe/routed"] = 0.0 * out["moe/routed"]
     for name, elements in _products(c, part, tokens).items():
         routed = name == "moe/activated"
-        if not any("down" in one.role and (one.experts > 0) == routed for one in read):
+        if name in made_again(plan, own):
+            out[name] = _FACTORS * plan.stream_bytes * elements
+        elif not any("down" in one.role and (one.experts > 0) == routed for one in read):
             out[name] = np.maximum(out[name] - plan.stream_bytes * elements, 0.0)
     if spec is None:
         return out
     return out | {"adapters": sum((_adapter(plan, c, one, tokens) for one in own), 0.0 * c.tp)}
+
+
+def made_again(plan: Plan, own: Sequence[Matrix]) -> tuple[str, ...]:
+    """Leaves whose product backward makes again of its factors, over which it writes their
+    gradients: of a gated MLP whose matrices and adapters are one function (LoRA_MLP of
+    unsloth/kernels/fast_lora.py, of which Axolotl and fms-acceleration have copies)."""
+    spec = plan.training.adapter
+    dense = {role for one in own if not one.experts for role in one.role.split("+")}
+    whole = {"gate", "up", "down"} <= dense and spec is not None and spec.dropout == 0
+    return ("mlp/hidden",) if whole and plan.fused_adapters else ()
 
 
 def _products(c: Columns, part: Part, tokens: tuple[Array, Array]) -> dict[str, Array]:

@@ -36,9 +36,9 @@ def logits(plan: Plan, c: Columns) -> Array:
         else:  # cross-entropy with k words in place of one
             top = tokens * TOP_BYTES * k
             each = each if plan.training.teacher_gpus else np.maximum(each, 2 * e)
-        if k is None and plan.training.loss_kernel == "chunked":
+        if k is None and plan.loss_kernel == "chunked":
             return memory.logits_bytes(tokens, vocab, each, share)
-    if plan.training.loss_kernel == "chunked":
+    if plan.loss_kernel == "chunked":
         kept, turn = (e, e) if plan.training.compile else (e + _WIDE, _WIDE)
         held = memory.chunked_logits_bytes(kept + 0.0 * tokens, turn, chunks)
         at_loss = memory.logits_bytes(tokens, vocab, held, share)
@@ -58,16 +58,16 @@ def _divergence_bytes(plan: Plan, chunks: Array) -> Array:
     """Bytes that are alive per logit of a student while all words are compared with those of its
     teacher, both logits among them: in fp32, or in 16 bit where the loss comes in chunks."""
     of, e = DIVERGENCES[plan.training.divergence], plan.training.element_bytes
-    if plan.training.loss_kernel == "chunked":
+    if plan.loss_kernel == "chunked":
         hard = of.hard * (_WIDE + _WIDE / chunks)  # its log-softmax, and one fp32 copy at a time
         return 2 * e + of.kept + np.maximum(of.turn / chunks, hard)
-    narrow = 2 * e if plan.training.loss_kernel == "fused-linear" else 0.0
+    narrow = 2 * e if plan.loss_kernel == "fused-linear" else 0.0
     return narrow + 2 * _WIDE + of.kept + np.maximum(of.turn, of.hard * 2 * _WIDE)
 
 
 def _logit_bytes(plan: Plan) -> float:
     """Bytes that are alive per logit while its loss is computed."""
-    e, kept, kernel = plan.training.element_bytes, plan.stack.activations, plan.training.loss_kernel
+    e, kept, kernel = plan.training.element_bytes, plan.stack.activations, plan.loss_kernel
     if kernel == "fused-linear":
         return e
     if kernel == "fused":

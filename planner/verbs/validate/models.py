@@ -40,6 +40,7 @@ class Family(Spec):
     """What the columns do not say of a model."""
 
     source: str
+    joint: tuple[Literal["qkv", "gate"], ...] = Field(default=(), strict=False)  # one matrix
     biases: bool = True  # of LayerNorm, and of the GEMMs of a model with a plain MLP
     latent: LatentAttention | None = None  # of mixtures of experts with this width of a head
     group_limit: int | None = Field(default=None, ge=1)  # groups of experts that a token may use
@@ -176,6 +177,7 @@ def _shape_of(row: Row, stack: StackSpec) -> ModelSpec:
         dropout=plain_gpt(row) and stack.unstated.gpt_dropout,
         latent=latent if moe and latent and head_dim == latent.nope_head_dim else None,
         moe=moe,
+        joint=family.joint,
     )
 
 
