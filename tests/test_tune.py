@@ -92,7 +92,7 @@ def test_the_longest_context_and_micro_batch_fit_and_the_next_do_not() -> None:
 def test_less_state_holds_a_longer_context_and_a_larger_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    names = ("full", "full-bf16", "full-8bit", "full-paged")
+    names = ("full", "full-8bit", "full-paged")
     few = [one for one in sizes.models() if one.name.startswith(("qwen2.5", "llama-2"))]
     monkeypatch.setattr(sizes, "models", lambda: few)
     found = answered(method="+".join(names), largest=True)
@@ -107,6 +107,14 @@ def test_less_state_holds_a_longer_context_and_a_larger_model(
     for row in rows_:
         assert row.largest_model is not None
         assert estimate(row.largest_model.command).memory.verdict == "fits"
+    row = rows_[-1]
+    assert row.largest_model is not None
+    assert row.even_model is not None
+    assert row.most_model is not None
+    sizes_ = [one.parameters for one in (row.largest_model, row.even_model, row.most_model)]
+    assert sizes_ == sorted(sizes_)
+    assert sizes_[0] < sizes_[-1]
+    assert 0.05 <= estimate(row.most_model.command).memory.fit_chance < 0.95
 
 
 def test_a_method_that_frees_gradients_has_one_micro_batch_a_step() -> None:
@@ -205,6 +213,21 @@ def test_the_peak_is_that_of_the_longest_row_that_comes() -> None:
     assert packed.memory is not None
     assert full.memory is not None
     assert packed.memory.device_bytes == pytest.approx(full.memory.device_bytes)
+
+
+def test_larger_micro_batches_may_fit_with_less_of_a_chance() -> None:
+    row = answered({**SMALL, "model": "llama-2-7b", "gpu": "h100"}, method="full-paged").methods[0]
+    assert row.micro_batch_command is not None
+    sure, even, most = row.largest_micro_batch, row.even_micro_batch, row.most_micro_batch
+    assert sure is not None
+    assert even is not None
+    assert most is not None
+    assert sure <= even <= most
+    for size, least in ((even, 0.5), (most, 0.05)):
+        more = row.micro_batch_command.replace(f"-batch {sure}", f"-batch {size}")
+        assert estimate(more).memory.fit_chance >= least
+    more = row.micro_batch_command.replace(f"-batch {sure}", f"-batch {2 * most}")
+    assert estimate(more).memory.fit_chance < 0.05
 
 
 def test_longer_contexts_may_fit_with_less_of_a_chance() -> None:

@@ -63,9 +63,9 @@ def _verdict(r: Tuning) -> Block:
         order="most states first",
         drop=("what it trains", "80 % band", "memory"),
         below=[
-            "micro-batch: the largest power of two at this length, with a chance of 95 % to fit;"
-            " context: longest sequence with one per micro-batch, with a chance of 95 and of 5 %;"
-            " useful: tokens computed that are no padding"
+            "micro-batch: the largest power of two at this length, context: the longest sequence"
+            " with one per micro-batch, model: the largest of the catalogue, each with a chance of"
+            " 95 and of 5 % to fit; useful: tokens computed that are no padding"
         ],
     )
 
@@ -114,8 +114,8 @@ def _cells(row: TuneMethod) -> list[str]:
         row.title,
         verdict,
         "-" if memory is None else show(memory.device_bytes, "B"),
-        _whole(row.largest_micro_batch),
-        _context(row),
+        _range(row.largest_micro_batch, row.most_micro_batch),
+        _range(row.longest_context, row.most_context),
         _useful(row.useful_frac),
         _days(row.run_s) if row.fits else "-",
         _band(row) if row.fits else "-",
@@ -128,19 +128,18 @@ def _useful(share: float | None) -> str:
     return "-" if share is None or share > _ALL else percent(share)
 
 
-def _context(row: TuneMethod) -> str:
-    """The longest context that surely fits, and the longest that may."""
-    if row.longest_context is None or row.most_context is None:
+def _range(sure: int | None, most: int | None) -> str:
+    """The largest size that surely fits, and the largest that may."""
+    if sure is None or most is None:
         return "-"
-    return f"{row.longest_context:,} .. {row.most_context:,}"
-
-
-def _whole(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
+    return f"{sure:,}" if sure == most else f"{sure:,} .. {most:,}"
 
 
 def _model(row: TuneMethod) -> str:
-    return "-" if row.largest_model is None else row.largest_model.title
+    sure, most = row.largest_model, row.most_model
+    if sure is None or most is None:
+        return "-"
+    return sure.title if sure == most else f"{sure.title} .. {most.title}"
 
 
 def _commands(r: Tuning) -> Block:

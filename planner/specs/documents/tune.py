@@ -69,6 +69,12 @@ class TuneMethod(Document):
             "sequences",
         ),
     ]
+    even_micro_batch: Annotated[
+        int | None, key("the largest with an even chance to fit, in its layout", "sequences")
+    ]
+    most_micro_batch: Annotated[
+        int | None, key("the largest with a chance of 5 % to fit, likewise", "sequences")
+    ]
     micro_batch_command: Annotated[str | None, key("the command that requests it")]
     longest_context: Annotated[
         int | None,
@@ -86,7 +92,17 @@ class TuneMethod(Document):
     ]
     context_command: Annotated[str | None, key("the command that requests it")]
     largest_model: Annotated[
-        FittingModel | None, key("at this length; null without `--largest`, or where none fits")
+        FittingModel | None,
+        key(
+            "of the catalogue, with a chance of 95 % to fit at this length; null without"
+            " `--largest`, or where none fits"
+        ),
+    ]
+    even_model: Annotated[
+        FittingModel | None, key("the largest with an even chance to fit, in the layout of that")
+    ]
+    most_model: Annotated[
+        FittingModel | None, key("the largest with a chance of 5 % to fit, likewise")
     ]
     merge: Annotated[
         Merge | None, key("adapters merged into their base; null where a method has none")

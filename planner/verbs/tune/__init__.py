@@ -31,7 +31,6 @@ from planner.verbs.workers import Progress, workers
 __all__ = ["csv_text", "tune"]
 
 _DAY_S = 86400.0
-_CHANCES = (0.5, 0.05)  # to fit, of contexts longer than the longest that surely does
 
 
 def tune(own: TuneOptions, given: Mapping[str, Any], progress: Progress | None = None) -> Tuning:
@@ -59,18 +58,19 @@ def tune(own: TuneOptions, given: Mapping[str, Any], progress: Progress | None =
     with workers(jobs):
         one = [_Tried(method, _for(method, base), data) for method in methods]
         contexts = sizes.largest([each.with_context for each in one], sizes.CONTEXTS, jobs)
-        contexts = sizes.spread(contexts, _CHANCES, jobs)
+        contexts = sizes.spread(contexts, sizes.CONTEXTS, lambda _, n: {"seq_len": n}, jobs)
         tick(1)
         micro = _micro_batches(one, contexts, jobs)
+        micro = sizes.spread(micro, sizes.MICRO_BATCHES, _micro_batch, jobs)
         tick(2)
         requests = [each.run(rung) for each, rung in zip(one, micro, strict=True)]
         points = answer(requests, jobs=jobs)
         if data.is_of_micro_batches:
             points = _timed(points, data, jobs)
         tick(3)
-        models: list[tuple[ModelSpec, Point] | None] = [None] * len(one)
+        models: list[tuple[FittingModel, ...]] = [()] * len(one)
         if own.largest:
-            models = sizes.largest_models([each.with_model for each in one], jobs)
+            models = _models(one, data, jobs)
             tick(4)
     rows = [
         _row(data, *each) for each in zip(methods, points, contexts, micro, models, strict=True)
@@ -106,6 +106,29 @@ def _micro_batches(
     for i, rung in zip(places, found, strict=True):
         out[i] = rung
     return out
+
+
+def _micro_batch(options: Options, count: int) -> dict[str, Any]:
+    """Micro-batches of so many examples on the replicas of a request, one a step."""
+    each = count * each_of(options)
+    return {"micro_batch": each, "global_batch": each * (options.dp or 1)}
+
+
+def _models(tried: Sequence[_Tried], data: Data, jobs: int) -> list[tuple[FittingModel, ...]]:
+    """The largest model of the catalogue that each method fits, and those that the layout of that
+    fits with less of a chance; nothing where none fits."""
+    known = sizes.models()
+
+    def taken(_: Options, place: int) -> dict[str, Any]:
+        model = known[place]
+        return {"model": model.name, "seq_len": min(data.seq_len, model.max_positions)}
+
+    rungs = sizes.largest_models([each.with_model for each in tried], known, jobs)
+    rungs = sizes.spread(rungs, range(len(known)), taken, jobs)
+    return [
+        tuple(_model(known[one.size], one.point) for one in (rung, *rung.larger)) if rung else ()
+        for rung in rungs
+    ]
 
 
 def _for(method: Method, base: Options) -> Options:
@@ -168,12 +191,13 @@ def _row(
     point: Point,
     context: sizes.Rung | None,
     micro: sizes.Rung | None,
-    model: tuple[ModelSpec, Point] | None,
+    models: tuple[FittingModel, ...],
 ) -> TuneMethod:
     found = point.report
     step, run = (None, None) if found is None else (found.step, found.run)
     low, high = (1.0, 1.0) if run is None else (run.low, run.high)
     run_s, before, cost = _run(data, found)
+    each = each_of(point.options)
     return TuneMethod(
         name=method.name,
         title=method.title,
@@ -194,13 +218,17 @@ def _row(
         cost_usd=cost,
         cost_low_usd=None if cost is None else cost * low,
         cost_high_usd=None if cost is None else cost * high,
-        largest_micro_batch=None if micro is None else micro.size * each_of(point.options),
+        largest_micro_batch=None if micro is None else micro.size * each,
+        even_micro_batch=None if micro is None else micro.larger[0].size * each,
+        most_micro_batch=None if micro is None else micro.larger[1].size * each,
         micro_batch_command=None if micro is None else micro.point.command,
         longest_context=None if context is None else context.size,
-        even_context=None if context is None else context.longer[0],
-        most_context=None if context is None else context.longer[1],
+        even_context=None if context is None else context.larger[0].size,
+        most_context=None if context is None else context.larger[1].size,
         context_command=None if context is None else context.point.command,
-        largest_model=None if model is None else _model(*model),
+        largest_model=models[0] if models else None,
+        even_model=models[1] if models else None,
+        most_model=models[2] if models else None,
         merge=None if found is None else found.merge,
         command=point.command,
     )
@@ -274,12 +302,15 @@ _COLUMNS = (
     "cost_low_usd",
     "cost_high_usd",
     "largest_micro_batch",
+    "even_micro_batch",
+    "most_micro_batch",
     "longest_context",
     "even_context",
     "most_context",
     "stack",
     "command",
 )
+_MODELS = ("largest_model", "even_model", "most_model")
 _OF_MEMORY = ("verdict", "fit_chance", "device_bytes", "capacity_bytes")
 
 
@@ -288,6 +319,7 @@ def csv_text(document: Tuning) -> str:
     lines = []
     for row in document.methods:
         memory = [None if row.memory is None else getattr(row.memory, n) for n in _OF_MEMORY]
-        model = None if row.largest_model is None else row.largest_model.name
-        lines.append([*(getattr(row, name) for name in _COLUMNS), *memory, model])
-    return tables.csv_text([*_COLUMNS, *_OF_MEMORY, "largest_model"], lines)
+        models = [getattr(row, name) for name in _MODELS]
+        names = [None if one is None else one.name for one in models]
+        lines.append([*(getattr(row, name) for name in _COLUMNS), *memory, *names])
+    return tables.csv_text([*_COLUMNS, *_OF_MEMORY, *_MODELS], lines)

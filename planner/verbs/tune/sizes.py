@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from planner.formulas.params import parameter_count
 from planner.inputs import catalog
@@ -21,6 +22,7 @@ CONTEXTS = tuple(
     sorted({_STEP * max(1, round(2 ** (i / _OCTAVE))) for i in range(11 * _OCTAVE + 1)})
 )
 MICRO_BATCHES = tuple(2**i for i in range(9))
+CHANCES = (0.5, 0.05)  # to fit, of sizes above the largest that surely does
 _ABOVE = 3  # models above the largest that fits which are asked, too: memory is not of size alone
 
 
@@ -30,7 +32,7 @@ class Rung:
 
     size: int
     point: Point
-    longer: tuple[int, ...] = ()  # sizes that its layout fits with less of a chance, ascending
+    larger: tuple[Rung, ...] = ()  # those that its layout fits with less of a chance, ascending
 
 
 def largest(
@@ -67,26 +69,34 @@ def _chance(point: Point) -> float:
     return 0.0 if point.report is None else point.report.memory.fit_chance
 
 
-def spread(rungs: Sequence[Rung | None], chances: Sequence[float], jobs: int) -> list[Rung | None]:
-    """The rungs with the contexts that their layouts fit with each of these chances, descending."""
+def spread(
+    rungs: Sequence[Rung | None],
+    sizes: Sequence[int],
+    changes: Callable[[Options, int], dict[str, Any]],
+    jobs: int,
+) -> list[Rung | None]:
+    """The rungs with the sizes that their layouts fit with each of CHANCES. changes: what a size
+    changes in a request whose layout is fixed."""
     held = [rung for rung in rungs if rung is not None]
-    asked, sizes = [_pinned(rung) for rung in held], [rung.size for rung in held]
-    found: list[list[int]] = [[] for _ in held]
-    for least in chances:
-        more = largest(asked, CONTEXTS, jobs, least, sizes)
-        sizes = [was if rung is None else rung.size for was, rung in zip(sizes, more, strict=True)]
-        for out, size in zip(found, sizes, strict=True):
-            out.append(size)
+    asked, least = [_pinned(rung, changes) for rung in held], held
+    found: list[list[Rung]] = [[] for _ in held]
+    for chance in CHANCES:
+        more = largest(asked, sizes, jobs, chance, [rung.size for rung in least])
+        least = [was if rung is None else rung for was, rung in zip(least, more, strict=True)]
+        for out, rung in zip(found, least, strict=True):
+            out.append(rung)
     left = iter(found)
-    return [None if rung is None else replace(rung, longer=tuple(next(left))) for rung in rungs]
+    return [None if rung is None else replace(rung, larger=tuple(next(left))) for rung in rungs]
 
 
-def _pinned(rung: Rung) -> Callable[[int], Options]:
+def _pinned(
+    rung: Rung, changes: Callable[[Options, int], dict[str, Any]]
+) -> Callable[[int], Options]:
     """The request of a rung with its layout, of which no other is sought."""
     report = rung.point.report
     assert report is not None  # it fits
     fixed = rung.point.options.changed(**options_of(report.layout), stack=report.stack)
-    return lambda tokens: fixed.changed(seq_len=tokens)
+    return lambda size: fixed.changed(**changes(fixed, size))
 
 
 def models() -> list[ModelSpec]:
@@ -96,10 +106,10 @@ def models() -> list[ModelSpec]:
 
 
 def largest_models(
-    asked: Sequence[Callable[[ModelSpec], Options]], jobs: int
-) -> list[tuple[ModelSpec, Point] | None]:
-    """The largest model of the catalogue with which each of these requests fits."""
-    known = models()
+    asked: Sequence[Callable[[ModelSpec], Options]], known: Sequence[ModelSpec], jobs: int
+) -> list[Rung | None]:
+    """The largest of these models, ascending, with which each of these requests fits: its place
+    among them."""
     positions = range(len(known))
 
     def of(ask: Callable[[ModelSpec], Options]) -> Callable[[int], Options]:
@@ -113,8 +123,7 @@ def largest_models(
         for i in range(start, min(start + _ABOVE, len(known)))
     ]
     points = answer([asked[k](known[i]) for k, i in places], jobs=jobs, reasons=False)
-    found = [None if rung is None else (known[rung.size], rung.point) for rung in rungs]
     for (k, i), point in zip(places, points, strict=True):
         if point.roomy:
-            found[k] = known[i], point
-    return found
+            rungs[k] = Rung(i, point)
+    return rungs
