@@ -9,13 +9,18 @@ and takes the best layout of what is then possible.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from planner.advise import host_link
 from planner.advise.changes import (
     WORTH,
+    Change,
     Promise,
     by_cost,
     chunked_loss,
+    difference,
     fixed_layout,
     freed,
     layout_changes,
@@ -40,9 +45,9 @@ from planner.estimate import Estimates
 from planner.estimate.stages import layout_document
 from planner.inputs.scenario import Scenario
 from planner.specs.documents.advice import Advice, OffloadChoices
-from planner.specs.options import command_line
+from planner.specs.options import LAYOUT, command_line
 
-__all__ = ["advice", "deciding", "offload_or_recompute"]
+__all__ = ["advice", "best_layout", "deciding", "offload_or_recompute"]
 
 _SHOWN_FAST, _SHOWN_FIT = (
     5,
@@ -53,6 +58,8 @@ _SHOWN_FAST, _SHOWN_FIT = (
 _LOGITS = 0.1
 # what grows with the tokens of a sequence
 _OF_TOKENS = ("activations", "recompute_working_set", "backward_temporaries", "logits")
+# options beside the columns of a layout that fix a part of it
+_OF_LAYOUT = ("pipeline_layout", "grad_accum")
 _ENOUGH_SIZES = 2  # numbers of GPUs that are reported where more of them help
 
 
@@ -82,6 +89,32 @@ def offload_or_recompute(scenario: Scenario, chosen: Estimates, row: int) -> Off
     """Recompute against offloading over this and other host links, for the chosen layout; see
     host_link."""
     return host_link.offload_or_recompute(Base(scenario, chosen.plan, chosen.table.layout(row)))
+
+
+def best_layout(
+    scenario: Scenario, chosen: Estimates, row: int, others: Mapping[str, Mapping[str, Any]]
+) -> Advice | None:
+    """The fastest layout that fits with nothing of it fixed, for the same model, GPUs and batch, on
+    the same stack; where none fits, on the others. None where none is faster than one that fits.
+
+    others: other stacks, and what of the request is another on them.
+    """
+    base = Base(scenario, chosen.plan, chosen.table.layout(row))
+    here = Weighed("", "keep", base.options, {}, chosen, row)
+    asked = [name for name in (*LAYOUT, *_OF_LAYOUT) if getattr(base.options, name) is not None]
+    own, fixed = {"stack": chosen.plan.stack.id}, dict.fromkeys(asked)
+    found = searched(base, [Change("", {**fixed, **own})])
+    if not (found or here.fits):
+        asks = [{**more, **fixed, "stack": one} for one, more in others.items()]
+        found = searched(base, [Change("", one) for one in asks])
+    best = min(found, key=lambda one: (not one.has_room, one.seconds), default=None)
+    if best is None:
+        return None
+    gains = best.seconds < (1 - WORTH) * here.seconds and best.has_room >= here.has_room
+    words = difference(base.layout, best.estimates.table.layout(best.row))
+    if best.update["stack"] != own["stack"]:
+        words = ", ".join(word for word in (f"stack {best.update['stack']}", words) if word)
+    return _entry(base, here, replace(best, text=words)) if gains or not here.fits else None
 
 
 def _when_it_fits(base: Base, here: Weighed, everything: bool) -> list[Weighed]:

@@ -17,6 +17,7 @@ from planner.inputs import catalog
 from planner.inputs.usual import STACKS
 from planner.search.space import MODULE_SETS, chunk_counts
 from planner.specs.cluster import MAX_GPUS
+from planner.specs.documents.plan import LayoutChoice
 from planner.specs.hardware import LinkSpec
 from planner.specs.layout import OFFLOADS, SCHEDULES, Layout
 from planner.specs.options import LAYOUT, Options, flag
@@ -152,7 +153,9 @@ _WORDS = {
 }
 
 
-def difference(base: Layout, other: Layout, fixed: Sequence[str] = ()) -> str:
+def difference(
+    base: Layout | LayoutChoice, other: Layout | LayoutChoice, fixed: Sequence[str] = ()
+) -> str:
     """What of a layout changed, in words: "tp 4, micro-batch 1". What only follows from it is left
     out, unless the request fixed it."""
     follows = {

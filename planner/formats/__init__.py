@@ -11,7 +11,7 @@ import math
 import pkgutil
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -37,6 +37,7 @@ class Recipe:
 
     kinds: ids of the formats that read a part, that of the most arguments first. stated: what says
     an option, by its name. notes: what was made of the files beside single arguments, as sentences.
+    values: the arguments of each format as they were parsed.
     """
 
     kinds: tuple[str, ...]
@@ -44,6 +45,7 @@ class Recipe:
     arguments: Mapping[str, Used]
     stated: Mapping[str, Stated]
     notes: tuple[str, ...] = ()
+    values: Mapping[Format, Mapping[str, Value]] = field(default_factory=dict, repr=False)
 
 
 @cache
@@ -79,12 +81,18 @@ def read(files: Mapping[str, str]) -> Recipe:
         raise PlanError(FIELD, len(files), f"are more than {MOST_FILES} files")
     values: dict[Format, dict[str, Value]] = {}
     for name, text in files.items():
-        for one, found in _parts(name, text).items():
+        for one, found in parts(name, text).items():
             into = values.setdefault(one, {})
             for argument, value in found.items():
                 placed = replace(value, file=value.file or name)
                 _agree(argument, into.get(argument), placed)
                 into[argument] = placed
+    return joined(values)
+
+
+def joined(values: Mapping[Format, Mapping[str, Value]]) -> Recipe:
+    """What these arguments of formats say together. Raises PlanError where two contradict each
+    other."""
     answers = {one: _counted(one.read(found)) for one, found in values.items()}
     order = sorted(answers, key=lambda one: -len(values[one]))
     options = _joined([answers[one].options for one in order], "--{}")
@@ -96,7 +104,7 @@ def read(files: Mapping[str, str]) -> Recipe:
     kinds = tuple(one.kind for one in order)
     used = _arguments({one.kind: answers[one] for one in order})
     said = (*notes, *(note for one in order for note in answers[one].notes))
-    return Recipe(kinds, plan, used, options, tuple(map(scrubbed, said)))
+    return Recipe(kinds, plan, used, options, tuple(map(scrubbed, said)), values)
 
 
 def _counted(answer: Answer) -> Answer:
@@ -134,7 +142,7 @@ def _run(options: dict[str, Stated]) -> None:
     options["tokens"] = replace(steps, value=product // math.prod(shared))
 
 
-def _parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
+def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
     """The arguments of each format that a text has a part of."""
     if len(text) > MOST_BYTES:
         raise PlanError(FIELD, name, f"is larger than the {MOST_BYTES:,} characters that are read")

@@ -166,4 +166,5 @@ FORMAT = Format(
     lacks=names.LACKS,
     off=names.OFF,
     read_more=read_more,
+    spelled=lambda name: name if name.startswith(ENV) else f"--{name}",
 )

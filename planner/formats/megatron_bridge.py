@@ -329,4 +329,6 @@ FORMAT = Format(
     lacks=names.LACKS,
     off=names.OFF,
     read_more=_read_more,
+    written_as="megatron",
+    spelled=lambda name: name.replace("-", "_"),
 )

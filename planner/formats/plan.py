@@ -34,12 +34,14 @@ _SIZE = ("gpus", "nodes")
 class Planned:
     """A recipe as a request.
 
-    options: of the files and those typed beside them; missing: what neither says and an estimate
-    needs; refused: why no estimate is possible, "" where one is or something is missing.
+    options: of the files and those typed beside them; typed: the latter; missing: what neither says
+    and an estimate needs; refused: why no estimate is possible, "" where one is or something is
+    missing.
     """
 
     recipe: formats.Recipe
     options: Mapping[str, Any]
+    typed: Mapping[str, Any]
     missing: tuple[str, ...] = ()
     refused: str = ""
 
@@ -86,7 +88,7 @@ def _planned(files: Mapping[str, str], given: Mapping[str, Any]) -> Planned:
     missing += [] if any(name in options for name in _SIZE) else ["gpus"]
     if missing:
         read_options({"model": "none", **typed})  # what is typed is right, whatever is missing
-        return Planned(recipe, options, tuple(missing))
+        return Planned(recipe, options, typed, tuple(missing))
     return _settled(recipe, options, typed)
 
 
@@ -128,4 +130,4 @@ def _settled(recipe: formats.Recipe, options: dict[str, Any], typed: Mapping[str
                         old.value, "not understood", scrubbed(str(error))
                     )
     changed = replace(recipe, arguments=arguments, notes=tuple(notes))
-    return Planned(changed, options, (), refused)
+    return Planned(changed, options, typed, (), refused)

@@ -224,6 +224,8 @@ class Format:
     names that do move them and that no estimate has, with why. off: patterns of switches that are
     off where they are left out, so that one that is off says nothing.
     read_more: what is not one to one. What is written is a `target.Target`, by the same table.
+    written_as: kind of the target that writes these arguments, where that is another; writable:
+    whether it writes files that have these; spelled: a name as its files have it.
     """
 
     kind: str
@@ -235,6 +237,9 @@ class Format:
     lacks: Mapping[str, str] = field(default_factory=dict)
     off: tuple[str, ...] = ()
     read_more: Callable[[Mapping[str, Value], Answer], None] = _nothing
+    written_as: str = ""
+    writable: Callable[[Mapping[str, Value]], bool] = bool
+    spelled: Callable[[str], str] = str
 
     def read(self, values: Mapping[str, Value]) -> Answer:
         """What these arguments say. None of them is left without a word on it."""

@@ -270,6 +270,7 @@ FORMAT = Format(
         """
     ),
     read_more=_more,
+    writable=lambda values: not any(name.startswith(_ACTOR) for name in values),
 )
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from planner.show.screen import screen_blocks
 from planner.show.text import Block, Fixed
-from planner.specs.documents.read import Read, ReadArgument
+from planner.specs.documents.estimate import Estimate
+from planner.specs.documents.read import Edit, OutOfMemory, Read, ReadArgument, Recipe
 from planner.units import percent, show
 
 _MOST = 100  # characters of a value that are shown
 
 
 def read_blocks(r: Read, full: bool) -> list[Block]:
-    """What was read, what was not understood, the plan, and what comes of it."""
+    """What was read, what was not understood, the plan, what comes of it, and what to edit."""
     blocks = [_read(r), *_not_understood(r), _plan(r)]
     if full:
         blocks.append(_arguments(r))
     if r.estimate is not None:
         blocks += screen_blocks(r.estimate)
-    return [*blocks, *_better(r)]
+        blocks += _change_blocks(r, r.estimate)
+    return blocks
 
 
 def _read(r: Read) -> Block:
@@ -67,18 +69,70 @@ def _rows(r: Read, use: str) -> list[list[str]]:
 
 
 def _short(value: object) -> str:
-    text = "-" if value is None else str(value)
+    listed = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    text = "-" if value is None else listed
     return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."
 
 
-def _better(r: Read) -> list[Block]:
-    if r.better is None or r.estimate is None:
-        return []
-    gain = r.better.tokens_change_frac
-    words = (
-        f"{r.better.change}: {show(r.better.step_seconds, 's')} per step,"
-        f" {percent(gain, 0)} more tokens per second"
-        if r.estimate.memory.fits
-        else f"{r.better.change}: fits, {show(r.better.step_seconds, 's')} per step"
+def _change_blocks(r: Read, e: Estimate) -> list[Block]:
+    """Why it runs out of memory, what makes it fit, and the best layout, in words of the files."""
+    blocks = [] if r.out_of_memory is None else [_out_of_memory(r.out_of_memory)]
+    if r.remedy is not None:
+        words = f"{r.remedy.change}: fits, {_step(e, r.remedy)}"
+        blocks.append(_change("The cheapest change that makes it fit", words, r.remedy))
+    if r.better is None:
+        return blocks
+    if r.remedy is not None and r.better.edits == r.remedy.edits:
+        words = "the change above is the best layout of this model, these GPUs and this batch"
+        return [*blocks, Block("A better recipe", [words])]
+    words = f"{r.better.change}: {_step(e, r.better)}"
+    return [*blocks, _change("A better recipe", words, r.better)]
+
+
+def _step(e: Estimate, change: Recipe) -> str:
+    gain = percent(change.tokens_change_frac, 0, sign=True)
+    before, after = (show(one, "s") for one in (e.step.seconds, change.step_seconds))
+    return f"step {before} -> {after}, throughput {gain}"
+
+
+def _out_of_memory(o: OutOfMemory) -> Block:
+    rows = [
+        [one.name.replace("_", " "), show(one.bytes, "B"), percent(one.share, 0)] for one in o.terms
+    ]
+    return Block(
+        "Why it runs out of memory",
+        [o.says.partition(":")[0]],
+        header=["largest parts of the fullest GPU", ">memory", ">of it"],
+        rows=rows,
+        order="largest first",
     )
-    return [Block("A better recipe", [words, Fixed(r.better.command)])]
+
+
+def _change(title: str, words: str, change: Recipe) -> Block:
+    lines: list[str] = [words]
+    if change.unsaid:
+        said = ", ".join(_flag(name, value) for name, value in sorted(change.unsaid.items()))
+        lines.append(f"in dpplan's words, which these files have none for: {said}")
+    if not change.edits:
+        return Block(title, [*lines, Fixed(change.command)])
+    return Block(
+        title,
+        lines,
+        header=["edit", "from", "to", "where"],
+        rows=[[one.argument, _short(one.before), _after(one), _where(one)] for one in change.edits],
+        order="as the files have them, then what is new",
+        below=[Fixed(change.command)],
+    )
+
+
+def _flag(name: str, value: object) -> str:
+    flag = f"--{name.replace('_', '-')}"
+    return f"no {flag}" if value is None else f"{flag} {value}"
+
+
+def _after(one: Edit) -> str:
+    return "left out" if one.after is None else _short(one.after)
+
+
+def _where(one: Edit) -> str:
+    return one.place or f"new, of {one.kind}"

@@ -29,10 +29,11 @@ def estimate(options: Options, *, brief: bool = False) -> Estimate:
 
     brief: the same numbers sooner, without `advice`, `machine` and `provenance` (empty, and zero).
     """
-    return _estimate(options, brief)[0]
+    return answered(options, brief)[0]
 
 
-def _estimate(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
+def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
+    """The same with the searches that it was made from."""
     refuse(options, "estimate")
     required = require.read(options.require)
     scenario = resolve(options)
@@ -152,7 +153,7 @@ def _top(answer: Answer, count: int) -> list[Alternative]:
 
 def explain(options: Options) -> tuple[Estimate, Call]:
     """The report and the tree of formulas that produced its chosen layout."""
-    out, answer = _estimate(options)
+    out, answer = answered(options)
     offload = advise.offload_or_recompute(resolve(options), answer.chosen, answer.row)
     with recording("estimate of the chosen layout") as tree:
         report.evaluate_row(answer.chosen, answer.row)

@@ -88,8 +88,9 @@ def export(options: Options, asked: ExportOptions) -> Export:
         raise why_none(scenario)
     one = report.evaluate_row(answer.chosen, answer.row)
     figures = report.figures(one, scenario.assumptions)
-    plan = plan_of(target, options, one)
-    asked_for = Asked(plan, one.plan.model, *_nodes(figures))
+    plan = plan_of(options, one, target.deals)
+    gpus = figures.cluster.gpus
+    asked_for = Asked(plan, one.plan.model, *nodes_of(gpus, figures.cluster.gpus_per_node))
     gpu = one.plan.cluster.gpu
     lost = lost_in(target, asked_for, _files(target, asked_for, one, ()))
     files = _files(target, asked_for, one, tuple(_comments(target, figures, lost)))
@@ -119,8 +120,9 @@ def _on(target: Target, options: Options) -> Options:
     return options.changed(stack=stack, where=(*options.where, *free))
 
 
-def plan_of(target: Target, options: Options, one: Estimates) -> dict[str, Any]:
-    """The options that say a layout and how it is trained, without those that do nothing in it."""
+def plan_of(options: Options, one: Estimates, deals: bool = True) -> dict[str, Any]:
+    """The options that say a layout and how it is trained, without those that do nothing in it.
+    deals: the program deals layers out to stages as its profile does."""
     plan, layout = one.plan, report.layout_document(one.plan, one.table.layout(0))
     ranks = layout.dp * layout.cp
     idle = {
@@ -154,7 +156,7 @@ def plan_of(target: Target, options: Options, one: Estimates) -> dict[str, Any]:
     for name in acting:
         if name not in out:
             out[name] = number(options, name) if table[name].says.unit else given[name]
-    if layout.pipeline_layout is not UNSET and (options.pipeline_layout or not target.deals):
+    if layout.pipeline_layout is not UNSET and (options.pipeline_layout or not deals):
         out["pipeline_layout"] = layout.pipeline_layout
     if plan.training.tokens is not None:
         out["tokens"] = plan.training.tokens
@@ -167,9 +169,8 @@ def _recipe(plan: Plan) -> str:
     return has[0] if asked == "fp8" and has else asked
 
 
-def _nodes(figures: Figures) -> tuple[int, int]:
-    """Nodes, and GPUs of each; part of one node, or whole ones."""
-    gpus, size = figures.cluster.gpus, figures.cluster.gpus_per_node
+def nodes_of(gpus: int, size: int) -> tuple[int, int]:
+    """Nodes, and GPUs of each; part of one node of this size, or whole ones."""
     nodes = max(1, -(-gpus // size))
     return nodes, gpus // nodes
 

@@ -1,5 +1,5 @@
-"""The verb `read`: files of another program as a request, every argument accounted for, and what
-the estimate says of it."""
+"""The verb `read`: files of another program as a request, every argument accounted for, what the
+estimate says of it, and what to change in the files."""
 
 from __future__ import annotations
 
@@ -7,16 +7,29 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import structs
+
+from planner import advise
+from planner.advise.changes import difference
+from planner.formats import edits
 from planner.formats.plan import Planned, planned
+from planner.formats.target import Asked, Target
 from planner.inputs.options import read_options
+from planner.inputs.scenario import resolve
 from planner.specs.base import PlanError
-from planner.specs.document import SCHEMA_VERSION
+from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.advice import Advice
 from planner.specs.documents.estimate import Estimate
-from planner.specs.documents.read import Read, ReadArgument
-from planner.verbs.estimate import estimate
+from planner.specs.documents.plan import Layout, options_of
+from planner.specs.documents.read import Edit, OutOfMemory, Read, ReadArgument, Recipe, Term
+from planner.specs.options import LAYOUT, Options, flag, rows
+from planner.units import show
+from planner.verbs.estimate import answered, taken
+from planner.verbs.export import nodes_of, plan_of, same
 
 _USES = ("read", "implied", "irrelevant", "not understood")
+_TERMS = 4  # parts of the memory that are named
+_TYPED = "typed beside the files"
 
 
 def read(files: Mapping[str, str], given: Mapping[str, Any]) -> Read:
@@ -32,9 +45,10 @@ def answer(found: Planned) -> Read:
     """The document of a plan."""
     recipe, refused = found.recipe, found.refused
     report: Estimate | None = None
+    remedy = better = None
     if not found.missing and not refused:
         try:
-            report = estimate(read_options(found.options))
+            report, remedy, better = _planned(found, read_options(found.options))
         except PlanError as error:  # no layout is possible: an answer
             refused = str(error)
     used = {
@@ -53,18 +67,99 @@ def answer(found: Planned) -> Read:
         missing=list(found.missing),
         refused=refused or None,
         estimate=report,
-        better=None if report is None else _better(report),
+        out_of_memory=None if report is None else _out_of_memory(report),
+        remedy=remedy,
+        better=better,
         command=None if report is None else report.command,
     )
 
 
-def _better(report: Estimate) -> Advice | None:
-    """Of the changes of the layout alone, on the same GPUs, the one whose step gains most."""
-    same = [
-        one
-        for one in report.advice
-        if one.fits and one.gpus == report.cluster.gpus and one.kind == "search"
-    ]
-    faster = [one for one in same if one.tokens_per_s > report.throughput.tokens_per_s]
-    candidates = faster if report.memory.fits else same
-    return max(candidates, key=lambda one: one.tokens_per_s, default=None)
+def _planned(found: Planned, options: Options) -> tuple[Estimate, Recipe | None, Recipe | None]:
+    """The estimate, the cheapest change that makes it fit, and the best layout."""
+    report, searched = answered(options)
+    if options.advice == 0:
+        return report, None, None
+    before = _asked(options, report.stack.id, report.layout)
+    target = edits.target_of(found.recipe, before)
+    stacks = target.stacks if target else (report.stack.id,)
+    others = {} if target is None or report.memory.fits else _stacks(found, target, before)
+    better = advise.best_layout(resolve(options), searched.chosen, searched.row, others)
+    remedy = None
+    if not report.memory.fits:
+        fitting = [one for one in report.advice if one.fits]
+        own = [one for one in fitting if one.stack in (report.stack.id, *stacks)]
+        remedy = next(iter(own), better) or next(iter(fitting), None)
+
+    def recipe(change: Advice | None) -> Recipe | None:
+        if change is None:
+            return None
+        after = _asked(options.changed(**change.changes), change.stack, change.layout)
+        said = edits.edited(found.recipe, target, before, after, same)
+        return extended(
+            Recipe,
+            change,
+            change=_words(report, change),
+            edits=[
+                *(Edit(one.name, one.kind, one.place, one.before, one.after) for one in said.edits),
+                *(
+                    Edit(flag(name), "", _TYPED, value, after.get(name))
+                    for name, value in found.typed.items()
+                    if before.get(name) != after.get(name)
+                ),
+            ],
+            unsaid=dict(said.unsaid),
+        )
+
+    return report, recipe(remedy), recipe(better)
+
+
+def _stacks(found: Planned, target: Target, before: Asked) -> dict[str, dict[str, Any]]:
+    """What the request becomes on the other stacks of a target: a trainer that shards keeps states
+    in other types."""
+    was = found.recipe.options
+    read_as = {one: edits.on_stack(found.recipe, target, before, one) for one in target.stacks}
+    out = {}
+    for stack, said in read_as.items():
+        names = {*was, *said} & rows(Options).keys() - found.typed.keys()
+        update = {n: said.get(n) for n in names if said.get(n) != was.get(n)}
+        if before.get("stack") != stack == said.get("stack"):
+            out[stack] = update
+    return out
+
+
+def _words(report: Estimate, change: Advice) -> str:
+    """A change in words; of a search for a layout what differs in the layout that it found."""
+    searched = change.kind == "search" and set(change.changes) <= {*LAYOUT}
+    return difference(report.layout, change.layout) if searched else change.change
+
+
+def _asked(options: Options, stack: str, layout: Layout) -> Asked:
+    """A layout as what writes files takes it."""
+    fixed = {**dict.fromkeys((*LAYOUT, "grad_accum")), **options_of(layout)}
+    fixed |= {"stack": stack, "global_batch": layout.global_batch, "where": ()}
+    one = taken(options.changed(**fixed)).estimates
+    return Asked(
+        plan_of(options, one, deals=False),
+        one.plan.model,
+        *nodes_of(one.plan.cluster.gpus, one.plan.cluster.gpus_per_node),
+    )
+
+
+def _out_of_memory(report: Estimate) -> OutOfMemory | None:
+    m = report.memory
+    if m.fits:
+        return None
+    parts = {**m.components, **structs.asdict(m.outside)}
+    largest = sorted(parts.items(), key=lambda pair: -pair[1])[:_TERMS]
+    terms = [Term(name, size, size / m.device_bytes) for name, size in largest if size > 0]
+    missing = max(0.0, -m.headroom_bytes)
+    listed = ", ".join(f"{one.name.replace('_', ' ')} {show(one.bytes, 'B')}" for one in terms)
+    short = (
+        f"{show(missing, 'B')} more than the {show(m.capacity_bytes, 'B')} that a GPU has"
+        if missing
+        else "the GPU has room enough, and the memory of its host or the drives have not"
+    )
+    where = f"pipeline stage {m.worst_stage} of {report.layout.pp}" if report.layout.pp > 1 else ""
+    at = f", fullest in the phase {m.worst_phase}{f' on {where}' if where else ''}"
+    says = f"needs {show(m.device_bytes, 'B')} per GPU, {short}{at}: {listed}"
+    return OutOfMemory(missing, m.worst_stage, m.worst_phase, terms, says)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from planner.specs.document import Document, key
-from planner.specs.documents.advice import Advice
+from planner.specs.documents.advice import Advice, Value
 from planner.specs.documents.estimate import Estimate
 
 
@@ -23,6 +23,47 @@ class ReadArgument(Document):
     note: Annotated[str, key("what is to be said of it; may be empty")]
 
 
+class Term(Document):
+    """One part of the memory of the fullest GPU."""
+
+    name: Annotated[str, key("as `memory.components` or `memory.outside`")]
+    bytes: Annotated[float, key("of it on that GPU", "B")]
+    share: Annotated[float, key("of all that the GPU holds", "1")]
+
+
+class OutOfMemory(Document):
+    """Why a plan runs out of memory."""
+
+    missing_bytes: Annotated[
+        float, key("more than a framework can allocate on the GPU; 0: the host's is short", "B")
+    ]
+    stage: Annotated[int, key("pipeline stage of the fullest GPU, from 0")]
+    phase: Annotated[str, key("phase of the step in which it is fullest")]
+    terms: Annotated[list[Term], key("its largest parts, the largest first")]
+    says: Annotated[str, key("all of this as a sentence")]
+
+
+class Edit(Document):
+    """One argument to change."""
+
+    argument: Annotated[str, key("its name as the file spells it")]
+    kind: Annotated[
+        str, key("id of the format that has it; empty: an option typed beside the files")
+    ]
+    place: Annotated[str, key("file and line; empty: it is new")]
+    before: Annotated[Any, key("value in the file; null: it is new")]
+    after: Annotated[Any, key("value that it gets; null: it is left out")]
+
+
+class Recipe(Advice):
+    """A change of the plan, and how the files say it."""
+
+    edits: Annotated[list[Edit], key("arguments of the files to change; read back, they say it")]
+    unsaid: Annotated[
+        dict[str, Value], key("options of the change that such files have no word for")
+    ]
+
+
 class Read(Document):
     """Files of another program as a request, and its answer."""
 
@@ -38,7 +79,16 @@ class Read(Document):
     estimate: Annotated[
         Estimate | None, key("the answer of `dpplan estimate`; null where there is none")
     ]
+    out_of_memory: Annotated[OutOfMemory | None, key("null where it fits")]
+    remedy: Annotated[
+        Recipe | None,
+        key("the cheapest change that makes it fit; null where it fits, or none does"),
+    ]
     better: Annotated[
-        Advice | None, key("the change of the layout that gains most; null where none gains")
+        Recipe | None,
+        key(
+            "the best layout of the same model, GPUs, batch and stack; null where none gains, and"
+            " with --advice 0"
+        ),
     ]
     command: Annotated[str | None, key("the command that asks the same without the files")]

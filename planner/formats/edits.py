@@ -1,0 +1,228 @@
+"""What to edit in the files of a recipe so that they say another plan, in their own words.
+
+What the files state one to one is changed there. Of the rest, both plans are written as the target
+of the recipe's format writes them, and what differs is what to edit. The edited arguments are read
+back: what is new and not needed is dropped, and what they still do not say is told as ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from planner import formats
+from planner.formats.record import Format, Value
+from planner.formats.target import SHARDED, Asked, Target
+
+_COMMAND = "edited.sh"  # under which arguments of a command line are parsed
+_OFF = (None, False, 0, 1, "none")  # what is not asked for
+# what does nothing where a plan has no word for it: ranks and stages are then not divided so
+_IDLE = ("schedule", "sequence_parallel", "placement")
+_KEPT = ("gpus", "global_batch")  # what stays as it was, and must still be said
+
+Values = Mapping[Format, Mapping[str, Value]]
+Same = Callable[[str, Any, Mapping[str, Any], Asked], bool]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One argument to change. kind: of the format that has it; name: as its files spell it; place:
+    where it stands, "" where it is new; before: None where it is new; after: None where it is to be
+    left out."""
+
+    kind: str
+    name: str
+    place: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True)
+class Edited:
+    """The edits that bring a plan, and options of it that the files have no word for."""
+
+    edits: tuple[Edit, ...]
+    unsaid: Mapping[str, Any]
+
+
+def target_of(recipe: formats.Recipe, asked: Asked) -> Target | None:
+    """The target that writes most of the kinds of files that a recipe has."""
+    kinds = {_words(one) for one, held in recipe.values.items() if one.writable(held)}
+    able = [one for one in formats.targets() if one.kind in kinds]
+
+    def cover(target: Target) -> int:
+        written = {_words(one) for one in _written(target, asked)}
+        return len(written & kinds) - len(written - kinds)
+
+    return max(able, key=cover, default=None)
+
+
+def edited(
+    recipe: formats.Recipe, target: Target | None, before: Asked, after: Asked, same: Same
+) -> Edited:
+    """How to edit a recipe of the plan `before` to one of the plan `after`. same: whether an option
+    of a plan came back as it went."""
+    if target is None or (target.deals and "pipeline_layout" not in recipe.options):
+        before, after = (_without_split(one) for one in (before, after))
+    names = {*before.options, *after.options}
+    changed = {n: after.get(n) for n in sorted(names) if before.get(n) != after.get(n)}
+    kept = {name: before.get(name) for name in _KEPT}
+    lost = _unsaid(recipe.values, kept, before, same)  # what is typed beside the files
+    wanted = {n: after.get(n) for n in _KEPT if n not in lost} | changed
+
+    def unsaid(values: Values) -> dict[str, Any]:
+        return _unsaid(values, wanted, after, same)
+
+    values = {one: dict(held) for one, held in recipe.values.items()}
+    _by_table(values, recipe, changed)
+    left = unsaid(values)
+    if left and target is not None:
+        old, new = _written(target, before), _written(target, after)
+        whole = {
+            one: {name: found.value for name, found in held.items()} for one, held in new.items()
+        }
+        for found in (_differences(old, new), whole):  # the whole where the file says it otherwise
+            _by_writing(values, found)
+            for option in changed.keys() & unsaid(values).keys():
+                _leave_out(values, recipe, option, found)
+            if not unsaid(values):
+                break
+        left = unsaid(values)
+        _prune(values, recipe.values, left, unsaid)
+    return Edited(tuple(_edits(recipe.values, values)), left)
+
+
+def on_stack(
+    recipe: formats.Recipe, target: Target, before: Asked, stack: str
+) -> Mapping[str, Any]:
+    """The options of a recipe that a target writes for another stack, with all states sharded."""
+    after = replace(before, options={**before.options, "stack": stack, "zero": SHARDED})
+    values = {one: dict(held) for one, held in recipe.values.items()}
+    _by_writing(values, _differences(_written(target, before), _written(target, after)))
+    return formats.joined(values).options
+
+
+def _without_split(asked: Asked) -> Asked:
+    """A plan for a program that deals its layers out to stages by itself."""
+    kept = {name: one for name, one in asked.options.items() if name != "pipeline_layout"}
+    return replace(asked, options=kept)
+
+
+def _words(one: Format) -> str:
+    """The kind of target that writes the arguments of a format."""
+    return one.written_as or one.kind
+
+
+def _by_table(
+    values: dict[Format, dict[str, Value]], recipe: formats.Recipe, changed: Mapping[str, Any]
+) -> None:
+    """Change what states an option one to one where it stands."""
+    for option, value in changed.items():
+        stated = recipe.stated.get(option)
+        if stated is None or value is None:
+            continue
+        for one, held in values.items():
+            names = {name: row for row in one.table for name in (row.name, *row.also)}
+            row = names.get(stated.argument)
+            if stated.argument in held and row is not None and row.option == option:
+                theirs = row.theirs(value)
+                if theirs is not None:
+                    _put(held, stated.argument, theirs)
+
+
+def _by_writing(
+    values: dict[Format, dict[str, Value]], found: Mapping[Format, Mapping[str, Any]]
+) -> None:
+    """Put in what a target writes otherwise."""
+    for written, differ in found.items():
+        into = next((one for one in values if _words(one) == _words(written)), written)
+        for name, value in differ.items():
+            _put(values.setdefault(into, {}), name, value)
+
+
+def _leave_out(
+    values: dict[Format, dict[str, Value]],
+    recipe: formats.Recipe,
+    option: str,
+    found: Mapping[Format, Mapping[str, Any]],
+) -> None:
+    """Leave out what states an option otherwise, unless it has just been written."""
+    stated = recipe.stated.get(option)
+    kept = {name for differ in found.values() for name, value in differ.items() if value}
+    if stated is not None and stated.argument not in kept:
+        for held in values.values():
+            held.pop(stated.argument, None)
+
+
+def _prune(
+    values: dict[Format, dict[str, Value]],
+    before: Values,
+    left: Mapping[str, Any],
+    unsaid: Callable[[Values], dict[str, Any]],
+) -> None:
+    """Take out new arguments without which the files say as much."""
+    for one, held in values.items():
+        for name in [name for name in held if name not in before.get(one, {})]:
+            value = held.pop(name)
+            if unsaid(values) != left:
+                held[name] = value
+
+
+def _written(target: Target, asked: Asked) -> dict[Format, Mapping[str, Value]]:
+    """The arguments of the files that a target writes for a plan, by their format."""
+    texts = dict(target.write(asked, ()))
+    if listed := target.arguments(asked):
+        program = target.starts(asked) if target.starts else target.program
+        texts[_COMMAND] = " \\\n".join([f"torchrun {program}", *listed])
+    out: dict[Format, Mapping[str, Value]] = {}
+    for name, text in texts.items():
+        for one, found in formats.parts(name, text).items():
+            if one.kind != "launcher":
+                out[one] = {**out.get(one, {}), **found}
+    return out
+
+
+def _differences(before: Values, after: Values) -> dict[Format, dict[str, Any]]:
+    """Arguments with the values that they get; None for those that go."""
+    out: dict[Format, dict[str, Any]] = {}
+    for one in {**before, **after}:
+        old, new = before.get(one, {}), after.get(one, {})
+        values = {n: new[n].value if n in new else None for n in {**old, **new}}
+        out[one] = {n: v for n, v in values.items() if n not in old or old[n].value != v}
+    return out
+
+
+def _put(into: dict[str, Value], name: str, value: Any) -> None:
+    if value is None:
+        into.pop(name, None)
+    else:
+        old = into.get(name, Value(None))
+        into[name] = Value(value, old.line, (), old.file)
+
+
+def _unsaid(values: Values, wanted: Mapping[str, Any], after: Asked, same: Same) -> dict[str, Any]:
+    """Options that the edited arguments do not say."""
+    back = formats.joined({one: held for one, held in values.items() if held}).options
+    whole, out = after.replicas * after.get("cp", 1), {}
+    for name, value in wanted.items():
+        found = back.get(name)
+        if value is None:
+            said = found in _OFF or name in _IDLE or (name == "shard_group" and found == whole)
+        else:
+            said = same(name, value, back, after) or (found is None and value in _OFF)
+        if not said:
+            out[name] = value
+    return out
+
+
+def _edits(before: Values, after: Values) -> list[Edit]:
+    out = []
+    for one, new in after.items():
+        old = before.get(one, {})
+        for name in {**old, **new}:
+            was, now = (held[name] if name in held else Value(None) for held in (old, new))
+            if was.value != now.value or (name in old) != (name in new):
+                shown = formats.shown_value(name, was.value, True)
+                out.append(Edit(one.kind, one.spelled(name), was.place, shown, now.value))
+    return sorted(out, key=lambda edit: (not edit.place, edit.kind, edit.name))
