@@ -10,6 +10,9 @@ import pytest
 
 from planner import api
 from planner.estimate import evaluate
+from planner.estimate.layer.adapters import adapter_work
+from planner.estimate.layer.shape import key_of, local_shape
+from planner.estimate.machine import machine
 from planner.estimate.memory import layer_activations
 from planner.estimate.trained import trained_count, trained_gemms
 from planner.formulas.params import parameter_count
@@ -242,6 +245,18 @@ def test_an_mlp_that_is_one_function_with_its_adapters_keeps_gate_and_up() -> No
     assert hidden("pytorch-fsdp", targets=("all-linear",), fused=True, dropout=0.1) == 6
 
 
+def test_matrices_of_8_bit_keep_what_they_read() -> None:
+    """MatMul8bitLt of bitsandbytes 0.50 holds its input until backward: the normed stream, once
+    for queries, keys and values and once for gate and up, and what the last matrix reads."""
+
+    def kept(base: str) -> float:
+        one = plans.plan(gpus=1, software="hf-trainer", adapter=lora(), base_precision=base)
+        return float(total(layer_activations(one, plans.rows(1, {})))[0]) / one.training.seq_len
+
+    shape = plans.model()
+    assert kept("int8") - kept("nf4") == 2 * (2 * shape.hidden + shape.ffn_hidden)
+
+
 def test_a_word_for_several_matrices_does_not_join_what_is_named_one_by_one() -> None:
     """PEFT passes over names that a model does not have: c_attn of a Llama, q_proj of a GPT-2."""
     alone = ("q_proj", "k_proj", "v_proj")
@@ -252,6 +267,24 @@ def test_a_word_for_several_matrices_does_not_join_what_is_named_one_by_one() ->
 
     assert count(*alone, "c_attn") == count(*alone) > count("c_attn")
     assert count(*alone, "c_attn", joint=("qkv",)) == count("c_attn")
+
+
+def test_experts_with_adapters_are_a_loop_where_a_stack_has_no_grouped_kernel_for_them() -> None:
+    """prime-rl groups their GEMMs on Hopper alone. Elsewhere every expert is issued by itself, and
+    backward makes a gradient as large as what all of them read for each."""
+    shape = catalog.load("models", ModelSpec, "qwen3-30b-a3b")
+
+    def of(gpu: str, target: str) -> tuple[float, float]:
+        spec = lora(targets=(target,), precision=None)
+        one = plans.plan(shape, gpus=1, gpu=gpu, software="prime-rl", adapter=spec)
+        work = adapter_work(local_shape(one, **key_of(plans.rows(1, {}))), machine(one))
+        assert work is not None
+        return float(work.issued.forward[0]), float(work.operators.backward[0])
+
+    (few, short), (many, long) = (of(gpu, "experts") for gpu in ("h100", "b200"))
+    assert many == shape.routed.experts * few
+    assert long > 10 * short
+    assert of("b200", "attention")[0] == of("h100", "attention")[0]
 
 
 def test_lisa_trains_few_layers_and_passes_through_all() -> None:

@@ -39,6 +39,7 @@ class BaseFormat:
     multiplied: bool = False  # forward multiplies codes, not weights made of them
     # its layers return the type of what they are given, whatever they multiply in
     returns_given: bool = False
+    keeps_input: bool = False  # and keep it for backward, which does not read it
     sized: bool = False  # whether --base-group may say another group
 
     def matrix_bytes(self, k: Array, n: Array, group: int | None = None) -> Array:
@@ -85,12 +86,14 @@ BASES: dict[BaseName, BaseFormat] = {
     "fp4-double": replace(_TWICE, title="FP4, double quantisation"),
     "int8": BaseFormat(
         "LLM.int8()",
-        "bitsandbytes 0.50 nn/modules.py: Int8Params, a scale in fp32 per output",
+        "bitsandbytes 0.50 nn/modules.py: Int8Params, a scale in fp32 per output;"
+        " autograd/_functions.py: MatMul8bitLt has its input in ctx.tensors",
         bits=8.0,
         of="output",
         scale=4.0,
         multiplied=True,
         returns_given=True,
+        keeps_input=True,
     ),
     "gptq": BaseFormat(
         "GPTQ, 4 bit", _GPTQ, 4.0, 128, "input", 2.0, zero=4.0, per_input=4.0, sized=True

@@ -246,6 +246,9 @@ class ExpertWork(Spec):
     # dense layers
     tensor: Literal["one", "as dense"] = "one"
     kernels: Literal["loop", "grouped"] = "grouped"  # one after another, or in grouped GEMMs
+    # GPU architectures on which experts with adapters are in grouped GEMMs, elsewhere one after
+    # another; none: they are computed as those without
+    grouped_adapters: Names | None = None
     # how tokens reach the ranks of their experts: inside one host, and across hosts
     dispatcher: DispatcherName = "alltoall"
     dispatcher_across: DispatcherName = "alltoall"

@@ -11,13 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from planner.estimate.layer.matmul import gemm_s, weight_gemms
 from planner.estimate.layer.operators import copy_s, stream_ratio, stream_s
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
+from planner.estimate.machine.kernels import loops_experts
 from planner.formulas.params import stream_of
 from planner.ledger import Array
 from planner.specs.adapters import AdapterSpec, Matrix, adapted
+from planner.specs.parts import Moe
 from planner.specs.plan import Plan
 from planner.specs.quantised import BASES, KEPT_WIDE
 
@@ -37,6 +41,10 @@ _COLUMN_NORM = 16.0
 # operators of an adapter that the CPU issues: casts of input, A and B, dropout, two GEMMs, scale
 # and sum; backward twice the GEMMs, and the sum of gradients. Fused: GEMMs and dropout alone
 _ISSUED, _ISSUED_FUSED = BothWays(9.0, 14.0), BothWays(2.0, 4.0)
+# what a loop takes of a tensor of all experts has a gradient of its size: zeros, a part of them
+# written, and the sum with that of the others (select_backward and slice_backward of torch)
+_LOOPED, _OF_WHOLE = 3.0, 2.0  # operators, and of A and of B
+_WHOLE_PASSES = 4.0  # zeros, two read for a sum, and that
 _ISSUED_DORA = BothWays(10.0, 8.0)
 
 
@@ -60,6 +68,7 @@ class _Local:
     rank: Array
     batch: Array
     times: Array  # of a mean layer
+    stacked: Array  # experts of which a loop takes one at a time; 0: there is no loop
 
 
 def adapter_work(shape: LayerShape, m: Machine) -> AdapterWork | None:
@@ -69,11 +78,14 @@ def adapter_work(shape: LayerShape, m: Machine) -> AdapterWork | None:
         return None
     gemms, light = BothWays(nothing, nothing), BothWays(nothing, nothing)
     flop, issued = nothing, BothWays(nothing, nothing)
-    for one in _local(shape, spec):
+    found = tuple(_local(shape, spec))
+    for one in found:
         gemms = _sum(gemms, _gemms_s(shape.plan, m, one, spec), one.times)
         light = _sum(light, _operators_s(shape.plan, m, one, spec), one.times)
         flop = flop + one.times * 2.0 * one.batch * one.rows * one.rank * (one.k + one.n)
-        issued = _sum(issued, _issued(shape.plan, spec), one.times)
+        issued = _sum(issued, _issued(shape.plan, spec, one), one.times)
+    if any(np.any(one.stacked > 0) for one in found):
+        light = BothWays(light.forward, light.backward + _sliced_s(shape, m))
     return AdapterWork(gemms, light, flop, issued)
 
 
@@ -82,7 +94,9 @@ def shared_matrices(shape: LayerShape) -> Array:
     spec, nothing = shape.plan.training.adapter, 0.0 * shape.tokens
     if spec is None or spec.resident == 1:
         return nothing
-    return spec.resident * sum((one.times for one in _local(shape, spec)), nothing)
+    return spec.resident * sum(
+        (one.times / np.maximum(one.stacked, 1.0) for one in _local(shape, spec)), nothing
+    )
 
 
 def _sum(one: BothWays[Array], more: BothWays[Array], times: Array) -> BothWays[Array]:
@@ -96,10 +110,12 @@ def _local(shape: LayerShape, spec: AdapterSpec) -> Iterator[_Local]:
         for matrix in adapted(part, of, spec, joint):
             times, rank = one * count / shape.mix.layers, one * matrix.sides * spec.rank
             if matrix.experts:
-                rows = shape.routed / shape.experts
-                yield _Local(rows, *_sides(matrix, shape.etp), rank, shape.experts, times)
+                rows, sides = shape.routed / shape.experts, _sides(matrix, shape.etp)
+                stacked = shape.experts * loops_experts(shape.plan)
+                each = np.maximum(stacked, 1.0)
+                yield _Local(rows, *sides, rank, shape.experts / each, times * each, stacked)
             else:
-                yield _Local(shape.tokens, *_sides(matrix, t), rank, one, times)
+                yield _Local(shape.tokens, *_sides(matrix, t), rank, one, times, 0.0 * one)
 
 
 def _sides(matrix: Matrix, ranks: Array) -> tuple[Array, Array]:
@@ -143,8 +159,26 @@ def _operators_s(plan: Plan, m: Machine, one: _Local, spec: AdapterSpec) -> Both
         moved(
             casts * _CASTS.backward + drops * dropped.backward + apart * _INPUT_SUM,
             apart * _OUTPUT.backward + dora * _MAGNITUDES.backward,
-        ),
+        )
+        + copy_s(m, _WHOLE_PASSES * plan.training.element_bytes * _whole_elements(one)),
     )
+
+
+def _whole_elements(one: _Local) -> Array:
+    """Elements of all experts whose gradients backward makes for one: A and B of its adapter."""
+    return one.stacked * one.rank * (one.k + one.n)
+
+
+def _sliced_s(shape: LayerShape, m: Machine) -> Array:
+    """Seconds in which backward makes and adds up gradients of what all experts read, one for each
+    that a loop gives its rows of it."""
+    passes = _WHOLE_PASSES * shape.plan.training.element_bytes
+    read = sum(
+        (part.read(shape.plan.model.hidden) * count / shape.mix.layers)
+        for part, count in shape.mix.parts
+        if isinstance(part, Moe)
+    )
+    return copy_s(m, passes * shape.experts * shape.routed * read)
 
 
 def _is_wide(plan: Plan, spec: AdapterSpec) -> bool:
@@ -152,13 +186,18 @@ def _is_wide(plan: Plan, spec: AdapterSpec) -> bool:
     return spec.precision == "fp32" and plan.training.mixed_precision
 
 
-def _issued(plan: Plan, spec: AdapterSpec) -> BothWays[Array]:
+def _issued(plan: Plan, spec: AdapterSpec, one: _Local) -> BothWays[Array]:
     fused = plan.fused_adapters
     own = _ISSUED_FUSED if fused else _ISSUED
     casts, dora = 4.0 * (not fused and not _is_wide(plan, spec)), spec.method == "dora"
     return BothWays(
         own.forward - casts + (spec.dropout > 0) - (not fused) + dora * _ISSUED_DORA.forward,
-        own.backward - casts + (spec.dropout > 0) - (not fused) + dora * _ISSUED_DORA.backward,
+        own.backward
+        - casts
+        + (spec.dropout > 0)
+        - (not fused)
+        + dora * _ISSUED_DORA.backward
+        + _OF_WHOLE * _LOOPED * (one.stacked > 0),
     )
 
 

@@ -9,7 +9,9 @@ from planner.estimate.machine.clock import recipe_frac, sustained_clock
 from planner.estimate.state_types import moment_type_bytes, state_of
 from planner.formulas import casts
 from planner.formulas.optimizers import OPTIMIZERS, TYPE_BYTES, update_traffic_bytes
+from planner.formulas.params import stream_of
 from planner.ledger import Sourced
+from planner.specs.adapters import adapts_experts
 from planner.specs.base import PlanError
 from planner.specs.plan import Plan
 
@@ -214,8 +216,12 @@ def _fused_by_stack(plan: Plan) -> bool:
 
 def loops_experts(plan: Plan) -> bool:
     """Whether a rank computes its experts one after another."""
-    asked = plan.training.expert_kernels
-    return (asked or plan.stack.experts.kernels) == "loop" and not fused_experts(plan)
+    asked, own = plan.training.expert_kernels, plan.stack.experts
+    usual, grouped, adapter = own.kernels, own.grouped_adapters, plan.training.adapter
+    if adapter is not None and adapts_experts(plan.model.routed, stream_of(plan.model), adapter):
+        here = grouped is None or plan.cluster.gpu.architecture in grouped
+        usual = usual if here else "loop"
+    return (asked or usual) == "loop" and not fused_experts(plan)
 
 
 def split_experts(plan: Plan) -> bool:

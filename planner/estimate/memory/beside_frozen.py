@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from planner.estimate.quantised import base_of
 from planner.formulas.experts import tensor_of
 from planner.formulas.params import stream_of
 from planner.ledger import Array, Ledger
@@ -39,10 +40,28 @@ def own_copy_bytes(plan: Plan, spec: AdapterSpec) -> float:
 def kept(plan: Plan, c: Columns, part: Part, usual: Ledger, tokens: tuple[Array, Array]) -> Ledger:
     """The ledger of a part with frozen matrices, adapters, if any, a leaf of it. tokens: of the
     rank, and copies of them for routed experts."""
+    spec, base = plan.training.adapter, base_of(plan)
+    if base is not None and base.keeps_input:
+        wider = plan.stream_bytes / plan.training.element_bytes
+        inputs = [name for name in (*_INPUTS, "moe/routed") if name in usual]
+        out = {**usual} | {name: wider * usual[name] for name in inputs}
+    else:
+        out = _without_inputs(plan, c, part, usual, tokens)
+    if spec is None:
+        return out
+    own = adapted(part, stream_of(plan.model), spec, plan.joint)
+    return out | {"adapters": sum((_adapter(plan, c, one, tokens) for one in own), 0.0 * c.tp)}
+
+
+def _without_inputs(
+    plan: Plan, c: Columns, part: Part, usual: Ledger, tokens: tuple[Array, Array]
+) -> dict[str, Array]:
+    """The ledger of a part whose frozen matrices keep no input."""
     spec = plan.training.adapter
     own = () if spec is None else adapted(part, stream_of(plan.model), spec, plan.joint)
     copy = 0.0 if spec is None else own_copy_bytes(plan, spec)
-    out, read = dict(usual), () if copy else own  # what reads an input that is kept as it is
+    read = () if copy else own  # what reads an input that is kept as it is
+    out = dict(usual)
     if not any(one.reads_hidden and not one.experts for one in read):
         out |= {name: 0.0 * out[name] for name in _INPUTS if name in out}
     if "moe/routed" in out and not any(one.reads_hidden and one.experts for one in read):
@@ -53,9 +72,7 @@ def kept(plan: Plan, c: Columns, part: Part, usual: Ledger, tokens: tuple[Array,
             out[name] = _FACTORS * plan.stream_bytes * elements
         elif not any("down" in one.role and (one.experts > 0) == routed for one in read):
             out[name] = np.maximum(out[name] - plan.stream_bytes * elements, 0.0)
-    if spec is None:
-        return out
-    return out | {"adapters": sum((_adapter(plan, c, one, tokens) for one in own), 0.0 * c.tp)}
+    return out
 
 
 def made_again(plan: Plan, own: Sequence[Matrix]) -> tuple[str, ...]:
