@@ -50,8 +50,15 @@ def megatron(middle: float = 1.5) -> str:
     return "\n".join(lines) + "\n"
 
 
+BRIDGE_MEMORY = (
+    "train/0 [Rank 1] (after 2 iterations) memory (GB) | mem-allocated-gigabytes: 63.66 |"
+    " mem-reserved-gigabytes: 182.2 | mem-max-allocated-gigabytes: 153.4 |"
+    " mem-max-reserved-gigabytes: 182.24 | mem-alloc-retires: 0\n"
+)
+
+
 def bridge() -> str:
-    return "".join(
+    return BRIDGE_MEMORY + "".join(
         f"train/0 Step Time : {s:.2f}s GPU utilization: {663.5 * 1.5 / s:.1f}MODEL_TFLOP/s/GPU\n"
         f"train/0  {STAMP} iteration {i + 1:8d}/      50 | consumed samples:        25600 |"
         f" elapsed time per iteration (ms): {1e3 * s:.1f} | learning rate: 3.000000E-05 | global"
@@ -63,7 +70,8 @@ def bridge() -> str:
 def nemo() -> str:
     return "".join(
         f"Training epoch 0, iteration {i}/249 | lr: 1.961e-06 | global_batch_size: 8 |"
-        f" global_step: {i} | reduced_train_loss: 1.315 | train_step_timing in s: {s:.4g} |"
+        f" global_step: {i} | max_memory_reserved: 57466159104 | max_memory_allocated: 53930270720"
+        f" | reduced_train_loss: 1.315 | train_step_timing in s: {s:.4g} |"
         f" consumed_samples: {8 * (i + 1)}\n"
         for i, s in enumerate(times(1.5))
     )
@@ -101,12 +109,31 @@ def deepspeed() -> str:
     )
 
 
+def maxtext() -> str:
+    return "".join(
+        f"I0131 11:17:{i:02d}.1 136759033735168 metric_logger.py:226] completed step: {i}, seconds:"
+        f" {s:.3f}, TFLOP/s/device: {346.9 * 1.5 / s:.3f}, Tokens/s/device: {16384 / s:.3f},"
+        " total_weights: 1572864, loss: 12.979\n"
+        for i, s in enumerate(times(1.5))
+    )
+
+
+def torchtune() -> str:
+    return "".join(
+        f"Step {i + 1} | loss:1.2 lr:2e-05 tokens_per_second_per_gpu:{131072 / 8 / s}"
+        " peak_memory_active:28.2 peak_memory_alloc:27.5 peak_memory_reserved:44.75 \n"
+        for i, s in enumerate(times(1.5))
+    )
+
+
 def huggingface() -> str:
     bar = "".join(
         f"\r{i:3d}%|#         | {i}/400 [00:{i:02d}<05:12,  1.50s/it]" for i in range(1, 30)
     )
     return (
         f"{bar}\n{{'loss': 1.2, 'grad_norm': 0.9, 'learning_rate': 2e-05, 'epoch': 0.1}}\n"
+        "{'loss': '0.7', 'memory/max_active (GiB)': '3.1', 'memory/max_allocated (GiB)': '2.5',"
+        " 'memory/device_reserved (GiB)': '4.25', 'epoch': '0.1'}\n"
         "{'eval_loss': 1.1, 'eval_runtime': 20.0, 'eval_steps_per_second': 2.0, 'epoch': 0.1}\n"
     )
 
@@ -173,6 +200,8 @@ LOGS: dict[str, tuple[Callable[[], str], str]] = {
     "torchtitan.log": (torchtitan, "torchtitan"),
     "nanotron.log": (nanotron, "nanotron"),
     "deepspeed.log": (deepspeed, "DeepSpeed"),
+    "maxtext.log": (maxtext, "MaxText"),
+    "torchtune.log": (torchtune, "torchtune"),
     "huggingface.log": (huggingface, "Hugging Face Trainer"),
     "dictionary.log": (trainer_dictionary, "Hugging Face Trainer"),
     "trainer_state.json": (trainer_state, "Hugging Face Trainer"),
@@ -196,6 +225,18 @@ expandable_segments:True to avoid fragmentation.
 OLD_OUT_OF_MEMORY = (
     "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 31.75 GiB total capacity;"
     " 28.00 GiB already allocated; 0.50 GiB free; 28.25 GiB reserved in total by PyTorch)\n"
+)
+
+
+# what has no traceback of torch's allocator: XLA's, the driver's and NCCL's
+XLA_OUT_OF_MEMORY = (
+    "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate"
+    " 60.91GiB.\n"
+)
+OUTSIDE = (
+    "RuntimeError: CUDA error: out of memory\n",
+    "nid1:412 [3] transport/net.cc:118 NCCL WARN Cuda failure 2 'out of memory'\n",
+    "torch.distributed.DistBackendError: NCCL error: Failed to CUDA calloc async 608 bytes\n",
 )
 
 

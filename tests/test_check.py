@@ -63,6 +63,14 @@ def test_what_else_a_log_says(tmp_path: Path) -> None:
     assert read(samples.write(tmp_path, "torchtitan.log")).memory == {"reserved": 47.31 * GIB}
     assert read(samples.write(tmp_path, "deepspeed.log")).memory == {"allocated": 38.49 * GIB}
     assert read(samples.write(tmp_path, "bridge.log")).steps[9].tflops == pytest.approx(663.5, 0.01)
+    for name, held in {
+        "nemo.log": {"allocated": 53930270720.0, "reserved": 57466159104.0},
+        "bridge.log": {"allocated": 153.4e9, "reserved": 182.24e9},
+        "torchtune.log": {"allocated": 27.5 * GIB, "reserved": 44.75 * GIB},
+        "huggingface.log": {"allocated": 2.5 * GIB, "reserved": 4.25 * GIB},
+    }.items():
+        assert read(samples.write(tmp_path, name)).memory == pytest.approx(held), name
+    assert read(samples.write(tmp_path, "maxtext.log")).steps[9].tflops == pytest.approx(347, 0.01)
     peak = read(samples.write(tmp_path, "nanotron.log")).memory
     assert peak == {"allocated": 5703.86 * 2**20, "reserved": 6688.0 * 2**20}
 
@@ -196,13 +204,21 @@ def test_a_trace_beside_the_ledger(tmp_path: Path) -> None:
     plain = dpplan("check", path, "--json").json()["files"][0]["trace"]
     lines = {one["name"]: one["measured_s"] for one in plain["lines"]}
     want = {"matmul": 0.05, "attention": 0.01, "memory_bound": 0.005, "communication": 0.02}
-    want |= {"exposed": 0.01, "idle": 0.025, "optimizer": 0.0}
+    want |= {"exposed": 0.01, "idle": 0.025, "optimizer": 0.0, "all_reduce": 0.02}
     assert lines == pytest.approx(want, abs=1e-9)
     assert plain["steps"] == 2
     assert plain["first_wrong"] is None
     assert plain["collectives"] == pytest.approx({"all_reduce": 0.02})
     beside = dpplan("check", path, *RECIPE, "--json").json()["files"][0]["trace"]
     assert beside["first_wrong"] == "matmul"  # of a step of seconds
+    # collectives kind by kind: those of the recipe too that the trace has none of
+    kinds = {one["name"]: (one["measured_s"], one["predicted_s"]) for one in beside["lines"]}
+    told = dpplan("estimate", *RECIPE, "--json").json()["communication"]
+    for name in {one["operation"] for one in told if one["group"] != "host"}:
+        seconds = sum(one["seconds"] for one in told if one["operation"] == name)
+        assert kinds[name][1] == pytest.approx(seconds)
+    assert kinds["reduce_scatter"][0] == 0
+    assert kinds["all_reduce"][0] == pytest.approx(0.02)
     packed = tmp_path / "trace.json.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
     assert dpplan("check", packed, "--json").json()["files"][0]["trace"] == plain
@@ -285,6 +301,14 @@ def test_what_ran_out(tmp_path: Path) -> None:
     (old,) = dpplan("check", path, "--json").json()["files"][0]["shortages"]
     assert old["missing_bytes"] == 1.5 * GIB
     assert old["reserved_free_bytes"] == pytest.approx(0.25 * GIB)
+    path.write_text(samples.XLA_OUT_OF_MEMORY)
+    (xla,) = dpplan("check", path, "--json").json()["files"][0]["shortages"]
+    assert xla["asked_bytes"] == pytest.approx(60.91 * GIB)
+    for said in samples.OUTSIDE:
+        path.write_text(said)
+        (outside,) = dpplan("check", path, "--json").json()["files"][0]["shortages"]
+        assert outside["asked_bytes"] == 0, said
+        assert "outside of torch's allocator" in outside["why"]
     # a tensor of the recipe is told by its size: 4 x 2,048 tokens x 50,257 words in fp32
     logits = 4 * 2048 * 50257 * 4 / GIB
     path.write_text(samples.OLD_OUT_OF_MEMORY.replace("2.00 GiB (GPU", f"{logits:.2f} GiB (GPU"))

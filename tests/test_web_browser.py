@@ -460,6 +460,47 @@ def test_a_config_and_a_calibration_are_pasted_and_uploaded(page: Page, address:
     assert "config" not in state(page)
 
 
+def test_files_of_a_run_are_dropped(page: Page, browser: Browser, address: str) -> None:
+    """A log is dropped beside its script; options change what is predicted while the files stay;
+    the calibration is taken along. On a phone, too, and without a script."""
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.emulate_media(reduced_motion="reduce")
+    page.goto(f"{address}/run")
+    files = [ROOT / "docs" / "examples" / name for name in ("train.sh", "train.log")]
+    page.locator("#f-files").set_input_files(files[:1])
+    verdict = page.locator(".verdict-line")
+    expect(verdict).to_contain_text("do not say --gpu")
+    page.get_by_label("GPU", exact=True).select_option("h100-sxm5-80gb")
+    texts = {file.name: file.read_text(encoding="utf-8") for file in files}
+    page.evaluate(
+        "texts => { const dataTransfer = new DataTransfer(); for (const [name, text] of"
+        " Object.entries(texts)) dataTransfer.items.add(new File([text], name));"
+        " document.body.dispatchEvent(new DragEvent('drop', { bubbles: true, dataTransfer })); }",
+        texts,
+    )
+    expect(verdict).to_contain_text("8.42 s measured")
+    before = verdict.inner_text()
+    expect(page.locator("#found")).to_contain_text("Llama 3 8B on 64 x NVIDIA H100")
+    page.get_by_label("GPU", exact=True).select_option("a100-sxm4-80gb")
+    page.get_by_role("button", name="Read and check").click()
+    expect(verdict).to_contain_text("Faster than the band")
+    assert verdict.inner_text() != before
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    assert told(page) == []
+    saved = Person(page).download(page.get_by_role("link", name="my-cluster.toml", exact=True))
+    assert "sustained_clock" in saved.read_text(encoding="utf-8")
+    page.get_by_role("link", name="Apply to the plan").click()
+    expect(page.locator("h1")).to_contain_text("Llama 3 8B on 64")
+    context = browser.new_context(java_script_enabled=False)
+    plain = context.new_page()
+    plain.goto(f"{address}/run?gpu=h100-sxm5-80gb")
+    plain.locator("#f-files").set_input_files(files)
+    plain.get_by_role("button", name="Read and check").click()
+    expect(plain.locator(".verdict-line")).to_have_text(before)
+    context.close()
+
+
 def test_by_keyboard_alone(page: Page, address: str) -> None:
     """Two keys lead to the inputs (14); shortcuts are listed, and can be switched off; a published
     run leads to the next."""

@@ -29,7 +29,7 @@ from planner.specs.hosts import asked_host, host_name
 from planner.specs.options.commands import ServeOptions
 from web import limits, server
 from web.app import create
-from web.guard import HEADERS, Guard, Served
+from web.guard import HEADERS, UPLOADS, Guard, Served
 
 JSON = {"content-type": "application/json"}
 TOKEN = "0123456789abcdef0123"
@@ -375,8 +375,11 @@ TEAM = ROOT / "docs" / "examples" / "team"
 
 def test_the_proxy_of_the_team_example_lets_through_what_the_server_reads() -> None:
     """nginx reads sizes in k and seconds as written; its limits are never above the server's."""
-    said = dict(re.findall(r"^ *(\w+) ([^;]+);", (TEAM / "nginx.conf").read_text(), re.MULTILINE))
-    assert int(said["client_max_body_size"]) == limits.MAX_BODY_BYTES
+    text = (TEAM / "nginx.conf").read_text()
+    said = dict(re.findall(r"^ *(\w+) ([^;]+);", text, re.MULTILINE))
+    sizes = [int(size) for size in re.findall(r"client_max_body_size (\d+);", text)]
+    assert sizes == [limits.MAX_BODY_BYTES, limits.MAX_UPLOAD_BYTES]
+    assert re.findall(r"location = (\S+)", text) == list(UPLOADS)
     assert said["large_client_header_buffers"] == f"4 {limits.HEAD_BYTES // 1024}k"
     assert float(said["proxy_read_timeout"].removesuffix("s")) > 2 * limits.HEAVY_S
     assert float(said["client_header_timeout"].removesuffix("s")) <= limits.HEAD_S

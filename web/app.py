@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
-from web import api_routes, documented, learn_routes, page_routes, run, static_files
+from web import api_routes, documented, learn_routes, page_routes, run, static_files, tab_routes
 from web.guard import Guard, Served, problem
 from web.limits import MAX_GPUS
 from web.state import Malformed
@@ -80,6 +80,7 @@ def create(served: Served = Served()) -> FastAPI:  # noqa: B008 (frozen)
     made.add_middleware(GZipMiddleware, minimum_size=_PACKED_FROM, compresslevel=_LEVEL)
     made.include_router(api_routes.router)
     made.include_router(page_routes.router)
+    made.include_router(tab_routes.router)
     made.include_router(learn_routes.router)
     made.include_router(learn_routes.documents)
 

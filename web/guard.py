@@ -43,7 +43,12 @@ _HEADERS = {
 HEADERS = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
 
 # what a body may be, by path; a page of another origin can send neither without being asked first
-_KINDS = {"/page/scenario": ("application/toml", "application/json")}
+# but a form, which says whose page it is on
+UPLOADS = ("/run",)  # forms with files
+_KINDS = {
+    "/page/scenario": ("application/toml", "application/json"),
+    **dict.fromkeys(UPLOADS, ("multipart/form-data",)),
+}
 _JSON = ("application/json",)
 _BASIC = "Basic"
 _PORTS = {"http": ":80", "https": ":443"}
@@ -93,6 +98,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, served: Served) -> None:
         self.app, self.served = app, served
+        self._uploads = asyncio.Semaphore(limits.MOST_UPLOADS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -110,22 +116,56 @@ class Guard:
 
         headers = Headers(scope=scope)
         why = next(filter(None, (check(scope, headers, self.served) for check in _CHECKS)), None)
-        body = b"" if why else await _read(receive)
-        if isinstance(body, Refused):
-            why = body
         if why is not None:
             await refuse(send_with, why)
-        elif isinstance(body, bytes):
-            try:
-                await self.app(scope, _replayed(body, receive), send_with)
-            except asyncio.CancelledError:  # the server ends; half an answer is cut off by it
-                if not started:
-                    await refuse(send_with, _ENDING)
+            return
+        try:
+            if _is_upload(scope):
+                await self._upload(scope, receive, send_with)
+            else:
+                await self._pass(scope, receive, send_with, limits.MAX_BODY_BYTES)
+        except asyncio.CancelledError:  # the server ends; half an answer is cut off by it
+            if not started:
+                await refuse(send_with, _ENDING)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send, most: int) -> None:
+        """The request as the application sees it: with its whole body."""
+        body = await _read(receive, most, _MUCH * most if _is_upload(scope) else most)
+        if body is _TOO_LARGE and _is_upload(scope):
+            scope, body = {**scope, "state": {**scope.get("state", {}), TOO_LARGE: True}}, b""
+        if isinstance(body, Refused):
+            await refuse(send, body)
+        elif body is not None:
+            await self.app(scope, _replayed(body, receive), send)
+
+    async def _upload(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One with files, of which a few are held in memory at once."""
+        try:
+            async with asyncio.timeout(limits.BODY_S):
+                await self._uploads.acquire()
+        except TimeoutError:
+            await refuse(send, _BUSY)
+            return
+        try:
+            await self._pass(scope, receive, send, limits.MAX_UPLOAD_BYTES)
+        finally:
+            self._uploads.release()
 
 
-async def _read(receive: Receive) -> bytes | Refused | None:
+TOO_LARGE = "too_large"  # of the state of a request: its files were more than are read
+
+
+def _is_upload(scope: Scope) -> bool:
+    return scope["method"] == "POST" and scope["path"] in UPLOADS
+
+
+async def _read(receive: Receive, most: int, until: int) -> bytes | Refused | None:
     """The whole body; None where the sender went away. Here, so that nothing behind waits for one
-    that never ends."""
+    that never ends.
+
+    until: bytes up to which one that is too large is taken nevertheless: browsers show no answer
+    that comes before the end.
+    """
     parts = []
     size = 0
     try:
@@ -136,7 +176,9 @@ async def _read(receive: Receive) -> bytes | Refused | None:
                     return None
                 parts.append(message.get("body", b""))
                 size += len(parts[-1])
-                if size > limits.MAX_BODY_BYTES:
+                if size > most:
+                    parts.clear()
+                if size > until or (size > most and not message.get("more_body")):
                     return _TOO_LARGE
                 if not message.get("more_body"):
                     return b"".join(parts)
@@ -154,6 +196,10 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return again
 
 
+_MUCH = 20  # times as much as is read of a form, from which on nobody waits for its end
+_BUSY = Refused(
+    429, "request", None, "as many files as are taken at once are being read; try again"
+)
 _TOO_LARGE = Refused(
     413, "request", None, f"is larger than the {limits.MAX_BODY_BYTES:,} bytes that are read"
 )
@@ -175,6 +221,8 @@ def _of_size(scope: Scope, headers: Headers, _: Served) -> Refused | None:
     except UnicodeDecodeError:
         return Refused(400, "request", None, "the address is not UTF-8 text")
     length = headers.get("content-length", "0")
+    if _is_upload(scope) and length.isdigit():
+        return None  # its page says how much is too much
     return None if length.isdigit() and int(length) <= limits.MAX_BODY_BYTES else _TOO_LARGE
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 MAX_GPUS = 65_536  # larger clusters are for the command line: one request must not hold the server
 MAX_BODY_BYTES = 512_000  # of a posted request
+MAX_UPLOAD_BYTES = 32_000_000  # of one with files; larger recordings are for the command line
+MOST_UPLOADS = 2  # that are received at once: each is held in memory
+MOST_FILES = 20  # of one request
 MAX_QUERY_BYTES = 48_000  # of an address; servers and browsers cut longer ones
 MAX_CONFIG_BYTES = 24_000  # of a pasted config.json or model, without its spaces
 MAX_CALIBRATION_BYTES = 24_000

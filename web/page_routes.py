@@ -25,7 +25,6 @@ from web.render import rendered as plain
 from web.render import streamed
 from web.state import START, Pairs
 from web.static_files import url
-from web.tabs import TABS, Tab
 from web.tabs.navigation import navigation
 from web.texts import TEXTS, text
 from web.work import NO_ANSWER
@@ -41,7 +40,6 @@ _OWN_LAYOUT = (
 _MOST_NAME = 80  # letters of a scenario in a comparison
 # the page waits no longer for advice; its script asks again, and without a script there is a link
 _LATE_S = 0.25
-_FORM_S = 0.7  # after which the form of a tab goes out before its answer
 _CHARTS = (
     ("memory-stages", "Memory of each pipeline stage"),
     ("memory-phases", "Memory through the step"),
@@ -70,6 +68,8 @@ _SCRIPT_TEXTS = (
     "chart_stage",
     "chart_of",
     "table",
+    "upload_large",
+    "upload_working",
     "updating",
     "ready",
     "offline",
@@ -121,14 +121,14 @@ def rendered(template: str, page: str = "", pairs: Pairs | None = None, **values
     pairs: what was asked of it."""
     query = str(values.get("query") or "")
     bar = navigation(page, parse_qsl(query) if pairs is None else pairs)
-    return plain(template, url=url, navigation=bar, **{"boot": _boot(charts=[]), **values})
+    return plain(template, url=url, navigation=bar, **{"boot": boot_of(charts=[]), **values})
 
 
 def _json(content: bytes) -> Response:
     return Response(content, media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
-def _boot(**more: Any) -> dict[str, Any]:
+def boot_of(**more: Any) -> dict[str, Any]:
     return {
         "texts": {key: TEXTS[key] for key in _SCRIPT_TEXTS},
         "version": __version__,
@@ -139,12 +139,13 @@ def _boot(**more: Any) -> dict[str, Any]:
             "config": limits.MAX_CONFIG_BYTES,
             "calibration": limits.MAX_CALIBRATION_BYTES,
             "scenario": limits.MAX_SCENARIO_BYTES,
+            "upload": limits.MAX_UPLOAD_BYTES,
         },
         **more,
     }
 
 
-def _drawn(charts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def drawn(charts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What the script draws of charts that are in the page already."""
     keys = ("name", "title", "figure", "choices", "columns", "rows")
     return [{key: chart[key] for key in keys} for chart in charts]
@@ -164,7 +165,7 @@ async def page(request: Request) -> Response:
     except PlanError as error:
         return await _wrong(request, error, pairs)
     sent = asyncio.Event()
-    slow = _started(
+    slow = started(
         run.answer(
             request,
             "late",
@@ -204,7 +205,7 @@ def _page(
 ) -> StreamingResponse:
     """The dashboard, sent while its parts become ready; `sent` is set behind the last."""
 
-    inputs = _started(run.answer(request, "inputs", parse_qsl(query), layout))
+    inputs = started(run.answer(request, "inputs", parse_qsl(query), layout))
 
     async def form() -> str:
         with contextlib.suppress(PlanError, *NO_ANSWER):
@@ -213,8 +214,8 @@ def _page(
         return ""
 
     values = {"query": query, "fixed": query, "charts": [], "preset": "", **shown}
-    boot = _boot(
-        query=query, fixed=values["fixed"], layout=layout or {}, charts=_drawn(values["charts"])
+    boot = boot_of(
+        query=query, fixed=values["fixed"], layout=layout or {}, charts=drawn(values["charts"])
     )
 
     async def pieces() -> AsyncIterator[str]:
@@ -246,7 +247,7 @@ def _printed() -> str:
     return text("printed", version=__version__, date=f"{datetime.now(UTC):%Y-%m-%d}")
 
 
-def _started(work: Coroutine[Any, Any, bytes]) -> asyncio.Task[bytes]:
+def started(work: Coroutine[Any, Any, bytes]) -> asyncio.Task[bytes]:
     """Work under way, whose failure is nobody's surprise where no one waits any more."""
     task = asyncio.ensure_future(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -340,67 +341,6 @@ async def export_page(request: Request) -> Response:
     return HTMLResponse(rendered("export.html", body=body, query=found["query"]))
 
 
-def _tab_page(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
-    async def tab_page(request: Request) -> Response:
-        pairs = tab.asked(run.pairs_of(request))
-        work = _started(run.answer(request, "tab", pairs, tab.path))
-        await asyncio.wait({work}, timeout=_FORM_S)
-        if work.done():
-            found = run.plain(work.result())
-            return _tab_sent(tab, pairs, found["form"], work, 200 if found["ok"] else 422)
-        head = await run.read(request, "tab_form", pairs, tab.path)
-        return _tab_sent(tab, pairs, head["form"], work, 200)
-
-    return tab_page
-
-
-def _tab_sent(
-    tab: Tab, pairs: Pairs, form: str, work: asyncio.Task[bytes], status: int
-) -> StreamingResponse:
-    """The page of a tab: its form at once, its answer when that is there."""
-    is_whole = work.done()  # then the form says what is wrong
-
-    async def late() -> dict[str, Any]:
-        try:
-            found = run.plain(await work)
-        except PlanError as error:
-            found = {"problem": str(error)}
-        except NO_ANSWER:
-            found = {"problem": text("busy")}
-        charts = found.get("charts", [])
-        return {
-            "answer": found.get("answer", ""),
-            "problem": "" if is_whole else found.get("problem", ""),
-            "charts": charts,
-            "boot": _boot(charts=_drawn(charts)),
-        }
-
-    bar = navigation(tab.path, pairs)
-    pieces = streamed("tab.html", url=url, navigation=bar, tab=tab, form=form, late=late)
-    return StreamingResponse(
-        pieces,
-        status_code=status,
-        media_type="text/html; charset=utf-8",
-        headers={"Cache-Control": "no-store"},
-    )
-
-
-def _sheet(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
-    async def sheet(request: Request) -> Response:
-        content = await run.answer(request, "sheet", tab.asked(run.pairs_of(request)), tab.path)
-        name = f"{tab.path.strip('/')}.csv"
-        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return Response(content, media_type="text/csv; charset=utf-8", headers=headers)
-
-    return sheet
-
-
-for _tab in TABS:
-    if isinstance(_tab, Tab):
-        router.add_api_route(_tab.path, _tab_page(_tab), response_class=HTMLResponse)
-        router.add_api_route(f"{_tab.path}.csv", _sheet(_tab))
-
-
 @router.get("/report", response_class=HTMLResponse)
 async def report_page(request: Request) -> Response:
     """The whole answer as one file, to print and to send."""
@@ -445,7 +385,7 @@ async def compare_page(request: Request) -> Response:
             queries=found["queries"],
             names=names,
             chart=found["chart"],
-            boot=_boot(charts=_drawn([found["chart"]])),
+            boot=boot_of(charts=drawn([found["chart"]])),
             problem=None,
         )
     )

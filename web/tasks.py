@@ -22,7 +22,7 @@ from planner.specs.options.commands import CheckOptions
 from planner.specs.options.export import ExportOptions
 from planner.verbs import check, learn, read
 from planner.verbs.compare import side_by_side
-from web import learn_page, limits, view
+from web import learn_page, limits, upload, view
 from web.forms import form
 from web.panels import (
     calibrated,
@@ -110,6 +110,12 @@ def verb(pairs: Pairs, path: str) -> bytes:
 def tab(pairs: Pairs, path: str) -> bytes:
     """The page of a tab: its form, and the answer or what is wrong with the request."""
     return dumped(page(_tab(path), pairs))
+
+
+def uploaded(body: bytes, kind: str, path: str) -> bytes:
+    """The page of a tab whose form was posted with files."""
+    form_ = upload.posted(body, kind)
+    return dumped(page(_tab(path), form_.pairs, form_.files))
 
 
 def tab_form(pairs: Pairs, path: str) -> bytes:
@@ -351,6 +357,7 @@ TASKS: dict[str, Callable[..., bytes]] = {
     "lessons_document": lessons_document,
     "lesson_document": lesson_document,
     "tab_form": tab_form,
+    "uploaded": uploaded,
     "sheet": sheet,
     "comparison": comparison,
     "what_if": what_if,

@@ -100,6 +100,16 @@ TEXTS: dict[str, str] = {
     "learn_claims": "Claims of our sources, checked",
     "learn_with": "with",
     "tab_sheet": "CSV",
+    "as_files": "as the files say",
+    "table_rows": "{count} rows",
+    "tab_results": "Take it along",
+    "upload_drop": "Drop files here, or choose them",
+    "upload_text": "or paste a script, a configuration, a log or a message",
+    "upload_working": "Reading …",
+    "upload_large": (
+        "The files have more than the {most} bytes that a page takes. `dpplan check FILE` on your"
+        " machine streams logs and traces of any size; or send the first thousands of lines."
+    ),
     "tab_views": "Views",
     "export": "Export",
     "export_title": "Take it along",

@@ -20,7 +20,7 @@ def command(given: Given, own: CheckOptions, out: Output) -> Answer:
 
     found = check.check(own, given)
     document = found.document
-    outside = document.against is not None and document.against.verdict != "inside the band"
+    outside = document.against is not None and document.against.verdict != check.INSIDE
     short = any(one.shortages for one in document.files)
     return Answer(
         document,

@@ -159,11 +159,11 @@ def user_path(name: str, field: str) -> Path:
 
 
 # one per thread and task, as the recorder of planner.ledger
-_given: ContextVar[Mapping[str, str] | None] = ContextVar("given files", default=None)
+_given: ContextVar[Mapping[str, str | bytes] | None] = ContextVar("given files", default=None)
 
 
 @contextmanager
-def only_given(files: Mapping[str, str]) -> Iterator[None]:
+def only_given(files: Mapping[str, str] | Mapping[str, str | bytes]) -> Iterator[None]:
     """Inside the block the files that a user names are these texts, by name; no other but the
     shipped ones is read from disk."""
     token = _given.set(files)
@@ -194,6 +194,17 @@ def is_file(path: Path) -> bool:
     return _given.get() is None and os.path.isfile(path)
 
 
+def _as_bytes(given: str | bytes) -> bytes:
+    return given if isinstance(given, bytes) else given.encode("utf-8", "surrogatepass")
+
+
+def given(path: Path) -> bytes | None:
+    """What a file holds where only given ones are read, nothing where it is none of them; None
+    where the disk is read."""
+    found = _given.get()
+    return None if found is None else _as_bytes(found.get(str(path), b""))
+
+
 @contextmanager
 def opened(path: Path, field: str) -> Iterator[BinaryIO]:
     """A user's file to be read piece by piece, with clear errors for what can be wrong with it."""
@@ -201,7 +212,7 @@ def opened(path: Path, field: str) -> Iterator[BinaryIO]:
     if given is not None and not _is_shipped(path):
         if str(path) not in given:
             raise PlanError(field, str(path), _NOT_HERE)
-        yield io.BytesIO(given[str(path)].encode("utf-8", "surrogatepass"))
+        yield io.BytesIO(_as_bytes(given[str(path)]))
         return
     try:
         if path.is_dir():
@@ -220,30 +231,28 @@ def opened(path: Path, field: str) -> Iterator[BinaryIO]:
 def read_text(path: Path, field: str, most_bytes: int = MAX_FILE_BYTES) -> str:
     """Text of a user's file, with clear errors for what can be wrong with a file."""
     given = _given.get()
-    if given is not None and not _is_shipped(path):
-        if str(path) not in given:
-            raise PlanError(field, str(path), _NOT_HERE)
-        text = given[str(path)]
-        if len(text.encode("utf-8", "surrogatepass")) > most_bytes:
-            raise PlanError(
-                field,
-                str(path),
-                f"is larger than the {most_bytes:,} bytes that are read; is it the right file?",
-            )
-        return text.replace("\r\n", "\n")
+    text: str | bytes = b""
     try:
-        if path.is_dir():
+        if given is not None and not _is_shipped(path):
+            if str(path) not in given:
+                raise PlanError(field, str(path), _NOT_HERE)
+            text = given[str(path)]
+            content = _as_bytes(text)
+        elif path.is_dir():
             raise PlanError(field, str(path), "is a folder; give the file inside it")
-        with path.open("rb") as file:
-            files.note_open(file)
-            content = file.read(most_bytes + 1)  # no more: what is named may be endless
+        else:
+            with path.open("rb") as file:
+                files.note_open(file)
+                content = file.read(most_bytes + 1)  # no more: what is named may be endless
         if len(content) > most_bytes:
             raise PlanError(
                 field,
                 str(path),
                 f"is larger than the {most_bytes:,} bytes that are read; is it the right file?",
             )
-        return content.decode("utf-8").replace("\r\n", "\n")
+        # half a surrogate pair in a text is for its reader to name
+        wrong = "surrogatepass" if isinstance(text, str) else "strict"
+        return content.decode("utf-8", wrong).replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise PlanError(
             field, str(path), f"is not UTF-8 text (byte {error.start}); save it as UTF-8"

@@ -24,6 +24,7 @@ from web.tabs import (
     batch,
     loading,
     measured,
+    mine,
     recommend,
     rl,
     schedule,
@@ -50,6 +51,7 @@ TABS: tuple[Page, ...] = (
     rl.TAB,
     schedule.TAB,
     loading.TAB,
+    mine.TAB,
     measured.TAB,
     LEARN,
 )

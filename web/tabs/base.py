@@ -7,7 +7,9 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
+from urllib.parse import quote
 
 from planner.inputs import catalog
 from planner.show.figures import Chart
@@ -41,7 +43,7 @@ class Table:
 
     commands: the command that requests each row alone, or None; its estimate is a link. links: in
     place of those, the address that each row leads to; word: what a link is called. marks: of each
-    row, what its colour says; told: the same as a sentence.
+    row, what its colour says; told: the same as a sentence. folded: it is long, and opened by hand.
     """
 
     block: Block
@@ -50,6 +52,21 @@ class Table:
     marks: tuple[Mark, ...] = ()
     word: str = ""
     told: str = ""
+    folded: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """A file that the page offers, which is nowhere but in it. says: what it is for."""
+
+    name: str
+    text: str
+    says: str
+
+    @property
+    def address(self) -> str:
+        """The file as an address of its own."""
+        return f"data:text/plain;charset=utf-8,{quote(self.text)}"
 
 
 @dataclass(frozen=True)
@@ -66,6 +83,7 @@ class Found:
     mark: Mark = ""
     parts: tuple[Table | Block | Chart, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
+    results: tuple[Result, ...] = ()
     notes: tuple[str, ...] = ()
     csv: str = ""
 
@@ -76,7 +94,7 @@ class Asked:
 
     state: the request with its pasted texts; of a verb without a model, one stands in. given: what
     was given, several values as a list. pairs: of the address. words: records that are no
-    option of the command.
+    option of the command. files: that were posted with it, by name.
     """
 
     verb: str
@@ -85,6 +103,7 @@ class Asked:
     given: Mapping[str, Any]
     pairs: Pairs
     words: tuple[type[Record], ...]
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
     def of(self, record: type[R]) -> R:
         """The options of one record."""
@@ -127,7 +146,8 @@ class Tab(Page):
     choices: (value, label) of fields that are lists here. shown, folded: fields of the form by
     name, of these records or of a request. start: what an empty address asks; usual: what the page
     asks beside another that leaves it out. find: asks the verb; show: the page of what it found;
-    out: its document. model: whether a model is asked about; None: where one is given.
+    out: its document. model: whether a model is asked about; None: where one is given. files:
+    what its form takes beside them; empty: no file.
     """
 
     title: str = ""
@@ -147,6 +167,7 @@ class Tab(Page):
     show: Callable[[Any, Asked], Found] = lambda found, asked: found
     out: Callable[[Any], Any] = lambda found: found
     model: bool | None = True
+    files: str = ""
 
     @property
     def address(self) -> str:
@@ -177,9 +198,11 @@ class Tab(Page):
 
 
 @contextlib.contextmanager
-def asked(tab: Tab, pairs: Pairs) -> Iterator[Asked]:
-    """What the pairs of an address ask of a tab, while their pasted texts are the only files that
-    can be read. Raises PlanError."""
+def asked(
+    tab: Tab, pairs: Pairs, files: Mapping[str, bytes] = MappingProxyType({})
+) -> Iterator[Asked]:
+    """What the pairs of an address ask of a tab, while their pasted texts and these files are the
+    only ones that can be read. Raises PlanError."""
     table = tab.own
     typed_own: dict[str, Any] = {}
     lists: dict[str, list[str]] = {}
@@ -195,8 +218,8 @@ def asked(tab: Tab, pairs: Pairs) -> Iterator[Asked]:
             rest.append((name, text))
     own = {record: _read(record, typed_own) for record in (*tab.records, *tab.words)}
     state, given = _request(tab, rest, lists)
-    with catalog.only_given(state.files):
-        yield Asked(tab.verb, own, state, given, list(pairs), tab.words)
+    with catalog.only_given({**files, **state.files}):
+        yield Asked(tab.verb, own, state, given, list(pairs), tab.words, files)
 
 
 def several(tab: Tab, row: Row) -> bool:
@@ -236,4 +259,6 @@ def _request(tab: Tab, rest: Pairs, lists: Mapping[str, list[str]]) -> tuple[Sta
             of_pairs([*stand_in, *rest, (name, one)])
     state = of_pairs([*stand_in, *rest])
     given = {n: v for n, v in state.options.given().items() if n != "model" or of_model}
+    if tab.files:  # a value that is the default wins over what the files say, too
+        given |= {n: getattr(state.options, n) for n, text in rest if text and n not in TEXTS}
     return state, {**given, **{name: list(many) for name, many in lists.items()}}

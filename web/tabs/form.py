@@ -62,6 +62,9 @@ def _field(tab: Tab, row: Row, texts: list[str], pasted: dict[str, str]) -> dict
         out |= {"choices": yes, "auto": text("no")}
     if row.name == "model" and tab.model is None and not pasted:
         out |= {"auto": text("no_model")}
+    if tab.files:  # which say what is left open here
+        out |= {"auto": text("as_files"), "placeholder": text("as_files"), "default": ""}
+        out |= {"start": "", "value": out["value"] if said else ""}
     # sliders are of the plan's form, where each move is answered
     return {**out, "set": bool(said), "error": "", "slider": False}
 

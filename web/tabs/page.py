@@ -3,8 +3,9 @@ other tabs take over."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -29,12 +30,14 @@ def head(tab: Tab, pairs: Pairs) -> dict[str, Any]:
     return {"form": rendered("tab_form.html", tab=tab, form=form(tab, pairs, None))}
 
 
-def page(tab: Tab, pairs: Pairs) -> dict[str, Any]:
+def page(
+    tab: Tab, pairs: Pairs, files: Mapping[str, bytes] = MappingProxyType({})
+) -> dict[str, Any]:
     """The parts of the page. What is wrong with a request stands in its form, and as `problem` for
     a page whose form has gone out already."""
     body, charts, error = "", list[Chart](), None
     try:
-        with asked(tab, pairs) as request:
+        with asked(tab, pairs, files) as request:
             found = tab.show(tab.find(request), request)
         sheet = f"{tab.path}.csv?{urlencode(pairs)}" if found.csv else ""
         parts = [_part(part, request.state) for part in found.parts]
@@ -65,6 +68,7 @@ def _part(part: Table | Block | Chart, state: State) -> dict[str, Any] | Chart:
         "block": block,
         "word": table.word or text("apply"),
         "told": table.told,
+        "folded": table.folded,
         "text": [(line, isinstance(line, Fixed)) for line in block.text if line],
         "header": [
             (

@@ -6,7 +6,7 @@ file. A log is streamed, and no more of it is read than `stream.MOST_BYTES`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from planner.inputs.logs import stream
@@ -15,7 +15,23 @@ from planner.inputs.logs.huggingface import trainer_state
 from planner.inputs.logs.programs import TABLES, readers
 from planner.specs.base import PlanError
 
-__all__ = ["Log", "read_log"]
+__all__ = ["Log", "read_log", "says_anything"]
+
+
+def says_anything(head: bytes) -> bool:
+    """Whether a file that begins so is a log: of some program, a table of curves, the state of a
+    trainer, or a message that memory ran out."""
+    if _is_state(head) or any(table.is_one(head) for table in TABLES):
+        return True
+    found = readers()
+    _lines([head.replace(b"\r", b"\n")], found)
+    for one in found:
+        one.finish()
+    return any(one.log.steps or one.log.shortages for one in found)
+
+
+def _is_state(head: bytes) -> bool:
+    return head.lstrip().startswith(b"{") and b'"log_history"' in head
 
 
 def read_log(path: Path, field: str) -> Log:
@@ -23,13 +39,14 @@ def read_log(path: Path, field: str) -> Log:
     known."""
     with stream.pieces(path, field) as source:
         head = source.head()
-        if head.lstrip().startswith(b"{") and b'"log_history"' in head:
+        if _is_state(head):
             return trainer_state(source, path, field)
         for table in TABLES:
             if table.is_one(head):
                 return table.read(source, path, field)
         found = readers()
-        _lines(source, found)
+        if _lines(source.pieces(), found):
+            source.partly = source.partly or f"its first {stream.MOST_READ:,} lines of steps"
     for one in found:
         one.finish()
     logs = [one.log for one in found if one.log.steps]
@@ -49,11 +66,12 @@ def read_log(path: Path, field: str) -> Log:
     return log
 
 
-def _lines(source: stream.Pieces, found: list[Reader]) -> None:
-    """Give every line to the readers that print such a one."""
+def _lines(pieces: Iterable[bytes], found: list[Reader]) -> bool:
+    """Give every line to the readers that print such a one; whether there are more of them than
+    are read."""
     marks = [(mark, one) for one in found for mark in one.MARKS]
     seen = 0
-    for piece in source.pieces():
+    for piece in pieces:
         for start, readers_ in sorted(_marked(piece, marks).items()):
             end = piece.find(b"\n", start)
             line = piece[start : end if end >= 0 else None][: stream.MOST_LINE]
@@ -61,8 +79,8 @@ def _lines(source: stream.Pieces, found: list[Reader]) -> None:
                 one.line(line.decode("utf-8", "replace"))
             seen += 1
         if seen > stream.MOST_READ:
-            source.partly = source.partly or f"its first {stream.MOST_READ:,} lines of steps"
-            return
+            return True
+    return False
 
 
 def _marked(piece: bytes, marks: Sequence[tuple[bytes, Reader]]) -> dict[int, list[Reader]]:

@@ -49,10 +49,10 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Shortage:
-    """A message of torch that memory ran out; bytes. None: the message has no such number.
+    """A message that memory ran out; bytes. None: the message has no such number.
 
-    reserved_free: what the allocator held and no tensor used. phase: of the step, by the lines of
-    the traceback before it.
+    asked: 0 where it was the driver that had none left, which says no size. reserved_free: what the
+    allocator held and no tensor used. phase: of the step, by the lines of the traceback before it.
     """
 
     asked: float

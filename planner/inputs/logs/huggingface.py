@@ -10,7 +10,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from planner.inputs.logs.found import NUMBER, WHOLE, Event, Log, Reader, Step, positive
+from planner.inputs.logs.found import (
+    GIB,
+    MIB,
+    NUMBER,
+    WHOLE,
+    Event,
+    Log,
+    MemoryKind,
+    Reader,
+    Step,
+    positive,
+)
 from planner.inputs.logs.objects import objects
 from planner.inputs.logs.stream import Pieces
 from planner.specs.base import PlanError
@@ -19,6 +30,15 @@ _DICT = re.compile(r"\{'[^{}]{1,2000}\}")
 _BAR = re.compile(rf"\|\s*({WHOLE})/({WHOLE}) \[(?:\d+:)?\d+:\d+<[^,\]]*,\s*({NUMBER})(s/it|it/s)")
 _RATE = "train_steps_per_second"
 _FLOPS = "6 FLOP per parameter and token, as Hugging Face's total_flos"
+# of Axolotl (today's names and older ones) and of Liger's callback
+_HELD: dict[str, tuple[MemoryKind, float]] = {
+    "memory/max_allocated (GiB)": ("allocated", GIB),
+    "memory/device_reserved (GiB)": ("reserved", GIB),
+    "memory/max_mem_allocated(gib)": ("allocated", GIB),
+    "memory/device_mem_reserved(gib)": ("reserved", GIB),
+    "total_peak_memory_allocated_MB": ("allocated", MIB),
+    "total_peak_memory_reserved_MB": ("reserved", MIB),
+}
 _MEAN = "its step time is a mean over the whole run, start and checkpoints included"
 
 
@@ -28,7 +48,10 @@ class HuggingFace(Reader):
     `{'train_runtime': 100.0, 'train_steps_per_second': 1.0}`."""
 
     TITLE = "Hugging Face Trainer"
-    MARKS: ClassVar = (b"'train_runtime'", b"'eval_runtime'", b"s/it", b"it/s", b"checkpoint-")
+    MARKS: ClassVar = (
+        *(b"'train_runtime'", b"'eval_runtime'", b"'memory/", b"'total_peak_memory"),
+        *(b"s/it", b"it/s", b"checkpoint-"),
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,9 +61,9 @@ class HuggingFace(Reader):
         self._found: dict[int, list[Step]] = {}
 
     def line(self, text: str) -> None:
-        if "'train_runtime'" in text or "'eval_runtime'" in text:
+        if "{'" in text:
             self._said(text)
-        elif bar := _BAR.search(text):
+        if bar := _BAR.search(text):
             self._bar(int(bar[1]), int(bar[2]), positive(bar[3]), bar[4])
         elif "Saving model checkpoint" in text:
             self.event("checkpoint")
@@ -54,6 +77,7 @@ class HuggingFace(Reader):
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             return
         numbers = _numbers(said)
+        _hold(self.log, numbers)
         if "eval_runtime" in numbers:
             self._evaluated += numbers["eval_runtime"]
             self.event("evaluation", numbers["eval_runtime"])
@@ -81,6 +105,13 @@ class HuggingFace(Reader):
             self.log.notes.append(_MEAN)
 
 
+def _hold(log: Log, numbers: Mapping[str, float]) -> None:
+    """Memory that an entry names."""
+    for name, (kind, unit) in _HELD.items():
+        if name in numbers:
+            log.held(kind, numbers[name] * unit)
+
+
 def _numbers(said: Any) -> dict[str, float]:
     """The numbers of a dictionary; some releases print them as text."""
     if not isinstance(said, Mapping):
@@ -103,6 +134,7 @@ def trainer_state(source: Pieces, path: Path, field: str) -> Log:
     evaluated, last = 0.0, {}
     for entry in objects(source, path, field, "trainer_state.json", _HISTORY):
         numbers = _numbers(entry)
+        _hold(log, numbers)
         if "eval_runtime" in numbers:
             evaluated += numbers["eval_runtime"]
             log.events.append(Event(0, "evaluation", numbers["eval_runtime"]))

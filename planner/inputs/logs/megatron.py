@@ -6,25 +6,19 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from planner.inputs.logs.found import (
-    MIB,
-    MS,
-    NUMBER,
-    WHOLE,
-    MemoryKind,
-    Reader,
-    Step,
-    fields,
-    positive,
-)
+from planner.inputs.logs.found import MIB, MS, NUMBER, WHOLE, Reader, Step, fields, positive
 
 _PALM = "the whole score matrix, as Megatron-LM counts"
 _NUMBER = re.compile(rf"iteration\s+({WHOLE})")
-_MEMORY = re.compile(rf"(max allocated|max reserved): ({NUMBER})")
+_GB = 1e9
+# of Megatron-LM, and of Megatron Bridge
+_MEMORY = (
+    (re.compile(rf"max (allocated|reserved): ({NUMBER})"), MIB),
+    (re.compile(rf"mem-max-(allocated|reserved)-gigabytes: ({NUMBER})"), _GB),
+)
 _BATCH_GENERATOR = re.compile(rf"batch-generator \.*: \(({NUMBER}), ({NUMBER})\)")
 _STEP = re.compile(rf"Step Time : ({NUMBER})s GPU utilization: ({NUMBER}) ?MODEL_TFLOP")
 _ARGUMENT = re.compile(rf"^\s*(\w+) \.{{2,}} ({WHOLE})\s*$")
-_KINDS: dict[str, MemoryKind] = {"max allocated": "allocated", "max reserved": "reserved"}
 # of its list of arguments, and our options
 _STATED = {
     "world_size": "gpus",
@@ -47,6 +41,7 @@ class Megatron(Reader):
     MARKS: ClassVar = (
         b"elapsed time per iteration (ms):",
         b"memory (MB)",
+        b"memory (GB)",
         b"saving checkpoint at iteration",
         b"validation loss at iteration",
         b"batch-generator ..",
@@ -63,9 +58,10 @@ class Megatron(Reader):
     def line(self, text: str) -> None:
         if "elapsed time per iteration (ms):" in text:
             self._step(text)
-        elif "memory (MB)" in text:
-            for name, value in _MEMORY.findall(text):
-                self.log.held(_KINDS[name], (positive(value) or 0.0) * MIB)
+        elif "memory (" in text:
+            for pattern, unit in _MEMORY:
+                for kind, value in pattern.findall(text):
+                    self.log.held(kind, (positive(value) or 0.0) * unit)
         elif "saving checkpoint" in text:
             self.event("checkpoint")
         elif "validation loss" in text:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from planner.inputs.logs.deepspeed import DeepSpeed
 from planner.inputs.logs.found import Reader
 from planner.inputs.logs.huggingface import HuggingFace
+from planner.inputs.logs.maxtext import MaxText
 from planner.inputs.logs.megatron import Megatron
 from planner.inputs.logs.mlperf import Mlperf
 from planner.inputs.logs.nanotron import Nanotron
@@ -12,6 +13,7 @@ from planner.inputs.logs.nemo import Nemo
 from planner.inputs.logs.tables import Table, TensorBoard, Wandb
 from planner.inputs.logs.torch_memory import TorchMemory
 from planner.inputs.logs.torchtitan import Torchtitan
+from planner.inputs.logs.torchtune import Torchtune
 
 TABLES: tuple[type[Table], ...] = (TensorBoard, Wandb)
 # where several have steps, the most steps count, and of equal numbers the first
@@ -22,6 +24,8 @@ _READERS: tuple[type[Reader], ...] = (
     Nanotron,
     DeepSpeed,
     Mlperf,
+    MaxText,
+    Torchtune,
     HuggingFace,
     TorchMemory,
 )
@@ -30,3 +34,8 @@ _READERS: tuple[type[Reader], ...] = (
 def readers() -> list[Reader]:
     """One of each, with nothing read."""
     return [one() for one in _READERS]
+
+
+def titles() -> list[str]:
+    """The programs, as people call them."""
+    return [one.TITLE for one in _READERS if one.TITLE] + [one.TITLE for one in TABLES]

@@ -8,9 +8,15 @@ from typing import ClassVar
 
 from planner.inputs.logs.found import GIB, MIB, NUMBER, WHOLE, Reader, Shortage, positive
 
-_SIZE = rf"({NUMBER}) (bytes|KiB|MiB|GiB|TiB)"
+_SIZE = rf"({NUMBER}) ?(bytes|KiB|MiB|GiB|TiB)"
 _UNITS = {"bytes": 1.0, "KiB": 2.0**10, "MiB": MIB, "GiB": GIB, "TiB": 2.0**40}
-_ASKED = re.compile(rf"out of memory\. Tried to allocate {_SIZE}")
+# torch's, and XLA's of JAX
+_ASKED = re.compile(rf"ut of memory(?:\. Tried| while trying) to allocate {_SIZE}")
+# of the driver and of NCCL, which say no size: what is outside of torch's allocator
+_OUTSIDE = re.compile(
+    r"(?:CUDA|HIP)(?: driver)? error:? ?\w* ?out of memory|[Cc]uda failure \S* ?'out of memory'"
+    r"|Failed to CUDA (?:c|m)alloc"
+)
 _DEVICE = re.compile(rf"GPU ({WHOLE})")
 # since torch 2.1, and before
 _SAID = {
@@ -39,7 +45,7 @@ class TorchMemory(Reader):
     capacity of 79.15 GiB of which 1.12 GiB is free. ... Of the allocated memory 70.23 GiB is
     allocated by PyTorch, and 6.11 GiB is reserved by PyTorch but unallocated.`"""
 
-    MARKS: ClassVar = (b"out of memory. Tried to allocate", b", line ", b"Traceback (most recent")
+    MARKS: ClassVar = (b"ut of memory", b"Failed to CUDA", b", line ", b"Traceback (most recent")
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,8 +59,12 @@ class TorchMemory(Reader):
             self._phase = next(
                 (name for word, name in _PHASES if re.search(word, said)), self._phase
             )
-        if (asked := _ASKED.search(text)) and len(self.log.shortages) < _MOST_KEPT:
+        if len(self.log.shortages) >= _MOST_KEPT:
+            return
+        if asked := _ASKED.search(text):
             self.log.shortages.append(_shortage(text[asked.start() :], self._phase))
+        elif _OUTSIDE.search(text):
+            self.log.shortages.append(Shortage(asked=0.0, phase=self._phase))
 
 
 def _shortage(text: str, phase: str) -> Shortage:

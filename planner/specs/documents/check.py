@@ -42,9 +42,9 @@ class Flops(Document):
 
 
 class Shortage(Document):
-    """A message of torch that memory ran out."""
+    """A message that memory ran out."""
 
-    asked_bytes: Annotated[float, key("that were asked for", "B")]
+    asked_bytes: Annotated[float, key("that were asked for; 0: the message has no size", "B")]
     missing_bytes: Annotated[float | None, key("of them more than the GPU had free", "B")]
     reserved_free_bytes: Annotated[
         float | None, key("reserved by torch's allocator and held by no tensor", "B")

@@ -26,6 +26,7 @@ from planner.specs.options.commands import CheckOptions
 from planner.verbs.check import recordings, row, shortage
 from planner.verbs.check.learn import Calibrated, learn
 from planner.verbs.check.reasons import reasons
+from planner.verbs.check.sort import is_runs_table
 from planner.verbs.check.steps import Size, step_times
 from planner.verbs.estimate import estimate, taken
 from planner.verbs.validate import fit
@@ -34,7 +35,7 @@ from planner.verbs.validate.rows import Row, read_tables
 _FIELD = "LOG"
 _MOST_FILES = 64
 _TERA = 1e12
-_RUNS = b"run_id"
+INSIDE = "inside the band"  # the verdict of a step that is as predicted
 _PALM = 6.0  # FLOP per parameter and token, forward and backward (Kaplan et al. 2020)
 
 
@@ -118,7 +119,7 @@ def _file(path: Path, recipe: _Recipe | None) -> tuple[Checked, list[Row]]:
             notes = [] if trace.steps else ["the recording marks no steps: it counts as one"]
             kind, partly = "torch profiler trace", trace.partly
             return _checked(path, "trace", kind, trace=times, partly=partly, notes=notes), []
-    if head.removeprefix(b"\xef\xbb\xbf").startswith(_RUNS):
+    if is_runs_table(head):
         rows = read_tables([path])
         notes = [f"{len(rows):,} runs, which validation compares with their predictions"]
         return _checked(path, "runs", "runs table", notes=notes), rows
@@ -226,7 +227,7 @@ def _against(recipe: _Recipe, timed: Sequence[Checked]) -> Against:
         low=step.low,
         high=step.high,
         ratio=seconds / step.seconds,
-        verdict="inside the band" if inside else f"{side} the band",
+        verdict=INSIDE if inside else f"{side} the band",
         memory=held,
         reasons=reasons(recipe.one, seconds, slowest.steps),
     )

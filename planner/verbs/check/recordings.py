@@ -20,16 +20,20 @@ _WIRES = (
     "pipeline_transfer",
     "offload",
 )
+_KINDS = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"})
 _IDLE = ("launch", "bubble", "overhead", "stragglers", "input", "nvme")
 _SAYS = {
     "matmul": "GEMMs, those of recompute too",
     "attention": "attention kernels, those of recompute too",
     OTHER: "norms, activations, loss and all kernels of no other class",
     "optimizer": "kernels of the update",
-    "communication": "collectives, waiting for other ranks inside them too",
+    "communication": "all collectives, waiting for other ranks inside them too",
     "exposed": "of communication and copies, what no compute runs beside",
     "idle": "nothing runs: launches, the pipeline's bubble, slower ranks, data",
 }
+
+
+_OF_KIND = "collectives of this kind"
 
 
 def trace_times(trace: Trace, predicted: Estimate | None) -> TraceTimes:
@@ -37,6 +41,8 @@ def trace_times(trace: Trace, predicted: Estimate | None) -> TraceTimes:
     steps = max(trace.steps, 1)
     expected = _expected(predicted) if predicted else {}
     measured = {name: trace.seconds.get(name, 0.0) for name in (*_COMPUTE, "optimizer")}
+    kinds = {**dict.fromkeys(_KINDS.intersection(expected), 0.0), **trace.collectives}
+    measured |= dict(sorted(kinds.items()))
     measured["communication"] = trace.seconds.get("communication", 0.0)
     measured |= {"exposed": trace.exposed, "idle": trace.idle}
     step_s = predicted.step.seconds if predicted else 0.0
@@ -62,8 +68,12 @@ def _expected(predicted: Estimate) -> dict[str, float]:
     again, whole = parts.get("recompute", 0.0), sum(parts.get(name, 0.0) for name in _COMPUTE)
     found = {name: parts.get(name, 0.0) * (1 + again / (whole or 1.0)) for name in _COMPUTE}
     wires = [one for one in predicted.communication if one.group != "host"]
+    kinds: dict[str, float] = dict.fromkeys(_KINDS, 0.0)
+    for one in wires:
+        kinds[one.operation] = kinds.get(one.operation, 0.0) + one.seconds
     return {
         **found,
+        **{name: seconds for name, seconds in kinds.items() if seconds},
         "optimizer": parts.get("optimizer", 0.0),
         "communication": sum(one.seconds for one in wires),
         "exposed": sum(parts.get(name, 0.0) for name in _WIRES),
@@ -82,7 +92,7 @@ def _line(
         predicted_s=expected,
         kernels=None if count is None else round(count / steps),
         wrong=off > _MATTERS * step_s and off > _OFF * (expected or 0.0),
-        says=_SAYS[name],
+        says=_SAYS.get(name, _OF_KIND),
     )
 
 

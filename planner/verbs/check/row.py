@@ -149,13 +149,15 @@ def appended(name: str, row: Row) -> str:
 
 def _there(path: Path) -> str:
     """What the file holds that is added to: a result of this request, none of its sources."""
-    try:
-        with path.open("rb") as file:
-            found = file.read(MAX_TABLE_BYTES + 1)
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        raise PlanError(_FIELD, str(path), f"cannot be read: {error.strerror}") from None
+    found = catalog.given(path)
+    if found is None:
+        try:
+            with path.open("rb") as file:
+                found = file.read(MAX_TABLE_BYTES + 1)
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise PlanError(_FIELD, str(path), f"cannot be read: {error.strerror}") from None
     if len(found) > MAX_TABLE_BYTES:
         remedy = f"is larger than the {MAX_TABLE_BYTES:,} bytes of a runs table; begin another"
         raise PlanError(_FIELD, str(path), remedy)

@@ -32,6 +32,14 @@ _REMEDIES = {
     "parameters": "--zero 3 or --tp, which divide weights",
     "gradients": "--zero 2, which divides gradients",
 }
+_OUTSIDE = (
+    "the driver had no memory left, and says not for what: the context, buffers of NCCL, kernels of"
+    " libraries or another process, all outside of torch's allocator"
+)
+_ROOM = (
+    "nvidia-smi for other processes; torch.cuda.set_per_process_memory_fraction(0.95), which leaves"
+    " room; a layout with more headroom (--headroom 10%)"
+)
 _FRAGMENTED = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (--expandable-segments)"
 
 
@@ -57,7 +65,9 @@ def _shortage(
     missing = None if said.free is None else max(said.asked - said.free, 0.0)
     idle = said.reserved_free or 0.0
     name, what = _asker(said, one)
-    if idle >= said.asked:
+    if not said.asked:
+        why, remedy, name = _OUTSIDE, _ROOM, None
+    elif idle >= said.asked:
         why = (
             f"{show(said.asked, 'B')} were asked for while {show(idle, 'B')} were reserved and"
             " free, in pieces too small: fragmentation, not need"

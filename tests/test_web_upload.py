@@ -1,0 +1,168 @@
+"""Files dropped on the dashboard: sorted into recipes and logs, answered as the commands do, with
+results to take along; what a form may not send."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+import re
+import shlex
+from html import unescape
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import pytest
+import sample_logs as samples
+from command import ROOT, dpplan
+from fastapi.testclient import TestClient
+from starlette.datastructures import Headers
+
+from planner.inputs import calibration, catalog
+from planner.specs.base import PlanError
+from planner.units import show
+from planner.verbs.validate.rows import read_tables
+from web import limits, upload
+from web.guard import UPLOADS
+from web.state import Malformed
+from web.tabs import TABS, Tab
+
+EXAMPLES = ROOT / "docs" / "examples"
+SCRIPT, LOG = ((EXAMPLES / name).read_bytes() for name in ("train.sh", "train.log"))
+CLUSTER = {"gpu": "h100-sxm5-80gb", "gpus": "64"}
+
+
+def form(*parts: tuple[str, str, bytes]) -> bytes:
+    """A posted form of (field, file, content)."""
+    said = b"".join(
+        b'--b\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n%s\r\n'
+        % (name.encode(), b'; filename="%s"' % file.encode() if name == "files" else b"", content)
+        for name, file, content in parts
+    )
+    return said + b"--b--\r\n"
+
+
+def ask(
+    client: TestClient, files: dict[str, bytes], **given: str
+) -> tuple[str, dict[str, str], str]:
+    """The verdict, results by the name of their file, and the page."""
+    answer = client.post("/run", files=[("files", one) for one in files.items()], data=given)
+    assert answer.status_code == 200, re.findall(r'role="alert"[^>]*>(.*?)<', answer.text)
+    verdict = re.search(r'verdict-line">(.*?)</p>', answer.text)
+    links = re.findall(r'download="([^"]*)" href="data:[^,"]*,([^"]*)"', answer.text)
+    assert verdict
+    return unescape(verdict[1]), {name: unquote(text) for name, text in links}, answer.text
+
+
+def test_a_form_is_taken_apart() -> None:
+    kind = 'multipart/form-data; boundary="b"'
+    binary = bytes(range(256)) + b"\r\n--c\r\n"
+    found = upload.posted(
+        form(
+            ("gpu", "", b"h100"),
+            ("files", "C:\\runs\\a.log", binary),
+            ("files", "../b/a.log", b"two"),
+            ("files", "", b""),
+            ("text", "", b"  \r\n"),
+        ),
+        kind,
+    )
+    assert found.pairs == [("gpu", "h100")]
+    assert found.files == {"a.log": binary, "a.log (2)": b"two"}
+    for text, name in {
+        b'{"zero_optimization": {}}': "pasted.json",
+        b"# of torchtitan\n[model]\nname = 1": "pasted.toml",
+        b"---\nmodel_name: x\n": "pasted.yaml",
+        b"torchrun a.py --x 1\n": "pasted.txt",
+    }.items():
+        assert list(upload.posted(form(("text", "", text)), kind).files) == [name]
+    many = form(*(("files", f"{i}", b"x") for i in range(limits.MOST_FILES + 1)))
+    for body, said in (
+        (many, "at most"),
+        (form(("gpu", "", b"\xff")), "UTF-8"),
+        (b"--b\r\n\r\nx\r\n--b--\r\n", "without a name"),
+        (b"--b\r\nContent", "does not end"),
+        (b"", "does not end"),
+    ):
+        with pytest.raises(PlanError, match=said):
+            upload.posted(body, kind)
+    with pytest.raises(Malformed, match="boundary"):
+        upload.posted(b"", "multipart/form-data")
+
+
+def test_recipe_and_log_are_what_the_commands_say(client: TestClient, tmp_path: Path) -> None:
+    files = {"train.sh": SCRIPT, "train.log": LOG}
+    verdict, results, page = ask(client, files, **CLUSTER)
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    command = re.search(r'<pre class="command">dpplan (.*?)</pre>', page)
+    assert command
+    words = [
+        str(tmp_path / word) if re.search(r"\.(sh|log|toml|csv)$", word) else word
+        for word in shlex.split(unescape(command[1]))
+    ]
+    said = dpplan(*words, "--json").json()["against"]
+    assert verdict.startswith(said["verdict"].capitalize())
+    assert show(said["measured_s"], "s") in verdict
+    assert set(results) == {"my-cluster.toml", "my-runs.csv"}
+    for name, text in results.items():
+        assert text.splitlines() == (tmp_path / name).read_text().splitlines()
+    # what `read` says stands beside it, and leads to the plan
+    assert re.search(
+        r"\d+ arguments: \d+ read, \d+ implied, \d+ irrelevant, 0 not understood", page
+    )
+    plain, learned = (unescape(one) for one in re.findall(r'href="(/\?[^"]*)"', page)[-2:])
+    assert dict(parse_qsl(urlsplit(plain).query))["tp"] == "2"
+    moved = client.get(f"/api/estimate{learned[1:]}").json()["step"]["seconds"]
+    assert abs(moved - said["measured_s"]) < abs(said["predicted_s"] - said["measured_s"])
+    # the next log, dropped with the table of before, is one row more
+    typed = {"model": "llama-3-8b", "tp": "2", **CLUSTER}
+    table = results["my-runs.csv"].encode()
+    _, again, _ = ask(client, {"runs.csv": table, "train.log": LOG}, **typed)
+    with catalog.only_given({"runs.csv": again["runs.csv"]}):
+        assert len(read_tables([Path("runs.csv")])) == 2
+    with catalog.only_given(again):
+        assert calibration.read_calibration("my-cluster.toml").gpu == CLUSTER["gpu"]
+
+
+def test_what_is_left_open_is_asked_for(client: TestClient) -> None:
+    verdict, results, _ = ask(client, {"train.sh": SCRIPT})
+    assert "do not say --gpu" in verdict
+    assert results == {}
+    # one GPU, which is what is asked without a word, wins over those of the script
+    assert ask(client, {"train.sh": SCRIPT}, gpu="h100", gpus="1")[0].startswith("No estimate")
+    verdict, results, _ = ask(client, {"train.log": LOG}, gpu="h100")
+    assert "drop the recipe beside it" in verdict
+    assert results == {}
+    verdict, results, _ = ask(client, {"a.log": samples.OUT_OF_MEMORY.encode()})
+    assert verdict.startswith("Memory ran out: 4.00 GiB were asked for")
+    wrong = client.post("/run", files=[("files", ("a.txt", b"hello"))])
+    assert wrong.status_code == 422
+    assert "holds no step of a log" in wrong.text
+    wrong = client.post("/run", files=[("files", ("train.sh", SCRIPT))], data={"gpus": "x"})
+    assert wrong.status_code == 422
+    assert "valid integer" in wrong.text.split('data-field="gpus"')[1].split("data-field")[0]
+
+
+def test_recordings_are_no_text(client: TestClient) -> None:
+    trace = gzip.compress(samples.trace().encode())
+    held = pickle.dumps(samples.snapshot())
+    files = [("files", ("trace.json.gz", trace)), ("files", ("memory.pickle", held))]
+    page = client.post("/run", files=files).text
+    for words in ("Kernels of a step", "Memory by component", "Memory ran out"):
+        assert words in page
+
+
+def test_forms_with_files_have_limits_of_their_own(client: TestClient) -> None:
+    assert tuple(tab.path for tab in TABS if isinstance(tab, Tab) and tab.files) == UPLOADS
+    large = client.post("/run", files=[("files", ("a.log", b"x" * limits.MAX_UPLOAD_BYTES))])
+    assert large.status_code == 413
+    assert "dpplan check FILE" in large.text
+    assert large.headers["content-type"].startswith("text/html")
+    for headers, status in (
+        ({"content-type": "application/json"}, 415),
+        ({"content-type": "multipart/form-data; boundary=b", "origin": "https://a.org"}, 403),
+        ({"content-type": "multipart/form-data; boundary=b"}, 422),
+    ):
+        body = form(("files", "a.log", b"hello"))
+        assert client.post("/run", content=body, headers=headers).status_code == status, headers
+    assert Headers(headers=dict(client.get("/run").headers))["cache-control"] == "no-store"

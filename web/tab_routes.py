@@ -1,0 +1,106 @@
+"""Addresses of the tabs: a form, and what its verb answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, Response, StreamingResponse
+
+from planner.specs.base import PlanError
+from web import limits, run
+from web.guard import TOO_LARGE
+from web.page_routes import boot_of, drawn, rendered, started
+from web.render import streamed
+from web.state import Pairs
+from web.static_files import url
+from web.tabs import TABS, Tab
+from web.tabs.navigation import navigation
+from web.texts import text
+from web.work import NO_ANSWER
+
+router = APIRouter(include_in_schema=False)
+
+_FORM_S = 0.7  # after which the form of a tab goes out before its answer
+
+
+def _tab_page(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
+    async def tab_page(request: Request) -> Response:
+        pairs = tab.asked(run.pairs_of(request))
+        work = started(run.answer(request, "tab", pairs, tab.path))
+        await asyncio.wait({work}, timeout=_FORM_S)
+        if work.done():
+            found = run.plain(work.result())
+            return _tab_sent(tab, pairs, found["form"], work, 200 if found["ok"] else 422)
+        head = await run.read(request, "tab_form", pairs, tab.path)
+        return _tab_sent(tab, pairs, head["form"], work, 200)
+
+    return tab_page
+
+
+def _tab_posted(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
+    async def tab_posted(request: Request) -> Response:
+        if getattr(request.state, TOO_LARGE, False):
+            said = text("upload_large", most=f"{limits.MAX_UPLOAD_BYTES:,}")
+            page_ = rendered("error.html", field="files", message=said)
+            return HTMLResponse(page_, status_code=413)
+        kind = request.headers.get("content-type", "")
+        body = await request.body()
+        work = started(run.answer(request, "uploaded", body, kind, tab.path))
+        found = run.plain(await work)
+        return _tab_sent(tab, [], found["form"], work, 200 if found["ok"] else 422)
+
+    return tab_posted
+
+
+def _tab_sent(
+    tab: Tab, pairs: Pairs, form: str, work: asyncio.Task[bytes], status: int
+) -> StreamingResponse:
+    """The page of a tab: its form at once, its answer when that is there."""
+    is_whole = work.done()  # then the form says what is wrong
+
+    async def late() -> dict[str, Any]:
+        try:
+            found = run.plain(await work)
+        except PlanError as error:
+            found = {"problem": str(error)}
+        except NO_ANSWER:
+            found = {"problem": text("busy")}
+        charts = found.get("charts", [])
+        return {
+            "answer": found.get("answer", ""),
+            "problem": "" if is_whole else found.get("problem", ""),
+            "charts": charts,
+            "boot": boot_of(charts=drawn(charts)),
+        }
+
+    bar = navigation(tab.path, pairs)
+    pieces = streamed("tab.html", url=url, navigation=bar, tab=tab, form=form, late=late)
+    return StreamingResponse(
+        pieces,
+        status_code=status,
+        media_type="text/html; charset=utf-8",
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+def _sheet(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
+    async def sheet(request: Request) -> Response:
+        content = await run.answer(request, "sheet", tab.asked(run.pairs_of(request)), tab.path)
+        name = f"{tab.path.strip('/')}.csv"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(content, media_type="text/csv; charset=utf-8", headers=headers)
+
+    return sheet
+
+
+for _tab in TABS:
+    if isinstance(_tab, Tab):
+        router.add_api_route(_tab.path, _tab_page(_tab), response_class=HTMLResponse)
+        router.add_api_route(f"{_tab.path}.csv", _sheet(_tab))
+        if _tab.files:
+            router.add_api_route(
+                _tab.path, _tab_posted(_tab), methods=["POST"], response_class=HTMLResponse
+            )
