@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
 
-from pages import bands, crossvalidation, meaning, trust
+from pages import bands, crossvalidation, finetuning, meaning, trust
 from pages.sheets import sheets
 from pages.text import NOTICE, percent, table
 from planner import api
@@ -364,11 +364,16 @@ def _cross_validation() -> list[str]:
     return crossvalidation.parts(validated())
 
 
+def _fine_tuning() -> list[str]:
+    return finetuning.parts([row for row in validated().rows if complete(row)])
+
+
 # the sections in their order; each gives Markdown parts
 SECTIONS: tuple[Callable[[], list[str]], ...] = (
     _trust,
     _errors,
     _not_printed,
+    _fine_tuning,
     _cross_validation,
     _bands,
     _ranking,
