@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -270,16 +271,22 @@ TUNED: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def test_what_fine_tunes_is_read_back() -> None:
+def tuned(kind: str) -> Iterator[Asked]:
+    """Those of a framework."""
+    common = {"model": "llama-3.1-8b", "stack": TARGETS[kind].stacks[0], "gpus": 8, "tp": 1}
+    common |= {"pp": 1, "cp": 1, "zero": 3, "micro_batch": 2, "global_batch": 64, "seq_len": 2048}
+    common |= {"optimizer": "adam", "recompute": "full"}
+    model = catalog.load("models", ModelSpec, "llama-3.1-8b")
     for kinds, more in TUNED:
-        for kind in kinds.split():
-            target = TARGETS[kind]
-            options = {"stack": target.stacks[0], "gpus": 8, "seq_len": 2048, "micro_batch": 2}
-            options |= {"model": "llama-3.1-8b", "global_batch": 64, "zero": 3, "optimizer": "adam"}
-            options |= {"tp": 1, "pp": 1, "cp": 1, "recompute": "full", **more}
-            model = catalog.load("models", ModelSpec, "llama-3.1-8b")
-            asked = Asked(options, model, 1, 8)
-            assert lost_in(target, asked, files_of(target, asked)) == [], (kind, more)
+        if kind in kinds.split():
+            yield Asked({**common, **more}, model, 1, 8)
+
+
+def test_what_fine_tunes_is_read_back() -> None:
+    for kind in TARGETS:
+        for asked in tuned(kind):
+            lost = lost_in(TARGETS[kind], asked, files_of(TARGETS[kind], asked))
+            assert lost == [], (kind, asked.options)
 
 
 def test_every_framework_is_offered() -> None:

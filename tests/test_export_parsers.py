@@ -23,7 +23,7 @@ from unittest.mock import MagicMock
 import pytest
 import yaml
 from hypothesis import given, settings
-from test_export import TARGETS, exported, files_of, plans
+from test_export import TARGETS, exported, files_of, plans, tuned
 
 from planner.formats.target import Asked
 from planner.specs.documents.export import Export
@@ -215,6 +215,7 @@ def trl(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked], Any
         **{"reward": made.RewardConfig, "sft": made.SFTConfig},
         "orpo": importlib.import_module("trl.experimental.orpo").ORPOConfig,
         "simpo": importlib.import_module("trl.experimental.cpo").CPOConfig,
+        "distil": importlib.import_module("trl.experimental.gkd").GKDConfig,
     }
     patch.chdir(folder)
 
@@ -225,7 +226,7 @@ def trl(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked], Any
         said = yaml.safe_load(files["train.yaml"]) | HERE | {"dataset_name": "some/data"}
         (folder / "train.yaml").write_text(yaml.safe_dump(said))
         _, found, _ = parser.parse_args_and_config(["--config", "train.yaml"])
-        pairs = 1 if config in (made.SFTConfig, made.KTOConfig) else 2
+        pairs = 1 if issubclass(config, (made.SFTConfig, made.KTOConfig)) else 2
         assert found.per_device_train_batch_size == asked.get("micro_batch") // pairs
         assert found.max_length == asked.get("seq_len")
         return found
@@ -363,6 +364,8 @@ def test_its_own_parser_takes_any_plan(
         parse(files_of(TARGETS[kind], asked), asked)
 
     holds()
+    for asked in tuned(kind):
+        parse(files_of(TARGETS[kind], asked), asked)
 
 
 def test_omegaconf_takes_overrides_of_verl() -> None:

@@ -41,7 +41,7 @@ class Waiting:
 
 
 def waiting(rows: Sequence[Row]) -> list[Waiting]:
-    """The runs among these rows that hold some of the numbers."""
+    """The runs of fine-tuning among these rows that hold some of the numbers."""
     out = []
     for row in rows:
         if is_phased(row) or outcome_of(row) == "oom" or not measured(row, "step_s"):
@@ -52,7 +52,8 @@ def waiting(rows: Sequence[Row]) -> list[Waiting]:
             continue
         own = machine(plan)
         shipped = np.array([float(getattr(own, name)) for name in NUMBERS])
-        if not shipped.any():
+        method = task_of(row, plan)
+        if not shipped.any() or method == "pre-training":
             continue
         table = Columns.of([layout], plan.cluster.gpus)
 
@@ -70,7 +71,7 @@ def waiting(rows: Sequence[Row]) -> list[Waiting]:
             Waiting(
                 run_id=row["run_id"],
                 model=plan.model.name,
-                method=f"{task_of(row, plan)}, {plan.stack.title}",
+                method=f"{method}, {plan.stack.title}",
                 measured_s=float(row["step_s"]),
                 bare_s=whole - float(slopes @ shipped),
                 slopes=slopes,
