@@ -386,6 +386,16 @@ def test_adapters_that_are_written_read_the_same(drawn: dict, adapters: dict) ->
         assert of(dict(found.options), *same) == of(plan, *same), kind
 
 
+def test_llama_factory_leaves_norms_in_fp32_and_sends_checkpoints_to_the_host() -> None:
+    plan = {"model": "llama-3.1-8b", "stack": "hf-trainer", "lora": 16, "precision": "bf16"}
+    plan |= {"base_precision": "nf4-double", "base_upcast": "norms", "offload": "activations"}
+    found = formats.read({"a.yaml": llama_factory.write(plan | {"micro_batch": 1})})
+    same = ("base_precision", "base_upcast", "offload", "recompute")
+    assert of(dict(found.options), *same) == of(plan | {"recompute": "full"}, *same)
+    whole = formats.read({"a.yaml": llama_factory.write({**plan, "base_precision": None})})
+    assert "base_upcast" not in whole.options  # what follows casts back
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     _trained,

@@ -13,6 +13,7 @@ from planner.formats import adapted, sharding, trainer
 from planner.formats.record import Answer, Argument, Format, Value
 from planner.formats.trl import LACKS as TRL_LACKS
 from planner.formats.trl import read_packing
+from planner.specs.names import BITSANDBYTES
 
 STACK = "llama-factory"
 _FLASH = {"fa2": "flash2", "fa3": "flash3", "disabled": "eager", **trainer.ATTENTIONS}
@@ -130,7 +131,7 @@ LACKS = {
     "use_badam": "BAdam is not modelled",
     "badam_*": "BAdam is not modelled",
     "use_adam_mini": "Adam-mini is not modelled",
-    "use_unsloth*": "Unsloth's kernels are not modelled",
+    "use_unsloth": "Unsloth's kernels are those of --stack unsloth",
     "shift_attn": "is not modelled",
     "mixture_of_depths": "is not modelled",
     "use_llama_pro": "blocks that are added are not modelled",
@@ -202,6 +203,19 @@ def _trained(answer: Answer) -> None:
             return
     adapted.read(answer, _ADAPTERS, "finetuning_type", "lora")
     adapted.read_frozen(answer, _FROZEN)
+    _kept_wide(answer)
+
+
+def _kept_wide(answer: Answer) -> None:
+    """Norms in fp32, and checkpoints of Unsloth, which go to host memory."""
+    name, offloaded = "upcast_layernorm", "use_unsloth_gc"
+    if trainer.is_on(answer, name):
+        if answer.option("base_precision") in BITSANDBYTES:
+            answer.state("base_upcast", "norms", name)
+        else:
+            answer.mark(name, "implied", "the matrices behind cast back what they read")
+    if trainer.is_on(answer, offloaded) and answer.option("stack") == trainer.DDP:
+        answer.state("offload", "activations", offloaded)
 
 
 def _sharding(answer: Answer) -> None:
@@ -339,9 +353,13 @@ def write(options: Mapping[str, Any]) -> str:
         if "additional_target" in held:
             held["additional_target"] = ",".join(held["additional_target"])
         held |= adapted.written_frozen(options, _FROZEN)
+        if options.get("base_upcast") == "norms":
+            held["upcast_layernorm"] = True
     elif options.get("trainable_layers"):
         layers = options["trainable_layers"]
         held |= {"finetuning_type": "freeze", "freeze_trainable_layers": layers}
+    if options.get("offload") == "activations":
+        held["use_unsloth_gc"] = True
     return trainer.as_yaml(held | sharding.written(options))
 
 

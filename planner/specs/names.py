@@ -58,6 +58,7 @@ BaseName = Literal[
     "fp8-blockwise",
     "mxfp4",
 ]
+BITSANDBYTES: tuple[BaseName, ...] = ("nf4", "nf4-double", "fp4", "fp4-double", "int8")
 StateType = Literal["fp32", "bf16", "fp16", "fp8"]  # of moments
 # how the loss is computed: by torch's operators, by one kernel over all logits, by one with the
 # head in chunks of the tokens (Liger), or by torch in chunks of logits that are all there
