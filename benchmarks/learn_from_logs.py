@@ -4,9 +4,11 @@
 
 For every platform (runs of one suite, GPU and stack) with five or more layouts, each run in turn is
 what `dpplan check --save` learns from, and all runs of other layouts are predicted. Printed: mean
-absolute error of those before and after; what would be left if the platform's own middle were known
-(no calibration that moves all layouts alike does better); and after calibrating on more runs,
-drawn with a fixed seed.
+absolute error of those before and after; after calibrating on more runs, drawn with a fixed seed;
+what would be left if the platform's own middle were known (no calibration that moves all layouts
+alike does better); what would be left if the middle of each layout were, of layouts with several
+runs (the noise floor: no calibration at all does better); and why one run does not halve the error,
+where it does not.
 
 --unseen: before is by shared numbers fitted without the suite, as for a cluster that nobody has
 seen; by default it is by the shipped numbers, which were chosen with these runs in view.
@@ -105,11 +107,33 @@ def learned(one: Platform, count: int) -> tuple[float, float]:
     return float(before), float(after)
 
 
+def _floor(one: Platform) -> float | None:
+    """Error of layouts with several runs, the middle of each known; None where none has."""
+    left = [
+        same - np.median(same)
+        for layout in set(one.layouts)
+        if len(same := one.residual[one.layouts == layout]) > 1
+    ]
+    return _mape(np.concatenate(left)) if left else None
+
+
+def _why(before: float, after: float, middle: float, floor: float | None) -> str:
+    """Why one run leaves more than half of the error."""
+    if after <= _HALF * before:
+        return "halved"
+    if floor is not None and floor > _HALF * before:
+        return "runs of one layout differ by more than half of it"
+    if middle > _HALF * before:
+        return "layouts are off each their own way"
+    return "one run is not the middle of its cluster"
+
+
 def main() -> None:
     unseen = "--unseen" in sys.argv[1:]
     head = ["runs", "layouts", "before", *(f"{n} run{'s' * (n > 1)}" for n in COUNTS), "middle"]
-    print(f"| suite, GPU, stack | {' | '.join(head)} |")
-    print(f"| --- |{' ---: |' * len(head)}")
+    head.append("floor")
+    print(f"| suite, GPU, stack | {' | '.join(head)} | why not halved |")
+    print(f"| --- |{' ---: |' * len(head)} --- |")
     ratios = defaultdict(list)
     for name, one in platforms(unseen=unseen).items():
         results = [learned(one, count) for count in COUNTS]
@@ -117,8 +141,12 @@ def main() -> None:
         cells = [results[0][0], *(after for _, after in results), middle]
         for count, (before, after) in zip(COUNTS, results, strict=True):
             ratios[count].append(after / before)
+        floor = _floor(one)
+        shown = [f"{100 * x:.1f} %" for x in cells]
+        shown.append("-" if floor is None else f"{100 * floor:.1f} %")
+        why = _why(*results[0], middle, floor)
         shape = f"{len(one.residual)} | {len(set(one.layouts))}"
-        print(f"| {name} | {shape} | {' | '.join(f'{100 * x:.1f} %' for x in cells)} |")
+        print(f"| {name} | {shape} | {' | '.join(shown)} | {why} |", flush=True)
         ratios["middle"].append(middle / results[0][0])  # type: ignore[index]
     for count, found in ratios.items():
         r = np.array(found)

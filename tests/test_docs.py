@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
 import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 import typer
+from command import dpplan
 
 import planner
 from planner.cli.app import COMMANDS, app
@@ -35,6 +37,7 @@ from pages.text import run  # noqa: E402
 
 QUESTIONS = "docs/questions"  # tests/test_questions.py runs its commands, and makes it again
 LOG = "docs/log"
+EXAMPLE = "docs/worked-example.md"  # whose commands read what those before them wrote
 MOST_LINES = 300
 
 SHOWN = [
@@ -244,7 +247,7 @@ def _commands() -> list[tuple[str, int | None]]:
     """Commands in code blocks, with the exit status that the page states for them."""
     found: dict[str, int | None] = {}
     for name in SHOWN:
-        if name.startswith((QUESTIONS, LOG)):  # the log keeps what was run then
+        if name.startswith((QUESTIONS, LOG, EXAMPLE)):  # the log keeps what was run then
             continue
         for block in re.finditer(r"```sh\n(.*?)```", text(name), re.DOTALL):
             after = text(name)[block.end() : text(name).find("<!-- end -->", block.end())]
@@ -266,6 +269,23 @@ def test_commands_run(command: str, stated: int | None) -> None:
     status, out, err = run(command)
     assert status in ((0, 3) if stated is None else (stated,)), err
     assert out or status == 2
+
+
+def test_the_worked_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commands one after the other, in a folder with the examples alone; every number of a
+    paragraph is printed by the commands before it."""
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    monkeypatch.chdir(tmp_path)
+    printed, count = "", 0
+    for prose, commands in re.findall(r"(.*?)(?:```sh\n(.*?)```|\Z)", text(EXAMPLE), re.DOTALL):
+        for number in re.findall(r"\*\*(.*?)\*\*", prose.replace("\n", " ")):
+            assert number in printed, number
+            count += 1
+        for command in commands.splitlines():
+            answer = dpplan(*shlex.split(command)[1:])
+            assert answer.status == 0, (command, answer.stderr)
+            printed += re.sub(r"\s+", " ", answer.stdout)
+    assert count > 10
 
 
 @pytest.mark.parametrize(
