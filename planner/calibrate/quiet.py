@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, exp, floor, log, sqrt
 from statistics import median
 from typing import NamedTuple, TypeVar
@@ -25,6 +25,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from planner.calibrate.others import MOST_OTHERS, Crowd
+from planner.frozen import dataclass
 from planner.units import percent, span
 
 T = TypeVar("T")

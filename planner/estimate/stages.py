@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from planner.formulas.stages import (
     shape_of,
     stated_chunks,
 )
+from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.columns import Columns, unique_rows
 from planner.specs.document import UNSET

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import Any, Literal
+
+from planner.frozen import dataclass
 
 Use = Literal["read", "implied", "irrelevant", "not understood"]
 SQUARE = "bucket_of_width"  # bytes per square of the hidden size: no option, a bucket is

@@ -4,7 +4,8 @@ said so, instead of a near match."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from planner.frozen import dataclass
 
 
 @dataclass(frozen=True)

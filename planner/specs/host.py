@@ -3,10 +3,9 @@ software uses them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pydantic import Field
 
+from planner.frozen import dataclass
 from planner.specs.base import BytesPerSecond, Names, Spec
 from planner.specs.hardware import Efficiency, Id
 from planner.specs.names import CpuOptimizerName

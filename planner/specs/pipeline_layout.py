@@ -9,7 +9,8 @@ parentheses. Commas and spaces count nothing. Chunk i of p ranks lies on rank i 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from planner.frozen import dataclass
 
 MOST_CHUNKS = 4096
 MOST_LETTERS = 200_000

@@ -3,8 +3,7 @@ sequences."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from planner.frozen import dataclass
 from planner.specs.names import DivergenceName, TaskName
 
 

@@ -10,8 +10,7 @@ with benchmarks/fit_mixers.py; held-out errors are in docs/mechanisms/mixers.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from planner.frozen import dataclass
 from planner.ledger import Kind, Sourced
 
 _DATE = "2026-11"

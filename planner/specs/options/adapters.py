@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+from planner.frozen import dataclass
 from planner.specs.names import AdapterMethod, BaseName, GradientType, LisaStates, UpcastName
 from planner.specs.options import aliases
 from planner.specs.options.record import Record

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+from planner.frozen import dataclass
 from planner.specs.names import (
     MAX_ISLAND_NODES,
     MAX_OVERSUBSCRIPTION,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+from planner.frozen import dataclass
 from planner.specs.names import TargetName
 from planner.specs.options.own import OUTPUT
 from planner.specs.options.record import Record

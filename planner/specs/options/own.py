@@ -5,9 +5,9 @@ Long: a record per verb, with a line per word that the command line or a page sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from planner.frozen import dataclass
 from planner.specs.names import Kind
 from planner.specs.options import aliases
 from planner.specs.options.cluster import ModelOptions

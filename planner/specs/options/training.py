@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from planner.frozen import dataclass
 from planner.specs.names import (
     OPTIMIZER_NAMES,
     AttentionName,

@@ -4,9 +4,10 @@ another batch."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from planner.formulas import critical_batch as formulas
+from planner.frozen import dataclass
 from planner.inputs.options import number
 from planner.specs.base import PlanError
 from planner.specs.documents.batch import Published

@@ -4,7 +4,6 @@ beside what was predicted of their recipe."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from planner.estimate import Estimates
 from planner.estimate.machine import machine
+from planner.frozen import dataclass
 from planner.inputs import catalog
 from planner.inputs.logs import Log, read_log, stream
 from planner.inputs.options import read_options
