@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
+from typing import get_args
 
 from pages import bands, crossvalidation, finetuning, meaning, trust
 from pages.sheets import sheets
@@ -16,8 +17,9 @@ from planner.estimate.ties import TIE
 from planner.evidence import band as uncertainty
 from planner.evidence.case import Case
 from planner.show.validate import KINDS
-from planner.specs.documents.validate import Coverage, Errors, Run, Summary, Validation
+from planner.specs.documents.validate import Coverage, Errors, Run, Summary, Task, Validation
 from planner.verbs.validate.bands import coverage
+from planner.verbs.validate.errors import KINDS as BY_KIND
 from planner.verbs.validate.errors import complete, errors, noise_floor
 from planner.verbs.validate.files import memory_residual_lines, residual_lines
 from planner.verbs.validate.rows import FRESH
@@ -427,6 +429,28 @@ def _text() -> str:
     return "\n".join([head, meaning.MEANING, *(part for section in SECTIONS for part in section())])
 
 
+_CLASSES = ("mixture of experts", "fp8", "offload", *get_args(Task))
+
+
+def _classes(found: list[Run]) -> str:
+    """Errors of classes of runs, predicted by numbers fitted without their suites."""
+    unseen = {
+        name: errors(
+            [
+                run.unseen_step_s / run.measured_step_s - 1
+                for run in found
+                if run.unseen_step_s and run.measured_step_s and BY_KIND[name](run)
+            ]
+        )
+        for name in _CLASSES
+    }
+    return ", ".join(
+        f"{name} {percent(e.mape)} and {percent(e.median_ape)} ({e.n:,} runs)"
+        for name, e in sorted(unseen.items(), key=lambda item: -item[1].n)
+        if e.n
+    )
+
+
 def status() -> str:
     """One paragraph for the README."""
     found = runs()
@@ -442,8 +466,8 @@ def status() -> str:
         f" {within / len(found):.0%} of them within 20 %. Repeats of one run lie"
         f" {percent(noise.mean)} from their median. Predicted by numbers fitted without its"
         f" suite, a run is {percent(unseen.mape)} off on average, half of them at most"
-        f" {percent(unseen.median_ape)}. Bands made without a suite hold {held:.0%} of its runs, on"
-        " average over suites."
+        f" {percent(unseen.median_ape)}; by class, mean and median: {_classes(found)}. Bands made"
+        f" without a suite hold {held:.0%} of its runs, on average over suites."
         " The defaults were chosen while looking at these runs, so this is not a blind test."
         " [docs/accuracy](docs/accuracy/index.md) has the tables; `dpplan validate` computes"
         " them.\n"
