@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import api, formats
-from planner.formats import launch
+from planner.formats import axolotl, launch
 from planner.formats.target import Asked, Target
 from planner.inputs import catalog
 from planner.specs.base import PlanError
@@ -193,6 +193,8 @@ def plans(draw: st.DrawFn, kind: str) -> Asked:
         options.pop(name, None)
     if options.get("schedule") in ("interleaved", "zb-v"):
         options["vpp"] = 2
+    if kind == "axolotl" and axolotl.refuses_frozen(options):
+        options.pop("base_precision", None)
     return Asked(options, model, max(1, options["gpus"] // 8), min(8, options["gpus"]))
 
 
@@ -315,6 +317,14 @@ def test_eight_bit_adam_is_one_that_the_shards_take() -> None:
         said = "".join(one.text for one in files)
         word = "adamw_bnb_8bit" if kind == "deepspeed" else "adamw_torch_8bit"
         assert word in said, kind
+
+
+def test_frozen_weights_that_a_schema_refuses_are_listed() -> None:
+    given = {"model": "qwen2.5-7b", "gpu": "h100", "gpus": 8, "lora": 16, "task": "dpo"}
+    found = exported({**given, "base_precision": "nf4", "global_batch": 64}, to="axolotl")
+    assert [one.option for one in found.not_expressible] == ["base_precision"]
+    assert "load_in_4bit" not in found.files[0].text
+    assert "NOT IN THESE FILES: base_precision nf4: its FSDP 2" in found.files[0].text
 
 
 def test_widths_of_a_plain_decoder_are_not_made_up() -> None:

@@ -402,6 +402,17 @@ def test_the_compose_file_of_the_team_example_starts_what_is_there() -> None:
     assert f"dpplan:{own.port}" in (TEAM / "nginx.conf").read_text()
     mounted = [one.split(":")[0] for one in proxy["volumes"]]
     assert mounted == ["./nginx.conf", "./tls", "./users"]
+    for one in (inner, proxy):
+        assert one["read_only"] is True
+        assert one["cap_drop"] == ["ALL"]
+        assert one["security_opt"] == ["no-new-privileges:true"]
+        assert {"cpus", "mem_limit", "pids_limit"} <= set(one)
+    assert "volumes" not in inner
+    assert "cap_add" not in inner
+    asks = inner["healthcheck"]["test"]
+    assert asks[:3] == ["CMD", "python", "-c"]
+    path = asks[3].partition(f"localhost:{own.port}")[2].partition("'")[0]
+    assert path in create().openapi()["paths"]
 
 
 # --- start and end -------------------------------------------------------------------------------

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +22,9 @@ from planner import api
 from planner.specs.document import plain
 from planner.specs.names import KINDS
 
+DOCKERFILE = ROOT / "docs" / "examples" / "team" / "Dockerfile"
+COPIES = [one.split() for one in re.findall(r"^COPY (.+)$", DOCKERFILE.read_text(), re.MULTILINE)]
+_CACHES = shutil.ignore_patterns("__pycache__")
 REQUEST = ["estimate", "--model", "llama-70b", "--gpus", "8", "--gpu", "a100", "--json"]
 
 
@@ -37,10 +43,27 @@ def run(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the Dockerfile of the team example installs from."""
+    folder = tmp_path_factory.mktemp("copied")
+    for *sources, target in COPIES:
+        for source in sources:
+            whole = ROOT / source
+            if whole.is_dir():
+                shutil.copytree(whole, folder / target, ignore=_CACHES)
+            else:
+                shutil.copy(whole, folder / target)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(copied: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built of what the Dockerfile copies: what it leaves out, no wheel needs."""
     out = tmp_path_factory.mktemp("wheel")
     if find_spec("hatchling") and find_spec("build"):
-        words = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT]
+        words = [
+            *(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, copied)
+        ]
     else:
         words = [
             sys.executable,
@@ -51,12 +74,31 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--no-deps",
             "--wheel-dir",
             out,
-            ROOT,
+            copied,
         ]
     done = run(*words, folder=out)
     assert done.returncode == 0, done.stderr
     (built,) = out.glob("*.whl")
     return built
+
+
+def test_the_image_runs_as_nobody_and_holds_what_is_installed_alone() -> None:
+    lines = DOCKERFILE.read_text().splitlines()
+    words = [one.split() for one in lines if one and not one.startswith(("#", " "))]
+    verbs = [one[0] for one in words]
+    (user,) = (one[1] for one in words if one[0] == "USER")
+    assert user in DOCKERFILE.read_text().partition("useradd ")[2].partition("\n")[0]
+    assert verbs.index("RUN") < verbs.index("USER") < verbs.index("ENTRYPOINT")
+    assert not {"ENV", "ARG", "ADD", "EXPOSE", "VOLUME"} & set(verbs)
+    sources = {source for *several, _ in COPIES for source in several}
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    assert ignored[0] == "*"
+    assert {one[1:] for one in ignored if one.startswith("!")} == sources
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = built["tool"]["hatch"]["build"]["targets"]["wheel"]
+    project = built["project"]
+    needed = {*wheel["packages"], *wheel["force-include"], project["readme"], "pyproject.toml"}
+    assert needed | set(project["license-files"]) | {"constraints.txt"} == sources
 
 
 def test_the_wheel_holds_all_that_is_needed_and_nothing_else(wheel: Path) -> None:

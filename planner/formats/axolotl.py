@@ -292,7 +292,8 @@ def _adapted(options: Mapping[str, Any]) -> dict[str, Any]:
     every, some = _ADAPTERS.targets
     words = held.pop(every)
     held |= {every: True} if words == "all-linear" else {some: words}
-    held |= adapted.written_frozen(options, _FROZEN)
+    if not refuses_frozen(options):
+        held |= adapted.written_frozen(options, _FROZEN)
     if held.get(_FROZEN.four):
         held["adapter"] = "qlora"
     return held
@@ -311,6 +312,12 @@ def _objective(options: Mapping[str, Any]) -> dict[str, Any]:
     if options.get("lisa"):
         out |= {"lisa_n_layers": options["lisa"], "lisa_step_interval": 20}
     return out
+
+
+def refuses_frozen(options: Mapping[str, Any]) -> bool:
+    """Whether its schema takes no weights in 4 or 8 bit: shards of FSDP 2 under preferences."""
+    shards = options.get("zero") in (sharding.GRADIENTS, sharding.PARAMETERS)
+    return shards and options.get("task") in ("dpo", "kto", "orpo", "ipo")
 
 
 def write(options: Mapping[str, Any]) -> str:

@@ -168,6 +168,10 @@ def _graphs(asked: Asked) -> dict[str, Any]:
         words = {"layer": "full", "full": "full_iteration"}
         listed = [words.get(one, one) for one in scopes.split("+")]
         out |= {"cuda-graph-impl": "transformer_engine", "cuda-graph-scope": listed}
+    if (
+        scopes == "full"
+    ):  # a whole iteration is captured by Megatron itself, which then checks nothing
+        out |= {"cuda-graph-impl": "local", "no-check-for-nan-in-loss-and-grad": True}
     if asked.get("offload") == "activations" and asked.get("offload_modules"):
         out["fine-grained-activation-offloading"] = True
         out["offload-modules"] = asked.get("offload_modules").split("+")

@@ -133,6 +133,8 @@ def trainer_state(source: Pieces, path: Path, field: str) -> Log:
     log = Log(title="Hugging Face Trainer", flops=_FLOPS)
     evaluated, last = 0.0, {}
     for entry in objects(source, path, field, "trainer_state.json", _HISTORY):
+        if "eval_runtime" not in entry and "train_runtime" not in entry:
+            continue  # of its millions most have no time
         numbers = _numbers(entry)
         _hold(log, numbers)
         if "eval_runtime" in numbers:

@@ -13,6 +13,9 @@ from planner.inputs.logs.stream import Pieces
 from planner.specs.base import PlanError
 
 _MOST_OBJECT = 4_000_000  # characters of one object, and of what stands before the list
+_MOST_VALUES = (
+    4_000_000  # of a list: of the shortest events a gigabyte would hold ten times as many
+)
 _DECODER = json.JSONDecoder()
 _BETWEEN = re.compile(r"[\s,]*")
 _UTF8 = getincrementaldecoder("utf-8-sig")
@@ -38,7 +41,7 @@ class _BrokenList(ValueError):
 
 
 def _streamed(source: Pieces, at: list[int], begins: re.Pattern[str]) -> Iterator[dict[str, Any]]:
-    text, inside = "", False
+    text, inside, left = "", False, [_MOST_VALUES]
     decoder = _UTF8("replace")
     for piece in source.raw():
         text += decoder.decode(piece)
@@ -49,10 +52,13 @@ def _streamed(source: Pieces, at: list[int], begins: re.Pattern[str]) -> Iterato
             if start is None:
                 continue
             text, inside = _cut(text, start.end(), at), True
-        place = yield from _whole_ones(text, at)
+        place = yield from _whole_ones(text, at, left)
         if place < 0:
             return
         text = _cut(text, place, at)
+        if left[0] <= 0:
+            source.partly = f"its first {_MOST_VALUES:,} entries"
+            return
     if source.partly:
         return
     why = "it ends in the middle"
@@ -65,11 +71,11 @@ def _streamed(source: Pieces, at: list[int], begins: re.Pattern[str]) -> Iterato
     raise _BrokenList(why)
 
 
-def _whole_ones(text: str, at: list[int]) -> Generator[dict[str, Any], None, int]:
+def _whole_ones(text: str, at: list[int], left: list[int]) -> Generator[dict[str, Any], None, int]:
     """The objects that a text holds whole; comes to the place where the first one begins that it
-    does not, or to -1 where the list ends."""
+    does not, or to -1 where the list ends. left: how many more values are read."""
     place = 0
-    while True:
+    while left[0] > 0:
         found = _BETWEEN.match(text, place)
         place = found.end() if found else place
         if place >= len(text) or text[place] == "]":
@@ -88,8 +94,10 @@ def _whole_ones(text: str, at: list[int]) -> Generator[dict[str, Any], None, int
             _cut(text, place, at)
             raise _BrokenList("a whole number has more than 4,300 digits") from None
         place = end
+        left[0] -= 1
         if isinstance(value, dict):
             yield value
+    return place
 
 
 def _cut(text: str, place: int, at: list[int]) -> str:
