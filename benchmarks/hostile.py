@@ -113,7 +113,7 @@ def frames(path: Path, size: int) -> None:
     stack = [{"filename": f"/opt/model{i}.py", "line": i, "name": "forward"} for i in range(40)]
     entry = {"action": "alloc", "addr": 1, "size": 512, "stream": 0, "frames": stack}
     count = min(size, 150_000_000) // 60
-    traces = [[{**entry, "addr": i} for i in range(count // 10)]]
+    traces = [[{**entry, "addr": i} for i in range(count // 3)]]
     path.write_bytes(pickle.dumps({"segments": [], "device_traces": traces}))
 
 

@@ -1,5 +1,8 @@
 """Exported files by the frameworks' own parsers: `pip install -e '.[export-tests]'`; skipped where
-they are missing."""
+they are missing.
+
+Long: one parser for each of the frameworks, a few lines each.
+"""
 
 from __future__ import annotations
 

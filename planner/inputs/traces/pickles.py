@@ -198,7 +198,18 @@ class Machine:
 # bytes of what an instruction builds (CPython 3.11), above what most build: a number in a list or
 # a dictionary, with its share of the table
 _VALUE = 44
-_SIZES = {b"}": 240, b"]": 64, b"\x94": 100, b"q": 100, b"r": 100, b"X": 60, b"\x8c": 60}
+_SIZES = {
+    b"\x85": 72,
+    b"\x86": 80,
+    b"\x87": 88,
+    b"}": 240,
+    b"]": 64,
+    b"\x94": 100,
+    b"q": 100,
+    b"r": 100,
+    b"X": 60,
+    b"\x8c": 60,
+}
 # that build nothing
 _SIZES |= dict.fromkeys((b"(", b"u", b"e", b"s", b"a", b"h", b"j", b"K", b"N", b"\x95"), 16)
 # instructions that import, call or build something
