@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from planner.inputs import catalog
 from planner.specs.base import PlanError
 from planner.specs.hardware import GpuSpec
 from planner.specs.model import ModelSpec
+from planner.verbs.read import read as read_files
 
 RECIPES = Path(__file__).parent / "data" / "recipes"
 
@@ -446,3 +448,36 @@ def test_files_to_start_a_plan_say_it() -> None:
                 accumulated = found["grad_accum"] * found["micro_batch"] * found["gpus"]
                 assert accumulated == 128, (kind, stack)
                 assert found["stack"] in (stack, "deepspeed"), (kind, stack)
+
+
+# recipe and what is put in it -> how documents become rows
+ROWS = {
+    ("trl.yaml", "packing: false"): "longest",
+    ("trl.yaml", "packing: true"): "packed",
+    ("trl.yaml", "packing: true\npacking_strategy: wrapped"): None,
+    ("trl.yaml", "group_by_length: true"): "bucketed",
+    ("axolotl.yaml", "sample_packing: true\npad_to_sequence_len: true"): "packed",
+    ("axolotl.yaml", "sample_packing: false\npad_to_sequence_len: true"): "padded",
+    ("llama_factory.yaml", "packing: true\nneat_packing: true"): "packed",
+    ("llama_factory.yaml", "packing: true"): None,
+    ("llama_factory.yaml", ""): "longest",
+}
+
+
+def test_how_documents_become_rows() -> None:
+    own = re.compile(r"^(packing|sample_packing|pad_to_sequence_len|group_by_length):.*\n", re.M)
+    for (name, more), way in ROWS.items():
+        text = own.sub("", (RECIPES / name).read_text()) + f"\n{more}\n"
+        assert formats.read({name: text}).options.get("packing") == way, (name, more)
+    text = own.sub("", (RECIPES / "trl.yaml").read_text())
+    seconds = {}
+    for way in ("packing: false", "group_by_length: true", "packing: true"):
+        given = {"gpu": "h100", "gpus": 8, "advice": 0, "length_mean": 500}
+        found = read_files({"a.yaml": f"{text}\n{way}\n"}, given)
+        assert found.estimate is not None
+        seconds[way] = found.estimate.step.seconds
+        without = read_files(
+            {"a.yaml": f"{text}\n{way}\n"}, {"gpu": "h100", "gpus": 8, "advice": 0}
+        )
+        assert "packing" not in without.options  # every sequence is full: it does nothing
+    assert seconds["group_by_length: true"] < seconds["packing: false"] < seconds["packing: true"]

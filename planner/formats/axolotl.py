@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.formats import adapted, sharding, trainer
+from planner.formats.packed import Rows, read_rows
 from planner.formats.record import Answer, Argument, Format, Value
 from planner.formats.trl import IRRELEVANT as OF_TRL
 from planner.formats.trl import LACKS as TRL_LACKS
-from planner.formats.trl import read_packing
 
 _KERNEL_FLAGS = {"flash_attention": "flash2", "sdp_attention": "flash2", "eager_attention": "eager"}
 _LIGER = ("liger_rms_norm", "liger_rope", "liger_glu_activation", "liger_swiglu")
@@ -108,7 +108,7 @@ IRRELEVANT = (
     *("trl.scale_rewards", "trl.log_completions", "trl.num_completions*", "trl.chat_template*"),
     *("trl.generation_kwargs*", "trl.multi_objective*", "trl.vllm_server*", "trl.mask_*"),
     *("pad_to_sequence_len", "freeze_mm_modules", "eval_table_size", "do_causal_lm_eval"),
-    *("group_by_length", "pretrain_multipack*", "reinit_weights", "noisy_embedding_alpha"),
+    *("pretrain_multipack*", "reinit_weights", "noisy_embedding_alpha"),
     *("model_quantization_config_kwargs.*", "bnb_config_kwargs.*", "diffusion.*", "loraplus*"),
     *("center_rewards_coefficient", "early_stopping*", "use_eaft", "eaft_*", "rl_coef"),
     *("tokenizer_*", "image_*", "processor_*", "eval_causal_lm_metrics", "rwd*", "evals*"),
@@ -163,7 +163,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     if all(answer.get(name) is True for name in fused):
         for name in fused:
             answer.state("fused_lora", True, name)
-    read_packing(answer, "sample_packing", "pad_to_sequence_len")
+    read_rows(answer, Rows(packed=("sample_packing",), padded=("pad_to_sequence_len",)))
     trainer.read_degrees(answer)
     trainer.mark_empty(answer)
     trainer.mark_off(answer, LACKS)

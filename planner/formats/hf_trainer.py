@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.formats import sharding, trainer, written
+from planner.formats.packed import Rows, read_rows
 from planner.formats.record import Answer, Argument, Format, Value
 
 LENGTH = Argument("block_size", "seq_len", meaning=trainer.whole, also=("max_seq_length",))
@@ -20,6 +21,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     trainer.read_subspace(answer)
     trainer.read_liger(answer, "use_liger_kernel")
     trainer.read_degrees(answer)
+    read_rows(answer, Rows(packed=(), usual=""))  # a script of its own pads or joins
     trainer.mark_off(answer, trainer.LACKS)
 
 

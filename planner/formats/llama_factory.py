@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.formats import adapted, sharding, trainer
+from planner.formats.packed import Rows, read_rows
 from planner.formats.record import Answer, Argument, Format, Value
 from planner.formats.trl import LACKS as TRL_LACKS
-from planner.formats.trl import read_packing
 from planner.specs.names import BITSANDBYTES
 
 STACK = "llama-factory"
@@ -160,7 +160,10 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
         answer.imply("fused_kernels", True, "of Liger")
     elif answer.get("kernel_config.name") == "auto":
         answer.mark("kernel_config.name", "implied", "kernels are taken as the stack has them")
-    read_packing(answer, "packing", "neat_packing", "batching_strategy", "use_packed_sequences")
+    usual = "" if stage == "pt" else "longest"  # texts of pre-training are joined
+    read_rows(answer, Rows(packed=("neat_packing",), joined=("packing",), usual=usual))
+    for name in ("batching_strategy", "use_packed_sequences"):
+        answer.mark(name, "implied", "every sequence is taken as full")
     if "model" in values or "micro_batch_size" in values:
         answer.imply("micro_batch", 1, "the default of this version")
         answer.imply("precision", "bf16", "bf16 is on by default")

@@ -17,6 +17,8 @@ _KNOWN = re.compile(
     r"|--micro[-_]batch[-_]size|--num[-_]attention[-_]heads|--max[-_]position[-_]embeddings"
 )
 _YAML = re.compile(r"\.ya?ml$", re.I)
+# a command of ms-swift, which has its own names beside Megatron-LM's
+STARTS_SWIFT = re.compile(r"(?:^|[\s&;/])(?:swift|megatron)(?:\s+|[./]cli[./])(?:sft|pt|rlhf)\b")
 # tables of arguments in YAML files around Megatron-LM
 _TABLES = re.compile(r"^(?:BASE_)?(?:MODEL_)?ARGS\.")
 _ENVIRONMENT = re.compile(r"^(?:MODEL_)?ENV_VARS\.")
@@ -32,7 +34,7 @@ def detect(name: str, text: str) -> bool:
     """Whether a text has arguments of Megatron-LM."""
     if _YAML.search(name):
         return re.search(r"^(?:BASE_)?(?:MODEL_)?ARGS:", text, re.M) is not None
-    return _KNOWN.search(text) is not None
+    return _KNOWN.search(text) is not None and not STARTS_SWIFT.search(text)
 
 
 def parse(text: str) -> Mapping[str, Value]:

@@ -15,11 +15,11 @@ from math import ceil
 from typing import Any
 
 from planner.formats import adapted, megatron, sharding, taught, trainer, written
+from planner.formats.packed import Rows, read_rows
 from planner.formats.record import UNSET, Answer, Argument, Format, Value
 from planner.formats.shell import Command, script
 from planner.formats.trl import IRRELEVANT as OF_TRL
 from planner.formats.trl import LACKS as TRL_LACKS
-from planner.formats.trl import read_packing
 
 _TASKS = ("sft", "pt", "rlhf")
 _BUILT_IN = re.compile(r"zero[0-3](_offload)?")
@@ -125,17 +125,16 @@ def detect(name: str, text: str) -> bool:
     """Whether a text starts `swift` or `megatron sft`, or is their YAML."""
     if trainer.is_data(name):
         return _own_keys(name, text)
-    return _STARTS.search(text) is not None
+    return megatron.STARTS_SWIFT.search(text) is not None
 
 
-_STARTS = re.compile(r"(?:^|[\s&;/])(?:swift|megatron)(?:\s+|[./]cli[./])(?:sft|pt|rlhf)\b")
 _MODULE = re.compile(r"\bswift[./]cli[./](sft|pt|rlhf)(?:\.py)?$")  # of torchrun
 _own_keys = trainer.own("tuner_type", "train_type", "split_dataset_ratio")
 
 
 def parse(text: str) -> Mapping[str, Value]:
     """Arguments by name without dashes; variables before the command as `env NAME`."""
-    if not _STARTS.search(text):
+    if not megatron.STARTS_SWIFT.search(text):
         return _of_data(text)
     commands = [one for one in script(text).commands if _task(one)]
     if not commands:
@@ -195,7 +194,9 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     trainer.read_subspace(answer)
     _galore(answer)
     trainer.read_liger(answer, "use_liger_kernel")
-    read_packing(answer, "packing", "padding_free", "packing_length", "group_by_length")
+    read_rows(answer, Rows())
+    for name in ("padding_free", "packing_length"):
+        answer.mark(name, "implied", "every sequence is taken as full")
     if (answer.option("cp") or 1) > 1:
         answer.imply("cp_comm_type", "ulysses", "sequence parallelism by heads")
     if answer.get("rlhf_type") == "gkd" and taught.read(answer, _TEACHER):
@@ -286,7 +287,8 @@ def _megatron(answer: Answer) -> None:
             answer.mark(theirs, used.use, used.note)
     answer.mark(_MEGATRON, "read")
     answer.imply("stack", "megatron-core", "Megatron-LM is asked for")
-    read_packing(answer, "packing", "padding_free")
+    read_rows(answer, Rows())
+    answer.mark("padding_free", "implied", "every sequence is taken as full")
     trainer.mark_off(answer, LACKS)
 
 

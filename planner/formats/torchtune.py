@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from planner.formats import adapted, trainer, written
+from planner.formats.packed import Rows, read_rows
 from planner.formats.record import STEPS, Answer, Argument, Format, Value
 from planner.formats.target import Asked
 from planner.inputs import catalog
@@ -239,9 +240,8 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
         note = "as long as the documents are: --seq-len says how long"
         answer.arguments.pop("tokenizer.max_seq_len")
         answer.mark("tokenizer.max_seq_len", "implied", note)
-    for name in ("dataset.packed", "packed", "dataloader.packed"):
-        note = "every sequence is taken as full; --length-mean says how long documents are"
-        answer.mark(name, "implied", note)
+    packed = ("dataset.packed", "packed", "dataloader.packed")
+    read_rows(answer, Rows(packed=packed, grouped=()))
     for name, note in _TAKEN.items():
         answer.mark(name, "implied", note)
     trainer.read_degrees(answer)

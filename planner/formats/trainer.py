@@ -115,7 +115,7 @@ IRRELEVANT = (
     *("ddp_static_graph", "local_rank", "accelerator_config.*", "average_tokens_across_devices"),
     *("use_cpu", "no_cuda", "use_cache", "debug", "low_cpu_mem_usage", "device_map", "_comment"),
     *("gradient_checkpointing_kwargs*", "activation_checkpointing_kwargs*", "num_epochs", "epochs"),
-    *("num_train_epochs", "rng_seed", "torch_empty_cache_steps", "group_by_length"),
+    *("num_train_epochs", "rng_seed", "torch_empty_cache_steps"),
 )
 FROZEN = "is of frozen weights beside adapters"
 # what moves memory or time and no estimate has; off, it says nothing

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.formats import adapted, sharding, taught, trainer, written
+from planner.formats.packed import Rows, read_rows
 from planner.formats.record import Answer, Argument, Format, Value
 from planner.formats.target import Asked
 
@@ -85,18 +86,13 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _task(answer)
     _lengths(answer)
     trainer.read_liger(answer, "use_liger_kernel")
-    read_packing(answer, "packing", "padding_free")
+    wrapped = answer.get("packing_strategy") == "wrapped"
+    read_rows(answer, Rows(packed=(), joined=("packing",)) if wrapped else Rows())
+    answer.mark("padding_free", "implied", "as long as the documents are: --seq-len says how long")
     trainer.read_degrees(answer)
     adapted.read(answer, adapted.Names(), "use_peft")
     adapted.read_frozen(answer, _FROZEN)
     trainer.mark_off(answer, LACKS)
-
-
-def read_packing(answer: Answer, *names: str) -> None:
-    """Whether documents are joined to full sequences."""
-    for name in names:
-        full = "every sequence is taken as full; --length-mean says how long documents are"
-        answer.mark(name, "implied", full)
 
 
 def _task(answer: Answer) -> None:
