@@ -89,6 +89,11 @@ METHODS = (
         {"lora": RANK, "base_precision": "nf4-double"},
     ),
     Method(
+        "qlora-offloaded",
+        "adapters of every matrix, NF4 base, checkpoints on the host",
+        {"lora": RANK, "base_precision": "nf4-double", "offload": "activations"},
+    ),
+    Method(
         "lora-int8",
         "adapters of every matrix, 8-bit base",
         {"lora": RANK, "base_precision": "int8"},
