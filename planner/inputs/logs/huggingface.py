@@ -144,9 +144,10 @@ def trainer_state(source: Pieces, path: Path, field: str) -> Log:
             last = numbers
     steps = last.get("step")
     if not steps:
+        where = f"has in {source.partly}" if source.partly else "has"
         remedy = (
-            "has no `train_runtime`: the Trainer writes it when the run ends; give the log that it"
-            " prints, whose bar has step times"
+            f"{where} no `train_runtime`: the Trainer writes it when the run ends, behind all else;"
+            " give the log that it prints, whose bar has step times"
         )
         raise PlanError(field, str(path), remedy)
     last.setdefault(_RATE, steps / last["train_runtime"])
