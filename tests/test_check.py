@@ -130,6 +130,18 @@ def test_whose_flops_a_log_prints(tmp_path: Path) -> None:
     assert flops["ratio"] == pytest.approx(1, abs=0.02)
 
 
+def test_memory_against_what_runs_like_it_are_off_by(tmp_path: Path) -> None:
+    memory = dpplan("estimate", *RECIPE, "--json").json()["memory"]
+    path = tmp_path / "a.log"
+    for factor, said in ((1.0, "within"), (1.5, "more than"), (0.5, "less than")):
+        peak = factor * memory["peak_bytes"]
+        text = samples.megatron().replace("allocated: 20480.0", f"allocated: {peak / 2**20:.1f}")
+        path.write_text(text, encoding="utf-8")
+        against = dpplan("check", path, *RECIPE, "--json").json()["against"]
+        assert against["memory"]["allocated"] == pytest.approx(factor, rel=1e-3)
+        assert against["memory_verdict"].startswith(f"{said} what eight of ten"), factor
+
+
 def test_a_log_that_contradicts_its_recipe_says_so(tmp_path: Path) -> None:
     path = samples.write(tmp_path, "megatron.log")
     words = [w if w != "8" else "16" for w in RECIPE]

@@ -295,6 +295,16 @@ def limits(plan: Plan, chance: float = WANTED) -> Array:
     )
 
 
+_TAIL = 0.1  # of runs below the usual range, and above it
+
+
+def usual(plan: Plan, c: Columns, row: int = 0) -> tuple[float, float]:
+    """Factors on the predicted need of the device between which eight of ten runs like a layout
+    are."""
+    cumulative = _of_plan(plan)[combinations(c)[row]]
+    return needed_room(cumulative, _TAIL), needed_room(cumulative, 1 - _TAIL)
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What a chance to fit rests on."""

@@ -135,7 +135,11 @@ def _against(a: Against) -> Block:
         f"{a.verdict.capitalize()}: {show(a.measured_s, 's')} measured,"
         f" {show(a.predicted_s, 's')} predicted (80 % band {span(a.low, a.high, 's')});"
         f" {percent(a.ratio)} of the prediction",
-        *([f"memory measured over predicted: {', '.join(held)}"] if held else []),
+        *(
+            [f"memory measured over predicted: {', '.join(held)}; {a.memory_verdict}"]
+            if held
+            else []
+        ),
     ]
     told = [one for one in a.reasons if one.factor is not None or one.name == "loading"]
     shown = told[:_MOST_REASONS]

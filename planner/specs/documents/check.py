@@ -151,6 +151,10 @@ class Against(Document):
     memory: Annotated[
         dict[str, float], key("measured over predicted, of memory allocated and reserved", "1")
     ]
+    memory_verdict: Annotated[
+        str | None,
+        key("whether runs like it are off by as much, as a sentence; null: none was printed"),
+    ]
     reasons: Annotated[list[Reason], key("the most likely first")]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from planner.estimate import Estimates
 from planner.estimate.machine import machine
+from planner.evidence import memory as evidence
 from planner.frozen import dataclass
 from planner.inputs import catalog
 from planner.inputs.logs import Log, read_log, stream
@@ -23,6 +24,7 @@ from planner.specs.documents.check import Against, Check, Checked, Flops
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options import Options, refuse
 from planner.specs.options.commands import CheckOptions
+from planner.units import percent
 from planner.verbs.check import recordings, row, shortage
 from planner.verbs.check.learn import Calibrated, learn
 from planner.verbs.check.reasons import reasons
@@ -211,15 +213,10 @@ def _flops(log: Log, recipe: _Recipe, seconds: float) -> Flops | None:
 def _against(recipe: _Recipe, timed: Sequence[Checked]) -> Against:
     """The middle of the logs against the band."""
     seconds = float(np.median([one.steps.seconds for one in timed if one.steps]))
-    step, memory = recipe.document.step, recipe.document.memory
+    step = recipe.document.step
     inside = step.low <= seconds <= step.high
     side = "slower than" if seconds > step.seconds else "faster than"
-    expected = {"allocated": memory.peak_bytes, "reserved": memory.reserved_bytes}
-    held = {
-        kind: max(found) / expected[kind]
-        for kind in expected
-        if (found := [one.memory[kind] for one in timed if kind in one.memory])
-    }
+    held, verdict = _held(recipe, timed)
     slowest = max(timed, key=lambda one: one.steps.seconds if one.steps else 0.0)
     return Against(
         measured_s=seconds,
@@ -229,8 +226,31 @@ def _against(recipe: _Recipe, timed: Sequence[Checked]) -> Against:
         ratio=seconds / step.seconds,
         verdict=INSIDE if inside else f"{side} the band",
         memory=held,
+        memory_verdict=verdict,
         reasons=reasons(recipe.one, seconds, slowest.steps),
     )
+
+
+def _held(recipe: _Recipe, timed: Sequence[Checked]) -> tuple[dict[str, float], str | None]:
+    """Memory of the logs over the predicted by kind, and whether runs like it are off by as much:
+    with what was measured in place of what was predicted of the need of the device."""
+    memory = recipe.document.memory
+    expected = {"allocated": memory.peak_bytes, "reserved": memory.reserved_bytes}
+    found = {
+        kind: max(one.memory[kind] for one in timed if kind in one.memory)
+        for kind in expected
+        if any(kind in one.memory for one in timed)
+    }
+    ratios = {kind: size / expected[kind] for kind, size in found.items()}
+    if not found:
+        return ratios, None
+    kind = next(iter(found))
+    need = (memory.device_bytes - expected[kind] + found[kind]) / memory.device_bytes
+    low, high = evidence.usual(recipe.one.plan, recipe.one.table)
+    side = "more than" if need > high else "less than" if need < low else "within"
+    off = f"{percent(low - 1)} to {percent(high - 1)}"
+    next_ = "" if side == "within" else "; a memory snapshot tells which component"
+    return ratios, f"{side} what eight of ten runs like it are off by ({off}){next_}"
 
 
 def _learned(recipe: _Recipe | None, timed: Sequence[Checked], rows: Sequence[Row]) -> Calibrated:
