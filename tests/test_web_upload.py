@@ -110,7 +110,8 @@ def test_recipe_and_log_are_what_the_commands_say(client: TestClient, tmp_path: 
     assert re.search(
         r"\d+ arguments: \d+ read, \d+ implied, \d+ irrelevant, 0 not understood", page
     )
-    plain, learned = (unescape(one) for one in re.findall(r'href="(/\?[^"]*)"', page)[-2:])
+    views = page.split('<nav class="views"')[1].split("</nav>")[0]
+    plain, learned, *_ = (unescape(one) for one in re.findall(r'href="(/\?[^"]*)"', views))
     assert dict(parse_qsl(urlsplit(plain).query))["tp"] == "2"
     moved = client.get(f"/api/estimate{learned[1:]}").json()["step"]["seconds"]
     assert abs(moved - said["measured_s"]) < abs(said["predicted_s"] - said["measured_s"])
@@ -122,6 +123,17 @@ def test_recipe_and_log_are_what_the_commands_say(client: TestClient, tmp_path: 
         assert len(read_tables([Path("runs.csv")])) == 2
     with catalog.only_given(again):
         assert calibration.read_calibration("my-cluster.toml").gpu == CLUSTER["gpu"]
+
+
+def test_a_script_alone_leads_to_a_better_one(client: TestClient) -> None:
+    first = (EXAMPLES / "first.sh").read_bytes()
+    verdict, _, page = ask(client, {"first.sh": first}, **CLUSTER)
+    seconds = re.search(r"it fits; tp 2, recompute none takes ([\d.]+ s)", verdict)
+    link = re.search(r'href="(/\?[^"]*)">Apply the better recipe', page)
+    assert seconds
+    assert link
+    led = client.get(f"/api/estimate{unescape(link[1])[1:]}").json()
+    assert show(led["step"]["seconds"], "s") == seconds[1]
 
 
 def test_what_is_left_open_is_asked_for(client: TestClient) -> None:

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import urlencode
 
 from planner import formats
 from planner.formats.plan import planned
@@ -18,7 +19,7 @@ from planner.show.text import Block
 from planner.specs.base import PlanError
 from planner.specs.documents.check import Check
 from planner.specs.documents.read import Read
-from planner.specs.options import flag
+from planner.specs.options import Options, flag, pairs_of_command
 from planner.specs.options.commands import CheckOptions
 from planner.units import show, span
 from planner.verbs import check, read
@@ -177,9 +178,13 @@ def _verdict(found: Mine) -> tuple[Mark, str]:
         flags = " and ".join(flag(name) for name in recipe.missing)
         return "maybe", f"The files do not say {flags}: choose it above and read them again"
     if recipe and recipe.estimate:
-        r = recipe.estimate
-        fits = "it fits" if r.memory.fits else "it does not fit"
-        return "yes" if r.memory.fits else "no", f"{show(r.step.seconds, 's')} per step; {fits}"
+        r, change = recipe.estimate, recipe.remedy or recipe.better
+        said = "it fits" if recipe.out_of_memory is None else recipe.out_of_memory.says
+        then = f"; {change.change} takes {show(change.step_seconds, 's')}" if change else ""
+        return (
+            "yes" if r.memory.fits else "no",
+            f"{show(r.step.seconds, 's')} per step: {said}{then}",
+        )
     return "maybe", _UNPLANNED if not found.plan else "Read, without a step time to compare"
 
 
@@ -194,8 +199,18 @@ def _links(found: Mine, asked: Asked) -> tuple[tuple[str, str], ...]:
     if found.calibration:
         with contextlib.suppress(PlanError):  # longer than a page takes: there is the file
             out.append(("Apply, as calibrated", _state(found.given, asked, found.calibration)))
-    short = [(word, one) for word, one in out if len(one.query) <= limits.MAX_QUERY_BYTES]
-    return tuple((word, f"/?{one.query}") for word, one in short)
+    queries = [(word, one.query) for word, one in out]
+    if found.recipe and not asked.state.config:  # which no command holds
+        changes = (("Apply what makes it fit", found.recipe.remedy), (_BETTER, found.recipe.better))
+        queries += [(word, _query(one.command)) for word, one in changes if one]
+    return tuple((word, f"/?{one}") for word, one in queries if len(one) <= limits.MAX_QUERY_BYTES)
+
+
+_BETTER = "Apply the better recipe"
+
+
+def _query(command: str) -> str:
+    return urlencode(pairs_of_command(command, Options, "estimate"))
 
 
 def _results(found: Mine) -> tuple[Result, ...]:
