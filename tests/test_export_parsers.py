@@ -265,12 +265,15 @@ def hf_trainer(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Aske
 
 def axolotl(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
     schema = pytest.importorskip("axolotl.utils.schemas.config", reason=NEEDS)
+    distils = pytest.importorskip("axolotl.integrations.kd.args", reason=NEEDS).KDArgs
     gpu = {"bf16": True, "fp8": True, "tf32": True, "compute_capability": "sm_90"}
 
     def parse(files: Files, asked: Asked) -> Any:
         said = yaml.safe_load(files["train.yaml"])
         said |= {"datasets": [{"path": "some/data", "type": "alpaca"}], "learning_rate": 1e-5}
         machine = gpu | {"n_gpu": asked.get("gpus"), "n_node": asked.nodes}
+        own = {name: said.pop(name) for name in distils.model_fields if name in said}
+        assert distils(**own).kd_trainer == own.get("kd_trainer")  # of a plugin
         found = schema.AxolotlConfigWCapabilities(
             **said, capabilities=machine, env_capabilities={"torch_version": "2.13.0"}
         )

@@ -349,7 +349,8 @@ def write(options: Mapping[str, Any]) -> str:
         own_plugins = held.get("plugins", [])
         held["plugins"] = [*own_plugins, "axolotl.integrations.liger.LigerPlugin"]
         held |= dict.fromkeys(_LIGER[:3], True)
-    held |= trainer.liger_of(options, _LOSS[0])
+    if not held.get("kd_trainer"):  # whose loss is one of Liger's, too
+        held |= trainer.liger_of(options, _LOSS[0])
     held |= _adapted(options)
     held |= sharding.written(options, "optimizer")
     if held.pop("fsdp", False):
