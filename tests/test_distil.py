@@ -11,7 +11,9 @@ from planner import api
 from planner.formulas.params import parameter_count
 from planner.inputs.model import model_spec
 from planner.specs.base import PlanError
+from planner.specs.options.tune import TuneOptions
 from planner.specs.task import DIVERGENCES, TOP_BYTES
+from planner.verbs.tune import tune
 
 ONE: dict[str, Any] = {
     "model": "qwen3-0.6b",
@@ -106,6 +108,18 @@ def test_what_a_distillation_does_not_have_is_refused() -> None:
     for more, words in cases:
         with pytest.raises(PlanError, match=words):
             report(**{**TAUGHT, **more})
+    with pytest.raises(PlanError, match="vocabulary of 128,256"):
+        tune(TuneOptions(method="lora"), {**ONE, **TAUGHT, "teacher": "llama-3.1-8b"})
+
+
+def test_methods_are_compared_beside_a_teacher() -> None:
+    given = {name: ONE[name] for name in ("model", "gpu", "seq_len", "stack", "recompute")}
+    own = TuneOptions(method="full-8bit", examples=1000, jobs=1)
+    plain, taught = (tune(own, {**given, **more}) for more in ({}, TAUGHT))
+    for was, now in zip(plain.methods, taught.methods, strict=True):
+        assert now.fits
+        assert (now.run_s or 0) > 2 * (was.run_s or 0)
+        assert (now.largest_micro_batch or 0) < (was.largest_micro_batch or 0)
 
 
 def test_logits_of_both_by_hand() -> None:

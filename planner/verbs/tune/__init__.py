@@ -12,6 +12,7 @@ from planner.inputs import tables
 from planner.inputs.cluster import cluster_spec, price_of
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
+from planner.inputs.task import teacher_spec
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION
 from planner.specs.documents.batch import SizedModel
@@ -44,6 +45,7 @@ def tune(own: TuneOptions, given: Mapping[str, Any], progress: Progress | None =
     if model.sample:
         why = f"learns from {model.sample}s, which have no lengths; ask `dpplan estimate`"
         raise PlanError("--model", base.model, why)
+    teacher_spec(base, model)  # what is wrong with a teacher is wrong for every method
     base, said = sized(own, base, model)
     base, more = with_longest(own, base, model)
     data = data_of(own, base, model)
