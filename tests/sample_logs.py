@@ -126,6 +126,26 @@ def torchtune() -> str:
     )
 
 
+def llama_factory() -> str:
+    """Fifteen lines of ten steps each, the first slower."""
+    return "".join(
+        f'{{"current_steps": {10 * i}, "total_steps": 150, "loss": 1.2, "lr": 1e-06, "epoch": 0.1,'
+        f' "percentage": 1.0, "elapsed_time": "0:{now // 60:02d}:{now % 60:02d}",'
+        ' "remaining_time": "0:33:29"}\n'
+        for i in range(1, 16)
+        for now in [15 * i + 40]
+    )
+
+
+def ms_swift() -> str:
+    """The speed is a mean since a slow start."""
+    return "".join(
+        f'{{"loss": 1.85, "acc": 0.5, "memory(GiB)": 15.75, "train_speed(iter/s)":'
+        f' {i / (1.5 * i + 30):.9f}, "epoch": 0.1, "global_step/max_steps": "{i}/61"}}\n'
+        for i in range(1, 61, 4)
+    )
+
+
 def huggingface() -> str:
     bar = "".join(
         f"\r{i:3d}%|#         | {i}/400 [00:{i:02d}<05:12,  1.50s/it]" for i in range(1, 30)
@@ -202,6 +222,8 @@ LOGS: dict[str, tuple[Callable[[], str], str]] = {
     "deepspeed.log": (deepspeed, "DeepSpeed"),
     "maxtext.log": (maxtext, "MaxText"),
     "torchtune.log": (torchtune, "torchtune"),
+    "trainer_log.jsonl": (llama_factory, "LLaMA-Factory"),
+    "logging.jsonl": (ms_swift, "ms-swift"),
     "huggingface.log": (huggingface, "Hugging Face Trainer"),
     "dictionary.log": (trainer_dictionary, "Hugging Face Trainer"),
     "trainer_state.json": (trainer_state, "Hugging Face Trainer"),

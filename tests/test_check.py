@@ -67,6 +67,7 @@ def test_what_else_a_log_says(tmp_path: Path) -> None:
         "nemo.log": {"allocated": 53930270720.0, "reserved": 57466159104.0},
         "bridge.log": {"allocated": 153.4e9, "reserved": 182.24e9},
         "torchtune.log": {"allocated": 27.5 * GIB, "reserved": 44.75 * GIB},
+        "logging.jsonl": {"reserved": 15.75 * GIB},
         "huggingface.log": {"allocated": 2.5 * GIB, "reserved": 4.25 * GIB},
     }.items():
         assert read(samples.write(tmp_path, name)).memory == pytest.approx(held), name

@@ -98,6 +98,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.log = Log(title=self.TITLE)
+        self._clock: tuple[int, float] | None = None
 
     def line(self, text: str) -> None:
         """Take what a line says."""
@@ -109,6 +110,14 @@ class Reader:
     def event(self, kind: EventKind, seconds: float | None = None) -> None:
         """A checkpoint or an evaluation, beside the step that is printed next."""
         self.log.events.append(Event(len(self.log.steps), kind, seconds))
+
+    def clocked(self, number: int, now: float) -> None:
+        """A step and the seconds from the start to its end: the steps since the one before took
+        their mean."""
+        before, self._clock = self._clock, (number, now)
+        if before and number > before[0] and now > before[1]:
+            seconds = (now - before[1]) / (number - before[0])
+            self.log.steps.append(Step(number=number, seconds=seconds))
 
     def state(self, name: str, value: float | None) -> None:
         """A whole number of the recipe that the log repeats; what is none states nothing."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from planner.inputs.logs.deepspeed import DeepSpeed
 from planner.inputs.logs.found import Reader
 from planner.inputs.logs.huggingface import HuggingFace
+from planner.inputs.logs.llama_factory import LlamaFactory
 from planner.inputs.logs.maxtext import MaxText
 from planner.inputs.logs.megatron import Megatron
 from planner.inputs.logs.mlperf import Mlperf
+from planner.inputs.logs.ms_swift import MsSwift
 from planner.inputs.logs.nanotron import Nanotron
 from planner.inputs.logs.nemo import Nemo
 from planner.inputs.logs.tables import Table, TensorBoard, Wandb
@@ -26,6 +28,8 @@ _READERS: tuple[type[Reader], ...] = (
     Mlperf,
     MaxText,
     Torchtune,
+    LlamaFactory,
+    MsSwift,
     HuggingFace,
     TorchMemory,
 )
