@@ -4,11 +4,8 @@ tried for a moment before the client's own retries begin."""
 from __future__ import annotations
 
 import re
-import socket
 import threading
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from planner.specs.base import PlanError
 
@@ -70,6 +67,10 @@ def config_of(name: str, given: str, known: str) -> Path:
 def _is_reached(endpoint: str) -> bool:
     """Whether the server, or the proxy to it, opens a connection within a moment. Resolving a name
     knows no time limit, so it is waited for in a thread."""
+    import socket
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies, proxy_bypass
+
     parts = urlsplit(endpoint)
     host = parts.hostname or ""
     proxy = getproxies().get(parts.scheme)

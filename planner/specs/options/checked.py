@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NotRequired, TypeVar
+from types import NoneType
+from typing import Any, Literal, NotRequired, TypeVar, get_args, get_origin
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -39,15 +41,32 @@ def checked(record: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """The values in one spelling. Raises PlanError naming the option."""
     table = rows(record)
     values = {name: _text(table[name], value) for name, value in given.items()}
-    try:
-        values = adapter_of(record).validate_python(values)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        row = table[str(first["loc"][0])]
-        raise PlanError(row.flag, first["input"], sentence(first["msg"])) from None
+    if not all(_is_plain(table[name].annotation, value) for name, value in values.items()):
+        try:
+            values = adapter_of(record).validate_python(values)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+            row = table[str(first["loc"][0])]
+            raise PlanError(row.flag, first["input"], sentence(first["msg"])) from None
     for name, value in values.items():
         _bounded(table[name], value)
     return values
+
+
+def _is_plain(annotation: Any, value: Any) -> bool:
+    """Whether a value is of the very type that is asked for, which pydantic would return as it is:
+    it builds a validator of all options at the first value that it is asked about."""
+    kinds = get_args(annotation.__origin__) if annotation.__metadata__[1:] == () else ()
+    kinds = kinds if NoneType in kinds else (annotation.__origin__,)
+    for kind in kinds:
+        if type(value) is kind and kind in _PLAIN and (kind is not float or math.isfinite(value)):
+            return True
+        if type(value) is str and get_origin(kind) is Literal and value in get_args(kind):
+            return True
+    return False
+
+
+_PLAIN = (str, int, float, bool)
 
 
 def _bounded(row: Row, value: Any) -> None:
@@ -66,6 +85,8 @@ def from_text(row: Row, text: str) -> Any:
     value = words.meaning(row, text) if row.takes_words and row.says.read is None else text
     if row.kind in (int, float) and isinstance(value, str):
         return words.counted(row, value)
+    if _is_plain(row.annotation, value) and row.kind is not str:
+        return value
     try:
         return _kind_adapter(row.kind).validate_python(value, strict=False)
     except ValidationError as error:
