@@ -3,7 +3,7 @@
 `dataclasses` writes and compiles six methods for each class: half a millisecond for each of some
 250 records, of which one command makes a hundred and compares a dozen. Here `__init__` is compiled
 with the first record, and the rest, by `dataclasses` itself, when a record is compared, hashed or
-printed, or when `dataclasses.fields` asks. Nothing else differs.
+printed. Nothing else differs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, get_origin
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -23,7 +23,8 @@ else:
 
 
 _LOCK = RLock()
-_ASKED = ("__dataclass_fields__", "__dataclass_params__", "__match_args__")
+_FIELDS = "__dataclass_fields__"
+_ASKED = (_FIELDS, "__dataclass_params__", "__match_args__")
 _NONE = dataclasses.MISSING
 _NEW = object()  # the default of a field that a function makes
 _OWN = "_own_fields"  # of a class: its own annotations as (name, default or Field, is keyword-only)
@@ -49,7 +50,9 @@ def _late(kind: type, how: dict[str, Any]) -> type:
                 type(kind)(kind.__name__, kind.__bases__, words), **{**how, "init": False}
             )
             for name in (*methods, *_ASKED, "__replace__"):
-                if name in vars(twin):
+                if name in vars(twin) and not (
+                    name == _FIELDS and isinstance(vars(kind)[name], dict)
+                ):
                     setattr(kind, name, vars(twin)[name])
             waits = False
 
@@ -57,11 +60,26 @@ def _late(kind: type, how: dict[str, Any]) -> type:
     for name in methods:
         setattr(kind, name, _stand_in(kind, name, compiled))
     for name in _ASKED:
-        setattr(kind, name, _Asked(name, compiled))
+        setattr(kind, name, _Asked(name, _known(kind, own, how) if name == _FIELDS else compiled))
     if "__init__" not in own:
         kind.__init__ = _stand_in(kind, "__init__", lambda: _initiated(kind))  # type: ignore[misc]
     kind.__setattr__ = kind.__delattr__ = _refusal(kind)  # type: ignore[method-assign]
     return kind
+
+
+def _known(kind: type, own: dict[str, Any], how: dict[str, Any]) -> Callable[[], None]:
+    def known() -> None:
+        """Take the fields of a twin that has nothing else, for which nothing is compiled."""
+        names = ["__annotations__", "__module__", *own.get("__annotations__", ())]
+        twin: type = type(kind.__name__, (), {name: own[name] for name in names if name in own})
+        only = how.get("kw_only", False)
+        dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=only)(twin)
+        fields: dict[str, Any] = {}
+        for part in reversed(kind.__mro__[1:]):
+            fields |= getattr(part, _FIELDS, {})
+        setattr(kind, _FIELDS, {**fields, **vars(twin)[_FIELDS]})
+
+    return known
 
 
 def _refusal(kind: type) -> Any:
@@ -78,7 +96,7 @@ def _keep_fields(kind: type, own: dict[str, Any], how: dict[str, Any]) -> None:
     """Note the fields of a class, and leave their defaults in it."""
     fields = []
     for name, said in own.get("__annotations__", {}).items():
-        if not str(said).startswith("ClassVar"):
+        if not _is_of_class(said):
             fields.append((name, own.get(name, _NONE), how.get("kw_only", False)))
     setattr(kind, _OWN, fields)
     for name, value in own.items():
@@ -87,6 +105,12 @@ def _keep_fields(kind: type, own: dict[str, Any], how: dict[str, Any]) -> None:
                 delattr(kind, name)
             else:
                 setattr(kind, name, value.default)
+
+
+def _is_of_class(annotation: Any) -> bool:
+    if isinstance(annotation, str):
+        return annotation.startswith("ClassVar")
+    return annotation is ClassVar or get_origin(annotation) is ClassVar
 
 
 def _stand_in(kind: type, name: str, made: Callable[[], None]) -> Any:
@@ -112,7 +136,7 @@ def _initiated(kind: type) -> None:
     """Give a class the `__init__` of its fields and those of its bases."""
     fields: dict[str, tuple[Any, bool]] = {}
     for part in reversed(kind.__mro__):
-        if _OWN not in vars(part) and "__dataclass_fields__" in vars(part):  # not made here
+        if _OWN not in vars(part) and _FIELDS in vars(part):  # not made here
             fields |= {one.name: (one, False) for one in dataclasses.fields(part)}
         fields |= {name: (value, key) for name, value, key in vars(part).get(_OWN, ())}
     words: dict[str, Any] = {"_set": object.__setattr__, "_new": _NEW}

@@ -1,7 +1,5 @@
 """Options: what of the weights is trained, all or adapters beside them."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar
 
 from planner.frozen import dataclass

@@ -1,7 +1,5 @@
 """Options: what is trained, and on which GPUs over which links."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar
 
 from planner.frozen import dataclass

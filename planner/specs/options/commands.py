@@ -1,7 +1,5 @@
 """Options of the commands that plan nothing: validate, check, calibrate, serve, schema."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from planner.frozen import dataclass

@@ -1,7 +1,5 @@
 """Options: what makes ranks differ, and the data that they read."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar
 
 from planner.frozen import dataclass

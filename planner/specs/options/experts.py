@@ -1,7 +1,5 @@
 """Options: how the experts of a mixture are shared out, and how tokens reach them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar
 
 from planner.frozen import dataclass

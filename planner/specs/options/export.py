@@ -1,7 +1,5 @@
 """Options of `dpplan export`."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar
 
 from planner.frozen import dataclass

@@ -1,7 +1,5 @@
 """Options: how the work is divided over GPUs. What is left out is searched."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar
 
 from planner.frozen import dataclass

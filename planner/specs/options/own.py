@@ -3,8 +3,6 @@
 Long: a record per verb, with a line per word that the command line or a page shows of an option.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from planner.frozen import dataclass

@@ -1,7 +1,5 @@
 """Options of the verbs about data parallelism: strategies, allreduce, batchnorm, input."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar
 
 from planner.frozen import dataclass

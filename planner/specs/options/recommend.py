@@ -1,7 +1,5 @@
 """Options of `dpplan recommend` alone."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal, get_args
 
 from planner.frozen import dataclass

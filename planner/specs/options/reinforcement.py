@@ -1,7 +1,5 @@
 """Options of `dpplan rl` alone."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from planner.frozen import dataclass

@@ -1,7 +1,5 @@
 """Options: how replicas are kept in step."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar
 
 from planner.frozen import dataclass

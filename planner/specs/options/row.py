@@ -240,7 +240,8 @@ def _rows(record: Any) -> Mapping[str, Row]:
     out = {}
     for part in reversed(record.__mro__):
         own = inspect.get_annotations(part)
-        hints = hints_of(part, include_extras=True) if own else {}
+        written = any(isinstance(said, str) for said in own.values())
+        hints = hints_of(part, include_extras=True) if written else own
         verbs = part.VERBS if "VERBS" in part.__dict__ else getattr(record, "VERBS", frozenset())
         for name in own:
             annotation: Any = hints.get(name)

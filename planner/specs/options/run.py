@@ -1,7 +1,5 @@
 """Options: the whole run. What it costs, what fails, where checkpoints go, what must hold."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar
 
 from planner.frozen import dataclass

@@ -1,7 +1,5 @@
 """Options: the objective of a fine-tuning."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar
 
 from planner.frozen import dataclass

@@ -1,7 +1,5 @@
 """Options: the training step, and the stack that runs it."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from planner.frozen import dataclass

@@ -1,7 +1,5 @@
 """Options of `dpplan tune` alone."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar
 
 from planner.frozen import dataclass
