@@ -102,6 +102,10 @@ def test_what_a_distillation_does_not_have_is_refused() -> None:
         ({"reference": "precomputed"}, "--teacher-top-k"),
         ({"teacher_gpus": 1}, "give --teacher-top-k"),
         ({"teacher": "qwen3-235b-a22b", "teacher_gpus": 2, "teacher_top_k": 8}, "take 8 or more"),
+        (
+            {"teacher": "qwen3-235b-a22b", "reference": "precomputed", "teacher_top_k": 8},
+            "--gpus: 1 - do not hold the weights of qwen3-235b-a22b; take 8 or more",
+        ),
         ({"task": "dpo", "teacher": "qwen3-8b"}, "give --task distil"),
         ({"gpus": 8, "pp": 2, "stack": "megatron-core"}, "without a pipeline"),
     ]

@@ -90,16 +90,17 @@ def step_s(plan: Plan, m: Machine, engine: Engine, sequences: Array, context: Ar
     return generation.decode_step_s(gpu, sequences, engine.step_s, engine.sequence_s)
 
 
-def serve_s(plan: Plan, batch: Array, gpus: int) -> Array:
+def serve_s(plan: Plan, batch: Array, gpus: Array, field: str) -> Array:
     """Seconds in which engines on so many GPUs give the probabilities of every token of so many
     sequences: each on as few GPUs as hold the weights, a power of two of them. Raises PlanError
-    where they hold no engine."""
+    where they hold no engine. field: the option that says how many there are."""
     weights = _BYTES * parameter_count(plan.model)
     room = inference.BUDGET_FRAC * float(plan.cluster.gpu.usable_memory)
     tp = 2 ** max(0, math.ceil(math.log2(weights / room)))
-    if tp > gpus:
+    least = int(np.min(gpus))
+    if tp > least:
         remedy = f"do not hold the weights of {plan.model.name}; take {tp} or more"
-        raise PlanError("--teacher-gpus", gpus, remedy)
+        raise PlanError(field, least, remedy)
     engine = Engine(tp, _BYTES, inference.BUDGET_FRAC, 1, 0.0, 0.0)
     tokens = batch * plan.training.seq_len
     chunk = np.minimum(CHUNK_TOKENS, tokens)

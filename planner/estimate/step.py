@@ -212,7 +212,10 @@ def _teacher_s(plan: Plan, m: Machine, c: Columns) -> Array:
     if own is None:
         return 0.0 * batch
     if not plan.training.teacher_here:
-        return serve_s(own, batch, plan.training.teacher_gpus or plan.cluster.gpus)
+        apart = plan.training.teacher_gpus
+        if apart is None:
+            return serve_s(own, batch, c.gpus, "--gpus")
+        return serve_s(own, batch, 1.0 * apart, "--teacher-gpus")
     one = 1.0 + 0.0 * c.pp
     return _forward_s(own, m, replace(c, pp=one, vpp=one))
 
