@@ -74,7 +74,8 @@ def test_a_form_is_taken_apart() -> None:
         b"---\nmodel_name: x\n": "pasted.yaml",
         b"torchrun a.py --x 1\n": "pasted.txt",
     }.items():
-        assert list(upload.posted(form(("text", "", text)), kind).files) == [name]
+        for one in (text, text.replace(b"\n", b"\r\n"), b"\n" * 90_000 + text):
+            assert list(upload.posted(form(("text", "", one)), kind).files) == [name]
     many = form(*(("files", f"{i}", b"x") for i in range(limits.MOST_FILES + 1)))
     for body, said in (
         (many, "at most"),

@@ -21,10 +21,11 @@ _NO_NAME = re.compile(r"[\x00-\x1f\x7f/\\]")
 _MOST_NAME = 120  # characters of the name of a file
 # what a pasted text looks like, and how a file of that kind is named: formats go by it
 _LOOKS = (
-    (re.compile(rb"\A\s*[{\[]\s*[\"}\]{]"), ".json"),
-    (re.compile(rb"(?m)^\[\[?[\w.]+\]?\]\s*$"), ".toml"),
-    (re.compile(rb"(?m)\A(?:\s*(?:#.*)?\n|---\s*\n)*[\w.\"-]+:(?:\s|$)"), ".yaml"),
+    (re.compile(rb"\A\s*+[{\[]\s*+[\"}\]{]"), ".json"),
+    (re.compile(rb"(?m)^\[\[?[\w.]++\]?\][ \t]*+\r?$"), ".toml"),
+    (re.compile(rb"\A(?:(?:[ \t]*+(?:#[^\n]*+)?+|---[ \t]*+)\r?\n)*+[\w.\"-]++:(?:\s|$)"), ".yaml"),
 )
+_LOOKED_AT = 100_000  # bytes of it
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def _text(name: str, content: bytes) -> str:
 
 def _ending(content: bytes) -> str:
     """How a file with such a text would be named."""
-    return next((end for looks, end in _LOOKS if looks.search(content)), ".txt")
+    return next((end for looks, end in _LOOKS if looks.search(content[:_LOOKED_AT])), ".txt")
 
 
 def _called(name: str, taken: dict[str, bytes]) -> str:
