@@ -7,8 +7,8 @@ Written first, because every band and every chance to fit comes from them:
 planner/data/residuals.csv and planner/data/memory_residuals.csv. Whole folders, where a page that
 is no longer written is removed: docs/accuracy, docs/catalogue, docs/formulas, docs/questions,
 docs/reference. Whole files: docs/against-our-sources.md, docs/log/index.md,
-docs/scenario.schema.json. Blocks between `<!-- begin: NAME -->` and `<!-- end -->`: README.md and
-the hand-written pages of docs/.
+docs/pictures/terminal.svg, docs/scenario.schema.json. Blocks between `<!-- begin: NAME -->` and
+`<!-- end -->`: README.md and the hand-written pages of docs/.
 
 Written last: docs/built.sha256, of everything the pages with the studies of `dpplan validate`
 (minutes of a core) were made of. While it holds, the tests take these pages as they are; once a
@@ -40,6 +40,7 @@ from pages import (  # noqa: E402
     questions,
     reference,
     sources,
+    terminal,
 )
 
 from planner.evidence import band as uncertainty  # noqa: E402
@@ -55,6 +56,7 @@ PAGES: dict[str, Callable[[], str]] = {
     **lessons.pages(),
     "docs/log/index.md": journal.page,
     "docs/scenario.schema.json": options.schema,
+    "docs/pictures/terminal.svg": terminal.picture,
 }
 FOLDERS: dict[str, Callable[[], dict[str, str]]] = {
     "docs/accuracy": accuracy.folder,

@@ -39,6 +39,7 @@ QUESTIONS = "docs/questions"  # tests/test_questions.py runs its commands, and m
 LOG = "docs/log"
 EXAMPLE = "docs/worked-example.md"  # whose commands read what those before them wrote
 MOST_LINES = 300
+MOST_PICTURE_BYTES = 150_000
 
 SHOWN = [
     "README.md",
@@ -262,6 +263,9 @@ def _commands() -> list[tuple[str, int | None]]:
 def test_readme_shows_commands_and_is_short() -> None:
     assert sum(command in text("README.md") for command, _ in _commands()) >= 8
     assert len(text("README.md").splitlines()) <= 120
+    shown = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text("README.md"))
+    assert len(shown) == 2
+    assert all((ROOT / name).stat().st_size <= MOST_PICTURE_BYTES for name in shown)
 
 
 @pytest.mark.parametrize(("command", "stated"), _commands())

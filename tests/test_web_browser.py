@@ -138,7 +138,7 @@ def test_journeys_on_one_plan(page: Page, address: str) -> None:
     page.evaluate("() => { navigator.clipboard.writeText = async (x) => { window.copied = x } }")
     person.click("#share")
     person.did(5)
-    expect(page.locator(".toast")).to_contain_text("it works on this machine alone")
+    expect(page.locator(".toast")).to_contain_text("It works on this machine only")
     assert page.evaluate("window.copied") == page.url
     page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(Error()) }")
     with page.expect_event("dialog") as asked:
@@ -291,7 +291,7 @@ def test_advice_is_applied_by_a_click_unless_it_is_of_before(page: Page, address
     changed = page.url
     assert "seq_len=1024" in changed
     button.dispatch_event("click")  # Playwright waits for what is disabled, people do not
-    expect(page.locator(".toast")).to_contain_text("figures of before")
+    expect(page.locator(".toast")).to_contain_text("previous figures")
     assert page.url == changed
     for one in held:
         one.continue_()
@@ -517,11 +517,11 @@ def test_by_keyboard_alone(page: Page, address: str) -> None:
     page.keyboard.press("?")
     expect(page.locator("#drawer kbd")).to_have_count(12)
     assert told(page, "#drawer") == []
-    page.get_by_label("Switch them off, but for ?").check()
+    page.get_by_label("Turn them off, except ?").check()
     page.keyboard.press("Escape")
     page.keyboard.press("]")
     page.keyboard.press("?")
-    page.get_by_label("Switch them off, but for ?").uncheck()
+    page.get_by_label("Turn them off, except ?").uncheck()
     page.keyboard.press("Escape")
     assert f"preset={first}" in page.url
     page.keyboard.press("]")

@@ -254,6 +254,8 @@ def _waterfall(found: Step) -> Figure:
         "color": INK,
     }
     alone = {"step": (0.0, whole)}
-    data.append(bars("step", alone, {"color": INDIGO}, textposition="inside", error_x=band))
+    # its seconds at the start of the bar: at the end they would lie under the band
+    inside = {"textposition": "inside", "insidetextanchor": "start"}
+    data.append(bars("step", alone, {"color": INDIGO}, error_x=band, **inside))
     longest = max(found.high, *(start + seconds for start, seconds in adding.values()))
     return rows_figure(data, [*rows, "step"], axis("seconds", range=[0, 1.1 * longest]))

@@ -133,7 +133,12 @@ def _figure(curve: Curve, fitting: list[CurvePoint]) -> dict[str, object]:
         axis("GPUs", LOG, tickvals=gpus, ticktext=[f"{n:,.0f}" for n in gpus]),
         axis("tokens/s", LOG),
         yaxis2=axis(
-            "efficiency (%)", overlaying="y", side="right", rangemode="tozero", showgrid=False
+            "efficiency (%)",
+            overlaying="y",
+            side="right",
+            tickmode="auto",  # its own: else those of tokens/s, which are logarithmic
+            rangemode="tozero",
+            showgrid=False,
         ),
         margin={"t": 20, "r": 60},
         shapes=[] if curve.stops_at is None else [vline(curve.stops_at)],

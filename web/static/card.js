@@ -28,7 +28,7 @@ export function drawn(query) {
   const mark = ["yes", "maybe", "no"].find((one) => document.querySelector("#answer .verdict").classList.contains(one));
   put("rect", { width: WIDTH, height: HEIGHT, fill: "#ffffff" });
   put("rect", { width: WIDTH, height: 14, fill: COLORS[mark] });
-  write(EDGE, 84, 38, "#1c2026", shown("h1"), 700);
+  write(EDGE, 84, Math.min(38, Math.floor(1900 / shown("h1").length)), "#1c2026", shown("h1"), 700); // a long title stays inside
   write(EDGE, 132, 28, COLORS[mark], shown(".badge strong"), 700);
   write(EDGE, 166, 20, "#565d68", shown(".badge > span"));
   [...document.querySelectorAll("#answer .card")].slice(0, 8).forEach((card, i) => {

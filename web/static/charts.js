@@ -78,7 +78,13 @@ export async function draw(section, doc, onSelect) {
 }
 
 export function redrawAll() {
-  for (const [section, { doc, onSelect }] of drawn) if (section.isConnected) draw(section, doc, onSelect);
+  for (const [section, { doc, onSelect }] of drawn) {
+    const plot = section.isConnected && section.querySelector(".plot");
+    if (!plot) continue;
+    window.Plotly?.purge(plot); // what is only changed keeps margins of before, and its legend lies over it
+    delete plot.dataset.bound;
+    draw(section, doc, onSelect);
+  }
 }
 
 // tables are made when somebody opens them

@@ -106,8 +106,8 @@ TAB = Tab(
     name="All-reduce",
     title="All-reduce algorithms",
     lead=(
-        "Ring, trees, reduction in the switch and others over the links of a cluster: seconds by"
-        " size, which is the fastest by size and number of ranks, and where that changes."
+        "Ring, tree, in-switch reduction and others over a cluster's links: time by message "
+        "size, the fastest algorithm for each size and number of ranks, and where that changes."
     ),
     ask="Compare algorithms",
     verb="allreduce",

@@ -70,8 +70,9 @@ TAB = Tab(
     name="Batch",
     title="What more GPUs and a larger batch buy",
     lead=(
-        "Days, cost and tokens to the same loss over the number of GPUs: with the batch kept, grown"
-        " with the GPUs, or the best one, and up to where more GPUs pay."
+        "Days, cost and tokens to the same loss over the number of GPUs: with a fixed batch "
+        "(strong scaling), a batch that grows with the GPUs (weak scaling), or the best one, "
+        "and up to which number more GPUs pay off."
     ),
     ask="Compute",
     verb="batch",

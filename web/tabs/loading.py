@@ -62,8 +62,8 @@ TAB = Tab(
     name="Input",
     title="Input pipeline",
     lead=(
-        "Samples a second in; what storage, data-loader workers and host memory have to provide"
-        " out, and which of them the step waits for."
+        "Enter samples per second: what storage, data-loader workers and host memory must "
+        "deliver, and which of them stalls the step."
     ),
     ask="Size it",
     verb="input",

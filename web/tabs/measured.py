@@ -33,8 +33,8 @@ TAB = Tab(
     name="Measured",
     title="Predicted against measured",
     lead=(
-        "Every published or own run that ships with dpplan, what it measured and what is predicted"
-        " for it; those most like your plan stand out, and how far to trust the answer there."
+        "Every measured run that ships with dpplan, against its prediction. Runs like your plan"
+        " are highlighted, and say how far to trust the answer."
     ),
     ask="Show runs like mine",
     shown=("model", "gpu", "gpus"),

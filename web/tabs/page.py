@@ -3,6 +3,7 @@ other tabs take over."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from types import MappingProxyType
@@ -23,6 +24,7 @@ from web.texts import text
 _MOST_PASTED = 4_000  # characters of a pasted model that each row's link repeats
 _SENTENCE = 30  # characters from which a cell is one
 _EMPTY = {"", "-"}
+_LABELLED = re.compile(r"(\S(?:.*?\S)?) {2,}(\S.*)")  # as the command line aligns them
 
 
 def head(tab: Tab, pairs: Pairs) -> dict[str, Any]:
@@ -69,7 +71,7 @@ def _part(part: Table | Block | Chart, state: State) -> dict[str, Any] | Chart:
         "word": table.word or text("apply"),
         "told": table.told,
         "folded": table.folded,
-        "text": [(line, isinstance(line, Fixed)) for line in block.text if line],
+        "text": [(_said(line), isinstance(line, Fixed)) for line in block.text if line],
         "header": [
             (
                 block.header[i].lstrip(">"),
@@ -88,6 +90,12 @@ def _part(part: Table | Block | Chart, state: State) -> dict[str, Any] | Chart:
             )
         ],
     }
+
+
+def _said(line: str) -> str | tuple[str, str]:
+    """A sentence, or the label and the sentence of a line that begins with one."""
+    found = None if isinstance(line, Fixed) else _LABELLED.fullmatch(line)
+    return (found[1], found[2]) if found else line
 
 
 def _prose(cells: list[str]) -> str:

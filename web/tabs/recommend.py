@@ -100,9 +100,9 @@ TAB = Tab(
     name="Find a cluster",
     title="Find a cluster",
     lead=(
-        "A model, tokens, and what the run may take: which cluster is the cheapest, the smallest,"
-        " the fastest, of which kind of GPU. Each row leads to its plan. The other questions are"
-        " asked of one cluster."
+        "Enter a model, the training tokens, and limits on time, budget or power: the cheapest,"
+        " smallest and fastest cluster, by kind of GPU. Each row opens its plan. The other "
+        "questions are about one given cluster."
     ),
     ask="Find clusters",
     verb="recommend",

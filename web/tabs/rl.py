@@ -77,7 +77,7 @@ def _chart(found: Reinforcement) -> Chart:
     return Chart(
         "rl-phases",
         "A step by phase",
-        f"A step takes {show(found.step_s, 's')}, {_STEPS:,} steps {hours:,.1f} h.",
+        f"A step takes {show(found.step_s, 's')}, {_STEPS:,} steps take {hours:,.1f} h.",
         rows_figure(data, names, axis("seconds")),
         (
             Column("phase"),
@@ -98,9 +98,9 @@ TAB = Tab(
     name="RL",
     title="Reinforcement learning",
     lead=(
-        "Choose a model and cards: how long a step of PPO, GRPO, DAPO or RLOO takes, phase by"
-        " phase, whether each fits, how to split the GPUs between generation and training, and what"
-        " a thousand steps cost."
+        "Choose a model and GPUs: how long a step of PPO, GRPO, DAPO or RLOO takes in each "
+        "phase, whether each phase fits, how to split the GPUs between generation and training,"
+        " and what a thousand steps cost."
     ),
     ask="Estimate a step",
     verb="rl",

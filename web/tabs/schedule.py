@@ -174,8 +174,9 @@ TAB = Tab(
     name="Schedule",
     title="Pipeline schedules",
     lead=(
-        "One schedule drawn pass by pass, in a window of time to zoom into, and all schedules at"
-        " the same size: of numbers alone, or of the layout that is planned for a model."
+        "One pipeline schedule drawn pass by pass, with a window of time to zoom into, and all "
+        "schedules compared at the same size: from bare numbers, or for the planned layout of a"
+        " model."
     ),
     ask="Draw",
     verb="schedule",

@@ -119,9 +119,9 @@ TAB = Tab(
     name="Strategies",
     title="Data parallelism in all its forms",
     lead=(
-        "Replicas kept in step by DDP and its hooks, ZeRO, FSDP, offloading, frameworks, codes,"
-        " local steps and parameter servers: memory, time, bytes sent, and time to the same loss,"
-        " each on the same model, cluster and batch."
+        "DDP and its communication hooks, ZeRO, FSDP, offloading, gradient compression, local "
+        "SGD and parameter servers, on the same model, cluster and batch: memory, time, bytes "
+        "sent, and time to the same loss."
     ),
     ask="Compare strategies",
     verb="strategies",

@@ -229,9 +229,8 @@ TAB = Tab(
     name="Compare & sweep",
     title="Compare, and sweep any input",
     lead=(
-        "One number of the plan over a range, with the point from which on more of it brings little"
-        " and the current value marked; or a few values of any option side by side, with what makes"
-        " the difference."
+        "Sweep one option over a range, with the knee and the current value marked; or compare "
+        "a few values of any option side by side, with what makes the difference."
     ),
     ask="Compare",
     verb="compare",

@@ -45,8 +45,9 @@ TAB = Tab(
     name="Fine-tune",
     title="Fine-tuning on given cards",
     lead=(
-        "Choose a model and a card: which methods fit, with which context and micro-batch, how long"
-        " the run takes and what it costs. Each method leads to its estimate."
+        "Choose a model and a GPU: which fine-tuning methods fit, with which context length and"
+        " micro-batch, how long the run takes and what it costs. Each method opens its "
+        "estimate."
     ),
     ask="Compare methods",
     verb="tune",

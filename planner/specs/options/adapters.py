@@ -39,8 +39,8 @@ class AdapterOptions(Record):
     lora_method: Annotated[
         AdapterMethod | None,
         option(
-            "Adapters: lora, rslora (scaled by the root of the rank) or dora (magnitudes of columns"
-            " apart)",
+            "Adapters: lora, rslora (scaled by the square root of the rank) or dora (separate"
+            " column magnitudes)",
             label="Adapter",
             example="dora",
             unset="lora",
@@ -65,7 +65,7 @@ class AdapterOptions(Record):
     lora_dropout: Annotated[
         float | None,
         option(
-            "Dropout of what adapters read",
+            "Dropout on the adapters' input",
             label="Adapter dropout",
             least=0,
             most=0.99,
@@ -145,8 +145,8 @@ class AdapterOptions(Record):
     lora_adapters: Annotated[
         int | None,
         option(
-            "Adapters of every matrix that are held and trained at once, of several runs on one"
-            " base; a token uses one of them",
+            "Adapters per matrix, held and trained at once: several runs on one base model;"
+            " each token uses one of them",
             label="Adapters at once",
             least=1,
             most=10_000,
@@ -159,7 +159,7 @@ class AdapterOptions(Record):
     fused_lora: Annotated[
         bool,
         option(
-            "Kernels that add an adapter's product inside its GEMMs (fms-acceleration, Unsloth)",
+            "Kernels that fuse an adapter's product into the GEMMs (fms-acceleration, Unsloth)",
             label="Fused adapters",
             example="true",
             needs=_OF_LORA,
@@ -169,8 +169,8 @@ class AdapterOptions(Record):
     trainable_layers: Annotated[
         int | None,
         option(
-            "Train the last so many layers, the final norm and an untied head; all below is frozen"
-            " and has no backward pass",
+            "Train this many of the last layers, the final norm and an untied head; all below"
+            " is frozen and has no backward pass",
             label="Trained layers",
             least=1,
             most=100_000,
@@ -188,8 +188,8 @@ class AdapterOptions(Record):
     lisa: Annotated[
         int | None,
         option(
-            "Train embedding, final norm, head and so many random layers at a time (LISA); the"
-            " others are frozen, but backward passes through them",
+            "LISA: train embedding, final norm, head and this many random layers at a time;"
+            " the others are frozen, but gradients pass through them",
             label="Random trained layers",
             least=1,
             most=100_000,

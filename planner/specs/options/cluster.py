@@ -99,7 +99,7 @@ class ClusterOptions(Record):
     nodes: Annotated[
         int | None,
         option(
-            "Number of whole nodes, which says the number of GPUs in place of --gpus",
+            "Number of full nodes; sets the number of GPUs in place of --gpus",
             label="Number of nodes",
             least=1,
             most=1_000_000,
@@ -190,8 +190,8 @@ class ClusterOptions(Record):
     island_nodes: Annotated[
         int | None,
         option(
-            "Nodes of an island of the network: below one leaf switch, rail group, pod or scalable"
-            " unit. Beside --oversubscription of the links between islands",
+            "Nodes per network island (leaf switch, rail group, pod or scalable unit);"
+            " --oversubscription is that of the links between islands",
             label="Nodes per island",
             least=1,
             most=MAX_ISLAND_NODES,
@@ -210,8 +210,8 @@ class ClusterOptions(Record):
     oversubscription: Annotated[
         float | None,
         option(
-            "Oversubscription of the links between islands of the network: bandwidth of the nodes"
-            " of an island over that of its links to other islands; 1 is non-blocking",
+            "Oversubscription between network islands: bandwidth of an island's nodes over"
+            " that of its links to other islands; 1 is non-blocking",
             label="Oversubscription",
             least=1,
             most=MAX_OVERSUBSCRIPTION,

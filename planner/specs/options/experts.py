@@ -65,7 +65,7 @@ class ExpertOptions(Record):
     ep_overlap: Annotated[
         bool | None,
         option(
-            "Dispatch and combine of experts run beside compute of another micro-batch",
+            "Dispatch and combine of experts overlap with the compute of another micro-batch",
             label="Overlap dispatch",
             example="true",
             unset=_AS_STACK,
@@ -75,7 +75,7 @@ class ExpertOptions(Record):
     dispatcher_sms: Annotated[
         int | None,
         option(
-            "Multiprocessors that dispatch takes from the compute beside it",
+            "Streaming multiprocessors (SMs) that dispatch takes from overlapped compute",
             label="Multiprocessors of dispatch",
             least=1,
             most=1000,
@@ -92,7 +92,7 @@ class ExpertOptions(Record):
     shared_expert_overlap: Annotated[
         bool | None,
         option(
-            "Dispatch and combine run beside the shared experts",
+            "Dispatch and combine overlap with the shared experts",
             label="Overlap shared experts",
             example="true",
             unset=_AS_STACK,
@@ -102,7 +102,8 @@ class ExpertOptions(Record):
     expert_load: Annotated[
         float | None,
         option(
-            "Tokens of the fullest rank of experts over the mean; every layer waits for it",
+            "Load imbalance of experts: tokens of the busiest expert rank over the mean; every"
+            " layer waits for it",
             label="Load of the fullest rank",
             least=1,
             most=_MOST_TIMES,
@@ -114,8 +115,9 @@ class ExpertOptions(Record):
     expert_spread: Annotated[
         float | None,
         option(
-            "Standard deviation of the tokens of an expert over their mean, beyond chance (0 for an"
-            " even router): the fullest rank follows from it, ep and the tokens of a micro-batch",
+            "Standard deviation of tokens per expert over their mean, beyond chance (0 for an"
+            " even router); the load of the busiest rank follows from it, ep and the tokens of"
+            " a micro-batch",
             label="Spread of expert loads",
             least=0,
             most=_MOST_SPREAD,
@@ -127,8 +129,8 @@ class ExpertOptions(Record):
     capacity_factor: Annotated[
         float | None,
         option(
-            "Most tokens that a rank of experts works on, over the mean; more are dropped, and"
-            " buffers are as large",
+            "Expert capacity: most tokens that an expert rank takes, over the mean; the rest"
+            " are dropped, and buffers have this size",
             label="Capacity factor",
             least=1,
             most=_MOST_TIMES,
@@ -141,8 +143,9 @@ class ExpertOptions(Record):
     paged_stash: Annotated[
         float | None,
         option(
-            "What experts keep for backward lies in pages, so many times the mean load of a rank,"
-            " not in buffers as large as the capacity (Megatron-LM's paged stash)",
+            "Activations that experts keep for the backward pass are paged: this many times a"
+            " rank's mean load, not buffers as large as the capacity (Megatron-LM's paged"
+            " stash)",
             label="Paged stash",
             least=1,
             most=_MOST_TIMES,

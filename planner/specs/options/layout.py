@@ -329,7 +329,7 @@ class SearchOptions(Record):
     headroom: Annotated[
         float | str | None,
         option(
-            "Share of the GPU's memory that the layout taken leaves free, e.g. 5%; 0% takes the"
+            "Share of GPU memory that the chosen layout leaves free, e.g. 5%; 0% takes the"
             " fastest that is expected to fit",
             label="Memory left free",
             unit="1",
@@ -345,7 +345,7 @@ class SearchOptions(Record):
     search_offload: Annotated[
         bool,
         option(
-            "Search all ways of offloading that the stack supports, too",
+            "Also search every kind of offloading that the stack supports",
             label="Search offloading",
             example="true",
             verbs=SEARCHES - METHODS,

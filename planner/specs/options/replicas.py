@@ -40,9 +40,9 @@ class ReplicaOptions(Record):
     dp_overlap: Annotated[
         str | None,
         option(
-            "Data-parallel communication that runs beside compute: reduce (of gradients, beside the"
-            " backward pass), forward and backward (gathers of weights beside these passes), joined"
-            " by +; or none",
+            "Data-parallel communication that overlaps with compute: reduce (gradient"
+            " reduction during the backward pass), forward and backward (all-gather of weights"
+            " during these passes), joined by +; or none",
             label="Data parallel overlap",
             read=_sync_parts,
             example="reduce",
@@ -54,9 +54,9 @@ class ReplicaOptions(Record):
     dp_bucket: Annotated[
         float | str | None,
         option(
-            "Size at which a bucket of gradients is full and its reduction begins"
-            " (reduce_bucket_size of DeepSpeed and ddp_bucket_size of Megatron-LM count elements:"
-            " 2 bytes each, of fp32 gradients 4)",
+            "Gradient bucket size: the reduction of a bucket starts when it is full"
+            " (reduce_bucket_size of DeepSpeed and ddp_bucket_size of Megatron-LM count"
+            " elements: 2 bytes each, 4 for fp32 gradients)",
             label="Gradient bucket",
             unit="B",
             least=1000,
@@ -72,8 +72,8 @@ class ReplicaOptions(Record):
     zeropp: Annotated[
         str | None,
         option(
-            "Quantised communication of ZeRO++: qwz (weights are gathered in 8 bit), qgz (gradients"
-            " are reduced by all-to-all in 4 bit), joined by +",
+            "Quantised collectives of ZeRO++: qwz (8-bit all-gather of weights), qgz (4-bit"
+            " all-to-all reduction of gradients), joined by +",
             label="ZeRO++",
             read=_zeropp_parts,
             example="qwz+qgz",
@@ -87,8 +87,8 @@ class ReplicaOptions(Record):
     hpz: Annotated[
         int | None,
         option(
-            "GPUs that hold a second copy of the weights between them, from which backward gathers"
-            " (zero_hpz_partition_size of ZeRO++; those of a node)",
+            "GPUs that share a secondary copy of the weights, which the backward pass"
+            " all-gathers (zero_hpz_partition_size of ZeRO++; usually those of a node)",
             label="Secondary shards",
             least=2,
             most=1_000_000,

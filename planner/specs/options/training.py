@@ -88,8 +88,8 @@ class TrainingOptions(Record):
     low_precision: Annotated[
         str | None,
         option(
-            "What is in 8 or 4 bit beside operands of GEMMs: weights (as the model keeps and"
-            " gathers them), attention, dispatch (tokens to experts), joined by +; or none",
+            "What is in 8 or 4 bit besides the operands of GEMMs: weights (as stored and"
+            " all-gathered), attention, dispatch (tokens to experts), joined by +; or none",
             label="Also in low precision",
             example="weights+dispatch",
             unset="as the stack does",
@@ -200,8 +200,8 @@ class TrainingOptions(Record):
     grad_reduce_precision: Annotated[
         GradientType | None,
         option(
-            "Type of gradients while replicas reduce them (grad_reduce_in_bf16 of Megatron-LM,"
-            " reduce_dtype of FSDP, communication_data_type of DeepSpeed)",
+            "Data type of the gradient reduction between replicas (grad_reduce_in_bf16 of"
+            " Megatron-LM, reduce_dtype of FSDP, communication_data_type of DeepSpeed)",
             label="Gradients reduced in",
             example="bf16",
             unset="as the stack does",
@@ -213,8 +213,8 @@ class TrainingOptions(Record):
     expandable_segments: Annotated[
         bool | None,
         option(
-            "PyTorch's allocator grows its segments (PYTORCH_CUDA_ALLOC_CONF"
-            " expandable_segments:True), which leaves fewer gaps",
+            "Expandable segments of PyTorch's allocator (PYTORCH_CUDA_ALLOC_CONF"
+            " expandable_segments:True), which reduce fragmentation",
             label="Expandable segments",
             example="true",
             unset="as the stack does",
@@ -226,8 +226,8 @@ class TrainingOptions(Record):
     optimizer_in_backward: Annotated[
         bool,
         option(
-            "Update every weight as soon as its gradient is there, and free that (optimizer_in_bwd"
-            " of torchtune, early_step_in_backward of torchtitan, LOMO)",
+            "Update each weight as soon as its gradient is ready, then free the gradient"
+            " (optimizer_in_bwd of torchtune, early_step_in_backward of torchtitan, LOMO)",
             label="Optimizer in backward",
             example="true",
             verbs=REQUESTS - METHODS,
@@ -269,7 +269,7 @@ class TrainingOptions(Record):
     compile: Annotated[
         bool,
         option(
-            "Generated kernels of torch.compile in place of torch operators, loss included",
+            "torch.compile: generated kernels in place of torch operators, loss included",
             label="torch.compile",
             example="true",
             form="folded",
@@ -289,7 +289,7 @@ class TrainingOptions(Record):
     fused_kernels: Annotated[
         bool,
         option(
-            "Norm, RoPE and gate as one kernel each, as Liger or Transformer Engine have them",
+            "Fused kernels for norm, RoPE and gated activation, as in Liger or Transformer Engine",
             label="Fused kernels",
             example="true",
             form="folded",
@@ -327,8 +327,8 @@ class TrainingOptions(Record):
     mtp: Annotated[
         int | None,
         option(
-            "Modules of multi-token prediction that are trained beside the model, each with a"
-            " layer, a projection and a loss of its own",
+            "Multi-token prediction (MTP) modules trained with the model, each with its own"
+            " layer, projection and loss",
             label="Multi-token prediction",
             least=0,
             most=100,
