@@ -69,6 +69,16 @@ def _overlap(**values: bool) -> Callable[[StackSpec], StackSpec]:
     )
 
 
+def _narrow_norms(stack: StackSpec) -> StackSpec:
+    kept = stack.activations.model_copy(update={"wide_layernorm": False})
+    return stack.model_copy(update={"activations": kept})
+
+
+def _grouped_adapters(stack: StackSpec) -> StackSpec:
+    own = stack.experts.model_copy(update={"grouped_adapters": None})
+    return stack.model_copy(update={"experts": own})
+
+
 _UNLIMITED = 1e18  # B/s, more than any memory moves
 _FULL_INTRA: dict[str, Any] = dict.fromkeys(
     (
@@ -260,6 +270,16 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "DeepEP and HybridEP deliver tokens to their experts",
         _without("unpacking"),
         acts_on=_experts,
+    ),
+    Mechanism(
+        "norms in fp32",
+        "a LayerNorm under autocast gives quantised matrices 16 bit",
+        stack_off=_narrow_norms,
+    ),
+    Mechanism(
+        "loops of adapters",
+        "experts with adapters are grouped GEMMs on every GPU",
+        stack_off=_grouped_adapters,
     ),
     Mechanism("stragglers", "all GPUs are equally fast", _set(straggler_sigma=0.0)),
     Mechanism("step overhead", "nothing happens between steps", _set(step_overhead=0.0)),
