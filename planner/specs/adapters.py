@@ -5,8 +5,6 @@ Targets are words for matrices: those of Hugging Face PEFT, torchtune and Megatr
 for many at once. A matrix that several words name has one adapter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pydantic import Field

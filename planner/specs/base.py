@@ -1,8 +1,6 @@
 """What every spec shares: frozen, strict, unknown keys rejected, and numbers that carry their
 source."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any
 

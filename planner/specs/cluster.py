@@ -1,7 +1,5 @@
 """Where it runs: how many GPUs, how they are wired into nodes, and what an hour costs."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, NamedTuple, Self
 

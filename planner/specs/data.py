@@ -1,7 +1,5 @@
 """What is read for training: lengths of documents, and the way from storage to the GPU."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from planner.specs.base import Spec

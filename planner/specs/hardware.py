@@ -1,8 +1,6 @@
 """What it runs on: GPUs and links, every number with unit, source, date and kind (vendor, measured,
 assumed)."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator

@@ -1,8 +1,6 @@
 """The host of a node: processors and memory, which update an optimizer that is offloaded, and how
 software uses them."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from planner.frozen import dataclass

@@ -1,7 +1,5 @@
 """How the work is divided: parallel degrees, sharding, schedule, recompute, micro-batch."""
 
-from __future__ import annotations
-
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator

@@ -5,8 +5,6 @@ table for latent attention and one for experts. Any other is a stack of layers m
 (specs.parts); `specs.layers` gives the layers of both.
 """
 
-from __future__ import annotations
-
 from typing import Literal, Self
 
 from pydantic import Field, model_validator

@@ -1,7 +1,5 @@
 """What a GPU costs for an hour: kinds of price, lists of prices, and the price of a request."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

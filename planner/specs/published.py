@@ -1,8 +1,6 @@
 """How the authors of a model trained it: what of batch, sequence, precision and machines they
 published, each with its source."""
 
-from __future__ import annotations
-
 from typing import Self
 
 from pydantic import Field, model_validator

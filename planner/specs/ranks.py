@@ -1,7 +1,5 @@
 """How ranks differ: jitter, slow hosts, a second kind of GPU."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from planner.specs.base import Spec

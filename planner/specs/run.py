@@ -1,8 +1,6 @@
 """The whole run: what fails, where checkpoints go, who owns the machines, what electricity is like.
 None: a stated default."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from planner.specs.base import Spec

@@ -4,8 +4,6 @@ time it takes to launch.
 A stack is choices and sourced numbers, never arithmetic: one TOML per stack in planner/stacks.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -1,8 +1,6 @@
 """How it is trained: sequence, batch, precision, optimizer, and the switches that change kernels or
 bytes."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

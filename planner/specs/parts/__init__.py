@@ -1,7 +1,5 @@
 """Parts of a layer, one file each: its shape, its tensors, its GEMMs and its core operators."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Attention by heads: full, grouped, windowed, chunked; with sinks, norms, gates and biases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal, Self
 

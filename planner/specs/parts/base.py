@@ -3,8 +3,6 @@
 A part is a frozen spec with a `type`. What it declares is plain data: the floors above price it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 

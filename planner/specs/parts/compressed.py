@@ -1,8 +1,6 @@
 """Attention to keys near by and to compressed ones (DeepSeek-V4 report, sections 2.3.1 and 2.3.2):
 one head of keys, which are the values too, seen by all query heads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal, Self
 

@@ -3,8 +3,6 @@
 An image is one token: what is said here per token is per image. Ranks share no convolution.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Cross-attention: queries of the sequence, keys and values of another one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Gated delta net (arXiv 2412.06464), as in Qwen3-Next and OLMo Hybrid."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal, Self
 

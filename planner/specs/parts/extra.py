@@ -1,7 +1,5 @@
 """What a layer has beside the parts with names: small trained tensors, and one more GEMM."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

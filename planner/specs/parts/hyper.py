@@ -1,8 +1,6 @@
 """Hyper-connections (arXiv 2409.19606, and with a doubly stochastic mix the DeepSeek-V4 report,
 section 2.2): the residual is several lanes, collapsed before a branch and mixed after it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Kimi delta attention (Kimi Linear, arXiv 2510.26692): a delta rule with a decay per channel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

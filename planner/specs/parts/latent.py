@@ -1,8 +1,6 @@
 """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434), with or without a sparse index
 (DeepSeek sparse attention, DeepSeek-V3.2-Exp report)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

@@ -1,8 +1,6 @@
 """Linear attention with a fixed decay per head: lightning attention (arXiv 2405.17381), as in
 MiniMax-01."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

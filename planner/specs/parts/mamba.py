@@ -1,7 +1,5 @@
 """Selective state spaces: Mamba (arXiv 2312.00752), a state per channel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

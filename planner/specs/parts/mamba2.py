@@ -1,7 +1,5 @@
 """Mamba-2 (arXiv 2405.21060): heads with one decay each and a state of head_dim x state."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

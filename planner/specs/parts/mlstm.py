@@ -1,8 +1,6 @@
 """mLSTM (xLSTM, arXiv 2405.04517; xLSTM 7B, arXiv 2503.13427): a matrix memory per head with
 exponential input gates and a forget gate, computed chunk by chunk."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

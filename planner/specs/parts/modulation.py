@@ -1,8 +1,6 @@
 """Shifts, scales and gates that a diffusion transformer makes of a sample's time and text (adaLN,
 arXiv 2212.09748 section 3.2): once per sample, for all of its tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """A mixture of experts in place of the MLP: a router, routed experts, shared ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal, Self
 

@@ -1,7 +1,5 @@
 """The real-gated linear recurrent unit of Griffin (arXiv 2402.19427), as in RecurrentGemma."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal, Self
 

@@ -1,7 +1,5 @@
 """The gated short convolution of LFM2 (arXiv 2511.23404)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 
