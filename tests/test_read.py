@@ -342,5 +342,7 @@ def test_numbers_and_names_that_are_none_are_faults_of_the_file() -> None:
     trainer = "per_device_train_batch_size: {}\nmodel_name_or_path: {}\nmax_length: 128\n"
     found = formats.read({"a.yaml": trainer.format("1e999999", "gpt2")})
     assert found.arguments["per_device_train_batch_size"].use == "not understood"
+    endless = "base_emb_dim: 8\nper_device_batch_size: 1.0e+308\nici_tensor_parallelism: 64\n"
+    assert "micro_batch" not in formats.read({"a.yml": endless}).options
     named = planned({"a.yaml": trainer.format(1, "Qwen/Qwen3--1B")}, {"gpu": "h100", "gpus": 8})
     assert "no name of the Hub" in named.refused

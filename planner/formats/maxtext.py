@@ -290,14 +290,13 @@ def _batch(answer: Answer, degrees: Mapping[str, int | None]) -> None:
     parts = (pp if pp > 1 else 1) if parts < 1 else parts
     answer.mark(pieces, "read")
     micro = at_once / parts
-    if micro == int(micro) and micro >= 1:
+    if float(micro).is_integer() and micro >= 1:
         answer.imply("micro_batch", int(micro), "of a replica", name)
         answer.mark(name, "read")
     else:
         answer.mark(name, "not understood", "gives a replica no whole number of sequences")
-    if gpus and dp and at_once * dp * times == int(at_once * dp * times):
-        batch = int(at_once * dp * times)
-        answer.imply("global_batch", batch, "per device x devices x accumulation", name)
+    if gpus and dp and float(batch := at_once * dp * times).is_integer():
+        answer.imply("global_batch", int(batch), "per device x devices x accumulation", name)
         _tokens(answer, batch)
     else:
         answer.imply("grad_accum", int(times * parts), "micro-batches of a step")

@@ -9,6 +9,7 @@ neither memory nor time), or not understood.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
@@ -83,6 +84,8 @@ class Argument:
         if self.negated:
             return not value
         if self.factor != 1:
+            if not isinstance(value, int | float) or not math.isfinite(value):
+                raise ValueError(f"{value!r} is no number")
             product = value * self.factor
             return int(product) if product == int(product) else product
         return self.meaning(value)
