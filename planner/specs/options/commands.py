@@ -19,7 +19,8 @@ class ValidateOptions(Shared):
     runs: Annotated[
         tuple[str, ...],
         option(
-            "CSV files (or folders of them) with the columns of docs/validation.md",
+            "CSV files with the columns of docs/validation.md, folders of them, or folders of"
+            " recipes with a results.csv or results.toml",
             argument="[RUNS.csv...]",
             file="read",
             example="runs.csv",

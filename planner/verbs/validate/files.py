@@ -19,6 +19,7 @@ from planner.verbs.validate.rows import SHIPPED, Row, read_tables
 
 _RATIOS = ("measured_over_predicted", "measured_over_default")
 
+_TABLES = ("results.csv", "results.toml")  # of a folder of recipes
 _RUN_COLUMNS = (
     "run_id",
     "suite",
@@ -50,20 +51,26 @@ _RUN_COLUMNS = (
 
 
 def read_all(paths: Sequence[Path], suites: Sequence[str] = ()) -> list[Row]:
-    """Rows of these CSV files or of all CSV files of these folders, of the shipped ones where none
-    is named.
+    """Rows of these CSV files, of all CSV files of these folders or of the recipes with results in
+    them, of the shipped ones where none is named.
 
     suites: only these. Raises PlanError for a file that is no table and for a suite that no row
     belongs to.
     """
-    files = [
-        file
-        for path in paths or (SHIPPED,)
-        for file in (sorted(path.glob("*.csv")) if os.path.isdir(path) else [path])
-    ]  # os.path: a name that no file can have is no folder; reading it says why
-    if not files:
-        raise PlanError("RUNS.csv", str(paths[0]) if paths else str(SHIPPED), "holds no CSV file")
-    rows = read_tables(files)
+    files: list[Path] = []
+    recipes: list[Row] = []
+    for path in paths or (SHIPPED,):
+        is_folder = os.path.isdir(path)  # a name that no file can have is none; reading it says why
+        if is_folder and (table := _table_of(path)):
+            from planner.verbs.validate.folders import read_folder  # loads what reads launch files
+
+            recipes += read_folder(table)
+        else:
+            files += sorted(path.glob("*.csv")) if is_folder else [path]
+    if not (files or recipes):
+        remedy = f"holds no CSV file, and no {' or '.join(_TABLES)} of recipes"
+        raise PlanError("RUNS.csv", str(paths[0]) if paths else str(SHIPPED), remedy)
+    rows = [*read_tables(files), *recipes]
     known = sorted({row["suite"] for row in rows})
     for name in suites:
         if name not in known:
@@ -72,6 +79,11 @@ def read_all(paths: Sequence[Path], suites: Sequence[str] = ()) -> list[Row]:
             listed = f"the suites are {', '.join(known)}" if known else "the tables have no row"
             raise PlanError("--suite", name, f"no run belongs to it; {said}{listed}")
     return [row for row in rows if not suites or row["suite"] in suites]
+
+
+def _table_of(folder: Path) -> Path | None:
+    """The table of results of a folder of recipes, None where it has none."""
+    return next((path for name in _TABLES if (path := folder / name).is_file()), None)
 
 
 def residual_lines(*documents: Validation) -> str:

@@ -48,7 +48,7 @@ from planner.verbs.validate.ranking import (
     ranked,
 )
 from planner.verbs.validate.reinforcement import is_phased, lacks, phased
-from planner.verbs.validate.rows import Row, Skip, measured, outcome_of
+from planner.verbs.validate.rows import REFUSED, Row, Skip, measured, outcome_of
 from planner.verbs.validate.words import not_expressed, task_of
 from planner.verbs.workers import Progress, dealt
 
@@ -175,6 +175,8 @@ def with_unseen(document: Validation, seconds: Sequence[float | None]) -> Valida
 
 
 def _run(row: Row, calibration: Calibration | None) -> Run:
+    if row.get(REFUSED):
+        raise Skip(row[REFUSED])
     outcome: Outcome = outcome_of(row)
     measured_s, measured_gib = measured(row, "step_s"), measured(row, "peak_memory_gib")
     if lacking := lacks(row):

@@ -40,6 +40,7 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 MAX_TABLE_BYTES = 8_000_000
 MOST_COLUMNS = 200  # of a table; docs/validation.md has about 50
 MOST_RUNS = 2_500  # that one command estimates: about 10 ms each
+REFUSED = "refused"  # why the recipe of a row allows no estimate
 _FIELD = "RUNS.csv"
 
 
