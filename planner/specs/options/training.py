@@ -269,7 +269,7 @@ class TrainingOptions(Record):
     compile: Annotated[
         bool,
         option(
-            "torch.compile: generated kernels in place of torch operators, loss included",
+            "Kernels that torch.compile generates in place of torch operators, loss included",
             label="torch.compile",
             example="true",
             form="folded",
