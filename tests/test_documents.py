@@ -123,6 +123,7 @@ ASKED: dict[str, tuple[str, ...]] = {
         "tests/data/recipes/megatron.sh --gpu h100 --gpus 32",
         "tests/data/recipes/megatron.yaml",
         "tests/data/recipes/megatron.yaml --gpu a100 --gpus 7",
+        "docs/examples/train.sh --gpu a100-sxm4-40gb --gpus 64 --micro-batch 4",
     ),
     "rl": ("--model qwen2.5-0.5b --gpu a100 --gpus 4 --prompts 16 --explain",),
     "strategies": (
