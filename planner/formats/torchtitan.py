@@ -328,7 +328,7 @@ def _recompute(answer: Answer) -> None:
     if given in ("none", "full"):
         answer.state("recompute", given, mode) if mode in answer.values else None
     elif given == "selective" and every == "op":
-        note = "by operators, of which the estimate repeats attention alone: it needs less memory"
+        note = "by operators, as --stack torchtitan repeats them"
         answer.imply("recompute", "selective", note, mode, option)
     elif given == "selective" and every == "1":
         answer.imply("recompute", "full", "every layer", mode, option)

@@ -99,6 +99,8 @@ SYNC_PARTS: tuple[SyncPart, ...] = get_args(SyncPart)
 ZeroppPart = Literal["qwz", "qgz"]
 ZEROPP_PARTS: tuple[ZeroppPart, ...] = get_args(ZeroppPart)
 # how the ranks of context parallelism share a sequence
+Selective = Literal["attention", "per_op"]  # what selective recomputation drops: torchtitan has
+# rules by operator
 ContextWay = Literal["ring", "all-gather", "ulysses", "hybrid"]
 # parts of a training step that are captured as CUDA graphs, as Megatron-LM names them; full: the
 # whole iteration, layer: whole layers

@@ -7,7 +7,14 @@ from planner.specs.cluster import ClusterSpec
 from planner.specs.data import InputSpec, LengthsSpec
 from planner.specs.layout import LayoutRequest
 from planner.specs.model import ModelSpec
-from planner.specs.names import ContextWay, DispatcherName, LossKernel, LowPart, Precision
+from planner.specs.names import (
+    ContextWay,
+    DispatcherName,
+    LossKernel,
+    LowPart,
+    Precision,
+    Selective,
+)
 from planner.specs.precision import RECIPES, Recipe
 from planner.specs.quantised import BASES
 from planner.specs.ranks import RanksSpec
@@ -155,6 +162,11 @@ class Plan(Spec):
     def context_way(self) -> ContextWay:
         """How ranks of context parallelism share a sequence: of the request, else of the stack."""
         return self.training.context_way or self.stack.supports.context_ways[0]
+
+    @property
+    def selective(self) -> Selective:
+        """What selective recomputation repeats: of the request, else of the stack."""
+        return self.training.selective or self.stack.selective
 
     @property
     def fused_norm(self) -> bool:

@@ -20,6 +20,7 @@ from planner.specs.names import (
     LossKernel,
     OffloadModule,
     Precision,
+    Selective,
     TensorOverlap,
 )
 from planner.specs.training import Attention
@@ -330,6 +331,7 @@ class StackSpec(Spec):
     launch: Launch
     unstated: Unstated = Field(default_factory=Unstated)  # for runs alone, see validation
     vocab_multiple: int = Field(default=1, ge=1, le=1_000_000)  # logits are padded to this times tp
+    selective: Selective = "attention"  # what its selective recomputation drops
     recompute_stops_early: bool = (
         False  # a layer is repeated only up to the last tensor that its backward needs
     )

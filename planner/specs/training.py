@@ -26,6 +26,7 @@ from planner.specs.names import (
     OptimizerName,
     Precision,
     ReferenceName,
+    Selective,
     StateType,
     SyncPart,
     TaskName,
@@ -73,7 +74,7 @@ class TrainingSpec(Spec):
     # what is in 8 or 4 bit beside operands of GEMMs; None: what the stack does
     low_parts: tuple[LowPart, ...] | None = Field(default=None, strict=False)
     wide_layers: int = Field(default=0, ge=0, le=1_000_000)  # whose GEMMs stay in 16 bit
-    selective: Literal["attention", "per_op"] = "attention"  # what `recompute selective` drops
+    selective: Selective | None = None  # None: as the stack does
     gradient_reduce: GradientType | None = None  # type of gradients on the wire
     gradient_precision: GradientType | None = None  # type in which they accumulate
     moments_precision: StateType | None = None  # where the optimizer has no type of its own

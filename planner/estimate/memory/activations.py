@@ -322,7 +322,7 @@ def _selective_saving(plan: Plan, c: Columns, kind: Kind, kept: Ledger) -> Array
     """Bytes per layer that selective recompute no longer keeps."""
     plan, kind = kind_plan(plan, kind)
     core = kept.get("attention/core", 0.0 * c.tp)
-    if plan.training.selective == "attention":
+    if plan.selective == "attention":
         return core
     # torchtitan's rule keeps the layer's input, the attention's output and the output of every
     # second GEMM: q, v, gate, down; compiled, the last of these is not kept, since backward does
