@@ -166,7 +166,7 @@ def test_a_long_file_says_why(folder: str) -> None:
 
 def test_planner_holds_the_ground_the_face_and_rooms() -> None:
     top = {path.name for path in (ROOT / "planner").glob("*.py")}
-    assert top == {"__init__.py", "api.py", "frozen.py", "ledger.py", "units.py"}
+    assert top == {"__init__.py", "api.py", "ledger.py", "units.py"}
 
 
 def test_the_floors_of_the_contract_are_those_of_contributing() -> None:

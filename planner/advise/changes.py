@@ -8,11 +8,11 @@ degree, shard group) follows. A change of the request is a set of options with n
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from planner.formulas.divisors import divisors
 from planner.formulas.stages import largest_chunk, stated_chunks
-from planner.frozen import dataclass
 from planner.inputs import catalog
 from planner.inputs.usual import STACKS
 from planner.search.space import MODULE_SETS, chunk_counts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +20,6 @@ from planner.advise.changes import (
 from planner.estimate import Estimates, evaluate
 from planner.formulas.rules import check
 from planner.formulas.stages import largest_chunk
-from planner.frozen import dataclass
 from planner.inputs.scenario import Scenario, resolve
 from planner.ledger import Array
 from planner.search import where

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import ceil
 from typing import Any, Literal
 
-from planner.frozen import dataclass
 from planner.specs.documents.calibrate import TrainedCase
 from planner.specs.error import PlanError
 

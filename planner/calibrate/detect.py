@@ -6,11 +6,10 @@ from __future__ import annotations
 import os
 import platform
 import re
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.frozen import dataclass
 from planner.inputs import catalog
 from planner.specs.hardware import GpuSpec
 

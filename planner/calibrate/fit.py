@@ -7,13 +7,13 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 
 from planner.calibrate.record import Record
-from planner.frozen import dataclass
 from planner.ledger import Array
 
 # median error above which a curve is refused, and distance from it (log) above which a case is

@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +26,6 @@ from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from planner.calibrate.settings import LOST, Failed, Progress, Result, Settings
-from planner.frozen import dataclass
 from planner.specs.error import PlanError
 
 _M = TypeVar("_M", Progress, Result)

@@ -4,11 +4,11 @@ face, nothing else."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import tomli_w
 
 from planner.calibrate.cases import Case
-from planner.frozen import dataclass
 from planner.inputs import catalog
 from planner.inputs.options import read_options
 from planner.specs.options import Options

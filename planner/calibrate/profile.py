@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import tomli_w
 from planner.calibrate import detect, host
 from planner.calibrate.detect import Hardware
 from planner.calibrate.fit import Fit, Fits
-from planner.frozen import dataclass
 from planner.inputs import catalog, files
 from planner.inputs.calibration import read_calibration
 from planner.specs.base import NOTHING

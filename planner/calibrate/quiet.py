@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil, exp, floor, log, sqrt
 from statistics import median
 from typing import NamedTuple, TypeVar
@@ -25,7 +25,6 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from planner.calibrate.others import MOST_OTHERS, Crowd
-from planner.frozen import dataclass
 from planner.units import percent, span
 
 T = TypeVar("T")

@@ -6,12 +6,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from planner.calibrate.cases import Case, Mode
-from planner.frozen import dataclass
 
 # glibc returns large buffers to the system at every free and faults them in again: 13 to 21 % of a
 # step. Both calibration and verification run with it switched off; the file says so

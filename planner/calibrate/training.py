@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,7 +18,6 @@ from planner.calibrate.cases import Case
 from planner.calibrate.decoder import Decoder, loss_of
 from planner.calibrate.device import DTYPES, Device
 from planner.calibrate.kernels import LEARNING_RATE, adam
-from planner.frozen import dataclass
 
 T = TypeVar("T")
 _LOSSES = 2  # steps whose loss is kept: it falls, or the training is wrong

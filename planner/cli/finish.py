@@ -9,11 +9,10 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.frozen import dataclass
 from planner.inputs import files
 from planner.inputs.files import Place, places
 from planner.specs.error import PlanError

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from planner.estimate.machine import Machine
 from planner.estimate.memory import Memory, Need, needed, peak_memory
 from planner.estimate.run import busy_s, step_energy_j
 from planner.estimate.step import StepTime, step_time
-from planner.frozen import dataclass
 from planner.ledger import Array, Ledger, each, section
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from planner.estimate.communicate import Traffic
 from planner.estimate.layer import Collective, ModelCost
 from planner.estimate.layer.rows import LayerTime
 from planner.estimate.memory import offload
-from planner.frozen import dataclass
 from planner.ledger import Array, Ledger, merge, scale, under
 
 

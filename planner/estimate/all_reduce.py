@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +19,6 @@ from planner.estimate.communicate import Group, place
 from planner.estimate.machine import Machine
 from planner.formulas import all_reduce, collectives
 from planner.formulas.divisors import divisors
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.cluster import ClusterSpec
 

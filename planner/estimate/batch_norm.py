@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.estimate import communicate
 from planner.estimate.machine import Machine
 from planner.formulas import stragglers
-from planner.frozen import dataclass
 from planner.specs.cluster import Tiers
 
 

@@ -4,6 +4,7 @@ reduced."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from planner.estimate.gradients import BUCKET_CAP_BYTES, Tensor, assign, first_b
 from planner.estimate.machine import Machine
 from planner.estimate.step import StepTime
 from planner.formulas import overlap
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan

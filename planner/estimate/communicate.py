@@ -4,12 +4,12 @@ node, what it takes."""
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.estimate.machine import Machine
 from planner.formulas import collectives
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.cluster import Tiers
 

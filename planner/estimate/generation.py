@@ -4,6 +4,7 @@ cache of keys and values, and collectives, with the machine's own kernels."""
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from planner.estimate.layer.matmul import UNALIGNED_WEIGHT
 from planner.estimate.machine import Machine, machine
 from planner.formulas import generation, kernels
 from planner.formulas.params import parameter_count, stream_of
-from planner.frozen import dataclass
 from planner.ledger import Array, Sourced
 from planner.specs.base import PlanError
 from planner.specs.layers import layers_of, mix_of

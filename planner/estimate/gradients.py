@@ -4,10 +4,10 @@ DistributedDataParallel makes of them."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 from planner.formulas.params import parameter_leaves, stream_of
-from planner.frozen import dataclass
 from planner.specs import parts
 from planner.specs.layers import Kind, layers_of
 from planner.specs.model import ModelSpec

@@ -4,11 +4,11 @@ for it."""
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from planner.estimate import uneven
 from planner.estimate.machine import Machine
 from planner.formulas import input_pipeline as formulas
-from planner.frozen import dataclass
 from planner.ledger import Array, Ledger, firsts, section
 from planner.specs.columns import Columns
 from planner.specs.data import InputSpec

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.estimate.trained import kind_adapters
 from planner.formulas.experts import tensor_of
 from planner.formulas.params import stream_of
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.layers import layers_of

@@ -4,6 +4,7 @@ ranks gather of matrices that are sharded."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from planner.estimate.sync import Replicas
 from planner.formulas import kernels
 from planner.formulas.data_parallel import shard_count
 from planner.formulas.optimizers import Gemm, Work, optimizer_of
-from planner.frozen import dataclass
 from planner.ledger import Array, each
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from planner.estimate.matrices import Matrix, layer_matrices
@@ -10,7 +12,6 @@ from planner.estimate.states import RankParameters, rank_parameters
 from planner.estimate.trained import weights_of
 from planner.formulas.optimizers import OPTIMIZERS, TYPE_BYTES, Optimizer, optimizer_of
 from planner.formulas.params import parameter_count
-from planner.frozen import dataclass
 from planner.ledger import Array, total
 from planner.specs.columns import Columns
 from planner.specs.layout import Layout

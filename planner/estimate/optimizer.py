@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from planner.estimate import sync
@@ -11,7 +13,6 @@ from planner.estimate.state_types import moment_type_bytes
 from planner.formulas import data_parallel, kernels
 from planner.formulas import offload as formulas
 from planner.formulas.optimizers import OPTIMIZERS, paging_s
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.host import CPU_OPTIMIZERS, CpuOptimizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,6 @@ from planner.estimate.machine import Machine
 from planner.estimate.stages import slowest_inner, stage_split
 from planner.formulas import pipeline
 from planner.formulas.stages import contents, mtp_layers
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.schedules import timing
 from planner.schedules.base import Work, total_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from planner.formulas import generation as formulas
 from planner.formulas import pipeline
 from planner.formulas.params import parameter_count
 from planner.formulas.stragglers import cut_moment
-from planner.frozen import dataclass
 from planner.ledger import Array, first, firsts, section
 from planner.specs.plan import Plan
 from planner.specs.reinforcement import Job

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from planner.estimate.machine import machine
 from planner.estimate.memory import state_ledger
 from planner.estimate.step import StepTime
 from planner.estimate.trained import trained_count
 from planner.formulas import run_level
-from planner.frozen import dataclass
 from planner.ledger import Array, first, section, total
 from planner.specs.base import PlanError
 from planner.specs.document import changed

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from planner.formulas.stages import (
     shape_of,
     stated_chunks,
 )
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.columns import Columns, unique_rows
 from planner.specs.document import UNSET

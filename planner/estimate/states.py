@@ -4,6 +4,7 @@ stage."""
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from planner.estimate.stages import StageSplit
 from planner.formulas.experts import tensor_of
 from planner.formulas.params import layer_tensors, parameter_leaves
 from planner.formulas.stages import mtp_layers
-from planner.frozen import dataclass
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
 from planner.specs.layers import Kind, memory_kinds

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,7 +35,6 @@ from planner.estimate.states import RankParameters
 from planner.estimate.trained import Weights, trained_split, weights_of
 from planner.formulas import overlap, pipeline
 from planner.formulas.data_parallel import shard_count
-from planner.frozen import dataclass
 from planner.ledger import Array, Ledger, group, merge, scale, section, total
 from planner.schedules.base import Work
 from planner.specs.columns import Columns

@@ -4,6 +4,7 @@ reduction at the end."""
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from planner.estimate.machine import Machine
 from planner.estimate.trained import Weights, trained_count, trained_share
 from planner.formulas import data_parallel, offload, overlap
 from planner.formulas import experts as sharing
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.layout import NVME_PARAMS, OFFLOADED_PARAMS

@@ -4,7 +4,7 @@ layers."""
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from planner.estimate.states import RankParameters, rank_parameters
 from planner.formulas.experts import tensor_of
 from planner.formulas.flops import matmul_weights
 from planner.formulas.params import layer_tensors, parameter_leaves, stream_of
-from planner.frozen import dataclass
 from planner.ledger import Array, Ledger, total
 from planner.specs.adapters import Matrix, adapted, adapter_elements
 from planner.specs.columns import Columns

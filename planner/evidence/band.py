@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -23,7 +23,6 @@ import numpy as np
 from planner.evidence.case import FEATURES, Case, Times, case_of
 from planner.evidence.spread import SIDE, Spread, student
 from planner.evidence.weights import quantile, suite_members, suite_weight
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.cluster import Verified
 from planner.specs.columns import Columns

@@ -3,11 +3,11 @@ software, and what of the machine nobody states."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from planner.frozen import dataclass
 from planner.ledger import Array, Ledger
 from planner.specs.columns import Columns
 from planner.specs.names import OFFLOADED_OPTIMIZER, OFFLOADS

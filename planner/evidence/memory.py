@@ -21,6 +21,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,6 @@ from typing import Any
 import numpy as np
 
 from planner.evidence.weights import quantile, suite_members, suite_weight
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS, recompute_parts

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cache
-
-from planner.frozen import dataclass
 
 # degrees of freedom of Student's t: errors of suites have heavier tails than normal ones; a choice
 # between 4 and 6, which hold alike

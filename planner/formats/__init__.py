@@ -11,7 +11,7 @@ import math
 import pkgutil
 import re
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -19,7 +19,6 @@ from typing import Any
 from planner.formats.record import STEPS, Answer, Format, Stated, Used, Value
 from planner.formats.shape import model_of
 from planner.formats.target import Target
-from planner.frozen import dataclass
 from planner.inputs.secrets import HIDDEN, is_secret, scrubbed
 from planner.specs.base import PlanError
 from planner.specs.options import Options, rows

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from planner.formats.record import Answer
 from planner.formats.trainer import is_off, is_on, number
-from planner.frozen import dataclass
 from planner.specs.adapters import WORDS
 
 _FOUR, _EIGHT = 4, 8  # bits of a frozen weight

@@ -8,13 +8,12 @@ back: what is new and not needed is dropped, and what they still do not say is t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner import formats
 from planner.formats.record import Format, Value
 from planner.formats.target import SHARDED, Asked, Target
-from planner.frozen import dataclass
 
 _COMMAND = "edited.sh"  # under which arguments of a command line are parsed
 _OFF = (None, False, 0, 1, "none")  # what is not asked for

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from planner import formats
 from planner.formats.megatron_bridge import recipes_in
 from planner.formats.record import SQUARE, Used, patterns
-from planner.frozen import dataclass
 from planner.inputs import catalog
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options

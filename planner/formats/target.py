@@ -6,11 +6,10 @@ A module of this folder with a `TARGET`, or several `TARGETS`, has one; nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from planner.formats.record import MODEL, Argument
-from planner.frozen import dataclass
 from planner.specs.layers import parts_of
 from planner.specs.model import ModelSpec
 

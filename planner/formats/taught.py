@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from planner.formats import trainer
 from planner.formats.record import Answer
-from planner.frozen import dataclass
 from planner.inputs import catalog
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec

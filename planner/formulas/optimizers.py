@@ -4,11 +4,10 @@ optimizer; memory, time, refusals and documentation are made of the entries."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.frozen import dataclass
 from planner.ledger import Array, formula
 from planner.specs.names import OptimizerName, StateType
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal
 
-from planner.frozen import dataclass
 from planner.specs.layers import Kind, layers_of
 from planner.specs.model import ModelSpec
 from planner.specs.parts import LayerEmbedding, Stream, Tensor

@@ -4,6 +4,7 @@ them, errors quote them."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from planner.formulas import refusals as why
 from planner.formulas.optimizers import OPTIMIZERS
 from planner.formulas.params import stream_of
 from planner.formulas.stages import equal_chunks
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.adapters import adapts_experts
 from planner.specs.columns import Columns

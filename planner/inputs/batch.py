@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.formulas.divisors import divisors
-from planner.frozen import dataclass
 from planner.inputs import catalog
 from planner.inputs.degrees import LEAST_MAX_TP, contexts_of, stages_of
 from planner.inputs.usual import tried

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import Any
 
-from planner.frozen import dataclass
 from planner.inputs import catalog
 from planner.specs.base import PlanError
 from planner.specs.cluster import Verified

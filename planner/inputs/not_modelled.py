@@ -4,8 +4,7 @@ said so, instead of a near match."""
 from __future__ import annotations
 
 import re
-
-from planner.frozen import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)

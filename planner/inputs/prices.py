@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 
 from planner.formulas import run_level
-from planner.frozen import dataclass
 from planner.inputs import catalog
 from planner.inputs.options import number
 from planner.ledger import Sourced

@@ -3,7 +3,8 @@ plan it allows is searched."""
 
 from __future__ import annotations
 
-from planner.frozen import dataclass
+from dataclasses import dataclass
+
 from planner.inputs import workload as conditions
 from planner.inputs.accumulation import accumulated
 from planner.inputs.calibration import read_calibration, stack_spec

@@ -4,9 +4,9 @@ usually runs it."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
-from planner.frozen import dataclass
 from planner.specs.names import NVME, RECOMPUTE_KINDS, recompute_parts
 from planner.specs.options import Options
 

@@ -8,8 +8,8 @@ that was typed wrong than a plan.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from planner.frozen import dataclass
 from planner.specs.documents.run import Run
 from planner.units import show
 

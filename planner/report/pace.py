@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from planner.estimate import Estimates
 from planner.estimate.stages import StageSplit, stage_split
-from planner.frozen import dataclass
 from planner.ledger import Array, first
 from planner.schedules.base import total_s
 from planner.specs.layers import timed_kinds

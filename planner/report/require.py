@@ -11,8 +11,8 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from planner.frozen import dataclass
 from planner.specs.base import PlanError
 from planner.specs.documents.estimate import Report
 from planner.specs.documents.estimate import Requirement as Judged

@@ -4,8 +4,8 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from planner.frozen import dataclass
 from planner.schedules.base import BACKWARD, FORWARD, INPUT, WEIGHT
 from planner.schedules.timing import Program, Timing
 

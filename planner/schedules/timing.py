@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.schedules.base import BACKWARD, FORWARD, INPUT, OVERLAP, WEIGHT, Action, Actions
 from planner.specs.base import PlanError

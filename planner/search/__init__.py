@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.estimate import Outline, outline
 from planner.estimate.factored import Space
 from planner.formulas.rules import RULES
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.search import where
 from planner.search.choose import (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from planner.estimate import Estimates
-from planner.frozen import dataclass
 from planner.inputs.scenario import Scenario
 from planner.search import Found, search
 from planner.search.choose import choice, of_all

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from planner.estimate import Estimates, cut, evaluate, outline
 from planner.estimate.factored import Space
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.search import allowed_layouts
 from planner.search.choose import choice, of_all

@@ -4,6 +4,7 @@ beats."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
@@ -11,7 +12,6 @@ import numpy as np
 from planner.estimate import Estimates, Outline
 from planner.estimate.run import busy_s, step_energy_j
 from planner.estimate.ties import TIE, fastest
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.search.room import Room, room
 from planner.search.space import INNER

@@ -4,12 +4,12 @@ what a 95 % chance to fit needs."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.estimate import Estimates, Outline
 from planner.evidence import memory as evidence
-from planner.frozen import dataclass
 from planner.ledger import Array
 
 

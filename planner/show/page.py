@@ -7,11 +7,11 @@ jinja2 and plotly are imported when a page is made, so that a command without on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.frozen import dataclass
 from planner.show.figures import TEMPLATE, Chart, Figure, cell_text
 from planner.show.text import Block
 from planner.specs.base import PlanError

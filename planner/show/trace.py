@@ -7,9 +7,9 @@ are slices, and pairs of flow events ("s", "f") are the arrows of messages.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from planner.frozen import dataclass
 from planner.schedules.intervals import KINDS, intervals, messages
 from planner.schedules.timing import Program, Timing
 from planner.specs.document import to_json

@@ -6,10 +6,10 @@ for many at once. A matrix that several words name has one adapter.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from pydantic import Field
 
-from planner.frozen import dataclass
 from planner.specs.base import Names, Spec
 from planner.specs.names import AdapterMethod, GradientType
 from planner.specs.parts import Mlp, Moe, Part, Product, Stream

@@ -10,12 +10,11 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.layout import (
     CODES,

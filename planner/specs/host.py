@@ -1,9 +1,10 @@
 """The host of a node: processors and memory, which update an optimizer that is offloaded, and how
 software uses them."""
 
+from dataclasses import dataclass
+
 from pydantic import Field
 
-from planner.frozen import dataclass
 from planner.specs.base import BytesPerSecond, Names, Spec
 from planner.specs.hardware import Efficiency, Id
 from planner.specs.names import CpuOptimizerName

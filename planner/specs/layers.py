@@ -12,11 +12,11 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from planner.frozen import dataclass
 from planner.specs.base import Names, Spec
 from planner.specs.parts import (
     Attended,

@@ -9,8 +9,7 @@ parentheses. Commas and spaces count nothing. Chunk i of p ranks lies on rank i 
 from __future__ import annotations
 
 import re
-
-from planner.frozen import dataclass
+from dataclasses import dataclass
 
 MOST_CHUNKS = 4096
 MOST_LETTERS = 200_000

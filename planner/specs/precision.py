@@ -7,9 +7,8 @@ NVIDIA/TransformerEngine@d0067d0d); rowwise: torchao's float8 training.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf
-
-from planner.frozen import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,10 @@ and routers are not (`llm_int8_skip_modules` and `modules_to_not_convert` of tra
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.names import BaseName
 

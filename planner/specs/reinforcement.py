@@ -3,12 +3,11 @@ keeps and moves."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from planner.frozen import dataclass
 from planner.ledger import Sourced
 from planner.specs.base import Names, Quantity, Spec
 

@@ -3,7 +3,8 @@ sequences."""
 
 from __future__ import annotations
 
-from planner.frozen import dataclass
+from dataclasses import dataclass
+
 from planner.specs.names import DivergenceName, TaskName
 
 

@@ -8,12 +8,11 @@ a rank holds is counted of the whole model.
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from planner.frozen import dataclass
 from planner.specs.base import Spec
 from planner.specs.layers import Kind, Repeat, tower_words
 from planner.specs.parts import Attention, CrossAttention, Part

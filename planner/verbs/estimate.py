@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from planner import advise
 from planner.advise import host_update
 from planner.estimate import Estimates, Outline
-from planner.frozen import dataclass
 from planner.inputs.scenario import resolve
 from planner.ledger import Call, recording
 from planner.report import layout as report

@@ -4,10 +4,10 @@ no price there, and which would be the cheapest at other prices."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 from planner.formulas import run_level
-from planner.frozen import dataclass
 from planner.inputs.cluster import price_of
 from planner.inputs.prices import caution, markets
 from planner.inputs.run import electricity

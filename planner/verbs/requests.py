@@ -4,9 +4,9 @@ processes."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
-from planner.frozen import dataclass
 from planner.inputs import files
 from planner.inputs.options import number
 from planner.inputs.scenario import Scenario, resolve

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from planner.estimate import Estimates
@@ -15,7 +16,6 @@ from planner.evidence.generation import BAND
 from planner.formulas import run_level
 from planner.formulas.divisors import divisors
 from planner.formulas.params import parameter_count
-from planner.frozen import dataclass
 from planner.inputs.model import model_spec
 from planner.inputs.options import number, read_options
 from planner.inputs.reinforcement import framework

@@ -9,6 +9,7 @@ follow each layer in equal shares.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from planner.estimate import Estimates
 from planner.estimate.communicate import Traffic
 from planner.estimate.pipeline import chunk_seconds
 from planner.estimate.sync import LAST_BYTES
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.schedules import timing
 from planner.schedules.base import FORWARD, WEIGHT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ import numpy as np
 from planner.estimate.factored.column import Column, column_of, values_on
 from planner.estimate.factored.evaluate import known, run, settle
 from planner.estimate.factored.levels import Levels, distinct, level_of, packed
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.columns import ByName, Columns
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,7 +35,6 @@ from planner.estimate.layer.shape import (
 )
 from planner.estimate.machine import Machine
 from planner.formulas import kernels
-from planner.frozen import dataclass
 from planner.ledger import Array, Ledger, section, total, under
 from planner.specs.layers import mix_of_kind, timed_kinds
 from planner.specs.plan import Plan

@@ -9,6 +9,7 @@ add onto the result inside the GEMMs; what they are given is cast and dropped be
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +19,6 @@ from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
 from planner.estimate.machine.kernels import loops_experts
 from planner.formulas.params import stream_of
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.adapters import AdapterSpec, Matrix, adapted
 from planner.specs.parts import Moe

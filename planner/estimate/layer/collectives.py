@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from planner.estimate.layer.head import CONTRASTED
 from planner.estimate.layer.shape import BothWays, LayerShape, head_columns
 from planner.estimate.machine import Machine
 from planner.formulas.stages import mtp_layers
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.parts import Attention, Latent, Mlp, Moe, Part
 

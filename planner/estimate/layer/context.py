@@ -9,6 +9,7 @@ Hybrid: Ulysses inside a node, a ring between those groups (Fang and Zhao 2024, 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from planner.estimate.communicate import Group, place, share_of
 from planner.estimate.layer.operators import stream_s
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.layers import attended_of
 from planner.specs.names import ContextWay

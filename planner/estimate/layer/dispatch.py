@@ -10,6 +10,7 @@ links, and what of it runs beside compute.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,7 +21,6 @@ from planner.estimate.machine import Machine
 from planner.estimate.machine.kernels import fused_experts
 from planner.formulas import casts
 from planner.formulas import collectives as formulas
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.names import DispatcherName
 from planner.specs.parts import Moe

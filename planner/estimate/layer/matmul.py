@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from planner.estimate.machine import Machine
 from planner.estimate.machine.kernels import loops_experts
 from planner.formulas import casts, kernels
 from planner.formulas.params import stream_of
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.parts import Moe, Product
 from planner.specs.plan import Plan

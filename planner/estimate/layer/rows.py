@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from planner.estimate.machine import Machine
 from planner.estimate.stages import repeated_share
 from planner.formulas import pipeline, recompute
 from planner.formulas.experts import tensor_of
-from planner.frozen import dataclass
 from planner.ledger import Array, Ledger, each, total
 from planner.schedules.base import Work
 from planner.specs.columns import Columns, unique_rows

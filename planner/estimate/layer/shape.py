@@ -4,13 +4,13 @@ parallelism have divided them."""
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from planner.estimate import uneven
 from planner.formulas import experts, flops
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.columns import ByName, Columns
 from planner.specs.layers import Mix, mix_of

@@ -8,6 +8,7 @@ each with one number moved.
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ import numpy as np
 from planner.estimate.machine.host import staged_bandwidth, update_bandwidth
 from planner.estimate.machine.kernels import kernel_numbers
 from planner.estimate.machine.links import link_numbers
-from planner.frozen import dataclass
 from planner.ledger import Array, Sourced
 from planner.specs.plan import Plan
 

@@ -10,7 +10,8 @@ with benchmarks/fit_mixers.py; held-out errors are in docs/mechanisms/mixers.md.
 
 from __future__ import annotations
 
-from planner.frozen import dataclass
+from dataclasses import dataclass
+
 from planner.ledger import Kind, Sourced
 
 _DATE = "2026-11"

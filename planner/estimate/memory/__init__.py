@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from planner.estimate.stages import first_with, fullest_inner, repeated, stage_s
 from planner.estimate.state_types import state_of
 from planner.estimate.trained import weights_of
 from planner.formulas.stages import contents
-from planner.frozen import dataclass
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
 from planner.specs.layers import memory_kinds

@@ -7,6 +7,7 @@ Symbols as in formulas.memory. Every function returns one value per row of the t
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from planner.estimate.memory import beside_frozen, modules
 from planner.estimate.stages import Repeated, StageSplit
 from planner.formulas import casts, experts, memory, recompute
 from planner.formulas.params import MTP_NORMS, stream_of
-from planner.frozen import dataclass
 from planner.ledger import Array, Ledger, total
 from planner.specs.adapters import adapted
 from planner.specs.columns import Columns

@@ -3,6 +3,8 @@ on NVMe drives with the buffers that they pass through."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from planner.estimate import sync
@@ -11,7 +13,6 @@ from planner.estimate.memory.activations import Kept, kept
 from planner.estimate.stages import repeated, repeated_share, stage_split
 from planner.estimate.states import RankParameters
 from planner.formulas import memory, overlap
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.layout import NVME, NVME_PARAMS

@@ -3,6 +3,8 @@ every phase."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from planner import schedules
@@ -21,7 +23,6 @@ from planner.formulas import memory
 from planner.formulas.data_parallel import shard_count
 from planner.formulas.optimizers import optimizer_of
 from planner.formulas.stages import mtp_layers
-from planner.frozen import dataclass
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
 from planner.specs.layers import parts_of

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from planner.frozen import dataclass
 from planner.specs.base import PlanError
 
 MAX_WIDTH = 10_000_000

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
-from planner.frozen import dataclass
 from planner.inputs.huggingface import kinds as k
 from planner.inputs.huggingface import mixers as m
 from planner.inputs.huggingface.document import Document

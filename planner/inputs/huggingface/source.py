@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from planner.frozen import dataclass
 from planner.inputs.huggingface.document import Document
 from planner.inputs.huggingface.parts import MAX_POSITIONS
 

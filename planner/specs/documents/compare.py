@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Annotated, Any
 
-from planner.frozen import dataclass
 from planner.specs.document import UNSET, Document, Unset, key
 from planner.specs.documents.estimate import Merge, StepByWire, Throughput
 from planner.specs.documents.memory import Fit

@@ -8,9 +8,8 @@ options of a request are `Options`, in the parts of this folder; those of one ve
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from planner.frozen import dataclass
 from planner.specs.names import Objective
 from planner.specs.options.adapters import AdapterOptions
 from planner.specs.options.cluster import ClusterOptions, ModelOptions

@@ -1,8 +1,8 @@
 """Options: what of the weights is trained, all or adapters beside them."""
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from planner.frozen import dataclass
 from planner.specs.names import AdapterMethod, BaseName, GradientType, LisaStates, UpcastName
 from planner.specs.options import aliases
 from planner.specs.options.record import Record

@@ -1,8 +1,8 @@
 """Options: what is trained, and on which GPUs over which links."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from planner.frozen import dataclass
 from planner.specs.names import (
     MAX_ISLAND_NODES,
     MAX_OVERSUBSCRIPTION,

@@ -1,8 +1,8 @@
 """Options of the commands that plan nothing: validate, check, calibrate, serve, schema."""
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from planner.frozen import dataclass
 from planner.specs.hosts import host_name
 from planner.specs.options.own import OUTPUT, Shared
 from planner.specs.options.record import Record

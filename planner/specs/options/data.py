@@ -1,8 +1,8 @@
 """Options: what makes ranks differ, and the data that they read."""
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from planner.frozen import dataclass
 from planner.specs.names import Packing, Split
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, beside, option, rows

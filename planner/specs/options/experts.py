@@ -1,8 +1,8 @@
 """Options: how the experts of a mixture are shared out, and how tokens reach them."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from planner.frozen import dataclass
 from planner.specs.names import DispatcherName, ExpertKernels
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, beside, option

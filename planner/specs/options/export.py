@@ -1,8 +1,8 @@
 """Options of `dpplan export`."""
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from planner.frozen import dataclass
 from planner.specs.names import TargetName
 from planner.specs.options.own import OUTPUT
 from planner.specs.options.record import Record

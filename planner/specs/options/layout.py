@@ -1,8 +1,8 @@
 """Options: how the work is divided over GPUs. What is left out is searched."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from planner.frozen import dataclass
 from planner.specs.names import (
     ContextWay,
     OffloadName,

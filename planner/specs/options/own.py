@@ -3,9 +3,9 @@
 Long: a record per verb, with a line per word that the command line or a page shows of an option.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from planner.frozen import dataclass
 from planner.specs.names import Kind
 from planner.specs.options import aliases
 from planner.specs.options.cluster import ModelOptions

@@ -1,8 +1,8 @@
 """Options of the verbs about data parallelism: strategies, allreduce, batchnorm, input."""
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from planner.frozen import dataclass
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, option
 

@@ -1,8 +1,8 @@
 """Options of `dpplan rl` alone."""
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from planner.frozen import dataclass
 from planner.specs.options.own import OUTPUT
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, option

@@ -1,8 +1,8 @@
 """Options: how replicas are kept in step."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from planner.frozen import dataclass
 from planner.specs.names import SYNC_PARTS, ZEROPP_PARTS, joined_words
 from planner.specs.options.layout import LayoutOptions
 from planner.specs.options.record import Record

@@ -11,12 +11,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from typing import get_type_hints as hints_of
-
-from planner.frozen import dataclass
 
 NAME_LENGTH = 4096  # characters of a catalogue name or a path
 TEXT_LENGTH = 200  # of anything else that is typed: numbers with units, words

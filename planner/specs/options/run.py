@@ -1,8 +1,8 @@
 """Options: the whole run. What it costs, what fails, where checkpoints go, what must hold."""
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from planner.frozen import dataclass
 from planner.specs.names import CheckpointWriter, Objective
 from planner.specs.options.record import Record
 from planner.specs.options.row import NAME_LENGTH, Group, beside, option

@@ -1,8 +1,8 @@
 """Options: the objective of a fine-tuning."""
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from planner.frozen import dataclass
 from planner.specs.names import DivergenceName, ReferenceName, TaskName
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, beside, option

@@ -1,8 +1,8 @@
 """Options: the training step, and the stack that runs it."""
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from planner.frozen import dataclass
 from planner.specs.names import (
     OPTIMIZER_NAMES,
     AttentionName,

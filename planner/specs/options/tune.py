@@ -1,8 +1,8 @@
 """Options of `dpplan tune` alone."""
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from planner.frozen import dataclass
 from planner.specs.options.own import OUTPUT, Shared
 from planner.specs.options.row import Group, option
 

@@ -4,12 +4,12 @@ A part is a frozen spec with a `type`. What it declares is plain data: the floor
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.base import Spec
 

@@ -4,10 +4,9 @@ another batch."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from planner.formulas import critical_batch as formulas
-from planner.frozen import dataclass
 from planner.inputs.options import number
 from planner.specs.base import PlanError
 from planner.specs.documents.batch import Published

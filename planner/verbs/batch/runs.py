@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from planner.formulas.params import active_parameter_count
-from planner.frozen import dataclass
 from planner.inputs.batch import default_batch
 from planner.inputs.model import model_spec
 from planner.inputs.options import number, read_options

@@ -4,6 +4,7 @@ beside what was predicted of their recipe."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import numpy as np
 from planner.estimate import Estimates
 from planner.estimate.machine import machine
 from planner.evidence import memory as evidence
-from planner.frozen import dataclass
 from planner.inputs import catalog
 from planner.inputs.logs import Log, read_log, stream
 from planner.inputs.options import read_options

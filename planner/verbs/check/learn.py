@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tomli_w
 
-from planner.frozen import dataclass
 from planner.inputs import catalog
 from planner.inputs.calibration import read_calibration
 from planner.ledger import Sourced

@@ -4,7 +4,7 @@ alone, the least surprising first."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ import numpy as np
 from planner.estimate import Estimates
 from planner.estimate.machine import Machine, machine
 from planner.estimate.step import step_time
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.documents.check import Reason, StepTimes
 from planner.specs.plan import Plan

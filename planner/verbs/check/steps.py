@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from planner.frozen import dataclass
 from planner.inputs.logs.found import Log, Step
 from planner.ledger import Array
 from planner.specs.documents.check import StepTimes

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
 from planner import formats
 from planner.formats.plan import texts
-from planner.frozen import dataclass
 from planner.inputs.batch import Batch, default_batches
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options

@@ -7,9 +7,9 @@ import itertools
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from planner.frozen import dataclass
 from planner.inputs.usual import FAMILIES
 from planner.specs.base import PlanError
 from planner.specs.options import Options, Row, flag, taken

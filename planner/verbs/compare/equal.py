@@ -4,8 +4,8 @@ far it is from equal."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from planner.frozen import dataclass
 from planner.inputs.cluster import node_size, unit_cost
 from planner.specs.base import PlanError
 from planner.specs.cluster import MAX_GPUS

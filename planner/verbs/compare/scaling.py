@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from planner.formulas import scaling as formulas
-from planner.frozen import dataclass
 from planner.specs.documents.compare import Amdahl, AmdahlPoint, Curve, CurvePoint, Part, Parts
 from planner.specs.documents.estimate import Figures
 from planner.specs.options import Options

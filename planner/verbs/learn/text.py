@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from planner.frozen import dataclass
 from planner.show.learn import shown
 from planner.specs.documents.learn import (
     LessonChart,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-from planner.frozen import dataclass
 from planner.specs.documents.estimate import Figures
 from planner.specs.documents.recommend import ClusterRow
 from planner.specs.options.recommend import Limits

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from planner.estimate.memory import state_ledger
 from planner.estimate.state_types import frozen_bytes
 from planner.formulas import flops, run_level
 from planner.formulas.params import parameter_count
-from planner.frozen import dataclass
 from planner.inputs import catalog
 from planner.inputs.cluster import every_price, node_size
 from planner.inputs.scenario import resolve

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from planner.evidence.spread import Spread as Around
-from planner.frozen import dataclass
 from planner.specs.base import PlanError
 from planner.specs.options import flag
 from planner.specs.options.recommend import Limits

@@ -6,13 +6,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 import tomli_w
 
 from planner.formulas.params import active_parameter_count, parameter_count
-from planner.frozen import dataclass
 from planner.inputs import catalog
 from planner.inputs.cluster import price_of
 from planner.inputs.model import model_spec

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from planner.formulas import critical_batch as laws
 from planner.formulas.params import active_parameter_count
-from planner.frozen import dataclass
 from planner.inputs.batch import Batch, largest_published
 from planner.inputs.cluster import price_of
 from planner.inputs.training import sequence_length

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from planner import schedules
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.report.layout import figures
 from planner.schedules import checks, timing

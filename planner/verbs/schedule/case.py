@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import numpy as np
 from planner import schedules
 from planner.estimate import Estimates
 from planner.estimate.pipeline import chunk_seconds
-from planner.frozen import dataclass
 from planner.inputs import catalog
 from planner.inputs.options import read_options
 from planner.ledger import Array, first

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from planner.estimate import buckets, evaluate
 from planner.estimate.machine import machine
 from planner.estimate.ties import fastest
 from planner.formulas.rules import check
-from planner.frozen import dataclass
 from planner.inputs.options import number
 from planner.inputs.scenario import resolve
 from planner.ledger import Array, Call, Sourced, recording, section

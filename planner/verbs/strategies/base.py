@@ -8,7 +8,7 @@ evaluated, and the fastest that fits is shown.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -21,7 +21,6 @@ from planner.estimate.step import StepTime, step_time
 from planner.estimate.sync import Replicas
 from planner.formulas import compression, data_parallel, overlap
 from planner.formulas.params import parameter_count
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.layout import OffloadName
 from planner.specs.options.parallel import StrategySettings

@@ -3,12 +3,13 @@ below which it pays."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from planner.estimate import communicate
 from planner.estimate.gradients import tensors
 from planner.formulas import compression, data_parallel
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.verbs.strategies.base import (
     FP32_BYTES,

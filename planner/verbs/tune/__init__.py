@@ -4,10 +4,10 @@ micro-batch, how long the run takes and what it costs."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from planner.formulas.params import parameter_count
-from planner.frozen import dataclass
 from planner.inputs import tables
 from planner.inputs.cluster import cluster_spec, price_of
 from planner.inputs.model import model_spec

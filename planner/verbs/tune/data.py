@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
 from planner.estimate import uneven
 from planner.formulas import stragglers
-from planner.frozen import dataclass
 from planner.inputs.workload import lengths_spec
 from planner.ledger import first
 from planner.specs.base import PlanError

@@ -3,10 +3,9 @@ and nothing anywhere else; what the options mean is what an estimate makes of th
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.frozen import dataclass
 from planner.specs.base import PlanError
 from planner.specs.options.tune import ANY, RANK
 from planner.specs.options.words import near

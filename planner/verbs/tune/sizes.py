@@ -4,11 +4,10 @@ models."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.formulas.params import parameter_count
-from planner.frozen import dataclass
 from planner.inputs import catalog
 from planner.specs.documents.plan import options_of
 from planner.specs.layers import of_samples

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from planner.estimate.machine import Machine, machine
 from planner.estimate.step import step_time
-from planner.frozen import dataclass
 from planner.inputs.calibration import Calibration
 from planner.ledger import Array
 from planner.specs.base import PlanError

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from zlib import crc32
 
 import numpy as np
 
 from planner.estimate.machine.clock import law_of
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.documents.validate import (
     Clock,

@@ -9,7 +9,7 @@ the runs say nothing about stays where the profile has it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ import numpy as np
 from planner.estimate.machine import Machine, machine
 from planner.estimate.step import StepTime, step_time
 from planner.evidence.weights import suite_members, suite_weight
-from planner.frozen import dataclass
 from planner.inputs.calibration import Calibration
 from planner.ledger import Array
 from planner.specs.base import PlanError

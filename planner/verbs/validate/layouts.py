@@ -8,12 +8,12 @@ stack says what its program does without being told; that is known, not open.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from planner.estimate import Estimates, Outline, evaluate
-from planner.frozen import dataclass
 from planner.search import layouts, search
 from planner.search.choose import fastest_that_fits, smallest
 from planner.specs.layout import Layout, LayoutRequest, ScheduleName

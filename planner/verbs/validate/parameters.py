@@ -4,8 +4,8 @@ known of them before any run is seen."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from planner.frozen import dataclass
 from planner.specs.plan import Plan
 
 

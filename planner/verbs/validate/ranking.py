@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.estimate.step import StepTime
 from planner.estimate.ties import fastest
-from planner.frozen import dataclass
 from planner.ledger import Array
 from planner.specs.documents.validate import Group, GroupRun, Ranking, Run
 from planner.verbs.validate.rows import Row

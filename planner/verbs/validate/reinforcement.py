@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from planner.estimate import Estimates, evaluate
 from planner.estimate.generation import Engine
 from planner.estimate.reinforcement import Keeps, Pools, RlStep, mean_before_cut, rl_step
-from planner.frozen import dataclass
 from planner.inputs.calibration import Calibration
 from planner.inputs.reinforcement import frameworks
 from planner.specs.columns import Columns

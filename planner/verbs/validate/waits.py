@@ -4,14 +4,13 @@ to all runs but those of a model or of a method, which are then predicted."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from planner.estimate.machine import machine
 from planner.estimate.step import step_time
-from planner.frozen import dataclass
 from planner.ledger import Array, first
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns

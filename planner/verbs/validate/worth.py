@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from planner.frozen import dataclass
 from planner.inputs.calibration import Calibration
 from planner.specs.base import PlanError
 from planner.specs.documents.validate import Worth
