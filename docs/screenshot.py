@@ -17,7 +17,7 @@ from person import launched  # noqa: E402
 
 PICTURE = ROOT / "docs" / "pictures" / "page.png"
 ASKED = {"model": "llama-2-70b", "gpu": "h100-sxm5-80gb", "gpus": 512, "tokens": "2T"}
-SIZE = {"width": 1200, "height": 720}
+SIZE = {"width": 1200, "height": 700}
 
 
 def main() -> None:
