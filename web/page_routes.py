@@ -286,7 +286,7 @@ async def late(request: Request) -> Response:
 @router.get("/page/form")
 async def form(request: Request) -> Response:
     """Legal values of a state."""
-    return _json(await run.answer(request, "inputs", run.pairs_of(request)))
+    return _json(await run.answer(request, "choices", run.pairs_of(request)))
 
 
 @router.get("/page/panel/{name}")

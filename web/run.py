@@ -23,7 +23,17 @@ _PATIENCE_S = 0.1  # between looks whether the browser is still there
 LIGHT = Workers(_CORES, limits.LIGHT_S)
 HEAVY = Workers(_CORES, limits.HEAVY_S, lower=True)
 
-_LIGHT = {"what_if", "estimate", "inputs", "exports", "table", "scenario", "repaired", "tab_form"}
+_LIGHT = {
+    "what_if",
+    "estimate",
+    "inputs",
+    "choices",
+    "exports",
+    "table",
+    "scenario",
+    "repaired",
+    "tab_form",
+}
 
 
 def pairs_of(request: Request, *without: str) -> Pairs:

@@ -231,19 +231,23 @@ def inputs(pairs: Pairs, layout: dict[str, Any] | None = None) -> bytes:
     """The form of a state, with legal values and the reasons of the others. Works for a state that
     cannot be answered too."""
     state = of_pairs(pairs)
+    groups, _ = _form(state, layout or {})
+    return dumped({"form": rendered("form.html", groups=groups, state=state), "query": state.query})
+
+
+def choices(pairs: Pairs) -> bytes:
+    """Legal values and the reasons of the others, for a form that is there."""
+    _, offered = _form(of_pairs(pairs), {})
+    return dumped({"choices": offered})
+
+
+def _form(state: State, layout: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     with catalog.only_given(state.files):
         try:
-            choices = legal.choices(state.options, limits.MAX_GPUS)
+            possible = legal.choices(state.options, limits.MAX_GPUS)
         except PlanError:
-            choices = {}
-    groups, data = form(state, choices, layout or {})
-    return dumped(
-        {
-            "form": rendered("form.html", groups=groups, state=state),
-            "choices": data,
-            "query": state.query,
-        }
-    )
+            possible = {}
+    return form(state, possible, layout)
 
 
 def panel(pairs: Pairs, name: str) -> bytes:
@@ -363,6 +367,7 @@ TASKS: dict[str, Callable[..., bytes]] = {
     "what_if": what_if,
     "late": late,
     "inputs": inputs,
+    "choices": choices,
     "panel": panel,
     "explanation": explanation,
     "compared": compared,

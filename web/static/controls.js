@@ -199,6 +199,9 @@ export function relabel(form, choices) {
   for (const [name, offered] of Object.entries(choices)) {
     const select = form.elements[name];
     if (!select || select.tagName !== "SELECT") continue;
+    const said = JSON.stringify([select.value, offered]);
+    if (select.said === said) continue; // drawing hundreds of options anew takes longer than a frame
+    select.said = said;
     const value = select.value;
     const empty = select.options[0]?.value === "" ? [select.options[0]] : [];
     const options = offered.map((choice) => {
