@@ -145,7 +145,7 @@ def test_a_worker_that_is_ended_from_outside_is_not_the_requests_fault(
         answer = client.get(path, params=dict(PAIRS))
         assert answer.status_code == 503
         assert "retry-after" in answer.headers
-        assert "ended from outside" in answer.text
+        assert "worker process of this request was killed" in answer.text
 
 
 def raises(error: type[Exception]) -> Callable[..., NoReturn]:
