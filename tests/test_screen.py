@@ -43,7 +43,8 @@ REQUESTS = {
     "recommend offload": "recommend offload --model gpt2 --gpu a100 --gpus 8",
     "batch": "batch --model gpt2 --gpu a100 --sweep gpus=8,16 --global-batch 64 --tokens 1B"
     " --learning-rate 3e-4 --warmup 8M --jobs 1",
-    "tune": "tune --model qwen2.5-0.5b --gpu rtx4090 --length-mean 300 --jobs 1",
+    "tune": "tune --model qwen2.5-0.5b --gpu rtx4090 --length-mean 300 --jobs 1"
+    " --method lora+qlora-offloaded+full-paged+apollo-mini",
     "read": "read tests/data/recipes/megatron.sh --gpu h100 --gpus 32 --full",
     "rl": "rl --model qwen2.5-0.5b --gpu h100 --gpus 4 --ahead 1 --algorithm ppo",
     "rl, nothing": "rl --model llama-2-70b --gpu rtx4090 --gpus 2",
