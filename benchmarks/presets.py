@@ -115,7 +115,7 @@ def presets() -> list[dict[str, Any]]:
         cluster = answer.cluster
         found[key] = {
             "run_id": row["run_id"],
-            "title": f"{answer.model.title} on {cluster.gpus:,} x {cluster.gpu_title}",
+            "title": f"{row['model']} on {cluster.gpus:,} x {cluster.gpu_title}",
             "query": urlencode([(n, _text(v)) for n, v in asked.given().items()]),
             "step_s": row["step_s"],
             "source": row["source"],
