@@ -214,6 +214,7 @@ def late(pairs: Pairs) -> bytes:
     return dumped(
         {
             "advice": rendered("advice.html", l=shown),
+            "families": rendered("families.html", l=shown),
             "rests": rendered("rests.html", l=shown, report=report, changed=overlaid),
             "assumed": shown["assumed"],
             "query": state.query,

@@ -219,6 +219,7 @@ TEXTS: dict[str, str] = {
     "advice_more": "takes {bytes} more per GPU",
     "advice_link": "Show them",
     "families": "Best layout of each family, from plain replicas to the most sharded",
+    "families_none": "No family of layouts has one with what is fixed.",
     "family": "family",
     "memory": "memory",
     "why_not": "layout, or why not",

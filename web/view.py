@@ -60,7 +60,6 @@ def answer(report: Estimate, state: State) -> dict[str, Any]:
         "convention": text("convention", convention=report.throughput.flop_convention),
         "assumptions": report.assumptions,
         "command": report.command,
-        "families": [_family(entry, state) for entry in report.alternatives if entry.family],
         "fixed": fixed.query if fixed else state.query,
         "query": state.query,
     }
@@ -257,10 +256,11 @@ def _family(entry: Alternative, state: State) -> dict[str, Any]:
 
 
 def late(report: Estimate, state: State) -> dict[str, Any]:
-    """Advice and what the answer rests on: what takes searches of its own."""
+    """Advice, the best of each family, and what the answer rests on: what takes work of its own."""
     rests = report.provenance
     return {
         "advice": [a for entry in report.advice if (a := advised(entry, report, state))],
+        "families": [_family(entry, state) for entry in report.alternatives if entry.family],
         "advice_none": text("advice_none" if report.memory.fits else "advice_none_fits"),
         "rests": text(
             "rests_share",

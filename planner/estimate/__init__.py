@@ -23,6 +23,7 @@ __all__ = ["Estimates", "Outline", "cut", "evaluate", "fit", "outline"]
 
 
 _SMALL = 4096  # layouts up to which plain columns are faster than factored ones
+_FEW_STAGES = 64  # of all layouts together, up to which all are looked at: none asks for more
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,19 @@ def evaluate(
     return Estimates(plan, table, time, memory, *fit(plan, memory))
 
 
+def every_stage(table: Columns) -> Array | None:
+    """All stages, where all layouts of a small table have as many; else None."""
+    pp = table.pp
+    if len(pp) * pp[0] > _FEW_STAGES or (pp != pp[0]).any():
+        return None
+    return np.arange(pp[0])[:, None]
+
+
 def cut(value: Any, row: int, rows: int) -> Any:
     """A record of many layouts with the values of one: of every array whose last axis has one for
     each of them."""
+    if rows == 1:
+        return value
 
     def of_row(x: Any) -> Any:
         mine = isinstance(x, np.ndarray) and x.ndim and x.shape[-1] == rows
@@ -112,7 +123,8 @@ class Outline:
 
     def full(self, rows: Array) -> Estimates:
         """Everything of some layouts, evaluated as `evaluate` does."""
-        return evaluate(self.plan, self.rows(np.asarray(rows)))
+        table = self.rows(np.asarray(rows))
+        return evaluate(self.plan, table, every_stage(table))
 
     @functools.cached_property
     def joules(self) -> Array:
@@ -148,7 +160,8 @@ def outline(
     """Estimate every layout of a space by the formulas of `evaluate`. tick: called with the share
     done, now and then."""
     if space.count <= _SMALL:
-        all_of = evaluate(plan, space.flat(), numbers=numbers)
+        table = space.flat()
+        all_of = evaluate(plan, table, every_stage(table), numbers)
         short = OutlineTime(all_of.time.seconds, {"recompute": all_of.time.components["recompute"]})
         of = all_of.memory
         whole = Need(of.device, of.host, of.drive, of.firm)

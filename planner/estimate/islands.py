@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.estimate.step import step_time
-from planner.ledger import Array, Sourced, recording
+from planner.ledger import Array, Sourced, unrecorded
 from planner.specs.cluster import ONE_SWITCH, OVERSUBSCRIBED
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
@@ -23,6 +23,6 @@ def behind_unknown(plan: Plan, table: Columns, seconds: Array) -> Array:
     nodes = ONE_SWITCH * max(cluster.nvlink_domain // cluster.gpus_per_node, 1)
     tiers = {"island_nodes": nodes, "oversubscription": _ASSUMED}
     cluster = cluster.model_copy(update=tiers)
-    with recording():  # no part of the answer's own formulas
+    with unrecorded():  # no part of the answer's own formulas
         slower = step_time(plan.model_copy(update={"cluster": cluster}), table).seconds
     return np.maximum(slower / seconds - 1, 0.0)

@@ -205,10 +205,11 @@ def forget() -> None:
 
 
 @cache
-def _recorded_missed(gpu: str, lineage: bool, without: str) -> Spread:
-    """What the shipped runs of all other suites were missed by."""
+def _recorded_missed(gpu: str, lineage: bool, without: str | None = None) -> Spread:
+    """What the shipped runs were missed by, or those of all other suites."""
     runs = recorded()
-    return missed(runs.where(runs.suite != without), gpu, lineage=lineage)
+    runs = runs if without is None else runs.where(runs.suite != without)
+    return missed(runs, gpu, lineage=lineage)
 
 
 def shipped_ends(case: Case, suite: str) -> tuple[float, float]:
@@ -238,12 +239,18 @@ def no_narrower(found: Band, verified: Verified | None) -> Band:
 @cache
 def _recorded_band(case: Case) -> Band:
     """Comparisons ask for the same case again and again."""
-    return band_of(recorded(), case)
+    general = _recorded_missed(case.gpu, case.family == LINEAGE)
+    return _of_missed(recorded(), general, case)
 
 
 def band_of(runs: Residuals, case: Case) -> Band:
     """Band of a case from these runs; it always contains the expected time."""
-    spread, parts = widened(missed(runs, case.gpu, lineage=case.family == LINEAGE), case)
+    return _of_missed(runs, missed(runs, case.gpu, lineage=case.family == LINEAGE), case)
+
+
+def _of_missed(runs: Residuals, general: Spread, case: Case) -> Band:
+    """`band_of`, with what the runs were missed by."""
+    spread, parts = widened(general, case)
     at = runs.levels
     gpu, stack = at.gpu == case.gpu, at.stack == case.stack
     return Band(

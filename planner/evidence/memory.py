@@ -152,7 +152,7 @@ def recorded() -> Observed:
 
 def forget() -> None:
     """Read the file again when it is next asked for."""
-    for kept in (recorded, _recorded_shares, _evidence):
+    for kept in (recorded, _recorded_shares, _rooms, _evidence):
         kept.cache_clear()
 
 
@@ -290,9 +290,8 @@ def fit_chances(plan: Plan, combination: Array, device_bytes: Array) -> Array:
 def limits(plan: Plan, chance: float = WANTED) -> Array:
     """Of every combination, the predicted need in bytes up to which the device memory suffices with
     this chance."""
-    return np.array(
-        [plan.usable_bytes / needed_room(one, chance) for one in _of_plan(plan)], dtype=float
-    )
+    out: Array = plan.usable_bytes / _rooms(*_kind(plan), chance)
+    return out
 
 
 _TAIL = 0.1  # of runs below the usual range, and above it
@@ -351,7 +350,12 @@ def verdict(fits: bool, chance: float) -> Verdict:
 
 
 def _of_plan(plan: Plan) -> Array:
-    return _recorded_shares(
+    return _recorded_shares(*_kind(plan))
+
+
+def _kind(plan: Plan) -> tuple[str, str, tuple[bool, bool, bool]]:
+    """What of a plan its distributions depend on."""
+    return (
         plan.stack.release_of or plan.stack.id,
         plan.cluster.gpu.id,
         (
@@ -360,6 +364,13 @@ def _of_plan(plan: Plan) -> Array:
             plan.training.base_precision is not None,
         ),
     )
+
+
+@cache
+def _rooms(stack: str, gpu: str, model: tuple[bool, bool, bool], chance: float) -> Array:
+    """Of every combination, the factor that `needed_room` gives."""
+    every = _recorded_shares(stack, gpu, model)
+    return np.array([needed_room(one, chance) for one in every], dtype=float)
 
 
 @cache

@@ -77,8 +77,12 @@ def evaluate_row(estimates: Estimates, row: int) -> Estimates:
     stages = whole_pipeline(table, 0)
     if not estimates.time.detail or is_recording():
         return evaluate(estimates.plan, table, stages)
-    time = cut(estimates.time, row, len(estimates.table))  # is known
-    memory = peak_memory(estimates.plan, table, stages)
+    rows, known = len(estimates.table), estimates.memory
+    time = cut(estimates.time, row, rows)
+    if np.array_equal(known.stages[:, row : row + 1], stages):  # none was left out
+        memory = cut(known, row, rows)
+    else:
+        memory = peak_memory(estimates.plan, table, stages)
     return Estimates(estimates.plan, table, time, memory, *fit(estimates.plan, memory))
 
 

@@ -311,7 +311,7 @@ def one_row(estimates: Estimates, row: int, plan: Plan) -> Estimates:
     """
     rows = len(estimates.table)
     time = dataclasses.replace(estimates.time, detail={})
-    memory = dataclasses.replace(estimates.memory, components={}, stage_components=[], timeline=[])
+    memory = dataclasses.replace(estimates.memory, components={}, stage_components=[], phases=[])
     table = dataclasses.replace(estimates.table, global_batch=None)
     bare = dataclasses.replace(estimates, time=time, memory=memory, table=table)
     one: Estimates = dataclasses.replace(cut(bare, row, rows), plan=plan)

@@ -27,7 +27,8 @@ def estimate(options: Options, *, brief: bool = False) -> Estimate:
     """Answer a request: the best layout in full, the best of each family, and advice. `memory.fits`
     tells whether any fits.
 
-    brief: the same numbers sooner, without `advice`, `machine` and `provenance` (empty, and zero).
+    brief: the same numbers sooner, without `alternatives`, `advice`, `machine` and `provenance`
+    (empty, and zero).
     """
     return answered(options, brief)[0]
 
@@ -46,7 +47,7 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
     out = extended(
         Estimate,
         found,
-        alternatives=[*best_of_families(answer), *_top(answer, options.top)],
+        alternatives=[] if brief else [*best_of_families(answer), *_top(answer, options.top)],
         advice=advice,
         doubts=doubts(
             Answered(

@@ -94,6 +94,7 @@ async function askLate() {
     return;
   }
   body.innerHTML = found.answer.advice;
+  document.getElementById("families-body").innerHTML = found.answer.families;
   assumed(found.answer.assumed);
   document.getElementById("rests-body").innerHTML = found.answer.rests;
   document.body.dataset.late = current;
@@ -306,7 +307,7 @@ function wire() {
     const button = event.target.closest("[data-card]");
     if (button) (await import("./card.js")).saved(button.dataset.card, current);
   });
-  addEventListener("beforeprint", () => document.querySelectorAll("#answer details, #rests details").forEach((one) => (one.open = true)));
+  addEventListener("beforeprint", () => document.querySelectorAll("#answer details, #families, #rests details").forEach((one) => (one.open = true)));
   document.getElementById("add").addEventListener("click", () => {
     const added = addToComparison(scenarioName(), current);
     notify(added ? text("compare_add") : text("compare_full"));

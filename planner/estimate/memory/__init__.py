@@ -69,7 +69,7 @@ class Memory:
     stage_reserved: Array
     stage_phases: Array  # worst phase of each stage, index into PHASES
     stage_components: list[Ledger]  # of the worst phase, one ledger of rows per stage
-    timeline: list[list[Ledger]]  # one ledger of rows per stage and phase
+    phases: list[Ledger]  # of every phase; leaves (stages, rows)
     host: Array  # bytes in host memory per GPU, offloaded states and activations
     drive: Array  # bytes on the node's NVMe drives per GPU
     host_saving: (
@@ -78,6 +78,14 @@ class Memory:
     host_loading: Array  # bytes of host memory per GPU that loading a checkpoint takes
     layer_bytes: Array  # activations of one layer and micro-batch without recompute
     input_bytes: Array  # the input of one layer
+
+    @property
+    def timeline(self) -> list[list[Ledger]]:
+        """One ledger of rows per stage and phase."""
+        return [
+            [{name: leaf[i] for name, leaf in one.items()} for one in self.phases]
+            for i in range(len(self.stages))
+        ]
 
 
 def representative_stages(plan: Plan, c: Columns) -> list[Array]:
@@ -115,7 +123,7 @@ def needed(plan: Plan, c: Columns) -> Need:
         found = paging.paged(
             plan, c, one_stage(plan, c, parameters, stage, stage_split(plan, c, stage)), slack
         )
-        reserved.append(reserved_of(found.phases, found.segments, slack))
+        reserved += reserved_of(found.phases, found.segments, slack)
         firm.append(found.firm)
         host.append(found.host)
         drive.append(found.drive)
@@ -153,17 +161,14 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
     sums = np.stack([total(phase) for phase in found.phases])
     phase = sums.argmax(axis=0)
     tops = sums.max(axis=0).reshape(count, rows)
-    wide = [
-        {name: np.broadcast_to(leaf, phase.shape) for name, leaf in one.items()}
-        for one in found.phases
-    ]
+    wide = [{name: _wide(leaf, phase.shape) for name, leaf in one.items()} for one in found.phases]
     leaves = {
         name: np.choose(phase, [one[name] for one in wide]).reshape(count, rows) for name in wide[0]
     }
     slack = fragmentation(plan)
     held, high = (
-        reserved_of(wide, found.segments, times * slack).reshape(count, rows)
-        for times in (1.0, _SLACK_BAND)
+        one.reshape(count, rows)
+        for one in reserved_of(wide, found.segments, slack, _SLACK_BAND * slack)
     )
     worst = (held >= held.max(axis=0) * (1 - 1e-12)).argmax(axis=0)  # the first of equals
     at = (worst, np.arange(rows))
@@ -189,10 +194,7 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
         stage_reserved=held,
         stage_phases=phase.reshape(count, rows),
         stage_components=[{name: leaf[i] for name, leaf in leaves.items()} for i in range(count)],
-        timeline=[
-            [{k: v.reshape(count, rows)[i] for k, v in one.items()} for one in wide]
-            for i in range(count)
-        ],
+        phases=[{k: v.reshape(count, rows) for k, v in one.items()} for one in wide],
         host=found.host.reshape(count, rows).max(axis=0),
         drive=found.drive.reshape(count, rows).max(axis=0),
         host_saving=found.host_saving.reshape(count, rows).max(axis=0),
@@ -200,6 +202,10 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
         layer_bytes=found.layer[-rows:],
         input_bytes=found.input[-rows:],
     )
+
+
+def _wide(leaf: Array, shape: tuple[int, ...]) -> Array:
+    return leaf if np.shape(leaf) == shape else np.broadcast_to(leaf, shape)
 
 
 def paged_bytes(plan: Plan, c: Columns) -> Array:

@@ -32,13 +32,14 @@ def outside(plan: Plan, c: Columns) -> tuple[Array, Array]:
     return context + 0.0 * groups, groups * _COMMUNICATOR_BYTES
 
 
-def reserved_of(phases: list[Ledger], segments: Array, slack: float) -> Array:
-    """What the allocator holds after all phases: segments of flat buffers of the step stay beside
-    those of the passes."""
-    held = []
+def reserved_of(phases: list[Ledger], segments: Array, *slacks: float) -> list[Array]:
+    """What the allocator holds after all phases, with each of these shares of slack: segments of
+    flat buffers of the step stay beside those of the passes."""
+    held: list[list[Array]] = [[] for _ in slacks]
     for name, phase in zip(PHASES, phases, strict=True):
         lasting = total({leaf: phase[leaf] for leaf in LASTING})
         passing = total({leaf: value for leaf, value in phase.items() if leaf not in LASTING})
         besides = segments if name in _PASSES else 0.0
-        held.append(memory.reserved_bytes(lasting, passing, slack) + besides)
-    return functools.reduce(np.maximum, held)
+        for slack, found in zip(slacks, held, strict=True):
+            found.append(memory.reserved_bytes(lasting, passing, slack) + besides)
+    return [functools.reduce(np.maximum, found) for found in held]

@@ -19,7 +19,7 @@ def _beside(found: StageMemory, slack: float) -> Array:
     """What is reserved without the states: what cannot leave the GPU."""
     nothing = 0.0 * found.phases[0]["optimizer"]
     others = [{**phase, "optimizer": nothing} for phase in found.phases]
-    return reserved_of(others, found.segments, slack)
+    return reserved_of(others, found.segments, slack)[0]
 
 
 def leaving(plan: Plan, c: Columns, found: StageMemory, slack: float) -> Array:
