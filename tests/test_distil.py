@@ -52,6 +52,25 @@ def test_weights_of_a_teacher_by_hand() -> None:
         assert report(**top, **more).memory.components["reference_model"] == 0
 
 
+def test_a_quantised_teacher_by_hand() -> None:
+    """Matrices of its layers in NF4 with double quantisation, embedding and head in 16 bit; every
+    matrix is made of its codes once per micro-batch, which takes time and one buffer."""
+    wide, narrow = (report(**TAUGHT, teacher_precision=name) for name in (None, "qlora"))
+    held = [one.memory.components["reference_model"] for one in (wide, narrow)]
+    ends = 2 * TEACHER.padded_vocab * TEACHER.hidden
+    layers = parameter_count(TEACHER) - ends
+    assert held[1] == pytest.approx(2 * ends + 0.5161 * layers, rel=1e-3)
+    assert held[1] < 0.4 * held[0]
+    fused = {"micro_batch": 8, "compile": True, "recompute": "full"}
+    seconds = [
+        report(**TAUGHT, **fused, teacher_precision=name).step.components["reference"]
+        for name in (None, "qlora")
+    ]
+    moved = 2 * (2 + 0.5161) * layers  # bytes of codes and weights in two micro-batches
+    assert 1 < (seconds[1] - seconds[0]) / (moved / 3.35e12) < 1.5
+    assert "in nf4-double" in " ".join(narrow.assumptions)
+
+
 def test_flop_of_a_teacher_by_hand() -> None:
     """2 FLOP per weight of GEMMs and token, and no backward: with compiled layers about two thirds
     of the peak; of the student's own shape the pass of DPO's reference but for its loss."""

@@ -10,9 +10,12 @@ from run_tables import row
 from planner.estimate import Estimates, evaluate
 from planner.estimate.memory import PHASES
 from planner.formulas.params import parameter_count
+from planner.specs.adapters import AdapterSpec
+from planner.specs.columns import Columns
+from planner.verbs.validate.files import read_all
 from planner.verbs.validate.plans import row_plan
 
-LOSS, BACKWARD = 2, 3  # phases of a timeline
+FORWARD, LOSS, BACKWARD = 1, 2, 3  # phases of a timeline
 
 
 def run(software: str, chosen: dict[str, object] | None = None, **training: object) -> Estimates:
@@ -53,6 +56,38 @@ def test_liger_writes_the_gradients_of_a_gate_over_its_inputs() -> None:
     )
     # 4,096 tokens of 1,408 elements in 16 bit: one gradient less
     assert kept - over == 4096 * 1408 * 2
+
+
+def test_a_model_that_keeps_its_cache_in_training_holds_what_its_matrix_returned() -> None:
+    """GPT-BigCode of transformers, 2 key-value heads: views of all that c_attn gives, of every
+    repeated layer, until the loss; in fp32 where a matrix of NF4 gives that. Logits reach the loss
+    in the type of the weights, in fp32 under autocast."""
+    shape = {"kv_heads": 2, "joint": ("qkv",), "norm": "layernorm", "vocab": 128_000}
+    repeat = {"recompute": "full"}
+    quantised = {"base_precision": "nf4", "adapter": AdapterSpec(rank=8, targets=("q_proj",))}
+    pure = {"state_precision": "bf16"}
+    cases = [(2.0, 0.5, repeat, pure), (2.0, 1.0, repeat, {}), (4.0, 1.0, repeat, quantised)]
+    for each, share, layout, training in (*cases, (0.0, 1.0, {"recompute": "none"}, {})):
+        saw = []
+        for holds in ((), ("cache", "narrow logits")):
+            of = plans.plan(plans.model(**shape, holds=holds), software="hf-fsdp", **training)
+            saw.append(evaluate(of, plans.rows(8, {"micro_batch": 4, **layout})))
+        width = 512 + 2 * 2 * 64
+        for phase in (FORWARD, LOSS, BACKWARD):
+            more = leaf(saw[1], "activations", phase) - leaf(saw[0], "activations", phase)
+            assert more == (phase != BACKWARD) * 8 * 4096 * width * each
+        assert leaf(saw[1], "logits") == share * leaf(saw[0], "logits")
+
+
+def test_runs_of_gpt_bigcode_are_met() -> None:
+    """Four of sixteen of fms-acceleration: all weights in bf16, QLoRA, with torch's loss and a
+    fused one, 16,384 tokens on one A100."""
+    runs = {one["run_id"]: one for one in read_all([], ["fms"])}
+    for name in ("fms-0003", "fms-0007", "fms-0071", "fms-0075"):
+        plan, layout = row_plan(runs[name])
+        found = evaluate(plan, Columns.of([layout], 1)).memory
+        measured = float(runs[name]["peak_memory_gib"])
+        assert float(found.peak[0]) / 2**30 == pytest.approx(measured, rel=0.005)
 
 
 def test_a_compiled_loss_holds_16_bit_logits_and_their_gradient() -> None:

@@ -49,12 +49,14 @@ def saved_per_layer(plan: Plan, c: Columns, every: RankParameters, wide: float) 
 
 
 def made_bytes(plan: Plan, c: Columns) -> Array:
-    """A matrix in the type that kernels read, made of its codes for one GEMM."""
-    if base_of(plan) is None:
+    """A matrix in the type that kernels read, made of its codes for one GEMM; where forward
+    multiplies codes, backward makes it in the type of what it was given (MatMul8bitLt.backward of
+    bitsandbytes: CB.to(ctx.dtype_A))."""
+    base = base_of(plan)
+    if base is None:
         return 0.0 * c.tp
-    return largest(
-        [plan.training.element_bytes * one.rows * one.columns for one in _quantised(plan, c)]
-    )
+    each = plan.stream_bytes if base.multiplied else plan.training.element_bytes
+    return largest([each * one.rows * one.columns for one in _quantised(plan, c)])
 
 
 def _quantised(plan: Plan, c: Columns) -> list[Matrix]:

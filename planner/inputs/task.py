@@ -49,13 +49,14 @@ def teacher_spec(options: Options, model: ModelSpec) -> tuple[ModelSpec | None, 
             f"has a vocabulary of {teacher.vocab:,}, {model.name} one of {model.vocab:,}, whose"
             " probabilities do not compare word by word; take a teacher of the same family",
         )
-    place = "in forward passes alone on the GPUs of its student, in 16 bit"
+    place = "in forward passes alone on the GPUs of its student"
     if options.teacher_gpus:
         place = f"on {options.teacher_gpus:,} GPUs of its own, for which training waits"
     elif where == "precomputed":
         place = "in one pass over the examples before the run, on the same GPUs"
-    size = parameter_count(teacher) / 1e9
-    return teacher, [*inferred, f"teacher: {teacher.name}, {size:,.2f}B parameters, {place}"]
+    kept = options.teacher_precision or "16 bit"
+    size = f"{parameter_count(teacher) / 1e9:,.2f}B parameters in {kept}"
+    return teacher, [*inferred, f"teacher: {teacher.name}, {size}, {place}"]
 
 
 def _where(options: Options) -> ReferenceName:
@@ -86,6 +87,7 @@ def task_fields(options: Options) -> dict[str, Any]:
             "divergence": options.divergence or "forward",
             "teacher_top_k": options.teacher_top_k,
             "teacher_gpus": options.teacher_gpus,
+            "teacher_precision": options.teacher_precision,
         }
     shared = options.lora is not None
     if options.reference == "shared" and not shared:

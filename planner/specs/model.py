@@ -26,6 +26,7 @@ NAMING = {
     "published",
     "sample",
     "joint",
+    "holds",
 }  # fields that are no shape but of the one that was trained
 
 
@@ -116,6 +117,9 @@ class ModelSpec(Spec):
     mtp_layers: Names = ()  # of one module, in the words of the stack; none: one as the last layer
     # matrices that its published code keeps as one each: an adapter of them is one, too
     joint: tuple[Literal["qkv", "gate"], ...] = Field(default=(), strict=False)
+    # what its published code does in training: it keeps keys and values of all layers until the
+    # loss (use_cache), or hands logits to it in the type of its weights
+    holds: tuple[Literal["cache", "narrow logits"], ...] = Field(default=(), strict=False)
     published: Published = Field(default_factory=Published)  # how its authors trained it
 
     @model_validator(mode="after")

@@ -50,6 +50,7 @@ class Plan(Spec):
             return None
         frozen = {
             **_WHOLE,
+            "base_precision": self.training.teacher_precision,
             "task": "sft",
             "reference": None,
             "trainable_layers": None,

@@ -100,10 +100,12 @@ class TrainingSpec(Spec):
     task: TaskName = "sft"
     reference: ReferenceName | None = None
     # of distillation: how far from the teacher, with how many of its words per token (None: with
-    # all), and the GPUs of its own on which it computes (None: on those of the student)
+    # all), the GPUs of its own on which it computes (None: on those of the student), and how it
+    # keeps matrices of layers (None: in 16 bit)
     divergence: DivergenceName = "forward"
     teacher_top_k: int | None = Field(default=None, ge=1, le=1_000_000)
     teacher_gpus: int | None = Field(default=None, ge=1, le=1_000_000)
+    teacher_precision: BaseName | None = None
     trainable_layers: int | None = Field(default=None, ge=1, le=100_000)
     # LISA (arXiv 2403.17919): so many random layers at a time, with embedding, norm and head
     active_layers: int | None = Field(default=None, ge=1, le=100_000)

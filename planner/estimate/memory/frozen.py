@@ -55,16 +55,20 @@ def reference_bytes(plan: Plan, of: Weights, split: StageSplit, cuts: tuple[Arra
 
 def teacher_bytes(plan: Plan, c: Columns, cuts: tuple[Array, Array]) -> tuple[Array, Array]:
     """Bytes of the weights of a teacher on the GPUs of its student, which no pipeline cuts, and of
-    those that its pass gathers where parameters are sharded."""
+    those that its pass gathers where parameters are sharded, or makes of their codes."""
     own = plan.of_teacher if plan.training.teacher_here else None
     if own is None:
         return 0.0 * c.tp, 0.0 * c.tp
     every, whole = rank_parameters(own, c), replace(c, pp=1.0 + 0.0 * c.pp, vpp=1.0 + 0.0 * c.vpp)
-    each = frozen_bytes(own)
-    ends = total(every.first) + total(every.last)
-    gathered = each * (ends + GATHERED_LAYERS * every.per_layer())
-    split = stage_split(own, whole, 0.0 * c.pp)
-    return _whole_bytes(every, split, each, cuts), np.where(c.zero >= _ZERO_3, gathered, 0.0)
+    each, split = frozen_bytes(own), stage_split(own, whole, 0.0 * c.pp)
+    of_layers, of_experts = quantised.element_bytes(own, c, every, each)
+    layers = memory.state_bytes(every.of_stage(split, 0.0 * c.pp, 0.0 * c.pp), 1.0, cuts[0])
+    experts = memory.state_bytes(every.experts_of_stage(split), 1.0, cuts[1])
+    saved = layers * (each - of_layers) + experts * (each - of_experts)
+    ends, layer = total(every.first) + total(every.last), each * every.per_layer()
+    layer = layer - quantised.saved_per_layer(own, c, every, each)
+    gathered = np.where(c.zero >= _ZERO_3, each * ends + GATHERED_LAYERS * layer, 0.0)
+    return _whole_bytes(every, split, each, cuts) - saved, gathered + quantised.made_bytes(own, c)
 
 
 def _whole_bytes(

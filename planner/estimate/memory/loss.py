@@ -76,6 +76,9 @@ def _logit_bytes(plan: Plan) -> float:
         each = kept.compiled_logits
     else:
         each = kept.logits
+    # code that leaves the type of logits to autocast has none of them in fp32 without it
+    if "narrow logits" in plan.model.holds and plan.training.state_precision is not None:
+        each *= e / _WIDE
     # without mixed precision, what has 16-bit logits in it has them in fp32
     if not plan.training.mixed_precision and each % e == _NARROW:
         each += e - _NARROW

@@ -11,7 +11,15 @@ from planner import schedules
 from planner.estimate import quantised, sync
 from planner.estimate.layer import dispatch
 from planner.estimate.matrices import gathered_bytes, largest, layer_matrices
-from planner.estimate.memory import activations, frozen, in_backward, loss, low_precision, offload
+from planner.estimate.memory import (
+    activations,
+    caches,
+    frozen,
+    in_backward,
+    loss,
+    low_precision,
+    offload,
+)
 from planner.estimate.memory.workspaces import workspace_bytes
 from planner.estimate.moments import Moments, moments, state_ledger
 from planner.estimate.stages import StageSplit, repeated
@@ -226,6 +234,7 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
         plan, c, kept, live * kept.stage, live * sync.compute_bytes(plan) * layers
     )
     alive = live * (kept.stage + beside) + ends - offloaded
+    whole_pass = {"activations": alive + caches.cached(plan, c, again)}
     # with the first gradients of a micro-batch all there, the others in flight still wait
     others = np.maximum(chunks - 1, 0.0) / c.vpp
     waiting = (
@@ -322,9 +331,10 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
     at_loss = (loss.logits(plan, c) + loss.free_logits(plan, c)) * heads
     phases = [
         {**idle, "gradients": np.where(state.persistent_gradients, own.gradients, 0.0)},
-        {**running, **made},
+        {**running, **made, **whole_pass},
         {
             **running,
+            **whole_pass,
             "logits": at_loss,
             "gathered_layers": np.maximum(gathered, own.teacher),
             "gradient_copies": placeholders + np.where(last > 0, head, 0.0),

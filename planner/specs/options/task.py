@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from planner.specs.names import DivergenceName, ReferenceName, TaskName
+from planner.specs.names import BaseName, DivergenceName, ReferenceName, TaskName
+from planner.specs.options import aliases
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, beside, option
 from planner.specs.options.verbs import PARTS, REQUESTS
@@ -19,6 +20,7 @@ _OF_DISTIL = Needs(
     "is of distillation: give --task distil, too",
     "--task distil",
 )
+_OF_TEACHER = beside("is of the model that teaches", "teacher")
 _FEW_WORDS = beside("sends the most likely words of each token alone", "teacher_top_k")
 
 
@@ -63,6 +65,19 @@ class TaskOptions(Record):
             catalogue="models",
             example="gpt2-xl",
             needs=_OF_DISTIL,
+            form="folded",
+        ),
+    ] = None
+    teacher_precision: Annotated[
+        BaseName | None,
+        option(
+            "How the teacher keeps the matrices of its layers, in the words of --base-precision (a"
+            " quantization_config among TRL's teacher_model_init_kwargs)",
+            label="Teacher in",
+            aliases=aliases.BASES,
+            example="nf4-double",
+            unset="16 bit",
+            needs=_OF_TEACHER,
             form="folded",
         ),
     ] = None

@@ -41,6 +41,7 @@ class Family(Spec):
 
     source: str
     joint: tuple[Literal["qkv", "gate"], ...] = Field(default=(), strict=False)  # one matrix
+    holds: tuple[Literal["cache", "narrow logits"], ...] = Field(default=(), strict=False)
     biases: bool = True  # of LayerNorm, and of the GEMMs of a model with a plain MLP
     latent: LatentAttention | None = None  # of mixtures of experts with this width of a head
     group_limit: int | None = Field(default=None, ge=1)  # groups of experts that a token may use
@@ -178,6 +179,7 @@ def _shape_of(row: Row, stack: StackSpec) -> ModelSpec:
         latent=latent if moe and latent and head_dim == latent.nope_head_dim else None,
         moe=moe,
         joint=family.joint,
+        holds=family.holds,
     )
 
 
