@@ -185,6 +185,7 @@ CONTEXT: dict[str, Given] = {
     "uneven_stages": {"pp": 8, "schedule": None},
     "zeropp": OFFLOADED,
     "hpz": OFFLOADED | {"hpz": 4},
+    "sub_group_size": DRIVES,
     "dp_bucket": {"dp_bucket": "1 MB"},
     "cp_comm_type": {"cp": 2, "pp": 1, "schedule": None},
     "tp_overlap": {"tp": 2, "sequence_parallel": True, "stack": "nemo"},

@@ -12,7 +12,11 @@ from planner import formats
 from planner.estimate import evaluate
 from planner.formats.plan import planned
 from planner.formulas.params import parameter_count
+from planner.inputs.model import model_spec
+from planner.inputs.options import read_options
+from planner.specs.base import PlanError
 from planner.specs.columns import Columns
+from planner.verbs.estimate import estimate
 
 NODES = {"gpus": 32, "gpus_per_node": 8, "gpu": "h100-sxm5-80gb", "global_batch": 128}
 
@@ -105,6 +109,38 @@ def test_deepspeed_says_how_replicas_are_kept_in_step() -> None:
     assert options(3, "false")["dp_overlap"] == "none"
     plain = '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}'
     assert formats.read({"ds.json": plain}).options["dp_overlap"] == "none"  # its default
+
+
+def test_deepspeed_says_how_much_is_updated_at_a_time() -> None:
+    """sub_group_size is an option of ZeRO-3: what the fp32 gradients of an update take, and the
+    tiles that pass drives, of which many hide reading behind updating."""
+    trainer = "per_device_train_batch_size: 1\nmodel_name_or_path: Qwen/Qwen3-8B\nbf16: true\n"
+
+    def options(more: str) -> tuple[float | None, str]:
+        files = {"ds.json": f'{{"zero_optimization": {{{more}}}}}', "train.yaml": trainer}
+        found = planned(files, {"gpu": "h100", "gpus": 2})
+        said = found.recipe.arguments.get("zero_optimization.sub_group_size")
+        return found.options.get("sub_group_size"), said.use if said else ""
+
+    assert options('"stage": 3, "sub_group_size": 1e8') == (1e8, "read")
+    assert options('"stage": 3, "sub_group_size": 1e9') == (None, "implied")
+    assert options('"stage": 3, "sub_group_size": "auto"') == (None, "read")
+    assert options('"stage": 2, "sub_group_size": 1e8') == (None, "irrelevant")
+    drives = '"stage": 3, "offload_optimizer": {"device": "nvme"}'
+    assert options(drives) == (1e9, "")  # DeepSpeed's default, ours is smaller
+    request = {"model": "gpt2", "gpu": "h100", "gpus": 8, "stack": "deepspeed", "zero": 3, "pp": 1}
+    request |= {"micro_batch": 1, "recompute": "none", "global_batch": 8, "seq_len": 128}
+
+    def document(**more: Any) -> Any:
+        return estimate(read_options({**request, **more}), brief=True)
+
+    nvme = {"offload": "optimizer-nvme", "nvme_read": "10 GB/s", "nvme_write": "10 GB/s"}
+    whole, tiled = (document(**nvme, sub_group_size=size) for size in (1e9, 1e5))
+    owned = parameter_count(model_spec("gpt2")[0]) / 8
+    assert whole.memory.host_bytes - tiled.memory.host_bytes == pytest.approx(48 * (owned - 1e5))
+    assert tiled.step.seconds < whole.step.seconds
+    with pytest.raises(PlanError, match="is of DeepSpeed's ZeRO-3"):
+        document(stack="pytorch-fsdp", sub_group_size=1e8)
 
 
 def test_megatron_says_what_runs_beside_compute() -> None:

@@ -268,10 +268,15 @@ def end_of_step(
             zero1 & (whole_bytes > 0), communicate.all_gather_s(m, whole_bytes, group), 0.0
         )
 
-    reduced = reduce(shared, who.group) + reduce(experts, who.experts)
+    whole_s = reduce(shared, who.group)
+    if np.any(mirrored := who.mirrors.ranks > 1):  # hybrid: shards, and then what mirrors hold
+        parts = communicate.reduce_scatter_s(m, wire * shared, who.shards)
+        among = communicate.all_reduce_s(m, wire * shared / who.shards.ranks, who.mirrors)
+        whole_s = np.where(mirrored, parts + among, whole_s)
+    reduced = whole_s + reduce(experts, who.experts)
     each = gathered_bytes(plan)
     shared_bytes = narrow * root + each * (shared - root)
-    gathered = gather(shared_bytes, who.group) + gather(each * experts, who.experts)
+    gathered = gather(shared_bytes, who.shards) + gather(each * experts, who.experts)
     sync = reduced + gathered
     last_bytes = np.minimum(LAST_BYTES if own is None else own.last_bytes, wire * shared)
     last_s = communicate.all_reduce_s(m, last_bytes, who.group)

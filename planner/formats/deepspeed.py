@@ -38,7 +38,7 @@ _BUCKET = 500_000_000  # elements, as ZeRO has them where nothing is said
 _NARROW = 2  # bytes of an element of a bucket, which has the type of the weights
 _CODES = {"qwz": "zero_quantized_weights", "qgz": "zero_quantized_gradients"}
 _EVERYTHING = 3  # the stage that shards parameters, too
-_TURN = 1_000_000_000  # elements that ZeRO-3 updates at a time
+_TURN = 1_000_000_000  # elements that ZeRO-3 updates at a time where nothing is said
 
 
 def _optimizer(value: Any) -> str:
@@ -58,6 +58,12 @@ def _bucket(value: Any) -> Any:
 
 def _elements(ours: Any) -> int:
     return int(ours // _NARROW)
+
+
+def _turn(value: Any) -> float | None:
+    """Elements of an update; auto is the default."""
+    elements = None if value == "auto" else trainer.whole(value)
+    return float(elements) if elements else None
 
 
 def _several(value: Any) -> int | None:
@@ -80,6 +86,7 @@ TABLE = (
     ),
     Argument("data_types.grad_accum_dtype", "gradient_precision", words=_TYPES),
     Argument(_ZERO + "reduce_bucket_size", "dp_bucket", meaning=_bucket, writes=_elements),
+    Argument(_ZERO + "sub_group_size", "sub_group_size", meaning=_turn, writes=int),
     Argument(_ZERO + "zero_hpz_partition_size", "hpz", meaning=_several),
     Argument("communication_data_type", "grad_reduce_precision", words=_TYPES),
     Argument("sequence_parallel_size", "cp", meaning=trainer.whole),
@@ -202,19 +209,32 @@ def read_zero(answer: Answer, prefix: str) -> None:
         why = "parameters away and optimizer states not there is not modelled"
         answer.arguments.pop(weights, None)
         answer.mark(weights, "not understood", why)
-    for name, found in answer.values.items():
+    for name in answer.values:
         short = name.removeprefix(prefix)
         if not name.startswith(prefix):
             continue
         if short.startswith(("offload_optimizer.", "offload_param.")):
             answer.mark(name, "implied", "buffers are taken as they are by default")
-        elif short == "sub_group_size":
-            same = found.value == "auto" or _equals(found.value, _TURN)
-            note = f"is taken as {_TURN:,} elements"
-            answer.mark(name, "implied" if same else "not understood", note)
         elif short in _TAKEN:
             answer.mark(name, "implied", "as it is taken to be")
+    _turns(answer, f"{prefix}sub_group_size")
     _communication(answer, prefix)
+
+
+def _turns(answer: Answer, name: str) -> None:
+    """Elements of an update: of ZeRO-3, for drives as many as DeepSpeed takes by itself."""
+    on_drives = "nvme" in str(answer.option("offload"))
+    stated = answer.option("sub_group_size")
+    if answer.option("zero") != _EVERYTHING:
+        answer.drop("sub_group_size")
+        answer.arguments.pop(name, None)
+        answer.mark(name, "irrelevant", "of ZeRO-3")
+    elif stated == _TURN and not on_drives:
+        answer.drop("sub_group_size")
+        answer.arguments.pop(name, None)
+        answer.mark(name, "implied", "the default")
+    elif stated is None and on_drives:
+        answer.imply("sub_group_size", float(_TURN), "the default", name)
 
 
 def _communication(answer: Answer, prefix: str) -> None:
@@ -238,13 +258,6 @@ def _communication(answer: Answer, prefix: str) -> None:
         note = "hidden size x hidden size, as transformers has it"
         answer.arguments.pop(bucket, None)
         answer.state(SQUARE, _NARROW, bucket, note)
-
-
-def _equals(value: Any, number: float) -> bool:
-    try:
-        return float(value) == number
-    except (TypeError, ValueError):
-        return False
 
 
 def _mark_disabled(answer: Answer) -> None:

@@ -108,9 +108,11 @@ def _settled(recipe: formats.Recipe, options: dict[str, Any], typed: Mapping[str
     arguments, notes = dict(recipe.arguments), list(recipe.notes)
     refused = ""
     while True:
+        acts = False  # beside the other options; then it is the model or the stack that refuses
         try:
             asked = read_options(options)
             refuse(asked, "estimate")
+            acts = True
             resolve(asked)
             break
         except PlanError as error:
@@ -122,10 +124,10 @@ def _settled(recipe: formats.Recipe, options: dict[str, Any], typed: Mapping[str
                 break
             del options[name]
             stated = recipe.stated.get(name) or recipe.stated[SQUARE]
-            if not stated.implied:
+            if acts or not stated.implied:
                 notes.append(f"left out: {scrubbed(str(error))}")
                 old = arguments.get(stated.argument)
-                if old is not None:
+                if old is not None and not stated.implied:
                     arguments[stated.argument] = Used(
                         old.value, "not understood", scrubbed(str(error))
                     )

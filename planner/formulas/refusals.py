@@ -294,12 +294,14 @@ def schedule(p: Plan, x: Layout) -> str:
 def shard_group(p: Plan, x: Layout) -> str:
     """The shard group does not divide the replicas, or is not whole."""
     ranks, hybrid = x.dp * x.cp, p.stack.supports.hybrid_shard
+    stages = (2, 3) if p.stack.state.zero2_gathers else (3,)
     groups = _numbers(ranks)
     near = _nearest("--shard-group", x.shard_group, _divides(groups, ranks) & (groups > 1))
     return (
-        f"shard group {x.shard_group} must divide dp x cp = {ranks}; a smaller one needs --zero 3"
-        f" and a stack with hybrid sharding ({p.stack.title}: {'yes' if hybrid else 'no'})"
-        + _ways(near if hybrid and x.zero == 3 else f"--shard-group {ranks}, or leave it out")
+        f"shard group {x.shard_group} must divide dp x cp = {ranks}; a smaller one needs --zero"
+        f" {' or '.join(map(str, stages))} and a stack with hybrid sharding"
+        f" ({p.stack.title}: {'yes' if hybrid else 'no'})"
+        + _ways(near if hybrid and x.zero in stages else f"--shard-group {ranks}, or leave it out")
     )
 
 

@@ -160,7 +160,9 @@ def _schedule(plan: Plan, c: Columns) -> Array:
 def _shards(plan: Plan, c: Columns) -> Array:
     ranks = c.replicas
     whole = c.shard_group == ranks
-    hybrid = (c.zero == 3) & plan.stack.supports.hybrid_shard & (c.shard_group > 1)
+    # ZeRO-2 too where it is FSDP that keeps gathered weights (reshard_after_forward: never)
+    least = _ZERO_2 if plan.stack.state.zero2_gathers else _ZERO_3
+    hybrid = (c.zero >= least) & plan.stack.supports.hybrid_shard & (c.shard_group > 1)
     return _divides(c.shard_group, ranks) & (whole | hybrid)
 
 
@@ -282,6 +284,7 @@ _ACTS: dict[str, Callable[[Columns], Array]] = {
     "dp_overlap": lambda c: c.replicas > 1,
     "dp_bucket": lambda c: (c.zero < _ZERO_2) & (c.replicas > 1),  # FSDP has layers for buckets
     "zeropp": lambda c: (c.zero >= _ZERO_3) & (c.replicas > 1),
+    "sub_group_size": lambda c: (c.zero >= _ZERO_3) & (c.replicas > 1),
     "hpz": lambda c: (c.zero >= _ZERO_3) & (c.replicas > 1),
     "tp_overlap": lambda c: (c.tp > 1) & (c.sequence_parallel > 0),
     "dispatcher": lambda c: c.ep > 1,

@@ -185,6 +185,7 @@ def acting(options: Options, stack: StackSpec) -> tuple[str, ...]:
         "schedule": options.schedule is not None and stages,
         "cp_comm_type": options.cp_comm_type is not None and left > 1 and options.cp != 1,
         "zeropp": options.zeropp not in (None, "none") and left > 1 and options.dp != 1,
+        "sub_group_size": options.sub_group_size is not None and left > 1 and options.dp != 1,
         "hpz": options.hpz is not None and left > 1 and options.dp != 1,
         "dp_overlap": options.dp_overlap is not None and left > 1 and options.dp != 1,
         "dp_bucket": options.dp_bucket is not None and not stack.state.fixed_buckets,
@@ -249,4 +250,8 @@ def _overlaps(training: TrainingSpec, stack: StackSpec) -> TrainingSpec:
         if value and not stack.supports.zeropp:
             remedy = f"is ZeRO++ of DeepSpeed, which {stack.title} does not have: take --stack"
             raise PlanError(flag, value, f"{remedy} deepspeed, or leave it out")
+    if training.sub_group_size is not None and stack.state.zero3_turn is None:
+        remedy = f"is of DeepSpeed's ZeRO-3, which {stack.title} does not have: take --stack"
+        remedy = f"{remedy} deepspeed, or leave it out"
+        raise PlanError("--sub-group-size", training.sub_group_size, remedy)
     return training

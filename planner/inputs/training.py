@@ -123,6 +123,7 @@ def training_spec(
         wide_layers=_wide_layers(options, model),
         expandable_segments=options.expandable_segments,
         optimizer_in_backward=options.optimizer_in_backward,
+        sub_group_size=options.sub_group_size,
         **task_fields(options),
         **expert_fields(options, model, gpu),
         **trained_fields(options, model),

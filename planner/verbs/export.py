@@ -137,7 +137,9 @@ def plan_of(options: Options, one: Estimates, deals: bool = True) -> dict[str, A
         "cp_comm_type": layout.cp == 1,
         "tp_overlap": layout.tp == 1,
         **dict.fromkeys(("dp_overlap", "dp_bucket"), ranks == 1),
-        **dict.fromkeys(("zeropp", "hpz"), ranks == 1 or layout.zero < _SHARDS_ALL),
+        **dict.fromkeys(
+            ("zeropp", "hpz", "sub_group_size"), ranks == 1 or layout.zero < _SHARDS_ALL
+        ),
         "placement": layout.pp == 1 or layout.dp == 1 or layout.placement == PLACEMENTS[0],
     }
     out: dict[str, Any] = {

@@ -25,8 +25,8 @@ _ZERO_3 = 3
 
 # of a gradient beside its optimizer state on the drives: fp32 (DeepSpeed, swap_out_gradients)
 GRADIENT_BYTES = 4.0
-# elements that a rank reads, updates and writes as one tile: DeepSpeed's sub_group_size, 1e9 by
-# default, for drives as small as users of NVMe offloading set it (1e8 in text-generation-webui,
+# elements that a rank reads, updates and writes as one tile where --sub-group-size says nothing:
+# DeepSpeed has 1e9, for drives users of NVMe offloading set it as small (text-generation-webui,
 # modules/deepspeed_parameters.py)
 TILE = 1e8
 # fp32 buffers of three tiles, one being read, one updated, one written: parameter, gradient, two
@@ -37,15 +37,19 @@ _TILE_BUFFERS = 3 * 4 * 4.0
 _PARAMETER_BUFFERS = 5 * 1e8
 
 
-def tiles(owned: Array) -> Array:
+def _tile(plan: Plan) -> float:
+    return plan.training.sub_group_size or TILE
+
+
+def tiles(plan: Plan, owned: Array) -> Array:
     """Tiles in which the optimizer of a rank passes from the drives and back; a share of one counts
     as one."""
-    return np.maximum(owned / TILE, 1.0)
+    return np.maximum(owned / _tile(plan), 1.0)
 
 
 def buffers(plan: Plan, c: Columns, owned: Array) -> Array:
     """Bytes of page-locked host memory per GPU through which states pass to the drives and back."""
-    optimizer = np.where(c.offloads(*NVME), _TILE_BUFFERS * np.minimum(owned, TILE), 0.0)
+    optimizer = np.where(c.offloads(*NVME), _TILE_BUFFERS * np.minimum(owned, _tile(plan)), 0.0)
     parameters = sync.compute_bytes(plan) * np.minimum(_PARAMETER_BUFFERS, owned)
     return optimizer + np.where(c.offloads(*NVME_PARAMS), parameters, 0.0)
 

@@ -278,11 +278,8 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
     if matrix is not None:  # one after the other, in place of buffers for all of them
         temporary = temporary * (1 - own.inner) + matrix
     if state.zero3_turn is not None:
-        temporary = np.where(
-            c.zero >= _ZERO_3,
-            np.minimum(temporary, state.optimizer_temporary * state.zero3_turn),
-            temporary,
-        )
+        turn = state.optimizer_temporary * (training.sub_group_size or state.zero3_turn)
+        temporary = np.where(c.zero >= _ZERO_3, np.minimum(temporary, turn), temporary)
     on_cpu = c.offloads(*OFFLOADED_OPTIMIZER) & (stack.offload_update == "cpu")
     temporary = np.where(on_cpu, 0.0, temporary)
     placeholders, embedding, head = _gradient_copies(plan, c, p, first, last, microbatches)

@@ -240,6 +240,24 @@ class TrainingOptions(Record):
             form="folded",
         ),
     ] = False
+    sub_group_size: Annotated[
+        float | None,
+        option(
+            "Elements that ZeRO-3 of DeepSpeed updates at a time: those of its fp32 gradients, and"
+            " on NVMe drives of a tile that is read, updated and written",
+            label="Elements of an update",
+            least=1,
+            most=1e13,
+            example="1e6",
+            unset="1e9, on NVMe drives 1e8",
+            verbs=REQUESTS - METHODS - {"strategies"},
+            why_not="is set by each strategy, and by each method of fine-tuning",
+            needs=Needs(
+                lambda given: given.zero in (None, 3), "is of ZeRO-3: take --zero 3", "--zero 3"
+            ),
+            form="folded",
+        ),
+    ] = None
     flash_attention: Annotated[
         bool | None,
         option(

@@ -209,6 +209,7 @@ def _replicas(options: dict[str, str]) -> dict[str, Any]:
         "data_bucket": None if elements is None else _BUCKET_BYTES * float(elements),
         "zeropp": options["zeropp"].split("+") if "zeropp" in options else (),
         "hpz": _count(options, "hpz"),
+        "sub_group_size": float(number(options, "sub_group_size", 0.0)) or None,
     }
 
 

@@ -53,6 +53,7 @@ READ: dict[str, frozenset[str]] = {
     "bucket_elements": frozenset(),
     "zeropp": frozenset({"qwz", "qgz", "qwz+qgz"}),
     "hpz": frozenset(),
+    "sub_group_size": frozenset(),
     "adam_moments": frozenset({"bf16"}),
     "optimizer": frozenset(OPTIMIZERS),
     "moments_dtype": frozenset(get_args(StateType)),
