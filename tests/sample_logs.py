@@ -146,6 +146,94 @@ def ms_swift() -> str:
     )
 
 
+def verl_step(seconds: float) -> dict[str, Any]:
+    """Metrics of a step of GRPO: 16 responses of 1,024 tokens, 8 GPUs, a third of it generation."""
+    parts = {"gen": 0.35, "old_log_prob": 0.1, "ref": 0.1, "adv": 0.01, "update_actor": 0.4}
+    times = {f"timing_s/{name}": share * seconds for name, share in parts.items()}
+    return {
+        "actor/pg_loss": -0.0125,
+        "perf/max_memory_allocated_gb": 61.25,
+        "perf/max_memory_reserved_gb": 70.5,
+        "response_length/mean": 1024.0,
+        "prompt_length/mean": 128.0,
+        "timing_s/agent_loop/generate_sequences/max": 0.3 * seconds,
+        **times,
+        "timing_s/update_weights": 0.04 * seconds,
+        "timing_s/step": seconds,
+        "timing_per_token_ms/gen": 0.01,
+        "perf/total_num_tokens": 18432,
+        "perf/time_per_step": seconds,
+        "perf/throughput": 18432 / seconds / 8,
+    }
+
+
+def verl() -> str:
+    """One line of the terminal is of validation alone; some values are of NumPy."""
+    lines = ["(TaskRunner pid=41) step:0 - val-core/openai/gsm8k/reward/mean@1:0.25"]
+    for i, s in enumerate(times(1.5)):
+        said = [f"step:{i + 1}", *(f"{name}:{value!r}" for name, value in verl_step(s).items())]
+        line = " - ".join(said).replace(f"step:{s!r}", f"step:np.float64({s!r})")
+        lines.append(f"\x1b[36m(TaskRunner pid=41)\x1b[0m {line}")
+    return "\n".join(lines) + "\n"
+
+
+def verl_file() -> str:
+    """Its file logger, whose JSON has no blanks."""
+    said = [{"step": i + 1, "data": verl_step(s)} for i, s in enumerate(times(1.5))]
+    return "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in said)
+
+
+def verl_sft() -> str:
+    return "".join(
+        f"step:{i + 1} - train/loss:1.2045 - train/lr(1e-3):0.0095 - train/time(s):{s}\n"
+        for i, s in enumerate(times(1.5))
+    )
+
+
+def nemo_rl() -> str:
+    """A step of GRPO, its timers sorted by time, and what is printed of speeds."""
+    parts = {"policy_training": 0.4, "generation": 0.35, "policy_and_reference_logprobs": 0.2}
+    parts |= {"prepare_for_generation/total": 0.02, "data_processing": 0.02, "training_prep": 0.01}
+    parts["prepare_for_generation/transfer_and_update_weights"] = 0.01
+    lines = []
+    for i, s in enumerate(times(1.5)):
+        lines += [f"\n{'=' * 25} Step {i + 1}/100 {'=' * 25}", "▶ Preparing batch..."]
+        lines += ["\n📊 Training Results:", "  • Loss: 0.0123", "  • Avg Reward: 0.3486"]
+        lines += ["\n⏱️  Timing:", f"  • Total step time: {s:.2f}s"]
+        lines += [f"  • {name}: {f * s:.2f}s ({100 * f:.1f}%)" for name, f in parts.items()]
+        lines += ["  • Throughputs (per GPU):", f"    - E2E (Tokens/sec/gpu): {2304 / s:.2f}"]
+        lines += ["  • Throughputs (per Group):", f"    - E2E (Tokens/sec): {18432 / s:.2f}"]
+        lines += ["  • Training FLOPS: 1234.50 TFLOPS (154.31 TFLOPS per rank)"]
+    return "\n".join(lines) + "\n"
+
+
+def nemo_automodel() -> str:
+    return "".join(
+        f"2026-11-20 10:00:{i:02d} | INFO | root | step {i} | epoch 0 | loss 1.2045 | grad_norm"
+        f" 0.9120 | lr 1.00e-05 | mem 41.25 GiB | tps {131072 / s:.2f}({131072 / s / 8:.2f}/gpu) |"
+        " num_label_tokens 40960\n"
+        for i, s in enumerate(times(1.5))
+    )
+
+
+def nemo_automodel_file() -> str:
+    """training.jsonl, of steps with fewer tokens each."""
+    said = [
+        {"step": i, "epoch": 0, "timestamp": "2026-11-20T10:00:00.000Z", "loss": 1.2, "mem": 41.25}
+        | {"tps": (130_000 - i) / s, "mfu": None, "num_tokens_per_step": 130_000 - i}
+        for i, s in enumerate(times(1.5))
+    ]
+    return "".join(json.dumps(one) + "\n" for one in said)
+
+
+def nemo_automodel_benchmark() -> str:
+    return "".join(
+        f"INFO:root:Rank 0 | Iteration {i} | num_label_tokens=131072 | Max Memory Allocated: 41.25"
+        f" GB | loss=1.2045\nINFO:root:Max iter time: {s:.6f} seconds\nINFO:root:MFU: 41.2%\n"
+        for i, s in enumerate(times(1.5))
+    )
+
+
 def huggingface() -> str:
     bar = "".join(
         f"\r{i:3d}%|#         | {i}/400 [00:{i:02d}<05:12,  1.50s/it]" for i in range(1, 30)
@@ -224,6 +312,13 @@ LOGS: dict[str, tuple[Callable[[], str], str]] = {
     "torchtune.log": (torchtune, "torchtune"),
     "trainer_log.jsonl": (llama_factory, "LLaMA-Factory"),
     "logging.jsonl": (ms_swift, "ms-swift"),
+    "verl.log": (verl, "verl"),
+    "verl.jsonl": (verl_file, "verl"),
+    "verl-sft.log": (verl_sft, "verl"),
+    "nemo-rl.log": (nemo_rl, "NeMo RL"),
+    "automodel.log": (nemo_automodel, "NeMo AutoModel"),
+    "training.jsonl": (nemo_automodel_file, "NeMo AutoModel"),
+    "benchmark.log": (nemo_automodel_benchmark, "NeMo AutoModel"),
     "huggingface.log": (huggingface, "Hugging Face Trainer"),
     "dictionary.log": (trainer_dictionary, "Hugging Face Trainer"),
     "trainer_state.json": (trainer_state, "Hugging Face Trainer"),

@@ -9,6 +9,7 @@ import pickle
 import re
 import shlex
 import time
+import tomllib
 import tracemalloc
 from pathlib import Path
 
@@ -54,6 +55,10 @@ def test_the_middle_of_every_programs_log(tmp_path: Path) -> None:
             assert found.spread_frac < 0.01, name
 
 
+_OF_VERL = {"allocated": 61.25 * GIB, "reserved": 70.5 * GIB}
+_OF_AUTOMODEL = {"allocated": 41.25 * GIB}
+
+
 def test_what_else_a_log_says(tmp_path: Path) -> None:
     log = read(samples.write(tmp_path, "megatron.log"))
     assert log.memory == {"allocated": 20480 * 2**20, "reserved": 22528 * 2**20}
@@ -69,6 +74,8 @@ def test_what_else_a_log_says(tmp_path: Path) -> None:
         "torchtune.log": {"allocated": 27.5 * GIB, "reserved": 44.75 * GIB},
         "logging.jsonl": {"reserved": 15.75 * GIB},
         "huggingface.log": {"allocated": 2.5 * GIB, "reserved": 4.25 * GIB},
+        **dict.fromkeys(("verl.log", "verl.jsonl"), _OF_VERL),
+        **dict.fromkeys(("automodel.log", "training.jsonl", "benchmark.log"), _OF_AUTOMODEL),
     }.items():
         assert read(samples.write(tmp_path, name)).memory == pytest.approx(held), name
     assert read(samples.write(tmp_path, "maxtext.log")).steps[9].tflops == pytest.approx(347, 0.01)
@@ -353,19 +360,19 @@ def test_broken_and_foreign_files_are_one_sentence(tmp_path: Path) -> None:
 
 
 def test_numbers_that_no_log_counts_are_none(tmp_path: Path) -> None:
-    """Digits by the thousand, and lines of nothing else, in every kind of log: read or refused in
-    time that their length is worth."""
+    """Digits by the thousand, and lines of nothing else, two of them in every kind of log: read or
+    refused in time that their length is worth. The fuzzer of logs draws all of them."""
     hostile = [b"9" * 5000, b"1" * 19_000, b"1," * 9000, b"1e308", b"Infinity", b"." * 9000]
     hostile += [b'File "' + b"/" * 9000 + b", line 1", b"[" * 9000]
     names = [*samples.LOGS, "trace.json"]
     texts = {name: samples.write(tmp_path, name).read_bytes() for name in names}
     texts["memory.log"] = samples.OUT_OF_MEMORY.encode()
     start = time.process_time()
-    for name, text in texts.items():
+    for at, (name, text) in enumerate(texts.items()):
         marks = list(re.finditer(rb"[\d.]+", text))
         path = tmp_path / name
-        for i, said in enumerate(hostile):
-            one = marks[(i * 7919 + len(text)) % len(marks)]
+        for i in (at % len(hostile), (at + 3) % len(hostile)):
+            said, one = hostile[i], marks[(i * 7919 + len(text)) % len(marks)]
             path.write_bytes(text[: one.start()] + said + text[one.end() :])
             answer = dpplan("check", path, "--json")
             assert answer.status in (0, 2, 3), (name, said[:9], answer.stderr)
@@ -426,6 +433,10 @@ def test_the_same_over_http(client: TestClient) -> None:
     assert found["against"] is None
     beside = client.post("/api/check", json={**asked, **_given()}).json()
     assert beside["against"]["verdict"] == "slower than the band"
+    # the results that the command writes with --save and --append
+    assert tomllib.loads(beside["learned"]["calibration"])["gpu"] == "a100-sxm4-80gb"
+    assert beside["row"]["step_s"] == "1.5"
+    assert (found["learned"], found["row"], found["notes"]) == (None, None, [])
     for wrong in ({"a.log": "nothing"}, {"/etc/passwd": "x"}, {}):
         answer = client.post("/api/check", json={"files": wrong})
         assert answer.status_code == 422

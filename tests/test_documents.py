@@ -140,7 +140,8 @@ ASKED: dict[str, tuple[str, ...]] = {
         "--model gpt2 --gpu a100 --gpus 2 --pp 2 --stack megatron-core",
     ),
     "check": (
-        "tests/data/train.log {folder}/trace.json {folder}/memory.pickle --model gpt2 --gpu a100"
+        "tests/data/train.log {folder}/trace.json {folder}/memory.pickle {folder}/verl.log"
+        " {folder}/rl.json --model gpt2 --gpu a100"
         " --gpus 2 --save {folder}/saved.toml --append {folder}/rows.csv",
     ),
     "validate": (
@@ -149,6 +150,9 @@ ASKED: dict[str, tuple[str, ...]] = {
     ),
     **{answer: ("",) for answer in documents.ANSWERS if answer.startswith("list ")},
 }
+
+
+_PHASED = shlex.split("--model gpt2 --gpu a100 --gpus 1 --prompts 16 --response-length 64")
 
 
 def _set(value: Any) -> Iterator[tuple[type, str]]:
@@ -194,8 +198,10 @@ def test_answers_are_as_declared_and_every_key_occurs(
     wrong.write_text(
         f"{runs[0]}\n{runs[1].replace('a100-sxm4-80gb', 'no-such-gpu')}\n", encoding="utf-8"
     )
-    for name in ("trace.json", "memory.pickle") if answer == "check" else ():
-        sample_logs.write(tmp_path, name)
+    if answer == "check":
+        for name in ("trace.json", "memory.pickle", "verl.log"):
+            sample_logs.write(tmp_path, name)
+        (tmp_path / "rl.json").write_text(dpplan("rl", *_PHASED, "--json").stdout)
     seen: set[tuple[type, str]] = set()
     for words in ASKED[answer]:
         found = dpplan(

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from command import dpplan
+from command import dpplan, refused
 from fastapi.testclient import TestClient
 
 from planner import formats
@@ -17,6 +17,8 @@ from planner.specs.base import PlanError
 from planner.specs.document import to_json
 from planner.verbs.read import answer
 from planner.verbs.read import read as read_files
+from planner.verbs.validate.predict import validate_rows
+from planner.verbs.validate.rows import read_tables
 
 RECIPES = Path(__file__).parent / "data" / "recipes"
 
@@ -198,6 +200,53 @@ def test_a_plan_that_its_own_arguments_contradict_is_an_answer() -> None:
     found = read_files({"a.sh": text}, {"gpu": "h100", "gpus": 8})
     assert found.estimate is None
     assert "batch" in found.refused
+
+
+def test_hybrid_shards_of_gathered_weights() -> None:
+    """FSDP that keeps weights gathered shards in groups, too: torchtitan's replicas of 8 shards,
+    never resharded, on 128 GPUs."""
+    found = read_files(
+        {"torchtitan.toml": (RECIPES / "torchtitan.toml").read_text()},
+        {"gpu": "h100", "gpus": 128, "advice": 0},
+    )
+    assert found.estimate is not None, found.refused
+    layout = found.estimate.layout
+    assert (layout.zero, layout.shard_group, layout.dp, layout.pp) == (2, 8, 16, 2)
+    whole = read_files(
+        {"torchtitan.toml": (RECIPES / "torchtitan.toml").read_text()},
+        {"gpu": "h100", "gpus": 128, "advice": 0, "shard_group": 16},
+    ).estimate
+    assert whole is not None
+    states = [one.memory.components["optimizer"] for one in (found.estimate, whole)]
+    assert states[0] == pytest.approx(2 * states[1])
+
+
+def test_what_follows_and_is_refused_by_the_model_is_said() -> None:
+    """Rows padded to the longest are what TRL has where nothing is said: attention to chosen keys
+    has no time for them."""
+    text = "model_name_or_path: deepseek-ai/DeepSeek-V3.2\nbf16: true\nmax_length: 4096\n"
+    given = {"gpu": "h100", "gpus": 64, "seq_len": 4096}
+    (note,) = planned({"train.yaml": text}, {**given, "length_mean": 500}).recipe.notes
+    assert note.startswith("left out: --packing: 'longest'")
+    assert planned({"train.yaml": text}, given).recipe.notes == ()  # nothing says lengths
+
+
+def test_a_recipe_becomes_a_row_without_a_result(tmp_path: Path) -> None:
+    """Validation lists it, and scores it once its result is filled in."""
+    table = tmp_path / "runs.csv"
+    recipe = (RECIPES / "megatron.yaml", "--gpu", "a100", "--gpus", "8", "--advice", "0")
+    for _ in range(2):
+        answer = dpplan("read", *recipe, "--append", table)
+        assert answer.status in (0, 3), answer.stderr
+    first, second = read_tables([table])
+    assert first == second
+    assert (first["outcome"], first["step_s"], first["source"]) == ("planned", "", "dpplan read")
+    done = {**second, "step_s": "10"}
+    found = validate_rows([first, done, {**first, "outcome": "oom"}])
+    assert [one.outcome for one in found.rows] == ["ok", "oom"]
+    assert found.summary.ran.n == 1
+    assert found.skipped[0].reason.startswith("no result yet")
+    refused(dpplan("read", RECIPES / "megatron.yaml", "--append", table), "--append")
 
 
 def test_the_same_over_http(client: TestClient) -> None:

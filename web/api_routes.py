@@ -98,7 +98,8 @@ async def read_posted(request: Request) -> Response:
 )
 async def check_posted(request: Request) -> Response:
     """The document of `dpplan check --json`: texts of logs as `files`, by name, and the options of
-    their recipe beside them; without any, nothing is predicted."""
+    their recipe beside them; without any, nothing is predicted. The calibration and the row of a
+    runs table that the logs make are in it, which on the command line need --save and --append."""
     return _json(await run.answer(request, "checked", await request.body()))
 
 

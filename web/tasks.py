@@ -18,7 +18,6 @@ from planner.specs.base import PlanError
 from planner.specs.document import changed, plain, to_json
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options import Record, command_line
-from planner.specs.options.commands import CheckOptions
 from planner.specs.options.export import ExportOptions
 from planner.verbs import check, learn, read
 from planner.verbs.compare import side_by_side
@@ -94,10 +93,10 @@ def recipe(body: bytes) -> bytes:
 
 
 def checked(body: bytes) -> bytes:
-    """The document of `dpplan check --json`, of texts that were posted."""
+    """The document of `dpplan check --json`, of texts that were posted, with all its results."""
     files, given = recipe_of(body)
     with catalog.only_given(files):
-        return dumped(check.check(CheckOptions(logs=tuple(files)), given).document)
+        return dumped(check.with_results(tuple(files), given, "save", "append").document)
 
 
 def verb(pairs: Pairs, path: str) -> bytes:

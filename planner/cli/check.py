@@ -20,13 +20,14 @@ def command(given: Given, own: CheckOptions, out: Output) -> Answer:
 
     found = check.check(own, given)
     document = found.document
-    outside = document.against is not None and document.against.verdict != check.INSIDE
+    against = check.compared(document)
+    outside = against is not None and against.verdict != check.INSIDE
     short = any(one.shortages for one in document.files)
     return Answer(
         document,
         blocks=lambda: check_blocks(document),
         files={
-            "save": lambda: found.calibration.text if found.calibration else "",
+            "save": lambda: document.learned.calibration if document.learned else "",
             "append": lambda: found.table or "",
         },
         status=3 if outside or short else 0,

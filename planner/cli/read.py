@@ -20,4 +20,9 @@ def command(given: Given, own: ReadOptions, out: Output) -> Answer:
 
     found = read.answer(planned(texts(own.files), given))
     fits = found.refused is None and (found.estimate is None or found.estimate.memory.fits)
-    return Answer(found, blocks=lambda: read_blocks(found, own.full), status=0 if fits else 3)
+    return Answer(
+        found,
+        blocks=lambda: read_blocks(found, own.full),
+        files={"append": lambda: read.appended(found, own)},
+        status=0 if fits else 3,
+    )

@@ -8,6 +8,7 @@ from planner.specs.documents.check import (
     Check,
     Checked,
     Learned,
+    Phases,
     SnapshotBytes,
     StepTimes,
     TraceTimes,
@@ -22,6 +23,7 @@ def check_blocks(r: Check) -> list[Block]:
     return [
         *(block for one in r.files for block in _file(one)),
         *([_against(r.against)] if r.against else []),
+        *([_phases(r.reinforcement)] if r.reinforcement else []),
         *([_learned(r.learned)] if r.learned else []),
         *([_row(r.row)] if r.row else []),
     ]
@@ -68,6 +70,9 @@ def _steps(s: StepTimes) -> list[str]:
     if abs(s.drift_frac) > max(_MATTERS, s.spread_frac):
         slower = "slower" if s.drift_frac > 0 else "faster"
         out.append(f"{'':<9}the last third is {percent(abs(s.drift_frac))} {slower} than the first")
+    if s.phases:
+        parts = ", ".join(f"{name} {show(seconds, 's')}" for name, seconds in s.phases.items())
+        out.append(f"{'phases':<9}{parts}")
     if s.loading_s:
         out.append(f"{'loading':<9}{show(s.loading_s, 's')} of a step, as printed")
     return out
@@ -161,6 +166,32 @@ def _against(a: Against) -> Block:
         order="the most likely first",
         drop=("in the step", "deviations"),
         below=below,
+    )
+
+
+def _phases(p: Phases) -> Block:
+    return Block(
+        "Phases against the prediction",
+        [
+            f"{p.verdict.capitalize()}: {show(p.measured_s, 's')} measured,"
+            f" {show(p.predicted_s, 's')} predicted (80 % band {span(p.low, p.high, 's')});"
+            f" {percent(p.ratio)} of the prediction"
+        ],
+        ["phase", ">measured", ">predicted", ">ratio", "band", ""],
+        [
+            [
+                one.name,
+                "-" if one.measured_s is None else show(one.measured_s, "s"),
+                "-" if one.predicted_s is None else show(one.predicted_s, "s"),
+                f"{one.measured_s / one.predicted_s:.2f}"
+                if one.measured_s is not None and one.predicted_s
+                else "-",
+                "-" if one.low is None or one.high is None else span(one.low, one.high, "s"),
+                "outside" if one.inside is False else "",
+            ]
+            for one in p.lines
+        ],
+        order="as they run",
     )
 
 

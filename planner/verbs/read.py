@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from msgspec import structs
@@ -23,6 +24,7 @@ from planner.specs.documents.estimate import Estimate
 from planner.specs.documents.plan import Layout, options_of
 from planner.specs.documents.read import Edit, OutOfMemory, Read, ReadArgument, Recipe, Term
 from planner.specs.options import LAYOUT, Options, flag, rows
+from planner.specs.options.own import ReadOptions
 from planner.units import show
 from planner.verbs.estimate import answered, taken
 from planner.verbs.export import nodes_of, plan_of, same
@@ -72,6 +74,21 @@ def answer(found: Planned) -> Read:
         better=better,
         command=None if report is None else report.command,
     )
+
+
+def appended(found: Read, own: ReadOptions) -> str:
+    """The runs table that `--append` names with a row of the recipe, whose result is empty. Raises
+    PlanError where the files allow no estimate."""
+    from planner.verbs.check import row
+
+    if found.estimate is None:
+        why = found.refused or f"the files do not say {' and '.join(found.missing)}"
+        raise PlanError("--append", own.append, f"has no row of this recipe: {why}")
+    one = taken(read_options(found.options)).estimates
+    name = PurePath(own.files[0])
+    cells = row.row_of(one, None, {}, name.stem, oom=False)
+    cells |= {"source": "dpplan read", "source_ref": name.name}
+    return row.appended(own.append or "", cells)
 
 
 def _planned(found: Planned, options: Options) -> tuple[Estimate, Recipe | None, Recipe | None]:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from fuzz.case import Endless, saved
 
-KINDS = ("requests", "documents", "http", "schema", "writers", "kills", "markup")
+KINDS = ("requests", "documents", "logs", "http", "schema", "writers", "kills", "markup")
 _ROUND = 200  # cases of one seed of hypothesis
 _SHRINK_S = 60.0  # for making one fault small
 _MOST_BYTES = 8 * 2**30  # address space: what asks for more fails here instead of the machine

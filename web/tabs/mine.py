@@ -20,7 +20,6 @@ from planner.specs.base import PlanError
 from planner.specs.documents.check import Check
 from planner.specs.documents.read import Read
 from planner.specs.options import Options, flag, pairs_of_command
-from planner.specs.options.commands import CheckOptions
 from planner.units import show, span
 from planner.verbs import check, read
 from planner.verbs.check.sort import is_runs_table, recipes_of
@@ -83,24 +82,16 @@ def _checked(found: Mine, files: Mapping[str, bytes]) -> Mine:
     """With what the logs say, and every result that they allow; a runs table among them is the one
     that the run is added to."""
     tables = [name for name in found.logs if is_runs_table(files[name])]
-    wanted = {"save": _SAVE, "append": (*tables, _APPEND)[0]}
-    appended = wanted["append"]
-    while True:
-        try:
-            answer = check.check(CheckOptions(logs=found.logs, **wanted), found.given)
-            break
-        except PlanError as error:
-            name = error.field.removeprefix("--")
-            if name not in wanted:
-                raise
-            said = f"{wanted.pop(name)}: {error.remedy}"
-            found.notes.extend([said] if found.plan else [])
+    appended = (*tables, _APPEND)[0]
+    answer = check.with_results(found.logs, found.given, _SAVE, appended)
+    learned = answer.document.learned
     return replace(
         found,
         checked=answer.document,
-        calibration=answer.calibration.text if answer.calibration else "",
+        calibration=learned.calibration if learned else "",
         appended=appended,
         table=answer.table or "",
+        notes=answer.document.notes if found.plan else [],
     )
 
 
@@ -165,8 +156,7 @@ def _verdict(found: Mine) -> tuple[Mark, str]:
     short = [said for one in checked.files for said in one.shortages] if checked else []
     if short:
         return "no", f"Memory ran out: {short[0].why}"
-    if checked and checked.against:
-        a = checked.against
+    if checked and (a := check.compared(checked)):
         said = (
             f"{a.verdict.capitalize()}: {show(a.measured_s, 's')} measured,"
             f" {show(a.predicted_s, 's')} predicted ({span(a.low, a.high, 's')})"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import ClassVar, Literal, NamedTuple
 
 MemoryKind = Literal["allocated", "reserved"]  # at its highest, as torch counts them
@@ -27,7 +28,8 @@ class Step(NamedTuple):
 
     number: of the step, as counted there; seconds: of one step, a mean where a line is of several.
     tokens_per_s: of the job; tokens_per_gpu: of one GPU. samples_per_s: of the job. tflops: of one
-    GPU, by the program's convention. loading_s: of them spent waiting for data.
+    GPU, by the program's convention. loading_s: of them spent waiting for data. phases: seconds of
+    its parts, by `phases`.
     """
 
     number: int | None = None
@@ -37,6 +39,7 @@ class Step(NamedTuple):
     samples_per_s: float | None = None
     tflops: float | None = None
     loading_s: float | None = None
+    phases: tuple[tuple[str, float], ...] = ()
 
 
 class Event(NamedTuple):
@@ -130,6 +133,19 @@ def number(text: str) -> float:
     text = text.replace(",", "").strip()
     factor = _SHORT.get(text[-1:].upper(), 1.0)
     return float(text[:-1] if factor != 1.0 else text) * factor
+
+
+_MOST_PHASES = 64
+
+
+def phases(times: Mapping[str, float], named: Mapping[str, str]) -> tuple[tuple[str, float], ...]:
+    """Phases of a step from the times of a program, by the names that `dpplan rl` gives them, with
+    a plus between those of one time; times of one phase add up, others keep their names."""
+    found: dict[str, float] = {}
+    for name, seconds in islice(times.items(), _MOST_PHASES):
+        ours = named.get(name, name)
+        found[ours] = found.get(ours, 0.0) + seconds
+    return tuple(found.items())
 
 
 _SHORT = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}

@@ -12,16 +12,21 @@ from planner.inputs.logs.mlperf import Mlperf
 from planner.inputs.logs.ms_swift import MsSwift
 from planner.inputs.logs.nanotron import Nanotron
 from planner.inputs.logs.nemo import Nemo
+from planner.inputs.logs.nemo_automodel import NemoAutomodel
+from planner.inputs.logs.nemo_rl import NemoRl
 from planner.inputs.logs.tables import Table, TensorBoard, Wandb
 from planner.inputs.logs.torch_memory import TorchMemory
 from planner.inputs.logs.torchtitan import Torchtitan
 from planner.inputs.logs.torchtune import Torchtune
+from planner.inputs.logs.verl import Verl
 
 TABLES: tuple[type[Table], ...] = (TensorBoard, Wandb)
 # where several have steps, the most steps count, and of equal numbers the first
 _READERS: tuple[type[Reader], ...] = (
     Megatron,
     Nemo,
+    NemoAutomodel,
+    NemoRl,
     Torchtitan,
     Nanotron,
     DeepSpeed,
@@ -30,6 +35,7 @@ _READERS: tuple[type[Reader], ...] = (
     Torchtune,
     LlamaFactory,
     MsSwift,
+    Verl,
     HuggingFace,
     TorchMemory,
 )

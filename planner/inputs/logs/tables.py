@@ -6,7 +6,7 @@ import csv
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from planner.inputs.logs.found import GIB, MS, Log, MemoryKind, Step, positive
 from planner.inputs.logs.stream import MOST_LINE, MOST_READ, Pieces
@@ -132,7 +132,7 @@ def _take(
     log: Log, lines: Iterator[list[str]], columns: dict[int, tuple[str, float]], at: int | None
 ) -> None:
     for row in lines:
-        found: dict[str, float] = {}
+        found: dict[str, Any] = {}
         for i, (kind, factor) in columns.items():
             value = positive(row[i]) if i < len(row) else None
             if value is not None and kind not in found:

@@ -30,6 +30,10 @@ class StepTimes(Document):
         float, key("share of all time that longer steps took beyond the middle, warm-up apart", "1")
     ]
     loading_s: Annotated[float | None, key("of a step spent waiting for data; null: not logged")]
+    phases: Annotated[
+        dict[str, float],
+        key("middles of parts of the step by the names of `dpplan rl`; empty: not logged", "s"),
+    ]
 
 
 class Flops(Document):
@@ -109,7 +113,7 @@ class Checked(Document):
     """One file."""
 
     name: Annotated[str, key("its name, without folders")]
-    kind: Annotated[str, key("log, trace, snapshot or runs")]
+    kind: Annotated[str, key("log, trace, snapshot, runs or prediction")]
     program: Annotated[str, key("that wrote it")]
     partly: Annotated[str, key("what of it was read; empty: all")]
     steps: Annotated[StepTimes | None, key("of a log; null without steps or a batch")]
@@ -158,6 +162,29 @@ class Against(Document):
     reasons: Annotated[list[Reason], key("the most likely first")]
 
 
+class PhaseTime(Document):
+    """One phase of a step of reinforcement learning: as a log prints it, and as predicted."""
+
+    name: Annotated[str, key("as `dpplan rl` names it, with + between those that are timed as one")]
+    measured_s: Annotated[float | None, key("middle of the logs; null: not logged", "s")]
+    predicted_s: Annotated[float | None, key("expected; null: not predicted", "s")]
+    low: Annotated[float | None, key("lower end of its band", "s")]
+    high: Annotated[float | None, key("upper end of its band", "s")]
+    inside: Annotated[bool | None, key("whether the measured is within it; null: one is missing")]
+
+
+class Phases(Document):
+    """Steps of reinforcement learning against the answer of `dpplan rl`."""
+
+    measured_s: Annotated[float, key("middle step of the logs", "s")]
+    predicted_s: Annotated[float, key("expected step", "s")]
+    low: Annotated[float, key("lower end of its band", "s")]
+    high: Annotated[float, key("upper end of its band", "s")]
+    ratio: Annotated[float, key("measured over predicted", "1")]
+    verdict: Annotated[str, key("inside the band, slower than it or faster than it")]
+    lines: Annotated[list[PhaseTime], key("phases in the order of the log, then those not logged")]
+
+
 class LearnedNumber(Document):
     """A number of the machine as the runs have it."""
 
@@ -178,6 +205,7 @@ class Learned(Document):
     before: Annotated[float, key("mean error of the step time of these runs, before", "1")]
     after: Annotated[float, key("the same with the calibration", "1")]
     notes: Annotated[list[str], key("what it does not say, as sentences")]
+    calibration: Annotated[str, key("the file that `--save` writes, TOML")]
 
 
 class Check(Document):
@@ -186,8 +214,16 @@ class Check(Document):
     schema_version: Annotated[int, key("1")]
     files: Annotated[list[Checked], key("in the order given")]
     against: Annotated[Against | None, key("null without a recipe or without steps")]
-    learned: Annotated[Learned | None, key("the calibration of `--save`; null without")]
+    reinforcement: Annotated[
+        Phases | None,
+        key("steps of reinforcement learning; null without an answer of `dpplan rl --json`"),
+    ]
+    learned: Annotated[
+        Learned | None, key("the calibration of `--save`; null without. The API always makes it")
+    ]
     row: Annotated[
-        dict[str, str] | None, key("columns of a runs table, as `--append` writes; null without")
+        dict[str, str] | None,
+        key("columns of a runs table, as `--append` writes; null without. The API always makes it"),
     ]
     prediction: Annotated[Estimate | None, key("of the recipe; null without one")]
+    notes: Annotated[list[str], key("why a result that was asked for is null, as sentences")]

@@ -98,6 +98,14 @@ class ReadOptions(Record):
         ),
     ]
     full: Annotated[bool, option("List every argument, too")] = False
+    append: Annotated[
+        str | None,
+        option(
+            "Add the recipe to this runs table as a run without a result, for you to fill in",
+            file="written",
+            example="my-runs.csv",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

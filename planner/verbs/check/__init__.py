@@ -4,7 +4,7 @@ beside what was predicted of their recipe."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,34 +19,38 @@ from planner.inputs.options import read_options
 from planner.inputs.secrets import scrubbing
 from planner.inputs.traces import profiler, snapshot
 from planner.specs.base import PlanError
-from planner.specs.document import SCHEMA_VERSION
-from planner.specs.documents.check import Against, Check, Checked, Flops
+from planner.specs.document import SCHEMA_VERSION, changed
+from planner.specs.documents.check import Against, Check, Checked, Flops, Learned, Phases, StepTimes
 from planner.specs.documents.estimate import Estimate
+from planner.specs.documents.reinforcement import Reinforcement
 from planner.specs.options import Options, refuse
 from planner.specs.options.commands import CheckOptions
 from planner.units import percent
-from planner.verbs.check import recordings, row, shortage
-from planner.verbs.check.learn import Calibrated, learn
+from planner.verbs.check import phases, recordings, row, shortage
+from planner.verbs.check.learn import learn
 from planner.verbs.check.reasons import reasons
 from planner.verbs.check.sort import is_runs_table
-from planner.verbs.check.steps import Size, step_times
+from planner.verbs.check.steps import INSIDE, Size, step_times, verdict
 from planner.verbs.estimate import estimate, taken
 from planner.verbs.validate import fit
 from planner.verbs.validate.rows import Row, read_tables
 
 _FIELD = "LOG"
 _MOST_FILES = 64
+__all__ = ["INSIDE", "Found", "check", "compared", "with_results"]
 _TERA = 1e12
-INSIDE = "inside the band"  # the verdict of a step that is as predicted
+_GENERATES = (
+    "its steps generate what they train on: give the answer of `dpplan rl --json` as one more file,"
+    " beside whose phases they stand"
+)
 _PALM = 6.0  # FLOP per parameter and token, forward and backward (Kaplan et al. 2020)
 
 
 @dataclass(frozen=True)
 class Found:
-    """The document, and the results that may be written."""
+    """The document, and the table with its row that may be written."""
 
     document: Check
-    calibration: Calibrated | None
     table: str | None
 
 
@@ -70,27 +74,55 @@ def check(own: CheckOptions, given: Mapping[str, Any]) -> Found:
     if len(own.logs) > _MOST_FILES:
         raise PlanError(_FIELD, len(own.logs), f"at most {_MOST_FILES} files are read at once")
     recipe = _recipe(given) if given else None
-    files, runs = [], []
+    read = []
     for name in own.logs:
         path = catalog.user_path(name, _FIELD)
         with scrubbing((name, str(path))):
-            found, rows = _file(path, recipe)
-        files.append(found)
-        runs += rows
-    timed = [one for one in files if one.steps is not None]
+            read.append(_file(path, recipe))
+    files, runs = [one.checked for one in read], [row for one in read for row in one.rows]
+    generating = [one for one in files if phases.generates(one)]
+    predicted = next((one.predicted for one in read if one.predicted), None)
+    for one in generating if predicted is None else ():
+        one.notes.append(_GENERATES)
+    timed = [one for one in files if one.steps is not None and one not in generating]
     against = _against(recipe, timed) if recipe and timed else None
     learned = _learned(recipe, timed, runs) if own.save else None
-    cells = _row(own, recipe, files) if own.append else None
+    cells = (
+        _row(own, recipe, [one for one in files if one not in generating]) if own.append else None
+    )
     document = Check(
         schema_version=SCHEMA_VERSION,
         files=files,
         against=against,
-        learned=learned.learned if learned else None,
+        reinforcement=phases.phases(predicted, generating) if predicted and generating else None,
+        learned=learned,
         row=cells,
         prediction=recipe.document if recipe else None,
+        notes=[],
     )
     table = row.appended(own.append, cells) if own.append and cells else None
-    return Found(document, learned, table)
+    return Found(document, table)
+
+
+def with_results(logs: tuple[str, ...], given: Mapping[str, Any], save: str, append: str) -> Found:
+    """As `check`, with every result that the files allow; why another is not there is a note of the
+    document. save, append: what the results are called."""
+    wanted, notes = {"save": save, "append": append}, list[str]()
+    while True:
+        try:
+            found = check(CheckOptions(logs=logs, **wanted), given)
+            return replace(found, document=changed(found.document, notes=notes))
+        except PlanError as error:
+            name = error.field.removeprefix("--")
+            if name not in wanted:
+                raise
+            said = f"{wanted.pop(name)}: {error.remedy}"
+            notes += [said] if given else []
+
+
+def compared(document: Check) -> Against | Phases | None:
+    """What was measured against what was predicted, if anything was."""
+    return document.against or document.reinforcement
 
 
 def _recipe(given: Mapping[str, Any]) -> _Recipe:
@@ -99,33 +131,43 @@ def _recipe(given: Mapping[str, Any]) -> _Recipe:
     return _Recipe(options, taken(options).estimates, estimate(options, brief=True))
 
 
-def _file(path: Path, recipe: _Recipe | None) -> tuple[Checked, list[Row]]:
-    """One file by what it begins with: a trace, a snapshot, a runs table, else a log."""
+@dataclass(frozen=True)
+class _Read:
+    """What one file holds."""
+
+    checked: Checked
+    rows: Sequence[Row] = ()
+    predicted: Reinforcement | None = None
+
+
+def _file(path: Path, recipe: _Recipe | None) -> _Read:
+    """One file by what it begins with: a trace, a snapshot, a runs table, an answer of `dpplan rl`,
+    else a log."""
     predicted = recipe.document if recipe else None
     with stream.pieces(path, _FIELD) as source:
         head = source.head()
         if snapshot.is_one(head):
             held = snapshot.read_snapshot(source.file(), path, _FIELD)
-            return _checked(
-                path,
-                "snapshot",
-                "torch memory snapshot",
-                snapshot=recordings.snapshot_bytes(held, predicted),
-                shortages=shortage.shortages(
-                    [shortage.of_snapshot(*one) for one in held.short], *_of(recipe)
-                ),
-            ), []
+            short = [shortage.of_snapshot(*one) for one in held.short]
+            said = {
+                "snapshot": recordings.snapshot_bytes(held, predicted),
+                "shortages": shortage.shortages(short, *_of(recipe)),
+            }
+            return _Read(_checked(path, "snapshot", "torch memory snapshot", **said))
         if profiler.is_one(head):
             trace = profiler.read_trace(source, path, _FIELD)
             times = recordings.trace_times(trace, predicted)
             notes = [] if trace.steps else ["the recording marks no steps: it counts as one"]
             kind, partly = "torch profiler trace", trace.partly
-            return _checked(path, "trace", kind, trace=times, partly=partly, notes=notes), []
+            return _Read(_checked(path, "trace", kind, trace=times, partly=partly, notes=notes))
+    if phases.is_answer(head):
+        answer = phases.read_answer(path, _FIELD)
+        return _Read(_checked(path, "prediction", "dpplan rl"), predicted=answer)
     if is_runs_table(head):
         rows = read_tables([path])
         notes = [f"{len(rows):,} runs, which validation compares with their predictions"]
-        return _checked(path, "runs", "runs table", notes=notes), rows
-    return _log(path, read_log(path, _FIELD), recipe), []
+        return _Read(_checked(path, "runs", "runs table", notes=notes), rows)
+    return _Read(_log(path, read_log(path, _FIELD), recipe))
 
 
 def _of(recipe: _Recipe | None) -> tuple[Estimates | None, Estimate | None]:
@@ -159,12 +201,20 @@ def _log(path: Path, log: Log, recipe: _Recipe | None) -> Checked:
         log.title or "torch",
         partly=log.partly,
         steps=steps,
-        tokens_per_s=size.tokens / steps.seconds if steps and size.tokens else None,
+        tokens_per_s=_tokens_per_s(log, steps, size),
         flops=flops,
         memory=dict(log.memory),
         shortages=shortage.shortages(log.shortages, *_of(recipe)),
         notes=[*log.notes, *notes],
     )
+
+
+def _tokens_per_s(log: Log, steps: StepTimes | None, size: Size) -> float | None:
+    """As the log prints it of what varies from step to step, else by the size of a step."""
+    told = [one.tokens_per_s for one in log.steps if one.tokens_per_s is not None]
+    if told and steps is not None and (steps.phases or not size.tokens):
+        return float(np.median(told))
+    return size.tokens / steps.seconds if steps and size.tokens else None
 
 
 def _size(log: Log, recipe: _Recipe | None) -> tuple[Size, list[str]]:
@@ -214,9 +264,7 @@ def _against(recipe: _Recipe, timed: Sequence[Checked]) -> Against:
     """The middle of the logs against the band."""
     seconds = float(np.median([one.steps.seconds for one in timed if one.steps]))
     step = recipe.document.step
-    inside = step.low <= seconds <= step.high
-    side = "slower than" if seconds > step.seconds else "faster than"
-    held, verdict = _held(recipe, timed)
+    held, usual = _held(recipe, timed)
     slowest = max(timed, key=lambda one: one.steps.seconds if one.steps else 0.0)
     return Against(
         measured_s=seconds,
@@ -224,9 +272,9 @@ def _against(recipe: _Recipe, timed: Sequence[Checked]) -> Against:
         low=step.low,
         high=step.high,
         ratio=seconds / step.seconds,
-        verdict=INSIDE if inside else f"{side} the band",
+        verdict=verdict(seconds, step.low, step.high),
         memory=held,
-        memory_verdict=verdict,
+        memory_verdict=usual,
         reasons=reasons(recipe.one, seconds, slowest.steps),
     )
 
@@ -253,7 +301,7 @@ def _held(recipe: _Recipe, timed: Sequence[Checked]) -> tuple[dict[str, float], 
     return ratios, f"{side} what eight of ten runs like it are off by ({off}){next_}"
 
 
-def _learned(recipe: _Recipe | None, timed: Sequence[Checked], rows: Sequence[Row]) -> Calibrated:
+def _learned(recipe: _Recipe | None, timed: Sequence[Checked], rows: Sequence[Row]) -> Learned:
     """What the logs of a recipe, and the rows of tables, say of the machine."""
     base = None
     cases = fit.cases(rows)
@@ -275,7 +323,9 @@ def _learned(recipe: _Recipe | None, timed: Sequence[Checked], rows: Sequence[Ro
 def _row(own: CheckOptions, recipe: _Recipe | None, files: Sequence[Checked]) -> Row:
     logs = [one for one in files if one.kind == "log"]
     if recipe is None or not logs:
-        remedy = "needs a log and its recipe (--model, --gpu, ...): they are the columns"
+        remedy = (
+            "needs a log of training and its recipe (--model, --gpu, ...): they are the columns"
+        )
         raise PlanError("--append", own.append, remedy)
     steps = [one.steps.seconds for one in logs if one.steps]
     memory: dict[str, float] = {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,15 +33,7 @@ _FRACS = ("all_reduce_frac", "all_gather_frac", "reduce_scatter_frac", "send_rec
 Table = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Calibrated:
-    """What was learned, and the file that holds it."""
-
-    learned: Learned
-    text: str
-
-
-def learn(cases: Sequence[fit.Case], base: Mapping[str, Any] | None = None) -> Calibrated:
+def learn(cases: Sequence[fit.Case], base: Mapping[str, Any] | None = None) -> Learned:
     """A calibration from runs of one GPU and stack. Raises PlanError where they are of several.
 
     base: the calibration that the recipes were resolved with, whose numbers stay but for those
@@ -87,7 +78,7 @@ def learn(cases: Sequence[fit.Case], base: Mapping[str, Any] | None = None) -> C
     text = tomli_w.dumps(document)
     with catalog.only_given({_NAME: text}):
         read_calibration(_NAME)
-    learned = Learned(
+    return Learned(
         runs=len(cases),
         gpu=plan.cluster.gpu.id,
         stack=plan.stack.id,
@@ -95,8 +86,8 @@ def learn(cases: Sequence[fit.Case], base: Mapping[str, Any] | None = None) -> C
         before=_error(cases, before),
         after=_error(cases, after),
         notes=notes,
+        calibration=text,
     )
-    return Calibrated(learned, text)
 
 
 _NAME = "learned.toml"

@@ -17,7 +17,7 @@ from planner.specs.model import Experts, ModelSpec
 from planner.specs.plan import Plan
 from planner.verbs.validate.plans import LOSSES
 from planner.verbs.validate.predict import predict
-from planner.verbs.validate.rows import MAX_TABLE_BYTES, REQUIRED, Row
+from planner.verbs.validate.rows import MAX_TABLE_BYTES, PLANNED, REQUIRED, Row
 
 COLUMNS = (
     *("run_id", "suite", "source", "source_ref", "gpu", "gpus", "gpus_per_node", "intra_node"),
@@ -39,7 +39,8 @@ _FIELD = "--append"
 def row_of(
     one: Estimates, seconds: float | None, memory: dict[str, float], name: str, oom: bool
 ) -> Row:
-    """The cells of a run. memory: highest bytes, by kind."""
+    """The cells of a run, one without any result to be filled in. memory: highest bytes, by
+    kind."""
     plan, layout = one.plan, one.table.layout(0)
     kind = next((kind for kind in ("allocated", "reserved") if kind in memory), "")
     cells: dict[str, object] = {
@@ -64,7 +65,7 @@ def row_of(
         "step_s": "" if oom or seconds is None else f"{seconds:.6g}",
         "peak_memory_gib": f"{memory[kind] / 2**30:.5g}" if kind and not oom else "",
         "memory_kind": "" if oom else kind,
-        "outcome": "oom" if oom else "ok",
+        "outcome": "oom" if oom else "ok" if seconds or memory else PLANNED,
         "tier": "A",
     }
     row = {key: str(cells.get(key, "")) for key in COLUMNS}

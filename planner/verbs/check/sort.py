@@ -8,6 +8,7 @@ from planner import formats
 from planner.inputs import catalog
 from planner.inputs.logs import says_anything, stream
 from planner.inputs.traces import profiler, snapshot
+from planner.verbs.check.phases import is_answer
 
 RUNS = b"run_id"  # a runs table begins with it
 _BOM = b"\xef\xbb\xbf"
@@ -30,6 +31,7 @@ def recipes_of(names: Iterable[str], field: str) -> dict[str, str]:
             snapshot.is_one(head)
             or profiler.is_one(head)
             or is_runs_table(head)
+            or is_answer(head)
             or says_anything(head)
         ):
             continue

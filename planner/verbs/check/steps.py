@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,14 @@ _NORMAL = 1.4826  # standard deviation over median deviation of a normal distrib
 _TAIL = 0.1  # share of steps below `low`, and above `high`
 _THIRDS = 3
 _MOST_WARM_UP = 0.5  # share of the lines
+INSIDE = "inside the band"
+
+
+def verdict(seconds: float, low: float, high: float) -> str:
+    """Whether a step is as predicted."""
+    if low <= seconds <= high:
+        return INSIDE
+    return f"{'slower' if seconds > high else 'faster'} than the band"
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,17 @@ def step_times(log: Log, size: Size) -> StepTimes | None:
         drift_frac=drift,
         lost_frac=float(longer_s / times[first:].sum()),
         loading_s=float(np.median(loading)) if loading else None,
+        phases=_phases([log.steps[i] for i in lines[kinds == "steady"]]),
     )
+
+
+def _phases(steady: Sequence[Step]) -> dict[str, float]:
+    """The middle of each phase over the steps that have it, in the order of the program."""
+    found: dict[str, list[float]] = {}
+    for one in steady:
+        for name, seconds in one.phases:
+            found.setdefault(name, []).append(seconds)
+    return {name: float(np.median(seconds)) for name, seconds in found.items()}
 
 
 _KINDS = ("warm_up", "checkpoint", "evaluation", "stalled")
