@@ -19,10 +19,11 @@ from planner.ledger import Array, Ledger, each, section
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 
-__all__ = ["Estimates", "Outline", "cut", "evaluate", "fit", "outline"]
+__all__ = ["Estimates", "Outline", "OutlineTime", "cut", "evaluate", "fit", "outline"]
 
 
 _SMALL = 4096  # layouts up to which plain columns are faster than factored ones
+_SEVERAL = 8192  # the same of those that fit among more (benchmarks/search_rate.py)
 _FEW_STAGES = 64  # of all layouts together, up to which all are looked at: none asks for more
 
 
@@ -101,16 +102,17 @@ class OutlineTime:
 @dataclass(frozen=True)
 class Outline:
     """What a choice needs to know of every layout of a space; `full` has the rest for some of
-    them."""
+    them. Time is evaluated when it is asked for, which a layout that does not fit seldom is."""
 
     plan: Plan
     space: Space
-    time: OutlineTime
     memory: Need
     fits: Array
     host_fits: Array
     drive_fits: Array
-    whole: Estimates | None = None  # of all layouts, where they are few
+    numbers: Machine | None = None
+    peaks: Memory | None = None  # memory of all layouts in full, where they are few
+    tick: Callable[[float], None] | None = None  # called while time is evaluated
 
     @functools.cached_property
     def table(self) -> Columns:
@@ -120,6 +122,38 @@ class Outline:
     def rows(self, rows: Array | None) -> Columns:
         """Some layouts as plain columns."""
         return self.space.flat(rows)
+
+    @functools.cached_property
+    def time(self) -> OutlineTime:
+        """Of all layouts."""
+        if self.whole is not None:
+            return _short(self.whole.time)
+        time = step_time(self.plan, self.space.columns(), self.numbers)
+        wanted = time.seconds, time.components["recompute"]
+        seconds, repeated = self.space.values(*wanted, tick=self.tick)
+        return OutlineTime(seconds, {"recompute": repeated})
+
+    @functools.cached_property
+    def time_where_fits(self) -> OutlineTime:
+        """Of the layouts that fit; of others it may be infinite."""
+        fitting = np.flatnonzero(self.fits)
+        few = self.peaks is not None and len(fitting)
+        if few or len(fitting) > _SEVERAL or "time" in self.__dict__:
+            return self.time
+        seconds, repeated = np.full((2, len(self.fits)), np.inf)
+        if len(fitting):
+            found = _short(step_time(self.plan, self.rows(fitting), self.numbers))
+            seconds[fitting], repeated[fitting] = found.seconds, found.components["recompute"]
+        return OutlineTime(seconds, {"recompute": repeated})
+
+    @functools.cached_property
+    def whole(self) -> Estimates | None:
+        """All layouts in full, where they are few."""
+        if self.peaks is None:
+            return None
+        time = step_time(self.plan, self.table, self.numbers)
+        fits = (self.fits, self.host_fits, self.drive_fits)
+        return Estimates(self.plan, self.table, time, self.peaks, *fits)
 
     def full(self, rows: Array) -> Estimates:
         """Everything of some layouts, evaluated as `evaluate` does."""
@@ -151,6 +185,10 @@ class Outline:
         return {}
 
 
+def _short(time: StepTime) -> OutlineTime:
+    return OutlineTime(time.seconds, {"recompute": time.components["recompute"]})
+
+
 def outline(
     plan: Plan,
     space: Space,
@@ -158,24 +196,24 @@ def outline(
     tick: Callable[[float], None] | None = None,
 ) -> Outline:
     """Estimate every layout of a space by the formulas of `evaluate`. tick: called with the share
-    done, now and then."""
+    done, now and then; who watches waits for the time of all, too."""
     if space.count <= _SMALL:
         table = space.flat()
-        all_of = evaluate(plan, table, every_stage(table), numbers)
-        short = OutlineTime(all_of.time.seconds, {"recompute": all_of.time.components["recompute"]})
-        of = all_of.memory
-        whole = Need(of.device, of.host, of.drive, of.firm)
-        return Outline(
-            plan, space, short, whole, all_of.fits, all_of.host_fits, all_of.drive_fits, all_of
-        )
+        of = peak_memory(plan, table, every_stage(table))
+        need = Need(of.device, of.host, of.drive, of.firm)
+        return Outline(plan, space, need, *fit(plan, of), numbers, of)
     columns = space.columns()
-    time = step_time(plan, columns, numbers)
     need = needed(plan, columns)
-    wanted = [time.seconds, time.components["recompute"], need.device, need.host]
     known = {"drive": need.drive, "firm": need.firm}
     others = {name: column for name, column in known.items() if column is not None}
-    seconds, repeated, device, host, *rest = space.values(*wanted, *others.values(), tick=tick)
+    first, second = (None, None) if tick is None else (_half(tick, 0), _half(tick, 1))
+    device, host, *rest = space.values(need.device, need.host, *others.values(), tick=first)
     need = Need(device, host, **dict(zip(others, rest, strict=True)))
-    return Outline(
-        plan, space, OutlineTime(seconds, {"recompute": repeated}), need, *fit(plan, need)
-    )
+    found = Outline(plan, space, need, *fit(plan, need), numbers, tick=second)
+    if tick is not None:
+        _ = found.time
+    return found
+
+
+def _half(tick: Callable[[float], None], which: int) -> Callable[[float], None]:
+    return lambda share: tick((which + share) / 2)

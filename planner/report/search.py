@@ -13,7 +13,7 @@ from planner.estimate.run import busy_s, cost_usd, step_energy_j
 from planner.inputs import tables
 from planner.ledger import first
 from planner.report import layout as report
-from planner.search import Candidates, Found, order, pareto, ranked, spent
+from planner.search import Candidates, Found, order, pareto, ranked, spent, timed
 from planner.search.room import room, together
 from planner.specs.document import extended
 from planner.specs.documents.estimate import PerToken, Ranked
@@ -93,7 +93,7 @@ def best_of(
     each = [room(e, at) for (e, _), at in zip(lines, rows, strict=True)]
     candidates = Candidates(
         np.array([spent(e, objective)[row] / e.plan.training.global_batch for e, row in lines]),
-        np.array([e.time.components["recompute"][row] for e, row in lines]),
+        np.array([timed(e).components["recompute"][row] for e, row in lines]),
         np.array([e.memory.device[row] for e, row in lines]),
         np.arange(len(lines)),
         together(each),
@@ -109,10 +109,11 @@ def _front(evaluated: Sequence[Outline]) -> list[tuple[Estimates, int]]:
     for e in evaluated:
         usable = np.flatnonzero(e.fits)
         lines += [
-            (e, int(row)) for row in usable[pareto(e.time.seconds[usable], e.memory.device[usable])]
+            (e, int(row))
+            for row in usable[pareto(timed(e).seconds[usable], e.memory.device[usable])]
         ]
     kept = pareto(
-        np.array([e.time.seconds[row] / e.plan.training.global_batch for e, row in lines]),
+        np.array([timed(e).seconds[row] / e.plan.training.global_batch for e, row in lines]),
         np.array([e.memory.device[row] for e, row in lines]),
     )
     return _full([lines[i] for i in kept])

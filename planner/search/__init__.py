@@ -23,6 +23,7 @@ from planner.search.choose import (
     ranked,
     smallest,
     spent,
+    timed,
 )
 from planner.search.space import degrees, layouts_of
 from planner.specs.base import PlanError
@@ -47,6 +48,7 @@ __all__ = [
     "search",
     "smallest",
     "spent",
+    "timed",
 ]
 
 _FEW = 65536  # rows times options up to which plain columns are faster than factored ones

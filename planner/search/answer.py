@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from planner.estimate import Estimates
+from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import Scenario
 from planner.search import Found, search
 from planner.search.choose import choice, of_all
@@ -22,11 +22,16 @@ class Answer:
     fits: bool
 
 
-def answer_of(scenario: Scenario, tick: Callable[[float], None] | None = None) -> Answer | None:
+def answer_of(
+    scenario: Scenario,
+    tick: Callable[[float], None] | None = None,
+    beside: Callable[[Outline], int | None] | None = None,
+) -> Answer | None:
     """Fastest layout that fits over all plans; where none fits, the one that needs the least
     memory. None: none allowed.
 
-    tick: called with the share of the work that is done, now and then.
+    tick: called with the share of the work that is done, now and then. beside: another row of the
+    chosen plan that will be asked for in full, which is evaluated with the chosen one.
     """
     count = len(scenario.plans)
     found = tuple(
@@ -38,5 +43,6 @@ def answer_of(scenario: Scenario, tick: Callable[[float], None] | None = None) -
         return None
     choices = [(choice(one), one) for one in evaluated]
     taken, estimates = min(choices, key=lambda pair: of_all(pair[0].rank, pair[1].plan))
-    chosen, row = estimates.some([taken.row])[0]
+    other = None if beside is None else beside(estimates)
+    chosen, row = estimates.some([taken.row] if other is None else [taken.row, other])[0]
     return Answer(found, chosen, row, taken.fits)

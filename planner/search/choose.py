@@ -9,8 +9,9 @@ from typing import get_args
 
 import numpy as np
 
-from planner.estimate import Estimates, Outline
+from planner.estimate import Estimates, Outline, OutlineTime
 from planner.estimate.run import busy_s, step_energy_j
+from planner.estimate.step import StepTime
 from planner.estimate.ties import TIE, fastest
 from planner.ledger import Array
 from planner.search.room import Room, room
@@ -48,14 +49,14 @@ def choice(estimates: Estimates | Outline, rows: Array | None = None) -> Choice:
     least memory."""
     rows = np.arange(len(estimates.fits)) if rows is None else rows
     fitting = rows[estimates.fits[rows]]
-    device, seconds = estimates.memory.device, estimates.time.seconds
+    device = estimates.memory.device
     if not len(fitting):
         row = int(rows[device[rows].argmin()])
         return Choice(row, (NONE, float(device[row])))
     row = int(_first(estimates, fitting, 1, "time")[0])
     own = room(estimates, np.array([row]))
     if own.enough[0]:
-        return Choice(row, (ENOUGH, float(seconds[row])))
+        return Choice(row, (ENOUGH, float(timed(estimates).seconds[row])))
     return Choice(row, (LITTLE, -float(own.how_much(np.array([0]))[0])))
 
 
@@ -65,8 +66,14 @@ def fastest_that_fits(estimates: Estimates | Outline) -> int | None:
     fitting = np.flatnonzero(estimates.fits)
     if not len(fitting):
         return None
-    seconds, repeated = estimates.time.seconds[fitting], estimates.time.components["recompute"]
-    return int(fitting[fastest(seconds, repeated[fitting], estimates.memory.device[fitting])])
+    time = timed(estimates)
+    seconds, repeated = time.seconds[fitting], time.components["recompute"][fitting]
+    return int(fitting[fastest(seconds, repeated, estimates.memory.device[fitting])])
+
+
+def timed(estimates: Estimates | Outline) -> StepTime | OutlineTime:
+    """Seconds of the layouts that fit; those of others may be infinite."""
+    return estimates.time_where_fits if isinstance(estimates, Outline) else estimates.time
 
 
 def of_all(rank: tuple[int, float], plan: Plan) -> tuple[int, float]:
@@ -77,10 +84,10 @@ def of_all(rank: tuple[int, float], plan: Plan) -> tuple[int, float]:
 
 
 def spent(estimates: Estimates | Outline, objective: Objective) -> Array:
-    """The cost an objective minimises: energy per step, else step time (memory apart, whose order
-    needs no cost)."""
+    """The cost of layouts that fit which an objective minimises: energy per step, else step time
+    (memory apart, whose order needs no cost)."""
     if objective != "energy":
-        return estimates.time.seconds
+        return timed(estimates).seconds
     if isinstance(estimates, Outline):
         return estimates.joules
     return step_energy_j(estimates.plan, estimates.time.seconds, busy_s(estimates.time))
@@ -125,7 +132,7 @@ def _first(estimates: Estimates | Outline, rows: Array, count: int, objective: O
         known = room(estimates, rows)
     cost, repeated = (
         spent(estimates, objective)[rows],
-        estimates.time.components["recompute"][rows],
+        timed(estimates).components["recompute"][rows],
     )
     same = _same(estimates)[rows] if count > 1 else np.zeros(len(rows))
     candidates = Candidates(cost, repeated, estimates.memory.device[rows], same, known)

@@ -10,7 +10,7 @@ from planner.estimate.ties import TIE
 from planner.formulas.experts import tensor_of
 from planner.ledger import Array
 from planner.report import layout as report
-from planner.search import best
+from planner.search import best, timed
 from planner.search.answer import Answer
 from planner.specs.document import extended
 from planner.specs.documents.estimate import Crossing, InsideNodes
@@ -56,7 +56,7 @@ def _inside(options: Options, answer: Answer, name: str, domain: int) -> InsideN
         span: Array = outer[name] * _stride(one.estimates.plan, name, outer["tp"])
         at = best(one.estimates, (span <= domain)[row])
         if at is not None:
-            found.append((float(one.estimates.time.seconds[at]), one.estimates, at))
+            found.append((float(timed(one.estimates).seconds[at]), one.estimates, at))
     if not found:
         return None
     seconds, outline, at = min(found, key=lambda each: each[0])

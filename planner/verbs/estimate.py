@@ -13,7 +13,7 @@ from planner.report import layout as report
 from planner.report import require
 from planner.report.doubts import Answered, doubts
 from planner.report.search import best_of, rejections
-from planner.search import best, families, fastest_that_fits, smallest
+from planner.search import best, families, fastest_that_fits, smallest, timed
 from planner.search.answer import Answer, answer_of
 from planner.search.why_none import why_none
 from planner.specs.document import UNSET, changed, extended
@@ -38,7 +38,7 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
     refuse(options, "estimate")
     required = require.read(options.require)
     scenario = resolve(options)
-    answer = answer_of(scenario)
+    answer = answer_of(scenario, beside=fastest_that_fits)
     if answer is None:
         raise why_none(scenario)
     assumptions = (*scenario.assumptions, *host_update.assumed(answer.chosen, answer.row))
@@ -75,7 +75,7 @@ def _tighter(options: Options, answer: Answer) -> Tighter | None:
 
     def per_sequence(pair: tuple[Estimates | Outline, int]) -> float:
         e, row = pair
-        return float(e.time.seconds[row]) / e.plan.training.global_batch
+        return float(timed(e).seconds[row]) / e.plan.training.global_batch
 
     searched = [one.estimates for one in answer.found if one.estimates is not None]
     found = [(e, row) for e in searched if (row := fastest_that_fits(e)) is not None]

@@ -73,6 +73,8 @@ class _Evaluated:
 
     @classmethod
     def of(cls, outlines: list[Outline]) -> _Evaluated:
+        some = any(one.fits.any() for one in outlines)
+
         def joined(column: Callable[[Outline], Array]) -> Array:
             return np.concatenate([column(one) for one in outlines])
 
@@ -80,7 +82,7 @@ class _Evaluated:
             outlines,
             np.repeat(np.arange(len(outlines)), [len(one.fits) for one in outlines]),
             joined(lambda one: np.arange(len(one.fits))),
-            joined(lambda one: one.time.seconds),
+            joined(lambda one: (one.time_where_fits if some else one.time).seconds),
             joined(lambda one: one.memory.device),
             joined(lambda one: one.fits),
             joined(lambda one: one.space.outer["tp"][one.space.row]),

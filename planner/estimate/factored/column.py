@@ -50,6 +50,11 @@ class Grouped:
     parts: list[Array]
 
 
+def _operators(ufunc: Any) -> tuple[Any, Any]:
+    """An operator and its reflection."""
+    return (lambda a, b: combined(ufunc, a, b)), (lambda a, b: combined(ufunc, b, a))
+
+
 class Column(np.lib.mixins.NDArrayOperatorsMixin):
     """Values per combination of a level and per option, or one for all options.
 
@@ -98,8 +103,13 @@ class Column(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method != "__call__" or kwargs:
             return NotImplemented
-        short = _without_work(self.levels, ufunc, *inputs) if len(inputs) == 2 else None
-        return apply(ufunc, *inputs) if short is None else short
+        return combined(ufunc, *inputs) if len(inputs) == 2 else apply(ufunc, *inputs)
+
+    # the most frequent ones, without the way through numpy's dispatch
+    __add__, __radd__ = _operators(np.add)
+    __sub__, __rsub__ = _operators(np.subtract)
+    __mul__, __rmul__ = _operators(np.multiply)
+    __truediv__, __rtruediv__ = _operators(np.true_divide)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         known = FUNCTIONS.get(function)
@@ -116,9 +126,10 @@ def column_of(levels: Levels, level: Level, values: Array) -> Column:
     """A column of these values (combinations, options or 1), on the smallest level that holds
     them."""
     if values.size <= EAGER:
-        if values.shape[1] > 1 and (values == values[:, :1]).all():
+        rows, options = values.shape  # corners first: most columns differ there
+        if options > 1 and values[0, 0] == values[0, -1] and (values == values[:, :1]).all():
             values = values[:, :1]
-        if values.shape[0] > 1 and (values == values[:1]).all():
+        if rows > 1 and values[0, 0] == values[-1, 0] and (values == values[:1]).all():
             level, values = levels.one, values[:1]
     return Column(levels, level, values, values.shape[1], values.dtype == bool)
 
@@ -148,6 +159,13 @@ def values_on(column: Column, level: Level) -> Array:
     return dense(column).take(column.levels.map(level, column.level), axis=0)
 
 
+def combined(ufunc: Any, a: Any, b: Any) -> Any:
+    """An operation on two operands of which one is a column at least."""
+    levels = a.levels if isinstance(a, Column) else b.levels
+    short = _without_work(levels, ufunc, a, b)
+    return apply(ufunc, a, b) if short is None else short
+
+
 def _without_work(levels: Levels, ufunc: Any, a: Any, b: Any) -> Any:
     """The result where an operand is neutral (x + 0, 1 * x) or absorbs the other (0 * x), else
     None. Truths are no numbers: their sum is a disjunction."""
@@ -166,7 +184,9 @@ def _without_work(levels: Levels, ufunc: Any, a: Any, b: Any) -> Any:
 
 def _constant(x: Any) -> Any:
     """What an operand is for all layouts, else None."""
-    return x.constant if isinstance(x, Column) else x if np.ndim(x) == 0 else None
+    if isinstance(x, Column):
+        return x.constant
+    return x if isinstance(x, float) or np.ndim(x) == 0 else None
 
 
 def _is_number(x: Any) -> bool:
@@ -179,29 +199,39 @@ def apply(operation: Callable[..., Array], *operands: Any, boolean: bool | None 
 
     boolean: whether it makes truths; by default those of numpy that compare.
     """
-    columns = [x for x in operands if isinstance(x, Column)]
+    columns: list[Column] = []
+    key: list[Any] = [operation]
+    given: list[Any] = []
+    for x in operands:
+        if isinstance(x, Column):
+            columns.append(x)
+            key.append(x.number)
+        else:
+            x = x if isinstance(x, float) else _number(x)
+            key.append((x,))
+        given.append(x)
     if not columns:
         return operation(*operands)
-    operands = tuple(x if isinstance(x, Column) else _number(x) for x in operands)
-    levels = columns[0].levels
-    key = (operation, *(x.number if isinstance(x, Column) else (x,) for x in operands))
-    found = levels.made.get(key)
+    made = columns[0].levels.made
+    found = made.get(of := tuple(key))
     if found is None:
         truths = operation in _COMPARISONS if boolean is None else boolean
-        found = levels.made[key] = _applied(operation, operands, columns, truths)
+        found = made[of] = _applied(operation, tuple(given), columns, truths)
     return found
 
 
 def _applied(
     operation: Callable[..., Array], operands: tuple[Any, ...], columns: list[Column], boolean: bool
 ) -> Column:
-    levels, level = columns[0].levels, columns[0].level
+    first = columns[0]
+    levels, level, width, later = first.levels, first.level, first.width, first.deferred is not None
     for x in columns[1:]:
         level = levels.union(level, x.level)
-    width = max(x.width for x in columns)
-    if any(x.deferred for x in columns) or level.count * width > EAGER:
+        width = max(width, x.width)
+        later = later or x.deferred is not None
+    if later or level.count * width > EAGER:
         return Column(levels, level, Deferred(operation, operands), width, boolean)
-    values = (values_on(x, level) if isinstance(x, Column) else x for x in operands)
+    values = [values_on(x, level) if isinstance(x, Column) else x for x in operands]
     return column_of(levels, level, np.asarray(operation(*values)))
 
 
