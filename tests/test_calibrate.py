@@ -133,9 +133,10 @@ def test_sizes_reach_a_gibibyte_on_gpus() -> None:
 
 
 def test_known_cards_have_profiles() -> None:
-    from planner.inputs import catalog
-
-    assert set(detect._NAMES.values()) <= set(catalog.ids("gpus"))
+    small = detect.Hardware("gpu", "NVIDIA GeForce RTX 4060 Ti", 34, 15 * 2**30, 1, 8, "h")
+    assert detect.profile_of(small) == "rtx4060ti-16gb"
+    smaller = detect.Hardware("gpu", "NVIDIA GeForce RTX 4060 Ti", 34, 8 * 2**30, 1, 8, "h")
+    assert detect.profile_of(smaller) is None  # sold with 8 GB, too
     card = detect.Hardware("gpu", "NVIDIA H100 80GB HBM3", 132, 80 * 2**30, 1, 8, "h")
     assert detect.device_id(card) == "h100-sxm5-80gb"
     new = detect.Hardware("gpu", "NVIDIA Z999", 132, 80 * 2**30, 1, 8, "h")

@@ -106,7 +106,7 @@ def test_flags_override_the_scenario_file(tmp_path: Path, by_flags: Any) -> None
 )
 def test_what_is_fixed_stays_fixed(option: str, values: list[Any]) -> None:
     for value in values:
-        asked = {"model": "llama-2-7b", "gpu": "a100", "gpus": 32, option: value}
+        asked = {"model": "llama-2-7b", "gpu": "a100", "gpus": 32, "advice": 0, option: value}
         if option in ("vpp", "schedule"):
             asked["pp"] = 4
         if option == "sequence-parallel":

@@ -16,6 +16,7 @@ from planner.estimate.machine import SWITCHES, machine
 from planner.evidence.band import (
     LINEAGE,
     NEW_GPU,
+    UNTIMED_GPU,
     OTHER_PROGRAM,
     Band,
     band,
@@ -161,6 +162,10 @@ def test_the_ends_are_those_of_runs_alike() -> None:
     assert np.log(found.ends()) == pytest.approx([-0.405, 0.395], abs=1e-9)
     other = missed(residuals(runs_like(*even)), "h", lineage=False)
     assert math.log(other.ends()[1]) == pytest.approx(math.hypot(0.395, math.log(NEW_GPU)))
+    guessed = missed(residuals(runs_like(*even)), "h", lineage=False, tabled=False)
+    assert math.log(guessed.ends()[1]) == pytest.approx(math.hypot(0.395, math.log(UNTIMED_GPU)))
+    same = missed(residuals(runs_like(*even)), "g", lineage=False, tabled=False)
+    assert same.ends() == found.ends()
     assert missed(residuals([]), "g", lineage=True).ends() == pytest.approx((0.5, 2.0))
 
 

@@ -61,7 +61,8 @@ than chance ([log](log/index.md)): GPU, architecture, stack, number of GPUs, len
 takes the time.
 
 Beside it, independent and added in quadrature, stands what nobody measured or states. A GPU that no
-run was on moves either end by {uncertainty.NEW_GPU - 1:.0%}. A mechanism that may
+run was on moves either end by {uncertainty.NEW_GPU - 1:.0%}, by
+{uncertainty.UNTIMED_GPU - 1:.0%} where no table of its GEMMs is known. A mechanism that may
 take longer or less by a factor moves the end of the band by its share of the step:
 
 {_widening()}

@@ -13,36 +13,8 @@ from typing import Any
 from planner.inputs import catalog
 from planner.specs.hardware import GpuSpec
 
-# what torch calls a card, and the profile of exactly this variant
-_NAMES = {
-    "NVIDIA A100-SXM4-40GB": "a100-sxm4-40gb",
-    "NVIDIA A100-SXM4-80GB": "a100-sxm4-80gb",
-    "NVIDIA A100-PCIE-40GB": "a100-pcie-40gb",
-    "NVIDIA A100 80GB PCIe": "a100-pcie-80gb",
-    "NVIDIA A800-SXM4-80GB": "a800-sxm4-80gb",
-    "NVIDIA H100 80GB HBM3": "h100-sxm5-80gb",
-    "NVIDIA H100 PCIe": "h100-pcie-80gb",
-    "NVIDIA H800": "h800-sxm5-80gb",
-    "NVIDIA H200": "h200-sxm-141gb",
-    "NVIDIA H20": "h20-96gb",
-    "NVIDIA B200": "b200-sxm-180gb",
-    "NVIDIA B300 SXM6 AC": "b300-sxm-270gb",
-    "NVIDIA GB200": "gb200-186gb",
-    "NVIDIA GB300": "gb300-279gb",
-    "NVIDIA L40S": "l40s",
-    "NVIDIA GeForce RTX 3090": "rtx3090",
-    "NVIDIA GeForce RTX 4090": "rtx4090",
-    "NVIDIA GeForce RTX 5090": "rtx5090",
-    "NVIDIA RTX A6000": "rtx-a6000-48gb",
-    "NVIDIA RTX 6000 Ada Generation": "rtx6000-ada",
-    "Tesla V100-SXM2-16GB": "v100-sxm2-16gb",
-    "Tesla V100-SXM2-32GB": "v100-sxm2-32gb",
-    "Tesla V100-SXM3-32GB": "v100-sxm3-32gb",
-    "Tesla V100-PCIE-32GB": "v100-pcie-32gb",
-    "AMD Instinct MI300X": "mi300x-192gb",
-    "AMD Instinct MI250X": "mi250x-128gb",
-    "AMD Instinct MI355X": "mi355x-288gb",
-}
+# of one name there may be cards of two sizes: total memory as torch reports it, by driver
+_MEMORY_SLACK = 0.1
 
 
 @dataclass(frozen=True)
@@ -154,7 +126,17 @@ def conditions(index: int | None) -> dict[str, float]:
 
 def profile_of(found: Hardware) -> str | None:
     """The shipped profile of exactly this variant, None where there is none."""
-    return _NAMES.get(found.name) if found.kind == "gpu" else None
+    if found.kind != "gpu":
+        return None
+    return next(
+        (
+            one.id
+            for one in catalog.load_all("gpus", GpuSpec)
+            if one.torch_name == found.name
+            and abs(found.memory_bytes / float(one.usable_memory) - 1) < _MEMORY_SLACK
+        ),
+        None,
+    )
 
 
 def nearest(found: Hardware) -> GpuSpec:

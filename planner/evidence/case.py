@@ -132,6 +132,7 @@ class Case:
     stack: str
     family: str  # of the stack
     features: tuple[float, ...]  # in the order of FEATURES
+    tabled: bool = True  # GEMMs of the GPU were timed, whoever did
 
     def feature(self, name: str) -> float:
         """One of them."""
@@ -149,4 +150,5 @@ def case_of(
         stack.release_of or stack.id,
         stack.family or stack.id,
         tuple(features(plan, c, time, islands)[row].tolist()),
+        tabled=plan.cluster.gpu.kernels.gemm_efficiency.kind != "assumed",
     )

@@ -24,21 +24,6 @@ LAUNCHERS = {
     "jobset.yaml": "Kubernetes: kubectl apply -f jobset.yaml",
     "skypilot.yaml": "SkyPilot: sky launch skypilot.yaml",
 }
-# SkyPilot's names of GPUs (docs.skypilot.co, GPUs and accelerators) by the ids of profiles
-_ACCELERATORS = {
-    "a100-sxm4-40gb": "A100",
-    "a100-sxm4-80gb": "A100-80GB",
-    "b200-sxm-180gb": "B200",
-    "gh200-96gb": "GH200",
-    "h100-sxm5-80gb": "H100",
-    "h200-sxm-141gb": "H200",
-    "l40s": "L40S",
-    "mi300x-192gb": "MI300X",
-    "rtx-a6000-48gb": "A6000",
-    "rtx4090": "RTX4090",
-    "v100-sxm2-16gb": "V100",
-    "v100-sxm2-32gb": "V100-32GB",
-}
 _RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 _LONGEST = 40  # of a name: Kubernetes adds to it, up to 63 characters of a label
 
@@ -47,7 +32,6 @@ def scripts(
     target: Target, asked: Asked, gpu: GpuSpec, comments: tuple[str, ...]
 ) -> dict[str, str]:
     """run.sh and what starts it on all nodes, by name."""
-    accelerator = _ACCELERATORS.get(gpu.id)
     known = {
         "name": name_of(f"{asked.model.name}-{asked.options['gpus']}"),
         "nodes": asked.nodes,
@@ -60,7 +44,7 @@ def scripts(
         "comments": comments,
         "image": IMAGE,
         "resource": _RESOURCES.get(gpu.vendor, "CHANGE-ME/gpu"),
-        "accelerator": accelerator or f"CHANGE-ME-{gpu.id}",
+        "accelerator": gpu.skypilot or f"CHANGE-ME-{gpu.id}",
     }
     return {name: _environment().get_template(name).render(known) for name in (RUN, *LAUNCHERS)}
 
@@ -71,7 +55,7 @@ def to_fill(gpu: GpuSpec) -> Mapping[str, str]:
         "job.sbatch": "partition, account and time limit of the cluster",
         "jobset.yaml": "the image, which has the framework",
     }
-    if gpu.id not in _ACCELERATORS:
+    if gpu.skypilot is None:
         out["skypilot.yaml"] = f"SkyPilot's name of {gpu.title or gpu.id}"
     return out
 

@@ -276,6 +276,7 @@ _FITTED = (
 )
 ENERGY_PER_FLOP = {
     "volta": Sourced(5.0e-12, "J", "assumed", _FITTED, "2026-11"),
+    "turing": Sourced(5.0e-12, "J", "assumed", "as Volta, of the same process", "2026-11"),
     "ampere": Sourced(2.05e-12, "J", "assumed", _FITTED, "2026-11"),
     "hopper": Sourced(1.2e-12, "J", "assumed", _FITTED, "2026-11"),
     "ada": Sourced(1.2e-12, "J", "assumed", _FITTED, "2026-11"),

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from planner.inputs import files, not_modelled, readers
 from planner.inputs.names import alike, spellings
 from planner.specs.base import PlanError, Spec, sentence
+from planner.specs.hardware import CURVE_SHAPE
 from planner.specs.options.words import near as did_you_mean
 
 _PACKAGE = Path(__file__).parent.parent
@@ -329,12 +330,32 @@ _OWN = ("id", "title", "aliases", "source", "release_of", "since", "printed_in")
 
 def _whole(kind: str, data: dict[str, Any]) -> dict[str, Any]:
     """A stack that has a `base` with all that its own file does not state, as that one does it.
-    Lists are replaced whole."""
+    Lists are replaced whole. A GPU whose kernels are `like` another's with the shape of its curve."""
+    if kind == "gpus":
+        return _shaped(data)
     base = data.get("base") if kind == "stacks" else None
     if not isinstance(base, str):
         return data
     rest = _whole(kind, readers.read_toml(_text(find(kind, base))))
     return _merge({key: value for key, value in rest.items() if key not in _OWN}, data)
+
+
+def _shaped(data: dict[str, Any]) -> dict[str, Any]:
+    """A GPU with those numbers of `CURVE_SHAPE` that it does not state, of the GPU it names."""
+    kernels = data.get("kernels")
+    like = kernels.get("like") if isinstance(kernels, dict) else None
+    if not isinstance(kernels, dict) or not isinstance(like, str):
+        return data
+    try:
+        path = find("gpus", like)
+    except PlanError as error:
+        raise PlanError("kernels.like", like, error.remedy) from None
+    other = _shaped(readers.read_toml(_text(path)))["kernels"]
+    shape = {
+        key: {**other[key], "kind": "assumed", "source": f"no GEMM table: as {like}"}
+        for key in CURVE_SHAPE
+    }
+    return {**data, "kernels": {**shape, **kernels}}
 
 
 def load_overlaid(kind: str, spec: type[S], name: str, overlay: dict[str, Any], source: str) -> S:

@@ -67,6 +67,8 @@ class AttentionCurve(Spec):
 class KernelCurve(Spec):
     """How fast kernels really run on this GPU; the parameters of formulas.kernels.
 
+    like: a shipped GPU whose tiles, gaps and memory share stand for those left out here, of which
+    no table is known (CURVE_SHAPE).
     gemm_efficiency: share of the dense rate inside a full wave of the largest tile, in a burst too
     short for the power limit.
     fp8_efficiency: the same of the fp8 rate, by the table of fp8 GEMMs; left out: as in 16 bit.
@@ -92,6 +94,7 @@ class KernelCurve(Spec):
     as on an A100.
     """
 
+    like: Id | None = None
     gemm_efficiency: Efficiency
     fp8_efficiency: Efficiency | None = None
     nvfp4_efficiency: Efficiency | None = None
@@ -108,6 +111,18 @@ class KernelCurve(Spec):
     attention: dict[AttentionName, AttentionCurve] = Field(default_factory=dict)
     attention_half_sequence: Tokens | None = None
     attention_width_exponent: Exponent | None = None
+
+
+# of a curve what lies in tiles and latencies, which chips of one design share; its rates are of each
+# card's power and memory
+CURVE_SHAPE = (
+    "gemm_tile_exponent",
+    "gemm_tile_overhead",
+    "gemm_wave_softness",
+    "gemm_launch",
+    "kernel_gap",
+    "memory_frac",
+)
 
 
 class OperatorTimes(Spec):
@@ -181,6 +196,8 @@ class GpuSpec(Spec):
     aliases: Names = ()
     vendor: Literal["nvidia", "amd", "google", "other"] = "nvidia"
     architecture: str
+    torch_name: str | None = None  # as torch.cuda.get_device_name has it, also of another size
+    skypilot: str | None = None  # as SkyPilot's list of accelerators has it
     memory: Bytes  # as sold
     usable_memory: Bytes  # what the driver lets a framework allocate (torch total_memory)
     memory_bandwidth: BytesPerSecond
