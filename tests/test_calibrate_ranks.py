@@ -283,7 +283,7 @@ main()
 
 
 def test_a_full_disk_keeps_the_file_that_was_there(tmp_path: Path) -> None:
-    """Files may not grow beyond 16 KiB: some records fit, then none.
+    """Files may not grow beyond 8 KiB: some records fit, then none.
 
     A record has 0.3 to 3 kB, by how often a noisy machine makes it measure again; a run has over
     a hundred.
@@ -291,7 +291,7 @@ def test_a_full_disk_keeps_the_file_that_was_there(tmp_path: Path) -> None:
     out = tmp_path / "node.toml"
     out.write_text("schema_version = 1\n", encoding="utf-8")
     answer = python(
-        LIMITED, 16 * 1024, "calibrate", "--quick", "--threads", "1", "--out", out, timeout=120
+        LIMITED, 8 * 1024, "calibrate", "--quick", "--threads", "1", "--out", out, timeout=120
     )
     assert answer.status == 2, answer.stderr
     assert "cannot be written" in answer.stderr

@@ -216,7 +216,7 @@ def test_what_a_card_states_beside_another_is_its_own(tmp_path: Path) -> None:
     assert found.kernel_gap == pytest.approx(9e-6)
     assert found.gemm_launch == gpu("l40s").kernels.gemm_launch
     path.write_text(text.replace('like = "l40s"', 'like = "l40x"'))
-    with pytest.raises(PlanError, match="kernels.like: 'l40x' - unknown; did you mean l40"):
+    with pytest.raises(PlanError, match=r"kernels\.like: 'l40x' - unknown; did you mean l40"):
         gpu(str(path))
 
 

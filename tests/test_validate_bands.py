@@ -16,8 +16,8 @@ from planner.estimate.machine import SWITCHES, machine
 from planner.evidence.band import (
     LINEAGE,
     NEW_GPU,
-    UNTIMED_GPU,
     OTHER_PROGRAM,
+    UNTIMED_GPU,
     Band,
     band,
     band_of,

@@ -38,8 +38,8 @@ CORRELATION = 0.05  # of errors within a suite: how little each of its many runs
 # either way, on a GPU that no run was on: clocks of GPUs under load are 0.65 to 1 of their boost,
 # and 0.85 is assumed where none was measured
 NEW_GPU = 1.08
-# the same where nobody timed its GEMMs either: on the ten GPUs with a table large ones reach 0.47 to
-# 0.77 of the dense rate under load, with a standard deviation of 15 %: four fifths within this
+# the same where nobody timed its GEMMs either: on the ten GPUs with a table large ones reach 0.47
+# to 0.77 of the dense rate under load, with a standard deviation of 15 %: four fifths within this
 UNTIMED_GPU = 1.2
 _AS_MUCH = 0.5  # a run that has half of a feature says something of it
 

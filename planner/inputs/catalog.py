@@ -330,7 +330,8 @@ _OWN = ("id", "title", "aliases", "source", "release_of", "since", "printed_in")
 
 def _whole(kind: str, data: dict[str, Any]) -> dict[str, Any]:
     """A stack that has a `base` with all that its own file does not state, as that one does it.
-    Lists are replaced whole. A GPU whose kernels are `like` another's with the shape of its curve."""
+    Lists are replaced whole. A GPU whose kernels are `like` another's with the shape of its
+    curve."""
     if kind == "gpus":
         return _shaped(data)
     base = data.get("base") if kind == "stacks" else None

@@ -113,8 +113,8 @@ class KernelCurve(Spec):
     attention_width_exponent: Exponent | None = None
 
 
-# of a curve what lies in tiles and latencies, which chips of one design share; its rates are of each
-# card's power and memory
+# of a curve what lies in tiles and latencies, which chips of one design share; its rates are of
+# each card's power and memory
 CURVE_SHAPE = (
     "gemm_tile_exponent",
     "gemm_tile_overhead",

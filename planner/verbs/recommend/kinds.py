@@ -17,6 +17,7 @@ from planner.inputs.scenario import resolve
 from planner.ledger import total
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
+from planner.specs.hardware import GpuSpec
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
 from planner.specs.options.recommend import Limits
@@ -58,9 +59,11 @@ def kinds(
     tokens: float | None,
     limits: Limits,
 ) -> list[Kind]:
-    """Every named kind; by default every GPU of the catalogue in its usual node."""
+    """Every named kind; by default every GPU of the catalogue in its usual node, where that has
+    more than one: no cluster is made of desktop computers unless it is asked for."""
     if not gpus and not clusters:
-        gpus = catalog.ids("gpus")
+        every = catalog.load_all("gpus", GpuSpec)
+        gpus = [gpu.id for gpu in every if gpu.node.gpus_per_node > 1]
     updates: list[tuple[str, dict[str, Any]]] = [
         *((name, {"gpu": name, "cluster": None}) for name in _listed(gpus, "--gpu")),
         *((name, {"cluster": name, "gpu": None}) for name in _listed(clusters, "--cluster")),
