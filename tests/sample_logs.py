@@ -190,6 +190,13 @@ def verl_sft() -> str:
     )
 
 
+def verl_history() -> str:
+    """What Weights & Biases exports of it."""
+    rows = [verl_step(s) for s in times(1.5)]
+    lines = [",".join(map(str, (i, 10 * i, *row.values()))) for i, row in enumerate(rows)]
+    return "\n".join([",".join(("_step", "_runtime", *rows[0])), *lines]) + "\n"
+
+
 def nemo_rl() -> str:
     """A step of GRPO, its timers sorted by time, and what is printed of speeds."""
     parts = {"policy_training": 0.4, "generation": 0.35, "policy_and_reference_logprobs": 0.2}
@@ -325,6 +332,7 @@ LOGS: dict[str, tuple[Callable[[], str], str]] = {
     "mlperf.log": (mlperf, "MLPerf mllog"),
     "chart.csv": (wandb_chart, "Weights & Biases CSV"),
     "history.csv": (wandb_history, "Weights & Biases CSV"),
+    "verl.csv": (verl_history, "Weights & Biases CSV"),
     "run-a-tag-iteration-time.csv": (tensorboard, "TensorBoard CSV"),
 }
 

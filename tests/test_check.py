@@ -74,7 +74,7 @@ def test_what_else_a_log_says(tmp_path: Path) -> None:
         "torchtune.log": {"allocated": 27.5 * GIB, "reserved": 44.75 * GIB},
         "logging.jsonl": {"reserved": 15.75 * GIB},
         "huggingface.log": {"allocated": 2.5 * GIB, "reserved": 4.25 * GIB},
-        **dict.fromkeys(("verl.log", "verl.jsonl"), _OF_VERL),
+        **dict.fromkeys(("verl.log", "verl.jsonl", "verl.csv"), _OF_VERL),
         **dict.fromkeys(("automodel.log", "training.jsonl", "benchmark.log"), _OF_AUTOMODEL),
     }.items():
         assert read(samples.write(tmp_path, name)).memory == pytest.approx(held), name

@@ -11,8 +11,24 @@ import pytest
 import sample_logs as samples
 from command import dpplan, refused
 
+from planner import formats
+from planner.specs.options import rows
+from planner.specs.options.reinforcement import RlOptions
+
 _LOGPROBS = ("old log-probabilities", "reference log-probabilities")
 RECIPE = shlex.split("--model gpt2 --gpu a100 --gpus 8 --tp 1 --pp 1 --micro-batch 1 --zero 1")
+
+
+def test_a_recipe_of_verl_says_the_whole_step() -> None:
+    """In options of `dpplan rl`, which takes them; its own defaults where it says nothing."""
+    text = (Path(__file__).parent / "data" / "recipes" / "verl.sh").read_text()
+    (note,) = formats.read({"verl.sh": text}).notes
+    words = shlex.split(note.partition("with ")[2].partition(", and")[0])
+    asked = dict(zip(words[::2], words[1::2], strict=True))
+    assert asked | {"--prompts": "512", "--responses": "16", "--update-batch": "2048"} == asked
+    assert asked | {"--algorithm": "ppo", "--reference": "no", "--response-max": "6144"} == asked
+    given = {flag.removeprefix("--").replace("-", "_"): value for flag, value in asked.items()}
+    assert set(given) <= set(rows(RlOptions))
 
 
 def test_phases_of_reinforcement_learning_beside_the_prediction(tmp_path: Path) -> None:
@@ -31,12 +47,14 @@ def test_phases_of_reinforcement_learning_beside_the_prediction(tmp_path: Path) 
     together = " + ".join(_LOGPROBS)
     for name, want in {
         "verl.log": {"generation": 0.35, "adv": 0.01, "training": 0.4, "moves + refit": 0.04},
+        "verl.csv": {"generation": 0.35, "training": 0.4, "moves + refit": 0.04},
         "nemo-rl.log": {"generation": 0.35, together: 0.2, "training": 0.4, "moves + refit": 0.03},
     }.items():
         log = samples.write(tmp_path, name)
         found = dpplan("check", log, beside, "--json").json()
         assert [one["kind"] for one in found["files"]] == ["log", "prediction"]
-        assert found["files"][0]["tokens_per_s"] == pytest.approx(18432 / 1.5, rel=0.01)
+        if name.endswith(".log"):
+            assert found["files"][0]["tokens_per_s"] == pytest.approx(18432 / 1.5, rel=0.01)
         told = {one["name"]: one for one in found["reinforcement"]["lines"]}
         for phase, share in want.items():
             assert told[phase]["measured_s"] == pytest.approx(1.5 * share, abs=0.006), (name, phase)

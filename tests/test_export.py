@@ -113,7 +113,11 @@ _FAMILY: dict[str, tuple[Any, ...]] = {
     "optimizer": ("adam",),
     **dict.fromkeys(_DEGREES, (1,)),
 }
-SAYS |= {"deepspeed": {**_FAMILY, "zero": (0, 1, 2, 3)}, "accelerate": {**_FAMILY, "zero": (2, 3)}}
+_OF_ZERO_3 = {"hpz": (8,), "zeropp": ("qwz", "qwz+qgz"), "sub_group_size": (1e8, 2e7)}
+SAYS |= {
+    "deepspeed": {**_FAMILY, **_OF_ZERO_3, "zero": (0, 1, 2, 3)},
+    "accelerate": {**_FAMILY, "zero": (2, 3)},
+}
 _TRAINED: dict[str, tuple[Any, ...]] = {  # with FSDP
     **_FAMILY,
     "model": ("llama-3.1-8b", "qwen3-8b"),
@@ -217,7 +221,7 @@ def _idle(options: dict[str, Any], model: ModelSpec, dp: int) -> set[str]:
     idle |= dict.fromkeys(_SUBSPACE, options["optimizer"] not in ("galore", "apollo"))
     # all that there is without ZeRO; DeepSpeed's own stage 0 is torch's DDP, which has no switch
     idle["dp_overlap"] = ranks == 1 or options["zero"] == 0
-    idle |= dict.fromkeys(("zeropp", "hpz"), ranks == 1 or options["zero"] < 3)
+    idle |= dict.fromkeys(_OF_ZERO_3, ranks == 1 or options["zero"] < 3)
     idle["task"] = options.get("task") not in (None, "kto") and options["micro_batch"] % 2 > 0
     idle["reference"] = (
         not options.get("reference") or idle["task"] or options.get("task") not in ("dpo", "kto")

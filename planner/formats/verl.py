@@ -81,6 +81,7 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
     _model(answer)
     _gpus(answer)
     _batch(answer)
+    _whole_step(answer)
     if _is_megatron(answer):
         answer.imply("stack", "megatron-core", "its Megatron engine")
         _of_megatron(answer)
@@ -149,6 +150,39 @@ def _batch(answer: Answer) -> None:
         answer.imply("micro_batch", count, "as many as the tokens allow", limit)
     for name in (*flags, *limits):
         answer.mark(name, "implied", "micro-batches have as many sequences as stated")
+
+
+# options of `dpplan rl` by arguments of the trainer, with what that does by itself
+_OF_RL = {
+    "--prompts": ("data.train_batch_size", 1024),
+    "--responses": ("actor_rollout_ref.rollout.n", 1),
+    "--response-max": ("data.max_response_length", 512),
+    "--updates": (f"{_ACTOR}ppo_epochs", 1),
+    "--generation-tp": ("actor_rollout_ref.rollout.tensor_model_parallel_size", 2),
+    "--generation-memory": ("actor_rollout_ref.rollout.gpu_memory_utilization", 0.5),
+}
+_NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
+_ALGORITHMS = {"gae": "ppo", "grpo": "grpo", "rloo": "rloo"}
+
+
+def _whole_step(answer: Answer) -> None:
+    """What a step of reinforcement learning is beside the actor's, in options of `dpplan rl`."""
+    algorithm = _ALGORITHMS.get(str(answer.get("algorithm.adv_estimator", "gae")))
+    if algorithm is None or not any(name.startswith(_ACTOR) for name in answer.values):
+        return
+    kept = answer.get(f"{_ACTOR}use_kl_loss") or answer.get("algorithm.use_kl_in_reward")
+    stated = {flag: (str(answer.get(name, "")), usual) for flag, (name, usual) in _OF_RL.items()}
+    said: dict[str, Any] = {
+        flag: text if _NUMBER.fullmatch(text) else usual for flag, (text, usual) in stated.items()
+    }
+    said |= {"--algorithm": algorithm, "--reference": "yes" if kept else "no"}
+    if batch := answer.option("global_batch"):
+        said["--update-batch"] = batch
+    listed = " ".join(f"{flag} {value}" for flag, value in said.items())
+    answer.notes.append(
+        f"this is the actor's optimizer step; the whole one is `dpplan rl` with --framework verl"
+        f" {listed}, and with --prompt-length and --response-length, which its log says"
+    )
 
 
 def _of_megatron(answer: Answer) -> None:

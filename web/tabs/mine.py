@@ -132,6 +132,7 @@ def _empty() -> Found:
                     ["trace", "torch profiler, Chrome JSON, packed or not", _OF_TRACE],
                     ["snapshot", "torch.cuda.memory._dump_snapshot", _OF_SNAPSHOT],
                     ["message", "CUDA out of memory, with its traceback", _OF_SHORTAGE],
+                    ["prediction", "dpplan rl --json", _OF_PHASES],
                     ["runs table", "my-runs.csv, as this page writes it", _OF_RUNS],
                 ],
             ),
@@ -147,6 +148,7 @@ _OF_LOG = (
 _OF_TRACE = "kernels, collectives and idle time beside the predicted step, the first line wrong"
 _OF_SNAPSHOT = "what is held by component, beside the prediction; reserved and free"
 _OF_SHORTAGE = "what asked, how much was missing, whether as much lay idle"
+_OF_PHASES = "phases of a log of verl or NeMo RL beside those of this answer"
 _OF_RUNS = "the run is added to it; several runs make a better calibration than one"
 
 

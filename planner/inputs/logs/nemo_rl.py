@@ -10,10 +10,10 @@ from planner.inputs.logs.found import NUMBER, WHOLE, Event, Reader, Step, phases
 
 _AT = re.compile(rf"= Step ({WHOLE})/")
 _TOTAL = re.compile(rf"Total step time: ({NUMBER})s")
-_TIME = re.compile(rf"(?<![\w/])([\w/]{{1,100}}+): ({NUMBER})s \(")
+_TIMED = re.compile(rf"(?<![\w/])([\w/]{{1,100}}+): ({NUMBER})s \(")
 _RATE = re.compile(rf"E2E \(Tokens/sec\): ({NUMBER})")
 # its timers, and phases of `dpplan rl`; other times keep their names
-_PHASES = {
+PHASES = {
     "prepare_for_generation/total": "moves + refit",
     "generation": "generation",
     "reward_calculation": "reward",
@@ -26,6 +26,7 @@ _PHASES = {
     "weight_sync": "moves + refit",
 }
 _LOADING = "data_processing"
+TIME = "timing/train/"  # before the name of a timer in a history of Weights & Biases
 
 
 class NemoRl(Reader):
@@ -53,7 +54,7 @@ class NemoRl(Reader):
             self.event("evaluation")
         elif self.log.steps and (rate := _RATE.search(text)):
             self._more(tokens_per_s=positive(rate[1]))
-        elif self.log.steps and (found := _TIME.search(text)):
+        elif self.log.steps and (found := _TIMED.search(text)):
             self._time(found[1], positive(found[2]))
 
     def _time(self, name: str, seconds: float | None) -> None:
@@ -64,9 +65,9 @@ class NemoRl(Reader):
             self.log.events.append(Event(len(self.log.steps) - 1, "checkpoint", seconds))
         elif name == _LOADING:
             self._more(loading_s=seconds)
-        elif name in _PHASES or "/" not in name:  # with a slash they are parts of others
+        elif name in PHASES or "/" not in name:  # with a slash they are parts of others
             self._times[name] = seconds
-            self._more(phases=phases(self._times, _PHASES))
+            self._more(phases=phases(self._times, PHASES))
 
     def _more(self, **said: Any) -> None:
         self.log.steps[-1] = self.log.steps[-1]._replace(**said)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
+from planner.inputs.logs import nemo_rl, verl
 from planner.inputs.logs.found import GIB, MS, Log, MemoryKind, Step, positive
 from planner.inputs.logs.stream import MOST_LINE, MOST_READ, Pieces
 from planner.specs.base import PlanError
@@ -16,21 +18,24 @@ from planner.specs.base import PlanError
 # base units, or memory. The first that fits counts.
 _CURVES: tuple[tuple[str, str, float], ...] = (
     (r"elapsed_time_per_iteration_ms$", "seconds", MS),
+    (r"timing_s/step$|timing/train/total_step_time$", "seconds", 1.0),
     (r"iteration[-_]time$|train_step_timing in s$|time_metrics/end_to_end\(s\)$", "seconds", 1.0),
-    (r"(?:perf|throughput|timing_s|train)/(?:step_time|step|iter(?:ation)?_time)$", "seconds", 1.0),
+    (r"(?:perf|throughput|train)/(?:step_time|step|iter(?:ation)?_time)$", "seconds", 1.0),
     (r"step_time(?:_s|_seconds)?$", "seconds", 1.0),
     (r"time_metrics/data_loading\(s\)$|batch-generator$", "loading_s", 1.0),
     (
-        r"throughput\(tps\)$|tokens_per_(?:sec|second)_per_gpu$|device/tokens_per_sec$",
+        r"throughput\(tps\)$|perf/throughput$|tokens_per_(?:sec|second)_per_gpu$|device/tokens_per_sec$",
         "tokens_per_gpu",
         1.0,
     ),
     (r"tokens_per_(?:sec|second)$|batches/tokens_per_sec$", "tokens_per_s", 1.0),
     (r"samples_per_(?:sec|second)$", "samples_per_s", 1.0),
     (r"tflops(?:_per_(?:sec_per_)?gpu)?$|throughput$", "tflops", 1.0),
-    (r"memory/max_reserved\(GiB\)$", "reserved", GIB),
-    (r"memory/max_active\(GiB\)$|max_allocated_gb$", "allocated", GIB),
+    (r"memory/max_reserved\(GiB\)$|max_memory_reserved_gb$", "reserved", GIB),
+    (r"memory/max_active\(GiB\)$|max_(?:memory_)?allocated_gb$", "allocated", GIB),
 )
+# timers of steps of reinforcement learning behind these words
+_TIMERS = {verl.TIME: verl.PHASES, nemo_rl.TIME: nemo_rl.PHASES}
 _MEMORY: dict[str, MemoryKind] = {"reserved": "reserved", "allocated": "allocated"}
 _CLOCK = ("_runtime", "Relative Time (Process)", "_timestamp", "Wall time")
 _AT = ("Step", "_step", "train/global_step", "trainer/global_step", "global_step")
@@ -88,7 +93,7 @@ class Wandb(Table):
         clock = next((header.index(name) for name in _CLOCK if name in header), None)
         timed = any(kind not in _MEMORY for kind, _ in columns.values())
         if timed:
-            _take(log, lines, columns, at)
+            _take(log, lines, columns, at, _timers(header))
         elif at is not None and clock is not None:
             _by_clock(log, lines, at, clock)
 
@@ -110,6 +115,17 @@ class TensorBoard(Table):
             _by_clock(log, lines, 1, 0)
 
 
+def _timers(header: list[str]) -> dict[int, str]:
+    """Columns of timers, and the phases of `dpplan rl` that they are."""
+    tails = [name.rpartition(" - ")[2].strip() for name in header]
+    return {
+        i: named[tail.removeprefix(before)]
+        for i, tail in enumerate(tails)
+        for before, named in _TIMERS.items()
+        if tail.startswith(before) and tail.removeprefix(before) in named
+    }
+
+
 def _column(name: str) -> tuple[str, float] | None:
     return None if name.endswith(("__MIN", "__MAX")) else curve(name)
 
@@ -129,7 +145,11 @@ def _rows(source: Pieces) -> Iterator[list[str]]:
 
 
 def _take(
-    log: Log, lines: Iterator[list[str]], columns: dict[int, tuple[str, float]], at: int | None
+    log: Log,
+    lines: Iterator[list[str]],
+    columns: dict[int, tuple[str, float]],
+    at: int | None,
+    timers: Mapping[int, str] = MappingProxyType({}),
 ) -> None:
     for row in lines:
         found: dict[str, Any] = {}
@@ -141,7 +161,15 @@ def _take(
             if name in found:
                 log.held(kind_, found.pop(name))
         if set(found) - {"loading_s", "tflops"}:
-            log.steps.append(Step(number=_whole(row, at), **found))
+            log.steps.append(Step(number=_whole(row, at), phases=_phases(row, timers), **found))
+
+
+def _phases(row: list[str], timers: Mapping[int, str]) -> tuple[tuple[str, float], ...]:
+    found: dict[str, float] = {}
+    for i, name in timers.items():
+        if i < len(row) and (seconds := positive(row[i])) is not None:
+            found[name] = found.get(name, 0.0) + seconds
+    return tuple(found.items())
 
 
 def _by_clock(log: Log, lines: Iterator[list[str]], at: int, clock: int) -> None:

@@ -28,10 +28,10 @@ _AT = re.compile(rf'\bstep"?:\s*({WHOLE})')
 _SAID = re.compile(
     rf'(?<![\w/().-])([A-Za-z_][\w/().-]{{0,99}}+)"?:\s*+(?:np\.\w{{1,20}}\()?({NUMBER})'
 )
-_TIME = "timing_s/"
-_STEP, _SFT = f"{_TIME}step", "train/time(s)"
+TIME = "timing_s/"  # before the name of a timer, as also in a history of Weights & Biases
+_STEP, _SFT = f"{TIME}step", "train/time(s)"
 # of `timing_s/`, and phases of `dpplan rl`; other times keep their names
-_PHASES = {
+PHASES = {
     "gen": "generation",
     "reward": "reward",
     "old_log_prob": "old log-probabilities",
@@ -83,14 +83,14 @@ class Verl(Reader):
             if name in found:
                 self._lengths.setdefault(name, []).append(found[name])
         for name, what in _BESIDE.items():
-            if _TIME + name in found:
-                self.event(what, found[_TIME + name])
+            if TIME + name in found:
+                self.event(what, found[TIME + name])
         self.log.steps.append(
             Step(
                 number=int(at[1]),
                 seconds=seconds,
                 tokens_per_s=self._rate(found),
-                phases=phases(_times(found), _PHASES),
+                phases=phases(_times(found), PHASES),
             )
         )
 
@@ -115,5 +115,5 @@ class Verl(Reader):
 def _times(found: Mapping[str, float]) -> dict[str, float]:
     """Phases of a step by their names there; with a slash they are parts of one, or of what runs
     beside it."""
-    times = {n.removeprefix(_TIME): s for n, s in found.items() if n.startswith(_TIME)}
+    times = {n.removeprefix(TIME): s for n, s in found.items() if n.startswith(TIME)}
     return {n: s for n, s in times.items() if n not in _NO_PHASES and "/" not in n}
