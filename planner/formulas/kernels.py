@@ -14,7 +14,7 @@ from planner.ledger import Array, Sourced, formula
 # parts it splits the inner width. Other shapes (256 x 64) and splits (2, 8) lie between these and
 # change no held-out error by more than half a point.
 _TILES = np.array([(256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64)], dtype=float)
-_SPLITS = (1.0, 4.0, 16.0)
+_SPLITS = np.array([1.0, 4.0, 16.0])
 _LARGEST_TILE = 256.0 * 128.0
 _K_STEP = 32.0  # inner dimension is processed in steps of this many elements
 _PARTIAL_BYTES = 4.0  # partial sums are kept in fp32
@@ -90,27 +90,24 @@ def gemm_s(
     m, n, k, batch = np.broadcast_arrays(*(np.asarray(x, float) for x in (m, n, k, batch)))
     rows, columns = _TILES.T
     area = rows * columns
-    units = np.asarray(compute_units, float)[..., None]
     bandwidth = np.asarray(memory_bytes_per_s * memory_frac, float)
-    soft = np.asarray(wave_softness, float)[..., None]
-    unit_rate = np.asarray(rate_flop_per_s * efficiency * alignment, float)[..., None] / units
+
+    def wide(x: Array) -> Array:  # axes for parts and tiles behind those of GEMMs
+        return np.asarray(x, float)[..., None, None]
+
+    units, soft = wide(compute_units), wide(wave_softness)
+    unit_rate = wide(rate_flop_per_s * efficiency * alignment) / units
     flop_s = (
-        2
-        * area
-        / (unit_rate * (area / _LARGEST_TILE) ** np.asarray(tile_exponent, float)[..., None])
+        2 * area / (unit_rate * (area / _LARGEST_TILE) ** wide(tile_exponent))
     )  # per inner element
-    overhead = np.asarray(tile_overhead_s, float)[..., None]
-    tiles = batch[..., None] * np.ceil(m[..., None] / rows) * np.ceil(n[..., None] / columns)
-    result_s = batch * m * n / bandwidth
-    compute = np.asarray(np.inf)
-    for parts in _SPLITS:
-        full = (
-            tiles * parts / units
-        )  # whole tiles are divided last: exact where they fill the units
-        waves = soft * np.maximum(full, 1.0) + (1 - soft) * np.ceil(full)
-        inner = np.ceil(k / (parts * _K_STEP))[..., None] * _K_STEP
-        partial = _PARTIAL_BYTES * (parts + 1) * result_s if parts > 1 else 0.0
-        compute = np.minimum(compute, (waves * (inner * flop_s + overhead)).min(axis=-1) + partial)
+    tiles = wide(batch) * np.ceil(wide(m) / rows) * np.ceil(wide(n) / columns)
+    parts = _SPLITS[:, None]
+    full = tiles * parts / units  # whole tiles are divided last: exact where they fill the units
+    waves = soft * np.maximum(full, 1.0) + (1 - soft) * np.ceil(full)
+    inner = np.ceil(wide(k) / (parts * _K_STEP)) * _K_STEP
+    split = (waves * (inner * flop_s + wide(tile_overhead_s))).min(axis=-1)
+    sums = np.where(_SPLITS > 1, _PARTIAL_BYTES * (_SPLITS + 1), 0.0)
+    compute = (split + sums * (batch * m * n / bandwidth)[..., None]).min(axis=-1)
     memory = (batch * (input_bytes * (m * k + n * k) + 2.0 * m * n) + extra_bytes) / bandwidth
     return np.sqrt(np.sqrt(np.square(np.square(compute)) + np.square(np.square(memory)))) + launch_s
 

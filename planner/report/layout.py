@@ -30,7 +30,7 @@ from planner.evidence.whole_run import whole_run
 from planner.formulas import flops, run_level
 from planner.formulas.params import active_parameter_count, parameter_count
 from planner.inputs.prices import caution
-from planner.ledger import Array, first, firsts, is_recording, total
+from planner.ledger import Array, Ledger, first, firsts, is_recording, total
 from planner.report.bottleneck import bottleneck, exposed_s
 from planner.report.machine import elasticities, elasticities_of_rows, provenance
 from planner.report.pace import pace
@@ -286,6 +286,7 @@ def _memory(plan: Plan, one: Estimates, passes: Array) -> Memory:
     m = one.memory
     holds = rank_texts(plan, one.table)
     usable, device = plan.usable_bytes, first(m.device)
+    phases = [_of_stages(*each) for each in zip(PHASES, m.phases, strict=True)]
     stages = [
         Stage(
             stage=int(m.stages[i][0]),
@@ -296,10 +297,7 @@ def _memory(plan: Plan, one: Estimates, passes: Array) -> Memory:
             reserved_bytes=float(m.stage_reserved[i][0]),
             worst_phase=PHASES[int(m.stage_phases[i][0])],
             components=firsts(m.stage_components[i]),
-            phases=[
-                Phase(name, first(total(ledger)), firsts(ledger))
-                for name, ledger in zip(PHASES, m.timeline[i], strict=True)
-            ],
+            phases=[phase[i] for phase in phases],
         )
         for i in range(len(m.stages))
     ]
@@ -334,6 +332,16 @@ def _memory(plan: Plan, one: Estimates, passes: Array) -> Memory:
         ],
         per_stage=stages,
     )
+
+
+def _of_stages(name: str, ledger: Ledger) -> list[Phase]:
+    """A phase on every stage of one layout."""
+    leaves = {part: leaf[:, 0].tolist() for part, leaf in ledger.items()}
+    sums = total(ledger)[:, 0].tolist()
+    return [
+        Phase(name, whole, {part: leaf[i] for part, leaf in leaves.items()})
+        for i, whole in enumerate(sums)
+    ]
 
 
 def _hidden(one: Estimates) -> dict[str, float]:

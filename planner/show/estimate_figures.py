@@ -26,6 +26,7 @@ from planner.show.figures import (
     axis,
     colored,
     figure,
+    heights,
     hline,
     note,
     rows_figure,
@@ -145,20 +146,16 @@ def phases(report: Report) -> Chart:
     found, parts = memory.per_stage, list(memory.components)
     held = [p for p in parts if any(a.components[p] > 0 for s in found for a in s.phases)]
 
-    def bars(stage: Stage) -> Figure:
-        top = max(memory.capacity_bytes, *(one.peak_bytes for one in found))
-        values = {part: [a.components[part] for a in stage.phases] for part in held}
-        names = [phase.name for phase in stage.phases]
-        return _stacked(names, values, memory, axis(), "GiB allocated per GPU", top)
+    def values(stage: Stage) -> dict[str, list[float]]:
+        return {part: [a.components[part] for a in stage.phases] for part in held}
 
     worst = found[_worst(memory)]
+    top = max(memory.capacity_bytes, *(one.peak_bytes for one in found))
+    names = [phase.name for phase in worst.phases]
+    bars = _stacked(names, values(worst), memory, axis(), "GiB allocated per GPU", top)
     choices = [
-        Choice(
-            f"stage {stage.stage}",
-            {key: [trace[key] for trace in bars(stage)["data"]] for key in ("y", "text")},
-            stage is worst,
-        )
-        for stage in found
+        Choice(f"stage {stage.stage}", heights(values(stage), "B", GIB), stage is worst)
+        for stage in (found if len(found) > 1 else [])
     ]
     most, least = (pick(worst.phases, key=lambda p: p.bytes) for pick in (max, min))
     return Chart(
@@ -166,7 +163,7 @@ def phases(report: Report) -> Chart:
         "Memory through the step",
         f"On stage {worst.stage} memory rises from {show(least.bytes, 'B')}"
         f" ({least.name}) to {show(most.bytes, 'B')} ({most.name}).",
-        bars(worst),
+        bars,
         (
             Column("stage", "number"),
             Column("phase"),
@@ -179,7 +176,7 @@ def phases(report: Report) -> Chart:
             for one in stage.phases
         ],
         "Allocated at the fullest moment of each phase of a step.",
-        choices if len(found) > 1 else [],
+        choices,
         order="by stage, in the order of the step",
     )
 

@@ -224,16 +224,21 @@ def stack(
 ) -> list[Trace]:
     """One bar trace per part, for barmode stack or relative. scale: heights are values over it."""
     colors = colors or colored(parts)
+    drawn = heights(parts, unit, scale)
     return [
-        bars(
-            words(part),
-            x,
-            [value / scale for value in values],
-            colors[part],
-            [show(value, unit) for value in values],
-        )
-        for part, values in parts.items()
+        bars(words(part), x, y, colors[part], text)
+        for part, y, text in zip(parts, drawn["y"], drawn["text"], strict=True)
     ]
+
+
+def heights(
+    parts: Mapping[str, Sequence[float]], unit: str, scale: float
+) -> dict[str, list[list[Any]]]:
+    """What differs between stacks of the same parts: heights of each part, and as they are read."""
+    return {
+        "y": [[value / scale for value in values] for values in parts.values()],
+        "text": [[show(value, unit) for value in values] for values in parts.values()],
+    }
 
 
 def spans(

@@ -1,7 +1,7 @@
 // The dashboard: the form is the state, the address is the state, and every answer comes from the server.
 import { against, begin, pin } from "./baseline.js";
 import { boot, make, text } from "./boot.js";
-import { dress, redrawAll, sectionOf, show } from "./charts.js";
+import { dress, drawLater, later, redrawAll, sectionOf, show } from "./charts.js";
 import { enhance, fillForm, nameAuto, queryOf, relabel, searchable } from "./controls.js";
 import { open } from "./drawer.js";
 import { Latest, Replaceable } from "./net.js";
@@ -19,6 +19,7 @@ const asked = () => (/(^|&)(preset|wait)=/.test(location.search.slice(1)) ? boot
 let current = asked();
 let fixed = boot.fixed;
 let quiet = 0;
+let shown = ""; // the state whose figures are there
 let dragging = false;
 
 // ------------------------------------------------------------------------------------------------ answer and charts
@@ -36,7 +37,7 @@ function staleAdvice(on) {
   for (const link of panel.querySelectorAll("a.state")) link.setAttribute("aria-disabled", String(on));
 }
 
-async function painted(view, query, more) {
+function painted(view, query, more) {
   answer.innerHTML = view.answer;
   against(answer, form, query);
   pending(more);
@@ -54,13 +55,30 @@ async function painted(view, query, more) {
   if (export_) export_.href = `/export?${view.query}`;
   document.getElementById("report").href = `/report?${view.query}`;
   nameAuto(form, { ...view.layout });
-  await Promise.all(view.charts.map((doc) => {
+  performance.mark("numbers");
+  charts(view.charts, show, query);
+  if (!more) status.textContent = text("ready", { step: view.said.split(", ")[0], verdict: view.said.split(", ").slice(1).join(", ") });
+}
+
+// charts in sight first; the others once the inputs rest
+async function charts(docs, how, query) {
+  for (const doc of docs) {
     const section = document.getElementById(`chart-${doc.name}`);
-    return section ? show(section, doc) : null;
-  }));
+    if (section) later(section, () => how(section, doc));
+  }
+  shown = query;
+  await drawLater(false);
+  if (shown !== query) return;
+  performance.mark("seen");
+  if (!quiet) await rest();
+}
+
+async function rest() {
+  const query = shown;
+  await drawLater(true);
+  if (shown !== query) return;
   document.body.dataset.painted = query;
   performance.mark("painted");
-  if (!more) status.textContent = text("ready", { step: view.said.split(", ")[0], verdict: view.said.split(", ").slice(1).join(", ") });
 }
 
 // the same with the layout left to the search: what was fixed for one model seldom suits another
@@ -77,6 +95,7 @@ function failed(problem) {
   const searched = freed();
   if (problem && searched !== current) line.append(" ", make("a", { class: "state", href: `/?${searched}` }, text("search_layout")));
   pending(false);
+  shown = current;
   document.body.dataset.painted = current;
 }
 
@@ -116,6 +135,8 @@ function ask() {
 function soon() {
   clearTimeout(quiet);
   quiet = setTimeout(() => {
+    quiet = 0;
+    rest();
     choices.ask(current);
     askLate();
     for (const slot of slots) if (slot.dataset.seen) load(slot);
@@ -168,7 +189,8 @@ async function load(slot) {
   const old = slot.querySelectorAll("[data-chart]");
   const sections = found.answer.charts.map((doc, i) => (old[i]?.dataset.chart === doc.name ? old[i] : sectionOf(doc)));
   if (sections.some((section, i) => section !== old[i]) || old.length !== sections.length) slot.replaceChildren(...sections);
-  await Promise.all(found.answer.charts.map((doc, i) => show(sections[i], doc, doc.select ? select : undefined)));
+  found.answer.charts.forEach((doc, i) => later(sections[i], () => show(sections[i], doc, doc.select ? select : undefined)));
+  await drawLater(true);
   slot.dataset.shown = asked;
 }
 
@@ -346,12 +368,8 @@ against(answer, form, current);
 const early = document.querySelector("#rests-body [data-assumed]");
 assumed(early?.dataset.assumed);
 new IntersectionObserver(([seen]) => document.body.classList.toggle("scrolled", !seen.isIntersecting), { rootMargin: "-320px 0px 0px 0px" }).observe(answer);
-await Promise.all((boot.charts ?? []).map((doc) => {
-  const section = document.getElementById(`chart-${doc.name}`);
-  return section ? dress(section, doc) : null;
-}));
-document.body.dataset.painted = current;
-performance.mark("painted");
+performance.mark("wired");
+charts(boot.charts ?? [], dress, current);
 for (const slot of slots) {
   slot.dataset.title = slot.querySelector("h3").textContent;
   watcher.observe(slot.querySelector("section"));

@@ -5,6 +5,57 @@ const CONFIG = { displaylogo: false, displayModeBar: false, showSendToCloud: fal
 const HEIGHT = 330;
 const drawn = new Map();
 
+// ------------------------------------------------------------------------------------------------ when charts are drawn
+
+const waiting = new Map(); // sections whose chart is not drawn yet, and what draws its newest
+const seen = new Map(); // sections: whether they are in sight, or nearly
+let all = false; // whether those out of sight are drawn as well
+let drawing = null;
+const sight = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) seen.set(target, isIntersecting);
+  drawLater(all);
+}, { rootMargin: "100px" });
+
+// figures are painted before charts are drawn, and a chart that a newer one has replaced is not
+const idle = () => new Promise((done) => (window.requestIdleCallback ? requestIdleCallback(done, { timeout: 200 }) : setTimeout(done)));
+
+async function drawWaiting() {
+  const next = () => [...waiting.keys()].find((one) => all || seen.get(one));
+  await null; // who asked knows of it before it ends
+  for (let section = next(); section; section = next()) {
+    await idle();
+    const work = waiting.get(section);
+    waiting.delete(section);
+    try {
+      await work?.();
+    } catch (error) {
+      reportError(error);
+    }
+  }
+  drawing = null;
+}
+
+// what draws the chart of a section, when there is time
+export function later(section, work) {
+  waiting.set(section, work);
+  if (seen.has(section)) return;
+  const { top, bottom } = section.getBoundingClientRect();
+  seen.set(section, bottom > 0 && top < innerHeight);
+  sight.observe(section);
+}
+
+// a promise of the charts in sight, or of all
+export function drawLater(everything) {
+  all = everything;
+  return (drawing ??= drawWaiting());
+}
+
+// the library comes after the page's own scripts
+function library() {
+  const script = window.Plotly ? null : document.querySelector("script[src*=plotly]");
+  return script && new Promise((done) => ["load", "error"].forEach((kind) => script.addEventListener(kind, done)));
+}
+
 // paper is light
 function isDark() {
   const { theme } = document.documentElement.dataset;
@@ -57,7 +108,8 @@ function layoutOf(doc, dark) {
 export async function draw(section, doc, onSelect) {
   drawn.set(section, { doc, onSelect });
   const plot = section.querySelector(".plot");
-  if (!plot || !window.Plotly) return;
+  if (plot) await library();
+  if (!plot || !window.Plotly || drawn.get(section).doc !== doc) return;
   const dark = isDark();
   const data = recolored(doc.figure.data, dark);
   const stage = section.querySelector("select.stage");
