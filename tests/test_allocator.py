@@ -22,7 +22,7 @@ from caching_allocator import (
 )
 
 from planner.estimate import evaluate
-from planner.estimate.memory import EXPANDABLE_FRAC
+from planner.estimate.memory import EXPANDABLE_FRAC, FROZEN_FRAC
 
 Events = list[tuple[object, float]]
 
@@ -204,6 +204,35 @@ CASES = [
     for tp, pp, rows, count in ((1, 1, 4, 2), (1, 4, 2, 6), (4, 2, 8, 4), (4, 1, 8, 2))
     for lazy in (False, True)
 ]
+
+
+def least_wasted(of: list[tuple[tuple[Any, ...], float]]) -> float:
+    """The same where the device has no more than the steps need, found by halving."""
+    lasting = sum(size for name, size in of if name[0] in ("w", "m", "v"))
+    found = simulate(of)
+    low, high = found.allocated, found.peak
+    for _ in range(5):
+        middle = (low + high) // 2
+        try:
+            simulate(of, Settings(capacity=middle))
+            high = middle
+        except OutOfMemory:
+            low = middle
+    return (high - found.allocated) / (found.allocated - lasting)
+
+
+def test_a_full_device_needs_less_where_weights_are_frozen() -> None:
+    """Without gradients and states of all weights all that comes and goes is free once per step;
+    with them what is reserved is needed."""
+    trained, frozen = [], []
+    for case in CASES[::2]:
+        every = list(steps(*case))
+        trained.append(least_wasted(every))
+        frozen.append(
+            least_wasted([(k, s) for k, s in every if k[0] not in ("weight gradient", "m", "v")])
+        )
+    assert fmean(frozen) == pytest.approx(FROZEN_FRAC, abs=0.01)
+    assert max(frozen) < 2 * FROZEN_FRAC < fmean(trained)
 
 
 def wasted(expandable: bool) -> list[float]:

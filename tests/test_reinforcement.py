@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 import numpy as np
+import plans
 import pytest
 
 from planner.estimate import Estimates
@@ -183,6 +184,30 @@ def test_separate_pools_off_policy_take_the_slower() -> None:
     # the tail of long responses is filled by the next steps' prompts, more so the further ahead
     ahead = [seconds(step(changed(ahead=k), APART))["generation"] for k in (0, 1, 2, 8, 64)]
     assert ahead == sorted(ahead, reverse=True)
+
+
+def test_ahead_of_training_the_prompts_of_all_steps_are_under_way() -> None:
+    """Eight steps ahead engines run eight times the sequences, as far as an engine takes them: a
+    pass takes longer, and each step's share of it is less."""
+    few, many = (
+        seconds(step(changed(ahead=8), APART, most_sequences=n))["generation"] for n in (128, 1024)
+    )
+    assert many < 0.8 * few
+    one = [
+        seconds(step(changed(ahead=1), APART, most_sequences=n))["generation"] for n in (128, 1024)
+    ]
+    assert one[0] == one[1]
+
+
+def test_the_one_shot_sum_stays_inside_a_host() -> None:
+    """Ranks on two hosts of one NVLink domain sum with the library, two sums of 8 layers."""
+    one, two = (plans.plan(gpu="gb200-186gb", gpus=16, gpus_per_node=n) for n in (8, 4))
+    assert two.cluster.tiers.domain >= 8
+    for tp, more in ((4, 0.0), (8, 10e-6)):
+        engine = dataclasses.replace(ENGINE, tp=tp)
+        took = [float(pass_s(of, machine(of), engine, 1.0, 1.0)) for of in (one, two)]
+        assert (took[1] - took[0]) / 16 >= more
+        assert took[1] == pytest.approx(took[0]) or more
 
 
 def test_what_costs_more() -> None:

@@ -158,11 +158,12 @@ def _moved_s(m: Machine, moved: Array) -> Array:
 
 
 def _all_reduce_s(plan: Plan, m: Machine, engine: Engine, message: Array) -> Array:
-    """The faster of a one-shot kernel inside a node and the library's."""
+    """The faster of a one-shot kernel inside a host, whose ranks map each other's memory
+    (in_the_same_node_as in custom_all_reduce.py of vLLM), and the library's."""
     ranks = float(engine.tp)
     group = place(ranks, 1.0, plan.cluster.tiers)
     library = all_reduce_s(m, message, group)
-    if engine.tp > plan.cluster.tiers.domain:
+    if engine.tp > min(plan.cluster.tiers.domain, plan.cluster.gpus_per_host):
         return library
     own = generation.one_shot_all_reduce_s(
         message, ranks, base_s=_ONE_SHOT, bytes_per_s=m.intra_bandwidth

@@ -148,9 +148,13 @@ def generate(plan: Plan, m: Machine, engine: Engine, job: Job, pools: Pools) -> 
         left = np.maximum(running * alive / np.maximum(own, 1e-12), 1.0)
         later = step_s(plan, m, engine, left, job.prompt + tokens)
         drain = formulas.drain_s(weight, whole, later).sum()
-        token = step_s(plan, m, engine, running, job.prompt + job.response / 2)
+        half = job.prompt + job.response / 2
+        token = step_s(plan, m, engine, running, half)
         full = formulas.full_s(each, running, job.response, token)
-        steady = formulas.full_s(each + running, running, job.response, token)
+        # ahead of training the prompts of so many steps are under way at once
+        under_way = min(max(job.ahead, 1) * each, float(engine.most_sequences), max(slots, 1.0))
+        pace = step_s(plan, m, engine, under_way, half)
+        steady = formulas.full_s(each + under_way, under_way, job.response, pace)
         seconds = formulas.ahead_s(full + drain, steady, float(job.ahead))
     with section("prompts"):
         prompts = job.prompts / engines * job.prompt

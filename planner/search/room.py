@@ -47,7 +47,8 @@ def fit_chance(estimates: Estimates | Outline, rows: Array) -> Array:
 
 
 def firm_bytes(estimates: Estimates | Outline) -> Array:
-    """Device memory of every layout that has to fit: all but states that the driver can page."""
+    """Device memory of every layout that has to fit: all but what goes where memory ends, states
+    that the driver pages and segments that the allocator gives back."""
     memory = estimates.memory
     return memory.device if memory.firm is None else memory.firm
 

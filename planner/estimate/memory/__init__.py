@@ -46,6 +46,11 @@ _SLACK_BAND = 2.0
 # over the steps of decoders through the allocator block by block, 0.01 to 0.15 (segments that do
 # not: 0.06 to 0.2), tests/test_allocator.py
 EXPANDABLE_FRAC = 0.04
+# the same where the device is full and weights are frozen: all that comes and goes is free once per
+# step, so that segments go back. Mean over the least devices on which steps of decoders run block
+# by block, 0.00 to 0.09 (0.03 to 0.05 with full recompute); where all weights are trained,
+# gradients and states lie among activations for good, and what is reserved is needed
+FROZEN_FRAC = 0.05
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,9 @@ class Memory:
     reserved: Array
     reserved_high: Array  # with twice the stack's usual fragmentation; without any it is the peak
     device: Array  # what nvidia-smi shows: reserved, context and communicators
-    firm: Array | None  # the same without states that the driver can page; None: all of it
+    # the same without what goes where memory ends: states that the driver pages, segments that the
+    # allocator gives back; None: all of it
+    firm: Array | None
     context: Array
     communicators: Array
     worst_stage: Array
@@ -119,18 +126,19 @@ def needed(plan: Plan, c: Columns) -> Need:
     firm: list[Array | None] = []
     host: list[Array] = []
     drive: list[Array] = []
+    around = sum(outside(plan, c))
     for stage in representative_stages(plan, c):
-        found = paging.paged(
-            plan, c, one_stage(plan, c, parameters, stage, stage_split(plan, c, stage)), slack
+        found = _pressed(
+            plan, c, one_stage(plan, c, parameters, stage, stage_split(plan, c, stage))
         )
-        reserved += reserved_of(found.phases, found.segments, slack)
+        (held,) = reserved_of(found.phases, found.segments, slack)
+        reserved.append(_within(plan, held, found.firm, around))
         firm.append(found.firm)
         host.append(found.host)
         drive.append(found.drive)
-    context, communicators = outside(plan, c)
-    device = functools.reduce(np.maximum, reserved) + (context + communicators)
+    device = functools.reduce(np.maximum, reserved) + around
     most = _most(firm)
-    kept = None if most is None else most + (context + communicators)
+    kept = None if most is None else most + around
     drives = None if plan.cluster.nvme is None else functools.reduce(np.maximum, drive)
     return Need(device, functools.reduce(np.maximum, host), drives, kept)
 
@@ -147,6 +155,23 @@ def fragmentation(plan: Plan) -> float:
     return min(usual, EXPANDABLE_FRAC) if plan.expandable_segments else usual
 
 
+def _pressed(plan: Plan, c: Columns, found: StageMemory) -> StageMemory:
+    """A stage with what it needs where the device is full."""
+    slack = fragmentation(plan)
+    least = slack if plan.training.adapter is None else min(slack, FROZEN_FRAC)
+    found = paging.paged(plan, c, found, slack, least)
+    if found.firm is None and least < slack:
+        return replace(found, firm=reserved_of(found.phases, found.segments, least)[0])
+    return found
+
+
+def _within(plan: Plan, held: Array, firm: Array | None, around: Array) -> Array:
+    """What is reserved of a device that has this much: as it comes, or what is needed."""
+    if firm is None:
+        return held
+    return np.minimum(held, np.maximum(firm, plan.usable_bytes - around))
+
+
 def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
     """Peak per GPU of every layout over the given stages (by default those that can be the
     worst)."""
@@ -157,7 +182,7 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
     stage = np.broadcast_to(stages, (count, rows)).reshape(-1)
     split = stage_split(plan, many, stage)
     found: StageMemory = one_stage(plan, many, weights_of(plan, many), stage, split)
-    found = paging.paged(plan, many, found, fragmentation(plan))
+    found = _pressed(plan, many, found)
     sums = np.stack([total(phase) for phase in found.phases])
     phase = sums.argmax(axis=0)
     tops = sums.max(axis=0).reshape(count, rows)
@@ -170,20 +195,20 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
         one.reshape(count, rows)
         for one in reserved_of(wide, found.segments, slack, _SLACK_BAND * slack)
     )
+    context, communicators = outside(plan, c)
+    firm = None if found.firm is None else found.firm.reshape(count, rows)
+    held = _within(plan, held, firm, context + communicators)
     worst = (held >= held.max(axis=0) * (1 - 1e-12)).argmax(axis=0)  # the first of equals
     at = (worst, np.arange(rows))
     peak, components = tops[at], {name: leaf[at] for name, leaf in leaves.items()}
     reserved = held[at]
-    context, communicators = outside(plan, c)
     return Memory(
         peak=peak,
         components=components,
         reserved=reserved,
         reserved_high=high[at],
         device=reserved + context + communicators,
-        firm=None
-        if found.firm is None
-        else found.firm.reshape(count, rows).max(axis=0) + context + communicators,
+        firm=None if firm is None else firm.max(axis=0) + context + communicators,
         context=context,
         communicators=communicators,
         worst_stage=stage.reshape(count, rows)[at],

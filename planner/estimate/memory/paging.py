@@ -29,10 +29,11 @@ def leaving(plan: Plan, c: Columns, found: StageMemory, slack: float) -> Array:
     return np.clip(states - (plan.usable_bytes - taken), 0.0, states)
 
 
-def paged(plan: Plan, c: Columns, found: StageMemory, slack: float) -> StageMemory:
-    """The stage with what is left of its states on the GPU; the same where they are not paged."""
+def paged(plan: Plan, c: Columns, found: StageMemory, slack: float, least: float) -> StageMemory:
+    """The stage with what is left of its states on the GPU; the same where they are not paged.
+    slack, least: share that the allocator reserves beyond what comes and goes, and has to."""
     if not OPTIMIZERS[plan.training.optimizer].paged:
         return found
     away = leaving(plan, c, found, slack)
     phases = [{**phase, "optimizer": phase["optimizer"] - away} for phase in found.phases]
-    return replace(found, phases=phases, host=found.host + away, firm=_beside(found, slack))
+    return replace(found, phases=phases, host=found.host + away, firm=_beside(found, least))

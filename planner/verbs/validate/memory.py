@@ -80,8 +80,10 @@ def need(
     if outcome != "oom" and measured_bytes is not None and kind in _COUNTED:
         stage = _printed_stage(one)
         predicted = float(one.memory.stage_reserved[stage, 0]) + _outside(one)
+        if one.memory.firm is not None and not OPTIMIZERS[one.plan.training.optimizer].paged:
+            predicted = min(predicted, float(one.memory.firm[0]))
         relation: Relation = "="
-        loose = float(one.memory.stage_reserved[stage, 0] - one.memory.stage_peaks[stage, 0])
+        loose = predicted - _outside(one) - float(one.memory.stage_peaks[stage, 0])
         ratio = 1 + (measured_bytes - peak_bytes(one, kind)) / predicted
         least = ratio - loose / predicted
     else:
