@@ -56,6 +56,15 @@ UPCASTS = (
     *same("norms", "upcast-layernorm", "layernorm"),
     *same("all", "kbit", "prepare-model-for-kbit-training"),
 )
+TASKS = (
+    *same("sft", "finetune", "fine-tune", "instruct", "instruction-tuning"),
+    *same("reward", "rm", "reward-model", "reward-modeling"),
+    *same("distil", "distill", "distillation", "kd", "gkd"),
+    *refused(
+        "is reinforcement learning, whose steps generate, too: `dpplan rl` plans them",
+        *("grpo", "ppo", "dapo", "rloo", "rlhf", "gspo"),
+    ),
+)
 LOSS_KERNELS = (
     *same("torch", "eager"),
     *same("fused", "fast-ce", "cross-entropy-loss-fusion"),

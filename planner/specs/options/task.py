@@ -39,6 +39,7 @@ class TaskOptions(Record):
             " micro-batch each",
             label="Objective",
             example="dpo",
+            aliases=aliases.TASKS,
             unset="a loss over each sequence",
             form="folded",
         ),
