@@ -3,6 +3,7 @@ without a GPU, to the byte."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from planner.specs.layers import attended_of  # noqa: E402
 pytestmark = pytest.mark.oracle
 
 SHAPES = [(1, 64), (2, 96), (3, 160)]  # sequences, tokens
+EACH = list(itertools.product(MODELS, MODES))
 
 
 def predicted_kept(
@@ -38,9 +40,10 @@ def predicted_kept(
     return float(memory.timeline[0][PHASES.index("forward")]["activations"][0])
 
 
-@pytest.mark.parametrize(("batch", "sequence"), SHAPES)
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(  # two of the shapes in turn
+    ("name", "mode", "batch", "sequence"),
+    [(*one, *SHAPES[(i + k) % 3]) for i, one in enumerate(EACH) for k in (0, 1)],
+)
 def test_bytes_kept_by_a_layer(name: str, mode: str, batch: int, sequence: int) -> None:
     few, many = GROUP, 2 * GROUP
     saw = (torch_models.kept_bytes(name, n, mode, batch, sequence) for n in (few, many))
@@ -109,9 +112,10 @@ def test_bytes_kept_in_fp32(name: str) -> None:
     assert -np.subtract(*said) == pytest.approx(-np.subtract(*saw), rel=0.01)
 
 
-@pytest.mark.parametrize("micro", [1, 2])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(  # of one or two sequences in turn
+    ("name", "mode", "micro"),
+    [(*one, 1 + (i + i // len(MODES)) % 2) for i, one in enumerate(EACH)],
+)
 def test_a_whole_step(name: str, mode: str, micro: int) -> None:
     layers, batch, sequence = 4, 2, 96
     seen = torch_models.whole_step(name, layers, mode, batch, sequence, micro)
