@@ -113,8 +113,7 @@ def test_bytes_kept_in_fp32(name: str) -> None:
 
 
 @pytest.mark.parametrize(  # of one or two sequences in turn
-    ("name", "mode", "micro"),
-    [(*one, 1 + (i + i // len(MODES)) % 2) for i, one in enumerate(EACH)],
+    ("name", "mode", "micro"), [(*one, 1 + (i + i // len(MODES)) % 2) for i, one in enumerate(EACH)]
 )
 def test_a_whole_step(name: str, mode: str, micro: int) -> None:
     layers, batch, sequence = 4, 2, 96

@@ -446,6 +446,12 @@ def frozen(p: Plan, x: Layout) -> str:
     )
 
 
+def quantised(p: Plan, x: Layout) -> str:
+    """The stack keeps weights in 16 bit, or in 8 bit as its GEMMs read them."""
+    ways = _ways("--stack pytorch-fsdp, deepspeed or pytorch-ddp", "--base-precision fp8")
+    return f"{p.stack.title} keeps no weights in {p.training.base_precision}{ways}"
+
+
 def whole_examples(p: Plan, x: Layout) -> str:
     """An example has several sequences, which a micro-batch parts."""
     task = TASKS[p.training.task]

@@ -31,6 +31,7 @@ from planner.specs.parts import Scan
 from planner.specs.parts.base import WIDTHS
 from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
+from planner.specs.quantised import EIGHT_BIT
 from planner.specs.task import TASKS
 
 _ZERO_2, _ZERO_3 = 2.0, 3.0  # the first ZeRO stages that shard gradients, and parameters
@@ -231,6 +232,11 @@ def _frozen(plan: Plan, c: Columns) -> Array:
     return ok
 
 
+def _quantised(plan: Plan, c: Columns) -> Array:
+    base = plan.training.base_precision
+    return _ones(c) & (base is None or base in EIGHT_BIT or plan.stack.supports.quantised_base)
+
+
 def _whole_examples(plan: Plan, c: Columns) -> Array:
     return _divides(float(TASKS[plan.training.task].sequences), c.micro_batch)
 
@@ -339,6 +345,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "frozen weights supported", ("lora", "trainable_layers", "lisa", "tp"), _frozen, why.frozen
     ),
+    Rule("frozen weights in such a format", ("base_precision", "stack"), _quantised, why.quantised),
     Rule(
         "micro-batches hold whole examples",
         ("task", "micro_batch"),

@@ -15,6 +15,8 @@ import numpy as np
 from planner.ledger import Array
 from planner.specs.names import BaseName
 
+# that GEMMs of 8 bit read as they lie: no library of its own keeps them
+EIGHT_BIT: tuple[BaseName, ...] = ("fp8", "fp8-blockwise")
 KEPT_WIDE = ("router",)  # products of a layer that no format quantises
 _BITS = 8.0  # of a byte
 

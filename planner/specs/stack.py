@@ -56,6 +56,8 @@ class Supports(Spec):
     # weights can be updated inside backward: not at all, on one GPU, or also where their gradients
     # are sharded layer by layer
     optimizer_in_backward: Literal["no", "one GPU", "sharded"] = "no"
+    # weights that are not trained may be kept in formats of bitsandbytes, GPTQ, AWQ or HQQ
+    quantised_base: bool = False
     zeropp: bool = False  # quantised communication and secondary shards of ZeRO-3
     # what ZeRO cuts: pieces of flat buffers, or tensors along their first dimension
     flat_shards: bool = True
