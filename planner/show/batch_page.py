@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from planner.show.batch import batch_blocks
-from planner.show.figures import BLUE, FROM_ZERO, GREEN, LOG, ROSE, Chart, Trace, axis, figure, line
+from planner.show.figures import (
+    BLUE,
+    FROM_ZERO,
+    GREEN,
+    LOG,
+    ROSE,
+    Chart,
+    Trace,
+    axis,
+    counted,
+    figure,
+    line,
+)
 from planner.show.page import page as whole_page
 from planner.specs.documents.batch import Regime, TimeToTarget
 
@@ -53,7 +65,8 @@ def curves(document: TimeToTarget) -> list[Chart]:
         lines = [_line(name, regime, key) for name, regime in document.regimes.items()]
         data = [trace for trace in lines if trace["x"]]
         if data:
-            drawn = figure(data, axis("GPUs", LOG), axis(title.lower(), kind))
+            across = counted("GPUs", (x for trace in data for x in trace["x"]))
+            drawn = figure(data, across, axis(title.lower(), kind))
             charts.append(Chart(key, title, "", drawn, caption=caption))
     return charts
 

@@ -15,6 +15,7 @@ from planner.show.figures import (
     Figure,
     Trace,
     axis,
+    counted,
     figure,
     hline,
     line,
@@ -108,7 +109,7 @@ def sweep_charts(comparison: Comparison) -> list[Chart]:
     if not curves:
         return []
     named = axis_name(curves[0][0])
-    across = axis(named, LOG)
+    across = counted(named, (point.value for _, points, _ in curves for point in points))
 
     def lines(key: str, dash: str = "solid", more: str = "") -> list[Trace]:
         return [_line(curve, points, color, key, dash, more) for curve, points, color in curves]

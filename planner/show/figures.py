@@ -144,6 +144,17 @@ def axis(title: str = "", *kinds: dict[str, Any], **more: Any) -> dict[str, Any]
     return out | more
 
 
+_MOST_TICKS = 12
+
+
+def counted(title: str, values: Iterable[float]) -> dict[str, Any]:
+    """A logarithmic axis with ticks at the values that were tried, at some of many: between powers
+    of ten plotly would put 2 to 9."""
+    found = sorted(set(values))
+    shown = found[:: -(-len(found) // _MOST_TICKS) or 1]
+    return axis(title, LOG, tickvals=shown, ticktext=[f"{value:,g}" for value in shown])
+
+
 def _hover(text: Sequence[str] | None, template: str) -> dict[str, Any]:
     if text is None:
         return {"hoverinfo": "skip"}

@@ -5,7 +5,19 @@ from __future__ import annotations
 
 from planner.api import Options, PlanError
 from planner.inputs.scenario import resolve
-from planner.show.figures import BLUE, GREEN, GREY, LOG, Chart, Column, axis, figure, line, vline
+from planner.show.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    LOG,
+    Chart,
+    Column,
+    axis,
+    counted,
+    figure,
+    line,
+    vline,
+)
 from planner.specs.documents.compare import Curve, CurvePoint
 from planner.specs.options.own import CompareOptions
 from planner.units import percent, show
@@ -130,7 +142,7 @@ def _figure(curve: Curve, fitting: list[CurvePoint]) -> dict[str, object]:
                 yaxis="y2",
             ),
         ],
-        axis("GPUs", LOG, tickvals=gpus, ticktext=[f"{n:,.0f}" for n in gpus]),
+        counted("GPUs", gpus),
         axis("tokens/s", LOG),
         yaxis2=axis(
             "efficiency (%)",
