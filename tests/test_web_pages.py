@@ -204,6 +204,10 @@ def test_a_tab_marks_the_knee_and_where_the_plan_is(client: TestClient) -> None:
     best = max(per_gpu.values())
     knee = next(name for name, value in per_gpu.items() if value >= 0.95 * best)
     assert marks[knee] == "here"
+    near = [name for name, value in per_gpu.items() if value >= 0.95 * best]
+    last = "on" if near[-1] == list(per_gpu)[-1] else f"to {near[-1]}"
+    where = f"from micro batch {knee} {last}" if last == "on" or len(near) > 1 else f"at {knee}"
+    assert f"of the best throughput per GPU {where}" in text
     assert marks["2"] == ("here" if knee == "2" else "now")
     sheet = client.get("/sweep.csv", params=asked)
     assert sheet.headers["content-type"].startswith("text/csv")

@@ -97,10 +97,14 @@ def _knee(curve: Curve) -> float | None:
     """GPUs: up to which more pay. Else the least value that is within a share of the best."""
     if curve.axis == "gpus":
         return curve.pays_until
+    return min(_near(curve), default=None)
+
+
+def _near(curve: Curve) -> list[float]:
+    """Values of the axis that are within that share of the best."""
     fitting = [point for point in curve.points if point.fits]
     best = max((point.tokens_per_s_per_gpu for point in fitting), default=0.0)
-    near = (p.value for p in fitting if p.tokens_per_s_per_gpu >= _KNEE * best)
-    return min(near, default=None)
+    return [p.value for p in fitting if p.tokens_per_s_per_gpu >= _KNEE * best]
 
 
 def _show(found: Comparison, asked: Asked) -> Found:
@@ -200,7 +204,10 @@ def _said(curve: Curve, knee: float | None, now: float | None) -> str:
     if curve.axis == "gpus":
         said = f"More GPUs pay up to {knee:,g}"
     else:
-        said = f"Within 5 % of the best throughput per GPU from {name} {knee:,g} on"
+        last, most = max(_near(curve)), max(p.value for p in curve.points if p.fits)
+        where = f"at {name} {knee:,g}" if last == knee else f"from {name} {knee:,g} to {last:,g}"
+        where = f"from {name} {knee:,g} on" if last == most else where
+        said = f"Within 5 % of the best throughput per GPU {where}"
     here = next((p for p in curve.points if p.value == now and p.fits), None)
     best = max((p.tokens_per_s_per_gpu for p in curve.points if p.fits), default=0.0)
     if here is None:
