@@ -15,6 +15,7 @@ import pytest
 from command import dpplan, refused
 
 from planner.estimate import Estimates, evaluate
+from planner.estimate.matrices import held_matrices
 from planner.formulas.params import layer_tensors
 from planner.inputs import catalog
 from planner.specs.adapters import AdapterSpec
@@ -60,6 +61,43 @@ def test_bytes_of_a_matrix_are_those_of_the_libraries() -> None:
         codes + 65_536 + 512 + 2 + 32, rel=1e-3
     )
     assert BASES["gptq"].matrix_bytes(k, n, 32) - by_library["gptq"] == 24 * 4096 * (2 + 0.5)
+
+
+# of all matrices of the layers, as the libraries keep them on the meta device or make them:
+# AutoAWQ 0.2.9 (WQLinear_GEMM), GPTQModel 7.7.0 (buffers of BaseQuantLinear), HQQ 0.2.8
+# (Quantizer.quantize)
+BY_LIBRARY = {
+    ("llama-2-7b", "awq", None): 3_364_487_168,
+    ("llama-2-7b", "gptq", None): 3_369_041_920,
+    ("llama-2-7b", "gptq", 32): 3_748_495_360,
+    ("llama-2-7b", "hqq", None): 3_642_753_024,
+    ("mistral-7b", "awq", None): 3_625_975_808,
+    ("mistral-7b", "gptq", None): 3_630_956_544,
+    ("mistral-7b", "gptq", 32): 4_039_901_184,
+    ("mistral-7b", "hqq", None): 3_925_868_544,
+    ("llama-2-70b", "awq", None): 35_562_455_040,
+    ("llama-2-70b", "gptq", None): 35_587_358_720,
+    ("llama-2-70b", "gptq", 32): 39_598_161_920,
+    ("llama-2-70b", "hqq", None): 38_503_710_720,
+}
+
+
+def test_bytes_of_models_are_those_of_the_libraries() -> None:
+    """0.520 bytes per parameter of AWQ and GPTQ in groups of 128, 0.579 in groups of 32, 0.5625 of
+    HQQ. TheBloke/Llama-2-70B-AWQ is 36.61 GB with embedding, head and norms in 16 bit."""
+    one = plans.rows(1, {})
+    for (name, base, group), size in BY_LIBRARY.items():
+        model = catalog.load("models", ModelSpec, name)
+        found = sum(
+            matrix.count * BASES[base].matrix_bytes(matrix.rows, matrix.columns, group)  # type: ignore[index]
+            for matrix in held_matrices(
+                plans.plan(model, gpus=1, software="hf-fsdp"), one.tp, one.ep
+            )
+        )
+        assert float(found[0]) * model.layers == size
+        if (name, base) == ("llama-2-70b", "awq"):
+            wide = 2 * (2 * model.vocab + 2 * model.layers + 1) * model.hidden
+            assert round((size + wide) / 1e9, 2) == 36.61
 
 
 def test_what_was_measured_after_training() -> None:

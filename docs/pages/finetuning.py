@@ -47,11 +47,14 @@ def parts(rows: Sequence[Run]) -> list[str]:
         table(["model", *_HEADER], _lines(tuned, lambda row: row.model, least=2)),
         "### Numbers from runs of fine-tuning\n",
         (
-            "Of all numbers three were read off such runs, those of prime-rl alone: what its"
+            "Of all times three were read off such runs, those of prime-rl alone: what its"
             " trainers make the GPU wait per layer and pass (`layer_idle`), per resident adapter"
-            " and matrix (`adapter_idle`) and per token (`token_idle`). Nothing was fitted to"
-            " fms-acceleration, torchtune, Megatron-Bridge or NVIDIA's runs, so that every row of"
-            f" theirs is a prediction. Here the three are fitted again to {len(found)} runs, by"
+            " and matrix (`adapter_idle`) and per token (`token_idle`). No time was fitted to"
+            " fms-acceleration, torchtune, Megatron-Bridge or NVIDIA's runs, so that every time of"
+            " theirs is a prediction; of peaks one number was read off slopes of fms-acceleration's"
+            " LoRA on one, two and four GPUs: two layers are alive in backward where FSDP 1 shards"
+            " frozen weights (`frozen_layers` of its stacks). Here the three are fitted again to"
+            f" {len(found)} runs, by"
             " least absolute relative error, without those of a model or of a method, which are"
             " then predicted; a number that nothing else holds is 0 there.\n"
         ),
