@@ -1,4 +1,5 @@
-"""TrainingArguments of transformers, as YAML or JSON: of run_clm.py and of scripts like it."""
+"""TrainingArguments of transformers, as YAML or JSON, behind a command or in Python: of run_clm.py
+and of scripts like it."""
 
 from __future__ import annotations
 
@@ -6,13 +7,24 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from planner.formats import sharding, trainer, written
+from planner.formats import adapted, sharding, trainer, trainer_script, written
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import Answer, Argument, Format, Value
 
-LENGTH = Argument("block_size", "seq_len", meaning=trainer.whole, also=("max_seq_length",))
+LENGTH = Argument(
+    "block_size",
+    "seq_len",
+    meaning=trainer.whole,
+    also=("max_seq_length", "model_max_length", "max_seq_len", "max_length"),
+)
 TABLE = (*trainer.TABLE, trainer.CHECKPOINTING, LENGTH)
-IRRELEVANT = (*trainer.IRRELEVANT, "max_train_samples", "preprocessing_num_workers", "token")
+_FROZEN = adapted.Frozen(doubled="use_bnb_nested_quant", default_doubled=False)
+IRRELEVANT = (
+    *trainer.IRRELEVANT,
+    *trainer_script.IRRELEVANT,
+    *("lora_alpha", "lora_task_type", "max_train_samples", "preprocessing_num_workers", "token"),
+    "fsdp_transformer_layer_cls_to_wrap",
+)
 
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
@@ -21,6 +33,9 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     trainer.read_subspace(answer)
     trainer.read_liger(answer, "use_liger_kernel")
     trainer.read_degrees(answer)
+    adapted.read(answer, adapted.Names(), "use_peft")
+    adapted.read_frozen(answer, _FROZEN)
+    trainer_script.read(answer)
     read_rows(answer, Rows(packed=(), usual=""))  # a script of its own pads or joins
     trainer.mark_off(answer, trainer.LACKS)
 
@@ -60,9 +75,12 @@ _is_trainer = trainer.own("per_device_train_batch_size", "per_gpu_train_batch_si
 
 FORMAT = Format(
     kind="hf-trainer",
-    title="Hugging Face TrainingArguments",
-    detect=lambda name, text: _is_trainer(name, text) and not _OTHERS.search(text),
-    parse=trainer.parse,
+    title="Hugging Face TrainingArguments (YAML, JSON, commands, Python)",
+    detect=lambda name, text: (
+        (_is_trainer(name, text) and not _OTHERS.search(text))
+        or trainer_script.is_of(trainer_script.HF, name, text)
+    ),
+    parse=trainer_script.parse,
     table=TABLE,
     irrelevant=IRRELEVANT,
     lacks=trainer.LACKS,

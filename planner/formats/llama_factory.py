@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from planner.formats import adapted, sharding, trainer
+from planner.formats import adapted, sharding, trainer, trainer_script
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import Answer, Argument, Format, Value
 from planner.formats.trl import LACKS as TRL_LACKS
@@ -366,11 +366,14 @@ def write(options: Mapping[str, Any]) -> str:
     return trainer.as_yaml(held | sharding.written(options))
 
 
+_own = trainer.own("finetuning_type", "cutoff_len", "dist_config", "sample_backend")
 FORMAT = Format(
     kind="llama-factory",
     title="LLaMA-Factory YAML",
-    detect=trainer.own("finetuning_type", "cutoff_len", "dist_config", "sample_backend"),
-    parse=trainer.parse,
+    detect=lambda name, text: (
+        _own(name, text) or trainer_script.is_of(trainer_script.LLAMA_FACTORY, name, text)
+    ),
+    parse=trainer_script.parse,
     table=TABLE,
     irrelevant=IRRELEVANT,
     lacks=LACKS,

@@ -7,7 +7,6 @@ Names: megatron/bridge/training/config.py of NVIDIA-NeMo/Megatron-Bridge (2026-0
 from __future__ import annotations
 
 import ast
-import operator
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from planner.formats import megatron_table as names
 from planner.formats.megatron import own_words, scalar
 from planner.formats.megatron_around import name_model, read_with, typed
+from planner.formats.python_text import constant, named, tree
 from planner.formats.record import Answer, Argument, Format, Value, patterns
 from planner.formats.shell import script
 from planner.inputs.readers import yaml_places
@@ -56,7 +56,6 @@ _HUB = re.compile(r"from_hf_pretrained\(\s*[\"']([\w.-]+/[\w.-]+)[\"']")
 _MODEL, _PRECISION, _BASE = "model", "mixed-precision", "cfg"
 _RECIPE = re.compile(r"^(\w+?)_(?:pretrain|sft|peft|lora|finetune)")
 _SIZE = re.compile(r"_(\d{1,6})gpu_([a-z]+\d+\w*?)(?:_|$)")
-_MOST = 10**12  # of a number in arithmetic
 _DEFAULTS = {"bf16": True, "use-distributed-optimizer": True, "add-bias-linear": False}
 
 TABLE = (
@@ -133,9 +132,9 @@ def _of_commands(text: str) -> Iterator[tuple[str, Value]]:
 
 def _of_python(text: str) -> dict[str, Value]:
     """What a function assigns to `cfg`, where values are written out."""
-    tree = _tree(text)
-    constants = dict(_constants(tree))
-    recipes = [one for one in tree.body if isinstance(one, ast.FunctionDef) and _assigns(one)]
+    module = tree(text)
+    constants = dict(_constants(module))
+    recipes = [one for one in module.body if isinstance(one, ast.FunctionDef) and _assigns(one)]
     if len(recipes) > 1:
         listed = ", ".join(one.name for one in recipes)
         raise ValueError(f"holds {len(recipes)} recipes ({listed}); name one: FILE:NAME")
@@ -143,28 +142,19 @@ def _of_python(text: str) -> dict[str, Value]:
     for one in recipes:
         out["recipe"] = Value(one.name, one.lineno)
         for node in one.body:
-            constants.update(_named(node, constants))
+            constants.update(named(node, constants))
             out.update(_assigned(node, constants))
     return out
-
-
-def _tree(text: str) -> ast.Module:
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = getattr(error, "lineno", None) or 1
-        column = getattr(error, "offset", None) or 1
-        raise ValueError(f"is no valid Python (line {line}, column {column})") from None
 
 
 def recipes_in(text: str) -> dict[str, str]:
     """Each recipe of a Python file by its name, with the constants of the file before it. Raises
     ValueError where it is no Python."""
-    tree = _tree(text)
+    module = tree(text)
     lines = text.splitlines()
-    plain = [one for one in tree.body if isinstance(one, ast.Assign | ast.AnnAssign)]
+    plain = [one for one in module.body if isinstance(one, ast.Assign | ast.AnnAssign)]
     head = [line for one in plain for line in lines[one.lineno - 1 : one.end_lineno]]
-    found = [one for one in tree.body if isinstance(one, ast.FunctionDef) and _assigns(one)]
+    found = [one for one in module.body if isinstance(one, ast.FunctionDef) and _assigns(one)]
     return {
         one.name: "\n".join([*head, "", *lines[one.lineno - 1 : one.end_lineno], ""])
         for one in found
@@ -182,33 +172,7 @@ def _assigns(function: ast.FunctionDef) -> bool:
 
 def _constants(tree: ast.Module) -> Iterator[tuple[str, Any]]:
     for node in tree.body:
-        yield from _named(node, {})
-
-
-def _named(node: ast.stmt, constants: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """A name that a statement gives a plain value."""
-    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-    value = getattr(node, "value", None)
-    if isinstance(target, ast.Name) and isinstance(value, ast.expr):
-        known = _constant(value, constants)
-        if known is not None:
-            yield target.id, known
-
-
-_OPERATIONS = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub}
-
-
-def _constant(node: ast.expr, constants: Mapping[str, Any]) -> Any:
-    """A number, word or switch, or arithmetic of two numbers; None for anything else."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Name):
-        return constants.get(node.id)
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
-        sides = [_constant(one, constants) for one in (node.left, node.right)]
-        if all(isinstance(one, int) and abs(one) < _MOST for one in sides):
-            return _OPERATIONS[type(node.op)](*sides)
-    return None
+        yield from named(node, {})
 
 
 def _assigned(node: ast.stmt, constants: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
@@ -259,7 +223,7 @@ def _of_value(
         else:
             yield name, Value(text, node.lineno, (text.partition("(")[0],))
         return
-    if (known := _constant(node, constants)) is not None:
+    if (known := constant(node, constants)) is not None:
         yield name, Value(known, node.lineno)
         return
     try:

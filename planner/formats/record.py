@@ -252,7 +252,8 @@ class Format:
         self.read_more(values, answer)
         for argument in self.table:  # after what arguments say, wherever they say it
             names = (argument.name, *argument.also)
-            left = all(name not in values or values[name].value is None for name in names)
+            held = [values[name] for name in names if name in values]
+            left = all(one.value is None and not one.unknown for one in held)
             if left and argument.default is not UNSET and not answer.is_part:
                 answer.note_default(argument)
         for name, value in values.items():

@@ -23,6 +23,7 @@ from planner.specs.task import TASKS
 
 DDP = "hf-trainer"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+|[\w-][\w.-]*")
+_QUANTISED_COPY = re.compile(r"(?:-unsloth)?-bnb-4bit$")
 # the first of several that are the same here is the one that is written
 OPTIMIZERS = {
     "adamw_torch_fused": "adam",
@@ -221,6 +222,7 @@ def model_name(value: Any) -> str | None:
     name = str(value)
     if not _HUB_NAME.fullmatch(name):
         raise ValueError("is a folder: give its config.json to --model")
+    name = _QUANTISED_COPY.sub("", name)  # how frozen weights are kept is said beside it
     organisation, _, copied = name.rpartition("/")
     if organisation and catalog.is_path(name):  # the Hub's id of no model of the catalogue
         with suppress(PlanError):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from planner.formats import adapted, sharding, taught, trainer, written
+from planner.formats import adapted, sharding, taught, trainer, trainer_script, written
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import Answer, Argument, Format, Value
 from planner.formats.target import Asked
@@ -27,6 +27,7 @@ TABLE = (
 )
 IRRELEVANT = (
     *trainer.IRRELEVANT,
+    *trainer_script.IRRELEVANT,
     *("dataset_*", "truncation_mode", "eval_packing", "completion_only_loss", "loss_type", "beta"),
     *("assistant_only_loss", "model_init_kwargs.*", "router_aux_loss_coef", "disable_dropout"),
     *("label_*", "ld_alpha", "f_*", "use_weighting", "discopop_tau", "loss_weights", "max_grad*"),
@@ -81,7 +82,8 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     sharding.read_sharding(answer)
     trainer.read_precision(answer)
     trainer.read_subspace(answer)
-    if not any(name in values for name in ("bf16", "fp16")):
+    own = ("bf16", "fp16", trainer_script.UNSLOTH)  # Unsloth's is what the card has
+    if not any(name in values for name in own):
         answer.imply("precision", "bf16", "bf16 is on by default")
     _task(answer)
     _lengths(answer)
@@ -92,25 +94,37 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     trainer.read_degrees(answer)
     adapted.read(answer, adapted.Names(), "use_peft")
     adapted.read_frozen(answer, _FROZEN)
+    trainer_script.read(answer)
     trainer.mark_off(answer, LACKS)
 
 
+_OBJECTIVES = {"dpo": "dpo", "kto": "kto", "orpo": "orpo", "reward": "reward", "gkd": "distil"}
+
+
 def _task(answer: Answer) -> None:
-    """Distillation, models of rewards, DPO and KTO by the arguments that they alone have; what
-    generates is none of them."""
-    given = answer.values
-    if taught.read(answer, _TEACHER) or any(name in given for name in _GENERATING):
+    """The objective: by the trainer that a script starts, or by arguments that it alone has. What
+    generates is none of ours."""
+    given, name = answer.values, trainer_script.OBJECTIVE
+    word = str(answer.get(name, "")).lower()
+    task = _OBJECTIVES.get(word, "")
+    if word and not task:
+        generates = word in trainer_script.TASKS and word != "sft"
+        answer.mark(name, "not understood" if generates else "read", _GENERATES * generates)
+    if taught.read(answer, _TEACHER) or any(one in given for one in _GENERATING):
         return
-    if _OF_REWARDS in given:
-        answer.imply("task", "reward", "an argument of models of rewards", _OF_REWARDS)
-        trainer.read_pairs(answer, trainer.BATCH[0].default)
-        return
-    weights = [name for name in _WEIGHTED if name in given]
-    pairs = [name for name in _PAIRED if name in given]
-    if weights or pairs:
+    weights = [one for one in _WEIGHTED if one in given]
+    pairs = [one for one in _PAIRED if one in given]
+    if task:
+        answer.state("task", task, name)
+    elif _OF_REWARDS in given:
+        task = "reward"
+        answer.imply("task", task, "an argument of models of rewards", _OF_REWARDS)
+    elif weights or pairs:
         task = "kto" if weights else "dpo"
         answer.imply("task", task, "arguments of preference tuning", *weights, *pairs)
+    if task in ("dpo", "kto"):
         answer.arguments.pop("precompute_ref_log_probs", None)
+    if task:
         trainer.read_pairs(answer, trainer.BATCH[0].default)
 
 
@@ -173,11 +187,12 @@ _OTHERS = re.compile(
 )
 FORMAT = Format(
     kind="trl",
-    title="TRL",
+    title="TRL and Unsloth (YAML, commands, Python)",
     detect=lambda name, text: (
-        _is_trainer(name, text) and _own(name, text) and not _OTHERS.search(text)
+        (_is_trainer(name, text) and _own(name, text) and not _OTHERS.search(text))
+        or trainer_script.is_of(trainer_script.TRL, name, text)
     ),
-    parse=trainer.parse,
+    parse=trainer_script.parse,
     table=TABLE,
     irrelevant=IRRELEVANT,
     lacks=LACKS,

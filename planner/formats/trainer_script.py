@@ -1,0 +1,294 @@
+"""Arguments of transformers' Trainer and of TRL that stand in no file of their own: behind the
+command of a shell script, and in the calls of a Python script or notebook, which is read as a text
+and never run.
+
+Both come out by the names of TRL's YAML, in which LoraConfig's and BitsAndBytesConfig's arguments
+are lora_* and load_in_*. Names of calls: transformers 5.23, TRL and PEFT at 2026-07,
+unslothai/unsloth@015bdef0 models/loader.py.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from planner.formats import megatron, trainer
+from planner.formats.python_text import constant, named, tree
+from planner.formats.record import Answer, Value
+from planner.formats.shell import Command, script
+from planner.specs.names import BITSANDBYTES
+
+HF, TRL, LLAMA_FACTORY = "hf-trainer", "trl", "llama-factory"
+OBJECTIVE = "script"  # which trainer is started: sft, dpo, ...
+UNSLOTH = "FastLanguageModel"
+KBIT = "prepare_model_for_kbit_training"
+TASKS = ("sft", "dpo", "kto", "orpo", "cpo", "reward", "gkd", "grpo", "rloo", "ppo", "online_dpo")
+
+# ----- commands -----
+
+_TRAINS = ("per_device_train_batch_size", "model_name_or_path")
+_OF_LLAMA_FACTORY = ("finetuning_type", "cutoff_len")
+_OF_TRL = ("use_peft", "max_length", "packing", "lora_target_modules", "load_in_4bit")
+_IN_SHELL = re.compile(rf"--(?:{'|'.join(_TRAINS)})\b".replace("_", "[_-]"))
+_SCRIPT = re.compile(rf"(?:^|/)({'|'.join(TASKS)})\.py$|\.(?P<module>{'|'.join(TASKS)})$")
+
+
+def _of_command(command: Command) -> dict[str, Value]:
+    """The arguments of a command that starts a trainer, none of another."""
+    words = [one.text for one in command.words]
+    found = megatron.of_words(megatron.own_words(command.words))
+    out = {name.replace("-", "_"): value for name, value in found.items()}
+    if not any(name in out for name in _TRAINS):
+        return {}
+    line = command.words[0].line
+    if words[0] == TRL and len(words) > 1:
+        out[OBJECTIVE] = Value(words[1], line)
+    elif found_ := next((m for one in words if (m := _SCRIPT.search(one))), None):
+        out[OBJECTIVE] = Value(found_[1] or found_["module"], line)
+    return out
+
+
+# ----- Python -----
+
+_ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments")
+_CONFIGS = re.compile(r"(?:SFT|DPO|KTO|ORPO|CPO|Reward|GKD|GRPO|RLOO|PPO|OnlineDPO)Config")
+_TRAINERS = re.compile(r"(SFT|DPO|KTO|ORPO|CPO|Reward|GKD|GRPO|RLOO|PPO|OnlineDPO)Trainer")
+_MODELS = re.compile(r"AutoModel\w*|\w+For(?:CausalLM|ConditionalGeneration)|Fast\w*Model")
+_IN_PYTHON = re.compile(
+    rf"\b(?:{'|'.join(_ARGUMENTS)}|{_CONFIGS.pattern}|{_TRAINERS.pattern}|Fast\w*Model\.\w+)\s*\("
+)
+_LORA = {
+    "r": "lora_r",
+    "target_modules": "lora_target_modules",
+    "modules_to_save": "lora_modules_to_save",
+    "bias": "",
+    "task_type": "lora_task_type",
+}
+_QUANTISED = {"bnb_4bit_use_double_quant": "use_bnb_nested_quant"}
+_LOADED = {
+    "pretrained_model_name_or_path": "model_name_or_path",
+    "model_name": "model_name_or_path",
+    "torch_dtype": "dtype",
+    "max_seq_length": "max_length",
+    "device_map": "",
+    "quantization_config": "",
+    "config": "",
+}
+_UNSLOTH_LOADS = ("load_in_4bit", "use_bnb_nested_quant")
+_HANDED = {"max_seq_length": "max_length"}
+# what a trainer is handed besides numbers: objects
+_OBJECTS = re.compile(
+    r"model|ref_model|args|tokenizer|processing_class|.*dataset|peft_config|data_collator|"
+    r"callbacks|formatting_func|optimizers|compute_metrics|reward_funcs|teacher_model"
+)
+_TORCH_TYPES = ("bfloat16", "float16", "float32", "half")
+_OF_THE_CARD = ("is_bfloat16_supported", "is_bf16_supported")  # bf16 where the card has it
+
+
+class _Read:
+    """The calls of a module, one after the other; the last of several is what counts."""
+
+    def __init__(self, module: ast.Module) -> None:
+        self.out: dict[str, Value] = {}
+        self.constants: dict[str, Any] = {}
+        for node in ast.walk(module):
+            if isinstance(node, ast.Assign | ast.AnnAssign):
+                for name, value in named(node, self.constants):
+                    self.constants.setdefault(name, value)
+        calls = [one for one in ast.walk(module) if isinstance(one, ast.Call)]
+        for call in sorted(calls, key=lambda one: (one.lineno, one.col_offset)):
+            self._call(call)
+
+    def _call(self, call: ast.Call) -> None:
+        path = _path(call.func)
+        name, _, last = path.rpartition(".")
+        kind = name.rpartition(".")[2]
+        if last in _ARGUMENTS or _CONFIGS.fullmatch(last):
+            self._put_all(call)
+            if last in _ARGUMENTS:  # not TRL's, whose own are on
+                self.out.setdefault("gradient_checkpointing", Value(False, call.lineno))
+        elif last == "LoraConfig":
+            self._put_all(call, _LORA, "lora_")
+            self._put("use_peft", Value(True, call.lineno))
+        elif last == "BitsAndBytesConfig":
+            self._put_all(call, _QUANTISED)
+            self.out.setdefault("bnb_4bit_quant_type", Value("fp4", call.lineno))  # its default
+        elif last == "from_pretrained" and _MODELS.fullmatch(kind):
+            self._loaded(call, kind)
+        elif last == "get_peft_model" and kind.startswith("Fast"):
+            self._of_unsloth(call)
+        elif last == KBIT:
+            self._put(KBIT, Value(True, call.lineno))
+            self._put("gradient_checkpointing", Value(True, call.lineno))
+        elif last == "gradient_checkpointing_enable":
+            self._put("gradient_checkpointing", Value(True, call.lineno))
+        elif found := _TRAINERS.fullmatch(last):
+            self._handed(call, found[1].lower().replace("onlinedpo", "online_dpo"))
+
+    def _loaded(self, call: ast.Call, kind: str) -> None:
+        """The model; Unsloth loads in 4 bit where nothing is said."""
+        if call.args:
+            self._put("model_name_or_path", self._value("model_name_or_path", call.args[0]))
+        if kind.startswith("Fast"):
+            self._put(UNSLOTH, Value(True, call.lineno))
+            self.out |= dict.fromkeys(_UNSLOTH_LOADS, Value(True, call.lineno))
+        self._put_all(call, _LOADED)
+
+    def _of_unsloth(self, call: ast.Call) -> None:
+        self._put_all(call, {**_LORA, "use_gradient_checkpointing": "gradient_checkpointing"}, "")
+        self._put("use_peft", Value(True, call.lineno))
+        self.out.setdefault("lora_target_modules", Value("all-linear", call.lineno))
+        held = self.out.get("gradient_checkpointing")
+        if held is None or held.value == "unsloth":
+            self.out["gradient_checkpointing"] = Value(True, call.lineno)
+            self.out["activation_offloading"] = Value(True, call.lineno)
+
+    def _handed(self, call: ast.Call, objective: str) -> None:
+        self._put(OBJECTIVE, Value(objective, call.lineno))
+        for one in call.keywords:
+            if one.arg == "model" and isinstance(constant(one.value, self.constants), str):
+                self._put("model_name_or_path", self._value("model", one.value))
+        kept = [one for one in call.keywords if one.arg and not _OBJECTS.fullmatch(one.arg)]
+        self._put_all(ast.Call(call.func, [], kept), _HANDED)
+
+    def _put_all(
+        self, call: ast.Call, names: Mapping[str, str] | None = None, prefix: str = ""
+    ) -> None:
+        """Arguments by keyword, under other names; "" leaves one out."""
+        for one in call.keywords:
+            if one.arg is None:
+                continue
+            name = (names or {}).get(one.arg, one.arg)
+            if prefix and name == one.arg and not name.startswith(("use_", prefix)):
+                name = prefix + name
+            if name:
+                self._put(name, self._value(one.arg, one.value))
+
+    def _put(self, name: str, value: Value | None) -> None:
+        if value is None:
+            return
+        old = self.out.get(name)
+        if old is not None and old.value != value.value and old.line != value.line:
+            self.out[f"{name} (line {old.line})"] = old
+        self.out[name] = value
+
+    def _value(self, name: str, node: ast.expr) -> Value | None:
+        """A value that is written out; None where it hangs on the card alone."""
+        text = ast.unparse(node)
+        if any(f"{one}()" in text for one in _OF_THE_CARD):
+            return None
+        if text.rpartition(".")[2] in _TORCH_TYPES:
+            return Value(text.rpartition(".")[2], node.lineno)
+        known = constant(node, self.constants)
+        if known is None:
+            try:
+                known = ast.literal_eval(node)
+            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+                return Value(None, node.lineno, (text.splitlines()[0][:_SHOWN],))
+        return Value(known, node.lineno)
+
+
+_SHOWN = 40  # characters of an expression that is not worked out
+
+
+def _path(node: ast.expr) -> str:
+    """The name that is called, with what it is of: "transformers.TrainingArguments"."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        parts.append(node.id)
+    return ".".join(reversed(parts))
+
+
+def _code(text: str) -> str:
+    """The Python of a text: of a notebook that of its cells, without commands to the notebook."""
+    if not text.lstrip().startswith("{"):
+        return text
+    held = json.loads(text)
+    cells = held.get("cells", []) if isinstance(held, dict) else []
+    sources = [one.get("source", "") for one in cells if _is_code(one)]
+    lines = "\n".join("".join(one) if isinstance(one, list) else str(one) for one in sources)
+    return _TO_NOTEBOOK.sub(r"\1pass  #", lines)
+
+
+_TO_NOTEBOOK = re.compile(r"^(\s*)[!%]", re.M)
+
+
+def _is_code(cell: Any) -> bool:
+    return isinstance(cell, dict) and cell.get("cell_type") == "code"
+
+
+# ----- both -----
+
+IRRELEVANT = (
+    *("bnb_4bit_compute_dtype", "bnb_4bit_quant_storage", "random_state", "loftq_config"),
+    *("lora_init_lora_weights", "lora_inference_mode", "lora_fan_in_fan_out", "token"),
+    *("num_warmup_*", "fix_tokenizer", "auto_model", "formatting_*", "quantization_config"),
+)
+
+
+def read(answer: Answer) -> None:
+    """What a script calls besides configurations, after adapters have been read."""
+    if UNSLOTH in answer.values:
+        answer.state("stack", "unsloth", UNSLOTH)
+        answer.imply("gpus", 1, "Unsloth trains on one GPU", UNSLOTH)
+    if KBIT in answer.values and answer.option("base_precision") in BITSANDBYTES:
+        answer.state("base_upcast", "all", KBIT)
+    answer.mark(KBIT, "implied", "weights are in 16 bit")
+    if trainer.is_off(answer.get("full_finetuning")):
+        answer.mark("full_finetuning", "implied", "off")
+    if not trainer.is_on(answer, "load_in_4bit"):
+        answer.mark("use_bnb_nested_quant", "implied", "weights are in 16 bit")
+
+
+def parse(text: str) -> Mapping[str, Value]:
+    """Arguments by name, of a script or of YAML and JSON. Raises ValueError where it is broken."""
+    if _IN_PYTHON.search(text) or _IN_SHELL.search(text):
+        return _of_script(text)
+    return trainer.parse(text)
+
+
+def _of_script(text: str) -> Mapping[str, Value]:
+    if _IN_PYTHON.search(text):
+        return _Read(tree(_code(text))).out
+    found = (_of_command(one) for one in script(text).commands)
+    return max(found, key=len, default={})
+
+
+def kind_of(name: str, text: str) -> str:
+    """Which format reads the arguments of a script: HF, TRL or LLAMA_FACTORY; "" where it holds
+    none."""
+    if name.endswith((".py", ".ipynb")):
+        if not _IN_PYTHON.search(text) or "ConfigContainer" in text:
+            return ""
+        own = _CONFIGS.search(text) or _TRAINERS.search(text) or UNSLOTH in text
+        return TRL if own else HF
+    if name.endswith((".yaml", ".yml", ".json", ".jsonc", ".toml")) or not _IN_SHELL.search(text):
+        return ""
+    if megatron.STARTS_SWIFT.search(text):
+        return ""
+    return _kind_of_command(text)
+
+
+@lru_cache(8)
+def _kind_of_command(text: str) -> str:
+    try:
+        found = _of_script(text)
+    except ValueError:
+        return HF  # whose parser says what is broken
+    if any(name in found for name in _OF_LLAMA_FACTORY):
+        return LLAMA_FACTORY
+    if OBJECTIVE in found or any(name in found for name in _OF_TRL):
+        return TRL
+    return HF if found else ""
+
+
+def is_of(kind: str, name: str, text: str) -> bool:
+    """Whether a script has arguments of this format."""
+    return kind_of(name, text) == kind
