@@ -233,6 +233,10 @@ TASKS = {
         "max_length: 512\nmodel_name_or_path: a/b\nbeta: 0\nlmbda: 0\n"
         "teacher_model_name_or_path: Qwen/Qwen3-8B\n"
     ): {"task": "distil", "teacher": "qwen3-8b", "divergence": "forward"},
+    (
+        "max_length: 512\nmodel_name_or_path: a/b\nbeta: 0\nlmbda: 0\nuse_peft: true\n"
+        "load_in_8bit: true\nteacher_model_name_or_path: Qwen/Qwen3-8B\n"
+    ): {"teacher": "qwen3-8b", "base_precision": "int8", "teacher_precision": "int8"},
     "tuner_type: full\nrlhf_type: gkd\nteacher_model: Qwen/Qwen3-8B\ngkd_logits_topk: 32\n": {
         "task": "distil",
         "teacher": "qwen3-8b",

@@ -95,6 +95,8 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     adapted.read(answer, adapted.Names(), "use_peft")
     adapted.read_frozen(answer, _FROZEN)
     trainer_script.read(answer)
+    if answer.option("teacher") and (base := answer.option("base_precision")):
+        answer.imply("teacher_precision", base, "gkd.py loads the teacher as its student")
     trainer.mark_off(answer, LACKS)
 
 
