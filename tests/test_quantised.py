@@ -139,6 +139,18 @@ def test_a_matrix_is_made_in_16_bit_for_each_gemm() -> None:
     ]
 
 
+def test_int8_makes_its_matrix_in_the_type_it_was_given() -> None:
+    """MatMul8bitLt.backward: codes to ctx.dtype_A, fp32 behind norms in fp32; Linear4bit casts what
+    it is given to 16 bit first."""
+    for base, each in (("int8", (2, 4)), ("nf4", (2, 2))):
+        for upcast, size in zip((None, "norms"), each, strict=True):
+            of = plans.plan(
+                software="hf-fsdp", gpus=1, adapter=LORA, base_precision=base, base_upcast=upcast
+            )
+            found = evaluate(of, plans.rows(1, {"zero": 0}))
+            assert leaf(found, "dequantised_weights", 3) == size * 512 * 1408
+
+
 def test_shards_travel_as_they_are_kept() -> None:
     wide, narrow = (told(base, 8, zero=3) for base in (None, "nf4-double"))
     for name in ("parameters", "gathered_layers"):
