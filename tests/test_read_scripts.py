@@ -165,6 +165,17 @@ def test_a_broken_script_is_one_sentence_with_its_place() -> None:
         formats.read({"train.py": "args = SFTConfig(max_length=1)\nthis is ("})
 
 
+@pytest.mark.parametrize("text", ["-" * 3000 + "1", "(" * 150 + ")" * 150, "[" * 400, "a" * 10**5])
+def test_a_script_that_was_written_to_harm_is_one_sentence(text: str) -> None:
+    found = f"args = SFTConfig(max_length={text})\n"
+    with_it = f"args = SFTConfig(per_device_train_batch_size=1)\nx = {text}\n"
+    for script in (found, with_it):
+        try:
+            formats.read({"train.py": script})
+        except PlanError as error:
+            assert "Python" in str(error)
+
+
 def test_nothing_is_run_and_nothing_private_is_printed(tmp_path: Any) -> None:
     path = tmp_path / "train.py"
     path.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n{QLORA}", encoding="utf-8")

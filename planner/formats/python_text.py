@@ -8,6 +8,7 @@ import operator
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+_DEEPEST = 150  # levels of statements and expressions; writing one out takes a call for each
 _MOST = 10**12  # of a number in arithmetic
 _OPERATIONS = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub}
 
@@ -15,11 +16,18 @@ _OPERATIONS = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.
 def tree(text: str) -> ast.Module:
     """The statements of a text. Raises ValueError with line and column where it is no Python."""
     try:
-        return ast.parse(text)
+        module = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
         column = getattr(error, "offset", None) or 1
         raise ValueError(f"is no valid Python (line {line}, column {column})") from None
+    level: list[ast.AST] = [module]
+    for _ in range(_DEEPEST):
+        level = [child for one in level for child in ast.iter_child_nodes(one)]
+        if not level:
+            return module
+    line = next((one.lineno for one in level if isinstance(one, ast.expr | ast.stmt)), 1)
+    raise ValueError(f"nests Python more than {_DEEPEST} deep (line {line})")
 
 
 def named(node: ast.AST, constants: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
