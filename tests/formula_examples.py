@@ -819,6 +819,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "documents": [1.0, 8.0, 4.0],
         "order": 2.0,
     },
+    "formulas.stragglers.packed_window_frac": {
+        "mean": [0.2, 0.25],
+        "mean_in_window": [0.7, 0.5],
+        "square_in_window": [0.55, 0.25],
+        "window": [0.25, 0.5],
+    },
     "formulas.stragglers.packed_attention_frac": {"mean": [0.2, 1.0], "mean_square": [0.09, 1.0]},
     "formulas.stragglers.packed_spread_frac": {
         "mean": [0.25, 0.2],

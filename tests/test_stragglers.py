@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from planner import api
 from planner.formulas.overlap import straggler_factor
 from planner.formulas.stragglers import (
     bucketed_moment,
@@ -20,6 +21,7 @@ from planner.formulas.stragglers import (
     longest_moment,
     packed_attention_frac,
     packed_spread_frac,
+    packed_window_frac,
     proportional_split_s,
     slow_job_frac,
 )
@@ -226,6 +228,40 @@ def test_packed_rows_by_hand() -> None:
     assert float(packed_attention_frac(*moments[:2])) == pytest.approx(0.25)
     assert float(packed_spread_frac(*moments)) == 0.0
     assert float(packed_attention_frac(1.0, 1.0)) == 1.0
+
+
+@pytest.mark.parametrize("window", [0.02, 0.1, 0.4])
+@pytest.mark.parametrize(("mean", "sigma"), [(0.1, 1.0), (0.05, 0.5), (0.2, 1.5)])
+def test_packed_rows_under_a_window_as_drawn(mean: float, sigma: float, window: float) -> None:
+    random = np.random.default_rng(5)
+    lengths = np.minimum(random.lognormal(math.log(mean) - sigma**2 / 2, sigma, 200_000), 1.0)
+    pairs = np.where(lengths > window, window * lengths - window**2 / 2, lengths**2 / 2)
+    drawn = pairs.sum() / lengths.sum() / (window - window**2 / 2)
+    first, second = (float(cut_moment(mean / window, sigma, k)) for k in (1.0, 2.0))
+    said = packed_window_frac(float(cut_moment(mean, sigma, 1.0)), first, second, window)
+    assert float(said) == pytest.approx(drawn, rel=0.02)
+
+
+def test_a_window_as_long_as_the_row_is_none() -> None:
+    first, second = (float(cut_moment(0.2, 1.0, k)) for k in (1.0, 2.0))
+    said = float(packed_window_frac(first, first, second, 1.0))
+    assert said == pytest.approx(float(packed_attention_frac(first, second)))
+
+
+def test_models_with_windows_are_packed() -> None:
+    """Documents far shorter than the window are attended to as those of a model without one; long
+    ones take the work that the window leaves them."""
+    asked = {"gpu": "h100", "gpus": 1, "lora": 8, "global_batch": 8, "seq_len": 8192, "advice": 0}
+    for mean, within in ((64, 1e-3), (4000, None)):
+        given = {**asked, "length_mean": mean, "length_sigma": 0.5}
+        windowed, plain = (
+            api.estimate(api.read_options({"model": name, **given})).step.components["attention"]
+            for name in ("mistral-7b", "mistral-7b-v0.3")
+        )
+        if within is None:
+            assert windowed < 0.99 * plain
+        else:
+            assert windowed == pytest.approx(plain, rel=within)
 
 
 @pytest.mark.parametrize(("mean", "sigma"), [(0.1, 1.0), (0.05, 0.5), (0.2, 1.5)])

@@ -9,10 +9,12 @@ import numpy as np
 
 from planner.estimate.factored import rowwise
 from planner.estimate.machine import Machine
-from planner.formulas import overlap, stragglers
+from planner.formulas import flops, overlap, stragglers
 from planner.ledger import Array, Ledger, section, total
 from planner.specs.columns import Columns
 from planner.specs.data import LengthsSpec
+from planner.specs.layers import attended_of
+from planner.specs.parts import Attended
 from planner.specs.plan import Plan
 from planner.specs.ranks import RanksSpec
 
@@ -45,9 +47,9 @@ def moments(plan: Plan) -> tuple[float, float, float, float]:
     return first, second, third, fourth
 
 
-def attended_frac(plan: Plan) -> float:
-    """Share of a row's attention that is computed: less than one where packed documents do not see
-    each other.
+def document_frac(plan: Plan) -> float:
+    """Length of the documents that a row's tokens are in, over that of the row: less than one where
+    packed documents do not see each other.
 
     Kernels that write the whole score matrix compute all of it.
     """
@@ -56,6 +58,30 @@ def attended_frac(plan: Plan) -> float:
         return 1.0
     mean, square, _, _ = moments(plan)
     return float(stragglers.packed_attention_frac(mean, square))
+
+
+def attended_frac(plan: Plan, core: Attended | None = None) -> float:
+    """Share of a row's attention that is computed, of one core or of all of the model's."""
+    every, s = document_frac(plan), plan.training.seq_len
+    windows = any(one.window and one.window < s for one, _ in attended_of(plan.model))
+    if every == 1.0 or not windows:
+        return every
+    if core is not None:
+        return _within_window(plan, core, every)
+    work = [n * float(flops.core_forward_flop(one, s)) for one, n in attended_of(plan.model)]
+    left = [_within_window(plan, one, every) for one, _ in attended_of(plan.model)]
+    return sum(w * frac for w, frac in zip(work, left, strict=True)) / sum(work)
+
+
+def _within_window(plan: Plan, core: Attended, every: float) -> float:
+    """The share of one core, whose window leaves less of long documents than of short ones."""
+    lengths, s = plan.lengths, plan.training.seq_len
+    if lengths is None or core.window is None or core.window >= s:
+        return every
+    mean, sigma = lengths.mean_tokens / core.window, lengths.sigma
+    first, second = (stragglers.cut_moment(mean, sigma, order) for order in (1.0, 2.0))
+    share = core.window / s
+    return float(stragglers.packed_window_frac(moments(plan)[0], first, second, share))
 
 
 def useful_frac(plan: Plan) -> float:

@@ -229,6 +229,23 @@ def packed_attention_frac(mean: Array, mean_square: Array) -> Array:
 
 @formula(
     unit="1",
+    equation=(
+        "(E min(L, w)^2 / 2 + w (E L - E min(L, w))) / E L / (w - w^2 / 2), lengths and window over"
+        " s"
+    ),
+    source="own count: a document of L tokens attends L^2/2 pairs, or w L - w^2/2 where L > w",
+)
+def packed_window_frac(
+    mean: Array, mean_in_window: Array, square_in_window: Array, window: Array
+) -> Array:
+    """The same of a layer with a sliding window. mean_in_window, square_in_window: moments of the
+    length of documents cut to the window, over the window."""
+    pairs = window**2 * square_in_window / 2 + window * (mean - window * mean_in_window)
+    return pairs / mean / (window - window**2 / 2)
+
+
+@formula(
+    unit="1",
     equation="sqrt(E L / s E (L^2 - r L)^2) / E L^2, r = E L^2 / E L, lengths over s",
     source=(
         "central limit theorem of renewal-reward processes: documents until a row is full; against"

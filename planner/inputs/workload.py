@@ -14,6 +14,7 @@ from planner.specs.hardware import GpuSpec, StorageSpec
 from planner.specs.layers import attended_of
 from planner.specs.model import ModelSpec
 from planner.specs.options import LOADING, Options
+from planner.specs.parts import Attended
 from planner.specs.ranks import RanksSpec
 from planner.specs.training import TrainingSpec
 
@@ -70,6 +71,17 @@ def _other(options: Options, cluster: ClusterSpec, training: TrainingSpec) -> tu
     return card, share
 
 
+def packs(model: ModelSpec) -> bool:
+    """Whether attention over packed documents is modelled: the keys of a query hang on nothing but
+    how far back they lie in its document."""
+
+    def plain(core: Attended) -> bool:
+        windowed = core.kernel == "attention" and core.rate == 1 and not core.near
+        return core.chunk is None and (core.window is None or windowed)
+
+    return all(plain(core) for core, _ in attended_of(model))
+
+
 def lengths_spec(options: Options, model: ModelSpec) -> LengthsSpec | None:
     """Lengths of documents, None where every sequence is full. Raises PlanError naming the
     option."""
@@ -78,13 +90,13 @@ def lengths_spec(options: Options, model: ModelSpec) -> LengthsSpec | None:
     if model.towers:
         remedy = f"is of one length per sample, and {model.name} has several; leave it out"
         raise PlanError("--length-mean", options.length_mean, remedy)
-    packing = options.packing or "packed"
-    if packing == "packed" and any(core.window or core.chunk for core, _ in attended_of(model)):
+    packing = options.packing or ("packed" if packs(model) else "padded")
+    if packing == "packed" and not packs(model):
         raise PlanError(
             "--packing",
             "packed",
-            f"{model.name} has sliding windows, whose attention over packed documents is not "
-            "modelled; take --packing padded",
+            f"{model.name} attends to blocks of tokens or to chosen ones, whose work over packed"
+            " documents is not modelled; take --packing padded",
         )
     sparse = any(core.kernel != "attention" for core, _ in attended_of(model))
     if packing in ("longest", "bucketed") and sparse:

@@ -20,6 +20,7 @@ from planner.inputs.model import model_spec
 from planner.inputs.options import number, read_options
 from planner.inputs.reinforcement import framework
 from planner.inputs.scenario import resolve
+from planner.inputs.workload import packs
 from planner.ledger import Call, first, recording
 from planner.report import layout as report
 from planner.search.answer import answer_of
@@ -224,13 +225,13 @@ def _trained(asked: _Asked, pools: Pools, stack: str) -> _Training:
 
 def training_options(options: Options, model: ModelSpec, job: Job, gpus: int) -> Options:
     """A request for the step of training: rows as long as the longest sequence, filled with prompts
-    and responses; one each where windows of the attention keep them from being packed."""
+    and responses; one each where attention to packed rows is not modelled."""
     longest = job.prompt + job.longest
     seq_len = math.ceil(longest / _ROUND) * _ROUND
     if model.positions == "learned":
         seq_len = min(seq_len, model.max_positions)
     mean = job.prompt + job.response
-    packed = not any(core.window or core.chunk for core, _ in attended_of(model))
+    packed = packs(model)
     needed = math.ceil(job.batch * mean / seq_len) if packed else math.ceil(job.batch)
     whole = job.of_lengths(mean, float(seq_len))
     return options.changed(

@@ -112,7 +112,7 @@ def _flash_s(shape: LayerShape, m: Machine, core: Attended, flop: Array) -> Both
 def _shape_frac(shape: LayerShape, m: Machine, core: Attended, half: Array) -> Array:
     """Share of the attention rate that sequence, window and head width leave. half: tokens at which
     half of the rate is reached; 0: as on an A100."""
-    s = shape.length * uneven.attended_frac(shape.plan)
+    s = shape.length * uneven.document_frac(shape.plan)
     s = s * (2.0 if core.mask == "full" else 1.0)  # rates are known by causal lengths
     block = context.block_tokens(shape, s)
     limit = min(float(core.window or np.inf), float(core.chunk or np.inf))

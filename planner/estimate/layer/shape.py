@@ -119,7 +119,7 @@ def core_flop(shape: LayerShape, core: Core) -> Array:
     """FLOP forward of a core on one rank, over the sequences of a micro-batch."""
     if isinstance(core, Scan):
         return flops.core_forward_flop(core, shape.tokens) / shape.tp
-    pairs = flops.core_pairs(core, shape.length) * uneven.attended_frac(shape.plan)
+    pairs = flops.core_pairs(core, shape.length) * uneven.attended_frac(shape.plan, core)
     pairs = pairs * shape.micro_batch / shape.cp
     heads = core.heads / shape.tp if core.split else core.heads + 0.0 * shape.tp
     return flops.attention_forward_flop(

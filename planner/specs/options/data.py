@@ -161,7 +161,7 @@ class LengthOptions(Record):
             " (group_by_length of transformers)",
             label="Sequence packing",
             example="padded",
-            unset="packed",
+            unset="packed; padded where the model attends to blocks of tokens or to chosen ones",
             needs=_OF_LENGTHS,
             form="folded",
         ),
