@@ -46,7 +46,14 @@ def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
         folder = path / hub.FILE
         path = folder if catalog.is_file(folder) else path
     if hub.is_name(asked) and (path is None or not catalog.exists(path)):
-        path = _from_hub(asked, name)
+        try:
+            path = _from_hub(asked, name)
+        except PlanError:
+            copied = None if name.startswith(_PREFIX) else _copied(asked)
+            if copied is None:
+                raise
+            said = f"is taken for {copied.name} of the catalogue, by its name: no config.json of it"
+            return copied, [f"model: {asked} {said} is here"]
     if path is None:
         raise PlanError(FIELD, name, "must read hf:org/name, such as hf:Qwen/Qwen3-8B")
     from planner.inputs import huggingface
@@ -78,6 +85,17 @@ def _same_shape(model: ModelSpec) -> ModelSpec | None:
         and all(getattr(known, name) == getattr(model, name) for name in _SHAPE)
     ]
     return min(same, key=lambda known: known.max_positions != model.max_positions, default=None)
+
+
+def _copied(asked: str) -> ModelSpec | None:
+    """The catalogue's model of the same name under another organisation; None of what is no model
+    to be planned, such as quantised copies."""
+    if not_modelled.of_name("models", asked, fetched=True):
+        return None
+    try:
+        return catalog.load("models", ModelSpec, asked.rpartition("/")[2])
+    except PlanError:
+        return None
 
 
 def _from_hub(asked: str, name: str) -> Path:
