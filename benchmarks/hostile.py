@@ -49,6 +49,16 @@ def torchtitan(i: int) -> str:
     )
 
 
+def verl(i: int) -> str:
+    parts = (f"timing_s/part_{j}:{0.37 * (i % 7 + j)}" for j in range(80))
+    return f"(TaskRunner pid=41) step:{i} - {' - '.join(parts)} - timing_s/step:{60 + i % 10}.5\n"
+
+
+def nemo_rl(i: int) -> str:
+    parts = "".join(f"  \u2022 timer_{j}: {0.1 * j:.2f}s (1.0%)\n" for j in range(80))
+    return f"{'=' * 25} Step {i}/100000 {'=' * 25}\n  \u2022 Total step time: 66.55s\n{parts}"
+
+
 def history(i: int) -> str:
     entry = {"epoch": i / 1000, "loss": 2.0, "learning_rate": 1e-5, "step": i}
     return f"{',' if i else ''}{json.dumps(entry)}\n"
@@ -138,6 +148,10 @@ _DIGITS = b"1" * 19_000
 FILES: dict[str, tuple[str, Writer]] = {
     "megatron.log": ("check", of_lines(megatron)),
     "torchtitan.log": ("check", of_lines(torchtitan)),
+    "verl.log": ("check", of_lines(verl)),
+    "nemo-rl.log": ("check", of_lines(nemo_rl)),
+    "names.log": ("check", of_bytes(b" - timing_s/step:" + b"a" * 19_000 + b"\n")),
+    "bullets.log": ("check", of_bytes("\u2022 ".encode() + b"a/" * 9_500 + b"\n")),
     "mllog.log": ("check", of_lines(mllog)),
     "trainer_state.json": ("check", of_lines(history, _STATE, _RAN)),
     "history.csv": ("check", of_lines(lambda i: f"{i},{1.5 * i},2.5\n", "_step,_runtime,loss\n")),

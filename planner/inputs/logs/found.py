@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -29,7 +30,7 @@ class Step(NamedTuple):
     number: of the step, as counted there; seconds: of one step, a mean where a line is of several.
     tokens_per_s: of the job; tokens_per_gpu: of one GPU. samples_per_s: of the job. tflops: of one
     GPU, by the program's convention. loading_s: of them spent waiting for data. phases: seconds of
-    its parts, by `phases`.
+    its parts, by `Reader.phases`.
     """
 
     number: int | None = None
@@ -93,6 +94,10 @@ class Log:
         self.memory[kind] = max(self.memory.get(kind, 0.0), found)
 
 
+_MOST_PHASES = 64  # of a step
+MOST_PHASED = 5_000  # steps: more say nothing more of the middle of each phase
+
+
 class Reader:
     """What reads the lines of one program."""
 
@@ -102,6 +107,7 @@ class Reader:
     def __init__(self) -> None:
         self.log = Log(title=self.TITLE)
         self._clock: tuple[int, float] | None = None
+        self._phased = 0
 
     def line(self, text: str) -> None:
         """Take what a line says."""
@@ -122,6 +128,26 @@ class Reader:
             seconds = (now - before[1]) / (number - before[0])
             self.log.steps.append(Step(number=number, seconds=seconds))
 
+    @property
+    def phased(self) -> bool:
+        """Whether as many steps have phases as are kept."""
+        return self._phased >= MOST_PHASED
+
+    def phases(
+        self, times: Mapping[str, float], named: Mapping[str, str]
+    ) -> tuple[tuple[str, float], ...]:
+        """Phases of a step from the times of a program, by the names that `dpplan rl` gives them,
+        with a plus between those of one time; times of one phase add up, others keep their names.
+        Of a long log the first steps alone have them."""
+        if self.phased:
+            return ()
+        self._phased += 1
+        found: dict[str, float] = {}
+        for name, seconds in islice(times.items(), _MOST_PHASES):
+            ours = sys.intern(named.get(name, name))
+            found[ours] = found.get(ours, 0.0) + seconds
+        return tuple(found.items())
+
     def state(self, name: str, value: float | None) -> None:
         """A whole number of the recipe that the log repeats; what is none states nothing."""
         if value is not None and 1 <= value < _MOST and value == int(value):
@@ -133,19 +159,6 @@ def number(text: str) -> float:
     text = text.replace(",", "").strip()
     factor = _SHORT.get(text[-1:].upper(), 1.0)
     return float(text[:-1] if factor != 1.0 else text) * factor
-
-
-_MOST_PHASES = 64
-
-
-def phases(times: Mapping[str, float], named: Mapping[str, str]) -> tuple[tuple[str, float], ...]:
-    """Phases of a step from the times of a program, by the names that `dpplan rl` gives them, with
-    a plus between those of one time; times of one phase add up, others keep their names."""
-    found: dict[str, float] = {}
-    for name, seconds in islice(times.items(), _MOST_PHASES):
-        ours = named.get(name, name)
-        found[ours] = found.get(ours, 0.0) + seconds
-    return tuple(found.items())
 
 
 _SHORT = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}

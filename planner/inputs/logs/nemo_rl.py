@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-from planner.inputs.logs.found import NUMBER, WHOLE, Event, Reader, Step, phases, plain, positive
+from planner.inputs.logs.found import NUMBER, WHOLE, Event, Reader, Step, plain, positive
 
 _AT = re.compile(rf"= Step ({WHOLE})/")
 _TOTAL = re.compile(rf"Total step time: ({NUMBER})s")
@@ -48,7 +48,7 @@ class NemoRl(Reader):
         if at := _AT.search(text):
             self._at = int(at[1])
         elif total := _TOTAL.search(text):
-            self._times = {}
+            self.finish()
             self.log.steps.append(Step(number=self._at, seconds=positive(total[1])))
         elif "Total validation time" in text:
             self.event("evaluation")
@@ -67,7 +67,12 @@ class NemoRl(Reader):
             self._more(loading_s=seconds)
         elif name in PHASES or "/" not in name:  # with a slash they are parts of others
             self._times[name] = seconds
-            self._more(phases=phases(self._times, PHASES))
+
+    def finish(self) -> None:
+        """The timers of a step are whole."""
+        if self._times:
+            self._more(phases=self.phases(self._times, PHASES))
+            self._times = {}
 
     def _more(self, **said: Any) -> None:
         self.log.steps[-1] = self.log.steps[-1]._replace(**said)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from planner.inputs.logs import nemo_rl, verl
-from planner.inputs.logs.found import GIB, MS, Log, MemoryKind, Step, positive
+from planner.inputs.logs.found import GIB, MOST_PHASED, MS, Log, MemoryKind, Step, positive
 from planner.inputs.logs.stream import MOST_LINE, MOST_READ, Pieces
 from planner.specs.base import PlanError
 
@@ -161,7 +161,8 @@ def _take(
             if name in found:
                 log.held(kind_, found.pop(name))
         if set(found) - {"loading_s", "tflops"}:
-            log.steps.append(Step(number=_whole(row, at), phases=_phases(row, timers), **found))
+            parts = _phases(row, timers) if len(log.steps) < MOST_PHASED else ()
+            log.steps.append(Step(number=_whole(row, at), phases=parts, **found))
 
 
 def _phases(row: list[str], timers: Mapping[int, str]) -> tuple[tuple[str, float], ...]:

@@ -6,28 +6,14 @@ verl/trainer/fsdp_sft_trainer.py."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
 
-from planner.inputs.logs.found import (
-    GIB,
-    NUMBER,
-    WHOLE,
-    EventKind,
-    MemoryKind,
-    Reader,
-    Step,
-    phases,
-    positive,
-)
+from planner.inputs.logs.found import GIB, WHOLE, EventKind, MemoryKind, Reader, Step, positive
 
 _AT = re.compile(rf'\bstep"?:\s*({WHOLE})')
-# `name:1.5` between blanks and hyphens, np.float64(1.5) since NumPy 2; `"name":1.5` of JSON
-_SAID = re.compile(
-    rf'(?<![\w/().-])([A-Za-z_][\w/().-]{{0,99}}+)"?:\s*+(?:np\.\w{{1,20}}\()?({NUMBER})'
-)
 TIME = "timing_s/"  # before the name of a timer, as also in a history of Weights & Biases
 _STEP, _SFT = f"{TIME}step", "train/time(s)"
 # of `timing_s/`, and phases of `dpplan rl`; other times keep their names
@@ -50,6 +36,9 @@ _HELD: dict[str, MemoryKind] = {
 }
 # what a recipe of `dpplan rl` needs and no launch file says
 _LENGTHS = {"prompt_length/mean": "--prompt-length", "response_length/mean": "--response-length"}
+_READ = (TIME, _SFT, "perf/", *_LENGTHS)
+_FEW = (_STEP, *(TIME + name for name in _BESIDE), *_READ[1:])  # where phases are not
+_LONGEST = 100  # characters of a name
 
 
 class Verl(Reader):
@@ -71,8 +60,7 @@ class Verl(Reader):
         at = _AT.search(text)
         if at is None:
             return
-        said = {name: positive(value) for name, value in _SAID.findall(text, at.end())}
-        found = {name: value for name, value in said.items() if value is not None}
+        found = dict(_said(text, _FEW if self.phased else _READ))
         seconds = found.get(_STEP, found.get(_SFT))
         if seconds is None:
             return
@@ -90,7 +78,7 @@ class Verl(Reader):
                 number=int(at[1]),
                 seconds=seconds,
                 tokens_per_s=self._rate(found),
-                phases=phases(_times(found), PHASES),
+                phases=self.phases(_times(found), PHASES),
             )
         )
 
@@ -112,8 +100,21 @@ class Verl(Reader):
             self.log.notes.append(f"its prompts and responses, for `dpplan rl`: {' '.join(told)}")
 
 
+def _said(text: str, wanted: tuple[str, ...]) -> Iterator[tuple[str, float]]:
+    """Numbers of a step that are read: `name:1.5` between blanks and hyphens, np.float64(1.5) since
+    NumPy 2, or `"name":1.5` of JSON."""
+    as_json = '"data":' in text
+    for part in text.split("," if as_json else " - "):
+        name, _, value = part.rpartition(":")
+        name = name.rstrip('"').rpartition('"')[2] if as_json else name
+        if name.startswith(wanted) and len(name) <= _LONGEST:
+            number = positive(value.rpartition("(")[2].rstrip(")}\r "))
+            if number is not None:
+                yield name, number
+
+
 def _times(found: Mapping[str, float]) -> dict[str, float]:
     """Phases of a step by their names there; with a slash they are parts of one, or of what runs
     beside it."""
     times = {n.removeprefix(TIME): s for n, s in found.items() if n.startswith(TIME)}
-    return {n: s for n, s in times.items() if n not in _NO_PHASES and "/" not in n}
+    return {n: s for n, s in times.items() if n.isidentifier() and n not in _NO_PHASES}
