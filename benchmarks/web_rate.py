@@ -204,7 +204,7 @@ _MOVE = """async ([name, count, round]) => {
   const slider = document.querySelector(`input[type=range][data-for=${name}]`);
   const options = [...document.getElementById(`f-${name}`).options];
   const steps = options.map((o, i) => (o.value && !o.dataset.reason ? i : -1)).filter((i) => i > 0);
-  const marks = ['numbers', 'seen', 'painted'], out = Object.fromEntries(marks.map((m) => [m, []]));
+  const marks = ['numbers', 'seen'], out = Object.fromEntries(marks.map((m) => [m, []]));
   const frame = () => new Promise(requestAnimationFrame);
   const many = (mark) => performance.getEntriesByName(mark).length;
   let long = 0;
@@ -221,8 +221,11 @@ _MOVE = """async ([name, count, round]) => {
       await frame();
       out[mark].push((performance.now() - started) / 1000);
     }
+    await new Promise(resolve => setTimeout(resolve, 40)); // a hand that goes on
   }
-  await new Promise(resolve => setTimeout(resolve, 300));
+  const ended = performance.now(), drawn = many('painted');
+  while (many('painted') === drawn && performance.now() - ended < 5000) await frame();
+  out.painted = [(performance.now() - ended) / 1000];
   observer.disconnect();
   return [out, long / count];
 }"""
@@ -237,7 +240,7 @@ MOVES = (
 _MARKS = {
     "numbers": ("slider to painted numbers", "60 / 120"),
     "seen": ("to the charts in sight", ""),
-    "painted": ("to all charts", ""),
+    "painted": ("end of a drag to all charts", ""),
 }
 _LOADED = """[performance.getEntriesByType('paint').find(
   e => e.name === 'first-contentful-paint').startTime,

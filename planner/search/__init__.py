@@ -102,11 +102,12 @@ def _restricted_few(space: Space, conditions: Conditions) -> tuple[Space, dict[s
     )
     rejected: dict[str, int] = {}
     allowed = space.options[space.pattern]
+    before = int(allowed.sum())
     for name, holds in conditions:
-        left = allowed & holds(columns)
-        if count := int(allowed.sum()) - int(left.sum()):
+        allowed = allowed & holds(columns)
+        if count := before - int(allowed.sum()):
             rejected[name] = count
-        allowed = left
+            before -= count
     return Space.of(space.outer, space.inner, allowed, np.arange(space.rows)), rejected
 
 

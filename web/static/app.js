@@ -60,14 +60,14 @@ function painted(view, query, more) {
   if (!more) status.textContent = text("ready", { step: view.said.split(", ")[0], verdict: view.said.split(", ").slice(1).join(", ") });
 }
 
-// charts in sight first; the others once the inputs rest
-async function charts(docs, how, query) {
+// charts in sight first, the others once the inputs rest; all at once where the page opens
+async function charts(docs, how, query, opens = false) {
   for (const doc of docs) {
     const section = document.getElementById(`chart-${doc.name}`);
     if (section) later(section, () => how(section, doc));
   }
   shown = query;
-  await drawLater(false);
+  await drawLater(opens);
   if (shown !== query) return;
   performance.mark("seen");
   if (!quiet) await rest();
@@ -149,10 +149,10 @@ function go(query, stay = true) {
   dragging = !stay;
   if (query === current) return;
   current = query;
+  ask(); // before the address, which takes longer than sending the request
   const address = `/?${query}`;
   if (open_) history.replaceState(null, "", address);
   else history.pushState(null, "", address);
-  ask();
 }
 
 function jump(query) {
@@ -369,7 +369,7 @@ const early = document.querySelector("#rests-body [data-assumed]");
 assumed(early?.dataset.assumed);
 new IntersectionObserver(([seen]) => document.body.classList.toggle("scrolled", !seen.isIntersecting), { rootMargin: "-320px 0px 0px 0px" }).observe(answer);
 performance.mark("wired");
-charts(boot.charts ?? [], dress, current);
+await charts(boot.charts ?? [], dress, current, true);
 for (const slot of slots) {
   slot.dataset.title = slot.querySelector("h3").textContent;
   watcher.observe(slot.querySelector("section"));

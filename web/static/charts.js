@@ -11,19 +11,23 @@ const waiting = new Map(); // sections whose chart is not drawn yet, and what dr
 const seen = new Map(); // sections: whether they are in sight, or nearly
 let all = false; // whether those out of sight are drawn as well
 let drawing = null;
+let first = true; // the figures of a page that opens are there already
 const sight = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) seen.set(target, isIntersecting);
   drawLater(all);
 }, { rootMargin: "100px" });
 
-// figures are painted before charts are drawn, and a chart that a newer one has replaced is not
-const idle = () => new Promise((done) => (window.requestIdleCallback ? requestIdleCallback(done, { timeout: 200 }) : setTimeout(done)));
+// figures are painted before a chart is drawn, and one that a newer has replaced is not drawn; a page out of sight has no frames
+const frame = () => new Promise((done) => {
+  requestAnimationFrame(() => setTimeout(done));
+  setTimeout(done, 200);
+});
 
 async function drawWaiting() {
   const next = () => [...waiting.keys()].find((one) => all || seen.get(one));
   await null; // who asked knows of it before it ends
   for (let section = next(); section; section = next()) {
-    await idle();
+    if (!first) await frame();
     const work = waiting.get(section);
     waiting.delete(section);
     try {
@@ -33,6 +37,7 @@ async function drawWaiting() {
     }
   }
   drawing = null;
+  first = false;
 }
 
 // what draws the chart of a section, when there is time
@@ -50,11 +55,6 @@ export function drawLater(everything) {
   return (drawing ??= drawWaiting());
 }
 
-// the library comes after the page's own scripts
-function library() {
-  const script = window.Plotly ? null : document.querySelector("script[src*=plotly]");
-  return script && new Promise((done) => ["load", "error"].forEach((kind) => script.addEventListener(kind, done)));
-}
 
 // paper is light
 function isDark() {
@@ -108,8 +108,7 @@ function layoutOf(doc, dark) {
 export async function draw(section, doc, onSelect) {
   drawn.set(section, { doc, onSelect });
   const plot = section.querySelector(".plot");
-  if (plot) await library();
-  if (!plot || !window.Plotly || drawn.get(section).doc !== doc) return;
+  if (!plot || !window.Plotly) return;
   const dark = isDark();
   const data = recolored(doc.figure.data, dark);
   const stage = section.querySelector("select.stage");
