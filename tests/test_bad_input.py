@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("within_seconds_and_nothing_written")
     [
         ("model", "lama-2-70b", "llama-2-70b"),
         ("model", "mixtral-8x7", "mixtral-8x7b"),
-        ("model", "qwen3-235b", "qwen3-235b-a22b"),
+        ("model", "qwen3-236b-a22b", "qwen3-235b-a22b"),
         ("gpu", "rtx409", "rtx4090"),
         ("gpu", "a100-sxm4-80", "a100-sxm4-80gb"),
         ("gpu", "h100-sxm5-80g", "h100-sxm5-80gb"),

@@ -170,6 +170,7 @@ CASES: dict[str, tuple[str, str]] = {
     "list kind": ("list gpus", "list models"),
     "check logs": (f"check {LOG}", f"check {LOG} {RUNS}"),
     "check save": (f"check {LOG} {FIXED}", f"check {LOG} {FIXED} --save {{file}}.toml"),
+    "read append": (RECIPE, f"{RECIPE} --append {{file}}.csv"),
     "check append": (f"check {LOG} {FIXED}", f"check {LOG} {FIXED} --append {{file}}.csv"),
     "validate runs": (SUITE, f"validate {RUNS}"),
     "validate suite": (SUITE, "validate --suite single-papers"),

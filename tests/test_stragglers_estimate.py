@@ -14,7 +14,6 @@ from planner.estimate.machine import machine
 from planner.estimate.step import step_time
 from planner.formulas.overlap import straggler_factor
 from planner.formulas.stragglers import expected_slowest, packed_spread_frac, proportional_split_s
-from planner.inputs.model import model_spec
 from planner.ledger import total
 from planner.specs.data import LengthsSpec
 from planner.specs.plan import Plan
@@ -281,12 +280,9 @@ def test_wrong_requests(words: tuple[str, ...], said: tuple[str, ...]) -> None:
     refused(dpplan("estimate", *REQUEST, *words), *said)
 
 
-def test_packing_beside_windows_is_refused() -> None:
-    assert model_spec("gemma-2-9b")[0].attention_window is not None
-    refused(
-        dpplan(
-            "estimate", "--model", "gemma-2-9b", "--gpu", "h100", "--gpus", 8, "--length-mean", 800
-        ),
-        "--packing",
-        "padded",
-    )
+def test_packing_beside_blocks_is_refused_where_it_is_asked_for() -> None:
+    """A query of Llama 4 sees its block of the sequence, wherever its document begins."""
+    asked = ("--model", "llama-4-scout", "--gpu", "h100", "--gpus", 64, "--length-mean", 800)
+    refused(dpplan("estimate", *asked, "--packing", "packed"), "--packing", "padded")
+    said = dpplan("estimate", *asked, "--json").json()
+    assert said["stragglers"]["lengths"]["packing"] == "padded"

@@ -191,7 +191,7 @@ export function dress(section, doc, onSelect) {
 export function sectionOf(doc) {
   const id = `chart-${doc.name}`;
   return make("section", { class: "chart panel", id, "data-chart": doc.name, "aria-labelledby": `${id}-title` },
-    make("div", { class: "chart-head" }, make("h3", { id: `${id}-title` }), make("span", { class: "chart-tools" })),
+    make("div", { class: "chart-head" }, make("h3", { id: `${id}-title` }, doc.title), make("span", { class: "chart-tools" })),
     make("p", { class: "summary" }),
     make("div", { class: "plot", role: "group", "aria-label": text("chart_of", { title: doc.title }) }),
     make("p", { class: "caption muted" }),
