@@ -146,7 +146,9 @@ def test_a_copy_under_another_organisation_is_told(monkeypatch: pytest.MonkeyPat
 
     model, inferred = model_spec("unsloth/Qwen3-8B")
     assert model.name == "qwen3-8b"
-    assert inferred[0].startswith("model: unsloth/Qwen3-8B is taken for qwen3-8b of the catalogue")
+    assert inferred[0].startswith(
+        "--model: unsloth/Qwen3-8B is taken for qwen3-8b of the catalogue"
+    )
     for name in ("hf:unsloth/Qwen3-8B", "someone/nothing-like-it"):
         with pytest.raises(PlanError, match="is not reached"):
             model_spec(name)

@@ -169,6 +169,13 @@ def test_the_ends_are_those_of_runs_alike() -> None:
     assert missed(residuals([]), "g", lineage=True).ends() == pytest.approx((0.5, 2.0))
 
 
+def test_a_band_says_that_nobody_timed_the_gpu() -> None:
+    runs = residuals(runs_like(*SPREAD))
+    for gpu, tabled, said in (("h", False, True), ("h", True, False), ("g", False, False)):
+        found = band_of(runs, replace(CASE, gpu=gpu, tabled=tabled))
+        assert ("nobody timed GEMMs of this GPU" in found.basis) == said
+
+
 def test_programs_of_the_other_kind_weigh_less() -> None:
     """Megatron's lineage beside other programs, each other's errors counting for OTHER_PROGRAM."""
     own = runs_like(*SPREAD, family=LINEAGE, suite="a")

@@ -297,6 +297,10 @@ def _alike(runs: Residuals, case: Case, gpu: Array, stack: Array) -> str:
 def _widest(runs: Residuals, case: Case, parts: Mapping[str, float]) -> str:
     """What most of the width comes from, and whether any run has shown it."""
     name = max(parts, key=parts.__getitem__)
+    if name == "general" and not case.tabled and not (runs.levels.gpu == case.gpu).any():
+        return (
+            "the width is that nobody timed GEMMs of this GPU, and that between clusters and teams"
+        )
     if name == "general":
         return "the width is mostly that between clusters and teams"
     shown = runs.feature(name) >= _AS_MUCH * case.feature(name)

@@ -53,7 +53,7 @@ def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
             if copied is None:
                 raise
             said = f"is taken for {copied.name} of the catalogue, by its name: no config.json of it"
-            return copied, [f"model: {asked} {said} is here"]
+            return copied, [f"{FIELD}: {asked} {said} is here"]
     if path is None:
         raise PlanError(FIELD, name, "must read hf:org/name, such as hf:Qwen/Qwen3-8B")
     from planner.inputs import huggingface

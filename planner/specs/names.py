@@ -98,9 +98,9 @@ SYNC_PARTS: tuple[SyncPart, ...] = get_args(SyncPart)
 # what ZeRO++ quantises: weights in 8 bit, gradients in 4
 ZeroppPart = Literal["qwz", "qgz"]
 ZEROPP_PARTS: tuple[ZeroppPart, ...] = get_args(ZeroppPart)
+# what selective recomputation drops: the scores of attention, or by torchtitan's rules by operator
+Selective = Literal["attention", "per_op"]
 # how the ranks of context parallelism share a sequence
-Selective = Literal["attention", "per_op"]  # what selective recomputation drops: torchtitan has
-# rules by operator
 ContextWay = Literal["ring", "all-gather", "ulysses", "hybrid"]
 # parts of a training step that are captured as CUDA graphs, as Megatron-LM names them; full: the
 # whole iteration, layer: whole layers

@@ -25,9 +25,9 @@ _ZERO_3 = 3
 
 # of a gradient beside its optimizer state on the drives: fp32 (DeepSpeed, swap_out_gradients)
 GRADIENT_BYTES = 4.0
-# elements that a rank reads, updates and writes as one tile where --sub-group-size says nothing:
-# DeepSpeed has 1e9, for drives users of NVMe offloading set it as small (text-generation-webui,
-# modules/deepspeed_parameters.py)
+# elements that a rank reads, updates and writes as one tile where --sub-group-size says nothing.
+# DeepSpeed's own default is 1e9; users of NVMe offloading set it as small as this
+# (text-generation-webui, modules/deepspeed_parameters.py)
 TILE = 1e8
 # fp32 buffers of three tiles, one being read, one updated, one written: parameter, gradient, two
 # moments (offload_optimizer, buffer_count 4)
