@@ -148,6 +148,11 @@ def test_the_last_of_two_configurations_counts_and_both_are_listed() -> None:
     assert [(one.value, one.use) for one in first] == [(2048, "irrelevant")]
 
 
+def test_adapters_that_a_script_may_train_are_not_passed_over() -> None:
+    used = formats.read({"train.sh": ALPACA.rstrip() + " --lora_r 8\n"}).arguments["lora_r"]
+    assert (used.use, "--lora" in used.note) == ("not understood", True)
+
+
 def test_what_a_script_computes_is_not_understood() -> None:
     text = QLORA.replace("max_length=length", "max_length=int(sys.argv[1])")
     used = formats.read({"train.py": text}).arguments["max_length"]

@@ -26,6 +26,11 @@ IRRELEVANT = (
     "fsdp_transformer_layer_cls_to_wrap",
 )
 
+LACKS = {
+    **trainer.LACKS,
+    "lora_*": "whether adapters are trained is in the script: --lora says it here",
+}
+
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     sharding.read_sharding(answer)
@@ -33,11 +38,12 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     trainer.read_subspace(answer)
     trainer.read_liger(answer, "use_liger_kernel")
     trainer.read_degrees(answer)
-    adapted.read(answer, adapted.Names(), "use_peft")
-    adapted.read_frozen(answer, _FROZEN)
+    if "use_peft" in values:  # of a Python script: one of arguments alone may train adapters anyway
+        adapted.read(answer, adapted.Names(), "use_peft")
+        adapted.read_frozen(answer, _FROZEN)
     trainer_script.read(answer)
     read_rows(answer, Rows(packed=(), usual=""))  # a script of its own pads or joins
-    trainer.mark_off(answer, trainer.LACKS)
+    trainer.mark_off(answer, LACKS)
 
 
 def write(options: Mapping[str, Any]) -> str:
@@ -83,7 +89,7 @@ FORMAT = Format(
     parse=trainer_script.parse,
     table=TABLE,
     irrelevant=IRRELEVANT,
-    lacks=trainer.LACKS,
+    lacks=LACKS,
     read_more=read_more,
 )
 
