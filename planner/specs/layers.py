@@ -13,11 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from planner.specs.base import Names, Spec
 from planner.specs.parts import (
     Attended,
     Attention,
@@ -30,23 +26,11 @@ from planner.specs.parts import (
     Scan,
 )
 from planner.specs.parts.base import WIDTHS, Limit
-
-if TYPE_CHECKING:
-    from planner.specs.model import ModelSpec
+from planner.specs.shape import Shape
 
 FLAT_PARTS = ("attention", "latent", "mlp", "moe")  # names of what the flat fields describe
 _SHOWN = 12  # names in an error
 Blocks = tuple[tuple[Part, ...], ...]
-
-
-class Repeat(Spec):
-    """Layers in their order, repeated."""
-
-    layers: Names = Field(min_length=1)
-    times: int | None = Field(
-        default=None, ge=1, le=100_000
-    )  # None: until the model has all its layers; the last round may be cut short
-    tower: str = Field(default="", max_length=100)  # that they are of; "": of the sequence
 
 
 @dataclass(frozen=True)
@@ -80,7 +64,7 @@ class Layers:
 
 
 @functools.lru_cache(maxsize=512)
-def layers_of(model: ModelSpec) -> Layers:
+def layers_of(model: Shape) -> Layers:
     """The layers of a model, stacked or flat."""
     words = _stacked(model) if model.stack else _flat(model)
     names = tuple(dict.fromkeys(words))
@@ -90,7 +74,7 @@ def layers_of(model: ModelSpec) -> Layers:
     return Layers(kinds, tuple(map(at.__getitem__, words)), module)
 
 
-def tower_words(model: ModelSpec) -> dict[str, list[str]]:
+def tower_words(model: Shape) -> dict[str, list[str]]:
     """The layers of every tower, in the words of the stack."""
     out: dict[str, list[str]] = {}
     for tower, word in _stacked(model):
@@ -99,14 +83,14 @@ def tower_words(model: ModelSpec) -> dict[str, list[str]]:
 
 
 @functools.lru_cache(maxsize=512)
-def memory_kinds(model: ModelSpec) -> Layers:
+def memory_kinds(model: Shape) -> Layers:
     """The layers by kinds that differ in what they hold: what an attention leaves out of the scores
     does not tell them apart."""
     return _told_apart(layers_of(model), masks=False)
 
 
 @functools.lru_cache(maxsize=512)
-def timed_kinds(model: ModelSpec) -> Layers:
+def timed_kinds(model: Shape) -> Layers:
     """The layers by kinds that differ in what they compute, whatever they are called."""
     return _told_apart(layers_of(model), masks=True)
 
@@ -182,7 +166,7 @@ def _mixed(name: str, kinds: tuple[Kind, ...], counts: tuple[int, ...]) -> Mix:
 
 
 @functools.lru_cache(maxsize=512)
-def mix_of(model: ModelSpec) -> Mix:
+def mix_of(model: Shape) -> Mix:
     """All layers of a model."""
     layers = layers_of(model)
     return _mixed("mean", layers.kinds, layers.counts)
@@ -200,33 +184,33 @@ def last_shares(layers: Layers, last: int | None) -> tuple[float, ...]:
     return tuple(order.count(i) / n for i, n in enumerate(layers.counts))
 
 
-def timed_shares(model: ModelSpec) -> tuple[float, ...]:
+def timed_shares(model: Shape) -> tuple[float, ...]:
     """Share of the layers that is of every kind that differs in what it computes."""
     return tuple(count / model.layers for count in timed_kinds(model).counts)
 
 
-def parts_of(model: ModelSpec) -> tuple[tuple[Part, int], ...]:
+def parts_of(model: Shape) -> tuple[tuple[Part, int], ...]:
     """Every part that the model has, and how often over all layers."""
     return mix_of(model).parts
 
 
-def cores_of(model: ModelSpec) -> tuple[tuple[Core, int], ...]:
+def cores_of(model: Shape) -> tuple[tuple[Core, int], ...]:
     """Every core operator of the model, and how often over all layers."""
     return mix_of(model).cores
 
 
-def attended_of(model: ModelSpec) -> tuple[tuple[Attended, int], ...]:
+def attended_of(model: Shape) -> tuple[tuple[Attended, int], ...]:
     """The cores that score keys."""
     return mix_of(model).attended
 
 
-def scans_of(model: ModelSpec) -> tuple[tuple[Scan, int], ...]:
+def scans_of(model: Shape) -> tuple[tuple[Scan, int], ...]:
     """The cores that carry a state from token to token."""
     return mix_of(model).scans
 
 
 @functools.lru_cache(maxsize=512)
-def of_samples(model: ModelSpec) -> bool:
+def of_samples(model: Shape) -> bool:
     """Whether it is trained on samples as a whole and not to continue a text: those whose tokens
     all see each other (BERT, ViT), several towers (T5, CLIP), convolutions."""
     cores = [core for core, _ in cores_of(model)]
@@ -235,7 +219,7 @@ def of_samples(model: ModelSpec) -> bool:
 
 
 @functools.lru_cache(maxsize=512)
-def modules_of(model: ModelSpec) -> frozenset[str]:
+def modules_of(model: Shape) -> frozenset[str]:
     """Modules that some layer has and that can be repeated alone or offloaded, by the names of
     specs.names."""
     parts = [part for part, _ in parts_of(model)]
@@ -257,19 +241,19 @@ def modules_of(model: ModelSpec) -> frozenset[str]:
 
 
 @functools.lru_cache(maxsize=512)
-def limits_of(model: ModelSpec) -> tuple[Limit, ...]:
+def limits_of(model: Shape) -> tuple[Limit, ...]:
     """What tensor parallelism has to divide."""
     every = (limit for part, _ in parts_of(model) for limit in part.limits())
     return tuple(dict.fromkeys(every))
 
 
-def shared_heads(model: ModelSpec) -> int:
+def shared_heads(model: Shape) -> int:
     """The most ranks over which all heads can be divided without copies."""
     own = (one.count for one in limits_of(model) if not one.repeats and one.what not in WIDTHS)
     return math.gcd(*own) or model.hidden
 
 
-def check(model: ModelSpec) -> None:
+def check(model: Shape) -> None:
     """Raises ValueError where a stack names no part or does not make the model's layers."""
     if not model.stack:
         if model.mtp_layers:
@@ -297,7 +281,7 @@ def check(model: ModelSpec) -> None:
         raise ValueError(f"parts: no layer of the stack has {idle[0]!r}")
 
 
-def _check_towers(model: ModelSpec, used: list[str]) -> None:
+def _check_towers(model: Shape, used: list[str]) -> None:
     known = [tower.name for tower in model.towers]
     twice = [name for name, times in Counter(known).items() if times > 1]
     if twice:
@@ -312,11 +296,11 @@ def _check_towers(model: ModelSpec, used: list[str]) -> None:
         raise ValueError(f"towers: no layer of the stack is of {idle[0] or 'the sequence'!r}")
     if any(isinstance(core, Scan) for core, _ in cores_of(model)):
         raise ValueError("towers: layers that carry a state along a sequence have none")
-    if model.mtp or model.routed is not None:
+    if model.mtp or any(isinstance(part, Moe) for part, _ in parts_of(model)):
         raise ValueError("towers: experts and multi-token prediction are planned without them")
 
 
-def _stacked(model: ModelSpec) -> list[tuple[str, str]]:
+def _stacked(model: Shape) -> list[tuple[str, str]]:
     """Tower and words of every layer."""
     out: list[tuple[str, str]] = []
     for i, repeat in enumerate(model.stack):
@@ -337,7 +321,7 @@ def _words(text: str) -> list[list[str]]:
     return [[word.strip() for word in block.split("&")] for block in text.split("+")]
 
 
-def _flat(model: ModelSpec) -> list[tuple[str, str]]:
+def _flat(model: Shape) -> list[tuple[str, str]]:
     """The same words for a decoder without a stack."""
     layers, sign = model.layers, "&" if model.parallel_block else "+"
     mixers = ["latent" if model.latent else "attention"] * layers
@@ -351,13 +335,13 @@ def _flat(model: ModelSpec) -> list[tuple[str, str]]:
     return [("", f"{mixer} {sign} {width}") for mixer, width in zip(mixers, widths, strict=True)]
 
 
-def _kind(model: ModelSpec, text: str, tower: str) -> Kind:
+def _kind(model: Shape, text: str, tower: str) -> Kind:
     blocks = tuple(tuple(_part(model, word) for word in block) for block in _words(text))
     norms = model.norms_per_block * len(blocks) if model.stack else model.norms_per_layer
     return Kind(text, blocks, norms, tower)
 
 
-def _part(model: ModelSpec, word: str) -> Part:
+def _part(model: Shape, word: str) -> Part:
     for part in model.parts:
         if part.name == word:
             return part
@@ -367,7 +351,7 @@ def _part(model: ModelSpec, word: str) -> Part:
     raise ValueError(f"stack: no part is called {word!r}; known: {known}")
 
 
-def _flat_part(model: ModelSpec, word: str) -> Part:
+def _flat_part(model: Shape, word: str) -> Part:
     """A part from the flat fields."""
     if word == "mlp":
         _needed(model, word, "ffn_hidden")
@@ -405,7 +389,7 @@ def _flat_part(model: ModelSpec, word: str) -> Part:
     )
 
 
-def _needed(model: ModelSpec, word: str, *fields: str) -> None:
+def _needed(model: Shape, word: str, *fields: str) -> None:
     missing = [name for name in fields if not getattr(model, name)]
     if missing:
         raise ValueError(f"stack: a part called {word} needs {missing[0]}, or a part of that name")

@@ -9,13 +9,12 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from planner.specs.base import Names, Spec
-from planner.specs.layers import Repeat, check, layers_of, of_samples, parts_of
-from planner.specs.parts import AnyPart, Convolution, LatentAttention, Moe, Routing
-from planner.specs.parts.base import MAX_POSITIONS, MaybeWidth, Width
-from planner.specs.parts.mlp import Activation
+from planner.specs.base import Names
+from planner.specs.layers import check, layers_of, of_samples, parts_of
+from planner.specs.parts import Convolution, LatentAttention, Moe
+from planner.specs.parts.base import MAX_POSITIONS, MaybeWidth
 from planner.specs.published import Published
-from planner.specs.towers import Tower
+from planner.specs.shape import Experts, Shape
 
 __all__ = ["MAX_POSITIONS", "NAMING", "Experts", "LatentAttention", "ModelSpec"]
 
@@ -30,16 +29,7 @@ NAMING = {
 }  # fields that are no shape but of the one that was trained
 
 
-class Experts(Routing):
-    """The mixture-of-experts part of a model."""
-
-    dense_layers: int = Field(default=0, ge=0, le=100_000)  # the first layers with a dense MLP
-    every: int = Field(
-        default=1, ge=1, le=100_000
-    )  # 1: each later layer has experts; 2: every second one
-
-
-class ModelSpec(Spec):
+class ModelSpec(Shape):
     """A model. Widths are counts of elements; without a stack all layers share one attention
     shape."""
 
@@ -50,35 +40,17 @@ class ModelSpec(Spec):
     source: str = ""
     sample: Literal["", "image", "pair"] = ""  # what it is trained on, where that is no text
 
-    layers: int = Field(ge=1, le=100_000)
-    hidden: int = Width
-    # needed without a stack; in a stack what its layers call attention and mlp
-    heads: int = Field(default=0, ge=0, le=100_000)
-    kv_heads: int = Field(default=0, ge=0, le=100_000)
-    head_dim: int = Field(default=0, ge=0, le=10_000_000)
-    ffn_hidden: int = Field(
-        default=0, ge=0, le=10_000_000
-    )  # width of the dense MLP (of the dense layers, if there are experts)
     vocab: int = Field(ge=0, le=10_000_000)  # 0: neither a table of words nor a head of them
     pixels: int | None = Field(default=None, ge=1, le=100_000)  # of a side of a token of an image
     max_positions: int = Field(
         default=2048, ge=1, le=MAX_POSITIONS
     )  # tokens of context that it reads, before extension by rotary scaling
 
-    mlp: Literal["plain", "gated"] = "gated"
-    activation: Activation = "silu"
     norm: Literal["layernorm", "rmsnorm"] = "rmsnorm"
     norm_bias: bool = False
     norm_weight: bool = True  # False: nothing of a layer's norms is trained (adaLN)
-    norms_per_layer: int = Field(default=2, ge=1, le=4)  # 1: shared by a parallel block; 4: Gemma 2
-    qk_norm: Literal["none", "per_head", "full"] = (
-        "none"  # one weight per head dimension, or per projected width
-    )
     embedding_norm: bool = False
     final_norm: bool = True
-    parallel_block: bool = False  # attention and MLP read the same input
-
-    positions: Literal["learned", "rotary", "alibi", "none"] = "rotary"
     position_rows: int | None = Field(
         default=None, ge=1, le=MAX_POSITIONS
     )  # rows of a learned table, when not max_positions (OPT: +2)
@@ -88,33 +60,15 @@ class ModelSpec(Spec):
     contrast: int | None = MaybeWidth
     # rows of a head of its own that predicts no words: 1 of a reward model; None: the vocabulary
     outputs: int | None = MaybeWidth
-    bias_qkv: bool = False
-    bias_attention_out: bool = False
-    bias_mlp: bool = False
     bias_head: bool = False
     dropout: bool = False  # whether the published recipe trains with dropout
     # of scores, of hidden elements (the embedding, what attention and MLP add), or of all
     dropout_of: Literal["all", "attention", "hidden"] = "all"
 
-    attention_window: int | None = Field(
-        default=None, ge=1, le=MAX_POSITIONS
-    )  # sliding window in tokens
-    window_every: int = Field(
-        default=1, ge=1, le=100_000
-    )  # 2: every second layer is windowed (Gemma 2)
     vocab_multiple: int = Field(
         default=1, ge=1, le=1_000_000
     )  # the model's own padding of the vocabulary
 
-    latent: LatentAttention | None = None
-    moe: Experts | None = None
-    parts: tuple[AnyPart, ...] = Field(default=(), strict=False)  # of a stack, by name
-    stack: tuple[Repeat, ...] = Field(default=(), strict=False)  # the layers, in order
-    towers: tuple[Tower, ...] = Field(default=(), strict=False)  # beside that of the sequence
-    head_tower: str = ""  # whose tokens the head reads
-    norms_per_block: int = Field(default=1, ge=0, le=4)  # in a stack; 2: before and after each
-    mtp: int = Field(default=0, ge=0, le=100)  # modules of multi-token prediction
-    mtp_layers: Names = ()  # of one module, in the words of the stack; none: one as the last layer
     # matrices that its published code keeps as one each: an adapter of them is one, too
     joint: tuple[Literal["qkv", "gate"], ...] = Field(default=(), strict=False)
     # what its published code does in training: it keeps keys and values of all layers until the

@@ -9,33 +9,14 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from planner.specs.base import Spec
-from planner.specs.layers import Kind, Repeat, tower_words
+from planner.specs.layers import Kind, tower_words
+from planner.specs.model import ModelSpec
 from planner.specs.parts import Attention, CrossAttention, Part
-from planner.specs.parts.base import MAX_POSITIONS, MaybeWidth
-
-if TYPE_CHECKING:
-    from planner.specs.model import ModelSpec
-    from planner.specs.plan import Plan
+from planner.specs.plan import Plan
+from planner.specs.shape import Repeat
 
 SEQUENCE = ""  # name of the tower that reads the sequence of the request
-
-
-class Tower(Spec):
-    """Layers whose samples have a number of tokens of their own."""
-
-    name: str = Field(min_length=1, max_length=100)
-    tokens: int = Field(ge=1, le=MAX_POSITIONS)  # per sample
-    with_sequence: bool = False  # and those of the sequence, side by side
-    hidden: int | None = MaybeWidth  # None: that of the model
-
-    def length(self, seq_len: int) -> int:
-        """Tokens per sample, beside a sequence of so many."""
-        return self.tokens + seq_len * self.with_sequence
 
 
 @dataclass(frozen=True)

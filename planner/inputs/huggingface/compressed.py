@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from planner.inputs.huggingface import mixers as m
+from planner.inputs.huggingface.family import Family, Layer
 from planner.inputs.huggingface.kinds import SLIDING
 from planner.inputs.huggingface.layers import Part
 from planner.inputs.huggingface.source import Source
-
-if TYPE_CHECKING:
-    from planner.inputs.huggingface.family import Family, Layer
 
 CHOSEN, ALL = "compressed_sparse_attention", "heavily_compressed_attention"
 _RATES = {CHOSEN: 4, ALL: 128}  # tokens of an entry, where none are stated

@@ -100,7 +100,8 @@ def languages(s: Source, f: Family, layer: Layer) -> list[Part]:
 
 _XLM = ("n_words", "unk_index", "mask_index", "is_encoder", "lang_id", "bos_index", "eos_index")
 _XLM_ASKED = ("start_n_top", "end_n_top")
-_BERT = Family(
+_BERT = replace(
+    m.LLAMA,
     mixers={FULL: both_ways},
     beside_mlp=bert_ends,
     gated=False,

@@ -15,20 +15,16 @@ from typing import Any
 from planner.inputs.huggingface import compressed, gemma, odd
 from planner.inputs.huggingface import kinds as k
 from planner.inputs.huggingface import mixers as m
-from planner.inputs.huggingface.family import Family
-from planner.inputs.huggingface.kinds import CHUNKED, FULL, LINEAR, SLIDING
+from planner.inputs.huggingface.family import Family, Hook
+from planner.inputs.huggingface.kinds import FULL, LINEAR, SLIDING
 
 
-def _mixers(**own: m.Mixer) -> dict[str, m.Mixer]:
-    plain = {FULL: m.attention, SLIDING: m.window, CHUNKED: m.chunked}
-    return {**plain, **own}
-
-
-LLAMA = Family()
+def _mixers(**own: Hook) -> dict[str, Hook]:
+    return {**m.LLAMA.mixers, **own}
 
 
 def _llama(**traits: Any) -> Family:
-    return replace(LLAMA, **traits)
+    return replace(m.LLAMA, **traits)
 
 
 _NO_BIAS: dict[str, Any] = {"bias_qkv": False, "bias_out": False, "bias_mlp": False}

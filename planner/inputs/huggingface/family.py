@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from planner.inputs.huggingface import kinds as k
-from planner.inputs.huggingface import mixers as m
 from planner.inputs.huggingface.document import Document
-from planner.inputs.huggingface.kinds import CHUNKED, FULL, SLIDING
 from planner.inputs.huggingface.layers import Blocks, Part
 from planner.inputs.huggingface.source import Source
 
@@ -37,13 +35,11 @@ def nothing(s: Source, f: Family, layer: Layer) -> list[Part]:
 class Family:
     """Traits of a type; the defaults are Llama's."""
 
+    mixers: Mapping[str, Hook]  # by kind of layer
+    mlp: Hook
+    moe: Hook
     kinds: k.Kinds = k.full
-    mixers: Mapping[str, m.Mixer] = field(
-        default_factory=lambda: {FULL: m.attention, SLIDING: m.window, CHUNKED: m.chunked}
-    )
     sparse: k.Sparse = k.never
-    mlp: m.Mixer = m.mlp
-    moe: m.Mixer = m.moe
     beside_mixer: Hook = nothing  # parts in the block of the mixer
     beside_mlp: Hook = nothing  # parts in the block of the MLP
     has_mlp: bool = True  # beside the mixer of a layer

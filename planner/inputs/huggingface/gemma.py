@@ -3,14 +3,12 @@ layers, experts beside the dense MLP."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from planner.inputs.huggingface import mixers as m
+from planner.inputs.huggingface.family import Family, Layer
 from planner.inputs.huggingface.layers import Part
 from planner.inputs.huggingface.source import Source
-
-if TYPE_CHECKING:
-    from planner.inputs.huggingface.family import Family, Layer
 
 _WIDE = 512  # width of a head of full layers in Gemma 4, where none is stated
 

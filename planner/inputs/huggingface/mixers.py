@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from planner.inputs.huggingface.family import Family, Layer
+from planner.inputs.huggingface.kinds import CHUNKED, FULL, SLIDING
 from planner.inputs.huggingface.layers import Part
 from planner.inputs.huggingface.source import (
     CHOSEN,
@@ -17,10 +18,6 @@ from planner.inputs.huggingface.source import (
     Source,
 )
 
-if TYPE_CHECKING:
-    from planner.inputs.huggingface.family import Family, Layer
-
-Mixer = Callable[[Source, "Family", "Layer"], list[Part]]
 _STEP_RANK = 16  # hidden width over the rank of Mamba's step, where it is "auto"
 
 
@@ -297,3 +294,6 @@ def moe(s: Source, f: Family, layer: Layer, **changes: Any) -> list[Part]:
             **changes,
         }
     ]
+
+
+LLAMA = Family(mixers={FULL: attention, SLIDING: window, CHUNKED: chunked}, mlp=mlp, moe=moe)

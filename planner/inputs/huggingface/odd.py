@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from planner.inputs.huggingface import kinds as k
 from planner.inputs.huggingface import mixers as m
 from planner.inputs.huggingface.document import Document
+from planner.inputs.huggingface.family import Family, Layer
 from planner.inputs.huggingface.kinds import FULL, LINEAR, SLIDING
 from planner.inputs.huggingface.layers import Blocks, Part
 from planner.inputs.huggingface.source import MAX_LAYERS, Source
-
-if TYPE_CHECKING:
-    from planner.inputs.huggingface.family import Family, Layer
 
 
 def xielu(s: Source, f: Family, layer: Layer) -> list[Part]:
