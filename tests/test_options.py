@@ -43,7 +43,7 @@ from planner.verbs.compare.dimensions import swept
 from pages.options import request as documented
 
 def help_of(verb):
-    return CliRunner().invoke(app, [verb, "--help"]).stdout
+    return CliRunner().invoke(app, [verb, "--help", "all"]).stdout
 
 given = read(sys.argv[1])
 print(json.dumps({
@@ -135,7 +135,21 @@ def test_help_shows_defaults_by_group() -> None:
     assert "--tp <int> Tensor-parallel degree [default: searched]" in text
 
 
+def test_help_is_short_and_shows_groups_on_request() -> None:
+    short, every = (dpplan("estimate", "--help", *more).stdout for more in ((), ("all",)))
+    assert len(short.splitlines()) < 100
+    for row in rows(Options).values():
+        assert (f"{row.flag} " in short) == row.says.brief, row.flag
+        assert f"{row.flag} " in every or "estimate" not in row.verbs, row.flag
+    assert "zero-3" not in every  # synonyms are in docs/reference/options.md
+    layout = dpplan("estimate", "--help", "layout").stdout
+    assert "--vpp" in layout
+    assert "--gpu " not in layout
+    assert "one of 1f1b, gpipe" in " ".join(layout.split())
+    refused(dpplan("estimate", "--help", "lay"), "--help", "unknown group 'lay'", "layout")
+
+
 def test_what_a_verb_does_not_take_says_why() -> None:
     asked = dpplan("schedule", "--pp", 4, "--jitter", "1%")
     refused(asked, "--jitter", "changes whole steps", "leave it out of `dpplan schedule`")
-    assert "--jitter" not in dpplan("schedule", "--help").stdout
+    assert "--jitter" not in dpplan("schedule", "--help", "all").stdout

@@ -87,7 +87,7 @@ def test_other_words_are_in_plain_spelling_and_mean_one_thing(row: Any) -> None:
             assert one.note
         else:
             assert meaning(row, str(one.value)) in (one.value, str(one.value))
-            assert one.word in row.help
+            assert one.word in row.also
 
 
 def test_an_answer_says_how_it_read_what_might_mean_something_else() -> None:

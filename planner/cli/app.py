@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any, get_args
@@ -16,7 +17,7 @@ from typer.models import CommandInfo
 
 from planner import __version__
 from planner.cli.finish import refuse
-from planner.cli.made import Body, made
+from planner.cli.made import Body, made, options_of
 from planner.specs.options import Options, foreign, rows, why_not
 from planner.specs.options.words import near
 
@@ -118,7 +119,8 @@ def _command(name: str) -> Any:
 
 
 class Panels(TyperCommand):
-    """Help with a section per group of options; an option that takes one value is given once."""
+    """Help in groups: common options and those of the verb alone, `--help GROUP`, `--help all`.
+    An option that takes one value is given once."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
@@ -128,18 +130,52 @@ class Panels(TyperCommand):
             )  # says the same again
             if not repeats and order.count(one) > 1:
                 raise typer.BadParameter("is given twice; give it once", ctx=ctx, param=one)
+        if self.get_help_option(ctx) in order:
+            at = next(i for i, word in enumerate(args) if word in ctx.help_option_names)
+            ctx.meta["group"] = "".join(args[at + 1 : at + 2])
         return super().parse_args(ctx, args)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        if ctx.meta.get("group", "all") in ("", "all"):
+            super().format_help(ctx, formatter)
+        else:
+            self.format_options(ctx, formatter)
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
+        request, own = options_of(str(self.name), body_of(str(self.name)))
+        table = {**request, **own}
+        flags = [row for row in table.values() if not row.says.argument]
+        groups = {row.group.name: row.group.title for row in flags}
+        counts = Counter(row.group.name for row in flags)
+        chosen = self._chosen(ctx, ("all", *groups))
         panels: dict[str, list[tuple[str, str]]] = {}
-        for one in self.get_params(ctx):
-            if (record := one.get_help_record(ctx)) is not None:
-                words = "Arguments" if one.param_type_name == "argument" else "Options"
-                panel = getattr(one, "rich_help_panel", None) or words
-                panels.setdefault(panel, []).append(record)
+        for param in self.get_params(ctx):
+            row, record = table.get(str(param.name)), param.get_help_record(ctx)
+            title = "Arguments" if row and row.says.argument else row.group.title if row else "Help"
+            if chosen and chosen != "all" and title != groups[chosen]:
+                continue
+            if not chosen and row and row.name in request:
+                if not row.says.brief:
+                    continue
+                title = "Common options"
+            if record is not None:
+                panels.setdefault(title, []).append(record)
+        if request and not chosen:
+            panels[f"All options by group (dpplan {self.name} --help GROUP)"] = [
+                *((name, f"{title} ({counts[name]})") for name, title in groups.items()),
+                ("all", f"Every group ({len(flags)})"),
+            ]
         for title, records in panels.items():
             with formatter.section(title):
                 formatter.write_dl(records)
+
+    def _chosen(self, ctx: Any, groups: Sequence[str]) -> str:
+        """The group that --help asks for: one of groups, "" without one."""
+        word: str = ctx.meta.get("group", "")
+        if word and word not in groups:
+            said = f"unknown group {word!r}; {near(word, groups)}groups: {', '.join(groups)}"
+            raise typer.BadParameter(said, ctx=ctx, param=self.get_help_option(ctx))
+        return word
 
 
 _SETTINGS = {"max_content_width": 100, "help_option_names": ["--help", "-h"]}

@@ -52,7 +52,8 @@ def verbs() -> dict[str, Verb]:
                     flags[flag] = _brief(getattr(one, "help", "") or "")
                     values[flag] = None if getattr(one, "is_flag", False) else _words(name, row)
         first = next((row for row in table.values() if row.says.argument), None)
-        flags["--help"], values["--help"] = _TOP["--help"], None
+        groups = {row.group.name: "" for row in table.values() if not row.says.argument}
+        flags["--help"], values["--help"] = _TOP["--help"], ("all", *groups)
         out[name] = Verb(_brief(body_of(name).__doc__ or ""), flags, values, _words(name, first))
     return out
 

@@ -60,6 +60,7 @@ class ModelOptions(Record):
             catalogue="models",
             example="gpt2",
             form="shown",
+            brief=True,
         ),
     ]
 
@@ -80,6 +81,7 @@ class ClusterOptions(Record):
             verbs=REQUESTS | LINKS,
             several=frozenset({"recommend cluster"}),
             form="shown",
+            brief=True,
         ),
     ] = None
     gpus: Annotated[
@@ -93,6 +95,7 @@ class ClusterOptions(Record):
             verbs=REQUESTS - {"recommend cluster"} | LINKS,
             why_not="is what is looked for; limit it with --max-gpus",
             form="shown",
+            brief=True,
             slider=True,
         ),
     ] = 1

@@ -49,6 +49,7 @@ class LayoutOptions(Record):
             example="2",
             unset=_SEARCHED,
             form="shown",
+            brief=True,
             slider=True,
         ),
     ] = None
@@ -62,6 +63,7 @@ class LayoutOptions(Record):
             example="2",
             unset=_SEARCHED,
             form="shown",
+            brief=True,
             slider=True,
         ),
     ] = None
@@ -130,6 +132,7 @@ class LayoutOptions(Record):
             example="1",
             unset=_SEARCHED,
             form="shown",
+            brief=True,
         ),
     ] = None
     shard_group: Annotated[
@@ -178,6 +181,7 @@ class LayoutOptions(Record):
             unset=_SEARCHED,
             verbs=REQUESTS,
             form="shown",
+            brief=True,
         ),
     ] = None
     micro_batch: Annotated[
@@ -191,6 +195,7 @@ class LayoutOptions(Record):
             unset=_SEARCHED,
             verbs=REQUESTS,
             form="shown",
+            brief=True,
             slider=True,
         ),
     ] = None

@@ -69,6 +69,7 @@ class ScenarioFile(Record):
             "TOML, YAML or JSON file with options as keys (dpplan schema); options given here win",
             file="read",
             example="scenario.toml",
+            brief=True,
         ),
     ] = None
 

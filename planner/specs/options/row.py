@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -105,8 +106,8 @@ class option:
     what a text such as 128k or 60d counts, where the value is a plain number: tokens of a context
     (k is 1,024), or the unit that the number is in.
     read: checks a text, and gives it in one spelling. form: whether the page shows it at once or
-    folded; slider: drawn as one. argument: what stands for it in the usage of a command, where it
-    is a word and no flag.
+    folded; slider: drawn as one. brief: in the short --help of every verb that takes it. argument:
+    what stands for it in the usage of a command, where it is a word and no flag.
     """
 
     help: str
@@ -133,6 +134,7 @@ class option:
     read: Callable[[str], str] | None = None
     form: Form = "absent"
     slider: bool = False
+    brief: bool = False
     group: Group | None = None
     argument: str = ""
 
@@ -201,10 +203,13 @@ class Row:
 
     @property
     def help(self) -> str:
-        """Its sentence with other words for its values, and what holds where it is left out."""
+        """Its sentence with its values, the options it needs and the default."""
+        said = re.findall(r"[\w-]+", self.says.help)
+        unsaid = not self.says.argument and not {*map(str, self.choices)} <= {*said}
+        values = f"; one of {', '.join(map(str, self.choices))}" if unsaid else ""
         again = "; may be given again" if self.is_several else ""
         needs = f"; needs {self.needs}" if self.needs else ""
-        return f"{self.says.help}{needs}{again}{self.also}" + (
+        return f"{self.says.help}{values}{needs}{again}" + (
             f" [default: {self.unset}]" if self.unset else ""
         )
 

@@ -46,7 +46,7 @@ def _of(row: Row, found: Schema) -> Schema:
         bare.append({"type": "string", "minLength": 1, "maxLength": row.length})
     elif words and row.kind is not str:
         bare = [*(one for one in bare if "enum" not in one), {"enum": [*row.choices, *words]}]
-    out: Schema = {"description": row.help}
+    out: Schema = {"description": row.help + row.also}
     if row.says.unit:
         out["description"] += f" (a bare number is in {row.says.unit})" * (not row.says.needs_unit)
     if row.is_several:  # one text, or a list of them

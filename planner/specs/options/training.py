@@ -55,6 +55,7 @@ class TrainingOptions(Record):
             verbs=REQUESTS - PHASES,
             why_not=OF_SEQUENCES,
             form="shown",
+            brief=True,
             slider=True,
         ),
     ] = None
@@ -70,6 +71,7 @@ class TrainingOptions(Record):
             verbs=REQUESTS - PHASES - {"recommend batch"},
             why_not=f"is what is looked for, or {OF_SEQUENCES} (`dpplan rl`)",
             form="shown",
+            brief=True,
             slider=True,
         ),
     ] = None
@@ -367,6 +369,7 @@ class TrainingOptions(Record):
             verbs=RUNS - METHODS,
             why_not=f"{NOT_OF_RUNS}, or has of --examples (`dpplan tune`)",
             form="shown",
+            brief=True,
         ),
     ] = None
 
@@ -387,6 +390,7 @@ class StackOptions(Record):
             verbs=REQUESTS - {"strategies"},
             why_not="is set by each strategy",
             form="shown",
+            brief=True,
         ),
     ] = None
     calibration: Annotated[
