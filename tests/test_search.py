@@ -172,7 +172,10 @@ def test_a_schedule_that_no_usual_stack_runs_is_refused_and_not_ignored() -> Non
 
 def test_a_value_the_search_would_not_try_is_kept_when_asked_for() -> None:
     request = LayoutRequest(tp=2, schedule="gpipe", recompute="block:3", sequence_parallel=False)
-    found = search(plans.plan(request=request))
+    of = plans.plan(request=request)
+    supports = of.stack.supports.model_copy(update={"schedules": ("1f1b", "gpipe")})
+    stack = of.stack.model_copy(update={"supports": supports})
+    found = search(of.model_copy(update={"stack": stack}))
     assert found.estimates is not None
     assert {
         (x.tp, x.schedule, x.recompute, x.sequence_parallel)

@@ -14,7 +14,7 @@ from planner.inputs.options import number, readings
 from planner.inputs.run import run_spec
 from planner.inputs.task import for_task, teacher_spec
 from planner.inputs.training import training_spec
-from planner.inputs.usual import tried
+from planner.inputs.usual import FURTHER, tried
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
 from planner.specs.layout import PLACEMENTS, LayoutRequest
@@ -56,6 +56,9 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
     assumptions += [*assumed, *defaults, *taught, *searched(options)]
     parts = (model, cluster, training)
     plans = tuple(one.model_copy(update={"teacher": teacher}) for one in plans_of(options, *parts))
+    if options.stack is None and len(plans) == 1 and plans[0].stack.id in FURTHER:
+        title, schedule = plans[0].stack.title, options.schedule
+        assumptions.append(f"stack: {title}, since no usual one runs --schedule {schedule}")
     if options.global_batch is None and options.grad_accum is not None:
         batches = accumulated(options, options.grad_accum, model, training.seq_len)
         plans = tuple(_with_batch(plan, batch) for batch in batches for plan in plans)

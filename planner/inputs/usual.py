@@ -3,10 +3,11 @@ usually runs it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from planner.inputs.calibration import stack_spec
 from planner.specs.names import NVME, RECOMPUTE_KINDS, recompute_parts
 from planner.specs.options import Options
 
@@ -53,13 +54,15 @@ USUAL = (
     _usual("torchtitan", 2, STAGE),
     _usual("torchtitan", 3, STAGE),
 )
+# stacks that are tried where none of these runs the schedule of a request
+FURTHER = ("torchtitan", "zero-bubble", "hai-llm")
 STACKS = tuple(sorted({one.stack for one in USUAL}))
 FAMILIES: dict[str, dict[str, object]] = {  # by name, as options
     one.family: {"stack": one.stack, **one.fixed} for one in USUAL if one.family
 }
 
 
-def tried(options: Options) -> list[tuple[str, int]]:
+def tried(options: Options) -> list[tuple[str, int | None]]:
     """Stack and ZeRO stage of each plan that a request without a stack is searched for."""
     if options.offload not in (None, "none"):
         asked = ACTIVATIONS if options.offload == "activations" else STATES
@@ -69,8 +72,22 @@ def tried(options: Options) -> list[tuple[str, int]]:
     kind = recompute_parts(options.recompute or "none")[0]
     asked = MODULES if RECOMPUTE_KINDS[kind] == "modules" else asked
     alone = options.gpus == 1 and asked == ANY  # one GPU shards nothing
-    return [
+    usual: list[tuple[str, int | None]] = [
         (one.stack, one.zero)
         for one in (USUAL[:1] if alone else USUAL)
         if asked in one.asked and options.zero in (None, one.zero)
     ]
+    further = instead(options, usual)
+    return usual if further is None else [(further, options.zero)]
+
+
+def instead(options: Options, usual: list[tuple[str, int | None]]) -> str | None:
+    """The stack that is tried in place of these, none of which runs the schedule of a request."""
+    schedule = options.schedule
+    if schedule is None or options.pp == 1 or _runs([name for name, _ in usual], schedule):
+        return None
+    return next(iter(_runs(FURTHER, schedule)), None)
+
+
+def _runs(stacks: Iterable[str], schedule: str) -> list[str]:
+    return [name for name in stacks if schedule in stack_spec(name).supports.schedules]
