@@ -15,6 +15,7 @@ from planner.advise import changes
 from planner.formulas.rules import check
 from planner.inputs.scenario import resolve
 from planner.search.answer import answer_of
+from planner.search.pick import pick
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.layout import Layout
@@ -200,7 +201,7 @@ def test_no_change_is_the_plan_itself_and_degrees_still_multiply_to_the_gpus(wor
 
 def test_a_pinned_request_is_answered_by_that_layout() -> None:
     plan, base, options = chosen("--model llama-2-7b --gpu a100 --gpus 16 --pp 2")
-    again = answer_of(resolve(changes.pinned(options, plan, base)))
+    again = answer_of(resolve(pick(options, plan, base)))
     assert again is not None
     assert again.chosen.table.layout(again.row) == base
     assert sum(len(f.estimates.table.tp) for f in again.found if f.estimates is not None) == 1

@@ -26,7 +26,6 @@ from planner.advise.changes import (
     layout_changes,
     more_gpus,
     other_stacks,
-    pinned,
     request_changes,
     sharded,
     shorter,
@@ -44,6 +43,7 @@ from planner.advise.weigh import (
 from planner.estimate import Estimates
 from planner.estimate.stages import layout_document
 from planner.inputs.scenario import Scenario
+from planner.search.pick import pick_command
 from planner.specs.documents.advice import Advice, OffloadChoices
 from planner.specs.options import LAYOUT, command_line
 
@@ -229,9 +229,7 @@ def _ranked(here: Weighed, found: list[Weighed], everything: bool) -> list[Weigh
     seen: set[str] = set()
     out = []
     for one in order:
-        exactly = command_line(
-            pinned(one.options, one.estimates.plan, one.estimates.table.layout(one.row))
-        )
+        exactly = pick_command(one.options, one.estimates, one.row)
         if exactly not in seen:
             seen.add(exactly)
             out.append(one)

@@ -179,32 +179,6 @@ def difference(
     return ", ".join(out)
 
 
-def pinned(options: Options, plan: Plan, layout: Layout) -> Options:
-    """The request with the stack and the layout fixed, but for what follows from the rest: only
-    this layout answers it."""
-    supports = plan.stack.supports
-    follows = {
-        "dp": True,
-        "cp": layout.cp == 1 and not supports.context,
-        "ep": plan.model.routed is None,
-        "vpp": layout.pp == 1,
-        "schedule": layout.pp == 1,
-        "sequence_parallel": layout.tp == 1,
-        "shard_group": layout.zero < 3 or not supports.hybrid_shard,
-        "offload": layout.offload == "none",
-    }
-    fixed: dict[str, Any] = {
-        name: None if follows.get(name) else getattr(layout, name) for name in LAYOUT
-    }
-    fixed.update(
-        stack=options.stack or plan.stack.id,
-        global_batch=plan.training.global_batch,
-        where=(),
-        search_offload=False,
-    )
-    return options.changed(**fixed)
-
-
 @dataclass(frozen=True)
 class Promise:
     """Shares of the step that a larger batch and a faster fabric could save at most."""

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.advise.changes import pinned
 from planner.advise.weigh import Base, allowed
 from planner.estimate import Estimates, evaluate
 from planner.estimate.machine import machine
 from planner.estimate.step import step_time
 from planner.inputs import catalog
 from planner.ledger import Array
+from planner.search.pick import pick
 from planner.specs.columns import Columns
 from planner.specs.documents.advice import Choice, HostLink, LayerCopy, OffloadChoices
 from planner.specs.hardware import LinkSpec
@@ -91,7 +91,7 @@ def offload_or_recompute(base: Base) -> OffloadChoices | None:
 
     def line(row: int, seconds: Array, link: LinkSpec | None) -> Choice:
         layout = whole[kept[row]]
-        options = pinned(base.options, plan, layout)
+        options = pick(base.options, plan, layout)
         if link is not None and link.id != own.id:
             options = options.changed(host_link=link.id)
         return Choice(

@@ -8,15 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from planner.advise.changes import (
-    Change,
-    Update,
-    completed,
-    difference,
-    fixed_layout,
-    pairs,
-    pinned,
-)
+from planner.advise.changes import Change, Update, completed, difference, fixed_layout, pairs
 from planner.estimate import Estimates, evaluate
 from planner.formulas.rules import check
 from planner.formulas.stages import largest_chunk
@@ -24,6 +16,7 @@ from planner.inputs.scenario import Scenario, resolve
 from planner.ledger import Array
 from planner.search import where
 from planner.search.answer import answer_of
+from planner.search.pick import pick
 from planner.search.room import room
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
@@ -118,7 +111,7 @@ def beside_the_layout(
     under it."""
     try:
         asked = base.options.changed(**change.update)
-        options = pinned(base.options, base.plan, base.layout).changed(**change.update)
+        options = pick(base.options, base.plan, base.layout).changed(**change.update)
         plan = resolve(options).plans[0]
     except PlanError:  # beyond an option's bounds, not sold, or not allowed by the model
         return []
@@ -169,7 +162,7 @@ def _best_of_each(
         said = difference(base.layout, layout, fixed_layout(base.options))
         words = ", ".join(word for word in (text, said) if word)
         whole = {**asked, **updates[kept[row]]}
-        out[group] = Weighed(words, "keep", pinned(options, plan, layout), whole, estimates, row)
+        out[group] = Weighed(words, "keep", pick(options, plan, layout), whole, estimates, row)
     return [out[group] for group in sorted(out)]
 
 

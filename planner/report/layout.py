@@ -34,6 +34,7 @@ from planner.ledger import Array, Ledger, first, firsts, is_recording, total
 from planner.report.bottleneck import bottleneck, exposed_s
 from planner.report.machine import elasticities, elasticities_of_rows, provenance
 from planner.report.pace import pace
+from planner.search.pick import pick_command
 from planner.search.room import fit_chance
 from planner.specs.columns import Columns, joined
 from planner.specs.document import SCHEMA_VERSION, UNSET, changed, plain
@@ -61,6 +62,7 @@ from planner.specs.documents.plan import Cluster, Model, Stack
 from planner.specs.documents.run import Reliability, Run
 from planner.specs.layers import of_samples
 from planner.specs.model import NAMING
+from planner.specs.options import Options
 from planner.specs.plan import Plan
 from planner.units import in_unit
 
@@ -87,7 +89,7 @@ def evaluate_row(estimates: Estimates, row: int) -> Estimates:
 
 
 def reports(
-    lines: Sequence[tuple[Estimates, int]], assumptions: Sequence[str] = ()
+    options: Options, lines: Sequence[tuple[Estimates, int]], assumptions: Sequence[str] = ()
 ) -> list[Report]:
     """`report` of several rows; the sensitivities of those of one plan are found together."""
     numbers: dict[int, list[MachineNumber]] = {}
@@ -95,10 +97,11 @@ def reports(
         places = [i for i, (e, _) in enumerate(lines) if e.plan is plan]
         together = joined([lines[i][0].table.pick([lines[i][1]]) for i in places])
         numbers.update(zip(places, elasticities_of_rows(plan, together), strict=True))
-    return [report(e, row, assumptions, numbers[i]) for i, (e, row) in enumerate(lines)]
+    return [report(options, e, row, assumptions, numbers[i]) for i, (e, row) in enumerate(lines)]
 
 
 def report(
+    options: Options,
     estimates: Estimates,
     row: int,
     assumptions: Sequence[str] = (),
@@ -108,8 +111,8 @@ def report(
 ) -> Report:
     """Full answer for one row: evaluated again alone, over every pipeline stage.
 
-    numbers: its elasticities, where known. sensitivities: whether to find what the step time makes
-    of every number of the machine; else `machine` is empty.
+    options: the request. numbers: its elasticities, where known. sensitivities: whether to find
+    what the step time makes of every number of the machine; else `machine` is empty.
     """
     plan = estimates.plan
     table = estimates.table.pick([row])
@@ -127,6 +130,7 @@ def report(
         stack=Stack(plan.stack.id, plan.stack.title, state_ledger(plan)),
         training=plan.training,
         layout=layout_document(plan, table.layout(0)),
+        pick=pick_command(options, one),
         memory=_memory(plan, one, paced.seconds),
         step=Step(
             seconds=seconds,
@@ -203,7 +207,7 @@ def figures(one: Estimates, assumptions: Sequence[str] = ()) -> Figures:
     )
 
 
-def line(estimates: Estimates, row: int) -> Line:
+def line(options: Options, estimates: Estimates, row: int) -> Line:
     """One layout in short, for alternatives and searches."""
     plan, seconds = estimates.plan, float(estimates.time.seconds[row])
     training = plan.training
@@ -220,6 +224,7 @@ def line(estimates: Estimates, row: int) -> Line:
         ),
         peak_bytes=float(estimates.memory.peak[row]),
         device_bytes=float(estimates.memory.device[row]),
+        command=pick_command(options, estimates, row),
         **plain(_chance(estimates, row)),
     )
 

@@ -18,29 +18,27 @@ from planner.search.room import room, together
 from planner.specs.document import extended
 from planner.specs.documents.estimate import PerToken, Ranked
 from planner.specs.documents.search import FrontPoint, Shortfall
-from planner.specs.options import Objective
+from planner.specs.options import Objective, Options
 
 NEEDS_PRICE = ("cost", "tokens-per-dollar")
 _CSV_ROWS = 4096  # layouts that are evaluated in full at once
 _KWH = 3.6e6  # J
 
 
-def top(
-    found: Sequence[Found], count: int, objective: Objective, assumptions: Sequence[str]
-) -> list[Ranked]:
+def top(options: Options, found: Sequence[Found], assumptions: Sequence[str]) -> list[Ranked]:
     """The best layouts in full, with what a million tokens cost."""
-    lines = best_of(found, count, objective)
-    whole = report.reports(lines, assumptions)
+    lines = best_of(found, options.top, options.objective)
+    whole = report.reports(options, lines, assumptions)
     return [
         extended(Ranked, one, per_token=per_token(e, row))
         for (e, row), one in zip(lines, whole, strict=True)
     ]
 
 
-def front(evaluated: Sequence[Outline]) -> list[FrontPoint]:
+def front(options: Options, evaluated: Sequence[Outline]) -> list[FrontPoint]:
     """Layouts that fit and that no other beats in both time and memory, fastest first."""
     return [
-        extended(FrontPoint, report.line(e, row), **structs.asdict(per_token(e, row)))
+        extended(FrontPoint, report.line(options, e, row), **structs.asdict(per_token(e, row)))
         for e, row in _front(evaluated)
     ]
 

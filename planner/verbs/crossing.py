@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.advise.changes import pinned
 from planner.estimate.ties import TIE
 from planner.formulas.experts import tensor_of
 from planner.ledger import Array
@@ -14,7 +13,7 @@ from planner.search import best, timed
 from planner.search.answer import Answer
 from planner.specs.document import extended
 from planner.specs.documents.estimate import Crossing, InsideNodes
-from planner.specs.options import Options, command_line
+from planner.specs.options import Options
 from planner.specs.plan import Plan
 
 _HEARD = 0.05  # share of the step from which traffic of contexts or experts is worth a remark
@@ -62,11 +61,9 @@ def _inside(options: Options, answer: Answer, name: str, domain: int) -> InsideN
     seconds, outline, at = min(found, key=lambda each: each[0])
     estimates, row = outline.some([at])[0]
     slower = seconds / float(answer.chosen.time.seconds[answer.row]) - 1
-    layout = estimates.table.layout(row)
     return extended(
         InsideNodes,
-        report.line(estimates, row),
+        report.line(options, estimates, row),
         slower_frac=slower,
         within_noise=abs(slower) <= _REPEATS,
-        command=command_line(pinned(options, estimates.plan, layout)),
     )

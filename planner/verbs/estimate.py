@@ -42,12 +42,12 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
     if answer is None:
         raise why_none(scenario)
     assumptions = (*scenario.assumptions, *host_update.assumed(answer.chosen, answer.row))
-    found = report.report(answer.chosen, answer.row, assumptions, sensitivities=not brief)
+    found = report.report(options, answer.chosen, answer.row, assumptions, sensitivities=not brief)
     advice = [] if brief else advise.advice(scenario, answer.chosen, answer.row)
     out = extended(
         Estimate,
         found,
-        alternatives=[] if brief else [*best_of_families(answer), *_top(answer, options.top)],
+        alternatives=[] if brief else [*best_of_families(options, answer), *_top(options, answer)],
         advice=advice,
         doubts=doubts(
             Answered(
@@ -86,11 +86,10 @@ def _tighter(options: Options, answer: Answer) -> Tighter | None:
     if faster <= 0:
         return None
     estimates, row = outline.some([at])[0]
-    command = command_line(options.changed(headroom="0%"))
-    return extended(Tighter, report.line(estimates, row), faster_frac=faster, command=command)
+    return extended(Tighter, report.line(options, estimates, row), faster_frac=faster)
 
 
-def best_of_families(answer: Answer) -> list[Alternative]:
+def best_of_families(options: Options, answer: Answer) -> list[Alternative]:
     """The best layout of each family, or the nearest to fitting with the reason in bytes."""
     out: dict[str, Alternative] = {}
     for one in answer.found:
@@ -107,7 +106,9 @@ def best_of_families(answer: Answer) -> list[Alternative]:
             rows.items(), estimates.some(list(nearest.values())), strict=True
         ):
             reason = UNSET if row is not None else _shortfall(full, at)
-            entry = extended(Alternative, report.line(full, at), family=name, reason=reason)
+            entry = extended(
+                Alternative, report.line(options, full, at), family=name, reason=reason
+            )
             old = out.get(name)
             if old is None or _better(entry) > _better(old):
                 out[name] = entry
@@ -144,11 +145,12 @@ def _shortfall(estimates: Estimates, row: int) -> str:
     )
 
 
-def _top(answer: Answer, count: int) -> list[Alternative]:
+def _top(options: Options, answer: Answer) -> list[Alternative]:
     """The fastest layouts that fit, over all plans."""
-    lines = best_of(answer.found, count, "time")
+    lines = best_of(answer.found, options.top, "time")
     return [
-        extended(Alternative, report.line(e, row), rank=i + 1) for i, (e, row) in enumerate(lines)
+        extended(Alternative, report.line(options, e, row), rank=i + 1)
+        for i, (e, row) in enumerate(lines)
     ]
 
 

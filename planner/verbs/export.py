@@ -30,9 +30,8 @@ from planner.specs.documents.export import Export, ExportedFile, NotExpressible
 from planner.specs.documents.plan import describe
 from planner.specs.layout import PLACEMENTS
 from planner.specs.model import ModelSpec
-from planner.specs.options import LAYOUT, Options, command_line, pairs_of_command, refuse, rows
+from planner.specs.options import LAYOUT, Options, command_line, options_of_command, refuse, rows
 from planner.specs.options.adapters import AdapterOptions
-from planner.specs.options.checked import from_text
 from planner.specs.options.experts import ExpertOptions
 from planner.specs.options.export import ExportOptions
 from planner.specs.options.replicas import ReplicaOptions
@@ -60,8 +59,6 @@ _OF_RECIPE = tuple(
     )
     if name not in _OF_DATA
 )
-# what of a search is not of the layout that it found
-_SEARCHED = ("where", "headroom", "search_offload", "uneven_stages")
 # what a recipe means that says nothing of them
 _UNSAID = {"optimizer": "adam", "recompute": "none", "etp": 1, "tp": 1, "pp": 1, "cp": 1}
 # fields that tell models apart
@@ -275,62 +272,37 @@ def _comments(target: Target, f: Figures, lost: list[NotExpressible]) -> Iterato
 
 
 def saved(name: str, rank: int | None) -> dict[str, Any]:
-    """The options that fix the layout of a saved answer, by name. Raises PlanError where the file
-    is none of an estimate or a search."""
+    """The pick of a saved answer, as options by name. Raises PlanError where the file is none of an
+    estimate or a search."""
     text = catalog.read_text(catalog.user_path(name, "ANSWER"), "ANSWER", _MOST_BYTES)
     try:
         found = read_json(text)
     except ValueError as error:
         raise PlanError("ANSWER", name, str(error)) from None
-    remedy = "is no answer of a layout: save one with `dpplan estimate ... --json > answer.json`"
-    if not isinstance(found, dict) or not isinstance(found.get("command"), str):
-        raise PlanError("ANSWER", name, remedy)
-    verb = found["command"].split()[1:2]
-    if verb not in (["estimate"], ["search"]):
+    picks = _picks(found)
+    if rank and picks and rank not in picks:
+        raise PlanError("--rank", rank, "is no layout of this answer")
+    command = picks.get(rank or min(picks, default=0))
+    if not isinstance(command, str):
+        remedy = (
+            "is no answer of a layout: save one with `dpplan estimate ... --json > answer.json`"
+        )
         raise PlanError("ANSWER", name, remedy)
     try:
-        given: dict[str, Any] = {}
-        table = rows(Options)
-        for option, value in pairs_of_command(found["command"], Options, verb[0]):
-            several = table[option].is_several
-            typed = table[option].kind in (bool, int, float)
-            one = from_text(table[option], value) if typed else value
-            given[option] = [*given.get(option, ()), one] if several else one
+        given = options_of_command(command, Options, "estimate")
     except ValueError as error:
         raise PlanError("ANSWER", name, f"its command {error}") from None
-    line = _line(found, rank)
-    if line is None:
-        raise (
-            PlanError("--rank", rank, "is no layout of this answer")
-            if rank
-            else PlanError("ANSWER", name, remedy)
-        )
-    stack, layout = line
-    for option in (*_SEARCHED, "nodes", *_ANSWERED):
-        given.pop(option, None)
-    fixed = {n: layout[n] for n in (*LAYOUT, "global_batch", "pipeline_layout") if n in layout}
-    idle = {"schedule": layout.get("pp") == 1, "offload": layout.get("offload") == "none"}
-    fixed = {option: value for option, value in fixed.items() if not idle.get(option)}
-    return {**given, "stack": stack, **fixed}
+    return {option: value for option, value in given.items() if option not in rows(AnswerOptions)}
 
 
-_ANSWERED = ("top", "advice", "require", "objective", "grad_accum")
-
-
-def _line(found: Mapping[str, Any], rank: int | None) -> tuple[str, Mapping[str, Any]] | None:
-    """Stack and layout of an answer; None where it has none of this rank."""
-    if isinstance(found.get("top"), list):
-        listed = dict(enumerate(found["top"], 1))
-        one = listed.get(rank or 1)
-    elif rank is None:
-        one = found
-    else:
-        others = found.get("alternatives")
-        listed = dict(enumerate(others if isinstance(others, list) else []))
-        ranked = (x for x in listed.values() if isinstance(x, dict) and x.get("rank") == rank)
-        one = next(ranked, None)
-    if not isinstance(one, dict) or not isinstance(one.get("layout"), dict):
-        return None
-    stack = one.get("stack")
-    stack = stack.get("id") if isinstance(stack, dict) else stack
-    return (stack, one["layout"]) if isinstance(stack, str) else None
+def _picks(found: Any) -> dict[int, Any]:
+    """Commands of the layouts of an answer by their ranks; 0 is that of the layout taken."""
+    if not isinstance(found, dict):
+        return {}
+    listed, others = found.get("top"), found.get("alternatives")
+    if isinstance(listed, list):
+        entries = [one for one in listed if isinstance(one, dict)]
+        return {rank: one.get("pick") for rank, one in enumerate(entries, 1)}
+    ranked = [x for x in others if isinstance(x, dict)] if isinstance(others, list) else []
+    out = {x["rank"]: x.get("command") for x in ranked if isinstance(x.get("rank"), int)}
+    return {0: found.get("pick"), **out}

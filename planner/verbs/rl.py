@@ -24,6 +24,7 @@ from planner.inputs.workload import packs
 from planner.ledger import Call, first, recording
 from planner.report import layout as report
 from planner.search.answer import answer_of
+from planner.search.pick import pick_command
 from planner.search.why_none import why_none
 from planner.show.explain import nested
 from planner.specs.base import PlanError
@@ -72,6 +73,7 @@ class _Training:
     """The estimate of a training step of a split."""
 
     estimates: Estimates
+    command: str
     figures: Figures
     assumptions: tuple[str, ...]
     layouts: int  # that were compared
@@ -213,14 +215,16 @@ def _trained(asked: _Asked, pools: Pools, stack: str) -> _Training:
     if pools.colocated and not asked.framework.sleeps and options.headroom is None:
         beside = min(_share(asked, pools), _MOST_FREE)
         options = options.changed(headroom=beside)  # for the engine
-    scenario = resolve(options.changed(stack=stack))
+    options = options.changed(stack=stack)
+    scenario = resolve(options)
     answer = answer_of(scenario)
     if answer is None:
         raise why_none(scenario)
     train = report.evaluate_row(answer.chosen, answer.row)
     figures = report.figures(train, scenario.assumptions)
     layouts = sum(one.estimates.space.count for one in answer.found if one.estimates is not None)
-    return _Training(train, figures, scenario.assumptions, layouts)
+    command = pick_command(options, train)
+    return _Training(train, command, figures, scenario.assumptions, layouts)
 
 
 def training_options(options: Options, model: ModelSpec, job: Job, gpus: int) -> Options:
@@ -356,6 +360,7 @@ def _document(asked: _Asked, pools: Pools, found: _Step, tried: list[_Tried]) ->
             seq_len=plan.training.seq_len,
             rows=plan.training.global_batch,
             step_s=first(train.time.seconds),
+            command=training.command,
             forward_s=estimate.forward_s(train),
         ),
         splits=[_split(one, one.found is found) for one in tried],

@@ -59,10 +59,10 @@ def search_with_layouts(
         rejected=rejections(answer.found),
         shortfall=shortfall(evaluated),
         objective=options.objective,
-        top=top(answer.found, options.top, options.objective, scenario.assumptions),
-        pareto=front(evaluated),
+        top=top(options, answer.found, scenario.assumptions),
+        pareto=front(options, evaluated),
         seconds=spent,
-        families=best_of_families(answer),
+        families=best_of_families(options, answer),
         command=command_line(options, "search"),
         assumptions=list(scenario.assumptions),
         advice=_with_offload(scenario) if offload else UNSET,
@@ -82,9 +82,8 @@ def _with_offload(scenario: Scenario) -> list[WithOffload]:
             out.append(
                 extended(
                     WithOffload,
-                    report.line(answer.chosen, answer.row),
+                    report.line(options, answer.chosen, answer.row),
                     change="offload to host memory",
-                    command=command_line(options, "search"),
                 )
             )
     return sorted(out, key=lambda entry: entry.step_seconds)[:1]

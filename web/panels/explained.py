@@ -55,7 +55,9 @@ def document(options: Options) -> Explanation:
     if answer is None:
         raise why_none(scenario)
     with recording() as tree:
-        said = report.report(answer.chosen, answer.row, scenario.assumptions, sensitivities=False)
+        said = report.report(
+            scenario.options, answer.chosen, answer.row, scenario.assumptions, sensitivities=False
+        )
     sections = {call.formula.name: call for call in tree.calls if not call.formula.equation}
     loose = [call for call in tree.calls if call.formula.equation]
     loose = _inner(sections, "the whole run") + loose

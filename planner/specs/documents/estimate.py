@@ -156,6 +156,7 @@ class Line(Chance):
     tokens_per_s: Annotated[float, key("throughput of the whole cluster", "tokens/s")]
     peak_bytes: Annotated[float, key("as `memory.peak_bytes`", "B")]
     device_bytes: Annotated[float, key("as `memory.device_bytes`", "B")]
+    command: Annotated[str, key("the command that estimates exactly this layout")]
 
 
 class Alternative(Line):
@@ -172,7 +173,6 @@ class Tighter(Line):
     """The fastest layout that is expected to fit, where the one taken leaves more room."""
 
     faster_frac: Annotated[float, key("how much less time its step takes than that taken", "1")]
-    command: Annotated[str, key("the request that takes it")]
 
 
 class InsideNodes(Line):
@@ -182,7 +182,6 @@ class InsideNodes(Line):
     within_noise: Annotated[
         bool, key("by no more than exact repeats of measured runs differ (3.4 %)")
     ]
-    command: Annotated[str, key("the command that requests it")]
 
 
 class Crossing(Document):
@@ -269,6 +268,7 @@ class Report(Document):
     stack: Annotated[Stack, key("the training stack")]
     training: Annotated[TrainingSpec, key("what is trained how; keys below")]
     layout: Annotated[Layout, key("the chosen layout")]
+    pick: Annotated[str, key("the command that estimates exactly this layout")]
     memory: Annotated[Memory, key("memory per GPU")]
     step: Annotated[Step, key("time of one optimizer step")]
     throughput: Annotated[Throughput, key("tokens and FLOP per second")]

@@ -64,6 +64,7 @@ class RlTraining(Document):
     stack: Annotated[str, key("id of the stack that trains")]
     layout: Annotated[Layout, key("its layout")]
     gpus: Annotated[int, key("GPUs that train", "GPUs")]
+    command: Annotated[str, key("the command that estimates exactly this step")]
     layouts: Annotated[int, key("layouts of this stack that were compared")]
     seq_len: Annotated[int, key("tokens of a packed row", "tokens")]
     rows: Annotated[int, key("packed rows of an optimizer step", "sequences")]

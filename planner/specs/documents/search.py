@@ -35,7 +35,6 @@ class WithOffload(Line):
     """The best layout that fits once something is offloaded."""
 
     change: Annotated[str, key("the change in words")]
-    command: Annotated[str, key("the command that requests it")]
 
 
 class Search(Document):

@@ -16,7 +16,7 @@ from planner.specs.options.cluster import ClusterOptions, ModelOptions
 from planner.specs.options.data import LOADING, LengthOptions, LoadingOptions, RankOptions
 from planner.specs.options.experts import ExpertOptions
 from planner.specs.options.layout import LAYOUT, LayoutOptions, SearchOptions
-from planner.specs.options.line import command_line, pairs_of_command
+from planner.specs.options.line import command_line, options_of_command, pairs_of_command
 from planner.specs.options.record import Record, refuse, refuse_of_all
 from planner.specs.options.replicas import ReplicaOptions
 from planner.specs.options.row import Group, Reading, Row, flag, option, rows, taken, why_not
@@ -36,6 +36,7 @@ __all__ = [
     "command_line",
     "flag",
     "option",
+    "options_of_command",
     "pairs_of_command",
     "refuse",
     "refuse_of_all",

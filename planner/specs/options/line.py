@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 from planner.specs.options.record import Record
 from planner.specs.options.row import flag, rows
@@ -48,3 +49,16 @@ def pairs_of_command(line: str, record: type[Record], verb: str) -> list[tuple[s
         else:
             raise ValueError(f"has {word!r}, which is no option")
     return out
+
+
+def options_of_command(line: str, record: type[Record], verb: str) -> dict[str, Any]:
+    """The options of a command that `command_line` made, by name. Raises ValueError."""
+    from planner.specs.options.checked import from_text
+
+    given: dict[str, Any] = {}
+    table = rows(record)
+    for name, text in pairs_of_command(line, record, verb):
+        row = table[name]
+        value = from_text(row, text) if row.kind in (bool, int, float) else text
+        given[name] = [*given.get(name, ()), value] if row.is_several else value
+    return given

@@ -1,0 +1,50 @@
+"""A pick: a request with what it left open filled in by one layout, so that only this layout
+answers it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.estimate import Estimates
+from planner.specs.layout import Layout
+from planner.specs.options import LAYOUT, Options, command_line, rows
+from planner.specs.plan import Plan
+
+_OF_SEARCHES = ("where", "search_offload", "objective")
+# kernels that a request without a stack may ask for although some stacks have them anyway
+_KERNELS = ("compile", "cuda_graphs", "fused_kernels")
+
+
+def pick(options: Options, plan: Plan, layout: Layout) -> Options:
+    """The request with stack, batch and layout filled in; what follows from the rest, and what
+    acts in no such layout, is left out."""
+    supports, whole = plan.stack.supports, layout.shard_group == layout.dp * layout.cp
+    follows = {
+        "dp": True,
+        "cp": layout.cp == 1 and not supports.context,
+        "ep": plan.model.routed is None,
+        "vpp": layout.pp == 1,
+        "schedule": layout.pp == 1,
+        "sequence_parallel": layout.tp == 1,
+        "shard_group": whole and (layout.zero < 3 or not supports.hybrid_shard),
+        "offload": layout.offload == "none",
+    }
+    idle = list(_OF_SEARCHES)
+    idle += ["uneven_stages"] if layout.pp == 1 else []
+    for name in _KERNELS:
+        idle += [name] if getattr(options, name) and not getattr(plan.training, name) else []
+    table = rows(Options)
+    filled: dict[str, Any] = {name: table[name].default for name in idle}
+    filled |= {name: None if follows.get(name) else getattr(layout, name) for name in LAYOUT}
+    stack, batch = options.stack or plan.stack.id, plan.training.global_batch
+    return options.changed(**filled, stack=stack, global_batch=batch)
+
+
+def pick_of(options: Options, estimates: Estimates, row: int = 0) -> Options:
+    """The pick of a row of estimates."""
+    return pick(options, estimates.plan, estimates.table.layout(row))
+
+
+def pick_command(options: Options, estimates: Estimates, row: int = 0) -> str:
+    """The command that estimates exactly the layout of a row."""
+    return command_line(pick_of(options, estimates, row))
