@@ -127,6 +127,12 @@ def frames(path: Path, size: int) -> None:
     path.write_bytes(pickle.dumps({"segments": [], "device_traces": traces}))
 
 
+def keys(path: Path, size: int) -> None:
+    """A dictionary whose keys all have one hash: each is compared with those before it."""
+    each = ((i * (2**61 - 1)).to_bytes(12, "little") for i in range(1, 200_000))
+    path.write_bytes(b"\x80\x04}(" + b"".join(b"\x8a\x0c" + key + b"N" for key in each) + b"u.")
+
+
 def aliases(depth: int) -> str:
     ten = ", ".join(["*a{0}"] * 10)
     lines = [f"a{i}: &a{i} [{ten.format(i - 1)}]" for i in range(1, depth)]
@@ -180,6 +186,7 @@ FILES: dict[str, tuple[str, Writer]] = {
     "memo.pickle": ("check", of_bytes(b"h\0", b"\x80\x04}\x94(", b"e.")),
     "numbers.pickle": ("check", of_bytes(b"M\x01\x02", b"\x80\x04](", b"e.")),
     "dictionaries.pickle": ("check", of_bytes(b"}", b"\x80\x04](", b"e.")),
+    "keys.pickle": ("check", keys),
     "tuples.pickle": ("check", of_bytes(b"\x85", b"\x80\x04})", b"Ns.")),
     "recipe.yaml": ("read", of_lines(lambda i: f"key{i}: 1\n", "base_model: x\n")),
     "recipe.json": ("read", of_lines(lambda i: f'"k{i}": 1,\n', '{"zero_optimization": {}, ')),

@@ -281,7 +281,7 @@ def test_a_hostile_pickle_runs_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     plain = pickle.dumps(samples.snapshot())
     hostile = {
         "code to run": pickle.dumps({"segments": [Hostile()]}),
-        "is no pickle of plain data": b"\x80\x04\x8ebad",
+        "outside of the file": b"\x80\x04NQ.",
         "ends in the middle": plain[: len(plain) // 2],
         "broken pickle": b"\x80\x04e.",
         "more than": b"\x80\x04X\xff\xff\xff\x7fabc.",
@@ -296,12 +296,15 @@ def test_a_hostile_pickle_runs_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     # tuples in tuples as a key: their hash would overflow the stack of the process
     path.write_bytes(b"\x80\x04})" + b"\x85" * 500_000 + b"Ns.")
     refused(dpplan("check", path), "LOG")
-    # a place in the memo costs what is put there, however high its number
+    # a place in the memo of 16 GB, bytes of 1 TB, and keys of which all have one hash
     path.write_bytes(b"\x80\x04}r\xff\xff\xff\x7f.")
-    tracemalloc.start()
     refused(dpplan("check", path), "LOG")
-    assert tracemalloc.get_traced_memory()[1] < 30e6
-    tracemalloc.stop()
+    path.write_bytes(b"\x80\x04\x8e" + (2**40).to_bytes(8, "little") + b"bad.")
+    refused(dpplan("check", path), "LOG")
+    keys = (b"\x8a\x0c" + (i * (2**61 - 1)).to_bytes(12, "little") + b"N" for i in range(1, 2**16))
+    path.write_bytes(b"\x80\x04}(" + b"".join(keys) + b"u.")
+    monkeypatch.setattr(pickles, "MOST_S", 1)
+    refused(dpplan("check", path), "LOG")
 
 
 def test_what_ran_out(tmp_path: Path) -> None:
@@ -446,9 +449,9 @@ def test_the_same_over_http(client: TestClient) -> None:
 def test_a_pickle_of_many_values_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(pickles, "MOST_BUILT", 1_000_000)
+    monkeypatch.setattr(pickles, "MOST_MEMORY", 100_000_000)
     path = tmp_path / "many.pickle"
-    path.write_bytes(pickle.dumps({"segments": [{} for _ in range(20_000)]}))
+    path.write_bytes(b"\x80\x04(" + b"}" * 2_000_000 + b"l.")
     answer = dpplan("check", path)
     refused(answer, "LOG")
     assert "max_entries" in answer.stderr

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from planner.inputs.secrets import scrubbed
+from planner.inputs.traces.pickles import UNKNOWN
 from planner.inputs.traces.profiler import OTHER, Trace
-from planner.inputs.traces.snapshot import UNKNOWN, Snapshot
+from planner.inputs.traces.snapshot import Snapshot
 from planner.specs.documents.check import HeldLine, SnapshotBytes, TraceLine, TraceTimes
 from planner.specs.documents.estimate import Estimate
 
