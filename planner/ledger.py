@@ -52,6 +52,26 @@ class Sourced(float):
         return (Sourced, (float(self), self.unit, self.kind, self.source, self.date))
 
 
+def rowwise(function: Callable[..., Array], *columns: Array, boolean: bool = False) -> Array:
+    """An elementwise function of plain arrays of equal length, applied to columns of any kind.
+
+    Where code that knows nothing of columns is called: numbers and arrays are broadcast and made
+    flat, and a factored column has `elementwise`, which does that where its values are evaluated.
+    boolean: whether the function makes truths.
+    """
+    for column in columns:
+        if (elementwise := getattr(column, "elementwise", None)) is not None:
+            return elementwise(function, columns, boolean)
+    return flattened(function, *columns)
+
+
+def flattened(function: Callable[..., Array], *columns: Array) -> Array:
+    """A function of plain arrays of equal length, applied to numbers and arrays that broadcast."""
+    wide = np.broadcast_arrays(*columns)
+    found = function(*(column.reshape(-1) for column in wide))
+    return np.asarray(found).reshape(wide[0].shape)[()]
+
+
 def total(ledger: Mapping[str, Array]) -> Array:
     """Sum of all leaves (0.0 for an empty ledger), those with the fewest numbers first: what
     differs between few layouts is added up before it is spread over many."""

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.estimate import outline
-from planner.estimate.factored import Space, column, evaluate, rowwise
+from planner.estimate.factored import Space, column, evaluate
+from planner.ledger import rowwise
 from planner.search import search
 from planner.specs.columns import COLUMNS, Columns
 from planner.specs.layout import LayoutRequest

@@ -92,9 +92,7 @@ def test_time_equals_the_schedule_played(name: str, p: int, v: int, m: int) -> N
     makespan, _ = play(name, p, v, m)
     fill = Work(p - 1.0, p - 1.0, p - 1.0)
     code = np.array([float(SCHEDULES.index(name))])
-    idle = schedules.idle_s(
-        SCHEDULES, code, fill, Work(1.0, 1.0, 1.0), float(p), float(m), float(v)
-    )
+    idle = schedules.idle_s(code, fill, Work(1.0, 1.0, 1.0), float(p), float(m), float(v))
     assert pipeline_s(3.0, m, idle).tolist() == pytest.approx([makespan])
 
 
@@ -103,7 +101,7 @@ def test_live_chunks_equal_the_schedule_played(name: str, p: int, v: int, m: int
     _, peak = play(name, p, v, m)
     code = np.full(p, float(SCHEDULES.index(name)))
     live = schedules.live_chunks(
-        SCHEDULES, code, np.arange(p, dtype=float), code * 0 + p, code * 0 + v, code * 0 + m
+        code, np.arange(p, dtype=float), code * 0 + p, code * 0 + v, code * 0 + m
     )
     assert live.tolist() == list(peak)
 
@@ -118,13 +116,7 @@ def test_bubble_over_ideal_time(p: int, m: int, v: int) -> None:
     vpp = np.array([1.0, 1.0, float(v)])
     ideal, third = m * 1.0, (p - 1) / 3
     bubble = schedules.idle_s(
-        SCHEDULES,
-        names,
-        Work(third, third, third),
-        Work(1 / 3, 1 / 3, 1 / 3),
-        float(p),
-        float(m),
-        vpp,
+        names, Work(third, third, third), Work(1 / 3, 1 / 3, 1 / 3), float(p), float(m), vpp
     )
     assert (bubble / ideal).tolist() == pytest.approx(
         [(p - 1) / m, (p - 1) / m, (p - 1) / m / v], abs=1e-12
@@ -135,7 +127,7 @@ def test_bubble_over_ideal_time(p: int, m: int, v: int) -> None:
 def test_interleaving_keeps_more_activations(p: int, v: int) -> None:
     # the first stage keeps L (1 + (p-1)/(p v)) layers: Korthikanti et al. 2022 (arXiv 2205.05198),
     # equation 5 and section 4.2.3
-    chunks = schedules.interleaved.live_chunks(0.0, float(p), float(v), 1e6)
+    chunks = schedules.BY_NAME["interleaved"].live_chunks(0.0, float(p), float(v), 1e6)
     assert float(chunks) / (p * v) == pytest.approx(1 + (p - 1) / (p * v))
 
 
@@ -182,18 +174,17 @@ def test_dualpipe() -> None:
     for p in (2, 4, 8, 16, 64):
         fill = Work(p - 1.0, p - 1.0, 0.7 * (p - 1))
         assert float(
-            schedules.dualpipe.idle_s(fill, Work(1.0, 1.0, 0.7), float(p), 4.0 * p, 1.0)
+            schedules.BY_NAME["dualpipe"].idle_s(fill, Work(1.0, 1.0, 0.7), float(p), 4.0 * p, 1.0)
         ) == pytest.approx((p / 2 - 1) * (2.7 + 1.7 - 2.1))
 
 
 def test_every_schedule_has_both_closed_forms() -> None:
-    assert set(schedules.BY_NAME) == set(SCHEDULES)
     codes = np.arange(len(SCHEDULES), dtype=float)
     vpp = np.array([float(schedules.default_chunks(name)) for name in SCHEDULES])
     fill, slow = Work(1.0, 1.2, 0.7), Work(0.4, 0.4, 0.3)
-    bubbles = schedules.idle_s(SCHEDULES, codes, fill, slow, 4.0, 8.0, vpp)
+    bubbles = schedules.idle_s(codes, fill, slow, 4.0, 8.0, vpp)
     assert ((bubbles >= 0) & (bubbles <= 8 * 2.9001)).all()
-    live = schedules.live_chunks(SCHEDULES, codes, codes * 0, codes * 0 + 4, vpp, codes * 0 + 8)
+    live = schedules.live_chunks(codes, codes * 0, codes * 0 + 4, vpp, codes * 0 + 8)
     # a table of all schedules gives each row what it has alone
     for row, name in enumerate(SCHEDULES):
         assert bubbles[row] == schedules.BY_NAME[name].idle_s(fill, slow, 4.0, 8.0, vpp[row])

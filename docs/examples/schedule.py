@@ -6,19 +6,16 @@ Run from the repository root: python docs/examples/schedule.py
 
 import numpy as np
 
-from planner import schedules
 from planner.ledger import Array
-from planner.schedules import checks, timing
 from planner.schedules.base import Actions, Work, backward, forward, total_s, warm_then_alternate
 
-NAME = "1f1b-eager"
 CHUNKS = "one"
 NEEDS = "one micro-batch or more"
 
 
 def allows(p: Array, m: Array, v: Array) -> Array:
     """Any number of ranks and micro-batches."""
-    return np.asarray(m) >= 1
+    return m >= 1
 
 
 def actions(p: int, m: int, v: int = 1) -> Actions:
@@ -44,7 +41,10 @@ def live_chunks(stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Arr
 
 
 if __name__ == "__main__":
+    from planner import schedules
+    from planner.schedules import checks, timing
+
     slow_sends = timing.Durations(send=0.3)
-    for name, lists in (("1f1b", schedules.actions("1f1b", 4, 16)), (NAME, actions(4, 16))):
+    for name, lists in (("1f1b", schedules.actions("1f1b", 4, 16)), ("1f1b-eager", actions(4, 16))):
         seconds = timing.timed(checks.checked(lists), slow_sends).makespan[0]
         print(f"{name:12} {seconds:.1f} s, live micro-batches per stage {checks.peak_live(lists)}")

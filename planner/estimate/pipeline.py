@@ -12,12 +12,11 @@ import numpy as np
 from planner import schedules
 from planner.estimate import communicate
 from planner.estimate.communicate import Traffic, place
-from planner.estimate.factored import rowwise
 from planner.estimate.machine import Machine
 from planner.estimate.stages import slowest_inner, stage_split
 from planner.formulas import pipeline
 from planner.formulas.stages import contents, mtp_layers
-from planner.ledger import Array
+from planner.ledger import Array, rowwise
 from planner.schedules import timing
 from planner.schedules.base import Work, total_s
 from planner.specs.cluster import Tiers
@@ -123,9 +122,7 @@ def idle_s(plan: Plan, c: Columns, ranks: Stages, microbatches: Array) -> Array:
         counts[kind] += mtp
     every = ranks.each.of(counts, 1.0 + mtp, float(mtp))  # of all ranks together
     fill = Work(*(np.maximum(a - b, 0.0) for a, b in zip(every, slowest, strict=True)))
-    out = schedules.idle_s(
-        SCHEDULES, c.schedule, fill, slowest, np.maximum(pp, 1.0), microbatches, vpp
-    )
+    out = schedules.idle_s(c.schedule, fill, slowest, np.maximum(pp, 1.0), microbatches, vpp)
     for code, name in enumerate(SCHEDULES):
         if getattr(schedules.BY_NAME[name], "SIMULATED", False) and np.any(
             rows := (c.schedule == code) & (pp > 1)
@@ -175,7 +172,7 @@ def _simulated_rows(
     out = np.zeros(len(pp))
     for p, v, count in {(int(a), int(b), int(n)) for a, b, n in zip(pp, vpp, m, strict=True)}:
         same = (pp == p) & (vpp == v) & (m == count)
-        if not schedules.chunks_fit(name, v) or not schedules.BY_NAME[name].allows(p, count, v):
+        if not schedules.chunks_fit(name, v) or not schedules.runs(name, p, count, v):
             continue  # a rule refuses the row
         *layers, head, module = [Work(*(x[same] for x in work)) for work in each]
         pieces = Pieces(tuple(layers), layers[0], head, module)

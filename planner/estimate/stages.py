@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from planner import schedules
-from planner.estimate.factored import rowwise
 from planner.formulas.stages import (
     Contents,
     Shape,
@@ -21,7 +20,7 @@ from planner.formulas.stages import (
     shape_of,
     stated_chunks,
 )
-from planner.ledger import Array
+from planner.ledger import Array, rowwise
 from planner.specs.columns import Columns, unique_rows
 from planner.specs.document import UNSET
 from planner.specs.documents import plan as documents

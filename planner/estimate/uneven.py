@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from planner.estimate.factored import rowwise
 from planner.estimate.machine import Machine
 from planner.formulas import flops, overlap, stragglers
-from planner.ledger import Array, Ledger, section, total
+from planner.ledger import Array, Ledger, rowwise, section, total
 from planner.specs.columns import Columns
 from planner.specs.data import LengthsSpec
 from planner.specs.layers import attended_of

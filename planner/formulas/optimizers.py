@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.ledger import Array, formula
+from planner.ledger import Array, formula, rowwise
 from planner.specs.names import OptimizerName, StateType
 
 TYPE_BYTES: dict[StateType, float] = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
@@ -263,7 +263,7 @@ class Optimizer:
 
     def matrix_bytes(self, rows: Array, columns: Array, type_bytes: float | None = None) -> Array:
         """Bytes that it keeps of one matrix."""
-        kept = 0.0 if self.kept is None else self.kept(rows, columns)
+        kept = 0.0 if self.kept is None else rowwise(self.kept, rows, columns)
         if self.rank:  # and the projection, in the type of the gradient
             each = TYPE_BYTES["fp32"] if type_bytes is None else type_bytes
             held = each if self.typed else self.element + _SCALE / self.block
@@ -274,6 +274,14 @@ class Optimizer:
             each = self.element if type_bytes is None else type_bytes
             return each * factored_elements(rows, columns)
         return self.moment_bytes(type_bytes) * rows * columns + TYPE_BYTES["fp32"] * kept
+
+    def temporary_bytes(self, rows: Array, columns: Array) -> Array:
+        """Bytes alive while one matrix is updated, by an optimizer that has `work`."""
+        return rowwise(self._temporary_bytes, rows, columns)
+
+    def _temporary_bytes(self, rows: Array, columns: Array) -> Array:
+        assert self.work is not None
+        return self.work(rows, columns).temporary_bytes
 
 
 def optimizer_of(name: OptimizerName, rank: int | None = None) -> Optimizer:

@@ -28,6 +28,7 @@ from planner.specs.layout import (
     OFFLOADED_OPTIMIZER,
     PLACEMENTS,
     RECOMPUTE_KINDS,
+    SCHEDULES,
     Layout,
     recompute_parts,
 )
@@ -262,11 +263,13 @@ def experts(p: Plan, x: Layout) -> str:
 
 def microbatches(p: Plan, x: Layout) -> str:
     """The schedule does not run with so many micro-batches."""
-    module, replica = schedules.BY_NAME[x.schedule], p.training.global_batch / x.dp
+    needs, replica = schedules.BY_NAME[x.schedule].NEEDS, p.training.global_batch / x.dp
     sizes = _numbers(replica)
-    fitting = _divides(sizes, replica) & module.allows(x.pp, replica / sizes, x.vpp)
+    fitting = _divides(sizes, replica) & schedules.allowed(
+        SCHEDULES.index(x.schedule), x.pp, replica / sizes, x.vpp
+    )
     return (
-        f"the {x.schedule} schedule needs {module.NEEDS}; micro-batches per step are"
+        f"the {x.schedule} schedule needs {needs}; micro-batches per step are"
         f" {replica / x.micro_batch:g}, pp is {x.pp}"
         + _ways(
             _nearest("--micro-batch", x.micro_batch, fitting),

@@ -147,7 +147,7 @@ def _experts(plan: Plan, c: Columns) -> Array:
 
 def _microbatches(plan: Plan, c: Columns) -> Array:
     m = c.microbatches(plan.training.global_batch)
-    return schedules.allowed(SCHEDULES, c.schedule, c.pp, m, c.vpp) | (c.pp == 1)
+    return schedules.allowed(c.schedule, c.pp, m, c.vpp) | (c.pp == 1)
 
 
 def _schedule(plan: Plan, c: Columns) -> Array:

@@ -1,67 +1,37 @@
 """Pipeline schedules as data: one file per schedule, and passes over the lists of actions that each
 yields.
 
-A module offers NAME; CHUNKS, how many chunks of layers a rank holds ("one", "two" in a V,
-"several"); `allows(p, m, v)`, a column of booleans with NEEDS as its sentence; `actions(p, m, v)`,
-what each rank runs in order; `idle_s(fill, slow, p, m, v)`, seconds that stay idle given the
-seconds that all ranks but the slowest, and the slowest, spend on one micro-batch;
-`live_chunks(stage, pp, vpp, m)`, forward chunks (layers / (pp v) each) whose activations a stage
-holds at its peak. FREE_RUNNING: no rank waits for the others between steps. SIMULATED: the closed
-form holds for some durations only, and the estimator simulates.
+A module in `library` offers CHUNKS, how many chunks of layers a rank holds ("one", "two" in a V,
+"several"); `allows(p, m, v)`, booleans, with NEEDS as their sentence; `actions(p, m, v)`, what each
+rank runs in order; `idle_s(fill, slow, p, m, v)`, seconds that stay idle given the seconds that all
+ranks but the slowest, and the slowest, spend on one micro-batch; `live_chunks(stage, pp, vpp, m)`,
+forward chunks (layers / (pp v) each) whose activations a stage holds at its peak. These three take
+and give plain arrays of one value per row. FREE_RUNNING: no rank waits for the others between
+steps. SIMULATED: the closed form holds for some durations only, and the estimator simulates.
+DOMINATED: another is as fast in less memory; searched only when --schedule names it.
 
-`timing` times the lists, `checks` checks them and counts what is alive, `drawing` draws them.
+`timing` times the lists, `checks` checks them and counts what is alive, `intervals` draws them.
 """
 
 from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable
+from importlib import import_module
 from types import ModuleType
 
 import numpy as np
 
-from planner.ledger import Array
-from planner.schedules import (
-    breadth_first,
-    dualpipe,
-    dualpipev,
-    gpipe,
-    interleaved,
-    one_f_one_b,
-    sequential,
-    zb_h1,
-    zb_h2,
-    zb_v,
-    zero_bubble_1p,
-    zero_bubble_2p,
-)
+from planner.ledger import Array, rowwise
 from planner.schedules.base import MOST_ACTIONS, Actions, Work
 from planner.schedules.timing import Program, compiled
 from planner.specs.base import PlanError
+from planner.specs.names import SCHEDULES, schedule_file
 
 BY_NAME: dict[str, ModuleType] = {
-    module.NAME: module
-    for module in (
-        one_f_one_b,
-        gpipe,
-        interleaved,
-        zero_bubble_1p,
-        zero_bubble_2p,
-        dualpipe,
-        zb_h1,
-        zb_h2,
-        zb_v,
-        dualpipev,
-        breadth_first,
-        sequential,
-    )
+    name: import_module(f"{__name__}.library.{schedule_file(name)}") for name in SCHEDULES
 }
-DOMINATED = (
-    "gpipe",
-    "sequential",
-    "breadth-first",
-)  # another is as fast in less memory: searched only when --schedule names it
 
 
 def module_of(name: str, field: str = "--schedule") -> ModuleType:
@@ -78,6 +48,11 @@ def free_running(name: str) -> bool:
     """Whether ranks start the next step without waiting for each other (post-validated optimizer,
     arXiv 2401.10241 section 4)."""
     return bool(getattr(BY_NAME.get(name), "FREE_RUNNING", False))
+
+
+def is_dominated(name: str) -> bool:
+    """Whether another schedule is as fast in less memory."""
+    return hasattr(BY_NAME[name], "DOMINATED")
 
 
 def is_automatic(name: str) -> bool:
@@ -116,7 +91,7 @@ def actions(name: str, p: int, m: int, v: int | None = None) -> Actions:
             "several": "2 or more chunks per rank",
         }
         raise PlanError("--vpp", v, f"{name} runs with {needs[module.CHUNKS]}")
-    if not bool(np.all(module.allows(p, m, v))):
+    if not runs(name, p, m, v):
         field = "--pp" if name == "dualpipe" and p % 2 else "--microbatches"
         raise PlanError(
             field,
@@ -153,40 +128,52 @@ def program(name: str, p: int, m: int, v: int) -> Program:
     return compiled(actions(name, p, m, v))
 
 
-def _by_row(names: Sequence[str], code: Array, value: Array, of: dict[str, Array]) -> Array:
-    """`value`, overwritten in the rows of each schedule."""
-    for index, name in enumerate(names):
-        if name in of:
-            value = np.where(code == index, of[name], value)
-    return value
+# What a schedule says of rows: of plain arrays of its own rows, whatever the table is made of
 
 
-def _present(names: Sequence[str], code: Array) -> list[str]:
-    return [name for index, name in enumerate(names) if np.any(code == index)]
+def _by_schedule(ask: Callable[..., Array], dtype: type, code: Array, *columns: Array) -> Array:
+    """For every row the answer of its schedule; codes index SCHEDULES."""
+    out: Array = np.empty(len(code), dtype)
+    for index in np.flatnonzero(np.bincount(code.astype(np.intp))):
+        rows = code == index
+        out[rows] = ask(BY_NAME[SCHEDULES[index]], *(column[rows] for column in columns))
+    return out
 
 
-def allowed(names: Sequence[str], code: Array, p: Array, m: Array, v: Array) -> Array:
-    """Whether each row's schedule can run with its ranks, micro-batches and chunks; codes index
-    `names`."""
-    found = {name: BY_NAME[name].allows(p, m, v) for name in _present(names, code)}
-    return _by_row(names, code, np.ones_like(code, dtype=bool), found)
+def _allowed(*columns: Array) -> Array:
+    return _by_schedule(lambda module, p, m, v: module.allows(p, m, v), bool, *columns)
 
 
-def idle_s(
-    names: Sequence[str], code: Array, fill: Work, slow: Work, p: Array, m: Array, v: Array
-) -> Array:
+def _idle_s(*columns: Array) -> Array:
+    def ask(module: ModuleType, *x: Array) -> Array:
+        return module.idle_s(Work(*x[:3]), Work(*x[3:6]), *x[6:])
+
+    return _by_schedule(ask, float, *columns)
+
+
+def _live_chunks(*columns: Array) -> Array:
+    def ask(module: ModuleType, stage: Array, pp: Array, vpp: Array, m: Array) -> Array:
+        return module.live_chunks(stage, pp, vpp, m)
+
+    return _by_schedule(ask, float, *columns)
+
+
+def allowed(code: Array, p: Array, m: Array, v: Array) -> Array:
+    """Whether each row's schedule can run with its ranks, micro-batches and chunks."""
+    return rowwise(_allowed, code, p, m, v, boolean=True)
+
+
+def idle_s(code: Array, fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
     """Seconds per step that stay idle, in closed form. fill: one micro-batch on all ranks but the
     slowest; slow: on that one."""
-    found = {name: BY_NAME[name].idle_s(fill, slow, p, m, v) for name in _present(names, code)}
-    return _by_row(names, code, fill.forward + np.zeros_like(code), found)
+    return rowwise(_idle_s, code, *fill, *slow, p, m, v)
 
 
-def live_chunks(
-    names: Sequence[str], code: Array, stage: Array, pp: Array, vpp: Array, microbatches: Array
-) -> Array:
-    """Live forward chunks per row for schedule codes that index `names`."""
-    found = {
-        name: BY_NAME[name].live_chunks(stage, pp, vpp, microbatches)
-        for name in _present(names, code)
-    }
-    return _by_row(names, code, np.ones_like(code), found)
+def live_chunks(code: Array, stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Array:
+    """Live forward chunks per row."""
+    return rowwise(_live_chunks, code, stage, pp, vpp, microbatches)
+
+
+def runs(name: str, p: float, m: float, v: float) -> bool:
+    """Whether one schedule can run with these ranks, micro-batches and chunks."""
+    return bool(allowed(SCHEDULES.index(name), p, m, v))

@@ -293,13 +293,13 @@ def _schedules(plan: Plan, pp: int, microbatches: int) -> list[tuple[int, int]]:
     names = (
         [request.schedule]
         if request.schedule
-        else [s for s in plan.stack.supports.schedules if s not in schedules.DOMINATED]
+        else [s for s in plan.stack.supports.schedules if not schedules.is_dominated(s)]
     )
     out = []
     for name in names:
         code = SCHEDULES.index(name)
         if schedules.BY_NAME[name].CHUNKS != "one":
-            if pp > 1 and microbatches and schedules.BY_NAME[name].allows(pp, microbatches, 2):
+            if pp > 1 and microbatches and schedules.runs(name, pp, microbatches, 2):
                 found = chunk_counts(plan, pp) if request.vpp is None else [request.vpp]
                 out += [(v, code) for v in found if schedules.chunks_fit(name, v)]
         elif request.vpp in (None, 1) and (pp > 1 or name == "1f1b" or request.schedule):

@@ -5,8 +5,9 @@ Imports nothing heavy: the option table is made of them, and `--help` of the opt
 
 from __future__ import annotations
 
+import os.path
 import re
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 # fp8 is the recipe that the stack calls so; the others name it, see specs.precision
 Precision = Literal[
@@ -72,20 +73,27 @@ AdapterMethod = Literal["lora", "rslora", "dora"]
 # layers whose moments LISA keeps: those that are trained now, or all that ever were
 LisaStates = Literal["active", "visited"]
 UpcastName = Literal["norms", "all"]  # what beside quantised matrices is left in fp32
-ScheduleName = Literal[
-    "1f1b",
-    "gpipe",
-    "interleaved",
-    "zb-1p",
-    "zb-2p",
-    "dualpipe",
-    "zb-h1",
-    "zb-h2",
-    "zb-v",
-    "dualpipev",
-    "breadth-first",
-    "sequential",
-]
+
+
+def schedule_file(name: str) -> str:
+    """The module of a schedule in planner/schedules/library: no module begins with a digit."""
+    return ("_" if name[0].isdigit() else "") + name.replace("-", "_")
+
+
+_LIBRARY = os.path.join(os.path.dirname(os.path.dirname(__file__)), "schedules", "library")
+# those that have a file; codes of the column are positions in it
+SCHEDULES: tuple[str, ...] = tuple(
+    sorted(
+        file.removesuffix(".py").lstrip("_").replace("_", "-")
+        for file in os.listdir(_LIBRARY)
+        if file.endswith(".py") and file != "__init__.py"
+    )
+)
+if TYPE_CHECKING:
+    ScheduleName = str
+else:  # checked where it is read, as any other name
+    ScheduleName = Literal[SCHEDULES]
+
 # kernels of attention. cudnn: also Transformer Engine's and XLA's, which call it
 AttentionName = Literal["cudnn", "flash4", "flash3", "flash2", "flash1", "fused_softmax", "eager"]
 # how tensor-parallel collectives run beside the GEMMs they feed: Transformer Engine's user buffers
@@ -177,7 +185,6 @@ Kind = Literal["gpus", "models", "networks", "stacks", "clusters", "hosts", "sch
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 OPTIMIZER_NAMES: tuple[OptimizerName, ...] = get_args(OptimizerName)
 RECOMPUTE_KINDS: tuple[RecomputeKind, ...] = get_args(RecomputeKind)
-SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 OFFLOAD_MODULES: tuple[OffloadModule, ...] = get_args(OffloadModule)
 OFFLOADS: tuple[OffloadName, ...] = get_args(OffloadName)
 ATTENTIONS: tuple[AttentionName, ...] = get_args(AttentionName)

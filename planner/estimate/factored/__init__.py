@@ -3,7 +3,7 @@ per distinct combination, not once per layout. README.md explains it with an exa
 """
 
 from planner.estimate.factored import functions
-from planner.estimate.factored.column import is_factored, rowwise
+from planner.estimate.factored.column import is_factored
 from planner.estimate.factored.space import Space, distinct_combinations
 
-__all__ = ["Space", "distinct_combinations", "functions", "is_factored", "rowwise"]
+__all__ = ["Space", "distinct_combinations", "functions", "is_factored"]

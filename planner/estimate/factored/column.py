@@ -7,14 +7,14 @@ larger ones are deferred and evaluated in blocks (evaluate.py), if anybody asks 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from planner.estimate.factored.levels import Level, Levels
-from planner.ledger import Array
+from planner.ledger import Array, flattened
 from planner.specs.columns import Columns
 
 EAGER = 32768  # values up to which a column is computed at once: numpy then costs less than a plan
@@ -111,9 +111,25 @@ class Column(np.lib.mixins.NDArrayOperatorsMixin):
     __mul__, __rmul__ = _operators(np.multiply)
     __truediv__, __rtruediv__ = _operators(np.true_divide)
 
+    def elementwise(
+        self, function: Callable[..., Array], operands: Sequence[Any], boolean: bool
+    ) -> Any:
+        """A function of plain arrays of equal length, see `planner.ledger.rowwise`."""
+        return apply(_Flattened(function), *operands, boolean=boolean)
+
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         known = FUNCTIONS.get(function)
         return NotImplemented if known is None else known(*args, **kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Flattened:
+    """A function of plain arrays of equal length as an operation: equal ones are one key."""
+
+    function: Callable[..., Array]
+
+    def __call__(self, *values: Array) -> Array:
+        return flattened(self.function, *values)
 
 
 def is_factored(table: Columns) -> bool:
@@ -241,15 +257,3 @@ def _number(x: Any) -> Any:
     if np.size(x) == 1:  # arrays without a dimension cannot be looked up either
         return float(np.asarray(x).reshape(-1)[0])
     raise TypeError(f"a plain array of {np.size(x)} values beside a factored column")
-
-
-def rowwise(function: Callable[..., Array], *columns: Any) -> Any:
-    """A function of plain columns of equal length, applied to columns of either kind."""
-    if not any(isinstance(x, Column) for x in columns):
-        return function(*columns)
-
-    def flat(*values: Array) -> Array:
-        wide = np.broadcast_arrays(*values)
-        return np.asarray(function(*(x.reshape(-1) for x in wide))).reshape(wide[0].shape)
-
-    return apply(flat, *columns)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.estimate.factored import distinct_combinations, is_factored, rowwise
+from planner.estimate.factored import distinct_combinations, is_factored
 from planner.estimate.layer import (
     ADAPTER_GEMMS,
     Collective,
@@ -26,7 +26,7 @@ from planner.estimate.machine import Machine
 from planner.estimate.stages import repeated_share
 from planner.formulas import pipeline, recompute
 from planner.formulas.experts import tensor_of
-from planner.ledger import Array, Ledger, each, total
+from planner.ledger import Array, Ledger, each, rowwise, total
 from planner.schedules.base import Work
 from planner.specs.columns import Columns, unique_rows
 from planner.specs.layers import last_shares, timed_kinds, timed_shares

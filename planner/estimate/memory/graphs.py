@@ -11,7 +11,6 @@ from planner.formulas import memory
 from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.layers import mix_of
-from planner.specs.layout import SCHEDULES
 from planner.specs.plan import Plan
 
 # of one captured kernel, assumed: vLLM printed 0.21 GiB for 35 graphs of Llama 3.2 1B
@@ -28,7 +27,7 @@ def graph_bytes(plan: Plan, c: Columns) -> Array:
         return 0.0 * c.pp
     microbatches = c.microbatches(plan.training.global_batch)
     first = 0.0 * c.pp
-    chunks = schedules.live_chunks(SCHEDULES, c.schedule, first, c.pp, c.vpp, microbatches)
+    chunks = schedules.live_chunks(c.schedule, first, c.pp, c.vpp, microbatches)
     copies = microbatches if whole else np.ceil(chunks / c.vpp)
     layers = plan.model.layers / c.pp
     kernels = share * decoder_operators(plan.stack) * layers

@@ -34,7 +34,7 @@ from planner.formulas.stages import mtp_layers
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
 from planner.specs.layers import parts_of
-from planner.specs.layout import NVME, NVME_PARAMS, OFFLOADED_OPTIMIZER, OFFLOADED_PARAMS, SCHEDULES
+from planner.specs.layout import NVME, NVME_PARAMS, OFFLOADED_OPTIMIZER, OFFLOADED_PARAMS
 from planner.specs.parts import Mlp
 from planner.specs.plan import Plan
 
@@ -207,7 +207,7 @@ def _states(
 def live_chunks(plan: Plan, c: Columns, stage: Array) -> Array:
     """Forward chunks whose activations a stage holds at its peak; vpp of them are a micro-batch."""
     microbatches = c.microbatches(plan.training.global_batch)
-    return schedules.live_chunks(SCHEDULES, c.schedule, stage, c.pp, c.vpp, microbatches)
+    return schedules.live_chunks(c.schedule, stage, c.pp, c.vpp, microbatches)
 
 
 def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSplit) -> StageMemory:
@@ -382,11 +382,11 @@ def _beside(plan: Plan, c: Columns, of: activations.Kept) -> Array:
 def _matrix_work(plan: Plan, c: Columns) -> Array | None:
     """Bytes alive while the largest matrix is updated; None where the optimizer knows no
     matrices."""
-    work = optimizer_of(plan.training.optimizer, plan.training.optimizer_rank).work
-    if work is None:
+    own = optimizer_of(plan.training.optimizer, plan.training.optimizer_rank)
+    if own.work is None:
         return None
     found = [
-        work(m.rows, m.columns).temporary_bytes + gathered_bytes(plan, c, m.rows * m.columns)
+        own.temporary_bytes(m.rows, m.columns) + gathered_bytes(plan, c, m.rows * m.columns)
         for m in layer_matrices(plan, c.tp, c.ep)
     ]
     return largest(found)

@@ -20,6 +20,7 @@ from planner.schedules import checks
 from planner.schedules.base import Actions, parse_actions
 from planner.schedules.timing import Durations, Program
 from planner.specs.base import PlanError
+from planner.specs.layout import SCHEDULES
 from planner.specs.options import flag, refuse, rows
 from planner.specs.options.layout import LayoutOptions
 from planner.specs.options.numbers import several, within
@@ -259,9 +260,8 @@ def of_estimate(one: Estimates, request: ScheduleOptions) -> tuple[Case, str]:
     f, i, w = (x[:, 0] for x in chunk_seconds(one.plan, ranks.each, p, v))
     send = next((t for t in one.time.traffic if t.operation == "send_recv"), None)
     each = float(send.seconds[0] / send.count[0]) if send is not None and send.count[0] > 0 else 0.0
-    live = schedules.BY_NAME[layout.schedule].live_chunks(
-        np.arange(p, dtype=float), np.full(p, float(p)), np.full(p, float(v)), np.full(p, float(m))
-    )
+    code = SCHEDULES.index(layout.schedule)
+    live = schedules.live_chunks(code, np.arange(p, dtype=float), float(p), float(v), float(m))
     held = np.array([float(parts["activations"][0]) for parts in one.memory.stage_components])
     case = Case(
         p,

@@ -177,12 +177,12 @@ def _virtual(
     elif pp == 1 or schedule not in ("", "interleaved") or not _interleaves(stack):
         vpp = 1
     else:
-        return None, schedule or None  # type: ignore[return-value]
+        return None, schedule or None
     if chunks is not None and pp and pp * vpp != chunks:
         raise Skip(f"pp_layout has {chunks} chunks, pp {pp} x vpp {vpp} = {pp * vpp}")
     if schedule in ("", "1f1b"):
         schedule = "interleaved" if vpp > 1 else "1f1b"
-    return vpp, schedule  # type: ignore[return-value]
+    return vpp, schedule
 
 
 def _stages(stack: StackSpec, least: int, pp: int | None) -> list[int]:

@@ -6,9 +6,9 @@ import numpy as np
 from planner.ledger import Array
 from planner.schedules.base import Actions, Work, backward, forward, total_s
 
-NAME = "sequential"
 CHUNKS = "one"
 NEEDS = "one micro-batch or more"
+DOMINATED = True
 
 
 def allows(p: Array, m: Array, v: Array) -> Array:

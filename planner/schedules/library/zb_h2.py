@@ -7,7 +7,6 @@ from planner.ledger import Array
 from planner.schedules.base import Actions, Work
 from planner.schedules.split import split_rank
 
-NAME = "zb-h2"
 CHUNKS = "one"
 NEEDS = "2 pp - 1 micro-batches or more"
 FREE_RUNNING = True

@@ -4,9 +4,9 @@
 from planner.ledger import Array
 from planner.schedules.base import Actions, Work, backward, forward, total_s
 
-NAME = "breadth-first"
 CHUNKS = "several"
 NEEDS = "as many micro-batches as pp, or more"
+DOMINATED = True
 
 
 def allows(p: Array, m: Array, v: Array) -> Array:

@@ -7,7 +7,6 @@ from planner.ledger import Array
 from planner.schedules.base import Actions, Work
 from planner.schedules.dual import Stream, steps
 
-NAME = "dualpipe"
 CHUNKS = "one"
 NEEDS = "an even pp and an even number of micro-batches, 2 pp or more"
 SIMULATED = True

@@ -6,7 +6,6 @@ import numpy as np
 from planner.ledger import Array
 from planner.schedules.base import Action, Actions, Work, forward, input_gradient, weight_gradient
 
-NAME = "zb-v"
 CHUNKS = "two"
 NEEDS = "one micro-batch or more"
 SIMULATED = True

@@ -4,11 +4,11 @@
 import numpy as np
 
 from planner.ledger import Array
-from planner.schedules import automatic, zb_h1
+from planner.schedules import automatic
 from planner.schedules.automatic import Seconds
 from planner.schedules.base import Actions, Work
+from planner.schedules.library import zb_h1
 
-NAME = "zb-2p"
 CHUNKS = "one"
 NEEDS = "one micro-batch or more"
 FREE_RUNNING = True

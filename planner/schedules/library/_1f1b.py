@@ -6,7 +6,6 @@ import numpy as np
 from planner.ledger import Array
 from planner.schedules.base import Actions, Work, backward, forward, total_s, warm_then_alternate
 
-NAME = "1f1b"
 CHUNKS = "one"
 NEEDS = "one micro-batch or more"
 

@@ -7,7 +7,6 @@ from planner.ledger import Array
 from planner.schedules.base import Actions, Work
 from planner.schedules.split import split_rank
 
-NAME = "zb-h1"
 CHUNKS = "one"
 NEEDS = "one micro-batch or more"
 # no rank waits for the others between steps: the optimizer is validated afterwards (section 4)

@@ -3,9 +3,9 @@
 from planner.ledger import Array
 from planner.schedules.base import Actions, Work, backward, forward, total_s
 
-NAME = "gpipe"
 CHUNKS = "one"
 NEEDS = "one micro-batch or more"
+DOMINATED = True
 
 
 def allows(p: Array, m: Array, v: Array) -> Array:

@@ -7,7 +7,6 @@ from planner.ledger import Array
 from planner.schedules.base import Action, Actions, Work
 from planner.schedules.dual import steps
 
-NAME = "dualpipev"
 CHUNKS = "two"
 NEEDS = "2 pp micro-batches or more"
 SIMULATED = True

@@ -6,7 +6,6 @@ import numpy as np
 from planner.ledger import Array
 from planner.schedules.base import Actions, Work, backward, forward, total_s, warm_then_alternate
 
-NAME = "interleaved"
 CHUNKS = "several"
 NEEDS = "micro-batches that divide by pp"
 

@@ -1,0 +1,105 @@
+"""Every page of docs/extending, followed as a person would: in a copy of the package, its commands
+are run and its differences applied, in the order of the page."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.command import ROOT
+
+PAGES = sorted(path.name for path in (ROOT / "docs/extending").glob("*.md"))
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A checkout of one's own: the package, the examples, and `dpplan` on the path."""
+    left = shutil.ignore_patterns("data")
+    shutil.copytree(ROOT / "planner", tmp_path / "planner", ignore=left)
+    (tmp_path / "planner/data").symlink_to(ROOT / "planner/data")
+    (tmp_path / "hardware_profiles").symlink_to(ROOT / "hardware_profiles")
+    shutil.copytree(ROOT / "docs/examples", tmp_path / "docs/examples")
+    command = tmp_path / "bin/dpplan"
+    command.parent.mkdir()
+    command.write_text(
+        f"#!{sys.executable}\nimport sys\nfrom planner.cli import main\n"
+        "sys.argv[0] = 'dpplan'\nmain()\n",
+        encoding="utf-8",
+    )
+    command.chmod(0o755)
+    return tmp_path
+
+
+def run(copy: Path, command: str) -> str:
+    """What a command prints; it must end well."""
+    path = os.pathsep.join(
+        [str(copy / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+    )
+    env = {**os.environ, "PYTHONPATH": str(copy), "PATH": path, "COLUMNS": "100"}
+    done = subprocess.run(
+        ["sh", "-ec", command], cwd=copy, env=env, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, (command, done.stderr)
+    return done.stdout
+
+
+def applied(copy: Path, difference: str) -> None:
+    """Change a file as a difference says, whose old lines must stand there once."""
+    name, *lines = difference.splitlines()
+    file = copy / name.removeprefix("--- ")
+    old, new = (
+        "".join(line[1:] + "\n" for line in lines if line[0] in " " + sign) for sign in "-+"
+    )
+    text = file.read_text(encoding="utf-8")
+    assert text.count(old) == 1, (name, old)
+    file.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def follow(copy: Path, page: str) -> None:
+    """Run the commands of a page and apply its differences; what it shows of an output is what is
+    printed, figures apart, which the documentation's own build compares."""
+    text = (ROOT / "docs/extending" / page).read_text(encoding="utf-8")
+    printed: list[str] = []
+    for kind, block in _BLOCK.findall(text):
+        if kind == "sh":
+            printed = run(copy, block).splitlines()
+        elif kind == "diff":
+            applied(copy, block)
+        elif kind == "text" and printed:
+            assert block.splitlines()[0] == printed[0], page
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page(page: str, copy: Path) -> None:
+    follow(copy, page)
+
+
+def test_an_own_schedule_is_one_of_all(copy: Path) -> None:
+    """The search evaluates it beside 1F1B: as idle, and alive for about twice as long."""
+    follow(copy, "schedule.md")
+    layout = "--stack docs/examples/eager.toml --tp 8 --pp 4 --recompute none --micro-batch 1"
+    found = {}
+    for name in ("1f1b", "1f1b-eager"):
+        command = f"dpplan estimate --model llama-70b --gpu h100 --gpus 64 {layout} --json"
+        out = run(copy, f"{command} --schedule {name}")
+        found[name] = json.loads(out)
+    one, eager = found.values()
+    assert eager["layout"]["schedule"] == "1f1b-eager"
+    assert eager["step"]["components"]["bubble"] == one["step"]["components"]["bubble"] > 0
+    held = [x["memory"]["components"]["activations"] for x in (one, eager)]
+    assert held[1] == pytest.approx(7 / 4 * held[0])
+    out = run(
+        copy,
+        "dpplan search --model llama-70b --gpu h100 --gpus 64 --stack docs/examples/eager.toml"
+        " --schedule 1f1b-eager --json",
+    )
+    assert json.loads(out)["top"][0]["layout"]["schedule"] == "1f1b-eager"
+    assert "1f1b-eager" in run(copy, "dpplan list schedules")
