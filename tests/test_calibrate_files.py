@@ -11,9 +11,9 @@ from command import dpplan, refused
 from node_records import BANDWIDTH, CASE, SESSION, document, node_records, raw, written
 
 from planner.calibrate import finish, nodes, overhead, predict, profile, record
+from planner.error import PlanError
 from planner.formulas import kernels
 from planner.specs.document import plain
-from planner.specs.error import PlanError
 
 
 def test_records_resume_and_drop_a_line_that_was_cut_off(tmp_path: Path) -> None:

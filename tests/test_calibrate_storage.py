@@ -12,7 +12,7 @@ import pytest
 from command import dpplan, refused
 
 from planner.calibrate import fit, fit_links, profile
-from planner.specs.error import PlanError
+from planner.error import PlanError
 
 pytest.importorskip("torch", reason="calibration measures with torch, of the calibrate extra")
 

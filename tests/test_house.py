@@ -166,7 +166,8 @@ def test_a_long_file_says_why(folder: str) -> None:
 
 def test_planner_holds_the_ground_the_face_and_rooms() -> None:
     top = {path.name for path in (ROOT / "planner").glob("*.py")}
-    assert top == {"__init__.py", "api.py", "ledger.py", "units.py"}
+    ground = {"error.py", "ledger.py", "plugins.py", "units.py"}
+    assert top == {"__init__.py", "api.py", *ground}
 
 
 def test_the_floors_of_the_contract_are_those_of_contributing() -> None:
@@ -176,7 +177,7 @@ def test_the_floors_of_the_contract_are_those_of_contributing() -> None:
     section = text.split("## Floors of the house")[1].split("\n## ")[0]
     numbered = re.findall(r"^\d+\. (.*(?:\n   .*)*)", section, re.MULTILINE)
     said = [set(re.findall(r"`([a-z]+)`[:,](?=\s)", line)) for line in numbered]
-    assert len(rooms) <= 11
+    assert len(rooms) <= 10  # and benchmarks, which stand on the commands
     assert len(said) == len(rooms)
     for floor, names in zip(rooms, said, strict=True):
         assert floor <= names, (floor, names)

@@ -14,10 +14,10 @@ import pytest
 from command import ROOT
 
 from planner import api
+from planner.error import PlanError
 from planner.inputs.readers import MOST_KEYS, read_json, read_toml, read_yaml
 from planner.report import require
 from planner.schedules.base import parse_action
-from planner.specs.error import PlanError
 from planner.specs.options import Options, Record, Row, commands, own, rows
 from planner.specs.options.schema import option_schemas
 from planner.specs.where import constraint

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from command import dpplan, refused
 
+from planner.error import PlanError
 from planner.inputs import catalog, files, tables
-from planner.specs.error import PlanError
 from planner.specs.options import Options
 from planner.verbs import requests
 

@@ -24,7 +24,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from planner.cli.serve import bound, command
-from planner.specs.error import PlanError
+from planner.error import PlanError
 from planner.specs.hosts import asked_host, host_name
 from planner.specs.options.commands import ServeOptions
 from web import limits, server

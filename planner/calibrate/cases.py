@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Literal
 
+from planner.error import PlanError
 from planner.specs.documents.calibrate import TrainedCase
-from planner.specs.error import PlanError
 
 Mode = Literal["quick", "default", "thorough"]
 MODES: tuple[Mode, ...] = ("quick", "default", "thorough")

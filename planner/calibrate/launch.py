@@ -26,7 +26,7 @@ from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from planner.calibrate.settings import LOST, Failed, Progress, Result, Settings
-from planner.specs.error import PlanError
+from planner.error import PlanError
 
 _M = TypeVar("_M", Progress, Result)
 _POLL_S = 0.2  # between looks of the agent at its ranks; a choice

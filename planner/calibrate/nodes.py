@@ -9,11 +9,11 @@ from typing import Any
 
 from planner.calibrate.fit_device import BACKWARD_OVER_FORWARD, BYTES
 from planner.calibrate.profile import Document
+from planner.error import PlanError
 from planner.formulas import flops, kernels
 from planner.inputs import catalog
 from planner.inputs.calibration import read_calibration, stack_spec
 from planner.specs.documents.calibrate import Difference, Far
-from planner.specs.error import PlanError
 from planner.specs.hardware import PRECISIONS, GpuSpec, LinkSpec
 from planner.units import in_base
 

@@ -12,10 +12,10 @@ import tomli_w
 from planner.calibrate import detect, host
 from planner.calibrate.detect import Hardware
 from planner.calibrate.fit import Fit, Fits
+from planner.error import PlanError
 from planner.inputs import catalog, files
 from planner.inputs.calibration import read_calibration
 from planner.specs.base import NOTHING
-from planner.specs.error import PlanError
 from planner.specs.hardware import GpuSpec, LinkSpec
 
 Document = dict[str, Any]  # a TOML table

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from planner.calibrate.settings import Place
-from planner.specs.error import PlanError
+from planner.error import PlanError
 
 _BEAT_S = 1.0  # between signs of life; a choice
 _LOST_AFTER_BEATS = 4  # a choice

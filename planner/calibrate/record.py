@@ -16,8 +16,8 @@ from typing import Any
 from planner.calibrate.cases import Case
 from planner.calibrate.kinds import wrong
 from planner.calibrate.quiet import Sample, agreed, moments, usual_probe_s, value_of
+from planner.error import PlanError
 from planner.inputs import catalog
-from planner.specs.error import PlanError
 
 Record = dict[str, Any]
 SCHEMA = 2

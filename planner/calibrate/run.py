@@ -37,8 +37,8 @@ from planner.calibrate.quiet import Probe
 from planner.calibrate.ranks import Lost, Ranks
 from planner.calibrate.record import Record, Records, visit
 from planner.calibrate.settings import LOST, WRONG, Place, Progress, Result, Settings, place, tell
+from planner.error import PlanError
 from planner.specs.document import plain
-from planner.specs.error import PlanError
 
 # share of a mode's time for kernels, collectives and small models
 _KERNELS_SHARE, _LINKS_SHARE, _MODELS_SHARE = 0.6, 0.2, 0.2

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from planner.calibrate import cases
 from planner.calibrate.measure import Task, Timed
-from planner.specs.error import PlanError
+from planner.error import PlanError
 
 _FILE_BYTES: dict[cases.Mode, int] = {
     "quick": 16 * cases.MIB,

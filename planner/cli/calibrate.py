@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from planner.cli.finish import Answer, refuse
-from planner.specs.error import PlanError
+from planner.error import PlanError
 from planner.specs.options import flag
 from planner.specs.options.commands import CalibrateOptions
 from planner.specs.options.own import Output

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from planner.cli.finish import Answer
 from planner.cli.made import Given
-from planner.specs.error import PlanError
+from planner.error import PlanError
 from planner.specs.options.own import EstimateOptions, Output
 
 if TYPE_CHECKING:

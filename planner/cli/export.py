@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.cli.finish import Answer
 from planner.cli.made import Given
-from planner.specs.error import PlanError
+from planner.error import PlanError
 from planner.specs.options.export import ExportOptions
 from planner.specs.options.own import Output
 

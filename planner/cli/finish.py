@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from planner.error import PlanError
 from planner.inputs import files
 from planner.inputs.files import Place, places
-from planner.specs.error import PlanError
 from planner.specs.options import Row
 from planner.specs.options.own import Output
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.cli.finish import Answer
-from planner.specs.error import PlanError
+from planner.error import PlanError
 from planner.specs.options.own import LearnOptions, Output
 
 

@@ -15,8 +15,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from planner.cli.finish import Answer, check_results, clear_errors, finish
+from planner.error import PlanError
 from planner.inputs.files import remembered
-from planner.specs.error import PlanError
 from planner.specs.options import Options, Row, rows, taken
 from planner.specs.options.own import ScenarioFile
 from planner.specs.options.verbs import ALIKE

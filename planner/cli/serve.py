@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from importlib.util import find_spec
 
-from planner.specs.error import PlanError
+from planner.error import PlanError
 from planner.specs.hosts import host_name, is_loopback
 from planner.specs.options.commands import ServeOptions
 

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from io import BufferedIOBase
 from pathlib import Path
 
-from planner.specs.error import PlanError
+from planner.error import PlanError
 
 FileId = tuple[int, int]  # device and inode: one file, whatever its names
 Place = FileId | str  # or the path of one that is not there yet

@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
-from planner.specs.error import is_text
+from planner.error import is_text
 
 MOST_BYTES = 500_000  # of a text of options or of a profile; the largest that ships has 12,000
 MOST_NESTING = 32

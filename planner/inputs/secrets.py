@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from planner.specs.error import PlanError
+from planner.error import PlanError
 
 HIDDEN = "(not shown)"
 # names whose values are secrets, whatever these look like

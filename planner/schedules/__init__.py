@@ -18,20 +18,18 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Callable
-from importlib import import_module
 from types import ModuleType
 
 import numpy as np
 
+from planner import plugins
+from planner.error import PlanError
 from planner.ledger import Array, rowwise
 from planner.schedules.base import MOST_ACTIONS, Actions, Work
 from planner.schedules.timing import Program, compiled
-from planner.specs.base import PlanError
-from planner.specs.names import SCHEDULES, schedule_file
 
-BY_NAME: dict[str, ModuleType] = {
-    name: import_module(f"{__name__}.library.{schedule_file(name)}") for name in SCHEDULES
-}
+BY_NAME = plugins.loaded("schedules.library")
+_MODULES = tuple(BY_NAME.values())  # codes of rows are positions in it
 
 
 def module_of(name: str, field: str = "--schedule") -> ModuleType:
@@ -132,11 +130,11 @@ def program(name: str, p: int, m: int, v: int) -> Program:
 
 
 def _by_schedule(ask: Callable[..., Array], dtype: type, code: Array, *columns: Array) -> Array:
-    """For every row the answer of its schedule; codes index SCHEDULES."""
+    """For every row the answer of its schedule; codes are positions among those."""
     out: Array = np.empty(len(code), dtype)
     for index in np.flatnonzero(np.bincount(code.astype(np.intp))):
         rows = code == index
-        out[rows] = ask(BY_NAME[SCHEDULES[index]], *(column[rows] for column in columns))
+        out[rows] = ask(_MODULES[index], *(column[rows] for column in columns))
     return out
 
 
@@ -176,4 +174,4 @@ def live_chunks(code: Array, stage: Array, pp: Array, vpp: Array, microbatches: 
 
 def runs(name: str, p: float, m: float, v: float) -> bool:
     """Whether one schedule can run with these ranks, micro-batches and chunks."""
-    return bool(allowed(SCHEDULES.index(name), p, m, v))
+    return bool(allowed(list(BY_NAME).index(name), p, m, v))

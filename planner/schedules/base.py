@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from planner.error import PlanError
 from planner.ledger import Array
-from planner.specs.base import PlanError
 
 FORWARD, BACKWARD, INPUT, WEIGHT = "F", "B", "I", "W"
 SENDS = ("SEND_F", "RECV_F", "SEND_B", "RECV_B")

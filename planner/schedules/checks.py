@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from planner.error import PlanError
 from planner.schedules.base import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Actions, leaves
 from planner.schedules.timing import Deadlock, Program, compiled
-from planner.specs.base import PlanError
 
 
 def checked(actions: Actions, field: str = "schedule", name: str = "") -> Program:

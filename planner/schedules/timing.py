@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from planner.error import PlanError
 from planner.ledger import Array
 from planner.schedules.base import BACKWARD, FORWARD, INPUT, OVERLAP, WEIGHT, Action, Actions
-from planner.specs.base import PlanError
 
 _BLOCK = 512  # rows timed together: the ends of 3,000 actions then stay in a cache of megabytes
 _NOTHING = 0  # node that ends at time zero: what an action waits for that waits for nothing

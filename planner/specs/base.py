@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from planner.error import PlanError as PlanError
 from planner.ledger import Kind, Sourced
-from planner.specs.error import PlanError as PlanError
 from planner.units import UnitError, in_unit, parse
 
 

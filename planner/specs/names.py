@@ -5,9 +5,10 @@ Imports nothing heavy: the option table is made of them, and `--help` of the opt
 
 from __future__ import annotations
 
-import os.path
 import re
 from typing import TYPE_CHECKING, Literal, get_args
+
+from planner import plugins
 
 # fp8 is the recipe that the stack calls so; the others name it, see specs.precision
 Precision = Literal[
@@ -73,22 +74,8 @@ AdapterMethod = Literal["lora", "rslora", "dora"]
 # layers whose moments LISA keeps: those that are trained now, or all that ever were
 LisaStates = Literal["active", "visited"]
 UpcastName = Literal["norms", "all"]  # what beside quantised matrices is left in fp32
-
-
-def schedule_file(name: str) -> str:
-    """The module of a schedule in planner/schedules/library: no module begins with a digit."""
-    return ("_" if name[0].isdigit() else "") + name.replace("-", "_")
-
-
-_LIBRARY = os.path.join(os.path.dirname(os.path.dirname(__file__)), "schedules", "library")
 # those that have a file; codes of the column are positions in it
-SCHEDULES: tuple[str, ...] = tuple(
-    sorted(
-        file.removesuffix(".py").lstrip("_").replace("_", "-")
-        for file in os.listdir(_LIBRARY)
-        if file.endswith(".py") and file != "__init__.py"
-    )
-)
+SCHEDULES = plugins.names("schedules.library")
 if TYPE_CHECKING:
     ScheduleName = str
 else:  # checked where it is read, as any other name

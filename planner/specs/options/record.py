@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
-from planner.specs.error import PlanError
+from planner.error import PlanError
 from planner.specs.options.row import Group, rows, why_not
 
 
