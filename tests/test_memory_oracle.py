@@ -54,8 +54,8 @@ def test_bytes_kept_by_a_layer(name: str, mode: str, batch: int, sequence: int) 
 
 @pytest.mark.parametrize("name", ["llama", "llama, grouped queries", "mistral", "qwen3"])
 def test_bytes_kept_by_the_rule_of_every_second_product(name: str) -> None:
-    saw = (torch_models.kept_bytes(name, n, "per_op", 2, 96) for n in (2, 4))
-    said = (predicted_kept(name, n, "per_op", 2, 96) for n in (2, 4))
+    saw = (torch_models.kept_bytes(name, n, "per-op", 2, 96) for n in (2, 4))
+    said = (predicted_kept(name, n, "per-op", 2, 96) for n in (2, 4))
     assert -np.subtract(*said) == pytest.approx(-np.subtract(*saw), rel=0.01)
 
 

@@ -179,12 +179,12 @@ def build(
         config, attn_implementation=kind, dtype=dtype
     )
     made.train()
-    if mode in ("full", "group", "per_op"):
+    if mode in ("full", "group", "per-op"):
         inner = made.transformer if hasattr(made, "transformer") else made.model
         inner = inner.decoder if hasattr(inner, "decoder") else inner
         where = "h" if hasattr(inner, "h") else "layers"
         every, size = list(getattr(inner, where)), GROUP if mode == "group" else 1
-        context = every_second_product if mode == "per_op" else noop_context_fn
+        context = every_second_product if mode == "per-op" else noop_context_fn
         setattr(
             inner,
             where,
@@ -218,7 +218,7 @@ def plan(
         seq_len=sequence,
         global_batch=batch * micro,
         attention=attention,
-        selective="per_op" if mode == "per_op" else "attention",
+        selective="per-op" if mode == "per-op" else "attention",
         precision=precision,
         optimizer_in_backward=in_backward,
         state_precision="bf16" if in_backward else None,

@@ -64,6 +64,7 @@ def adapter_spec(options: Options, model: ModelSpec) -> AdapterSpec | None:
         targets=targets_of(options.lora_targets, model),
         dropout=options.lora_dropout or 0.0,
         precision=options.lora_precision,
+        autocast=options.lora_autocast is not False,
         resident=options.lora_adapters or 1,
         fused=options.fused_lora,
     )

@@ -94,7 +94,7 @@ SYNC_PARTS: tuple[SyncPart, ...] = get_args(SyncPart)
 ZeroppPart = Literal["qwz", "qgz"]
 ZEROPP_PARTS: tuple[ZeroppPart, ...] = get_args(ZeroppPart)
 # what selective recomputation drops: the scores of attention, or by torchtitan's rules by operator
-Selective = Literal["attention", "per_op"]
+Selective = Literal["attention", "per-op"]
 # how the ranks of context parallelism share a sequence
 ContextWay = Literal["ring", "all-gather", "ulysses", "hybrid"]
 # parts of a training step that are captured as CUDA graphs, as Megatron-LM names them; full: the

@@ -122,7 +122,7 @@ def layer_times(plan: Plan, m: Machine, c: Columns, cost: ModelCost) -> tuple[La
             + unit.launch_backward
             + contention
         )
-        per_operator = plan.selective == "per_op"
+        per_operator = plan.selective == "per-op"
         selected = unit.repeated_per_operator if per_operator else unit.attention_core
         early, kept = plan.stack.recompute_stops_early, again.spared(c, unit.pieces)
         whole = unit.repeat if early else forward

@@ -87,6 +87,24 @@ class AdapterOptions(Record):
             form="folded",
         ),
     ] = None
+    lora_autocast: Annotated[
+        bool | None,
+        option(
+            "What adapters in fp32 read is cast back to 16 bit (torch.autocast); without, the copy"
+            " that each keeps of its input is in fp32",
+            label="Adapter inputs cast",
+            example="false",
+            unset="cast back",
+            verbs=_PARTLY - {"batch"},
+            why_not="changes memory alone: ask `dpplan estimate`",
+            needs=Needs(
+                lambda given: given.lora is not None and given.lora_precision == "fp32",
+                "is of adapters in fp32: give --lora and --lora-precision fp32, too",
+                "--lora-precision fp32",
+            ),
+            form="folded",
+        ),
+    ] = None
     base_precision: Annotated[
         BaseName | None,
         option(

@@ -130,13 +130,12 @@ class ExpertOptions(Record):
         float | None,
         option(
             "Expert capacity: most tokens that an expert rank takes, over the mean; the rest"
-            " are dropped, and buffers have this size",
+            " are dropped, and buffers have this size, filled or not",
             label="Capacity factor",
             least=1,
             most=_MOST_TIMES,
             example="1.2",
             unset="none are dropped",
-            needs=beside("bounds the load of the fullest rank", "expert_load", "expert_spread"),
             form="folded",
         ),
     ] = None

@@ -8,6 +8,7 @@ from planner.specs.names import (
     OffloadName,
     PlacementName,
     ScheduleName,
+    Selective,
     TensorOverlap,
     offload_modules_name,
     recompute_name,
@@ -264,6 +265,22 @@ class SearchOptions(Record):
             needs=Needs(
                 lambda given: given.cp != 1,
                 "is of context parallelism: leave it out, or give --cp above 1",
+            ),
+            form="folded",
+        ),
+    ] = None
+    selective: Annotated[
+        Selective | None,
+        option(
+            "What selective recomputation repeats: attention (the scores of attention) or per-op"
+            " (torchtitan's selection by operator)",
+            label="Selective recompute of",
+            example="per-op",
+            unset="as the stack does",
+            needs=Needs(
+                lambda given: given.recompute == "selective",
+                "is of selective recomputation: take --recompute selective",
+                "--recompute selective",
             ),
             form="folded",
         ),

@@ -315,6 +315,28 @@ class TrainingOptions(Record):
             form="folded",
         ),
     ] = False
+    fused_norm: Annotated[
+        bool | None,
+        option(
+            "Norms as one fused kernel each; without, RMSNorm is a chain of torch operators, and"
+            " LayerNorm torch's own kernel",
+            label="Fused norms",
+            example="false",
+            unset="as the stack does",
+            form="folded",
+        ),
+    ] = None
+    overlap: Annotated[
+        bool | None,
+        option(
+            "Communication and copies to the host run beside compute where the stack overlaps"
+            " them; --no-overlap: nothing does",
+            label="Overlap",
+            example="false",
+            unset="as the stack does",
+            form="folded",
+        ),
+    ] = None
     loss_kernel: Annotated[
         LossKernel | None,
         option(

@@ -114,7 +114,7 @@ def _words(plan: Plan) -> list[str]:
     words += ["compile=1"] if t.compile else []
     losses = _LOSSES | {str(kernel): f"loss={word}" for word, kernel in LOSSES.items()}
     words += [losses[t.loss_kernel]] if t.loss_kernel in losses else []
-    words += ["selective=per_op"] if plan.selective == "per_op" else []
+    words += ["selective=per_op"] if plan.selective == "per-op" else []
     words += [f"grad_reduce={t.gradient_reduce}"] if t.gradient_reduce else []
     words += ["expandable_segments=1"] if t.expandable_segments else []
     words += [f"mtp={plan.model.mtp}"] if plan.model.mtp else []

@@ -168,7 +168,7 @@ def _training(
         cuda_graphs=_graphs(options),
         tensor_overlap=_tensor_overlap(options),
         offload_modules=_offloaded(options),
-        selective="per_op" if options.get("selective") == "per_op" else "attention",
+        selective="per-op" if options.get("selective") == "per_op" else "attention",
         gradient_reduce=options.get("grad_reduce") or family_of(row).gradient_reduce.get(stack.id),  # type: ignore[arg-type]
         overlap=False if options.get("overlap") == "none" else None,
         **_replicas(options),
