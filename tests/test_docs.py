@@ -15,7 +15,8 @@ import typer
 from command import dpplan
 
 import planner
-from planner.cli.app import COMMANDS, app
+from planner.cli.app import app
+from planner.cli.commands import COMMANDS
 from planner.inputs import catalog
 from planner.ledger import FORMULAS
 from planner.specs import components

@@ -77,7 +77,7 @@ ASKED: dict[str, tuple[str, ...]] = {
         "--model mixtral-8x7b --gpu h100 --gpus 64 --seq-len 8192 --ep 8 --tokens 1T --explain",
         "--model llama-3.1-8b --gpu h100 --gpus 16 --seq-len 65536 --tp 2 --cp 2 --pp 1",
         "--model llama-2-7b --gpu a100 --gpus 8 --zero 1 --recompute full --micro-batch 1"
-        " --require fits --require 'step > 1 s'",
+        " --require fits --require 'step > 1 s' --scenario docs/examples/scenario.toml",
         "--model llama-2-7b --gpu rtx4090 --gpus 2 --seq-len 2048",
         "--model llama-2-13b --gpu h100 --gpus 8 --gpus-per-node 2 --stack megatron-core"
         " --where pp=1 --recompute none --micro-batch 1 --advice 0",

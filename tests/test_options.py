@@ -10,10 +10,10 @@ import jsonschema
 import pytest
 from command import ROOT, dpplan, python, refused
 
-from planner.inputs.options import number
 from planner.specs.base import PlanError
 from planner.specs.options import Options, Row, rows
 from planner.specs.options.checked import from_text
+from planner.specs.options.numbers import number
 from planner.specs.options.schema import from_example, scenario_schema
 from planner.specs.options.verbs import INPUT, LINKS, REQUESTS
 
@@ -25,7 +25,8 @@ sys.path.insert(0, "docs")
 from planner.specs import options
 from planner.specs.options.verbs import REQUESTS
 record = options.Options
-record.__annotations__ = {"made_up": Annotated[str | None, options.option(
+record.origins = dataclasses.field(default_factory=dict, compare=False)
+record.__annotations__ = {**record.__annotations__, "made_up": Annotated[str | None, options.option(
     "Made up for a test", label="Made up", unit="B/s", needs_unit=("GB/s",), least=1e3, most=1e15,
     example="3 GB/s", group=options.rows(record)["tp"].group, verbs=REQUESTS - {"schedule"},
 )]}
@@ -36,7 +37,8 @@ options.row._rows.cache_clear()
 
 from typer.testing import CliRunner
 from planner.cli.app import app
-from planner.inputs.options import number, read_options
+from planner.inputs.options import read_options
+from planner.specs.options.numbers import number
 from planner.inputs.scenario_file import read
 from planner.specs.options.schema import scenario_schema
 from planner.verbs.compare.dimensions import swept

@@ -51,7 +51,15 @@ def flags(asked: dict[str, Any]) -> list[str]:
 def by_flags() -> Any:
     answer = dpplan("estimate", *flags(ASKED), "--json")
     assert answer.status == 0
-    return answer.json()
+    return apart(answer.json())[0]
+
+
+def apart(answer: Any) -> tuple[Any, Any]:
+    """An answer without where its values are from, and that alone."""
+    scenario = answer.pop("scenario")
+    if any("over" in one for one in scenario.values()):
+        answer["assumptions"] = [one for one in answer["assumptions"] if " is typed: " not in one]
+    return answer, scenario
 
 
 @pytest.mark.parametrize("suffix", ["toml", "yaml", "yml", "json"])
@@ -70,7 +78,12 @@ def test_a_scenario_file_equals_flags(
         )
     answer = dpplan("estimate", "--scenario", file, "--json")
     assert answer.status == 0
-    assert answer.json() == by_flags
+    found, scenario = apart(answer.json())
+    assert found == by_flags
+    for line, name in enumerate(asked, 2 if suffix == "json" else 1):
+        where = f"scenario.{suffix}:{1 if suffix == 'json' else line}"
+        value = {"value": ASKED[name.replace("_", "-")], "from": "file", "where": where}
+        assert scenario[name.replace("-", "_")] == value
 
 
 def test_flags_override_the_scenario_file(tmp_path: Path, by_flags: Any) -> None:
@@ -87,7 +100,20 @@ def test_flags_override_the_scenario_file(tmp_path: Path, by_flags: Any) -> None
         )
     )
     words = ["--tp", "2", "--sequence-parallel", "--no-flash-attention", "--gpu", "a100"]
-    assert dpplan("estimate", "--scenario", file, *words, "--json").json() == by_flags
+    answer = dpplan("estimate", "--scenario", file, *words, "--json").json()
+    said = "--tp 2 is typed: scenario.json:1 says 16"
+    assert said in answer["assumptions"]
+    assert said in dpplan("estimate", "--scenario", file, *words).stdout
+    found, scenario = apart(answer)
+    assert found == by_flags
+    over = {"value": 2, "from": "typed", "where": "--tp", "over": "scenario.json:1 says 16"}
+    assert scenario["tp"] == over
+    assert {name for name, one in scenario.items() if "over" in one} == {
+        "tp",
+        "sequence_parallel",
+        "flash_attention",
+        "gpu",
+    }
 
 
 @pytest.mark.parametrize(
@@ -131,8 +157,9 @@ def test_a_config_json_gives_the_answer_of_the_catalogue(name: str) -> None:
     for r in (ours, theirs):
         for key in ("name", "title", "source"):
             r["model"].pop(key)
-        r.pop("command")
-        for other in (*r["advice"], *filter(None, (r["tighter"],))):
+        for key in ("command", "pick", "scenario"):
+            r.pop(key)
+        for other in (*r["advice"], *r["alternatives"], *filter(None, (r["tighter"],))):
             other.pop("command")
         r["assumptions"] = [text for text in r["assumptions"] if not text.startswith("config.json")]
     assert theirs == ours

@@ -10,7 +10,7 @@ from msgspec.json import schema_components
 
 from pages import blocks, documents, options
 from pages.text import NOTICE, code
-from planner.cli.app import COMMANDS, body_of
+from planner.cli.commands import COMMANDS, body_of
 from planner.cli.made import options_of
 from planner.specs.documents import ANSWERS, declared
 from planner.specs.options import Options, rows

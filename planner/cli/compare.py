@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from planner.cli.finish import Answer
-from planner.cli.made import Given, Typed
+from planner.cli.made import Typed
 from planner.cli.progress import progress
+from planner.specs.options import Given
 from planner.specs.options.own import CompareOptions, Output
 
 

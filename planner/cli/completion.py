@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
+from planner.cli.commands import COMMANDS, Commands, body_of
+from planner.cli.made import options_of
 from planner.specs.options import Row
 
 Shell = Literal["bash", "zsh", "fish"]
@@ -36,9 +38,6 @@ def script(shell: Shell) -> str:
 
 def verbs() -> dict[str, Verb]:
     """Every verb as its command takes it."""
-    from planner.cli.app import COMMANDS, Commands, body_of
-    from planner.cli.made import options_of
-
     group, out = Commands(name="dpplan"), {}
     for name in COMMANDS:
         request, own = options_of(name, body_of(name))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planner.cli.finish import Answer
-from planner.cli.made import Given
 from planner.error import PlanError
+from planner.specs.options import Given
 from planner.specs.options.own import EstimateOptions, Output
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from planner.cli.finish import Answer
-from planner.cli.made import Given
 from planner.error import PlanError
+from planner.specs.options import Given
 from planner.specs.options.export import ExportOptions
 from planner.specs.options.own import Output
 

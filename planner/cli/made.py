@@ -17,13 +17,12 @@ import typer
 from planner.cli.finish import Answer, check_results, clear_errors, finish
 from planner.error import PlanError
 from planner.inputs.files import remembered
-from planner.specs.options import Options, Row, rows, taken
+from planner.specs.options import Given, Options, Row, rows, taken
 from planner.specs.options.own import ScenarioFile
 from planner.specs.options.verbs import ALIKE
 
 _NUMBERS = (int, float)
 _WRITTEN = ("written", "folder")
-Given = dict[str, Any]
 Typed = frozenset[str]  # names of the options of the request that are on the command line
 Body = Callable[..., Answer | None]
 
@@ -52,7 +51,7 @@ def made(verb: str, body: Body) -> Callable[..., None]:
             values = {name: _value(table[name], value) for name, value in values.items()}
             arguments: dict[str, Any] = {}
             for name, kind in kinds.items():
-                if kind == Given:
+                if kind is Given:
                     arguments[name] = _given({k: v for k, v in values.items() if k in request})
                 elif kind == Typed:
                     arguments[name] = values.keys() & request.keys()
@@ -86,7 +85,7 @@ def _given(typed: dict[str, Any]) -> Given:
     found = planned(texts(tuple(recipe)), given)
     if found.refused:
         raise PlanError("--recipe", " ".join(recipe), found.refused)
-    return dict(found.options)
+    return found.options
 
 
 def _kinds(body: Body) -> dict[str, Any]:

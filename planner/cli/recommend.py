@@ -4,10 +4,9 @@ recompute or swap."""
 from __future__ import annotations
 
 from planner.cli.finish import Answer
-from planner.cli.made import Given
 from planner.cli.progress import progress
 from planner.error import PlanError
-from planner.specs.options import refuse
+from planner.specs.options import Given, refuse
 from planner.specs.options.own import Output
 from planner.specs.options.recommend import Limits, QuestionOptions, RecommendOptions
 

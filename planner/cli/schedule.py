@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.cli.finish import Answer
-from planner.cli.made import Given
+from planner.specs.options import Given
 from planner.specs.options.own import Output, ScheduleOptions
 
 

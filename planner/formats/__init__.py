@@ -98,9 +98,10 @@ def joined(values: Mapping[Format, Mapping[str, Value]]) -> Recipe:
     options = _joined([answers[one].options for one in order], "--{}")
     _run(options)
     shape = _joined([answers[one].model for one in order], "{} of the model")
-    named = options.pop("model", None)
+    named = options.get("model")
     model, notes = model_of({name: one.value for name, one in shape.items()}, named and named.value)
-    plan = {name: one.value for name, one in options.items() if one.value is not None} | model
+    plain = {name: one.value for name, one in options.items() if name != "model"}
+    plan = {name: value for name, value in plain.items() if value is not None} | model
     kinds = tuple(one.kind for one in order)
     used = _arguments({one.kind: answers[one] for one in order})
     said = (*notes, *(note for one in order for note in answers[one].notes))

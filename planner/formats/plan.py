@@ -3,7 +3,7 @@ the rest is left out and said."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,14 +11,14 @@ from typing import Any
 
 from planner import formats
 from planner.formats.megatron_bridge import recipes_in
-from planner.formats.record import SQUARE, Used, patterns
+from planner.formats.record import SQUARE, Stated, Used, patterns
 from planner.inputs import catalog
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
 from planner.inputs.secrets import scrubbed, scrubbing
 from planner.specs.base import PlanError
-from planner.specs.options import Options, refuse, rows
+from planner.specs.options import Given, Options, Origin, over, refuse, rows
 
 # what a plan cannot do without: where the files contradict themselves in these, that is the answer
 _KEPT = frozenset(
@@ -40,8 +40,8 @@ class Planned:
     """
 
     recipe: formats.Recipe
-    options: Mapping[str, Any]
-    typed: Mapping[str, Any]
+    options: Given
+    typed: Given
     missing: tuple[str, ...] = ()
     refused: str = ""
 
@@ -79,8 +79,8 @@ def planned(files: Mapping[str, str], given: Mapping[str, Any]) -> Planned:
 
 def _planned(files: Mapping[str, str], given: Mapping[str, Any]) -> Planned:
     recipe = formats.read(files)
-    typed = dict(given)
-    options = _of_width({**recipe.options, **typed})
+    typed = Given(given)
+    options = over(_of_width(recipe, files, typed), typed)
     for one, other in (_SIZE, _SIZE[::-1]):  # two ways to say one number
         if one in typed and other not in typed:
             options.pop(other, None)
@@ -92,17 +92,29 @@ def _planned(files: Mapping[str, str], given: Mapping[str, Any]) -> Planned:
     return _settled(recipe, options, typed)
 
 
-def _of_width(options: dict[str, Any]) -> dict[str, Any]:
-    """Buckets whose size follows from the hidden size of the model, once that is known."""
+def _of_width(recipe: formats.Recipe, files: Iterable[str], typed: Given) -> Given:
+    """The options of a recipe, each with its place; buckets whose size follows from the hidden size
+    of the model, once that is known."""
+    options = dict(recipe.options)
+    model = typed.get("model", options.get("model"))
     each = options.pop(SQUARE, None)
-    if each is None or "model" not in options or options.get("dp_bucket"):
-        return options
-    with suppress(PlanError):  # said where the model is asked for
-        options["dp_bucket"] = float(each * model_spec(str(options["model"]))[0].hidden ** 2)
-    return options
+    if each is not None and model is not None and not options.get("dp_bucket"):
+        with suppress(PlanError):  # said where the model is asked for
+            options["dp_bucket"] = float(each * model_spec(str(model))[0].hidden ** 2)
+    whole = ", ".join(files)
+    return Given(options, {name: _origin(recipe.stated.get(name), whole) for name in options})
 
 
-def _settled(recipe: formats.Recipe, options: dict[str, Any], typed: Mapping[str, Any]) -> Planned:
+def _origin(stated: Stated | None, files: str) -> Origin:
+    """Where a recipe says an option; files: which say it together."""
+    if stated is None:
+        return Origin("file", scrubbed(files))
+    if not stated.place:
+        return Origin("default", scrubbed(f"of the program of {files}: {stated.argument}"))
+    return Origin("file", scrubbed(f"{stated.place.replace(', line ', ':')} {stated.argument}"))
+
+
+def _settled(recipe: formats.Recipe, options: Given, typed: Given) -> Planned:
     """The request without what does not act in it, each with its reason."""
     flags = {row.flag: name for name, row in rows(Options).items()}
     arguments, notes = dict(recipe.arguments), list(recipe.notes)

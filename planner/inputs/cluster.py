@@ -6,7 +6,6 @@ from __future__ import annotations
 from planner.formulas import run_level
 from planner.inputs import catalog
 from planner.inputs.calibration import Calibration, read_calibration
-from planner.inputs.options import number
 from planner.inputs.prices import markets, price
 from planner.inputs.run import electricity
 from planner.ledger import Sourced
@@ -16,6 +15,7 @@ from planner.specs.hardware import GpuSpec, LinkSpec, NvmeSpec, TypicalNode
 from planner.specs.host import HostSpec
 from planner.specs.names import NVME
 from planner.specs.options import Options, flag, rows
+from planner.specs.options.numbers import number
 from planner.specs.price import Price
 from planner.units import in_unit
 

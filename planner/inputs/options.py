@@ -1,19 +1,22 @@
-"""Options from names and values, and numbers from options."""
+"""Options from names and values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from planner.inputs.cluster import node_size
 from planner.specs.base import PlanError
-from planner.specs.options import Options, Reading, Record, refuse, rows, why_not
+from planner.specs.options import Given, Options, Origin, Reading, flag, refuse, rows, why_not
 from planner.specs.options.checked import read
-from planner.specs.options.numbers import amount_in
 from planner.specs.options.words import reading
 
 
-def read_options(given: Mapping[str, Any]) -> Options:
-    """Options from a mapping of names to values; a wrong one is a PlanError naming its flag."""
+def read_options(given: Mapping[str, Any], origins: Mapping[str, Origin] | None = None) -> Options:
+    """Options from a mapping of names to values; a wrong one is a PlanError naming its flag.
+
+    origins: where values come from that were not typed, by default those of `Given`.
+    """
     options = read(Options, given)
     table = rows(Options)
     spelled = [
@@ -22,16 +25,18 @@ def read_options(given: Mapping[str, Any]) -> Options:
         if isinstance(text, str)
         and (says := reading(table[name], text, value := getattr(options, name)))
     ]
+    origins = Given(given, origins).origins
     if options.nodes is not None:
         options, nodes = _of_nodes(options, options.nodes, given.get("gpus") is not None)
         spelled.append(nodes)
-    return options.changed(spelled=tuple(spelled)) if spelled else options
+        origins = {"gpus" if name == "nodes" else name: one for name, one in origins.items()}
+    if not spelled and not origins:
+        return options
+    return options.changed(spelled=tuple(spelled), origins=origins)
 
 
 def _of_nodes(options: Options, nodes: int, has_gpus: bool) -> tuple[Options, Reading]:
     """The same request with the GPUs of so many nodes, and what is to be said of it."""
-    from planner.inputs.cluster import node_size
-
     each = node_size(options)
     gpus = nodes * each
     if has_gpus and options.gpus != gpus:
@@ -46,9 +51,16 @@ def _of_nodes(options: Options, nodes: int, has_gpus: bool) -> tuple[Options, Re
 
 
 def readings(options: Options) -> list[str]:
-    """How words were read that an answer would else leave open: "--seq-len 128k is 131,072
-    tokens"."""
-    return [one.says for one in options.spelled if getattr(options, one.of) == one.value]
+    """How words were read that an answer would else leave open ("--seq-len 128k is 131,072
+    tokens"), and which values of files gave way to others ("--gpus 64 is typed: train.sh:3 says
+    32")."""
+    read = [one.says for one in options.spelled if getattr(options, one.of) == one.value]
+    return read + [
+        f"{flag(name)} {getattr(options, name)} is"
+        f" {'typed' if one.kind == 'typed' else f'from {one.where}'}: {one.over}"
+        for name, one in options.origins.items()
+        if one.over
+    ]
 
 
 def read_without_model(given: Mapping[str, Any], verb: str) -> Options:
@@ -58,18 +70,3 @@ def read_without_model(given: Mapping[str, Any], verb: str) -> Options:
     whole = {**given, "model": "none"}
     refuse(read(Options, whole), verb, besides="model")
     return read_options(whole)
-
-
-def number(options: Record, name: str) -> float | None:
-    """An option with a unit, in base units; None where it is not given. Raises PlanError."""
-    return None if getattr(options, name) is None else number_in(options, name)[0]
-
-
-def number_in(options: Record, name: str) -> tuple[float, str]:
-    """An option with a unit that is given, in base units, and which of its units that was in.
-    Raises PlanError."""
-    row, given = rows(type(options))[name], getattr(options, name)
-    try:
-        return amount_in(row, given)
-    except ValueError as error:
-        raise PlanError(row.flag, given, str(error)) from None

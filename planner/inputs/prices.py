@@ -9,11 +9,11 @@ from functools import cache
 
 from planner.formulas import run_level
 from planner.inputs import catalog
-from planner.inputs.options import number
 from planner.ledger import Sourced
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterTemplate
 from planner.specs.options import Options
+from planner.specs.options.numbers import number
 from planner.specs.price import OWN, STATED, MarketSpec, Price, PriceList, Prices
 
 _YEAR_S = 365.25 * 86400.0

@@ -7,10 +7,10 @@ from functools import cache
 from planner.formulas import run_level
 from planner.inputs import catalog
 from planner.inputs.calibration import Calibration
-from planner.inputs.options import number, number_in
 from planner.specs.base import PlanError
 from planner.specs.hardware import StorageSpec
 from planner.specs.options import Options, flag, rows
+from planner.specs.options.numbers import number, number_in
 from planner.specs.run import RunSpec
 
 _KWH_J = 3.6e6

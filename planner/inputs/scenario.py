@@ -10,7 +10,7 @@ from planner.inputs.accumulation import accumulated
 from planner.inputs.calibration import read_calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.inputs.model import model_spec
-from planner.inputs.options import number, readings
+from planner.inputs.options import readings
 from planner.inputs.run import run_spec
 from planner.inputs.task import for_task, teacher_spec
 from planner.inputs.training import training_spec
@@ -19,12 +19,14 @@ from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
 from planner.specs.layout import PLACEMENTS, LayoutRequest
 from planner.specs.model import ModelSpec
-from planner.specs.options import LAYOUT, Options
+from planner.specs.options import LAYOUT, Filled, Options, Origin
+from planner.specs.options.numbers import number
 from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
 from planner.specs.precision import is_low
 from planner.specs.stack import StackSpec
 from planner.specs.training import TrainingSpec, scores_on_chip
+from planner.units import in_unit
 
 # families of stacks whose kernels are compiled without torch
 _NO_TORCH = ("jax", "native")
@@ -32,12 +34,16 @@ _NO_TORCH = ("jax", "native")
 
 @dataclass(frozen=True)
 class Scenario:
-    """A request with everything but layout and stack resolved."""
+    """A request with everything but layout and stack resolved.
+
+    filled: options that it left open and that are the same in every plan.
+    """
 
     options: Options
     parts: tuple[ModelSpec, ClusterSpec, TrainingSpec]
     plans: tuple[Plan, ...]
     assumptions: tuple[str, ...]
+    filled: tuple[Filled, ...] = ()
 
 
 def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
@@ -53,7 +59,9 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
     cluster, assumed = cluster_spec(options)
     training, defaults = training_spec(options, model, cluster.gpu)
     teacher, taught = teacher_spec(options, model)
-    assumptions += [*assumed, *defaults, *taught, *searched(options)]
+    said = [one.says for one in defaults]
+    assumptions += [*assumed, *said, *taught, *searched(options)]
+    filled = (*_usual_node(options, cluster), *(one for one in defaults if one.value is not None))
     parts = (model, cluster, training)
     plans = tuple(one.model_copy(update={"teacher": teacher}) for one in plans_of(options, *parts))
     if options.stack is None and len(plans) == 1 and plans[0].stack.id in FURTHER:
@@ -62,7 +70,22 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
     if options.global_batch is None and options.grad_accum is not None:
         batches = accumulated(options, options.grad_accum, model, training.seq_len)
         plans = tuple(_with_batch(plan, batch) for batch in batches for plan in plans)
-    return Scenario(options, parts, plans, tuple(assumptions))
+    return Scenario(options, parts, plans, tuple(assumptions), filled)
+
+
+def _usual_node(options: Options, cluster: ClusterSpec) -> list[Filled]:
+    """What a request leaves open of its nodes, as the cluster that it names or the usual node of
+    its GPU has it."""
+    values = {
+        "gpus_per_node": cluster.gpus_per_node,
+        "intra_node": cluster.intra_node.id,
+        "inter_node": cluster.inter_node.id,
+        "nics_per_node": cluster.nics_per_node,
+        "nic_bandwidth": f"{in_unit(cluster.nic_bandwidth, 'Gbit/s'):g} Gbit/s",
+    }
+    where = f"cluster {options.cluster}" if options.cluster else f"usual node of {cluster.gpu.id}"
+    origin = Origin("default", where)
+    return [Filled(n, v, origin) for n, v in values.items() if getattr(options, n) is None]
 
 
 def with_modules(options: Options, model: ModelSpec) -> tuple[ModelSpec, list[str]]:

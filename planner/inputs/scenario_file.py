@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from planner.inputs import catalog
 from planner.inputs.readers import read_json, read_toml, read_yaml, unique
 from planner.specs.base import PlanError
-from planner.specs.options import Options, rows
+from planner.specs.options import Given, Options, Origin, over, rows
 
 _MOST_BYTES = 100_000  # of a scenario file: every option at once takes less than a thousand
 _READERS: dict[str, Callable[[str], Any]] = {
@@ -19,13 +20,13 @@ _READERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def merge(given: Mapping[str, Any]) -> dict[str, Any]:
+def merge(given: Mapping[str, Any]) -> Given:
     """Options of the command line over those of the file that `scenario` names."""
     typed = {key: value for key, value in given.items() if key != "scenario"}
-    return {**read(given["scenario"]), **typed} if "scenario" in given else typed
+    return over(read(given["scenario"]) if "scenario" in given else {}, typed)
 
 
-def read(name: str) -> dict[str, Any]:
+def read(name: str) -> Given:
     """Options of the scenario file of this name. Raises PlanError for anything but one table of
     plain values."""
     path = catalog.user_path(name, "--scenario")
@@ -37,11 +38,19 @@ def read(name: str) -> dict[str, Any]:
         found = reader(text)
         if not isinstance(found, dict):
             raise ValueError("must be a JSON object of options")
-        return plain_options(found, f"--scenario {path}")
+        options = plain_options(found, f"--scenario {path}")
+        places = {key: Origin("file", f"{path.name}{_line(text, key)}") for key in options}
+        return Given(options, places)
     except PlanError:
         raise
     except ValueError as error:
         raise PlanError("--scenario", name, str(error)) from None
+
+
+def _line(text: str, name: str) -> str:
+    """The line on which a key of the file begins, as the end of its place."""
+    key = re.search(rf"""(?:^|[{{,])\s*["']?{name.replace("_", "[-_]")}["']?\s*[=:]""", text, re.M)
+    return f":{text.count(chr(10), 0, key.end()) + 1}" if key else ""
 
 
 def plain_options(found: Mapping[Any, Any], where: str) -> dict[str, Any]:

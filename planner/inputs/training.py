@@ -10,14 +10,15 @@ from planner.inputs.accumulation import accumulated
 from planner.inputs.adapters import trained_fields
 from planner.inputs.batch import default_batch
 from planner.inputs.experts import expert_fields
-from planner.inputs.options import number
 from planner.inputs.task import task_fields
 from planner.specs.base import PlanError
 from planner.specs.hardware import GpuSpec
 from planner.specs.layers import of_samples
 from planner.specs.model import ModelSpec
 from planner.specs.names import GRAPH_SCOPES, LOW_PARTS, GraphScope, LowPart
-from planner.specs.options import Options
+from planner.specs.options import Filled, Options, Origin, flag
+from planner.specs.options.numbers import number
+from planner.specs.options.origin import SEARCHED, OriginKind
 from planner.specs.training import MOST_SEQUENCES, TrainingSpec
 
 # longest sequence taken for a model whose training is not published: of the catalogue's published
@@ -58,12 +59,13 @@ def sequence_sentence(model: ModelSpec, seq_len: int) -> str:
 
 def training_spec(
     options: Options, model: ModelSpec, gpu: GpuSpec
-) -> tuple[TrainingSpec, list[str]]:
-    """The step of a request, and what was assumed for it. Raises PlanError naming the option."""
-    assumptions = []
+) -> tuple[TrainingSpec, list[Filled]]:
+    """The step of a request, and what was filled in for it. Raises PlanError naming the option."""
+    filled = []
     seq_len = sequence_length(options, model)
     if options.seq_len is None:
-        assumptions.append(sequence_sentence(model, seq_len))
+        said = sequence_sentence(model, seq_len)
+        filled.append(_filled("seq_len", seq_len, model.published.sequence is not None, said))
     elif model.positions == "learned" and seq_len > (model.position_rows or model.max_positions):
         raise PlanError(
             "--seq-len",
@@ -76,14 +78,15 @@ def training_spec(
     batch = options.global_batch
     if batch is None and options.grad_accum is not None:
         batch = accumulated(options, options.grad_accum, model, seq_len)[-1]
-        assumptions.append(
+        said = (
             f"global batch: micro-batch x dp x {options.grad_accum} accumulation steps, with the"
             " most tokens/s (set --micro-batch and --dp, or --global-batch)"
         )
+        filled.append(Filled("global_batch", None, SEARCHED, said))
     elif batch is None:
         default = default_batch(options, model, seq_len)
         batch = default.sequences
-        assumptions.append(default.sentence)
+        filled.append(_filled("global_batch", batch, default.published, default.sentence))
     if batch > MOST_SEQUENCES:
         remedy = (
             f"is the batch of the request, of at most {MOST_SEQUENCES:,} sequences; lower"
@@ -93,7 +96,7 @@ def training_spec(
     precision = options.precision
     if precision is None:
         precision = "bf16" if gpu.rate("bf16") is not None else "fp16"
-        assumptions.append(precision_sentence(precision, model))
+        filled.append(_filled("precision", precision, False, precision_sentence(precision, model)))
     if gpu.rate(precision) is None:
         raise PlanError("--precision", precision, gpu.lacks(precision))
     training = TrainingSpec(
@@ -131,7 +134,13 @@ def training_spec(
         **expert_fields(options, model, gpu),
         **trained_fields(options, model),
     )
-    return training, assumptions
+    return training, filled
+
+
+def _filled(option: str, value: Any, published: bool, says: str) -> Filled:
+    """A value from the model's publication, or a default with its reason."""
+    kind: OriginKind = "publication" if published else "default"
+    return Filled(option, value, Origin(kind, says.removesuffix(f" (set {flag(option)})")), says)
 
 
 def _replicas(options: Options) -> dict[str, Any]:

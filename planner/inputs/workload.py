@@ -5,7 +5,6 @@ from __future__ import annotations
 from planner.formulas.input_pipeline import PREFETCH
 from planner.formulas.run_level import READ_OVER_WRITE
 from planner.inputs import catalog
-from planner.inputs.options import number
 from planner.inputs.run import storage_of
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
@@ -14,6 +13,7 @@ from planner.specs.hardware import GpuSpec, StorageSpec
 from planner.specs.layers import attended_of
 from planner.specs.model import ModelSpec
 from planner.specs.options import LOADING, Options
+from planner.specs.options.numbers import number
 from planner.specs.parts import Attended
 from planner.specs.ranks import RanksSpec
 from planner.specs.training import TrainingSpec

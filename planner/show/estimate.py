@@ -13,6 +13,7 @@ from planner.specs.documents.estimate import Crossing, Estimate, Report, Through
 from planner.specs.documents.memory import Fit
 from planner.specs.documents.plan import Model, describe
 from planner.specs.documents.run import Run
+from planner.specs.options import flag
 from planner.units import chance_text, in_unit, percent, show, span
 
 _FEW = 0.01  # failures of a run; what is fewer is not counted
@@ -32,6 +33,7 @@ def estimate_blocks(r: Estimate) -> list[Block]:
         *family_blocks(r),
         *advice_blocks(r),
         _basis_block(r),
+        scenario_block(r),
     ]
 
 
@@ -453,6 +455,18 @@ def _basis_block(r: Estimate) -> Block:
         ),
         *(f"assumed: {text}" for text in r.assumptions),
     ]
+    return block
+
+
+def scenario_block(r: Estimate) -> Block:
+    """Every option with its value and where it is from, what files say first."""
+    header = ["option", "value", "from", "where"]
+    block = Block("Scenario", header=header, order="what files say first")
+    order = ("file", "typed", "run", "publication", "default", "search")
+    for name, one in sorted(r.scenario.items(), key=lambda pair: order.index(pair[1].origin)):
+        value = "; ".join(one.value) if isinstance(one.value, list) else str(one.value)
+        where = one.where + ("" if one.over is UNSET else f"; {one.over}")
+        block.rows.append([flag(name), value, one.origin, where])
     return block
 
 

@@ -9,6 +9,7 @@ from planner.show.estimate import (
     communication_block,
     family_blocks,
     requirement_blocks,
+    scenario_block,
     title_of,
 )
 from planner.show.estimate_figures import charts
@@ -33,6 +34,7 @@ def page(r: Estimate) -> str:
         *advice_blocks(r),
         Block("Assumptions", r.assumptions),
         Block("", [_rests_on(r)]),
+        Folded(scenario_block(r)),
         Folded(_machine(r)),
     ]
     return whole(title_of(r), parts, r.command)

@@ -10,7 +10,7 @@ from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import resolve
 from planner.ledger import Call, recording
 from planner.report import layout as report
-from planner.report import require
+from planner.report import origins, require
 from planner.report.doubts import Answered, doubts
 from planner.report.search import best_of, rejections
 from planner.search import best, families, fastest_that_fits, smallest, timed
@@ -66,6 +66,7 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
         crossing=crossing(options, answer),
         requirements=require.judge(required, found),
         command=command_line(options),
+        scenario=origins.scenario(options, scenario.filled, found.layout, found.stack.id),
     )
     return out, answer
 

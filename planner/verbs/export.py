@@ -16,7 +16,6 @@ from planner.formats import launch
 from planner.formats.target import Asked, Target, no_decoder
 from planner.inputs import catalog
 from planner.inputs.model import model_spec
-from planner.inputs.options import number
 from planner.inputs.readers import read_json
 from planner.inputs.scenario import resolve
 from planner.report import layout as report
@@ -34,6 +33,7 @@ from planner.specs.options import LAYOUT, Options, command_line, options_of_comm
 from planner.specs.options.adapters import AdapterOptions
 from planner.specs.options.experts import ExpertOptions
 from planner.specs.options.export import ExportOptions
+from planner.specs.options.numbers import number
 from planner.specs.options.replicas import ReplicaOptions
 from planner.specs.options.run import AnswerOptions
 from planner.specs.options.task import TaskOptions

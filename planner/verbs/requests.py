@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.inputs import files
-from planner.inputs.options import number
 from planner.inputs.scenario import Scenario, resolve
 from planner.report import layout as report
 from planner.search import batched
@@ -17,6 +16,7 @@ from planner.specs.base import PlanError
 from planner.specs.documents.estimate import Figures
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT, Options, command_line, rows
+from planner.specs.options.numbers import number
 from planner.verbs.workers import Progress, dealt, shared
 
 _UNITS = (8, 256)  # requests, at least and at most, that are resolved and evaluated together

@@ -17,7 +17,7 @@ from planner.formulas import run_level
 from planner.formulas.divisors import divisors
 from planner.formulas.params import parameter_count
 from planner.inputs.model import model_spec
-from planner.inputs.options import number, read_options
+from planner.inputs.options import read_options
 from planner.inputs.reinforcement import framework
 from planner.inputs.scenario import resolve
 from planner.inputs.workload import packs
@@ -42,6 +42,7 @@ from planner.specs.documents.reinforcement import (
 from planner.specs.layers import attended_of, of_samples, shared_heads
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options, refuse
+from planner.specs.options.numbers import number
 from planner.specs.options.reinforcement import RlOptions
 from planner.specs.reinforcement import HAS_CRITIC, NO_REFERENCE, EngineSpec, FrameworkSpec, Job
 

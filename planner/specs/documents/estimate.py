@@ -13,6 +13,7 @@ from planner.specs.documents.inference import Inference
 from planner.specs.documents.memory import Chance, Fit, Memory
 from planner.specs.documents.plan import Cluster, Layout, Model, Stack
 from planner.specs.documents.run import Run
+from planner.specs.options.origin import OriginKind
 from planner.specs.training import TrainingSpec
 
 
@@ -259,6 +260,25 @@ class PerToken(Document):
     tokens_per_usd: PerDollar
 
 
+class OptionValue(Document, rename={"origin": "from"}):
+    """The value of an option, and where it is from."""
+
+    value: Annotated[str | int | float | bool | list[str], key("as the option takes it")]
+    origin: Annotated[
+        OriginKind,
+        key(
+            "typed; file: a recipe, a scenario or a script; run: a measured run; publication: of"
+            " the model; search: the layout taken; default"
+        ),
+    ]
+    where: Annotated[
+        str, key("flag, place in a file with its argument, or the reason of a default")
+    ]
+    over: Annotated[str | Unset, key("value of a file that this one replaced, and its place")] = (
+        UNSET
+    )
+
+
 class Report(Document):
     """One chosen layout in full."""
 
@@ -322,6 +342,10 @@ class Estimate(Report):
     ]
     requirements: Annotated[list[Requirement], key("of `--require`, judged; empty without")]
     command: Annotated[str, key("the command that repeats the request")]
+    scenario: Annotated[
+        dict[str, OptionValue],
+        key("every option that is given, filled in or chosen, by name, and where it is from"),
+    ]
     offload: Annotated[
         OffloadChoices | Unset | None,
         key("with `--explain`: recompute or offload; null where the stack does neither"),

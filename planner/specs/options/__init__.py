@@ -8,7 +8,9 @@ options of a request are `Options`, in the parts of this folder; those of one ve
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from planner.specs.names import Objective
 from planner.specs.options.adapters import AdapterOptions
@@ -17,6 +19,7 @@ from planner.specs.options.data import LOADING, LengthOptions, LoadingOptions, R
 from planner.specs.options.experts import ExpertOptions
 from planner.specs.options.layout import LAYOUT, LayoutOptions, SearchOptions
 from planner.specs.options.line import command_line, options_of_command, pairs_of_command
+from planner.specs.options.origin import SEARCHED, TYPED, Filled, Given, Origin, over
 from planner.specs.options.record import Record, refuse, refuse_of_all
 from planner.specs.options.replicas import ReplicaOptions
 from planner.specs.options.row import Group, Reading, Row, flag, option, rows, taken, why_not
@@ -27,9 +30,13 @@ from planner.specs.options.training import StackOptions, TrainingOptions
 __all__ = [
     "LAYOUT",
     "LOADING",
+    "TYPED",
+    "Filled",
+    "Given",
     "Group",
     "Objective",
     "Options",
+    "Origin",
     "Reading",
     "Record",
     "Row",
@@ -37,6 +44,7 @@ __all__ = [
     "flag",
     "option",
     "options_of_command",
+    "over",
     "pairs_of_command",
     "refuse",
     "refuse_of_all",
@@ -70,3 +78,19 @@ class Options(  # fields come in the order of the parts from the last to the fir
 
     # options that were typed in other words than their values: what an answer says it has read
     spelled: tuple[Reading, ...] = field(default=(), compare=False)
+    # origins of the options that are given by name; one that is absent was typed
+    origins: Mapping[str, Origin] = field(default_factory=dict, compare=False, repr=False)
+
+    def origin(self, name: str) -> Origin | None:
+        """Where the value of an option comes from; None where it is left open."""
+        if getattr(self, name) == rows(Options)[name].default:
+            return self.origins.get(name)
+        return self.origins.get(name, TYPED)
+
+    def changed(self, origin: Origin = SEARCHED, /, **update: Any) -> Self:
+        """The request with other values of some options, which come from `origin`."""
+        table = rows(Options)
+        new = {n: v for n, v in update.items() if n in table and v != getattr(self, n)}
+        kept = {name: one for name, one in self.origins.items() if name not in new}
+        more = {name: origin for name, value in new.items() if value != table[name].default}
+        return replace(self, **{"origins": {**kept, **more}, **update})

@@ -5,12 +5,29 @@ from __future__ import annotations
 import math
 import re
 
-from planner.specs.options.row import Row
+from planner.error import PlanError
+from planner.specs.options.row import Row, rows
 from planner.units import UnitError, is_bare, parse, parse_count, show, unit_factor
 
 _NOT_POSITIVE = "is not positive; "
 _SIZES = {"B": "traffic", "B/s": "B/s"}  # written with the prefix that suits them
 _NUMBER = re.compile(r"\s*([^\sA-Za-z%$/]+)")  # a number without its unit, as an error quotes it
+
+
+def number(options: object, name: str) -> float | None:
+    """An option of a record with a unit, in base units; None where it is not given. Raises
+    PlanError."""
+    return None if getattr(options, name) is None else number_in(options, name)[0]
+
+
+def number_in(options: object, name: str) -> tuple[float, str]:
+    """An option with a unit that is given, in base units, and which of its units that was in.
+    Raises PlanError."""
+    row, given = rows(type(options))[name], getattr(options, name)
+    try:
+        return amount_in(row, given)
+    except ValueError as error:
+        raise PlanError(row.flag, given, str(error)) from None
 
 
 def amount(row: Row, given: str | float | int) -> float:

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planner.formulas import critical_batch as formulas
-from planner.inputs.options import number
 from planner.specs.base import PlanError
 from planner.specs.documents.batch import Published
 from planner.specs.options import flag, rows
-from planner.specs.options.numbers import within
+from planner.specs.options.numbers import number, within
 from planner.specs.options.own import BatchOptions
 from planner.units import parse_count
 

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 
 from planner.formulas import critical_batch as formulas
-from planner.inputs.options import number
 from planner.specs.documents.batch import BatchNeeds, LearningRate, Rates
+from planner.specs.options.numbers import number
 from planner.specs.options.own import BatchOptions
 from planner.verbs.batch.critical import Target
 from planner.verbs.batch.runs import Question, Run

@@ -11,13 +11,14 @@ from typing import Any
 from planner.formulas.params import active_parameter_count
 from planner.inputs.batch import default_batch
 from planner.inputs.model import model_spec
-from planner.inputs.options import number, read_options
+from planner.inputs.options import read_options
 from planner.inputs.scenario import searched
 from planner.inputs.training import sequence_length
 from planner.specs.base import PlanError
 from planner.specs.cluster import MAX_GPUS
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options, flag, refuse, rows
+from planner.specs.options.numbers import number
 from planner.specs.options.own import BatchOptions
 from planner.verbs.batch.critical import Target, read
 from planner.verbs.compare.dimensions import swept

@@ -11,7 +11,7 @@ from planner.formulas.params import parameter_count
 from planner.inputs.batch import default_batch
 from planner.inputs.cluster import price_of
 from planner.inputs.model import model_spec
-from planner.inputs.options import number, read_options
+from planner.inputs.options import read_options
 from planner.inputs.scenario import searched
 from planner.inputs.training import precision_sentence, sequence_length, sequence_sentence
 from planner.specs.document import SCHEMA_VERSION, extended
@@ -27,6 +27,7 @@ from planner.specs.documents.recommend import (
     TriedCount,
 )
 from planner.specs.options import refuse
+from planner.specs.options.numbers import number
 from planner.specs.options.recommend import GOALS, Limits
 from planner.units import chance_text
 from planner.verbs.prices import Bill, PriceAt, prices

@@ -14,7 +14,6 @@ from planner.estimate import buckets, evaluate
 from planner.estimate.machine import machine
 from planner.estimate.ties import fastest
 from planner.formulas.rules import check
-from planner.inputs.options import number
 from planner.inputs.scenario import resolve
 from planner.ledger import Array, Call, Sourced, recording, section
 from planner.search import layouts
@@ -33,6 +32,7 @@ from planner.specs.documents.strategies import (
 )
 from planner.specs.documents.strategies import Strategy as StrategyDocument
 from planner.specs.options import Options, refuse, rows
+from planner.specs.options.numbers import number
 from planner.specs.options.parallel import StrategySettings
 from planner.specs.plan import Plan
 from planner.verbs.strategies import compressed, ddp, frameworks, local, server, zero

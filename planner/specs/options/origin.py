@@ -1,0 +1,60 @@
+"""Where the value of an option comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+OriginKind = Literal["typed", "file", "run", "publication", "search", "default"]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value comes from.
+
+    where: the place in its file with the argument ("train.sh:14 --num-layers"), or the reason of
+    a default. over: the value of a file that this one replaces, as a clause ("train.sh:3 says 32").
+    """
+
+    kind: OriginKind
+    where: str = ""
+    over: str = ""
+
+
+TYPED = Origin("typed")
+SEARCHED = Origin("search")
+
+
+@dataclass(frozen=True)
+class Filled:
+    """An option that a request leaves open, with the value that was taken.
+
+    says: the assumption as a sentence.
+    """
+
+    option: str
+    value: Any
+    origin: Origin
+    says: str = ""
+
+
+class Given(dict[str, Any]):
+    """Options of a request by name, as given, and the origins of those that were not typed."""
+
+    def __init__(self, options: Mapping[str, Any], origins: Mapping[str, Origin] | None = None):
+        super().__init__(options)
+        self.origins = dict(getattr(options, "origins", {}) if origins is None else origins)
+
+
+def over(low: Mapping[str, Any], high: Mapping[str, Any]) -> Given:
+    """Options of two sources, of which the second wins; where both give an option, its origin
+    names the value that was replaced."""
+    below, above = Given(low), Given(high)
+    kept = {name: one for name, one in below.origins.items() if name not in above}
+    out = Given({**below, **above}, {**kept, **above.origins})
+    for name, was in below.origins.items():
+        if name in above and was.kind != "default" and str(below[name]) != str(above[name]):
+            now, said = above.origins.get(name, TYPED), f"{was.where} says {below[name]}"
+            out.origins[name] = replace(now, over="; ".join(filter(None, (now.over, said))))
+    return out
