@@ -45,11 +45,9 @@ def expanded(nav: list[Any], docs: Path = DOCS) -> list[Any]:
 
 
 def folder(name: str, docs: Path = DOCS) -> list[str]:
-    """The pages of a folder, its index first; of the log, newest first."""
-    pages = sorted(path.name for path in (docs / name).glob("*.md"))
-    pages.sort(reverse=name == "log/")
-    pages.sort(key=lambda page: page != "index.md")
-    return [name + page for page in pages]
+    """The pages of a folder, its index first."""
+    pages = [path.name for path in (docs / name).glob("*.md")]
+    return [name + page for page in sorted(pages, key=lambda page: (page != "index.md", page))]
 
 
 def on_config(config: Any) -> Any:

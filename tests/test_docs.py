@@ -225,6 +225,12 @@ def _anchors(name: str) -> set[str]:
     return {sheets.anchor(head) for head in heads}
 
 
+def test_a_page_of_the_log_is_a_table_of_what_was_tried() -> None:
+    for path in (ROOT / LOG).glob("*.md"):
+        if path.name != "index.md":
+            assert "| tried | measured | outcome | date |" in path.read_text("utf-8"), path.name
+
+
 def test_relative_links_resolve() -> None:
     wrong = []
     for name in SHOWN:
