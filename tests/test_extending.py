@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,29 +78,50 @@ def follow(copy: Path, page: str) -> None:
             assert block.splitlines()[0] == printed[0], page
 
 
+def estimate(copy: Path, words: str) -> Any:
+    """The document of an estimate."""
+    return json.loads(run(copy, f"dpplan estimate --json {words}"))
+
+
+def _searched(copy: Path) -> None:
+    """An own schedule is evaluated beside 1F1B: as idle, and more is alive."""
+    where = "--model llama-70b --gpu h100 --gpus 64 --stack docs/examples/eager.toml"
+    layout = "--tp 8 --pp 4 --recompute none --micro-batch 1"
+    usual, eager = (
+        estimate(copy, f"{where} {layout} --schedule {name}") for name in ("1f1b", "1f1b-eager")
+    )
+    assert eager["layout"]["schedule"] == "1f1b-eager"
+    assert eager["step"]["components"]["bubble"] == usual["step"]["components"]["bubble"] > 0
+    alive = [x["memory"]["components"]["activations"] for x in (usual, eager)]
+    assert alive[1] == pytest.approx(7 / 4 * alive[0])
+    found = json.loads(run(copy, f"dpplan search {where} --schedule 1f1b-eager --json"))
+    assert found["top"][0]["layout"]["schedule"] == "1f1b-eager"
+    assert "1f1b-eager" in run(copy, "dpplan list schedules")
+
+
+def _answered(copy: Path) -> None:
+    """An own option, component, optimizer and key are in the answer."""
+    given = "--model llama-2-7b --gpu h100 --gpus 8 --zero 1 --micro-batch 1 --recompute none"
+    adam = estimate(copy, given)
+    adan = estimate(copy, f"{given} --optimizer adan --evaluation 200ms")
+    assert adan["step"]["components"]["evaluation"] == 0.2
+    states = [x["memory"]["components"]["optimizer"] for x in (adam, adan)]
+    assert states[1] / states[0] == pytest.approx((4 + 4 * 4) / (4 + 2 * 4))
+    speed = adan["throughput"]
+    assert speed["tokens_per_day"] == pytest.approx(86_400 * speed["tokens_per_s"])
+
+
+def _mixed(copy: Path) -> None:
+    """A model of own parts has the size of the paper."""
+    found = estimate(copy, "--model docs/examples/retention.toml --gpu h100 --gpus 8")
+    assert found["model"]["parameters"] == pytest.approx(1.3e9, rel=0.1)
+
+
+CHECKS = {"schedule.md": _searched, "code.md": _answered, "model.md": _mixed}
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_page(page: str, copy: Path) -> None:
     follow(copy, page)
-
-
-def test_an_own_schedule_is_one_of_all(copy: Path) -> None:
-    """The search evaluates it beside 1F1B: as idle, and alive for about twice as long."""
-    follow(copy, "schedule.md")
-    layout = "--stack docs/examples/eager.toml --tp 8 --pp 4 --recompute none --micro-batch 1"
-    found = {}
-    for name in ("1f1b", "1f1b-eager"):
-        command = f"dpplan estimate --model llama-70b --gpu h100 --gpus 64 {layout} --json"
-        out = run(copy, f"{command} --schedule {name}")
-        found[name] = json.loads(out)
-    one, eager = found.values()
-    assert eager["layout"]["schedule"] == "1f1b-eager"
-    assert eager["step"]["components"]["bubble"] == one["step"]["components"]["bubble"] > 0
-    held = [x["memory"]["components"]["activations"] for x in (one, eager)]
-    assert held[1] == pytest.approx(7 / 4 * held[0])
-    out = run(
-        copy,
-        "dpplan search --model llama-70b --gpu h100 --gpus 64 --stack docs/examples/eager.toml"
-        " --schedule 1f1b-eager --json",
-    )
-    assert json.loads(out)["top"][0]["layout"]["schedule"] == "1f1b-eager"
-    assert "1f1b-eager" in run(copy, "dpplan list schedules")
+    if page in CHECKS:
+        CHECKS[page](copy)

@@ -3,6 +3,8 @@ operation on every layout."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner import schedules
 from planner.estimate import outline
 from planner.estimate.factored import Space, column, evaluate
+from planner.estimate.memory import needed
+from planner.estimate.step import step_time
+from planner.formulas.optimizers import OPTIMIZERS
 from planner.ledger import rowwise
-from planner.search import search
+from planner.schedules.base import Work
+from planner.search import allowed_layouts, search
 from planner.specs.columns import COLUMNS, Columns
 from planner.specs.layout import LayoutRequest
 from planner.specs.plan import Plan
@@ -194,3 +201,33 @@ def test_an_outline_equals_the_full_estimate(name: str, monkeypatch: pytest.Monk
         np.broadcast_to(leaf, found.space.count) for leaf in full.time.components.values()
     )
     np.testing.assert_allclose(fast.time.seconds, seconds, rtol=1e-12)
+
+
+def test_plug_ins_get_plain_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schedules and optimizers of one's own may loop over what they get, and branch on it."""
+    called = set()
+
+    def plain(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*given: Any) -> Any:
+            arrays = [x for one in given for x in (one if isinstance(one, Work) else [one])]
+            assert {type(x) for x in arrays} == {np.ndarray}
+            assert {x.shape for x in arrays} == {(len(arrays[0]),)}
+            called.add(name)
+            return function(*given)
+
+        return watched
+
+    plan = plans.plan(gpus=8, software="torchtitan", global_batch=32, optimizer="shampoo")
+    for name in ("1f1b", "interleaved", "zb-v"):
+        module = schedules.BY_NAME[name]
+        for said in ("allows", "idle_s", "live_chunks"):
+            monkeypatch.setattr(module, said, plain(f"{name} {said}", getattr(module, said)))
+    own = OPTIMIZERS["shampoo"]
+    assert own.kept is not None
+    assert own.work is not None
+    watched = {"kept": plain("kept", own.kept), "work": plain("work", own.work)}
+    monkeypatch.setitem(OPTIMIZERS, "shampoo", replace(own, **watched))
+    columns = allowed_layouts(plan).columns()
+    step_time(plan, columns)
+    needed(plan, columns)
+    assert len(called) == 3 * 3 + 2

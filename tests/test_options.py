@@ -147,7 +147,7 @@ def test_help_is_short_and_shows_groups_on_request() -> None:
     layout = dpplan("estimate", "--help", "layout").stdout
     assert "--vpp" in layout
     assert "--gpu " not in layout
-    assert "one of 1f1b, gpipe" in " ".join(layout.split())
+    assert "one of 1f1b, breadth-first" in " ".join(layout.split())
     refused(dpplan("estimate", "--help", "lay"), "--help", "unknown group 'lay'", "layout")
 
 

@@ -179,7 +179,6 @@ class AdapterOptions(Record):
         option(
             "Kernels that fuse an adapter's product into the GEMMs (fms-acceleration, Unsloth)",
             label="Fused adapters",
-            example="true",
             needs=_OF_LORA,
             form="folded",
         ),
@@ -241,7 +240,6 @@ class AdapterOptions(Record):
         option(
             "Train embedding and head as well (modules_to_save of PEFT)",
             label="Train embedding and head",
-            example="true",
             needs=_OF_PARTS,
             form="folded",
         ),

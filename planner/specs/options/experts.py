@@ -67,7 +67,6 @@ class ExpertOptions(Record):
         option(
             "Dispatch and combine of experts overlap with the compute of another micro-batch",
             label="Overlap dispatch",
-            example="true",
             unset=_AS_STACK,
             form="folded",
         ),
@@ -94,7 +93,6 @@ class ExpertOptions(Record):
         option(
             "Dispatch and combine overlap with the shared experts",
             label="Overlap shared experts",
-            example="true",
             unset=_AS_STACK,
             form="folded",
         ),

@@ -369,7 +369,6 @@ class SearchOptions(Record):
         option(
             "Also search every kind of offloading that the stack supports",
             label="Search offloading",
-            example="true",
             verbs=SEARCHES - METHODS,
             why_not=OF_METHODS,
             needs=Needs(

@@ -96,15 +96,15 @@ class option:
     dimension, in which it may be given as well. least, most: bounds in that unit, of each number
     where a text holds several; or_zero: 0 lies within them as well. Every number has both: what
     nature or arithmetic allows, and where they allow all, a choice, some hundred times beyond what
-    exists. example: a value that parses, as text. unset: what holds where it is left out, in words.
-    catalogue: kind of catalogue entry it names. file: it names a file that is read or
-    written, or a folder that is written into. length: characters at most, where it is text. verbs:
-    which take it, all of the record's where empty; why_not: why others do not; needs: what has to
-    hold beside it for it to act; strategies: of data parallelism that it is a setting of, all where
-    empty; several: verbs to which it may be given several times.
-    aliases: other words for its values. each: unit of each of several numbers in a text. reads:
-    what a text such as 128k or 60d counts, where the value is a plain number: tokens of a context
-    (k is 1,024), or the unit that the number is in.
+    exists. example: a value that parses, as text; of a switch it is "true". unset: what holds where
+    it is left out, in words. catalogue: kind of catalogue entry it names. file: it names a file
+    that is read or written, or a folder that is written into. length: characters at most, where it
+    is text. verbs: which take it, all of the record's where empty; why_not: why others do not;
+    needs: what has to hold beside it for it to act; strategies: of data parallelism that it is a
+    setting of, all where empty; several: verbs to which it may be given several times. aliases:
+    other words for its values. each: unit of each of several numbers in a text. reads: what a text
+    such as 128k or 60d counts, where the value is a plain number: tokens of a context (k is 1,024),
+    or the unit that the number is in.
     read: checks a text, and gives it in one spelling. form: whether the page shows it at once or
     folded; slider: drawn as one. brief: in the short --help of every verb that takes it. argument:
     what stands for it in the usage of a command, where it is a word and no flag.
@@ -251,15 +251,19 @@ def _rows(record: Any) -> Mapping[str, Row]:
             annotation: Any = hints.get(name)
             if get_origin(annotation) is not Annotated:
                 continue
-            given, says = annotation.__origin__, annotation.__metadata__[0]
+            kind, says = _without_none(annotation.__origin__), annotation.__metadata__[0]
             out[name] = Row(
                 name=name,
-                kind=_without_none(given),
+                kind=kind,
                 annotation=annotation,
                 default=part.__dict__.get(name, dataclasses.MISSING),
                 group=says.group or part.GROUP,
                 verbs=says.verbs or verbs,
-                says=dataclasses.replace(says, why_not=says.why_not or part.WHY_NOT),
+                says=dataclasses.replace(
+                    says,
+                    why_not=says.why_not or part.WHY_NOT,
+                    example=says.example or ("true" if kind is bool else ""),
+                ),
             )
     return out
 

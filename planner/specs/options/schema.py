@@ -62,4 +62,6 @@ def _of(row: Row, found: Schema) -> Schema:
 
 def from_example(row: Row) -> Any:
     """The example of an option as a value of its type."""
+    if not row.says.example:
+        raise TypeError(f"option(...) of {row.flag} lacks example=, a value of it as text")
     return row.says.example if row.is_several else from_text(row, row.says.example)

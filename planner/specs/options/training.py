@@ -218,7 +218,6 @@ class TrainingOptions(Record):
             "Expandable segments of PyTorch's allocator (PYTORCH_CUDA_ALLOC_CONF"
             " expandable_segments:True), which reduce fragmentation",
             label="Expandable segments",
-            example="true",
             unset="as the stack does",
             verbs=REQUESTS - {"batch"},
             why_not="changes memory alone, not the time of a step",
@@ -231,7 +230,6 @@ class TrainingOptions(Record):
             "Update each weight as soon as its gradient is ready, then free the gradient"
             " (optimizer_in_bwd of torchtune, early_step_in_backward of torchtitan, LOMO)",
             label="Optimizer in backward",
-            example="true",
             verbs=REQUESTS - METHODS,
             why_not=OF_METHODS,
             needs=Needs(
@@ -291,7 +289,6 @@ class TrainingOptions(Record):
         option(
             "Kernels that torch.compile generates in place of torch operators, loss included",
             label="torch.compile",
-            example="true",
             form="folded",
         ),
     ] = False
@@ -311,7 +308,6 @@ class TrainingOptions(Record):
         option(
             "Fused kernels for norm, RoPE and gated activation, as in Liger or Transformer Engine",
             label="Fused kernels",
-            example="true",
             form="folded",
         ),
     ] = False
