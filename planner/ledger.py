@@ -119,7 +119,7 @@ def take(ledger: Mapping[str, Array], rows: Array) -> Ledger:
 
 
 def first(leaf: Array) -> float:
-    """The first value of a leaf, as a float: that of a table of one row."""
+    """The first value of a leaf as a float: the value of a table with one row."""
     return float(np.asarray(leaf).reshape(-1)[0])
 
 

@@ -117,7 +117,7 @@ _MONEY = re.compile(r"(?:us\s?)?\$|\b(?:usd|dollars?)\b", re.IGNORECASE)
 
 
 class UnitError(ValueError):
-    """Text that is no number with a known unit, or a unit of the wrong dimension."""
+    """Text that cannot be read as a number with a known unit, or a unit of the wrong dimension."""
 
 
 def unit_factor(unit: str) -> tuple[str, float]:
@@ -258,8 +258,8 @@ def parse_context(text: str | float | int) -> float:
 
 
 def parse_whole(text: str | float | int) -> float:
-    """Read a number that nobody should round: "1,024" -> 1024. Raises UnitError for "16k", which
-    is 16,000 to some and 16,384 to others."""
+    """Read a whole number that must not be rounded: "1,024" -> 1024. Raises UnitError for "16k",
+    which may mean 16,000 or 16,384."""
     value = _counted(text, {"k": 1e3, "m": 1e6}, "a whole number")
     if isinstance(text, str) and text.strip()[-1:].lower() in ("k", "m"):
         binary = parse_context(text)
@@ -327,8 +327,7 @@ def show(value: float | None, unit: str, digits: int = 3, sign: bool = False) ->
     "3.35 TB/s", show(0.0, "s") -> "0 s".
 
     Memory ("B") is shown in binary units as nvidia-smi and torch do, "traffic" and rates in decimal
-    ones. "days" go down to seconds. sign: whether to write that of a gain, too. "-" where there is
-    no number.
+    ones. "days" go down to seconds. sign: write a plus sign, too. "-" for a missing number.
     """
     if value is None or math.isnan(value):
         return "-"

@@ -94,10 +94,10 @@ def offload_or_recompute(scenario: Scenario, chosen: Estimates, row: int) -> Off
 def best_layout(
     scenario: Scenario, chosen: Estimates, row: int, others: Mapping[str, Mapping[str, Any]]
 ) -> Advice | None:
-    """The fastest layout that fits with nothing of it fixed, for the same model, GPUs and batch, on
-    the same stack; where none fits, on the others. None where none is faster than one that fits.
+    """The fastest layout that fits for the same model, GPUs and batch, with every degree free, on
+    the same stack; if none fits there, on the other stacks. None if no layout that fits is faster.
 
-    others: other stacks, and what of the request is another on them.
+    others: other stacks, each with the options that it changes.
     """
     base = Base(scenario, chosen.plan, chosen.table.layout(row))
     here = Weighed("", "keep", base.options, {}, chosen, row)

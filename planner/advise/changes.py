@@ -156,8 +156,8 @@ _WORDS = {
 def difference(
     base: Layout | LayoutChoice, other: Layout | LayoutChoice, fixed: Sequence[str] = ()
 ) -> str:
-    """What of a layout changed, in words: "tp 4, micro-batch 1". What only follows from it is left
-    out, unless the request fixed it."""
+    """The fields in which two layouts differ, in words: "tp 4, micro-batch 1". Fields that follow
+    from the others are left out, unless the request fixed them."""
     follows = {
         "dp": True,
         "shard_group": other.shard_group == other.dp * other.cp
@@ -267,8 +267,8 @@ def _bf16_states(plan: Plan) -> list[Change]:
 
 
 def by_cost(plan: Plan, layout: Layout) -> list[Change]:
-    """Unlike layers dealt out to stages by what they cost, where the stack deals them out by their
-    number and can be told otherwise."""
+    """Unlike layers dealt out to stages by cost, if the stack deals them out by number and can be
+    configured otherwise."""
     request, pp, vpp = plan.request, layout.pp, layout.vpp
     if pp == 1 or request.uneven_stages is not None or request.pipeline_layout is not None:
         return []

@@ -1,4 +1,4 @@
-"""Changes evaluated: what of them is a valid plan, what it needs and how long it takes."""
+"""Changes evaluated: which of them are valid plans, the memory they need and their step time."""
 
 from __future__ import annotations
 
@@ -74,8 +74,9 @@ class Base:
 
     @property
     def options(self) -> Options:
-        """The user's request, without what only concerns its output. Its batch is that of the plan
-        also where the request left it open: what a default depends on may change."""
+        """The user's request, without options that only concern its output. Its batch is fixed to
+        the plan's even if the request left it open, since defaults of the batch depend on values
+        that may change."""
         batch = self.plan.training.global_batch
         return self.scenario.options.changed(advice=None, global_batch=batch)
 

@@ -87,9 +87,10 @@ class Device:
         return float(whole - free - torch.cuda.memory_reserved(self.torch_device))
 
     def precisions(self) -> list[str]:
-        """Precisions whose GEMMs are at least as fast as those of fp32 here.
+        """Precisions whose GEMMs are at least as fast as fp32 GEMMs on this device.
 
-        A CPU that only emulates one takes seconds for a GEMM: a small one tells.
+        A CPU that only emulates a precision takes seconds for a GEMM, so a small one is timed
+        first.
         """
         width = _PROBE_GPU if self.gpu else 2 * _PROBE_CPU
         small = width // _SMALLER

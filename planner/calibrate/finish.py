@@ -114,7 +114,7 @@ def _summary(fit: Fit) -> FittedCurve:
 
 
 def slow_pairs(records: Sequence[Record]) -> list[SlowPair]:
-    """Pairs of ranks whose messages take longer than those of most pairs, slowest first."""
+    """Pairs of ranks with slower messages than most pairs, slowest first."""
     found = [r for r in records if r["kind"] == "pair"]
     if len(found) < _FEW_PAIRS:
         return []

@@ -206,10 +206,10 @@ def node(
     rates: Mapping[str, float] | None = None,
     bandwidth: float | None = None,
 ) -> Fits:
-    """Every curve of one device; what is refused is named with its reason.
+    """Every curve of one device; a refused curve is named with its reason.
 
-    rates (FLOP/s by precision) and bandwidth (B/s): what shares are of, those of a shipped profile;
-    by default the best measured. units: multiprocessors.
+    rates (FLOP/s by precision) and bandwidth (B/s): the peaks that shares refer to, from a shipped
+    profile; by default the best measured. units: multiprocessors.
     """
     memory = attempted({"memory": partial(copies, records)})
     moved = memory.value("memory", "bandwidth")

@@ -113,8 +113,8 @@ def _gemms(device: Device, mode: cases.Mode, precision: str) -> Iterator[Task]:
 
 
 def _gemm(device: Device, what: Record) -> Timed:
-    """A weight's GEMM or that of one of its two gradients: operands that no cache holds, as a
-    training step finds its weights."""
+    """The forward GEMM of a weight, its dgrad or its wgrad, with operands that are in no cache, as
+    in a training step."""
     m, n, k = what["m"], what["n"], what["k"]
     dtype = DTYPES[what["precision"]]
     count = _ring(device, dtype.itemsize * (m * k + n * k + m * n))

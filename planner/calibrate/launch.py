@@ -39,10 +39,10 @@ _torchrun.propagate = False
 
 
 def run(settings: Settings, processes: int, told: Callable[[Progress], None]) -> dict[str, Any]:
-    """Run `processes` ranks to their end; returns what rank 0 found.
+    """Run `processes` ranks to their end; returns what rank 0 measured.
 
-    told: receives the progress of rank 0, in a thread of its own. Raises Failed naming the rank
-    that was lost, or the PlanError of a rank.
+    told: callback for the progress of rank 0, called in a thread of its own. Raises Failed naming
+    the rank that was lost, or the PlanError of a rank.
     """
     with tempfile.TemporaryDirectory(prefix="dpplan-calibrate-") as folder:
         request = Path(folder) / "settings.json"

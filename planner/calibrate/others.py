@@ -1,9 +1,9 @@
-"""What other programs take of the cores that are measured.
+"""CPU time that other programs take on the measured cores.
 
-A probe on one thread sees the speed of a core, not that somebody else had it: it counts CPU time,
-as kernels on one thread do. Ranks that wait for each other cannot: where one has lost its core for
-a time slice all wait. So the system is asked how long the cores were busy, and what of it was of
-the ranks.
+A probe on one thread measures the speed of a core and not contention: it counts CPU time, as
+kernels on one thread do. Ranks that wait for each other are sensitive to contention: if one loses
+its core for a time slice, all wait. So the busy time of the cores is read from the system, and the
+ranks' own share is subtracted.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ class Others:
 
 
 class Crowd:
-    """How much of the cores of `ranks` ranks with `threads` threads each others have, as a share:
-    what free cores leave over. Asked after every visit, answers for the last half second or so.
+    """Share of the cores of `ranks` ranks with `threads` threads each that other programs use,
+    beyond what free cores absorb. Read after every visit; covers about the last half second.
 
-    agree takes the largest of a number over all ranks, of_node sums over those of this machine: all
-    ranks ask together. ranks 0: a GPU is measured, which nobody shares.
+    agree: maximum of a number over all ranks; of_node: sum over the ranks of this machine. All
+    ranks call together. ranks 0: a GPU is measured, which is not shared.
     """
 
     def __init__(

@@ -89,11 +89,11 @@ def _fitted(fit: Fit, name: str, date: str, value: float | None = None) -> Docum
 def build(
     fits: Fits, session: Session, date: str, overhead: Mapping[str, Document] | None = None
 ) -> Document:
-    """A calibration: an overlay of the shipped profile of exactly this device, or a whole device
-    where none is shipped.
+    """A calibration: an overlay of the shipped profile of exactly this device, or a whole device if
+    none is shipped.
 
-    overhead: per stack, what of `[launch]` and `[fusion]` small decoders show. Raises PlanError
-    where curves are missing that a whole device needs.
+    overhead: per stack, the keys of `[launch]` and `[fusion]` that small decoders determine. Raises
+    PlanError if curves are missing that a whole device needs.
     """
     found = session.found
     known = detect.profile_of(found)

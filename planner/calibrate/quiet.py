@@ -1,15 +1,14 @@
-"""When a machine is quiet enough to measure: a probe of known work before and after each sample,
-and who else uses the CPUs.
+"""Detection of quiet periods for measurements: a probe of known work before and after each sample,
+and the CPU use of other programs.
 
-A virtual machine shares cores with neighbours that /proc/stat does not show: the same GEMM runs
-at half its speed for seconds, and a little faster while nobody else asks for the clock. The
-reference is the speed that the machine has most of the time, not its best moment: training is
-sustained. A sample counts when the probes around it run near the reference, and is scaled to it.
+A virtual machine shares cores with neighbours that /proc/stat does not show: the same GEMM runs at
+half its speed for seconds, and slightly faster while the neighbours are idle. The reference is the
+usual speed of the machine, not its best moment, since training is sustained. A sample counts if the
+probes around it run near the reference, and is scaled to it.
 
-A probe sees the speed of a core, not all that can hold a sample up: a page that is written back, a
-rank whose core serves somebody else. So samples count only while others leave the cores alone
-(others.py), and those of one piece of work are held against each other (agreement), over the
-moments in which it was repeated.
+A probe measures the speed of a core, not every delay of a sample (a page written back, a rank that
+lost its core). So samples count only while other programs leave the cores alone (others.py), and
+repeats of one piece of work at several moments must agree (agreement).
 """
 
 from __future__ import annotations
@@ -99,8 +98,8 @@ def is_usual(probe_s: float, usual_s: float) -> bool:
 
 
 def _near(samples: Sequence[Sample], reference_s: float, share: float) -> list[float]:
-    """Repeats between probes of the usual speed, while nobody else had the cores, scaled to that
-    speed, fastest first. share below a half: the fastest ones, of which it is the middle."""
+    """Samples taken at reference probe speed without contention, scaled to that speed and sorted.
+    share below a half: only the fastest, so that their median is this quantile."""
     own = (s for s in samples if s.others <= MOST_OTHERS)
     near = sorted(_scaled([s for s in own if is_usual(s.probe_s, reference_s)], reference_s))
     return near[: max(2, ceil(2 * share * len(near)))]
@@ -174,14 +173,15 @@ def agreed(samples: Sequence[Sample], reference_s: float, share: float = _MEDIAN
 
 
 def value_of(samples: Sequence[Sample], reference_s: float, share: float = _MEDIAN) -> Value:
-    """Median (or another quantile below it: share) of samples near the reference speed that agree
-    with each other, scaled to that speed.
+    """Median (or a lower quantile: share) of samples near the reference speed that agree with each
+    other, scaled to that speed.
 
-    Without two such samples, and where repeats disagree, it is of all of them, marked as not quiet.
+    With fewer than two such samples, or if repeats disagree, it is taken over all samples and
+    marked as not quiet.
 
-    reference_s: the usual probe. A verification takes that of its calibration, so that a machine
-    whose clock has changed since is compared at one speed. Steps and GEMMs follow the probe:
-    over 1.17 of its range a step took 1.17 times as long.
+    reference_s: the usual probe. A verification uses that of its calibration, so that a machine
+    whose clock has changed since is compared at one speed. Steps and GEMMs follow the probe: over
+    1.17 of its range a step took 1.17 times as long.
     """
     repeats = _near(samples, reference_s, share)
     why = _crowded(samples) or agreement(repeats, share >= _MEDIAN)

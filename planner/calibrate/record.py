@@ -71,9 +71,9 @@ def label(record: Record) -> str:
 
 def merged(records: Iterable[Record], reference_s: float | None = None) -> list[Record]:
     """One record per case, with the value of its samples over all visits (seconds, spread, kept,
-    tried, quiet, why), the middle of each visit (moments) and what others had of the cores then.
+    tried, quiet, why), the middle of each visit (moments) and the CPU use of other programs then.
 
-    reference_s: probe of the machine as it usually is, by default that of these records.
+    reference_s: the usual probe of the machine, by default from these records.
     """
     records = list(records)
     usual_s = usual_of(records) if reference_s is None else reference_s
@@ -129,11 +129,11 @@ def path_of(out: Path) -> Path:
 
 
 def read(path: Path, conditions: Record | None = None) -> list[Record]:
-    """Records of an earlier run. A last line that was cut off is dropped; conditions that differ
-    are an error.
+    """Records of an earlier run. An incomplete last line is dropped; different conditions are an
+    error.
 
-    Raises PlanError where the file is no record file of this version, holds what cannot have been
-    measured, or was measured under other conditions.
+    Raises PlanError if the file has another format or version, holds impossible measurements, or
+    was measured under other conditions.
     """
     if not path.exists():
         return []

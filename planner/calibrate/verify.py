@@ -36,8 +36,8 @@ def compare(
     tolerance: float,
     speed: float = 1.0,
 ) -> Verification:
-    """The document of `dpplan calibrate --verify --json`. speed: the machine's now over that of its
-    calibration, by the probe."""
+    """The document of `dpplan calibrate --verify --json`. speed: present probe speed over the probe
+    speed at calibration."""
     rows = [
         one_case(r, gpu=gpu, ranks=ranks, precision=precision, calibration=calibration)
         for r in measured
@@ -57,7 +57,7 @@ def compare(
 
 
 def _summary(every: Sequence[VerifiedCase], tolerance: float) -> Summary:
-    """Errors of quiet decoders; where none was quiet those of all are better than nothing."""
+    """Errors over the quiet decoders; over all decoders if none was quiet."""
     rows = [row for row in every if row.quiet] or every
     errors = [abs(row.error) for row in rows]
     by_kind: dict[str, list[float]] = {}

@@ -1,12 +1,11 @@
-"""How sure an answer is: the distribution of measured over expected step time, from what validated
-runs of suites that nobody fitted to were missed by.
+"""Prediction interval of the step time: measured / predicted over held-out suites.
 
-Runs of one suite share a machine, a team and a way of measuring, so they err together, and what
-they err by hardly depends on where their time goes, on which GPU, or with which of two like
-programs: of thirty features tried (docs/log), only whether a program is of Megatron's lineage
-tells suites apart. A band therefore has the quantiles of the runs of all suites, those of its own
-kind of program weighing more, and beside them, independent of them, what mechanisms add that hang
-on what no request states: hosts, kernels, the network.
+Runs of one suite share a machine, a team and a way of measuring, so that their errors are
+correlated, and these errors hardly depend on the breakdown of the step, the GPU, or which of two
+similar programs ran: of thirty features tried (docs/log/bands.md), only whether a program is of
+Megatron's lineage distinguishes suites. A band therefore has the quantiles of the runs of all
+suites, with more weight on the same kind of program, combined with independent terms for mechanisms
+that depend on unstated facts: hosts, kernels, the network.
 """
 
 from __future__ import annotations
@@ -176,8 +175,8 @@ def weights(runs: Residuals, *, lineage: bool) -> Array:
 
 
 def missed(runs: Residuals, gpu: str, *, lineage: bool, tabled: bool = True) -> Spread:
-    """What runs were missed by, and what a GPU adds that none was on, more where nobody timed its
-    GEMMs; without any run, a factor of two either way."""
+    """Distribution of measured / predicted over these runs, wider for a GPU that no run used, and
+    more so if its GEMMs were never timed; without any run, a factor of two either way."""
     if not len(runs):
         return Spread.of_ends(0.5, 2.0)
     weight = weights(runs, lineage=lineage)
@@ -210,14 +209,14 @@ def forget() -> None:
 
 @cache
 def _recorded_missed(gpu: str, lineage: bool, tabled: bool, without: str | None = None) -> Spread:
-    """What the shipped runs were missed by, or those of all other suites."""
+    """`missed` over the shipped runs, or over all suites but one."""
     runs = recorded()
     runs = runs if without is None else runs.where(runs.suite != without)
     return missed(runs, gpu, lineage=lineage, tabled=tabled)
 
 
 def shipped_ends(case: Case, suite: str) -> tuple[float, float]:
-    """Ends of the band of a run as factors, from shipped residuals without those of its suite."""
+    """Ends of the band of a run as factors, from the shipped residuals of all other suites."""
     lineage = case.family == LINEAGE
     return widened(_recorded_missed(case.gpu, lineage, case.tabled, suite), case)[0].ends()
 

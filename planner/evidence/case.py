@@ -1,5 +1,5 @@
-"""What the certainty of a step time depends on: where its time goes, on which hardware, with which
-software, and what of the machine nobody states."""
+"""Features that the uncertainty of a step time depends on: the breakdown of the step, hardware,
+software, and unstated facts of the machine."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from planner.specs.plan import Plan
 
 @dataclass(frozen=True)
 class Feature:
-    """Something by which runs are told apart. Where it is a share of the step that may take longer
-    or less than estimated, the band reaches to both.
+    """A property that distinguishes runs. If it is a share of the step that may take longer or less
+    than estimated, the band covers both.
 
-    components: of the step, whose share it is. words: as a sentence about the width names it.
-    slower, faster: by how much.
+    components: parts of the step that make up the share. words: its name in a sentence on the
+    width. slower, faster: factors.
     """
 
     words: str

@@ -354,7 +354,7 @@ def _of_plan(plan: Plan) -> Array:
 
 
 def _kind(plan: Plan) -> tuple[str, str, tuple[bool, bool, bool]]:
-    """What of a plan its distributions depend on."""
+    """The properties of a plan that its memory distributions depend on."""
     return (
         plan.stack.release_of or plan.stack.id,
         plan.cluster.gpu.id,

@@ -33,8 +33,8 @@ def drift_norm(
     unit="1", equation="sigma / sqrt(N)", source="standard error of a mean of N independent samples"
 )
 def shard_gradient_norm(sample_norm: Array, shard_samples: Array) -> Array:
-    """By how much the mean gradient of a random shard differs from that of all data; a shard that
-    is no random one differs by more."""
+    """Distance of the mean gradient of a random shard from the mean over all data; larger for
+    shards that are not random."""
     return sample_norm / np.sqrt(shard_samples)
 
 
@@ -87,8 +87,8 @@ def momentum_correction(momentum: Array, interval_steps: Array) -> Array:
     ),
 )
 def local_clip_norm(global_norm: Array, ranks: Array) -> Array:
-    """Norm to which each rank clips its own gradient, so that the sum of all is clipped to the
-    global one: clipping of the sum is no longer possible where only parts of it are sent."""
+    """Norm to which each rank clips its own gradient so that the sum is clipped to the global norm;
+    needed if only parts of the sum are sent."""
     return global_norm / np.sqrt(ranks)
 
 

@@ -64,8 +64,8 @@ def ring_intra_s(
     bytes_per_s: Array,
     ramp: Array,
 ) -> Array:
-    """Time of a ring inside one node; zero for one rank. B is one-way per GPU, latency that of a
-    step and its way back."""
+    """Time of a ring inside one node; zero for one rank. B is one-way bandwidth per GPU, latency
+    the round trip of a step."""
     time = (
         base_s
         + passes * (ranks - 1) * latency_s / 2

@@ -45,8 +45,8 @@ def sparse_bytes(
 def low_rank_bytes(
     row_plus_column_elements: Array, rest_elements: Array, rank: Array, bytes_per_element: Array
 ) -> Array:
-    """Bytes of rank-r factors of all matrices, and of what is no matrix as it is. row_plus_column:
-    sum of m + c."""
+    """Bytes of rank-r factors of all matrices, plus all other tensors uncompressed.
+    row_plus_column: sum of m + c."""
     return (rank * row_plus_column_elements + rest_elements) * bytes_per_element
 
 

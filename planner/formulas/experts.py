@@ -13,8 +13,8 @@ _MEDIAN, _LAMBDA, _SLOPE = 0.5264, 0.1349, 0.1975
 
 
 def tensor_of(plan: Plan, tp: Array) -> Array:
-    """Ranks that split every expert: as asked, else one, or those of tensor parallelism, as the
-    stack does it (Megatron-LM, parallel_state: expert_tensor_parallel_size)."""
+    """Ranks that split every expert: as requested, else 1 or the tensor-parallel degree, as the
+    stack does (Megatron-LM, parallel_state: expert_tensor_parallel_size)."""
     if plan.training.etp is not None:
         return plan.training.etp + 0.0 * tp
     return 1.0 * tp if plan.stack.experts.tensor == "as dense" else 1.0 + 0.0 * tp

@@ -1,12 +1,12 @@
 """Floating-point operations. Model FLOP (for MFU) and hardware FLOP (for time and HFU) are two
 quantities.
 
-Convention of all model FLOP here: 6 per weight of a GEMM and token (2 forward, 4
-backward), the LM head included, the embedding lookup not; attention counts the query-key pairs that
-its mask leaves: half of the score matrix under a causal mask, the band of a sliding window, the
-blocks of packed documents. What a mask hides from the kernel is no work, and a GPU that does none
-of it would else be said to do more than its peak. PaLM (arXiv 2204.02311, appendix B) counts the
-whole matrix, 12 L s a d per token: `PALM` below.
+Convention of all model FLOP here: 6 per weight of a GEMM and token (2 forward, 4 backward), the LM
+head included, the embedding lookup not; attention counts the query-key pairs that its mask leaves:
+half of the score matrix under a causal mask, the band of a sliding window, the blocks of packed
+documents. Masked pairs are not counted, else a kernel that skips them would exceed the peak of its
+GPU. PaLM (arXiv 2204.02311, appendix B) counts the whole matrix, 12 L s a d per token: `PALM`
+below.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PALM = 2.0  # score pairs that PaLM counts over those of a causal mask
 )
 def causal_pairs(seq_tokens: Array, window_tokens: Array) -> Array:
     """Query-key pairs of one head and sequence under a causal mask with a sliding window (a window
-    >= s is no window)."""
+    >= s has no effect)."""
     w = np.minimum(window_tokens, seq_tokens)
     return w * seq_tokens - w * w / 2
 

@@ -223,11 +223,11 @@ def mixer_work_s(
 def mixer_s(
     work_s: Array, waiting_s: Array, kernels: Array, *, ordered_frac: Array, gap_s: Array
 ) -> Array:
-    """Time of a mixer of tokens that is a chain of kernels.
+    """Time of a sequence mixer that is a chain of kernels.
 
-    waiting_s: chunks of the longest sequence times that of one; ordered_frac: share of the work
-    that the kernel has which takes them in turn. With few heads and sequences it does not fill the
-    GPU; with many it is bound by its work like the others.
+    waiting_s: chunks of the longest sequence times the time of one chunk; ordered_frac: share of
+    the work in the kernel that processes chunks in sequence. With few heads and sequences it does
+    not fill the GPU; with many it is bound by its work like the others.
     """
     ordered = ordered_frac * np.asarray(work_s, float)
     fourth = np.square(np.square(ordered)) + np.square(np.square(waiting_s))

@@ -33,8 +33,8 @@ def state_bytes(parameters: Array, bytes_per_parameter: Array, shards: Array) ->
 def updated_gradient_bytes(
     elements: Array, waiting_elements: Array, bytes_per_element: Array, shards: Array
 ) -> Array:
-    """Gradients alive while one is used for its update inside backward, or what the update makes
-    of their size; those of weights that wait for a second gradient stay beside."""
+    """Gradients alive during an update inside backward, or temporaries of the update of their size,
+    plus gradients of weights that wait for a second contribution."""
     return (elements + waiting_elements) * bytes_per_element / shards
 
 

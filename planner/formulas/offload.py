@@ -100,8 +100,8 @@ def gradients_exposed_s(
 ) -> Array:
     """Time that gradients on their way to host memory add to the backward passes of a step.
 
-    gradient_bytes: of a rank's share in the type in which they accumulate; wide_bytes: in that of
-    the update; backward_s: T of one micro-batch.
+    gradient_bytes: a rank's share in the accumulation type; wide_bytes: the same in the type of the
+    update; backward_s: T of one micro-batch.
     """
     each = np.maximum(2 * gradient_bytes / link_bytes_per_s - backward_s, 0.0)
     last = np.maximum((gradient_bytes + wide_bytes) / link_bytes_per_s - backward_s, 0.0)

@@ -31,7 +31,7 @@ class Leaf(Tensor):
 
 
 def stream_of(model: ModelSpec, kind: Kind | None = None) -> Stream:
-    """The residual stream of a model; of a kind of layer, that of its tower."""
+    """The residual stream of a model, or of the tower of a kind of layer."""
     own = {tower.name: tower.hidden for tower in model.towers}
     width = own.get(kind.tower) if kind else None
     return Stream(width or model.hidden, model.norm_bias)

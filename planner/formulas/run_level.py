@@ -126,8 +126,8 @@ def spares_suffice_frac(nodes_in_repair: Array, spares: float) -> Array:
 
 
 def _wilson_hilferty(mean: Array, above: float) -> Array:
-    """Chance that a Poisson count stays below `above`: that of a chi-square of 2 `above` degrees of
-    freedom to exceed 2 `mean`, whose cube root is nearly normal."""
+    """Chance that a Poisson count stays below `above`: the chance that a chi-square variable of 2
+    `above` degrees of freedom exceeds 2 `mean`, whose cube root is nearly normal."""
     score = 3 * np.sqrt(above) * (1 - 1 / (9 * above) - np.cbrt(mean / above))
     return np.vectorize(math.erfc, otypes=[float])(-score / math.sqrt(2)) / 2
 
@@ -192,6 +192,6 @@ def node_down_frac(mtbf_node_s: Array, repair_s: Array) -> Array:
     source="own derivation: all g nodes work at once, each without regard to the others",
 )
 def nodes_up_frac(down_frac: Array, nodes: Array) -> Array:
-    """Share of the time for which so many nodes all work: those of one replica for a job that goes
-    on without broken replicas, those of the whole job for one that does not."""
+    """Share of the time for which so many nodes all work: the nodes of one replica for a job that
+    continues without broken replicas, of the whole job otherwise."""
     return (1 - down_frac) ** nodes

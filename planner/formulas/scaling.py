@@ -40,8 +40,8 @@ def amdahl_fit(gpus: Array, seconds: Array) -> tuple[float, float]:
 def efficiency(
     tokens_per_s: Array, gpus: Array, first_tokens_per_s: Array, first_gpus: Array
 ) -> Array:
-    """Throughput per GPU over that of the first count: strong scaling at a fixed batch, weak at a
-    fixed batch per GPU."""
+    """Throughput per GPU over throughput per GPU at the first count: strong scaling at a fixed
+    batch, weak scaling at a fixed batch per GPU."""
     return tokens_per_s / gpus / (first_tokens_per_s / first_gpus)
 
 
@@ -64,8 +64,8 @@ def marginal_frac(
 
 @formula(unit="1", equation="(exposed + hidden) / computation", source="definition")
 def communication_ratio(exposed_s: Array, hidden_s: Array, compute_s: Array) -> Array:
-    """Seconds of communication of a step over those of computation; what is hidden counts: it shows
-    where computation shrinks."""
+    """Communication time of a step over its computation time. Hidden communication counts: it is
+    exposed as computation shrinks."""
     return (exposed_s + hidden_s) / compute_s
 
 

@@ -96,8 +96,8 @@ def contents(
 
 
 def shape_of(plan: Plan, layers: Layers | None = None) -> Shape:
-    """What the contents of the plan's pipelines depend on. layers: by the kinds that are told
-    apart, by default those of memory."""
+    """The properties of a plan that the contents of its pipelines depend on. layers: kinds of
+    layers to distinguish, by default those that differ in memory."""
     model, split = plan.model, plan.stack.layer_split
     known = layers or memory_kinds(model)
     return Shape(
@@ -302,7 +302,7 @@ _ENDS_OF_STAGES = {"blocks": _blocks, "cost": _costs}
 
 @functools.lru_cache(maxsize=256)
 def _head_in_layers(model: ModelSpec, split: str) -> float:
-    """FLOP of the head's GEMMs over those of a mean layer; nanotron counts every weight of a
+    """FLOP of the head's GEMMs over the FLOP of a mean layer; nanotron counts every weight of a
     layer."""
     head = float(model.head_rows * model.hidden)
     if split == "cost":

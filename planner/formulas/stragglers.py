@@ -153,8 +153,8 @@ def proportional_split_s(
     source="partial moments of a log-normal distribution, closed form",
 )
 def cut_moment(mean_frac: Array, sigma: Array, order: Array) -> Array:
-    """Moment of the length of a document over that of a sequence, longer ones cut; mean_frac: of
-    the mean before cutting."""
+    """Moment of document length over sequence length, longer documents truncated; mean_frac: mean
+    before truncation."""
     spread = np.maximum(sigma, 1e-9)
     mu = np.log(mean_frac) - spread**2 / 2
     whole = np.exp(order * mu + order**2 * spread**2 / 2) * _tail(mu / spread + order * spread)
@@ -169,7 +169,7 @@ def cut_moment(mean_frac: Array, sigma: Array, order: Array) -> Array:
     source="maximum of b independent log-normal lengths; David & Nagaraja 2003",
 )
 def longest_moment(mean_frac: Array, sigma: Array, documents: Array, order: Array) -> Array:
-    """Moment of the length of the longest of b documents over that of a sequence."""
+    """Moment of the longest of b document lengths over the sequence length."""
     count = np.asarray(documents, dtype=float)[..., None]
     spread = np.maximum(np.asarray(sigma, dtype=float), 1e-9)[..., None]
     mu = np.log(np.asarray(mean_frac, dtype=float))[..., None] - spread**2 / 2

@@ -1,4 +1,4 @@
-"""What a schedule is made of: actions, in the order each rank runs them.
+"""The elements of a schedule: actions, in the order in which each rank runs them.
 
 An action reads `3F5`: stage 3, forward, micro-batch 5. The words are those of
 torch.distributed.pipelining: F forward, B the whole backward, I its input gradient, W its weight

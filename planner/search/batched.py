@@ -155,8 +155,8 @@ class _Keys:
         )
 
     def _ranks_and_data(self, plan: Plan) -> Hashable:
-        """Where ranks differ or data is read, the slowest rank of more GPUs is later: such plans
-        share a table with those of as many GPUs only."""
+        """Key of straggler and data settings. The slowest of more ranks is slower, so that such
+        plans share a table only with plans of as many GPUs."""
         specs = (plan.ranks, plan.lengths, plan.data)
         numbers = tuple(None if one is None else self._number(one) for one in specs)
         usual = plan.ranks == RanksSpec() and plan.lengths is None and plan.data is None

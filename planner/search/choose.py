@@ -72,13 +72,13 @@ def fastest_that_fits(estimates: Estimates | Outline) -> int | None:
 
 
 def timed(estimates: Estimates | Outline) -> StepTime | OutlineTime:
-    """Seconds of the layouts that fit; those of others may be infinite."""
+    """Seconds of the layouts that fit; may be infinite for the others."""
     return estimates.time_where_fits if isinstance(estimates, Outline) else estimates.time
 
 
 def of_all(rank: tuple[int, float], plan: Plan) -> tuple[int, float]:
-    """The rank of a plan's layout among those of plans with other global batches: seconds per
-    sequence where it has enough room."""
+    """The rank of a plan's layout among plans with other global batches: seconds per sequence if it
+    has enough room."""
     level, amount = rank
     return level, amount / plan.training.global_batch if level == ENOUGH else amount
 

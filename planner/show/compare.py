@@ -134,7 +134,7 @@ def _most(answered: Sequence[Point]) -> str:
 
 
 def _difference_block(difference: Difference) -> Block:
-    """Seconds of each part beyond those of the first; the columns sum to the last line."""
+    """Seconds of each part beyond the first answer; the columns sum to the last line."""
     others = [row for row in difference.rows if row.label != difference.to]
     base = next(row for row in difference.rows if row.label == difference.to)
     least = _SMALL * max(row.seconds for row in difference.rows)

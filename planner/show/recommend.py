@@ -119,7 +119,7 @@ def _how_likely(row: ClusterRow) -> str:
 
 
 def _none(goal: str, document: SmallestCluster) -> str:
-    """Why there is no answer for a goal, where it is for want of a price."""
+    """Why a goal has no answer, if the reason is a missing price."""
     priced = document.prices.markets or not document.prices.machines
     if priced or (goal != "cheapest" and document.limits.budget_usd is None):
         return "none"

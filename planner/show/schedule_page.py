@@ -127,8 +127,8 @@ def _compared(document: Schedule) -> list[list[Cell]]:
 def _sliced(
     found: Sequence[Interval], ranks: int, kinds: Sequence[str], edges: Array
 ) -> list[Trace]:
-    """A bar per rank, slice and kind, as long as the kind takes in that slice: those of a slice
-    follow each other from its start."""
+    """A bar per rank, slice and kind, as long as the kind takes in that slice; bars of a slice are
+    stacked from its start."""
     width = float(edges[1] - edges[0])
     starts = np.tile(edges[:-1], (ranks, 1))
     out = []

@@ -44,12 +44,12 @@ class Fixed(str):
 
 @dataclass
 class Block:
-    """A title, sentences, and perhaps a table. Numbers are right-aligned where the header starts
-    with '>'.
+    """A title, sentences, and perhaps a table. Numbers are right-aligned if the header starts with
+    '>'.
 
-    order: in which order the rows stand; drop: names of columns that are left out where there is no
-    room, the first one first; below: lines under the table; part: of the block above it, so that
-    its title is not underlined.
+    order: order of the rows; drop: names of columns that may be dropped on a narrow screen, the
+    first one first; below: lines under the table; part: of the block above it, so that its title is
+    not underlined.
     """
 
     title: str

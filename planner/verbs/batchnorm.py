@@ -25,7 +25,7 @@ _ELEMENT_BYTES = 4.0  # statistics are fp32 also in mixed precision: torch accum
 def answer(given: Mapping[str, Any], channels: str | None) -> BatchNorm:
     """Bytes and seconds of all layers. Raises PlanError naming the option.
 
-    given: cluster options by name; channels: "64,64,256x3", by default those of ResNet-50.
+    given: cluster options by name; channels: "64,64,256x3", by default the channels of ResNet-50.
     """
     widths = model_channels(_MODEL) if channels is None else _channels(channels)
     cluster, m, assumed = links(given, "batchnorm")

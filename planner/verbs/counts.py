@@ -36,8 +36,8 @@ def layout_counts(options: Options, most: int, *, every: bool = False) -> list[i
 
 
 def around(counts: list[int], exact: float, node: int) -> list[int]:
-    """Those of the counts that are whole nodes, or below one node parts of it, the nearest to
-    `exact` first; of two as near the smaller."""
+    """Counts that are whole nodes, or divisors of one node, nearest to `exact` first; of two at
+    equal distance the smaller."""
     whole = exact >= node
     allowed = (n for n in counts if (n % node == 0 if whole else node % n == 0))
     return sorted(allowed, key=lambda n: (abs(n - exact), n))

@@ -23,8 +23,8 @@ _GROUPS = (("tp", "tensor_parallel"), ("ep", "expert_parallel"), ("cp", "context
 
 
 def crossing(options: Options, answer: Answer) -> Crossing | None:
-    """The first of tensor, expert and context parallelism whose group spans nodes; None where none
-    does, or where what it sends is no part of the step."""
+    """The first of tensor, expert and context parallelism whose group spans nodes; None if none
+    does, or if its traffic is a negligible part of the step."""
     plan, table = answer.chosen.plan, answer.chosen.table.pick([answer.row])
     domain, layout = plan.cluster.nvlink_domain, table.layout(0)
     time = answer.chosen.time

@@ -21,9 +21,9 @@ from planner.units import in_unit
 
 @dataclass(frozen=True)
 class Bill:
-    """What something takes that is paid for.
+    """Paid quantities of an answer.
 
-    gpu_hours: with those of spare nodes. electricity_usd: paid beside the machines.
+    gpu_hours: including spare nodes. electricity_usd: paid beside the machines.
     """
 
     label: str
@@ -152,7 +152,7 @@ def _is_one_for_all(clusters: Sequence[Cluster]) -> bool:
 
 
 def cheapest_of(bills: Sequence[Bill]) -> Callable[[PriceAt], tuple[str, Bill, float] | None]:
-    """The least of bills, at any prices; None where it is nothing, which is no choice."""
+    """Lowest bill over all prices; None if zero."""
 
     def at(price: PriceAt) -> tuple[str, Bill, float] | None:
         known = ((one.usd(price(one.options)), one) for one in bills)
@@ -164,6 +164,6 @@ def cheapest_of(bills: Sequence[Bill]) -> Callable[[PriceAt], tuple[str, Bill, f
 
 
 def _machine_alone(options: Options) -> Options:
-    """What of a request decides its price: one for all counts and layouts."""
+    """The options that determine the price: equal for all counts and layouts."""
     said = ("gpu", "cluster", "calibration", "price", "market", "capex", "lifetime", "use")
     return Options(model="none", **{name: getattr(options, name) for name in said})

@@ -116,8 +116,8 @@ def rl(own: RlOptions, given: Mapping[str, Any]) -> Reinforcement:
 
 
 def answer(own: RlOptions, given: Mapping[str, Any]) -> tuple[Reinforcement, Call | None]:
-    """The same with the tree of its formulas, where that is asked for; those of the training step
-    apart, which `dpplan estimate --explain` prints."""
+    """The same with the tree of its formulas, if requested; without the formulas of the training
+    step, which `dpplan estimate --explain` prints."""
     asked = _asked(own, given)
     tried = [_try(asked, pools) for pools in _splits(asked)]
     shared = [one for one in tried if one.pools.colocated]

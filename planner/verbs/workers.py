@@ -1,4 +1,4 @@
-"""Processes that share the work of a verb: those of this machine, or those of a Dask cluster."""
+"""Processes that share the work of a verb: processes of this machine, or of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Progress = Callable[[int, int], None]  # done, in all
 
 @dataclass
 class Workers:
-    """Processes of the block of `workers` that is open. are_up: they have been started, which takes
-    those of this machine a second; remote: they are a cluster's, and what they do does not keep
-    this machine from its work."""
+    """Processes of the open block of `workers`. are_up: they have been started, which takes a
+    second on this machine; remote: they belong to a cluster, so that their work does not slow down
+    this machine."""
 
     pool: Executor
     count: int
@@ -51,8 +51,8 @@ def shared() -> Workers | None:
 
 
 def processes(jobs: int | None) -> int:
-    """Processes that share the work: those of a cluster where one is open, `--jobs` as given, else
-    as many as this machine has cores, eight at most."""
+    """Number of processes that share the work: those of an open cluster, else `--jobs`, else the
+    cores of this machine, at most eight."""
     found = shared()
     if found is not None and found.remote:
         return found.count

@@ -31,9 +31,9 @@ def actions_for(p: int, m: int, f: Seconds, i: Seconds, w: Seconds, send: float)
 
 
 def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
-    """None where I is no longer than F (section 3.2: below 1 % in most settings), else (p-1)(I -
-    F): 2p forwards are over before the first I arrives. With fewer than 2p - 1 micro-batches as
-    ZB-H1."""
+    """Zero if I takes at most as long as F (section 3.2: below 1 % in most settings), else (p-1)(I
+    - F), since 2p forwards are over before the first I arrives. With fewer than 2p - 1
+    micro-batches as in ZB-H1."""
     full = np.maximum(fill.input_gradient - fill.forward, 0.0)
     return np.where(m >= 2 * p - 1, full, zb_h1.idle_s(fill, slow, p, m, v))
 

@@ -15,8 +15,7 @@ from planner.verbs.batch.runs import Question, Run
 
 
 def learning_rate(own: BatchOptions, optimizer: str) -> LearningRate:
-    """The learning rate that those of the batches start from, and which rule is for this
-    optimizer."""
+    """The learning rate of the reference batch, and the scaling rule of this optimizer."""
     rule, source = (
         ("linear", "Goyal et al. 2017, arXiv 1706.02677: SGD")
         if optimizer.startswith("sgd")

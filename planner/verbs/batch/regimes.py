@@ -63,8 +63,8 @@ def regime(
 
 
 def _chosen(name: str, runs: Sequence[Run], stretch: Mapping[int, float]) -> list[Run]:
-    """One run per number of GPUs, as the regime has it. stretch: by batch, days over those of its
-    run."""
+    """One run per number of GPUs, as the regime chooses it. stretch: by batch, days over the days
+    of its run."""
 
     def days(run: Run) -> float:
         assert run.point.report is not None

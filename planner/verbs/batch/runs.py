@@ -129,8 +129,8 @@ def _target(
 
 
 def batches_of(first_batch: int, first_gpus: int, gpus: int) -> list[int]:
-    """Batches from that of the first count to the one grown in proportion: doublings, and the grown
-    one last."""
+    """Batches from the batch of the first count to the one grown in proportion: doublings, and the
+    grown one last."""
     grown, rest = divmod(first_batch * gpus, first_gpus)
     if rest:
         raise PlanError(

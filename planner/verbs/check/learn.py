@@ -1,8 +1,8 @@
-"""A calibration from logs: clock, fabric and overheads as the runs have them.
+"""A calibration from logs: clock, fabric and overheads fitted to the runs.
 
-The numbers and what is known of them before any run is seen are those of the validated platforms
-(`validate.parameters.PLATFORM`); the fit is theirs. A run says something of a number as far as its
-step hangs on it: what one layout leaves open stays near the profile.
+Parameters, priors and the fit are those of the validated platforms
+(`validate.parameters.PLATFORM`). A run informs a parameter as far as its step depends on it: a
+parameter that one layout does not determine stays near the profile.
 """
 
 from __future__ import annotations

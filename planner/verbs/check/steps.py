@@ -1,4 +1,4 @@
-"""Steps that are like each other, told from those at the start, at checkpoints and at stalls."""
+"""Steady steps, without those at the start, at checkpoints and at stalls."""
 
 from __future__ import annotations
 

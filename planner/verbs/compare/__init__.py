@@ -45,11 +45,11 @@ def compare(
     progress: Progress | None = None,
     typed: Set[str] = frozenset(),
 ) -> Comparison:
-    """All combinations answered; those side by side are compared with the first that fits, sweeps
+    """All combinations answered; side-by-side answers are compared with the first that fits, sweeps
     are followed.
 
-    given: options common to all, stronger than those of scenario files; typed: those that are no
-    file's, and must not be varied, too. Raises PlanError where nothing can be answered.
+    given: options common to all, stronger than options of scenario files; typed: options from the
+    command line, which must not be varied, too. Raises PlanError if none can be answered.
     """
     combined = combinations(own)
     refuse_varied(combined, given, typed)
@@ -138,7 +138,7 @@ def _same_answers(combined: Combinations, points: Sequence[Point]) -> list[str]:
 
 
 def _doubts(documents: Sequence[PointDocument], points: Sequence[Point]) -> list[str]:
-    """What of the answers nobody would believe, with the request it is of."""
+    """Implausible values of the answers, each with its request."""
     found = ((one.label, point.report) for one, point in zip(documents, points, strict=True))
     return [
         f"DOUBTFUL, {label}: {sentence}"

@@ -91,9 +91,9 @@ def _check_names(sides: Sequence[str], sweeps: Sequence[str], own: CompareOption
 def requests_of(
     combined: Combinations, own: CompareOptions, given: Mapping[str, Any]
 ) -> tuple[list[Options], list[str]]:
-    """One request per combination, and what was chosen for them as notes.
+    """One request per combination, and the choices made for them as notes.
 
-    given: options common to all, stronger than those of scenario files.
+    given: options common to all, stronger than options of scenario files.
     """
     requests = [_options(row, bool(own.files), given) for row in combined.rows]
     refuse_of_all(requests, "compare")

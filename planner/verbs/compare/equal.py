@@ -28,17 +28,17 @@ _MOST_TRIED = 40  # counts in all, before it is said that none has a layout: a c
 
 @dataclass(frozen=True)
 class Sized:
-    """A request with its number of GPUs, answered; equal: None where there is no such number."""
+    """A request answered at its number of GPUs; equal: None if no such number exists."""
 
     point: Point
     equal: EqualCount | None
 
 
 def sized(requests: Sequence[Options], what: str, jobs: int) -> list[Sized]:
-    """Every request on GPUs that together cost, or draw, what those of the first do.
+    """Every request on as many GPUs as cost, or draw, as much as the first request.
 
-    what: `cost` or `power`. Raises PlanError where the first has no price of the market asked for;
-    another one is then without an answer.
+    what: `cost` or `power`. Raises PlanError if the first has no price on the chosen market;
+    another request without one has no answer.
     """
     first = requests[0]
     each = unit_cost(first, what)

@@ -21,11 +21,11 @@ FEWEST_FITTED = 3  # points of a fit with two unknowns that leave a residual
 
 @dataclass(frozen=True)
 class Gain:
-    """What the GPUs of one count bring, against the first count.
+    """Gain from the GPUs of one count, against the first count.
 
-    speed_up: work per second over that of the first count. efficiency: the same per GPU.
-    marginal_frac: what each GPU added since the count before brings, as a share of what one brought
-    at the first count; None at the first.
+    speed_up: work per second over the first count's. efficiency: the same per GPU. marginal_frac:
+    the gain of each GPU added since the previous count, over the work per GPU at the first count;
+    None at the first.
     """
 
     speed_up: float

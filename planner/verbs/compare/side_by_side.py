@@ -1,4 +1,4 @@
-"""Answers side by side: every figure against that of the first, and what makes the difference."""
+"""Answers side by side: every figure against the first answer, and the causes of the difference."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from planner.specs.documents.plan import describe
 def difference(rows: Sequence[Point]) -> Difference:
     """Every answered row against the first that fits: figures as shares, seconds part by part.
 
-    Seconds are those of a step where all take equally many tokens, else of a million tokens. Parts
-    sum to the whole difference.
+    Seconds are per step if all steps have equally many tokens, else per million tokens. Parts sum
+    to the whole difference.
     """
     answered = [row for row in rows if row.refused is None]
     first = next((row for row in answered if row.fits), answered[0])

@@ -37,10 +37,10 @@ def listed() -> Lessons:
 
 
 def lesson(name: str, given: Mapping[str, str], *, claims: bool = True) -> Lesson:
-    """One lesson with the figures of these inputs. Raises PlanError naming what is wrong.
+    """One lesson with the figures of these inputs. Raises PlanError naming the wrong input.
 
-    given: inputs by name, as typed. claims: check those of the sources, too, whose commands do not
-    depend on the inputs.
+    given: inputs by name, as typed. claims: also check the claims of the sources, whose commands do
+    not depend on the inputs.
     """
     if name not in lessons():
         raise PlanError("lesson", name, f"must be one of {', '.join(lessons())}")

@@ -70,7 +70,7 @@ def _try(
 
 
 def _layouts(kinds: Sequence[Kind], tried: Sequence[Tried]) -> float:
-    """Layouts of all counts of all kinds, by those of the counts that were tried."""
+    """Layouts of all counts of all kinds, extrapolated from the counts that were tried."""
     return sum(
         len(kind.requests) * sum(point.layouts for point in known.values()) / len(known)
         for kind, known in zip(kinds, tried, strict=True)

@@ -228,8 +228,8 @@ def scaled(model: ModelSpec, heads: int, layers: int) -> ModelSpec:
 
 
 def ladder(model: ModelSpec) -> list[tuple[int, int]]:
-    """(heads, layers) that scaled shapes may have: layers over heads stay near those of the
-    model."""
+    """(heads, layers) that scaled shapes may have: the ratio of layers to heads stays near the
+    model's."""
     if model.stack:
         raise PlanError(
             "--model",

@@ -74,8 +74,8 @@ def without(
 
 
 def _fewer(asked: Asked, kinds: Sequence[Kind], counts: Sequence[Sequence[Count]]) -> list[Without]:
-    """With a larger batch than one that nobody published, and in fp8 where the model was trained in
-    it: fewer GPUs of the kinds that need fewest."""
+    """Fewer GPUs of the kinds that need fewest, with a larger batch if the batch is not a published
+    one, and in fp8 if the model was trained in fp8."""
     smallest = {
         one.name: min((row.gpus for row in rows_of(tried) if row.within), default=0)
         for one, tried in zip(kinds, counts, strict=True)

@@ -226,7 +226,8 @@ SHAPE = ("schedule", "pp", "vpp")  # options of a layout that a schedule without
 
 
 def refuse_idle(request: ScheduleOptions, case: Case) -> None:
-    """Messages are between stages, and those that take no time are waited for by nobody."""
+    """Refuse options of messages without stages that exchange any, and blocking on messages that
+    take zero time."""
     for name in ("sends", "blocking_sends"):
         if getattr(request, name) and case.pp == 1:
             raise PlanError(flag(name), True, "one stage sends nothing: take --pp 2 or more")

@@ -167,8 +167,8 @@ def answer(options: Options, given: StrategySettings, name: str | None = None) -
 
 
 def explain(options: Options, given: StrategySettings, name: str) -> Call:
-    """The formulas of one strategy on its chosen layout, as they were called; those of the plan are
-    `estimate --explain`'s."""
+    """The formulas of one strategy on its chosen layout, as they were called; `estimate --explain`
+    has the formulas of the plan."""
     (strategy,) = _asked(options, name)
     found = _evaluate(_plan(options, strategy, given)[0], strategy, given)
     if isinstance(found, str):

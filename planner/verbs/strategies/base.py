@@ -31,8 +31,7 @@ FP32_BYTES = 4.0  # of an element in single precision
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps to the same loss over those of a synchronous exact step, and where that number is
-    from."""
+    """Steps to equal loss relative to a synchronous exact step, and the source of that number."""
 
     factor: float
     source: str
@@ -133,7 +132,7 @@ class Context:
 
     def overlapped_s(self, sync_s: Array, last_s: Array, first_s: Array | None = None) -> Array:
         """Exposed time of bucketed reductions beside the backward pass of the last micro-batch, as
-        in estimates. first_s: when the first is ready, where buckets are not those of DDP."""
+        in estimates. first_s: when the first bucket is ready, if buckets differ from DDP's."""
         first = self.buckets.first_layers * self.layer_backward_s if first_s is None else first_s
         return overlap.bucketed_exposed_s(sync_s, self.window_s, first, last_s, self.m.slowdown)
 
@@ -149,7 +148,8 @@ class Context:
     def all_reduced_bytes(
         self, whole_bytes: Array, passes: Array = 1.0, calls: Array = 1.0
     ) -> tuple[Array, Array]:
-        """What each GPU sends for all-reduces over all replicas, and what of it leaves the node."""
+        """Bytes that each GPU sends for all-reduces over all replicas, and the bytes that leave the
+        node."""
         group = self.who.group
         sent = data_parallel.backward_volume_bytes(
             0.0, whole_bytes, 0.0, group.ranks, passes, calls

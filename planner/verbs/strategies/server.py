@@ -56,8 +56,8 @@ def update_s(x: Context) -> Array:
 
 
 def _cost(x: Context, exposed: Array, total: Array, jitter: Array) -> Cost:
-    """Compute without an optimizer on the GPU; jitter: slow-down by the ranks one waits for, in
-    place of that of all."""
+    """Compute without an optimizer on the GPU; jitter: slow-down by the ranks waited for, instead
+    of by all ranks."""
     time = x.estimates.time
     working = (x.compute_s - x.slower * time.components["optimizer"]) / x.slower
     whole = FP32_BYTES * x.parameters + 0.0 * exposed

@@ -237,7 +237,8 @@ def _row(
 
 
 def _run(data: Data, found: Figures | None) -> tuple[float | None, float | None, float | None]:
-    """Seconds of a run, those of passes over its examples before it among them, and its cost."""
+    """Seconds of a run including passes over its examples before it, the seconds of these passes,
+    and the cost."""
     if found is None or found.run.days is None:
         return None, None, None
     steps = data.sequences / found.layout.global_batch

@@ -103,7 +103,8 @@ def replicas(options: Options) -> int:
 
 
 def _sigma(own: TuneOptions, options: Options) -> float:
-    """Sigma of the log-normal whose longest of so many examples is as long as that of the data."""
+    """Sigma of the log-normal whose quantile n/(n + 1), for n examples, is the longest length of
+    the data."""
     longest, mean = own.length_max, options.length_mean
     if longest is None or mean is None:
         raise PlanError(
