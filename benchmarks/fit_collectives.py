@@ -145,8 +145,9 @@ def _numbers(row: dict[str, str]) -> tuple[Machine, int, LinkSpec]:
         nic_bandwidth=f"{row['nic_gbps']} Gbit/s" if row["nic_gbps"] else None,
     )
     cluster, _ = cluster_spec(asked)
-    shape = ModelSpec(
-        name="none", layers=1, hidden=64, heads=1, kv_heads=1, head_dim=64, ffn_hidden=64, vocab=64
+    widths = dict.fromkeys(("hidden", "head_dim", "ffn_hidden", "vocab"), 64)
+    shape = ModelSpec.model_validate(
+        {"name": "none", "layers": 1, "heads": 1, "kv_heads": 1, **widths}
     )
     plan = Plan(
         model=shape,

@@ -23,7 +23,7 @@ from planner.inputs import catalog
 from planner.specs.base import PlanError
 from planner.specs.documents.estimate import Estimate
 from planner.specs.documents.plan import options_of
-from planner.specs.model import ModelSpec
+from planner.specs.model import ModelSpec, stated
 from planner.specs.options import Options, rows
 from planner.specs.options.checked import from_text
 from planner.specs.training import TrainingSpec
@@ -57,7 +57,8 @@ def models() -> Shapes:
 
 
 def _shape(spec: ModelSpec) -> tuple[Any, ...]:
-    return tuple(getattr(spec, name, None) for name in _SHAPE)
+    keys = stated(spec)
+    return tuple(keys.get(name) for name in _SHAPE)
 
 
 def options(row: Row, known: Shapes) -> Iterator[dict[str, Any]]:

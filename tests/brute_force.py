@@ -18,6 +18,7 @@ from planner.specs.layout import (
     recompute_in,
 )
 from planner.specs.plan import Plan
+from tests.plans import flat_of
 
 MODULES = ("moe_act", "layernorm+moe_act")  # tried of experts without latent attention
 
@@ -34,21 +35,21 @@ def allowed(p: Plan, x: Row) -> bool:
     if x.sequence_parallel and (x.tp == 1 or not can.sequence_parallel or seq % x.tp):
         return False
     if (
-        model.heads % x.tp
+        flat_of(model).heads % x.tp
         or model.hidden % x.tp
-        or (model.kv_heads % x.tp and x.tp % model.kv_heads)
+        or (flat_of(model).kv_heads % x.tp and x.tp % flat_of(model).kv_heads)
     ):
         return False
-    if model.dense_layers and model.ffn_hidden % x.tp:
+    if model.dense_layers and flat_of(model).ffn_hidden % x.tp:
         return False
     if x.cp > 1 and seq % (2 * x.cp * (x.tp if x.sequence_parallel else 1)):
         return False
     split = x.tp if p.stack.experts.tensor == "as dense" else 1
     apart = x.ep * (p.training.etp or split)
-    if x.ep > 1 and (model.moe is None or model.moe.experts % x.ep):
+    if x.ep > 1 and (model.routed is None or model.routed.experts % x.ep):
         return False
-    if model.moe is not None and (
-        (x.tp * x.dp * x.cp) % apart or model.moe.ffn_hidden % (apart // x.ep)
+    if model.routed is not None and (
+        (x.tp * x.dp * x.cp) % apart or model.routed.ffn_hidden % (apart // x.ep)
     ):
         return False
     if not filled(p, x.pp, x.vpp) or batch % (x.dp * x.micro_batch):
@@ -186,7 +187,7 @@ def brute_force(p: Plan) -> set[Layout]:
                 "none",
                 "selective",
                 "full",
-                *(MODULES if p.model.moe else ()),
+                *(MODULES if p.model.routed else ()),
                 *(f"{kind}:{n}" for kind in ("block", "group") for n in range(1, layers + 1)),
             ]
             for vpp, ep, group, zero, sequence, schedule, micro, placement in itertools.product(
@@ -196,7 +197,7 @@ def brute_force(p: Plan) -> set[Layout]:
                     [
                         e
                         for e in numbers
-                        if e == 1 or (p.model.moe and p.model.moe.experts % e == 0)
+                        if e == 1 or (p.model.routed and p.model.routed.experts % e == 0)
                     ],
                 ),
                 tried("shard_group", [n for n in range(1, dp * cp + 1) if (dp * cp) % n == 0]),

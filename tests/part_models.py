@@ -1,4 +1,7 @@
-"""Small models of every part: keys of transformers' own config, and the same as a model of ours."""
+"""Small models of every part: keys of transformers' own config, and the same as a model of ours.
+
+Long: one table.
+"""
 
 from __future__ import annotations
 
@@ -493,8 +496,9 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+def keys_of(model_type: str) -> dict[str, Any]:
+    return {"name": model_type, "layers": 4, "hidden": H, "vocab": VOCAB, **MODELS[model_type][1]}
+
+
 def model_of(model_type: str) -> ModelSpec:
-    """Our model of one of them."""
-    own = MODELS[model_type][1]
-    base = {"name": model_type, "layers": 4, "hidden": H, "vocab": VOCAB}
-    return ModelSpec.model_validate({**base, **own})
+    return ModelSpec.model_validate(keys_of(model_type))

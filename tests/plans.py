@@ -15,6 +15,7 @@ from planner.inputs.cluster import cluster_spec
 from planner.ledger import Sourced
 from planner.specs.cluster import ClusterSpec
 from planner.specs.columns import Columns
+from planner.specs.decoder import Decoder, decoder_of
 from planner.specs.layout import Layout, LayoutRequest
 from planner.specs.model import Experts, ModelSpec
 from planner.specs.options import Options
@@ -28,8 +29,8 @@ settings.register_profile(
 settings.load_profile("plans")
 
 
-def model(**changes: Any) -> ModelSpec:
-    """A gated decoder of eight layers."""
+def keys(**changes: Any) -> dict[str, Any]:
+    """The keys of a gated decoder of eight layers."""
     shape: dict[str, Any] = {
         "name": "small",
         "layers": 8,
@@ -40,7 +41,19 @@ def model(**changes: Any) -> ModelSpec:
         "ffn_hidden": 1408,
         "vocab": 4096,
     }
-    return ModelSpec(**(shape | changes))
+    return shape | changes
+
+
+def model(**changes: Any) -> ModelSpec:
+    """A gated decoder of eight layers."""
+    return ModelSpec.model_validate(keys(**changes))
+
+
+def flat_of(shape: ModelSpec) -> Decoder:
+    """The plain decoder that a model is."""
+    found = decoder_of(shape)
+    assert found is not None, shape.name
+    return found
 
 
 def expert_model(**changes: Any) -> ModelSpec:

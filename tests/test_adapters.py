@@ -24,6 +24,7 @@ from planner.specs.columns import Columns
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
 from tests import plans
+from tests.plans import flat_of
 
 DATA = Path(__file__).parent / "data"
 
@@ -237,7 +238,7 @@ def test_an_mlp_that_is_one_function_with_its_adapters_keeps_gate_and_up() -> No
     def hidden(software: str, **of: Any) -> float:
         one = plans.plan(gpus=1, software=software, adapter=lora(**of))
         kept = layer_activations(one, plans.rows(1, {}))["mlp/hidden"]
-        return float(kept[0]) / one.training.seq_len / one.model.ffn_hidden
+        return float(kept[0]) / one.training.seq_len / flat_of(one.model).ffn_hidden
 
     assert hidden("unsloth", targets=("all-linear",)) == 4
     assert hidden("pytorch-fsdp", targets=("all-linear",), precision="bf16") == 8
@@ -254,7 +255,7 @@ def test_matrices_of_8_bit_keep_what_they_read() -> None:
         return float(total(layer_activations(one, plans.rows(1, {})))[0]) / one.training.seq_len
 
     shape = plans.model()
-    assert kept("int8") - kept("nf4") == 2 * (2 * shape.hidden + shape.ffn_hidden)
+    assert kept("int8") - kept("nf4") == 2 * (2 * shape.hidden + flat_of(shape).ffn_hidden)
 
 
 def test_a_word_for_several_matrices_does_not_join_what_is_named_one_by_one() -> None:

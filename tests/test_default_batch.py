@@ -133,11 +133,12 @@ def test_some_layout_divides_it(gpus: int, model: ModelSpec) -> None:
     """The default is never what no layout divides; where DDP is fixed, every GPU gets a
     sequence."""
     batch = batch_of(model, gpus)
+    heads = model.attention.heads if model.attention else 0
     inside = [
         t * p
         for t in range(1, 17)
         for p in range(1, model.layers + 1)
-        if model.heads % t == 0 and gpus % (t * p) == 0
+        if heads % t == 0 and gpus % (t * p) == 0
     ]
     assert any(batch % (gpus // n) == 0 for n in inside)
     assert batch_of(model, gpus, stack="pytorch-ddp") % gpus == 0

@@ -213,7 +213,7 @@ def _idle(options: dict[str, Any], model: ModelSpec, dp: int) -> set[str]:
         "cp_comm_type": options["cp"] == 1,
         "schedule": options["pp"] == 1,
         "placement": options["pp"] == 1 or dp == 1,
-        **dict.fromkeys(_OF_EXPERTS, model.moe is None or dp < options.get("ep", 1)),
+        **dict.fromkeys(_OF_EXPERTS, model.routed is None or dp < options.get("ep", 1)),
     }
     idle["ep"] |= options.get("ep") == 1
     of_lora = ("lora_targets", "lora_dropout", "base_precision", "lora_method")

@@ -101,7 +101,7 @@ def test_no_more_weights_than_parameters(name: str) -> None:
     stored = sum(leaf.count * leaf.times for leaf in parameter_leaves(model) if leaf.matmul)
     tied = model.padded_vocab * model.hidden if model.tied_embeddings else 0
     assert total(matmul_weights(model)) <= stored + tied
-    assert (total(matmul_weights(model)) < stored + tied) == (model.moe is not None)
+    assert (total(matmul_weights(model)) < stored + tied) == (model.routed is not None)
 
 
 def test_widths_of_latent_attention() -> None:

@@ -15,6 +15,7 @@ from planner.inputs import catalog
 from planner.inputs.huggingface import FAMILIES, read_config
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
+from tests.plans import flat_of
 
 # One config.json per catalogue entry: the shape as published, with the other keys such files carry.
 # OPT-175B and Nemotron-4 have no such file of their own and are written in the form of their
@@ -146,7 +147,7 @@ def test_context_is_the_one_before_rotary_scaling(tmp_path: Path, key: str) -> N
 def test_sliding_windows(tmp_path: Path) -> None:
     def window(**config: Any) -> tuple[int | None, int]:
         spec, _ = reads(tmp_path, {**LLAMA, "head_dim": 8, **config})
-        return spec.attention_window, spec.window_every
+        return flat_of(spec).attention_window, flat_of(spec).window_every
 
     full, sliding = "full_attention", "sliding_attention"
     assert window(model_type="mistral", sliding_window=16) == (16, 1)
@@ -179,40 +180,43 @@ def test_irregular_windows_are_refused(tmp_path: Path) -> None:
 
 def test_experts_in_every_second_layer(tmp_path: Path) -> None:
     spec, _ = reads(tmp_path, QWEN3_MOE, decoder_sparse_step=2)
-    assert spec.moe is not None
-    assert (spec.moe.dense_layers, spec.moe.every, spec.moe_layers) == (1, 2, 3)
+    moe = flat_of(spec).moe
+    assert moe is not None
+    assert (moe.dense_layers, moe.every, spec.moe_layers) == (1, 2, 3)
     spec, _ = reads(tmp_path, DEEPSEEK, moe_layer_freq=2)  # layers 2 and 4 of 0..5
-    assert spec.moe is not None
-    assert (spec.moe.dense_layers, spec.moe.every, spec.moe_layers) == (2, 2, 2)
+    moe = flat_of(spec).moe
+    assert moe is not None
+    assert (moe.dense_layers, moe.every, spec.moe_layers) == (2, 2, 2)
 
 
 def test_deepseek_groups_and_extra_prediction_layer(tmp_path: Path) -> None:
     spec, notes = reads(tmp_path, DEEPSEEK, n_group=4, topk_group=2, num_nextn_predict_layers=1)
-    assert spec.moe is not None
-    assert spec.moe.group_limit == 2
+    assert spec.routed is not None
+    assert spec.routed.group_limit == 2
     left_out = "num_nextn_predict_layers 1 is not counted: multi-token prediction is left out"
     assert f"{left_out}, --mtp trains it" in notes
     greedy = {"n_group": 4, "topk_group": 2, "topk_method": "greedy"}
     spec, _ = reads(tmp_path, {**DEEPSEEK, **greedy, "model_type": "deepseek_v2"})
-    assert spec.moe is not None
-    assert spec.moe.group_limit is None
+    assert spec.routed is not None
+    assert spec.routed.group_limit is None
 
 
 def test_falcon_variants(tmp_path: Path) -> None:
     spec, notes = reads(tmp_path, FALCON, num_kv_heads=4)
-    assert (spec.kv_heads, spec.norms_per_layer, spec.parallel_block) == (1, 1, True)
+    falcon = flat_of(spec)
+    assert (falcon.kv_heads, falcon.norms_per_layer, falcon.parallel_block) == (1, 1, True)
     assert "num_kv_heads 4 is not used: multi_query true means 1" in notes
     spec, _ = reads(tmp_path, FALCON, new_decoder_architecture=True, num_kv_heads=2)
-    assert (spec.kv_heads, spec.norms_per_layer) == (2, 2)
+    assert (flat_of(spec).kv_heads, flat_of(spec).norms_per_layer) == (2, 2)
     spec, _ = reads(tmp_path, FALCON, multi_query=False, parallel_attn=False, alibi=True, bias=True)
-    assert (spec.kv_heads, spec.norms_per_layer, spec.positions, spec.bias_qkv) == (
-        4,
-        2,
-        "alibi",
-        True,
-    )
+    assert (
+        flat_of(spec).kv_heads,
+        flat_of(spec).norms_per_layer,
+        spec.positions,
+        flat_of(spec).bias_qkv,
+    ) == (4, 2, "alibi", True)
     null, _ = reads(tmp_path, FALCON, multi_query=None, parallel_attn=None)  # false there as well
-    assert (null.kv_heads, null.norms_per_layer) == (4, 2)
+    assert (flat_of(null).kv_heads, flat_of(null).norms_per_layer) == (4, 2)
 
 
 def test_mpt_of_llm_foundry_is_its_catalogue_entry(tmp_path: Path) -> None:
@@ -232,7 +236,11 @@ def test_mpt_of_llm_foundry_is_its_catalogue_entry(tmp_path: Path) -> None:
     entry = catalog.load("models", ModelSpec, "mpt-7b")
     assert spec.model_dump(exclude=ORIGIN) == entry.model_dump(exclude=ORIGIN)
     released, _ = reads(tmp_path, {**MPT, "no_bias": True, "attn_config": {"alibi": True}})
-    assert (released.positions, released.bias_qkv, released.norm_bias) == ("alibi", False, False)
+    assert (released.positions, flat_of(released).bias_qkv, released.norm_bias) == (
+        "alibi",
+        False,
+        False,
+    )
 
 
 def test_other_heads_and_quantization_are_mentioned(tmp_path: Path) -> None:
@@ -349,10 +357,8 @@ def test_numbers_transformers_would_make_up_must_be_stated(tmp_path: Path) -> No
     assert "num_key_value_heads" in refusal(
         tmp_path, {**LLAMA, "model_type": "mistral"}, "num_key_value_heads"
     )
-    assert (
-        reads(tmp_path, {**LLAMA, "model_type": "mistral"}, num_key_value_heads=None)[0].kv_heads
-        == 4
-    )
+    mistral, _ = reads(tmp_path, {**LLAMA, "model_type": "mistral"}, num_key_value_heads=None)
+    assert flat_of(mistral).kv_heads == 4
     assert "q_lora_rank" in refusal(tmp_path, DEEPSEEK, "q_lora_rank")
     assert "n_shared_experts" in refusal(tmp_path, DEEPSEEK, "n_shared_experts")
 

@@ -16,7 +16,9 @@ from planner.inputs.huggingface.document import Document
 from planner.inputs.huggingface.nested import language_model
 from planner.inputs.huggingface.typed import TYPES, defaults
 from planner.specs.base import PlanError
+from planner.specs.decoder import decoder_of
 from planner.specs.model import ModelSpec
+from tests.plans import flat_of
 
 DATA = Path(__file__).parent / "data"
 # configurations (names and numbers, with their source) and what transformers 5.23 counts for them:
@@ -97,10 +99,14 @@ def test_windows_chunks_and_kinds_are_read(tmp_path: Path) -> None:
 def test_layers_that_are_alike_make_a_plain_decoder(tmp_path: Path) -> None:
     for family in ("olmo2", "granite", "glm4", "cohere", "gptj", "seed_oss", "starcoder2"):
         spec, _ = read(tmp_path, default_config(family))
-        assert not spec.stack, family
+        assert decoder_of(spec), family
     glm4, _ = read(tmp_path, default_config("glm4"))
-    assert (glm4.norms_per_layer, glm4.bias_qkv, glm4.bias_attention_out) == (4, True, False)
-    assert read(tmp_path, default_config("gpt_oss"))[0].stack
+    assert (
+        flat_of(glm4).norms_per_layer,
+        flat_of(glm4).bias_qkv,
+        flat_of(glm4).bias_attention_out,
+    ) == (4, True, False)
+    assert decoder_of(read(tmp_path, default_config("gpt_oss"))[0]) is None
 
 
 def test_the_language_model_of_several_parts_is_read(tmp_path: Path) -> None:
@@ -158,7 +164,7 @@ def test_no_key_that_shapes_a_tensor_is_taken_for_a_constant(tmp_path: Path) -> 
 def test_rules_of_an_order_say_nothing_beside_a_list(tmp_path: Path) -> None:
     olmo = {**default_config("olmo2"), "full_attention_interval": 4}
     listed = {**olmo, "layer_types": ["full_attention"] * olmo["num_hidden_layers"]}
-    assert not read(tmp_path, listed)[0].stack
+    assert decoder_of(read(tmp_path, listed)[0])
     with pytest.raises(PlanError, match="full_attention_interval"):
         read(tmp_path, olmo)
 

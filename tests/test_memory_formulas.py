@@ -27,6 +27,7 @@ from planner.formulas.memory import (
 )
 from planner.ledger import total
 from planner.specs.model import ModelSpec
+from tests.plans import flat_of
 
 # the 22B, 175B and 530B models of Korthikanti et al. 2022 (arXiv 2205.05198), table 3: heads,
 # hidden; sequences of 2048
@@ -70,7 +71,7 @@ def test_activations_of_a_gpt_layer(size: str, t: int) -> None:
     # arXiv 2205.05198: equation 1, 34 + 5 a s/h; equation 2, 10 + 24/t + 5 a s/(h t); equation 4,
     # 34/t + 5 a s/(h t)
     shape = gpt(*KORTHIKANTI[size])
-    scores = 5 * shape.heads * SEQUENCE / shape.hidden
+    scores = 5 * flat_of(shape).heads * SEQUENCE / shape.hidden
     plain, core = per_token_and_width(shape, "megatron-lm-2022", {}, tp=t)
     assert plain == pytest.approx(10 + 24 / t)
     assert core == pytest.approx(scores / t)

@@ -23,6 +23,7 @@ from planner.estimate.memory import PHASES  # noqa: E402
 from planner.formulas.flops import matmul_weights, model_flop  # noqa: E402
 from planner.ledger import total  # noqa: E402
 from planner.specs.layers import attended_of  # noqa: E402
+from tests.plans import flat_of  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 
@@ -166,5 +167,5 @@ def test_flop_of_a_step(name: str, batch: int, sequence: int) -> None:
         n * c.heads * (c.query_width + c.value_width) for c, n in attended_of(spec)
     )
     expected = float(model_flop(total(matmul_weights(spec)), met, batch * sequence))
-    rotations = 2 * (spec.head_dim // 2) * sequence if spec.positions == "rotary" else 0
+    rotations = 2 * (flat_of(spec).head_dim // 2) * sequence if spec.positions == "rotary" else 0
     assert counter.get_total_flops() - expected in (0, rotations, batch * rotations)

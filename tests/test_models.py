@@ -17,7 +17,7 @@ from planner.inputs import catalog
 from planner.inputs.training import sequence_sentence
 from planner.specs.base import PlanError
 from planner.specs.layers import layers_of, of_samples
-from planner.specs.model import ModelSpec
+from planner.specs.model import ModelSpec, stated
 from planner.specs.parts import Moe
 
 IDS = catalog.ids("models")
@@ -470,7 +470,7 @@ def shapes(draw: st.DrawFn) -> ModelSpec:
             "vocab_multiple": draw(st.sampled_from([1, 8, 128])),
             "max_positions": draw(WIDTHS),
             "mlp": draw(st.sampled_from(["plain", "gated"])),
-            "norms_per_layer": draw(st.integers(1, 4)),
+            "norms_per_layer": draw(st.sampled_from([2, 4])),
             "positions": draw(st.sampled_from(["learned", "rotary", "alibi", "none"])),
             **fields,
         }
@@ -478,7 +478,7 @@ def shapes(draw: st.DrawFn) -> ModelSpec:
 
 
 def changed(spec: ModelSpec, **fields: object) -> ModelSpec:
-    return ModelSpec.model_validate({**spec.model_dump(), **fields})
+    return ModelSpec.model_validate({**stated(spec), **fields})
 
 
 @given(shapes())
@@ -505,11 +505,17 @@ def test_tying_saves_exactly_the_head(spec: ModelSpec) -> None:
 def test_active_parameters(spec: ModelSpec) -> None:
     total, active = parameter_count(spec), active_parameter_count(spec)
     idle = (
-        spec.moe is not None
+        spec.routed is not None
         and spec.moe_layers > 0
-        and spec.moe.experts_per_token < spec.moe.experts
+        and spec.routed.experts_per_token < spec.routed.experts
     )
     assert (active < total) if idle else (active == total)
+
+
+@given(shapes())
+def test_a_plain_decoder_is_stated_as_it_is_read(spec: ModelSpec) -> None:
+    assert changed(spec) == spec
+    assert "parts" not in stated(spec)
 
 
 @given(shapes())

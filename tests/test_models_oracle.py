@@ -13,6 +13,7 @@ import transformers
 
 from planner.formulas.params import active_parameter_count, parameter_count
 from planner.inputs.huggingface import read_config
+from tests.plans import flat_of
 
 pytestmark = pytest.mark.oracle
 
@@ -41,8 +42,8 @@ def compare(path: Path, data: dict[str, Any]) -> None:
     routed, total = oracle(data)
     assert parameter_count(spec) == total
     idle = (
-        routed * (spec.moe.experts - spec.moe.experts_per_token) // spec.moe.experts
-        if spec.moe
+        routed * (spec.routed.experts - spec.routed.experts_per_token) // spec.routed.experts
+        if spec.routed
         else 0
     )
     assert active_parameter_count(spec) == total - idle
@@ -224,7 +225,7 @@ def test_windowed_layers(family: str, fields: dict[str, Any], tmp_path: Path) ->
     spec, _ = read_config(path)
     kinds = transformers.AutoConfig.for_model(family, **fields).layer_types
     windowed = [
-        spec.attention_window is not None and layer % spec.window_every == 0
+        flat_of(spec).attention_window is not None and layer % flat_of(spec).window_every == 0
         for layer in range(spec.layers)
     ]
     assert windowed == [kind == "sliding_attention" for kind in kinds]

@@ -16,7 +16,7 @@ from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
 from tests import plans
-from tests.part_models import model_of
+from tests.part_models import keys_of
 
 GIB = 2**30
 
@@ -64,7 +64,7 @@ def test_every_depth_keeps_logits_and_the_inputs_of_its_norms_and_projection() -
 
 def test_a_module_may_have_several_layers() -> None:
     """That of Nemotron 3 is an attention layer and one of experts, whatever the last layer is."""
-    fields = model_of("nemotron_h").model_dump(exclude={"published"}) | {"mtp": 2}
+    fields = keys_of("nemotron_h") | {"mtp": 2}
     words = list(dict.fromkeys(word for one in fields["stack"] for word in one["layers"]))[:2]
     model = ModelSpec.model_validate({**fields, "mtp_layers": words})
     of, c = plans.plan(model, gpus=4), plans.rows(4, {"pp": 2})
@@ -74,7 +74,7 @@ def test_a_module_may_have_several_layers() -> None:
     with pytest.raises(ValueError, match="no layer of the stack is 'mlp & mlp'"):
         ModelSpec.model_validate({**fields, "mtp_layers": ["mlp & mlp"]})
     with pytest.raises(ValueError, match="there is none"):
-        ModelSpec.model_validate({**plans.model().model_dump(), "mtp_layers": ["attention"]})
+        ModelSpec.model_validate({**plans.keys(), "mtp_layers": ["attention"]})
     leaves = [one for one in parameter_leaves(model) if one.place == "mtp"]
     assert sum(one.name == "norm/layer" for one in leaves) == len(words)
 

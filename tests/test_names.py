@@ -199,12 +199,13 @@ def test_what_is_standard_is_inferred_and_said(tmp_path: Path) -> None:
     file.write_text("layers = 2\nhidden = 4096\nheads = 32\nvocab = 32000\n")
     model, said = model_spec(str(file))
     like = model_spec("llama-2-7b")[0]
-    for name in ("hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "vocab"):
-        assert getattr(model, name) == getattr(like, name), name
+    assert (model.hidden, model.vocab, model.parts) == (like.hidden, like.vocab, like.parts)
     assert model.name == "mine"
     assert [one.split(":")[1].split()[0] for one in said] == ["kv_heads", "head_dim", "ffn_hidden"]
     file.write_text('layers = 2\nhidden = 768\nheads = 12\nvocab = 50257\nmlp = "plain"\n')
-    assert model_spec(str(file))[0].ffn_hidden == 3072
+    mlp = model_spec(str(file))[0].mlp_part
+    assert mlp is not None
+    assert mlp.ffn_hidden == 3072
 
 
 def test_bare_list_and_version() -> None:

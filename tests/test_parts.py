@@ -10,10 +10,11 @@ import pytest
 from planner.formulas.flops import core_forward_flop, core_pairs
 from planner.formulas.params import parameter_leaves, stream_of
 from planner.specs.layers import layers_of
-from planner.specs.model import ModelSpec
+from planner.specs.model import ModelSpec, stated
 from planner.specs.parts import Attended, Stream
 from tests import plans
-from tests.part_models import MODELS, model_of
+from tests.part_models import MODELS, keys_of, model_of
+from tests.plans import flat_of
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -47,9 +48,10 @@ def test_side_by_side_parts_share_a_norm() -> None:
 
 def test_a_flat_decoder_is_its_stack() -> None:
     flat = plans.model(layers=4, attention_window=8, window_every=2)
-    shape = {"heads": flat.heads, "kv_heads": flat.kv_heads, "head_dim": flat.head_dim}
+    keys = ("heads", "kv_heads", "head_dim")
+    shape = {key: getattr(flat_of(flat), key) for key in keys}
     short = {**shape, "type": "attention", "name": "short", "window": 8}
-    fields = flat.model_dump(exclude={"attention_window", "window_every", "published"})
+    fields = stated(flat, exclude={"published"})
     stack = [{"layers": ["short + mlp", "attention + mlp"]}]
     stacked = ModelSpec.model_validate({**fields, "parts": [short], "stack": stack})
     assert parameter_leaves(stacked) == parameter_leaves(flat)
@@ -73,7 +75,7 @@ def test_a_flat_decoder_is_its_stack() -> None:
 )
 def test_a_stack_that_says_too_little_is_refused(change: dict[str, object], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        ModelSpec.model_validate({**model_of("mamba").model_dump(exclude={"published"}), **change})
+        ModelSpec.model_validate({**keys_of("mamba"), **change})
 
 
 def test_pairs_that_masks_leave() -> None:

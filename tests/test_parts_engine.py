@@ -20,7 +20,7 @@ from planner.inputs import catalog
 from planner.specs.layers import attended_of, limits_of, parts_of, scans_of
 from planner.specs.model import ModelSpec
 from tests import plans
-from tests.part_models import MODELS, model_of
+from tests.part_models import MODELS, keys_of, model_of
 
 LAYOUTS = (
     {},
@@ -65,21 +65,11 @@ def test_layers_of_several_kinds_add_up_to_the_model() -> None:
         assert held == sum(one.count * one.times for one in parameter_leaves(of.model))
 
 
-def test_a_stack_costs_what_the_same_flat_decoder_costs() -> None:
-    flat = plans.model(layers=4)
-    fields = flat.model_dump(exclude={"published", "norms_per_layer"})
-    stacked = ModelSpec.model_validate({**fields, "stack": [{"layers": ["attention + mlp"]}]})
-    c = plans.rows(8, {}, {"tp": 2}, {"pp": 2}, {"recompute": "full"})
-    one, other = (evaluate(of, c) for of in (plans.plan(flat), plans.plan(stacked)))
-    assert np.array_equal(one.time.seconds, other.time.seconds)
-    assert np.array_equal(one.memory.peak, other.memory.peak)
-
-
 def test_a_window_saves_time_and_a_longer_pattern_of_full_layers_less() -> None:
     seconds = []
     for every in (1, 5, 100):
         stack = [{"layers": [*["short + mlp"] * every, "attention + mlp"]}]
-        fields = model_of("gemma3_text").model_dump(exclude={"published"})
+        fields = keys_of("gemma3_text")
         of = plans.plan(ModelSpec.model_validate({**fields, "stack": stack}), seq_len=65536)
         seconds.append(evaluate(of, plans.rows(8, {})).time.seconds[0])
     assert seconds[0] > seconds[1] > seconds[2]
@@ -121,7 +111,7 @@ def test_tensor_parallelism_divides_the_groups_of_mamba_2() -> None:
 
 
 def test_modules_of_multi_token_prediction_are_on_the_last_stage() -> None:
-    fields = plans.model(layers=4).model_dump(exclude={"published"})
+    fields = plans.keys(layers=4)
     without, having = (
         plans.plan(ModelSpec.model_validate({**fields, "mtp": n}), gpus=4) for n in (0, 1)
     )
@@ -145,7 +135,7 @@ def test_a_fused_rotation_of_latent_attention_touches_what_it_turns_and_makes() 
 
 
 def test_a_sink_takes_a_kernel_backward_or_a_copy_of_the_scores() -> None:
-    fields = plans.model().model_dump(exclude={"published"})
+    fields = plans.keys()
     part = {"type": "attention", "name": "own", "heads": 8, "kv_heads": 8, "head_dim": 64}
 
     def core(sinks: bool, attention: str) -> tuple[float, float]:

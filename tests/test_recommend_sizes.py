@@ -22,10 +22,11 @@ from planner.inputs.scenario import resolve
 from planner.report.bottleneck import exposed_s
 from planner.search import batched
 from planner.specs.layers import of_samples
-from planner.specs.model import ModelSpec
+from planner.specs.model import ModelSpec, stated
 from planner.specs.options.recommend import Limits
 from planner.verbs import recommend
 from planner.verbs.recommend import links, models
+from tests.plans import flat_of
 
 CROSSING = {
     "model": "llama-2-7b",
@@ -203,20 +204,17 @@ def test_the_largest_scaled_shape_fits_and_the_next_does_not(tmp_path: Path) -> 
 )
 def test_a_shape_scaled_by_one_is_the_model(name: str) -> None:
     model = model_spec(name)[0]
-    same = models.scaled(model, model.heads, model.layers)
+    same = models.scaled(model, flat_of(model).heads, model.layers)
     assert parameter_count(same) == pytest.approx(
         parameter_count(model), rel=0.02
     )  # MLP widths are rounded to 128
-    assert (same.hidden, same.kv_heads, same.head_dim, same.vocab) == (
-        model.hidden,
-        model.kv_heads,
-        model.head_dim,
-        model.vocab,
-    )
+    assert (same.hidden, same.vocab) == (model.hidden, model.vocab)
+    ours, theirs = flat_of(same), flat_of(model)
+    assert (ours.kv_heads, ours.head_dim) == (theirs.kv_heads, theirs.head_dim)
     read = catalog.build(
         type(model),
         readers.read_toml(
-            recommend.model_toml(same.model_dump(exclude_none=True, exclude={"aliases"}))
+            recommend.model_toml(stated(same, exclude_none=True, exclude={"aliases"}))
         ),
         "x",
         "x",
@@ -230,7 +228,7 @@ def test_scaled_shapes_grow_with_heads_and_layers(index: int) -> None:
     rungs = models.ladder(model)
     heads, layers = rungs[index % len(rungs)]
     shape = models.scaled(model, heads, layers)
-    assert shape.heads % 8 == 0
+    assert flat_of(shape).heads % 8 == 0
     assert shape.layers % 4 == 0
     assert parameter_count(models.scaled(model, heads + 8, layers)) > parameter_count(shape)
     assert parameter_count(models.scaled(model, heads, layers + 4)) > parameter_count(shape)

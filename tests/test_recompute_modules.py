@@ -25,6 +25,7 @@ from planner.specs.names import (
 )
 from planner.specs.plan import Plan
 from planner.specs.where import constraint
+from tests.plans import flat_of
 
 LATENT = {
     "query_rank": 128,
@@ -129,9 +130,9 @@ def test_what_is_repeated_by_hand() -> None:
     again = dict(zip(names, found.time.repeated_flop.tolist(), strict=True))
     h, tokens = float(of.model.hidden), 2 * of.training.seq_len
     assert again["none"] == again["moe_act"] == 0
-    assert again["mlp"] == pytest.approx(tokens * 6 * h * of.model.ffn_hidden)
+    assert again["mlp"] == pytest.approx(tokens * 6 * h * flat_of(of.model).ffn_hidden)
     assert again["shared_experts"] == pytest.approx(3 * tokens * 6 * h * 256)
-    heads = of.model.heads
+    heads = flat_of(of.model).heads
     up = 128 * heads * 64 + 96 * heads * (48 + 40)
     assert again["mla_up_proj"] == pytest.approx(4 * tokens * 2 * up)
     routed = 6 * h * (256 + 2 * 320) + 2 * h * 8

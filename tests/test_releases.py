@@ -17,6 +17,7 @@ from planner.verbs.validate import recipes
 from planner.verbs.validate.models import families
 from planner.verbs.validate.plans import left_open, row_plan
 from planner.verbs.validate.rows import SHIPPED, Row, options_of, read_rows
+from tests.plans import flat_of
 
 
 def rows() -> list[Row]:
@@ -157,18 +158,19 @@ def test_a_family_adds_latent_attention(
     name: str, query_rank: int | None, groups: int | None
 ) -> None:
     model = row_plan(row(model=name, **EXPERTS))[0].model
-    assert model.latent is not None
-    assert model.moe is not None
-    assert (model.latent.query_rank, model.moe.group_limit) == (query_rank, groups)
-    assert row_plan(row(model=name))[0].model.latent is None  # dense
-    assert row_plan(row(model="Mixtral-8x7B", **EXPERTS))[0].model.latent is None
+    latent = flat_of(model).latent
+    assert latent is not None
+    assert model.routed is not None
+    assert (latent.query_rank, model.routed.group_limit) == (query_rank, groups)
+    assert flat_of(row_plan(row(model=name))[0].model).latent is None  # dense
+    assert flat_of(row_plan(row(model="Mixtral-8x7B", **EXPERTS))[0].model).latent is None
 
 
 def test_every_family_has_a_source_and_only_mpt_has_no_biases() -> None:
     assert all(family.source for family in families().values())
     plain = {"mlp": "gelu", "norm": "layernorm"}
-    assert not row_plan(row(model="MPT-7b", **plain))[0].model.bias_mlp
-    assert row_plan(row(model="prompt-7b", **plain))[0].model.bias_mlp
+    assert not flat_of(row_plan(row(model="MPT-7b", **plain))[0].model).bias_mlp
+    assert flat_of(row_plan(row(model="prompt-7b", **plain))[0].model).bias_mlp
 
 
 def test_a_loss_is_compiled_where_the_stack_compiles_it_with_the_model() -> None:

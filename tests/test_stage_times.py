@@ -32,7 +32,7 @@ LIGHT, HEAVY = "attention + mlp", "attention + wide"
 
 def mixed(*layers: str, **changes: Any) -> ModelSpec:
     """A decoder of light layers, and of heavy ones whose MLP is four times as wide."""
-    fields = plans.model(layers=len(layers)).model_dump(exclude={"published"}) | changes
+    fields = plans.keys(layers=len(layers)) | changes
     wide = {"type": "mlp", "name": "wide", "ffn_hidden": 4 * fields["ffn_hidden"]}
     used = [wide] if HEAVY in layers else []
     stack = [{"layers": list(layers)}]
@@ -138,8 +138,8 @@ def test_launches_of_all_layers_are_hidden_together() -> None:
 
 
 def test_layers_of_one_kind_have_one_cost_whatever_they_are_called() -> None:
-    twice = {"type": "mlp", "name": "other", "ffn_hidden": plans.model().ffn_hidden}
-    fields = plans.model(layers=4).model_dump(exclude={"published"})
+    twice = {"type": "mlp", "name": "other", "ffn_hidden": plans.keys()["ffn_hidden"]}
+    fields = plans.keys(layers=4)
     named = ModelSpec.model_validate(
         {
             **fields,

@@ -12,6 +12,7 @@ from planner.inputs.model import model_spec
 from planner.specs.base import PlanError
 from planner.specs.options.tune import TuneOptions
 from planner.verbs.tune import tune
+from tests.plans import flat_of
 
 ONE: dict[str, Any] = {
     "model": "qwen2.5-0.5b",
@@ -114,7 +115,8 @@ def test_a_model_of_rewards_has_a_score_in_place_of_words() -> None:
     logits = reward.memory.per_stage[0].phases[2].components["logits"]
     assert logits < 1e6
     adapted = report(brief=False, task="reward", lora=8, lora_targets="q_proj+v_proj")
-    rank = 8 * (shape.hidden + shape.heads * shape.head_dim + shape.hidden + 128)
+    heads = flat_of(shape)
+    rank = 8 * (shape.hidden + heads.heads * heads.head_dim + shape.hidden + 128)
     said = next(text for text in adapted.assumptions if text.startswith("trained:"))
     assert f"{shape.layers * rank + shape.hidden:,} of" in said
     with pytest.raises(PlanError, match="reads no words"):

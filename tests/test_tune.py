@@ -19,6 +19,7 @@ from planner.specs.options.checked import from_text
 from planner.specs.options.tune import TuneOptions
 from planner.verbs.tune import sizes, tune
 from planner.verbs.tune.methods import BY_NAME, METHODS, SET
+from tests.plans import flat_of
 
 SMALL: dict[str, Any] = {"model": "qwen2.5-0.5b", "gpu": "rtx4090", "seq_len": 1024}
 
@@ -250,14 +251,14 @@ def test_adapters_are_merged_and_what_is_left_has_no_trace_of_them() -> None:
     assert full.merge is None
     shape, _ = model_spec("qwen2.5-0.5b")
     every, h = parameter_count(shape), shape.hidden
-    inner = shape.layers * (2 * h * h + 2 * h * 128 + 3 * h * shape.ffn_hidden)
+    inner = shape.layers * (2 * h * h + 2 * h * 128 + 3 * h * flat_of(shape).ffn_hidden)
     merge = lora.merge
     assert merge is not None
     assert merge.merged_bytes == 2 * every
-    assert merge.device_bytes == 2 * every + 8 * h * shape.ffn_hidden
+    assert merge.device_bytes == 2 * every + 8 * h * flat_of(shape).ffn_hidden
     assert 20 * inner / 1.008e12 < merge.seconds < 2.5 * 20 * inner / 1.008e12
     assert merge.adapter_bytes / 4 == 16 * shape.layers * (
-        2 * 2 * h + 2 * (h + 128) + 3 * (h + shape.ffn_hidden)
+        2 * 2 * h + 2 * (h + 128) + 3 * (h + flat_of(shape).ffn_hidden)
     )
 
 

@@ -28,7 +28,7 @@ def test_a_plain_decoder_gives_its_shape_to_a_row_without_one() -> None:
     flat = catalog.load("models", ModelSpec, "llama-3-8b")
     assert predict(row(model="meta-llama/Meta-Llama-3-8B", **_BLANK)).plan.model == flat
     cut = predict(row(model="llama-3-8b", layers=12)).plan.model
-    assert (cut.layers, cut.hidden, cut.stack) == (12, 2048, ())
+    assert (cut.layers, cut.hidden, len(cut.stack)) == (12, 2048, 1)
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,12 @@ def _numbers(value: object) -> Iterator[Sourced]:
             yield from _numbers(inner)
 
 
+def _heads(model: ModelSpec) -> str:
+    """Heads of queries, and of keys and values."""
+    part = model.attention
+    return f"{part.heads}/{getattr(part, 'kv_heads', part.heads)}" if part else "0/0"
+
+
 def _aliases(spec: Any) -> str:
     return ", ".join(f"`{name}`" for name in spec.aliases)
 
@@ -306,7 +312,7 @@ def _models() -> str:
             f"{n:,}" if (n := active_parameter_count(m)) != parameter_count(m) else "",
             m.layers,
             m.hidden,
-            f"{m.heads}/{m.kv_heads}",
+            _heads(m),
             f"{m.vocab:,}",
             f"{m.max_positions:,}",
             _trained(m),

@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.ledger import Array, Ledger
 from planner.specs.columns import Columns
+from planner.specs.decoder import decoder_of
 from planner.specs.names import OFFLOADED_OPTIMIZER, OFFLOADS
 from planner.specs.plan import Plan
 
@@ -112,7 +113,7 @@ def features(plan: Plan, c: Columns, time: Times, islands: Array | float = 0.0) 
         "host": (found["host"] + updated) * (not plan.cluster.host_stated),
         "offload": (_COPIES - 1) * found["host"] + (slowest - 1) * updated,
         "islands": rows * islands,
-        "parts": rows * bool(plan.model.stack),
+        "parts": rows * (decoder_of(plan.model) is None),
         "experts": rows * (plan.model.routed is not None),
         "fp8": rows * (plan.recipe is not None),
         "adapters": rows * (plan.training.adapter is not None),

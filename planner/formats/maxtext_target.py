@@ -27,7 +27,7 @@ def _write(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
     plan |= {name: value for name, value in own.items() if name not in (*widths, "model_name")}
     if named is None:
         plan |= {name: value for name, value in own.items() if name in widths}
-        plan["mlp_activations"] = ["silu", "linear"] if asked.model.mlp == "gated" else ["gelu"]
+        plan["mlp_activations"] = ["silu", "linear"] if asked.model.gated else ["gelu"]
     plan |= {**_mesh(asked), **_sizes(asked)}
     text = yaml_text(plan)
     return {_FILE: as_comments(comments) + text}

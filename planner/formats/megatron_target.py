@@ -6,6 +6,7 @@ from typing import Any
 
 from planner.formats.megatron_table import STATE_TYPES, TABLE
 from planner.formats.target import Asked, Target, theirs
+from planner.specs.decoder import decoder_of
 
 _RECIPES = {
     "fp8": "delayed",
@@ -44,37 +45,42 @@ def _line(name: str, value: Any) -> str:
 
 def _shape(asked: Asked) -> dict[str, Any]:
     """What of the model is no single argument."""
-    m = asked.model
+    m, plain = asked.model, decoder_of(asked.model)
     out: dict[str, Any] = {
         "use-mcore-models": True,
         "normalization": "RMSNorm" if m.norm == "rmsnorm" else "LayerNorm",
         "vocab-size": m.vocab,
         # its parser wants as many as a sequence has, though rotary ones hold no table
         "max-position-embeddings": max(m.max_positions, asked.options["seq_len"]),
-        "disable-bias-linear": not (m.bias_qkv or m.bias_mlp or m.bias_attention_out),
+        "disable-bias-linear": True,
         "attention-dropout": 0.1 if m.dropout and m.dropout_of != "hidden" else 0.0,
         "hidden-dropout": 0.1 if m.dropout and m.dropout_of != "attention" else 0.0,
-        "squared-relu": m.activation == "relu2",
+        "squared-relu": False,
         "mtp-num-layers": m.mtp or None,
     }
-    if m.bias_qkv and not m.bias_mlp:
-        out |= {"disable-bias-linear": True, "add-qkv-bias": True}
-    if m.latent:
+    if plain is None:  # no arguments say its layers
+        return out
+    out["squared-relu"] = plain.activation == "relu2"
+    if plain.bias_qkv and not plain.bias_mlp:
+        out["add-qkv-bias"] = True
+    elif plain.bias_qkv or plain.bias_mlp or plain.bias_attention_out:
+        out["disable-bias-linear"] = False
+    if plain.latent:
         out["multi-latent-attention"] = True
         out["kv-channels"] = None
-    elif m.kv_heads != m.heads:
-        out |= {"group-query-attention": True, "num-query-groups": m.kv_heads}
-    if m.attention_window:
-        out["window-size"] = f"{m.attention_window - 1},0"
-        out["window-attn-skip-freq"] = m.window_every if m.window_every > 1 else None
-    if m.moe is None:
+    elif plain.kv_heads != plain.heads:
+        out |= {"group-query-attention": True, "num-query-groups": plain.kv_heads}
+    if plain.attention_window:
+        out["window-size"] = f"{plain.attention_window - 1},0"
+        out["window-attn-skip-freq"] = plain.window_every if plain.window_every > 1 else None
+    if plain.moe is None:
         return out
-    out["moe-shared-expert-intermediate-size"] = m.moe.shared_ffn_hidden or None
-    if m.moe.dense_layers:
-        counts = f"([0]*{m.moe.dense_layers}+[1]*{m.layers - m.moe.dense_layers})"
+    out["moe-shared-expert-intermediate-size"] = plain.moe.shared_ffn_hidden or None
+    if plain.moe.dense_layers:
+        counts = f"([0]*{plain.moe.dense_layers}+[1]*{m.layers - plain.moe.dense_layers})"
         out["moe-layer-freq"] = counts
-    elif m.moe.every > 1:
-        out["moe-layer-freq"] = m.moe.every
+    elif plain.moe.every > 1:
+        out["moe-layer-freq"] = plain.moe.every
     return out
 
 
@@ -142,7 +148,8 @@ def _recompute(asked: Asked) -> dict[str, Any]:
 
 
 def _experts(asked: Asked) -> dict[str, Any]:
-    if asked.model.moe is None:
+    plain = decoder_of(asked.model)
+    if plain is None or plain.moe is None:
         return {}
     kernels = asked.get("expert_kernels", "grouped")
     dispatcher = asked.get("dispatcher", "alltoall")

@@ -13,6 +13,7 @@ from typing import Any
 from planner.formats.record import Answer, Argument, Format, Value, patterns
 from planner.formats.target import Asked, Target, as_comments, nested, theirs
 from planner.inputs.readers import yaml_places, yaml_text
+from planner.specs.decoder import decoder_of
 
 _FILE = "config.yaml"
 _P, _T, _M = "parallelism.", "tokens.", "model.model_config."
@@ -185,6 +186,7 @@ def _rest(asked: Asked) -> dict[str, Any]:
     sp = asked.get("sequence_parallel", False)
     names = {ours: word for word, ours in reversed(_BF16.items())}
     precision = asked.get("precision", "bf16")
+    plain = decoder_of(asked.model)
     out: dict[str, Any] = {
         f"{_P}dp": asked.replicas,
         f"{_T}batch_accumulation_per_replica": asked.micro_batches,
@@ -196,11 +198,11 @@ def _rest(asked: Asked) -> dict[str, Any]:
         "model.dtype": {**names, "bf16": "bfloat16"}.get(precision, "bfloat16"),
         "optimizer.zero_stage": asked.get("zero", 0),
         "optimizer.accumulate_grad_in_fp32": asked.get("gradient_precision") != "bf16",
-        f"{_M}attention_bias": asked.model.bias_qkv,
+        f"{_M}attention_bias": plain is not None and plain.bias_qkv,
     }
-    if asked.model.attention_window:
-        out[f"{_M}sliding_window_size"] = asked.model.attention_window
-    moe = asked.model.moe
+    if plain and plain.attention_window:
+        out[f"{_M}sliding_window_size"] = plain.attention_window
+    moe = plain and plain.moe
     if moe and moe.shared_ffn_hidden:
         out[f"{_M}moe_config.enable_shared_expert"] = True
         out[f"{_M}moe_config.shared_expert_intermediate_size"] = moe.shared_ffn_hidden
@@ -209,12 +211,10 @@ def _rest(asked: Asked) -> dict[str, Any]:
 
 def _usual(asked: Asked) -> dict[str, Any]:
     """What nanotron needs beside the plan: the values of its examples."""
-    steps = asked.steps
+    steps, plain = asked.steps, decoder_of(asked.model)
+    qwen = plain is not None and (plain.moe or plain.bias_qkv)
     return {
-        _M
-        + (
-            "is_qwen2_config" if asked.model.moe or asked.model.bias_qkv else "is_llama_config"
-        ): True,
+        _M + ("is_qwen2_config" if qwen else "is_llama_config"): True,
         "general.project": "dpplan",
         "general.run": asked.model.name,
         "general.seed": 42,

@@ -8,11 +8,12 @@ from typing import Any
 
 from planner.inputs import catalog
 from planner.specs.base import PlanError
-from planner.specs.model import ModelSpec
+from planner.specs.decoder import decoder_of
+from planner.specs.model import ModelSpec, stated
 
 _FIELD = "--model"
 # widths that tell models apart; what a recipe leaves out is not compared
-_SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden")
+_SHAPE = ("layers", "heads", "kv_heads", "head_dim", "ffn_hidden")
 _OF_EXPERTS = ("experts", "experts_per_token", "ffn_hidden")
 _PADDING = 1024  # words at most by which a vocabulary is padded
 _NEEDED = ("layers", "hidden", "heads")
@@ -61,10 +62,7 @@ def _vocabulary(fields: Mapping[str, Any]) -> tuple[int | None, list[str]]:
 
 def written(model: ModelSpec) -> str:
     """A model as a text that --model reads."""
-    held = model.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
-    # what tells parts apart is a default of each, too
-    told = zip(model.parts, held.get("parts", ()), strict=True)
-    held["parts"] = [{"type": part.type, **fields} for part, fields in told]
+    held = stated(model, exclude_defaults=True, exclude_none=True)
     return json.dumps({name: value for name, value in held.items() if value}, sort_keys=True)
 
 
@@ -104,18 +102,22 @@ def _spec(fields: Mapping[str, Any]) -> ModelSpec:
 
 def _catalogued(model: ModelSpec, says_words: bool) -> ModelSpec | None:
     """The catalogue's model of these widths; the vocabulary may be padded, or not be told."""
+    ours = decoder_of(model)
     for known in catalog.load_all("models", ModelSpec):
-        if known.stack or any(getattr(known, name) != getattr(model, name) for name in _SHAPE):
+        theirs = decoder_of(known)
+        if ours is None or theirs is None or known.hidden != model.hidden:
             continue
-        if (known.moe is None) != (model.moe is None) or (known.latent is None) != (
-            model.latent is None
+        if any(getattr(theirs, name) != getattr(ours, name) for name in _SHAPE):
+            continue
+        if (theirs.moe is None) != (ours.moe is None) or (theirs.latent is None) != (
+            ours.latent is None
         ):
             continue
-        if known.moe and model.moe:
-            pairs = ((getattr(known.moe, n), getattr(model.moe, n)) for n in _OF_EXPERTS)
-            if any(ours != theirs for ours, theirs in pairs):
+        if theirs.moe and ours.moe:
+            pairs = ((getattr(theirs.moe, n), getattr(ours.moe, n)) for n in _OF_EXPERTS)
+            if any(his != other for his, other in pairs):
                 continue
         words = not says_words or known.vocab <= model.vocab < known.vocab + _PADDING
-        if known.mlp == model.mlp and known.positions == model.positions and words:
+        if theirs.mlp == ours.mlp and known.positions == model.positions and words:
             return known
     return None

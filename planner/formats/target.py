@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.formats.record import MODEL, Argument
+from planner.specs.decoder import decoder_of
 from planner.specs.layers import parts_of
-from planner.specs.model import ModelSpec
+from planner.specs.model import ModelSpec, stated
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,9 @@ def theirs(table: Iterable[Argument], asked: Asked) -> dict[str, Any]:
 def fields(model: ModelSpec) -> dict[str, Any]:
     """The fields of a model by the names that tables have for them; none of one that is described
     by parts or towers, of which the widths of a plain decoder say nothing."""
-    if model.parts or model.towers:
+    if decoder_of(model) is None:
         return {}
-    held = model.model_dump(mode="json")
+    held = stated(model)
     flat = {f"{MODEL}{name}": one for name, one in held.items()}
     for part in ("moe", "latent"):
         inside = held.get(part) or {}

@@ -291,7 +291,7 @@ def build(spec: type[S], data: Any, field: str, where: str) -> S:
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         message = sentence(first["msg"])
         if first["type"] == "extra_forbidden":
-            known = sorted(spec.model_fields) if len(first["loc"]) == 1 else []
+            known = sorted(spec.stated_keys()) if len(first["loc"]) == 1 else []
             hint = did_you_mean(key, [one.replace("_", "-") for one in known]).replace("-", "_")
             listed = ", ".join(known) or "see the shipped profiles"
             message = f"unknown key; {hint}known keys: {listed}"

@@ -6,24 +6,14 @@ from pathlib import Path
 
 from planner.inputs import catalog, hub, model_file, not_modelled, readers
 from planner.specs.base import PlanError
+from planner.specs.decoder import decoder_of
 from planner.specs.model import ModelSpec
 from planner.specs.published import Published
 
 # what tells models apart: their training is published under a name, and a config.json has none
-_SHAPE = (
-    "layers",
-    "hidden",
-    "heads",
-    "kv_heads",
-    "head_dim",
-    "ffn_hidden",
-    "vocab",
-    "latent",
-    "moe",
-    "parts",
-    "stack",
-    "towers",
-)
+_SHAPE = ("layers", "hidden", "vocab", "towers")
+_PLAIN = ("heads", "kv_heads", "head_dim", "ffn_hidden", "latent", "moe")
+_STACKED = ("parts", "stack")
 
 FIELD = "--model"
 _PREFIX = "hf:"
@@ -83,8 +73,15 @@ def _same_shape(model: ModelSpec) -> ModelSpec | None:
         for known in catalog.load_all("models", ModelSpec)
         if known.published != Published()
         and all(getattr(known, name) == getattr(model, name) for name in _SHAPE)
+        and _same_layers(known, model)
     ]
     return min(same, key=lambda known: known.max_positions != model.max_positions, default=None)
+
+
+def _same_layers(known: ModelSpec, model: ModelSpec) -> bool:
+    plain = decoder_of(known), decoder_of(model)
+    pair, names = (plain, _PLAIN) if all(plain) else ((known, model), _STACKED)
+    return all(getattr(pair[0], name) == getattr(pair[1], name) for name in names)
 
 
 def _copied(asked: str) -> ModelSpec | None:

@@ -7,7 +7,9 @@ from typing import Any
 
 from planner.inputs import catalog
 from planner.specs.base import PlanError
-from planner.specs.model import FLAT, ModelSpec
+from planner.specs.decoder import NEEDED
+from planner.specs.model import ModelSpec
+from planner.specs.shape import Shape
 
 FIELD = "--model"
 _MULTIPLE = 256  # of which Llama makes the width of a gated MLP a multiple (arXiv 2302.13971, code)
@@ -45,9 +47,10 @@ def read(path: Path) -> tuple[ModelSpec, list[str]]:
         if key in _OURS:
             raise PlanError(f"{FIELD} {path}", key, f"unknown key; it is {_OURS[key]} here")
     inferred = _inferred(data, path)
-    flat = () if "stack" in data else FLAT  # a stack says itself what its layers are made of
-    fields = ModelSpec.model_fields.items()
-    needed = [name for name, one in fields if one.is_required() or name in flat]
+    flat = () if "stack" in data else NEEDED  # a stack says itself what its layers are made of
+    fields = ModelSpec.model_fields
+    keys = dict.fromkeys((*Shape.model_fields, *flat, *fields))
+    needed = [name for name in keys if name in flat or fields[name].is_required()]
     if not flat:
         inferred = {name: value for name, value in inferred.items() if name == "name"}
     missing = [name for name in needed if name not in data | inferred and _follows(name, data)]
@@ -82,7 +85,7 @@ def _follows(name: str, data: dict[str, Any]) -> bool:
 
 def _is_wrong(data: dict[str, Any]) -> bool:
     """Whether a key is unknown, which is said before what is missing."""
-    return any(key not in ModelSpec.model_fields for key in data)
+    return any(key not in ModelSpec.stated_keys() for key in data)
 
 
 def _inferred(data: dict[str, Any], path: Path) -> dict[str, Any]:

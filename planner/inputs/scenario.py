@@ -263,7 +263,7 @@ def _kernels(plan: Plan, options: Options) -> TrainingSpec:
 def _can_fuse(model: ModelSpec) -> bool:
     """Whether a layer has what some stack runs as a chain of operators: LayerNorm is one kernel
     everywhere."""
-    return model.norm == "rmsnorm" or model.positions == "rotary" or model.mlp == "gated"
+    return model.norm == "rmsnorm" or model.positions == "rotary" or model.gated
 
 
 def _overlaps(training: TrainingSpec, stack: StackSpec) -> TrainingSpec:

@@ -61,7 +61,7 @@ from planner.specs.documents.memory import (
 from planner.specs.documents.plan import Cluster, Model, Stack
 from planner.specs.documents.run import Reliability, Run
 from planner.specs.layers import of_samples
-from planner.specs.model import NAMING
+from planner.specs.model import NAMING, stated
 from planner.specs.options import Options
 from planner.specs.plan import Plan
 from planner.units import in_unit
@@ -258,7 +258,7 @@ def _model(plan: Plan) -> Model:
         parameters=parameter_count(model),
         active_parameters=active_parameter_count(model),
         source=model.source,
-        shape=model.model_dump(exclude={"name", "title", "source", *NAMING}, exclude_none=True),
+        shape=stated(model, exclude={"name", "title", "source", *NAMING}, exclude_none=True),
     )
 
 

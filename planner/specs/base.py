@@ -2,6 +2,7 @@
 source."""
 
 import math
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -28,6 +29,11 @@ class Spec(BaseModel):
         defer_build=True,
         protected_namespaces=(),
     )
+
+    @classmethod
+    def stated_keys(cls) -> Iterable[str]:
+        """Keys that it is read from."""
+        return cls.model_fields
 
 
 # TOML and JSON give lists; a frozen spec keeps tuples

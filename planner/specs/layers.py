@@ -1,10 +1,4 @@
-"""The layers of a model: which kinds there are, what parts each is made of, and in which order.
-
-A stack states them in words: `layers = ["linear + experts", "attention + experts"]` are two layers
-of two blocks each. `+` joins blocks, one after the other, each with its own norm; `&` joins parts
-of a block that read the same input side by side. A flat decoder is translated here, and nowhere
-else.
-"""
+"""The layers of a model: which kinds there are, what parts each is made of, and in which order."""
 
 from __future__ import annotations
 
@@ -26,9 +20,8 @@ from planner.specs.parts import (
     Scan,
 )
 from planner.specs.parts.base import WIDTHS, Limit
-from planner.specs.shape import Shape
+from planner.specs.shape import Shape, words_of
 
-FLAT_PARTS = ("attention", "latent", "mlp", "moe")  # names of what the flat fields describe
 _SHOWN = 12  # names in an error
 Blocks = tuple[tuple[Part, ...], ...]
 
@@ -65,8 +58,8 @@ class Layers:
 
 @functools.lru_cache(maxsize=512)
 def layers_of(model: Shape) -> Layers:
-    """The layers of a model, stacked or flat."""
-    words = _stacked(model) if model.stack else _flat(model)
+    """The layers of a model."""
+    words = layer_words(model)
     names = tuple(dict.fromkeys(words))
     at = {name: i for i, name in enumerate(names)}
     kinds = tuple(_kind(model, word, tower) for tower, word in names)
@@ -77,7 +70,7 @@ def layers_of(model: Shape) -> Layers:
 def tower_words(model: Shape) -> dict[str, list[str]]:
     """The layers of every tower, in the words of the stack."""
     out: dict[str, list[str]] = {}
-    for tower, word in _stacked(model):
+    for tower, word in layer_words(model):
         out.setdefault(tower, []).append(word)
     return out
 
@@ -255,11 +248,7 @@ def shared_heads(model: Shape) -> int:
 
 def check(model: Shape) -> None:
     """Raises ValueError where a stack names no part or does not make the model's layers."""
-    if not model.stack:
-        if model.mtp_layers:
-            raise ValueError("mtp_layers are in the words of a stack, and there is none")
-        return
-    unknown = [word for word in model.mtp_layers if ("", word) not in _stacked(model)]
+    unknown = [word for word in model.mtp_layers if ("", word) not in layer_words(model)]
     if unknown:
         raise ValueError(f"mtp_layers: no layer of the stack is {unknown[0]!r}")
     names = [part.name for part in model.parts]
@@ -269,9 +258,9 @@ def check(model: Shape) -> None:
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise ValueError(f"parts: {twice[0]!r} is the name of two")
-    stated = list(dict.fromkeys(_stacked(model)))
+    stated = list(dict.fromkeys(layer_words(model)))
     kinds = [_kind(model, text, tower) for tower, text in stated]
-    used = {word for _, text in stated for block in _words(text) for word in block}
+    used = {word for _, text in stated for block in words_of(text) for word in block}
     _check_towers(model, [tower for tower, _ in stated])
     experts = [part for kind in kinds for part in kind.parts if isinstance(part, Moe)]
     if len({part.model_copy(update={"name": ""}) for part in experts}) > 1:
@@ -300,7 +289,7 @@ def _check_towers(model: Shape, used: list[str]) -> None:
         raise ValueError("towers: experts and multi-token prediction are planned without them")
 
 
-def _stacked(model: Shape) -> list[tuple[str, str]]:
+def layer_words(model: Shape) -> list[tuple[str, str]]:
     """Tower and words of every layer."""
     out: list[tuple[str, str]] = []
     for i, repeat in enumerate(model.stack):
@@ -317,79 +306,14 @@ def _stacked(model: Shape) -> list[tuple[str, str]]:
     return out
 
 
-def _words(text: str) -> list[list[str]]:
-    return [[word.strip() for word in block.split("&")] for block in text.split("+")]
-
-
-def _flat(model: Shape) -> list[tuple[str, str]]:
-    """The same words for a decoder without a stack."""
-    layers, sign = model.layers, "&" if model.parallel_block else "+"
-    mixers = ["latent" if model.latent else "attention"] * layers
-    if model.attention_window and not model.latent:
-        ends = layers // model.window_every * model.window_every
-        mixers[: ends : model.window_every] = ["window"] * (ends // model.window_every)
-    widths = ["mlp"] * layers
-    if model.moe:
-        places = range(min(model.moe.dense_layers, layers), layers, model.moe.every)
-        widths[places.start :: places.step] = ["moe"] * len(places)
-    return [("", f"{mixer} {sign} {width}") for mixer, width in zip(mixers, widths, strict=True)]
-
-
 def _kind(model: Shape, text: str, tower: str) -> Kind:
-    blocks = tuple(tuple(_part(model, word) for word in block) for block in _words(text))
-    norms = model.norms_per_block * len(blocks) if model.stack else model.norms_per_layer
-    return Kind(text, blocks, norms, tower)
+    blocks = tuple(tuple(_part(model, word) for word in block) for block in words_of(text))
+    return Kind(text, blocks, model.norms_per_block * len(blocks), tower)
 
 
 def _part(model: Shape, word: str) -> Part:
     for part in model.parts:
         if part.name == word:
             return part
-    if word in FLAT_PARTS or (word == "window" and not model.stack):
-        return _flat_part(model, word)
-    known = ", ".join([*(part.name for part in model.parts), *FLAT_PARTS][:_SHOWN])
-    raise ValueError(f"stack: no part is called {word!r}; known: {known}")
-
-
-def _flat_part(model: Shape, word: str) -> Part:
-    """A part from the flat fields."""
-    if word == "mlp":
-        _needed(model, word, "ffn_hidden")
-        return Mlp(
-            ffn_hidden=model.ffn_hidden,
-            gated=model.mlp == "gated",
-            activation=model.activation,
-            bias=model.bias_mlp,
-        )
-    if word == "moe":
-        _needed(model, word, "moe")
-        assert model.moe is not None
-        return Moe(
-            **model.moe.model_dump(exclude={"dense_layers", "every"}),
-            gated=model.mlp == "gated",
-            activation=model.activation,
-            bias=model.bias_mlp,
-        )
-    _needed(model, word, "heads")
-    if word == "latent":
-        _needed(model, word, "latent")
-        assert model.latent is not None
-        shape = {name: getattr(model.latent, name) for name in type(model.latent).model_fields}
-        return Latent(**shape, heads=model.heads, bias_out=model.bias_attention_out)
-    _needed(model, word, "kv_heads", "head_dim")
-    return Attention(
-        heads=model.heads,
-        kv_heads=model.kv_heads,
-        head_dim=model.head_dim,
-        window=model.attention_window if word == "window" else None,
-        rotary=model.positions == "rotary",
-        qk_norm=model.qk_norm,
-        bias_qkv=model.bias_qkv,
-        bias_out=model.bias_attention_out,
-    )
-
-
-def _needed(model: Shape, word: str, *fields: str) -> None:
-    missing = [name for name in fields if not getattr(model, name)]
-    if missing:
-        raise ValueError(f"stack: a part called {word} needs {missing[0]}, or a part of that name")
+    known = ", ".join([part.name for part in model.parts][:_SHOWN])
+    raise ValueError(f"stack: no part is called {word!r}; known: {known or 'none'}")

@@ -1,24 +1,20 @@
-"""What is trained: the shape of a model, as the counts and kernels see it.
+"""What is trained: layers made of parts, and the embedding, norms and head around them."""
 
-A decoder whose layers are alike but for windows and experts is written flat: heads, widths, one
-table for latent attention and one for experts. Any other is a stack of layers made of parts
-(specs.parts); `specs.layers` gives the layers of both.
-"""
-
-from typing import Literal, Self
+from collections.abc import Iterable
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from planner.specs.base import Names
+from planner.specs.decoder import FLAT, Experts, Positional, decoder_of, expanded
 from planner.specs.layers import check, layers_of, of_samples, parts_of
-from planner.specs.parts import Convolution, LatentAttention, Moe
+from planner.specs.parts import Attention, Convolution, Latent, LatentAttention, Mlp, Moe
 from planner.specs.parts.base import MAX_POSITIONS, MaybeWidth
 from planner.specs.published import Published
-from planner.specs.shape import Experts, Shape
+from planner.specs.shape import Shape
 
 __all__ = ["MAX_POSITIONS", "NAMING", "Experts", "LatentAttention", "ModelSpec"]
 
-FLAT = ("heads", "kv_heads", "head_dim", "ffn_hidden")  # what a plain decoder has to state
 NAMING = {
     "aliases",
     "hub",
@@ -30,8 +26,7 @@ NAMING = {
 
 
 class ModelSpec(Shape):
-    """A model. Widths are counts of elements; without a stack all layers share one attention
-    shape."""
+    """A model. Widths are counts of elements. A plain decoder may be stated flat (Decoder)."""
 
     name: str = Field(min_length=1, max_length=200)
     title: str = ""
@@ -51,6 +46,7 @@ class ModelSpec(Shape):
     norm_weight: bool = True  # False: nothing of a layer's norms is trained (adaLN)
     embedding_norm: bool = False
     final_norm: bool = True
+    positions: Positional = "rotary"
     position_rows: int | None = Field(
         default=None, ge=1, le=MAX_POSITIONS
     )  # rows of a learned table, when not max_positions (OPT: +2)
@@ -76,25 +72,22 @@ class ModelSpec(Shape):
     holds: tuple[Literal["cache", "narrow logits"], ...] = Field(default=(), strict=False)
     published: Published = Field(default_factory=Published)  # how its authors trained it
 
+    @classmethod
+    def stated_keys(cls) -> Iterable[str]:
+        """Its fields, and the keys that state a plain decoder."""
+        return (*cls.model_fields, *FLAT)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_flat(cls, data: Any) -> Any:
+        """Keys that state a decoder flat become parts and a stack."""
+        if not isinstance(data, dict):
+            return data
+        needed = [name for name, field in cls.model_fields.items() if field.is_required()]
+        return expanded(data, needed, [*cls.model_fields])
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if not self.stack:
-            missing = [name for name in FLAT if not getattr(self, name)]
-            if missing:
-                raise ValueError(
-                    f"{missing[0]} is needed: a model without a stack is a plain decoder"
-                )
-            if self.parts or self.towers:
-                what = "parts" if self.parts else "towers"
-                raise ValueError(
-                    f"{what} are of a stack: add [[stack]] with the layers made of them"
-                )
-        if self.kv_heads and self.heads % self.kv_heads:
-            raise ValueError(f"heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
-        if self.moe and self.moe.dense_layers > self.layers:
-            raise ValueError(f"dense_layers {self.moe.dense_layers} exceeds layers {self.layers}")
-        if self.latent and (self.bias_qkv or self.qk_norm != "none"):
-            raise ValueError("latent attention has no bias_qkv and no qk_norm; leave them out")
         if self.outputs and (self.tied_embeddings or not self.vocab):
             raise ValueError("outputs are of a head of its own beside words; leave them out")
         if not self.vocab and not self.sample:
@@ -111,6 +104,23 @@ class ModelSpec(Shape):
         """The experts of its layers."""
         found = (part for part, _ in parts_of(self) if isinstance(part, Moe))
         return next(found, None)
+
+    @property
+    def attention(self) -> Attention | Latent | None:
+        """The first attention by heads of its layers."""
+        parts = (part for part, _ in parts_of(self))
+        return next((part for part in parts if isinstance(part, Attention | Latent)), None)
+
+    @property
+    def mlp_part(self) -> Mlp | Moe | None:
+        """The dense MLP of its layers, else their experts."""
+        parts = (part for part, _ in parts_of(self))
+        return next((part for part in parts if isinstance(part, Mlp)), self.routed)
+
+    @property
+    def gated(self) -> bool:
+        """Whether its MLPs, if it has any, are gated."""
+        return self.mlp_part is None or self.mlp_part.gated
 
     @property
     def moe_layers(self) -> int:
@@ -141,11 +151,6 @@ class ModelSpec(Shape):
         return f"{self.sample or plain}s"
 
     @property
-    def mlp_inputs(self) -> int:
-        """Matrices of an MLP that read its input: up and gate, or up alone."""
-        return 2 if self.mlp == "gated" else 1
-
-    @property
     def padded_vocab(self) -> int:
         """Vocabulary after the model's own padding."""
         return -(-self.vocab // self.vocab_multiple) * self.vocab_multiple
@@ -154,3 +159,15 @@ class ModelSpec(Shape):
     def head_rows(self) -> int:
         """Rows of the head: the padded vocabulary, or its outputs where it predicts no words."""
         return self.outputs or self.padded_vocab
+
+
+def stated(model: ModelSpec, **dumped: Any) -> dict[str, Any]:
+    """The keys of a model TOML that state it: flat where it is a plain decoder."""
+    held, plain = model.model_dump(mode="json", **dumped), decoder_of(model)
+    if plain is None:
+        # what tells parts apart is a default of each, too
+        told = zip(model.parts, held["parts"], strict=True)
+        return held | {"parts": [{"type": part.type, **fields} for part, fields in told]}
+    layers = ("parts", "stack", "norms_per_block")
+    flat = plain.model_dump(mode="json", include={*FLAT}, **dumped)
+    return {name: value for name, value in held.items() if name not in layers} | flat

@@ -201,7 +201,7 @@ class Plan(Spec):
     def chained(self) -> bool:
         """Whether norm, RoPE or gate of the model is a chain of torch operators."""
         rotary = self.model.positions == "rotary" and not self.fused_rotary
-        gate = self.model.mlp == "gated" and not self.fused_gate
+        gate = self.model.gated and not self.fused_gate
         return not self.fused_norm or rotary or gate
 
     @property

@@ -1,13 +1,21 @@
-"""The layers of a model as they are stated: sizes, parts, and the stack or the flat fields."""
+"""The layers of a model as they are stated: sizes, parts, and the stack of layers made of them.
 
-from typing import Literal
+A stack is in words: `layers = ["linear + experts", "attention + experts"]` are two layers of two
+blocks each. `+` joins blocks, one after the other, each with its own norm; `&` joins parts of a
+block that read the same input side by side.
+"""
+
+from typing import Any
 
 from pydantic import Field
 
 from planner.specs.base import Names, Spec
-from planner.specs.parts import AnyPart, LatentAttention, Routing
+from planner.specs.parts import AnyPart
 from planner.specs.parts.base import MAX_POSITIONS, MaybeWidth, Width
-from planner.specs.parts.mlp import Activation
+
+_PERIOD = 64  # layers after which a pattern is looked for to repeat
+_PREFIX = 16  # layers before it that may be others
+_SUFFIX = 2  # and after it
 
 
 class Repeat(Spec):
@@ -33,52 +41,58 @@ class Tower(Spec):
         return self.tokens + seq_len * self.with_sequence
 
 
-class Experts(Routing):
-    """The mixture-of-experts part of a model."""
-
-    dense_layers: int = Field(default=0, ge=0, le=100_000)  # the first layers with a dense MLP
-    every: int = Field(
-        default=1, ge=1, le=100_000
-    )  # 1: each later layer has experts; 2: every second one
-
-
 class Shape(Spec):
-    """What the layers of a model are made of, flat or as a stack of parts."""
+    """What the layers of a model are made of."""
 
     layers: int = Field(ge=1, le=100_000)
     hidden: int = Width
-    positions: Literal["learned", "rotary", "alibi", "none"] = "rotary"
-
-    # needed without a stack; in a stack what its layers call attention and mlp
-    heads: int = Field(default=0, ge=0, le=100_000)
-    kv_heads: int = Field(default=0, ge=0, le=100_000)
-    head_dim: int = Field(default=0, ge=0, le=10_000_000)
-    ffn_hidden: int = Field(
-        default=0, ge=0, le=10_000_000
-    )  # width of the dense MLP (of the dense layers, if there are experts)
-    mlp: Literal["plain", "gated"] = "gated"
-    activation: Activation = "silu"
-    norms_per_layer: int = Field(default=2, ge=1, le=4)  # 1: shared by a parallel block; 4: Gemma 2
-    qk_norm: Literal["none", "per_head", "full"] = (
-        "none"  # one weight per head dimension, or per projected width
-    )
-    parallel_block: bool = False  # attention and MLP read the same input
-    bias_qkv: bool = False
-    bias_attention_out: bool = False
-    bias_mlp: bool = False
-    attention_window: int | None = Field(
-        default=None, ge=1, le=MAX_POSITIONS
-    )  # sliding window in tokens
-    window_every: int = Field(
-        default=1, ge=1, le=100_000
-    )  # 2: every second layer is windowed (Gemma 2)
-
-    latent: LatentAttention | None = None
-    moe: Experts | None = None
-    parts: tuple[AnyPart, ...] = Field(default=(), strict=False)  # of a stack, by name
+    parts: tuple[AnyPart, ...] = Field(default=(), strict=False)  # of the layers, by name
     stack: tuple[Repeat, ...] = Field(default=(), strict=False)  # the layers, in order
     towers: tuple[Tower, ...] = Field(default=(), strict=False)  # beside that of the sequence
     head_tower: str = ""  # whose tokens the head reads
-    norms_per_block: int = Field(default=1, ge=0, le=4)  # in a stack; 2: before and after each
+    norms_per_block: int = Field(default=1, ge=0, le=4)  # 2: before and after each
     mtp: int = Field(default=0, ge=0, le=100)  # modules of multi-token prediction
     mtp_layers: Names = ()  # of one module, in the words of the stack; none: one as the last layer
+
+
+def words_of(text: str) -> list[list[str]]:
+    """Names of the parts of a layer, block by block."""
+    return [[word.strip() for word in block.split("&")] for block in text.split("+")]
+
+
+def repeats(words: list[str]) -> list[dict[str, Any]]:
+    """The shortest way to say the words: a few first ones, a pattern that repeats, and a few last
+    ones, which may differ by what only they have."""
+    if (found := _pattern(words)) is not None:
+        first, period = found
+        return [*_runs(words[:first]), {"layers": words[first : first + period]}]
+    for last in range(1, min(_SUFFIX, len(words) - 1) + 1):
+        if (found := _pattern(words[:-last])) is not None:
+            first, period = found
+            times = (len(words) - last - first) // period
+            rest = words[first + times * period :]
+            layers = words[first : first + period]
+            return [*_runs(words[:first]), {"layers": layers, "times": times}, *_runs(rest)]
+    return _runs(words)
+
+
+def _pattern(words: list[str]) -> tuple[int, int] | None:
+    """Where a pattern begins that repeats to the end, and its length."""
+    n = len(words)
+    for first in range(min(_PREFIX, n)):
+        rest = words[first:]
+        for period in range(1, min(_PERIOD, len(rest) // 2) + 1):
+            if rest[period:] == rest[:-period]:
+                return first, period
+    return None
+
+
+def _runs(words: list[str]) -> list[dict[str, Any]]:
+    """Consecutive layers that are alike, as one entry each."""
+    runs: list[tuple[str, int]] = []
+    for word in words:
+        if runs and runs[-1][0] == word:
+            runs[-1] = (word, runs[-1][1] + 1)
+        else:
+            runs.append((word, 1))
+    return [{"layers": [word], "times": times} for word, times in runs]

@@ -23,6 +23,7 @@ from planner.search.answer import answer_of
 from planner.search.why_none import why_none
 from planner.specs.adapters import ALL, ATTENTION, JOINED, MLP, ROLES
 from planner.specs.base import PlanError
+from planner.specs.decoder import decoder_of
 from planner.specs.document import SCHEMA_VERSION, UNSET
 from planner.specs.documents.estimate import Figures
 from planner.specs.documents.export import Export, ExportedFile, NotExpressible
@@ -62,7 +63,8 @@ _OF_RECIPE = tuple(
 # what a recipe means that says nothing of them
 _UNSAID = {"optimizer": "adam", "recompute": "none", "etp": 1, "tp": 1, "pp": 1, "cp": 1}
 # fields that tell models apart
-_SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "mlp", "norm")
+_SHAPE = ("layers", "hidden", "norm")
+_PLAIN = ("heads", "kv_heads", "head_dim", "ffn_hidden", "mlp")
 _OF_EXPERTS = ("experts", "experts_per_token", "ffn_hidden")
 
 
@@ -241,9 +243,11 @@ def _model(found: str) -> ModelSpec | None:
 def _shape(model: ModelSpec | None) -> tuple[Any, ...] | None:
     if model is None:
         return None
-    experts = [getattr(model.moe, name) for name in _OF_EXPERTS] if model.moe else []
-    vocab = model.padded_vocab
-    return (*(getattr(model, name) for name in _SHAPE), vocab, model.tied_embeddings, *experts)
+    plain = decoder_of(model)
+    experts = [getattr(plain.moe, name) for name in _OF_EXPERTS] if plain and plain.moe else []
+    widths = [getattr(plain, name, 0) for name in _PLAIN]
+    stated = [getattr(model, name) for name in _SHAPE]
+    return (*stated, model.padded_vocab, model.tied_embeddings, *widths, *experts)
 
 
 def _comments(target: Target, f: Figures, lost: list[NotExpressible]) -> Iterator[str]:

@@ -106,7 +106,10 @@ def memory_bound_s(shape: LayerShape, m: Machine) -> BothWays[Ledger]:
     one = functools.partial(operator_s, plan, m)
     hidden, norms = shape.local_tokens * h, mix.norms
     adds = residual_adds(mix)
-    add = _BIAS_DROPOUT_ADD if model.dropout or model.bias_mlp else _ADD
+    parts = [part for part, _ in mix.parts]
+    bias_qkv = any(isinstance(part, Attention) and part.bias_qkv for part in parts)
+    bias_mlp = any(isinstance(part, Mlp | Moe) and part.bias for part in parts)
+    add = _BIAS_DROPOUT_ADD if model.dropout or bias_mlp else _ADD
     wide = stream_ratio(plan)
     normed = wide if plan.fused_norm else 1.0  # one of several operators casts what is narrow
     back = NORM_KERNELS_BACK * norms
@@ -126,7 +129,7 @@ def memory_bound_s(shape: LayerShape, m: Machine) -> BothWays[Ledger]:
     forward, backward = _with_rotary(shape, m, forward, backward)
     biased = sum(_biased(shape, part) * (count / mix.layers) for part, count in mix.parts)
     if np.any(biased > 0):
-        launches = _BIAS_KERNELS * (model.bias_qkv + model.bias_mlp)
+        launches = _BIAS_KERNELS * (bias_qkv + bias_mlp)
         backward["bias"] = stream_s(plan, m, _BIAS_GRADIENT * biased, launches)
     return BothWays(forward, backward)
 

@@ -263,7 +263,7 @@ def _operator_times(plan: Plan) -> dict[str, Any]:
     kinds = {
         "norm": "layernorm" if model.norm == "layernorm" else "rmsnorm",
         "residual": "residual",
-        "activation": "gated" if model.mlp == "gated" else "plain",
+        "activation": "gated" if model.gated else "plain",
         "rotary": "rotary" if model.positions == "rotary" else "copies",
     }
     found = {

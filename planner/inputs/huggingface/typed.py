@@ -72,7 +72,7 @@ def read(doc: Document, family: str) -> dict[str, Any]:
     _leave_out_further(s)
     doc.say_assumed()
     _ignore_idle(s, known)
-    return layers.flattened(shape)
+    return shape
 
 
 def _leave_out_further(s: Source) -> None:

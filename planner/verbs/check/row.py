@@ -13,7 +13,8 @@ from planner.inputs import catalog
 from planner.inputs.catalog import user_path
 from planner.inputs.tables import csv_text
 from planner.specs.base import PlanError
-from planner.specs.model import Experts, ModelSpec
+from planner.specs.decoder import decoder_of
+from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
 from planner.verbs.validate.plans import LOSSES
 from planner.verbs.validate.predict import predict
@@ -90,12 +91,14 @@ def _shape(model: ModelSpec) -> dict[str, object]:
     """A model of the catalogue by its name alone, another by its numbers."""
     if model.name in catalog.ids("models"):
         return {"model": model.name}
-    moe = model.moe if isinstance(model.moe, Experts) else None
+    plain = decoder_of(model)
+    moe = plain and plain.moe
+    widths = ("heads", "ffn_hidden", "kv_heads", "head_dim")  # of a plain decoder
     return {
         "model": model.name,
-        **{key: getattr(model, key) for key in ("layers", "hidden", "heads", "ffn_hidden")},
-        **{key: getattr(model, key) for key in ("kv_heads", "head_dim", "vocab", "norm")},
-        "mlp": "swiglu" if model.mlp == "gated" else "gelu",
+        **{key: getattr(model, key) for key in ("layers", "hidden", "vocab", "norm")},
+        **{key: getattr(plain, key) if plain else 0 for key in widths},
+        "mlp": "swiglu" if model.gated else "gelu",
         "positions": _POSITIONS.get(model.positions, model.positions),
         "tied_embeddings": int(model.tied_embeddings),
         "experts": moe.experts if moe else "",

@@ -123,10 +123,12 @@ def _tensors(one: Estimates) -> list[tuple[float, str, str]]:
     tp, stages = float(c.tp[0]), float(c.pp[0])
     tokens = float(c.micro_batch[0]) * one.plan.training.seq_len / float(c.cp[0])
     logits = tokens * model.vocab / tp
-    inner = tokens * model.ffn_hidden / tp
-    layer = model.hidden * model.ffn_hidden / tp
+    wide = model.mlp_part.ffn_hidden if model.mlp_part else 0
+    inner = tokens * wide / tp
+    layer = model.hidden * wide / tp
     table = model.vocab * model.hidden / tp
-    scores = float(c.micro_batch[0]) * model.heads / tp * one.plan.training.seq_len**2
+    heads = model.attention.heads if model.attention else 0
+    scores = float(c.micro_batch[0]) * heads / tp * one.plan.training.seq_len**2
     parameters = float(one.memory.components["parameters"][0])
     words = f"{tokens:,.0f} tokens x {model.vocab:,} words"
     found = [

@@ -19,6 +19,7 @@ from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve, searched
 from planner.specs.base import PlanError
+from planner.specs.decoder import Decoder, decoder_of
 from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.recommend import (
     Catalogue,
@@ -29,7 +30,7 @@ from planner.specs.documents.recommend import (
     ScaledRow,
 )
 from planner.specs.layers import of_samples
-from planner.specs.model import NAMING, Experts, LatentAttention, ModelSpec
+from planner.specs.model import NAMING, ModelSpec, stated
 from planner.specs.options import Options, refuse
 from planner.specs.options.recommend import Limits
 from planner.specs.training import TrainingSpec
@@ -196,7 +197,8 @@ def scaled(model: ModelSpec, heads: int, layers: int) -> ModelSpec:
     """The model with so many heads and layers: hidden and MLP widths in proportion to the heads;
     head width, key-value heads (where fewer than heads), vocabulary, experts and positions as they
     are."""
-    times = heads / model.heads
+    plain = _plain(model)
+    times = heads / plain.heads
 
     def width(value: int) -> int:
         return max(_WIDTH, _WIDTH * round(value * times / _WIDTH)) if value else 0
@@ -207,40 +209,45 @@ def scaled(model: ModelSpec, heads: int, layers: int) -> ModelSpec:
         "aliases": (),
         "source": f"{model.name}, width times {times:.4g}, depth times {layers / model.layers:.4g}",
         "heads": heads,
-        "kv_heads": heads if model.kv_heads == model.heads else min(model.kv_heads, heads),
-        "hidden": max(1, round(model.hidden / model.heads * heads)),
-        "ffn_hidden": width(model.ffn_hidden),
+        "kv_heads": heads if plain.kv_heads == plain.heads else min(plain.kv_heads, heads),
+        "hidden": max(1, round(model.hidden / plain.heads * heads)),
+        "ffn_hidden": width(plain.ffn_hidden),
         "layers": layers,
     }
-    if model.moe:
+    if plain.moe:
         experts = {
-            "ffn_hidden": width(model.moe.ffn_hidden),
-            "dense_layers": min(model.moe.dense_layers, layers),
-            "shared_ffn_hidden": width(model.moe.shared_ffn_hidden),
+            "ffn_hidden": width(plain.moe.ffn_hidden),
+            "dense_layers": min(plain.moe.dense_layers, layers),
+            "shared_ffn_hidden": width(plain.moe.shared_ffn_hidden),
         }
-        update["moe"] = Experts(**{**model.moe.model_dump(), **experts})
-    if model.latent:
-        latent = model.latent.model_dump()
+        update["moe"] = {**plain.moe.model_dump(), **experts}
+    if plain.latent:
+        latent = plain.latent.model_dump()
         ranks = {n: width(v) for n, v in latent.items() if n.endswith("_rank") and v}
-        update["latent"] = LatentAttention(**{**latent, **ranks})
-    shape = {name: getattr(model, name) for name in ModelSpec.model_fields}
-    return ModelSpec(**{**shape, **update})
+        update["latent"] = {**latent, **ranks}
+    return ModelSpec.model_validate({**stated(model), **update})
 
 
-def ladder(model: ModelSpec) -> list[tuple[int, int]]:
-    """(heads, layers) that scaled shapes may have: the ratio of layers to heads stays near the
-    model's."""
-    if model.stack:
+def _plain(model: ModelSpec) -> Decoder:
+    plain = decoder_of(model)
+    if plain is None:
         raise PlanError(
             "--model",
             model.name,
             "is a stack of layers that differ, which is not scaled to other sizes; start from a"
             " plain decoder, or leave out the search for sizes",
         )
-    step = _HEADS if model.kv_heads == model.heads else math.lcm(_HEADS, model.kv_heads)
+    return plain
+
+
+def ladder(model: ModelSpec) -> list[tuple[int, int]]:
+    """(heads, layers) that scaled shapes may have: the ratio of layers to heads stays near the
+    model's."""
+    plain = _plain(model)
+    step = _HEADS if plain.kv_heads == plain.heads else math.lcm(_HEADS, plain.kv_heads)
     rungs = []
     for heads in range(step, max(_MOST_HEADS, step) + 1, step):
-        even = model.layers * heads / model.heads
+        even = model.layers * heads / plain.heads
         low, high = (
             _LAYERS * max(1, round(even * share / _LAYERS)) for share in (1 / _ASPECT, _ASPECT)
         )
@@ -281,7 +288,7 @@ def _family(base: Options, limits: Limits, room: _Room, progress: Progress | Non
             " head width, key-value heads, experts and vocabulary kept"
         ),
         answer=taken[1] if taken else None,
-        shape=taken[0].model_dump(exclude_none=True, exclude=NAMING) if taken else None,
+        shape=stated(taken[0], exclude_none=True, exclude=NAMING) if taken else None,
         above=larger[-1] if larger else None,
         tried=rows,
     )

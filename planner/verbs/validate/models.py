@@ -14,6 +14,7 @@ from planner.inputs import catalog, readers
 from planner.inputs.model import model_spec
 from planner.inputs.names import spellings
 from planner.specs.base import Spec
+from planner.specs.decoder import decoder_of
 from planner.specs.layout import Recompute
 from planner.specs.model import Experts, LatentAttention, ModelSpec
 from planner.specs.stack import StackSpec
@@ -136,7 +137,7 @@ def _shape_of(row: Row, stack: StackSpec) -> ModelSpec:
     """The same without what a recipe adds for training alone: modules of multi-token prediction."""
     known = _catalogued(row.get("model", ""))
     blank = not any(row.get(name, "") for name in _SHAPE)
-    if known is not None and (known.stack or blank):
+    if known is not None and (decoder_of(known) is None or blank):
         return _agreed(row, known)
     if blank and row.get(_ARGUMENTS, ""):
         return _of_arguments(row)
@@ -156,30 +157,32 @@ def _shape_of(row: Row, stack: StackSpec) -> ModelSpec:
     gated = row.get("mlp", "") in ("swiglu", "geglu", "")
     norm = "layernorm" if row.get("norm", "") == "layernorm" else "rmsnorm"
     biases = family.biases and not gated
-    return ModelSpec(
-        name=name,
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=whole(row, "kv_heads", heads) or heads,
-        head_dim=head_dim,
-        ffn_hidden=whole(row, "ffn_hidden", 0) or _FFN_FACTOR * hidden,
-        vocab=whole(row, "vocab", _VOCAB),
-        max_positions=whole(row, "seq_len", minimum=1),
-        mlp="gated" if gated else "plain",
-        activation="silu" if gated else "gelu",
-        norm=norm,  # type: ignore[arg-type]
-        norm_bias=norm == "layernorm" and family.biases,
-        positions=_POSITIONS.get(row.get("positions", ""), "none"),  # type: ignore[arg-type]
-        tied_embeddings=row.get("tied_embeddings", "") == "1",
-        bias_qkv=biases,
-        bias_attention_out=biases,
-        bias_mlp=biases,
-        dropout=plain_gpt(row) and stack.unstated.gpt_dropout,
-        latent=latent if moe and latent and head_dim == latent.nope_head_dim else None,
-        moe=moe,
-        joint=family.joint,
-        holds=family.holds,
+    return ModelSpec.model_validate(
+        {
+            "name": name,
+            "layers": layers,
+            "hidden": hidden,
+            "heads": heads,
+            "kv_heads": whole(row, "kv_heads", heads) or heads,
+            "head_dim": head_dim,
+            "ffn_hidden": whole(row, "ffn_hidden", 0) or _FFN_FACTOR * hidden,
+            "vocab": whole(row, "vocab", _VOCAB),
+            "max_positions": whole(row, "seq_len", minimum=1),
+            "mlp": "gated" if gated else "plain",
+            "activation": "silu" if gated else "gelu",
+            "norm": norm,
+            "norm_bias": norm == "layernorm" and family.biases,
+            "positions": _POSITIONS.get(row.get("positions", ""), "none"),
+            "tied_embeddings": row.get("tied_embeddings", "") == "1",
+            "bias_qkv": biases,
+            "bias_attention_out": biases,
+            "bias_mlp": biases,
+            "dropout": plain_gpt(row) and stack.unstated.gpt_dropout,
+            "latent": latent if moe and latent and head_dim == latent.nope_head_dim else None,
+            "moe": moe,
+            "joint": family.joint,
+            "holds": family.holds,
+        }
     )
 
 

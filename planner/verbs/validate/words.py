@@ -12,6 +12,7 @@ from itertools import compress
 from typing import get_args
 
 from planner.estimate.memory import state_ledger, state_of
+from planner.specs.decoder import decoder_of
 from planner.specs.documents.validate import Task
 from planner.specs.layers import parts_of
 from planner.specs.names import CONTEXT_WAYS, GRAPH_SCOPES, StateType, UpcastName, is_recompute
@@ -187,7 +188,7 @@ def _as_planned(key: str, value: str, plan: Plan, words: dict[str, str]) -> bool
         "kept_modules": "keep" in plan.stack.supports.recompute,
         "remat_policy": is_recompute(value) or (value == "custom" and _lists(words)),
         "offload_modules": set(value.split("+")) <= set(plan.stack.supports.offload_modules),
-        "hybrid_pattern": bool(plan.model.stack),  # read of the row's arguments
+        "hybrid_pattern": decoder_of(plan.model) is None,  # read of the row's arguments
         "mla": value == "1" and any(part.type == "latent" for part, _ in parts_of(plan.model)),
         "overlap_grad_reduce": value == "1" and plan.stack.overlap.gradient_sync,
         "overlap_param_gather": value == "1" and plan.stack.overlap.sharded_sync,
