@@ -12,8 +12,10 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from importlib.metadata import distribution
 
+import grimp
 import pytest
 from command import ROOT, python
 from packaging.requirements import Requirement
@@ -181,6 +183,13 @@ def test_the_floors_of_the_contract_are_those_of_contributing() -> None:
     assert len(said) == len(rooms)
     for floor, names in zip(rooms, said, strict=True):
         assert floor <= names, (floor, names)
+
+
+def test_no_file_imports_in_a_circle() -> None:
+    """Imports inside functions count: a circle that is closed late is one."""
+    graph = grimp.build_graph("planner", "web")
+    below = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    TopologicalSorter(below).prepare()  # raises CycleError, which names the circle
 
 
 def test_no_line_escapes_the_formatter() -> None:
