@@ -1,11 +1,12 @@
-"""Whether a file that `dpplan export` writes plans what its head promises: 40 requests for every
-target, each written, read back and estimated again.
+"""Whether a file that `dpplan export` writes plans what was picked, and what its head promises: 40
+requests for every target, each written, read back and estimated again.
 
     python benchmarks/export_promise.py              # a line per pair, then counts; ten minutes
     python benchmarks/export_promise.py --only megatron trl
 
-A pair is equal where seconds of a step and bytes of a GPU agree within `SAME`; "not expressible"
-where the target has no word for the model, so that its file states none.
+A pair is equal where seconds of a step and bytes of a GPU agree within `SAME`. Else its outcome is
+"said" where the head has the numbers of the file beside those of the pick, and "differs" where it
+has not; "no model" where the target has no word for the model, so that its file states none.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from planner import api, formats
 from planner.formats.launch import LAUNCHERS, RUN
 from planner.formats.plan import planned
 from planner.specs.base import PlanError
+from planner.specs.documents.estimate import Figures
 from planner.specs.documents.export import Export
 from planner.specs.options.export import ExportOptions
 
@@ -81,6 +83,7 @@ class Pair:
     file: tuple[float, float] | None = None
     says: str = ""
     why: str = ""
+    head_is_file: bool = False
 
     @property
     def ratios(self) -> tuple[float, float] | None:
@@ -92,7 +95,9 @@ class Pair:
     def outcome(self) -> str:
         if self.ratios is None:
             return self.why.partition(":")[0]
-        return "equal" if all(abs(one - 1) <= SAME for one in self.ratios) else "differs"
+        if close(*self.ratios):
+            return "equal"
+        return "said" if self.head_is_file else "differs"
 
     @property
     def line(self) -> str:
@@ -104,6 +109,10 @@ class Pair:
         return (
             f"{self.request:30} {self.target:13} {self.outcome:15}{numbers} {self.says}{self.why}"
         )
+
+
+def close(*ratios: float) -> bool:
+    return all(abs(one - 1) <= SAME for one in ratios)
 
 
 def requests() -> list[dict[str, Any]]:
@@ -135,18 +144,25 @@ def pair(given: dict[str, Any], target: formats.Target) -> Pair:
     try:
         found = api.export(api.read_options(given), ExportOptions(to=target.kind))
     except PlanError as error:
-        return Pair(request, target.kind, why=f"refused: {error}")
+        named = "no model" if error.field == "--model" else "refused"
+        return Pair(request, target.kind, why=f"{named}: {error}")
     lost = {one.option: one.written for one in found.not_expressible}
     if "model" in lost:
-        return Pair(request, target.kind, why="not expressible")
-    f = found.predicted
-    promised = f.step.seconds, f.memory.device_bytes / GIB
+        return Pair(request, target.kind, why="no model")
+    promised = numbers_of(found.picked or found.predicted)
     try:
         file, layout = read_back(written(found, target.per_node), given)
     except (PlanError, ValueError) as error:
         return Pair(request, target.kind, promised, why=f"not read: {error}")
     differs = [one.option for one in found.not_expressible]
-    return Pair(request, target.kind, promised, file, f"{layout} lost: {' '.join(differs)}")
+    head = numbers_of(found.predicted)
+    said = close(head[0] / file[0], head[1] / file[1])
+    shown = f"{layout} lost: {' '.join(differs)}"
+    return Pair(request, target.kind, promised, file, shown, head_is_file=said)
+
+
+def numbers_of(one: Figures) -> tuple[float, float]:
+    return one.step.seconds, one.memory.device_bytes / GIB
 
 
 def pairs(only: list[str]) -> Iterator[Pair]:

@@ -119,6 +119,8 @@ def test_conditions_add_up_and_bind_what_estimate_picks() -> None:
         ("recompute < full", "compare it with = or !="),
         ("recompute = some", "none, selective, full, block, group, keep, modules, not some"),
         ("schedule = ", "not nothing"),
+        ("tp = 2 or", "compared with whole numbers"),
+        ("tp = 2 or headroom > 5%", "a condition of its own"),
         ("sequence_parallel = maybe", "is one of no, yes"),
     ],
 )
@@ -133,6 +135,15 @@ def test_spellings_of_a_condition() -> None:
     assert constraint(" TP==8 ").text == "tp = 8"
     assert constraint("micro-batch in 1, 2").text == "micro_batch = 1,2"
     assert constraint("sequence-parallel = true").text == "sequence_parallel = yes"
+    assert constraint("cp==1  or zero in 2,3").text == "cp = 1 or zero = 2,3"
+
+
+def test_one_of_two_conditions_suffices() -> None:
+    asked = {"model": "llama-2-7b", "gpu": "a100", "gpus": 16, "stack": "torchtitan", "top": 99}
+    both = api.read_options({**asked, "where": ["tp = 4 or zero = 3"]})
+    found = [entry.layout for entry in api.search_layouts(both).top]
+    assert all(one.tp == 4 or one.zero == 3 for one in found)
+    assert {one.tp == 4 for one in found} == {one.zero == 3 for one in found} == {True, False}
 
 
 values = st.lists(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_args
 
 import pytest
@@ -19,13 +23,17 @@ from planner.formats import axolotl, launch
 from planner.formats.target import Asked, Target
 from planner.inputs import catalog
 from planner.specs.base import PlanError
+from planner.specs.documents.estimate import Estimate
 from planner.specs.documents.export import Export
+from planner.specs.documents.search import Search
 from planner.specs.hardware import GpuSpec
 from planner.specs.model import ModelSpec
 from planner.specs.names import REMAT_POLICIES, TargetName
+from planner.specs.options import Options, options_of_command
 from planner.specs.options.export import ExportOptions
 from planner.verbs.export import lost_in
 
+ROOT = Path(__file__).parent.parent
 GPU = catalog.load("gpus", GpuSpec, "h100")
 TARGETS = {one.kind: one for one in formats.targets()}
 PLAN: dict[str, Any] = {"model": "llama-2-7b", "gpu": "h100", "gpus": 16, "global_batch": 64}
@@ -358,6 +366,65 @@ def test_what_is_no_causal_decoder_is_refused_before_anything_is_searched() -> N
             exported({"model": model, "gpu": "h100", "gpus": 8}, to="trl")
         assert words in refusal.value.remedy, model
         assert "causal language models" in refusal.value.remedy
+
+
+@cache
+def promises() -> ModuleType:
+    """The benchmark of all pairs."""
+    path = ROOT / "benchmarks" / "export_promise.py"
+    spec = importlib.util.spec_from_file_location("export_promise", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["export_promise"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("kind", SAYS)
+def test_a_file_plans_what_was_picked(kind: str) -> None:
+    """Three requests of the benchmark for each target, others for each: read back and estimated
+    again the files take the step and the memory of the pick."""
+    asked = promises().requests()
+    start = list(SAYS).index(kind)
+    for request in asked[start :: len(SAYS)][:3]:
+        found = promises().pair(request, TARGETS[kind])
+        assert found.outcome in ("equal", "no model"), found.line
+
+
+def test_the_head_of_a_file_has_the_numbers_of_that_file() -> None:
+    """Where a request states what a framework cannot say, beside those of the pick."""
+    given = {**PLAN, "model": "llama-3.1-8b", "tp": 2, "sequence_parallel": False}
+    found = exported(given, to="torchtitan")
+    assert "sequence_parallel" in {one.option for one in found.not_expressible}
+    assert found.picked is not None
+    assert not found.picked.layout.sequence_parallel
+    assert found.predicted.layout.sequence_parallel
+    files = promises().written(found, per_node=False)
+    back, _ = promises().read_back(files, given)
+    assert back == pytest.approx(promises().numbers_of(found.predicted))
+    assert back != pytest.approx(promises().numbers_of(found.picked))
+    assert "PICKED, and not what these files say: tp 2, dp 8" in files["train.toml"]
+    estimated = api.estimate(
+        api.read_options(options_of_command(found.pick, Options, "estimate")), brief=True
+    )
+    assert estimated.step.seconds == pytest.approx(found.picked.step.seconds)
+
+
+def test_an_estimate_for_a_framework_is_what_its_export_writes() -> None:
+    words = ["--model", "llama-2-7b", "--gpu", "h100", "--gpus", "16", "--global-batch", "64"]
+    for kind in ("torchtitan", "torchtune", "maxtext", "verl"):
+        found = dpplan("estimate", *words, "--for", kind, "--json").read(Estimate)
+        written = dpplan("export", *words, "--to", kind, "--json").read(Export)
+        assert found.layout == written.predicted.layout, kind
+        assert found.step.seconds == pytest.approx(written.predicted.step.seconds), kind
+        assert f"--for-target {kind}" in found.command
+        assert found.pick == written.pick
+        best = dpplan("search", *words, "--for", kind, "--top", "1", "--json").read(Search).top[0]
+        assert best.layout == found.layout, kind
+    refused = dpplan("estimate", *words, "--for", "nanotron", "--stack", "torchtitan")
+    assert "is not what nanotron is" in refused.stderr
+    refused = dpplan("export", *words, "--for", "trl", "--to", "torchtune")
+    assert "name two frameworks" in refused.stderr
 
 
 def test_a_stack_that_a_framework_is_not_is_refused() -> None:

@@ -133,8 +133,9 @@ def _parameter(row: Row, verb: str) -> inspect.Parameter:
         if row.is_switch and rows(Options).get(row.name) == row:  # a scenario file may have set it
             spelled = f"{row.flag}/--no-{row.flag[2:]}"
         text = row.help if row.is_several or not several else f"{row.help}; may be given again"
+        flags = (row.says.short, spelled) if row.says.short else (spelled,)
         note = typer.Option(
-            spelled, help=text, rich_help_panel=panel, show_default=False, metavar=shown
+            *flags, help=text, rich_help_panel=panel, show_default=False, metavar=shown
         )
     return inspect.Parameter(
         row.name,

@@ -69,6 +69,16 @@ def targets() -> tuple[Target, ...]:
     return tuple(sorted(found, key=lambda one: str(one.kind)))
 
 
+def target(kind: str) -> Target:
+    """The framework of a word for --to and --for."""
+    return next(one for one in targets() if one.kind == kind)
+
+
+def request(options: Options) -> Options:
+    """A request with what --for asks of it: layouts and options that files of a framework say."""
+    return options if options.for_target is None else target(options.for_target).request(options)
+
+
 def knows(files: Mapping[str, str]) -> bool:
     """Whether some format has a part of any of these texts."""
     return any(one.detect(name, text) for name, text in files.items() for one in formats())

@@ -94,7 +94,14 @@ TARGET = Target(
         "JAX_COORDINATOR_PORT": '"${MASTER_PORT:-29500}"',
     },
     per_node=True,
-    where=("zero != 2",),
+    where={
+        "maxtext": (
+            "zero != 2",
+            "sequence_parallel = yes or tp = 1",
+            "cp = 1 or zero = 3",  # weights are sharded over these axes, too
+            "ep = 1 or zero = 3",
+        )
+    },
     lost={
         "model": "MaxText has no configuration of its shape",
         "zero": "its mesh shards parameters, or the optimizer over the axis data",

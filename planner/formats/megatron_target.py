@@ -195,7 +195,6 @@ TARGET = Target(
     environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
     checkout="Megatron-LM",
     deals=False,
-    where=("schedule = 1f1b,interleaved",),
     lost={
         "model": "its shape is more than the arguments of pretrain_gpt.py say: see the script of"
         " its family in Megatron-LM",

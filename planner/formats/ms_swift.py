@@ -358,6 +358,7 @@ TARGET = written.target(
     "ms-swift",
     write,
     "-m swift.cli.sft",
+    where={written.FSDP: ("zero = 3",)},
     files=lambda asked, comments: {},
     arguments=lambda asked: _arguments(written.plan_of(asked)),
     starts=lambda asked: f"-m swift.cli.{_verb(asked.options)}",

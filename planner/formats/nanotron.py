@@ -99,7 +99,7 @@ def _parallel(answer: Answer, tp: int, pp: int) -> None:
     if tp > 1:
         answer.imply("sequence_parallel", scatter, "by tp_mode", mode)
         if scatter and overlap in answer.values:
-            way = "async" if answer.get(overlap) else "none"
+            way = None if answer.get(overlap) else "none"  # on is what the profile of nanotron has
             answer.imply("tp_overlap", way, "of tensor-parallel collectives", overlap)
     for name in (mode, overlap, f"{_P}tp_recompute_allgather"):
         answer.mark(name, "implied", "no tensor parallelism, or as nanotron does")

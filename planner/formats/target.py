@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.formats.record import MODEL, Argument
+from planner.specs.base import PlanError
 from planner.specs.decoder import decoder_of
 from planner.specs.layers import parts_of
 from planner.specs.model import ModelSpec, stated
+from planner.specs.options import Options, Origin
+from planner.specs.where import constraint
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,9 @@ class Target:
     launch script holds; environment: variables of it; checkout: of which program's repository it is
     started in, "" where that is installed; starts: the program of a plan, where that chooses it.
     deals: it deals layers out to stages as its profile does, so that no file has to say how.
-    where: conditions on layouts that the program can express and the stack alone does not tell.
-    lost: why an option cannot be said, by name. fill: what the files leave to their user.
+    where: by stack, conditions on layouts that its files can say. means: by stack, options that
+    every file in bf16 means beside what it says. alone: the stack of one GPU, "" where that is the
+    first. lost: why an option cannot be said, by name. fill: what the files leave to their user.
     """
 
     kind: str
@@ -77,9 +81,31 @@ class Target:
     starts: Callable[[Asked], str] | None = None
     per_node: bool = False
     deals: bool = True
-    where: tuple[str, ...] = ()
+    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    means: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    alone: str = ""
     lost: Mapping[str, str] = field(default_factory=dict)
     fill: tuple[str, ...] = ()
+
+    def request(self, options: Options) -> Options:
+        """A request of what its files can say: on its stack, other layouts left out of the search.
+        What is given stays. Raises PlanError where the stack is another."""
+        if options.stack is not None and options.stack not in self.stacks:
+            remedy = f"is not what {self.title} is; leave it out, or give"
+            raise PlanError("--stack", options.stack, f"{remedy} {' or '.join(self.stacks)}")
+        usual = self.alone if self.alone and options.gpus == 1 else self.stacks[0]
+        stack = options.stack or usual
+        conditions = [
+            text
+            for text in self.where.get(stack, ())
+            if any(getattr(options, one.name) is None for one in constraint(text).parts)
+        ]
+        given = options.given()
+        bf16 = options.precision in (None, "bf16")
+        means = {n: v for n, v in self.means.get(stack, {}).items() if bf16 and n not in given}
+        where = tuple(dict.fromkeys((*options.where, *conditions)))
+        why = Origin("default", f"files of {self.title}")
+        return options.changed(why, stack=stack, where=where, for_target=None, **means)
 
 
 def no_decoder(model: ModelSpec) -> str:

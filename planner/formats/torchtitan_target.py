@@ -103,14 +103,17 @@ def _types(asked: Asked) -> dict[str, Any]:
     return out
 
 
+_STACKS = ("torchtitan", "torchtitan-25.04")
 TARGET = Target(
     kind="torchtitan",
     title="torchtitan 0.2",
-    stacks=("torchtitan", "torchtitan-25.04"),
+    stacks=_STACKS,
     program='-m torchtitan.train --job.config_file "$RECIPE/train.toml"',
     write=_write,
     checkout="torchtitan",
-    where=("zero != 1",),
+    where=dict.fromkeys(
+        _STACKS, ("zero != 1", "sequence_parallel = yes or tp = 1", "cp = 1 or zero >= 2")
+    ),
     lost={
         "model": "torchtitan has no flavor of its shape: write one in torchtitan/models",
         "zero": "FSDP shards parameters or nothing",

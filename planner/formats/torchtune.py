@@ -405,12 +405,10 @@ TARGET = written.target(
     write,
     "recipes/full_finetune_distributed.py --config {}",
     stacks=(STACK,),
-    where=("zero = 3",),
-    fill=(
-        *written.FILL,
-        "where the checkpoint is; its dtype bf16 is of weights, gradients and moments: plan with"
-        " --state-precision bf16",
-    ),
+    where={STACK: ("zero = 3", "recompute = none,full")},
+    means={STACK: {"state_precision": "bf16"}},
+    alone="",
+    fill=(*written.FILL, "where the checkpoint is"),
     checkout="torchtune",
     starts=_starts,
 )

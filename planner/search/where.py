@@ -24,6 +24,13 @@ _COMPARE: dict[str, Callable[[Array, float], Array]] = {
 
 def holds(plan: Plan, one: Constraint, columns: Columns) -> Array:
     """True where a layout satisfies the condition."""
+    out = _holds(plan, one, columns)
+    for other in one.parts[1:]:
+        out = out | _holds(plan, other, columns)
+    return out
+
+
+def _holds(plan: Plan, one: Constraint, columns: Columns) -> Array:
     if one.name == "headroom":
         column = 1 - needed(plan, columns).device / plan.usable_bytes
     elif one.name == "grad_accum":

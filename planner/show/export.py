@@ -25,6 +25,7 @@ def _summary(r: Export, folder: str | None) -> Block:
             f" {show(f.step.high, 's')}), MFU {percent(f.throughput.mfu)},"
             f" {show(f.memory.device_bytes, 'B')} of {show(f.memory.capacity_bytes, 'B')}:"
             f" {f.memory.verdict}",
+            *_picked(r),
             f"{count} written into {folder}"
             if folder
             else f"{count} follow; --out FOLDER keeps them",
@@ -33,6 +34,17 @@ def _summary(r: Export, folder: str | None) -> Block:
         [[one.name, one.says] for one in r.files],
         order="recipe first",
     )
+
+
+def _picked(r: Export) -> list[str]:
+    """What was picked, where the files say another plan."""
+    if r.picked is None:
+        return []
+    f = r.picked
+    return [
+        f"picked, and not what the files say: {describe(f.layout)}, {show(f.step.seconds, 's')} a"
+        f" step, {show(f.memory.device_bytes, 'B')}"
+    ]
 
 
 def _lost(r: Export) -> list[Block]:

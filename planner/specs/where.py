@@ -1,4 +1,4 @@
-"""Constraints on layouts as a user writes them: "tp <= 8", "recompute = none", "zero in 1,3"."""
+"""Constraints on layouts as a user writes them: "tp <= 8", "zero in 1,3", "cp = 1 or zero = 3"."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ OPERATORS = ("<=", ">=", "!=", "=", "<", ">")
 _SAME = {"==": "=", "in": "="}  # other spellings; several values mean any of them
 _TRUTHS = {"true": "yes", "on": "yes", "1": "yes", "false": "no", "off": "no", "0": "no"}
 _MOST = 10**9  # more than any layout has of anything
+_OR = re.compile(r"(?<=\S)\s++or\s++")
 _TEXT = re.compile(r"([A-Za-z_-]++)\s*+(<=|>=|!=|==|=|<|>|in\s)(.*)", re.DOTALL)
 
 
@@ -30,10 +31,20 @@ class Constraint(Spec):
     operator: str
     numbers: tuple[float, ...] = ()
     words: tuple[str, ...] = ()
+    or_else: Constraint | None = None  # another one that suffices
+
+    @property
+    def parts(self) -> tuple[Constraint, ...]:
+        """Itself and what suffices in its place."""
+        return (self, *(self.or_else.parts if self.or_else else ()))
 
     @property
     def text(self) -> str:
         """The condition in one spelling."""
+        return " or ".join(one._text for one in self.parts)
+
+    @property
+    def _text(self) -> str:
         if self.name in SHARES:
             return f"{self.name} {self.operator} {100 * self.numbers[0]:g}%"
         values = self.words or tuple(f"{value:g}" for value in self.numbers)
@@ -42,6 +53,17 @@ class Constraint(Spec):
 
 def constraint(text: str) -> Constraint:
     """Read one condition. Raises ValueError with a sentence that lists what can be written."""
+    parts = [_one(part) for part in _OR.split(text)]
+    if parts[1:] and any(one.name in SHARES for one in parts):
+        raise ValueError(f"{' and '.join(SHARES)} is a condition of its own, without `or`")
+    out = None
+    for one in reversed(parts):
+        out = one.model_copy(update={"or_else": out})
+    assert out is not None
+    return out
+
+
+def _one(text: str) -> Constraint:
     found = _TEXT.fullmatch(text.strip())
     known = (*NUMBERS, *WORDS, *SHARES)
     names = ", ".join(known)

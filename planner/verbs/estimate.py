@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner import advise
+from planner import advise, formats
 from planner.advise import host_update
 from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import resolve
@@ -36,6 +36,7 @@ def estimate(options: Options, *, brief: bool = False) -> Estimate:
 def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
     """The same with the searches that it was made from."""
     refuse(options, "estimate")
+    typed, options = options, formats.request(options)
     required = require.read(options.require)
     scenario = resolve(options)
     answer = answer_of(scenario, beside=fastest_that_fits)
@@ -65,7 +66,7 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
         tighter=_tighter(options, answer),
         crossing=crossing(options, answer),
         requirements=require.judge(required, found),
-        command=command_line(options),
+        command=command_line(typed),
         scenario=origins.scenario(options, scenario.filled, found.layout, found.stack.id),
     )
     return out, answer
@@ -158,7 +159,9 @@ def _top(options: Options, answer: Answer) -> list[Alternative]:
 def explain(options: Options) -> tuple[Estimate, Call]:
     """The report and the tree of formulas that produced its chosen layout."""
     out, answer = answered(options)
-    offload = advise.offload_or_recompute(resolve(options), answer.chosen, answer.row)
+    offload = advise.offload_or_recompute(
+        resolve(formats.request(options)), answer.chosen, answer.row
+    )
     with recording("estimate of the chosen layout") as tree:
         report.evaluate_row(answer.chosen, answer.row)
     return changed(out, offload=offload), tree
@@ -176,7 +179,7 @@ class Taken:
 def taken(options: Options) -> Taken:
     """The layout that an estimate with these options answers with. Raises PlanError where no layout
     is allowed."""
-    scenario = resolve(options)
+    scenario = resolve(formats.request(options))
     answer = answer_of(scenario)
     if answer is None:
         raise why_none(scenario)

@@ -6,6 +6,7 @@ as it went is listed as not expressible, so that no file says less than its plan
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,13 +14,16 @@ from typing import Any
 from planner import __version__, formats
 from planner.estimate import Estimates
 from planner.formats import launch
+from planner.formats.plan import planned
 from planner.formats.target import Asked, Target, no_decoder
 from planner.inputs import catalog
 from planner.inputs.model import model_spec
+from planner.inputs.options import read_options
 from planner.inputs.readers import read_json
 from planner.inputs.scenario import resolve
 from planner.report import layout as report
 from planner.search.answer import answer_of
+from planner.search.pick import pick_command
 from planner.search.why_none import why_none
 from planner.specs.adapters import ALL, ATTENTION, JOINED, MLP, ROLES
 from planner.specs.base import PlanError
@@ -32,16 +36,18 @@ from planner.specs.layout import PLACEMENTS
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT, Options, command_line, options_of_command, refuse, rows
 from planner.specs.options.adapters import AdapterOptions
+from planner.specs.options.cluster import ClusterOptions
+from planner.specs.options.data import LengthOptions, LoadingOptions, RankOptions
 from planner.specs.options.experts import ExpertOptions
 from planner.specs.options.export import ExportOptions
 from planner.specs.options.numbers import number
 from planner.specs.options.replicas import ReplicaOptions
-from planner.specs.options.run import AnswerOptions
+from planner.specs.options.run import AnswerOptions, RunOptions
 from planner.specs.options.task import TaskOptions
 from planner.specs.options.training import TrainingOptions
 from planner.specs.plan import Plan
-from planner.specs.where import constraint
 from planner.units import percent, show
+from planner.verbs.estimate import taken
 
 _MOST_BYTES = 20_000_000  # of a saved answer; a search with 1,000 layouts has a tenth
 _SHARDS_ALL = 3  # the stage of ZeRO that shards parameters, too
@@ -60,12 +66,24 @@ _OF_RECIPE = tuple(
     )
     if name not in _OF_DATA
 )
+# options of the hardware, the data and the run, which files of frameworks do not say
+_BESIDE_FILES = frozenset(
+    {
+        *rows(ClusterOptions),
+        *rows(RankOptions),
+        *rows(LengthOptions),
+        *rows(LoadingOptions),
+        *rows(RunOptions),
+        *("calibration", "expert_load", "expert_spread"),
+    }
+) - {"gpus", "nodes"}
+_ROUNDED = 1e-3  # relative: numbers of files are rounded
 # what a recipe means that says nothing of them
 _UNSAID = {"optimizer": "adam", "recompute": "none", "etp": 1, "tp": 1, "pp": 1, "cp": 1}
 # fields that tell models apart
 _SHAPE = ("layers", "hidden", "norm")
-_PLAIN = ("heads", "kv_heads", "head_dim", "ffn_hidden", "mlp")
-_OF_EXPERTS = ("experts", "experts_per_token", "ffn_hidden")
+_PLAIN = ("heads", "kv_heads", "head_dim", "ffn_hidden", "mlp", "latent")
+_OF_EXPERTS = ("experts", "experts_per_token", "ffn_hidden", "shared_ffn_hidden", "dense_layers")
 
 
 def export(options: Options, asked: ExportOptions) -> Export:
@@ -76,8 +94,11 @@ def export(options: Options, asked: ExportOptions) -> Export:
         if name in options.given():
             why = "says what `dpplan estimate` answers; leave it out of `dpplan export`"
             raise PlanError(row.flag, options.given()[name], why)
-    target = next(one for one in formats.targets() if one.kind == asked.to)
-    options = _on(target, options)
+    if options.for_target not in (None, asked.to):
+        remedy = f"and --to {asked.to} name two frameworks; leave it out"
+        raise PlanError("--for-target", options.for_target, remedy)
+    target = formats.target(asked.to)
+    options = target.request(options)
     scenario = resolve(options)
     if why := no_decoder(model := scenario.plans[0].model):
         remedy = f"{why}; {target.title} is written for causal language models: take one of these"
@@ -89,10 +110,14 @@ def export(options: Options, asked: ExportOptions) -> Export:
     figures = report.figures(one, scenario.assumptions)
     plan = plan_of(options, one, target.deals)
     gpus = figures.cluster.gpus
-    asked_for = Asked(plan, one.plan.model, *nodes_of(gpus, figures.cluster.gpus_per_node))
+    request = Asked(plan, one.plan.model, *nodes_of(gpus, figures.cluster.gpus_per_node))
     gpu = one.plan.cluster.gpu
-    lost = lost_in(target, asked_for, _files(target, asked_for, one, ()))
-    files = _files(target, asked_for, one, tuple(_comments(target, figures, lost)))
+    bare = _recipe_of(target, _files(target, request, one, ()))
+    lost = lost_in(target, request, bare)
+    written = _as_written(bare, options, lost)
+    predicted = figures if written is None or _agree(figures, written) else written
+    picked = None if predicted is figures else figures
+    files = _files(target, request, one, tuple(_comments(target, predicted, picked, lost)))
     return Export(
         schema_version=SCHEMA_VERSION,
         target=target.kind,
@@ -101,22 +126,44 @@ def export(options: Options, asked: ExportOptions) -> Export:
         not_expressible=lost,
         to_fill=[*target.fill, *(f"{n}: {what}" for n, what in launch.to_fill(gpu).items())],
         plan=plan,
-        predicted=figures,
+        predicted=predicted,
+        picked=picked,
+        pick=pick_command(options, one),
         command=f"{command_line(options, 'export')} --to {target.kind}",
     )
 
 
-def _on(target: Target, options: Options) -> Options:
-    """The request on the stack of a target, with what its files cannot say left out of a search."""
-    if options.stack is not None and options.stack not in target.stacks:
-        raise PlanError(
-            "--stack",
-            options.stack,
-            f"is not what {target.title} is; leave it out, or give {' or '.join(target.stacks)}",
-        )
-    free = [text for text in target.where if getattr(options, constraint(text).name) is None]
-    stack = options.stack or target.stacks[0]
-    return options.changed(stack=stack, where=(*options.where, *free))
+def _recipe_of(target: Target, files: Mapping[str, str]) -> dict[str, str]:
+    """The files that say a plan, without those that only start it."""
+    launchers = (*launch.LAUNCHERS, *([launch.RUN] if target.per_node else []))
+    return {name: text for name, text in files.items() if name not in launchers}
+
+
+def _as_written(
+    files: Mapping[str, str], options: Options, lost: list[NotExpressible]
+) -> Figures | None:
+    """What is predicted of files on the hardware of a request, whoever wrote them; None where they
+    name no model or no plan that is possible."""
+    if any(one.option == "model" for one in lost):
+        return None
+    given = {n: v for n, v in options.given().items() if n in _BESIDE_FILES}
+    try:
+        found = planned(files, given)
+        if found.missing or found.refused:
+            return None
+        back = taken(read_options(found.options))
+    except PlanError:  # the files contradict themselves, or allow no layout
+        return None
+    return report.figures(back.estimates, back.assumptions)
+
+
+def _agree(one: Figures, other: Figures) -> bool:
+    """Whether two plans take as long and need as much, by what files round numbers to."""
+    pairs = (
+        (one.step.seconds, other.step.seconds),
+        (one.memory.device_bytes, other.memory.device_bytes),
+    )
+    return all(math.isclose(*pair, rel_tol=_ROUNDED) for pair in pairs)
 
 
 def plan_of(options: Options, one: Estimates, deals: bool = True) -> dict[str, Any]:
@@ -126,7 +173,7 @@ def plan_of(options: Options, one: Estimates, deals: bool = True) -> dict[str, A
     ranks = layout.dp * layout.cp
     idle = {
         "dp": True,  # follows from the number of GPUs
-        "zero": ranks == 1,
+        "zero": ranks == 1 and plan.model.routed is None,  # experts may have replicas of their own
         "shard_group": layout.zero == 0 or layout.shard_group == ranks,
         "sequence_parallel": layout.tp == 1,
         "schedule": layout.pp == 1,
@@ -191,9 +238,7 @@ def _says(name: str, target: Target) -> str:
 
 def lost_in(target: Target, asked: Asked, files: Mapping[str, str]) -> list[NotExpressible]:
     """What reading the recipe back does not give."""
-    launchers = (*launch.LAUNCHERS, *([launch.RUN] if target.per_node else []))
-    recipe = {name: text for name, text in files.items() if name not in launchers}
-    back = formats.read(recipe).options
+    back = formats.read(_recipe_of(target, files)).options
     out = []
     for name, value in asked.options.items():
         if name == "stack" or same(name, value, back, asked):
@@ -245,13 +290,16 @@ def _shape(model: ModelSpec | None) -> tuple[Any, ...] | None:
         return None
     plain = decoder_of(model)
     experts = [getattr(plain.moe, name) for name in _OF_EXPERTS] if plain and plain.moe else []
-    widths = [getattr(plain, name, 0) for name in _PLAIN]
+    widths = [getattr(plain, name, None) for name in _PLAIN]
     stated = [getattr(model, name) for name in _SHAPE]
     return (*stated, model.padded_vocab, model.tied_embeddings, *widths, *experts)
 
 
-def _comments(target: Target, f: Figures, lost: list[NotExpressible]) -> Iterator[str]:
-    """The head of every file: what it is of, and which of its numbers are predicted."""
+def _comments(
+    target: Target, f: Figures, picked: Figures | None, lost: list[NotExpressible]
+) -> Iterator[str]:
+    """The head of every file: what it is of, and what is predicted of it as it is written; beside
+    that what was picked, where the file says another plan."""
     step, memory = f.step, f.memory
     said = [
         f"{f.model} on {f.cluster.title}: {describe(f.layout)}.",
@@ -268,6 +316,12 @@ def _comments(target: Target, f: Figures, lost: list[NotExpressible]) -> Iterato
         why = f": {one.why}" if one.why else ""
         instead = "" if one.written is None else f", here {one.written}"
         said.append(f"NOT IN THESE FILES: {one.option} {one.value}{instead}{why}.")
+    if picked is not None:
+        said.append(
+            f"PICKED, and not what these files say: {describe(picked.layout)},"
+            f" {show(picked.step.seconds, 's')} a step,"
+            f" {show(picked.memory.device_bytes, 'B')} per GPU."
+        )
     for sentence in said:
         yield from textwrap.wrap(sentence, _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from planner import formats
 from planner.inputs.scenario import Scenario, resolve
 from planner.report import layout as report
 from planner.report.search import NEEDS_PRICE, front, rejections, shortfall, top
@@ -34,6 +35,7 @@ def search_with_layouts(
     """`search_layouts` and what it was made from, for files that list every layout."""
     refuse(options, "search")
     started = time.perf_counter()
+    typed, options = options, formats.request(options)
     scenario = resolve(options)
     if options.objective in NEEDS_PRICE and scenario.parts[1].price.usd_per_gpu_hour is None:
         raise PlanError(
@@ -63,7 +65,7 @@ def search_with_layouts(
         pareto=front(options, evaluated),
         seconds=spent,
         families=best_of_families(options, answer),
-        command=command_line(options, "search"),
+        command=command_line(typed, "search"),
         assumptions=list(scenario.assumptions),
         advice=_with_offload(scenario) if offload else UNSET,
     ), answer.found

@@ -37,5 +37,12 @@ class Export(Document):
     ]
     to_fill: Annotated[list[str], key("what the files leave to you, as sentences")]
     plan: Annotated[dict[str, Any], key("the plan that was written, by our options")]
-    predicted: Annotated[Figures, key("what is predicted of it; comments in the files say so")]
+    predicted: Annotated[
+        Figures, key("what is predicted of the files as they are written; their comments say so")
+    ]
+    picked: Annotated[
+        Figures | None,
+        key("what was picked, where the files say another plan; null: they say what was picked"),
+    ]
+    pick: Annotated[str, key("the command that estimates what was picked")]
     command: Annotated[str, key("the command that repeats the request")]

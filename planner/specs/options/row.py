@@ -106,8 +106,9 @@ class option:
     such as 128k or 60d counts, where the value is a plain number: tokens of a context (k is 1,024),
     or the unit that the number is in.
     read: checks a text, and gives it in one spelling. form: whether the page shows it at once or
-    folded; slider: drawn as one. brief: in the short --help of every verb that takes it. argument:
-    what stands for it in the usage of a command, where it is a word and no flag.
+    folded; slider: drawn as one. short: another flag for it on the command line. brief: in the
+    short --help of every verb that takes it. argument: what stands for it in the usage of a
+    command, where it is a word and no flag.
     """
 
     help: str
@@ -134,6 +135,7 @@ class option:
     read: Callable[[str], str] | None = None
     form: Form = "absent"
     slider: bool = False
+    short: str = ""
     brief: bool = False
     group: Group | None = None
     argument: str = ""

@@ -12,6 +12,7 @@ from planner.specs.names import (
     OptimizerName,
     Precision,
     StateType,
+    TargetName,
 )
 from planner.specs.options import aliases
 from planner.specs.options.record import Record
@@ -409,6 +410,19 @@ class StackOptions(Record):
             why_not="is set by each strategy",
             form="shown",
             brief=True,
+        ),
+    ] = None
+    for_target: Annotated[
+        TargetName | None,
+        option(
+            "Framework whose files will say the plan (dpplan export --to): its stack, and only"
+            " layouts that its files can say",
+            label="For the files of",
+            example="megatron",
+            unset="any",
+            verbs=frozenset({"estimate", "search"}),
+            form="folded",
+            short="--for",
         ),
     ] = None
     calibration: Annotated[
