@@ -1,5 +1,5 @@
-"""How a command ends that dpplan failed at: with a sentence, as all others do. It is no substitute
-for a check: what a request can be wrong in is refused where it is read."""
+"""The end of a command after an internal fault: one sentence, as for all other errors. It does not
+replace checks: wrong requests are refused where they are read."""
 
 from __future__ import annotations
 

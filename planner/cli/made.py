@@ -28,7 +28,7 @@ Body = Callable[..., Answer | None]
 
 
 def options_of(verb: str, body: Body) -> tuple[dict[str, Row], dict[str, Row]]:
-    """Options of `dpplan VERB` by name: those of a request, and its own."""
+    """Options of `dpplan VERB` by name: request options, and options of this verb only."""
     kinds = _kinds(body)
     asked = (*taken(Options, ALIKE.get(verb, verb)), *taken(ScenarioFile, verb))
     request = asked if "given" in kinds else ()
@@ -73,7 +73,7 @@ def made(verb: str, body: Body) -> Callable[..., None]:
 
 
 def _given(typed: dict[str, Any]) -> Given:
-    """Options of the command line over those of a scenario file over those of a recipe."""
+    """Options by precedence: command line, scenario file, recipe."""
     from planner.inputs.scenario_file import merge
 
     recipe = typed.pop("recipe", None)

@@ -118,7 +118,8 @@ def _stream(kind: type[io.FileIO], number: int, given: io.TextIOBase | Any) -> i
 
 
 def _unprinted(error: Unprinted) -> NoReturn:
-    """End where stdout takes no more: in silence where nobody reads on, as other tools do."""
+    """End when stdout cannot be written; silently if the reader has closed the pipe, as other tools
+    do."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # takes what is left in the buffers
     if error.reader_left:
         raise SystemExit(_OF_SIGNAL + signal.SIGPIPE)

@@ -14,8 +14,7 @@ _QUIET_S = 1.0  # what is over sooner needs no bar
 
 @contextmanager
 def progress(title: str, plain: bool = False) -> Iterator[Callable[..., None] | None]:
-    """A function to call with the share that is done, or with (done, all); None where nobody
-    watches.
+    """A function to call with the share that is done, or with (done, all); None without a terminal.
 
     Results are written after this block, whole or not at all, so that an interrupted command leaves
     what was there.

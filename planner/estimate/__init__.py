@@ -93,7 +93,7 @@ def fit(plan: Plan, memory: Memory | Need) -> tuple[Array, Array, Array]:
 
 @dataclass(frozen=True)
 class OutlineTime:
-    """Seconds of one optimizer step and those of recompute among them, as in StepTime."""
+    """Seconds of one optimizer step and its recompute seconds, as in StepTime."""
 
     seconds: Array
     components: Ledger

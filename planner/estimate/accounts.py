@@ -1,5 +1,5 @@
-"""What a report lists beside the components of a step: every kind of communication, what of it is
-hidden, and the operators by name."""
+"""Accounts beside the components of a step: every kind of communication, its hidden part, and the
+operators by name."""
 
 from __future__ import annotations
 

@@ -334,8 +334,8 @@ def crossovers(x: Network, low: float, high: float, points: int = 200) -> list[C
 def fastest(x: Network, sizes: Array) -> list[str]:
     """Name of the fastest algorithm for each size; of equals the first in the order of ALGORITHMS.
 
-    The parameter server is no candidate: it needs machines of its own, and handles messages at a
-    cost that no profile states.
+    The parameter server is excluded: it needs machines of its own, and its cost per message is in
+    no profile.
     """
     found = {name: column for name, column in seconds(x, sizes).items() if name != "server"}
     names = list(found)

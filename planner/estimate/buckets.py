@@ -45,10 +45,10 @@ class Timeline:
 
 def ready_s(found: Sequence[Tensor], layers: int, layer_s: float, head_s: float) -> Array:
     """Seconds from the start of backward at which each gradient is ready, in the order of `found`
-    (that of the forward pass).
+    (the order of the forward pass).
 
-    A layer's time goes to its GEMMs in proportion to their weights, attention and all else with
-    them; the head comes first.
+    A layer's time is split among its GEMMs in proportion to their weights, attention and all else
+    with them; the head comes first.
     """
     spent = np.array([one.work * (head_s if one.layer is None else layer_s) for one in found])
     times = np.cumsum(spent[::-1])[::-1]

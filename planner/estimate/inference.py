@@ -1,4 +1,4 @@
-"""What of the trained model fits the same GPU when it generates text: how many sequences of which
+"""Capacity of the same GPUs for inference with the trained model: how many sequences of which
 length, on how many GPUs."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a fabric whose tiers nobody states may cost: a step on islands, beside one on one fabric."""
+"""Possible cost of an unstated network hierarchy: a step on islands against one on one fabric."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def _layer(
 
 
 def _gathers(plan: Plan, m: Machine, c: Columns, layers: Array, who: Replicas) -> Gathers | None:
-    """Gathers of all matrices but those of routed experts; None where no layout has any."""
+    """Gathers of all matrices except routed experts; None if no layout has any."""
     if not np.any((c.zero >= 1) & (who.shards.ranks > 1)):
         return None
     seconds, moved, calls = 0.0 * layers, 0.0 * layers, 0.0 * layers

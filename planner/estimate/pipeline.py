@@ -69,8 +69,7 @@ class Stages:
         return first, middle, last
 
     def of_slowest(self, each: tuple[Array, Array, Array]) -> Array:
-        """Of a value of every rank that of the one that sets the pace; of equals the last, then the
-        first."""
+        """The value of the rank that sets the pace; of equals the last, then the first."""
         seconds = self.slowest_s()
         at_first, _, at_last = (total_s(one) >= seconds for one in self.work)
         return np.where(at_last, each[2], np.where(at_first, each[0], each[1]))
@@ -197,9 +196,9 @@ def sends(plan: Plan, m: Machine, c: Columns, microbatches: Array, slowest: Work
     """Activations and their gradients between neighbouring stages; overlapped sends hide behind the
     work of chunks. slowest: of the rank that sets the pace, one micro-batch.
 
-    Exposed are all of the fill and the drain, and in the steady state those of the rank with the
-    dearest neighbours, or what chunks wait for them: what the timed schedules show
-    (tests/test_schedules_timing.py).
+    Exposed are all sends of the fill and the drain, and in the steady state the sends of the rank
+    with the most expensive neighbours, or the time that chunks wait for them: what the timed
+    schedules show (tests/test_schedules_timing.py).
     """
     training, stack = plan.training, plan.stack
     activation = training.element_bytes * c.tokens(training.seq_len) * plan.model.hidden
@@ -300,8 +299,8 @@ class _Boundaries:
 
 
 def _boundaries(c: Columns, tiers: Tiers) -> _Boundaries:
-    """Stages that are neighbours lie all ranks of a stage apart, or with stages inside replicas
-    those of one replica; as many of them share a domain, or an island, as fit."""
+    """Neighbouring stages are one stage's ranks apart, or with stages inside replicas one
+    replica's; as many of them share a domain, or an island, as fit."""
     between = np.where(c.is_placement("tp-cp-pp-dp"), 1.0, c.dp)
     group = place(c.pp, c.tp * c.cp * between, tiers)
     together = group.ranks_per_node

@@ -22,8 +22,8 @@ def base_of(plan: Plan) -> BaseFormat | None:
 def element_bytes(
     plan: Plan, c: Columns, every: RankParameters, wide: float
 ) -> tuple[Array, Array]:
-    """Bytes per element of a mean layer, and of its routed experts. wide: of those that are not
-    quantised."""
+    """Bytes per element of a mean layer, and of its routed experts. wide: bytes per unquantised
+    weight."""
     base, nothing = base_of(plan), 0.0 * c.tp
     if base is None:
         return wide + nothing, wide + nothing

@@ -33,7 +33,7 @@ _STEPS = 60  # halvings of the search for a mean
 
 @dataclass(frozen=True)
 class Pools:
-    """GPUs of both kinds of work. generation: those of the engines, all where `colocated`."""
+    """GPUs for training and for generation. generation: GPUs of the engines, all if `colocated`."""
 
     training: int
     generation: int
@@ -188,7 +188,7 @@ def _memory(plan: Plan, engine: Engine, job: Job) -> tuple[float, float, float]:
 
 
 def forward_s(train: Estimates) -> float:
-    """Seconds of the forward passes of the batch of one optimizer step: those of the estimate."""
+    """Seconds of the forward passes of the batch of one optimizer step, from the estimate."""
     c, ranks = train.table, train.time.ranks
     stage = ranks.slowest().forward
     microbatches = c.microbatches(train.plan.training.global_batch)

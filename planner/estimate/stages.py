@@ -63,8 +63,8 @@ def folded(c: Columns) -> Array:
 
 
 def stage_split(plan: Plan, c: Columns, stage: Array, layers: Layers | None = None) -> StageSplit:
-    """What the given rank of every row holds (formulas.stages.contents). layers: by the kinds that
-    are told apart, by default those of memory."""
+    """Contents of the given rank of every row (formulas.stages.contents). layers: kinds of layers
+    to distinguish, by default those that differ in memory."""
     known = layers or memory_kinds(plan.model)
     kinds = tuple(
         _of_pipelines(plan, c, functools.partial(_layers, kind), stage, layers=known)

@@ -41,8 +41,8 @@ def state_of(plan: Plan) -> StateBytes:
 
 
 def bf16_states(state: StateBytes) -> StateBytes:
-    """The same program with weights in bf16: gradients have the type of their weight, and so have
-    moments and the optimizer's temporaries; there is no master copy."""
+    """The same program with weights in bf16: gradients, moments and the optimizer's temporaries
+    have the type of their weight; without a master copy."""
     if state.parameter == _NARROW and state.master == 0:
         return state  # it is so already
     wide = state.master or state.parameter  # the type that temporaries of the optimizer have

@@ -243,10 +243,10 @@ def _ranks(
 
 
 def layer_seconds(plan: Plan, c: Columns, numbers: Machine | None = None) -> LayerSeconds:
-    """What a layer of every row takes, by the formulas of `step_time`, and what running its forward
-    again adds.
+    """Seconds of a layer of every row, by the formulas of `step_time`, and the extra seconds of
+    recomputing its forward pass.
 
-    The time of a layer is that of the row without recompute, whatever the row says.
+    The time of a layer is without recompute, even if the row has it.
     """
     m = numbers or machine(plan)
     full = float(RECOMPUTE_KINDS.index("full"))

@@ -1,5 +1,4 @@
-"""What of a rank's weights is trained, where some are frozen: adapters beside them, or the last
-layers."""
+"""Trained part of a rank's weights if some are frozen: adapters beside them, or the last layers."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ from planner.specs.plan import Plan
 
 @dataclass(frozen=True)
 class Weights:
-    """Elements per rank: all, and those that have gradients and states. Of layers the latter are
-    those of one that is trained."""
+    """Elements per rank: all, and trainable ones, which have gradients and states; trainable
+    elements of layers are of one trained layer."""
 
     every: RankParameters
     trained: RankParameters
@@ -49,10 +48,11 @@ def kind_adapters(plan: Plan, kind: Kind) -> tuple[Matrix, ...]:
 
 
 def trained_parameters(plan: Plan, c: Columns, p: RankParameters) -> RankParameters:
-    """Elements per rank that have gradients and states; of layers, those of one that is trained.
+    """Trainable elements per rank, which have gradients and states; elements of layers are of one
+    trained layer.
 
-    p: all elements. Adapters of a matrix that ranks of tensor parallelism share are divided as it
-    is: A by its rank or its rows, B by its columns (ParallelLinearAdapter of Megatron-Bridge).
+    p: all elements. Adapters of a matrix that tensor-parallel ranks share are divided as it is: A
+    by its rank or its rows, B by its columns (ParallelLinearAdapter of Megatron-Bridge).
     """
     training, nothing = plan.training, 0.0 * p.experts
     if not training.partial or training.active_layers is not None:
@@ -176,8 +176,7 @@ def trained_gemms(plan: Plan) -> tuple[float, float, float]:
 
 
 def _adapter_weights(plan: Plan) -> float:
-    """Elements of adapters that a token meets: one of those that are resident, and those of the
-    experts that it is sent to."""
+    """Adapter parameters active per token, including those of its routed experts."""
     spec, moe, found = plan.training.adapter, plan.model.routed, layers_of(plan.model)
     if spec is None:
         return 0.0

@@ -35,8 +35,8 @@ _AFTER = ("overhead", "stragglers", "input")  # components that follow from the 
 
 
 def moments(plan: Plan) -> tuple[float, float, float, float]:
-    """First to fourth moment of the length of a document over that of a sequence; ones where every
-    sequence is full."""
+    """First to fourth moment of document length over sequence length; ones if every sequence is
+    full."""
     if plan.lengths is None:
         return 1.0, 1.0, 1.0, 1.0
     share = plan.lengths.mean_tokens / plan.training.seq_len
@@ -47,8 +47,8 @@ def moments(plan: Plan) -> tuple[float, float, float, float]:
 
 
 def document_frac(plan: Plan) -> float:
-    """Length of the documents that a row's tokens are in, over that of the row: less than one where
-    packed documents do not see each other.
+    """Mean document length seen by a row's tokens over the row's length: below one if packed
+    documents are masked from each other.
 
     Kernels that write the whole score matrix compute all of it.
     """
@@ -84,15 +84,15 @@ def _within_window(plan: Plan, core: Attended, every: float) -> float:
 
 
 def useful_frac(plan: Plan) -> float:
-    """Tokens of a row that are no padding, over those of a sequence."""
+    """Fraction of non-padding tokens."""
     lengths = plan.lengths
     return 1.0 if lengths is None or lengths.packing == "packed" else moments(plan)[0]
 
 
 def computed_frac(plan: Plan, micro_batch: Array, order: float = 1.0) -> Array:
-    """Tokens of a row that are computed, padding included, over those of a sequence: less than one
-    where micro-batches are as long as their longest document. order: of the moment, 2 for work that
-    grows with the square of the length."""
+    """Computed tokens of a row, padding included, over the sequence length: below one if
+    micro-batches are as long as their longest document. order: of the moment, 2 for work that grows
+    with the square of the length."""
     lengths, seq_len = plan.lengths, plan.training.seq_len
     if lengths is None or lengths.packing not in _AS_LONGEST:
         return 1.0

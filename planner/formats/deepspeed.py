@@ -238,7 +238,7 @@ def _turns(answer: Answer, name: str) -> None:
 
 
 def _communication(answer: Answer, prefix: str) -> None:
-    """What runs beside compute, what of it is quantised, and buckets by the widths of the model."""
+    """Overlap flags, quantised collectives (ZeRO++) and bucket sizes."""
     name, stage = f"{prefix}overlap_comm", answer.option("zero") or 0
     beside = answer.get(name)
     if beside is False:

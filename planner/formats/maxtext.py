@@ -196,7 +196,7 @@ def _of_named_model(answer: Answer) -> None:
 
 
 def _towers(answer: Answer) -> None:
-    """Towers of images and sound, which are built where they are asked for alone."""
+    """Vision and audio encoders, built only if configured."""
     switches = {"use_multimodal": _OF_IMAGES, "use_audio": _OF_SOUND}
     for switch, names in switches.items():
         if answer.get(switch):

@@ -178,8 +178,7 @@ class Answer:
             self._put(option, Stated(None, name, self.values[name].place, implied=True))
 
     def mark(self, name: str, use: Use, note: str = "") -> None:
-        """What became of an argument; what is read stays read, and what has no meaning is
-        implied by nothing."""
+        """Set an argument's status; 'read' and 'not understood' are never downgraded."""
         held = self.arguments[name].use if name in self.arguments else None
         stays = held == "read" or (held == "not understood" and use != "read")
         if name in self.values and not stays:

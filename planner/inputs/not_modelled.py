@@ -1,5 +1,5 @@
-"""Models, GPUs and stacks that people name and that are of another kind than what is planned here:
-said so, instead of a near match."""
+"""Recognised but unsupported names of models, GPUs and stacks, which get an explanation instead of
+a near match."""
 
 from __future__ import annotations
 

@@ -74,8 +74,9 @@ Conditions = Sequence[tuple[str, Callable[[Columns], Array]]]
 def _restricted(
     space: Space, conditions: Conditions, *, estimated: bool = False
 ) -> tuple[Space, dict[str, int]]:
-    """(the layouts that satisfy all conditions, how many each condition rejected). estimated: they
-    are of what layouts need, which only factored columns and plain rows have."""
+    """(the layouts that satisfy all conditions, how many each condition rejected). estimated:
+    conditions on estimated quantities, which only factored columns and plain rows have, rather than
+    on layout columns."""
     if not conditions:
         return space, {}
     if space.most <= _FEW and not estimated:

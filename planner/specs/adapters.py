@@ -1,5 +1,5 @@
-"""What is trained of a model whose weights are not all: low-rank adapters beside frozen matrices
-(LoRA, arXiv 2106.09685; rsLoRA, 2312.03732; DoRA, 2402.09353), or its last layers alone.
+"""Parameter-efficient fine-tuning: low-rank adapters beside frozen matrices (LoRA, arXiv
+2106.09685; rsLoRA, 2312.03732; DoRA, 2402.09353), or the last layers alone.
 
 Targets are words for matrices: those of Hugging Face PEFT, torchtune and Megatron-Bridge, and three
 for many at once. A matrix that several words name has one adapter.

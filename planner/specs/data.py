@@ -1,4 +1,4 @@
-"""What is read for training: lengths of documents, and the way from storage to the GPU."""
+"""Document lengths and input pipeline."""
 
 from pydantic import Field
 

@@ -185,7 +185,7 @@ def _longest(own: RlOptions, model: ModelSpec) -> int:
 
 
 def _splits(asked: _Asked) -> list[Pools]:
-    """All GPUs for both in turn, and some for each; what was asked for alone."""
+    """Candidate splits: colocated, then disaggregated; only the requested one if given."""
     gpus, own = asked.options.gpus, asked.own
     if own.generation_gpus is not None:
         return [Pools(gpus - own.generation_gpus, own.generation_gpus, colocated=False)]

@@ -205,8 +205,8 @@ def hidden_share(plan: Plan) -> float:
 
 
 def slowdown(plan: Plan, m: Machine, ep: Array, etp: Array) -> Array:
-    """Extra compute time while it shares the chip with dispatch: the part of the multiprocessors
-    that works on it, or that of any collective."""
+    """Extra compute time while dispatch runs: the share of multiprocessors that it uses, or the
+    slow-down by any collective."""
     asked = plan.training.dispatcher_sms
     sms = by_dispatcher(plan, ep, etp, _SMS) if asked is None else float(asked)
     return np.where(sms > 0, np.minimum(sms / m.compute_units, m.slowdown), m.slowdown)

@@ -1,5 +1,5 @@
-"""Operators that the CPU issues for a layer: those of a layer whose norms, RoPE and gate are one
-kernel each, and what this recipe issues beside them.
+"""Operators that the CPU issues for a layer: a base count with fused norms, RoPE and gate (one
+kernel each), plus what this recipe issues beside them.
 
 Counts of unfused operators are those that torch's dispatcher sees of the layers in transformers
 (Llama, Qwen 3, GPT-NeoX): tests/test_launches.py holds the sums.
@@ -97,7 +97,7 @@ def _adapters(shape: LayerShape, m: Machine) -> tuple[BothWays[Array], Array]:
 
 
 def _of_decoder(mix: Mix) -> float:
-    """Operators of a mean layer over those of a decoder's: mixers count as attention does."""
+    """Operators of a mean layer over a decoder layer: mixers count as attention does."""
     return mix.mean_of(_operators) / _LAYER_OPERATORS
 
 
@@ -122,7 +122,7 @@ def decoder_operators(stack: StackSpec) -> float:
 
 
 def of_experts(shape: LayerShape, m: Machine) -> Array:
-    """Those of routing and of local experts, of a mean layer."""
+    """Operators of routing and of local experts, of a mean layer."""
     if "expert_operators" in m.without:
         return 0.0 * shape.experts
     counts = dispatch.EACH_EXPERT_LOW if shape.plan.recipe else dispatch.EACH_EXPERT
@@ -159,7 +159,7 @@ def _dense_share(shape: LayerShape) -> float:
 
 
 def graphed_share(scopes: Collection[GraphScope], mix: Mix) -> float:
-    """Share of a layer's operators, those of experts apart, that CUDA graphs of parts hold."""
+    """Share of a layer's operators, experts excluded, that are in partial CUDA graphs."""
     if "layer" in scopes:
         return 1.0
     kinds = {"attn": _attends, "mamba": _scans, "mlp": lambda part: isinstance(part, Mlp)}

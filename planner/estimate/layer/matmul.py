@@ -108,7 +108,7 @@ def _experts(shape: LayerShape, moe: Moe, share: float) -> Iterator[Gemm]:
 
 
 def weight_gemms_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
-    """Seconds of a GEMM forward, and of those of its input and of its weight gradient."""
+    """Seconds of a GEMM forward, of its dgrad and of its wgrad."""
     if p.read is not None:
         return _convolution_s(plan, m, p)
     recipe = plan.recipe if p.low else None
@@ -150,8 +150,8 @@ def _weight_gemms_s(plan: Plan, m: Machine, p: Gemm, recipe: Recipe | None) -> B
 
 def _convolution_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
     """Seconds of a convolution as the GEMMs over its windows (implicit GEMM, Chetlur et al. 2014,
-    arXiv 1410.0759), which read a pixel once from memory, however many windows have it. The
-    gradient of the input is a convolution of that of the output."""
+    arXiv 1410.0759), which read a pixel once from memory, however many windows have it. The input
+    gradient is a convolution of the output gradient."""
     width, read = plan.training.element_bytes, p.read
     windows = width * (read - p.m * p.k)  # negative
     channels = p.k / p.taps

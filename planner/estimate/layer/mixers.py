@@ -30,8 +30,8 @@ def scan_s(
 ) -> BothWays[Array]:
     """Seconds of a recurrence over a micro-batch on one rank.
 
-    flop, moved_bytes: forward, of the whole micro-batch; bytes those of inputs and outputs alone.
-    seq: tokens of one sequence that a rank takes in turn.
+    flop, moved_bytes: forward, of the whole micro-batch; bytes of inputs and outputs only. seq:
+    tokens of one sequence that a rank processes sequentially.
     """
     kind = chain(operation)
     share, step = kind.on(architecture)

@@ -135,7 +135,7 @@ def memory_bound_s(shape: LayerShape, m: Machine) -> BothWays[Ledger]:
 
 
 def stream_ratio(plan: Plan) -> float:
-    """Bytes of an element between matrices over those of their operands."""
+    """Bytes per element of the residual stream over bytes per element of GEMM operands."""
     return plan.stream_bytes / plan.training.element_bytes
 
 
@@ -181,8 +181,8 @@ def _activation(m: Machine, gated: bool) -> BothWays[Array]:
 
 
 def activation_s(shape: LayerShape, m: Machine) -> tuple[Array, Array]:
-    """Seconds that activations of routed and of shared experts take forward, of a mean layer: parts
-    of those of `experts`."""
+    """Forward seconds of the activation functions of routed and of shared experts, of a mean layer:
+    parts of `experts`."""
     routed, shared = 0.0 * shape.tokens, 0.0 * shape.tokens
     for part, count in shape.mix.parts:
         if isinstance(part, Moe):

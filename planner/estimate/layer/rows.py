@@ -143,7 +143,7 @@ def layer_times(plan: Plan, m: Machine, c: Columns, cost: ModelCost) -> tuple[La
 
 
 def mean_of(plan: Plan, each: Sequence[Array]) -> Array:
-    """Of a value of every kind that of the mean layer."""
+    """Mean over layers of a value per kind."""
     shares = timed_shares(plan.model)
     return functools.reduce(np.add, (n * x for n, x in zip(shares, each, strict=True)))
 
@@ -164,7 +164,7 @@ def mean_time(plan: Plan, times: Sequence[LayerTime]) -> LayerTime:
 
 
 def mean_collectives(plan: Plan, cost: ModelCost) -> tuple[Collective, ...]:
-    """Those of the mean layer, each kind's apart."""
+    """Collectives of the mean layer, by kind."""
     if len(cost.kinds) == 1:
         return cost.kinds[0].collectives
     shares = zip(timed_shares(plan.model), cost.kinds, strict=True)
@@ -188,8 +188,8 @@ def layer_work(unit: LayerCost, time: LayerTime, extras: tuple[Array, Array]) ->
 
 
 def end_work(end: Ledger) -> Work:
-    """The same of embedding, head and loss, or of a module of multi-token prediction: a third of
-    the GEMMs each, half of what is bound by memory forward and backward."""
+    """Work of embedding, head and loss, or of a module of multi-token prediction: GEMM time split
+    1/3 forward, 1/3 dgrad, 1/3 wgrad; memory-bound time split evenly."""
     gemms = total({name: leaf for name, leaf in end.items() if name.startswith("matmul/")})
     gemm, rest = gemms / 3, (total(end) - gemms) / 2
     return Work(gemm + rest, gemm + rest, gemm)

@@ -51,8 +51,8 @@ class LayerShape:
 
     @functools.cached_property
     def core_flop(self) -> Array:
-        """FLOP of all cores of the mean layer forward: of scores those of the pairs that masks,
-        windows and packed documents leave."""
+        """Forward FLOP of all cores of the mean layer; scores only of pairs that masks, windows and
+        packed documents leave."""
         mix = self.mix
         each = (core_flop(self, core) * (count / mix.layers) for core, count in mix.cores)
         return sum(each) + 0.0 * self.tokens

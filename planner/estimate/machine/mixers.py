@@ -33,11 +33,11 @@ _USUAL = "hopper"  # stands for architectures without a table
 class Chain:
     """A chain of kernels that is one operation, and its rates by architecture.
 
-    share: counted FLOP over those that the vector units could do in fp32; above 1 where tensor
-    cores do them. step: seconds of one chunk in the kernel that takes the chunks of a sequence in
-    turn. backward: time over that of the forward pass. traffic: bytes that the kernels move over
-    those of inputs and outputs, each tensor between two kernels written and read once; own count.
-    ordered: share of the work that the kernel in turn does, by FLOP.
+    share: counted FLOP over the FLOP that the vector units could do in fp32; above 1 where tensor
+    cores do them. step: seconds of one chunk in the kernel that processes the chunks of a sequence
+    sequentially. backward: backward over forward time. traffic: bytes that the kernels move over
+    bytes of inputs and outputs, each tensor between two kernels written and read once; own count.
+    ordered: share of the FLOP in the sequential kernel.
     """
 
     share: dict[str, Sourced]

@@ -70,7 +70,7 @@ def routed_tokens(plan: Plan, c: Columns) -> Array:
 
 
 def one_input(plan: Plan, c: Columns, kind: Kind | None = None) -> Array:
-    """Bytes of a layer's input, what full recompute keeps; of a kind, those of its tower."""
+    """Bytes of a layer's input, what full recompute keeps; for a kind, of its tower."""
     if kind is not None:
         plan, _ = kind_plan(plan, kind)
     return memory.product_input_bytes(

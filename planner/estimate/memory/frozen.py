@@ -24,10 +24,10 @@ GATHERED_LAYERS = 2.0  # a layer in use and the next one, gathered ahead
 def held_bytes(
     plan: Plan, c: Columns, of: Weights, split: StageSplit, cuts: tuple[Array, Array]
 ) -> Array:
-    """Bytes of the frozen weights of a stage. Adapters stand beside all weights, also beside an
+    """Bytes of the frozen weights of a stage. Adapters are in addition to all weights, also to an
     embedding that is trained, of which PEFT keeps the original (ModulesToSaveWrapper).
 
-    cuts: ranks that share the weights, and those of routed experts.
+    cuts: ranks that share the weights, and ranks that share routed experts.
     """
     every, first, last = of.every, split.first, split.last
     shared, experts = every.of_stage(split, first, last), every.experts_of_stage(split)

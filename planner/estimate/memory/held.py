@@ -33,8 +33,8 @@ def outside(plan: Plan, c: Columns) -> tuple[Array, Array]:
 
 
 def reserved_of(phases: list[Ledger], segments: Array, *slacks: float) -> list[Array]:
-    """What the allocator holds after all phases, with each of these shares of slack: segments of
-    flat buffers of the step stay beside those of the passes."""
+    """Reserved memory after all phases, for each of these shares of slack: segments of flat buffers
+    of the step stay beside segments of the passes."""
     held: list[list[Array]] = [[] for _ in slacks]
     for name, phase in zip(PHASES, phases, strict=True):
         lasting = total({leaf: phase[leaf] for leaf in LASTING})

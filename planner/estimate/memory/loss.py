@@ -55,8 +55,8 @@ def logits(plan: Plan, c: Columns) -> Array:
 
 
 def _divergence_bytes(plan: Plan, chunks: Array) -> Array:
-    """Bytes that are alive per logit of a student while all words are compared with those of its
-    teacher, both logits among them: in fp32, or in 16 bit where the loss comes in chunks."""
+    """Bytes alive per logit of a student while the distributions of student and teacher are
+    compared, both logits included: in fp32, or in 16 bit if the loss is chunked."""
     of, e = DIVERGENCES[plan.training.divergence], plan.training.element_bytes
     if plan.loss_kernel == "chunked":
         hard = of.hard * (_WIDE + _WIDE / chunks)  # its log-softmax, and one fp32 copy at a time
@@ -86,8 +86,8 @@ def _logit_bytes(plan: Plan) -> float:
 
 
 def free_logits(plan: Plan, c: Columns) -> Array:
-    """Logits of a pass without gradients, which come while those of the trained model are alive:
-    chunks of them where the loss has chunks. Those of a teacher are in its loss."""
+    """Logits of a pass without gradients that are alive beside the logits of the trained model,
+    chunked if the loss is. The logits of a teacher are counted in its loss."""
     if not plan.training.free_passes or plan.training.task == "distil":
         return 0.0 * c.micro_batch
     tokens, e = tokens_of(plan, c)[0], plan.training.element_bytes

@@ -1,4 +1,4 @@
-"""Weights in 8 and 4 bit: as the model keeps them, or as copies beside those of 16 bit."""
+"""Weights in 8 and 4 bit: as the model keeps them, or as copies beside 16-bit weights."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def narrow_share(plan: Plan) -> float:
 def kept_bytes(plan: Plan, usual: float, master: float) -> float:
     """Bytes per weight of a layer as the model keeps it, where `usual` is of 16 bit.
 
-    What has no master copy apart from it, as the fp32 shards of FSDP, stays as it is: there the
-    format is that of gathers alone.
+    Weights without a separate master copy, such as the fp32 shards of FSDP, stay as they are: there
+    the format applies to gathers only.
     """
     if not plan.is_low("weights") or master == 0:
         return usual

@@ -1,5 +1,5 @@
-"""Activations by module: what a layer no longer keeps where some of its modules are repeated alone,
-what it keeps beside its input where the rest is repeated, and what of it leaves for the host."""
+"""Activations by module: what a layer no longer keeps if some of its modules are recomputed, what
+it keeps beside its input if the rest is recomputed, and what is offloaded to the host."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LAYER_INPUT = "decoder_layer_input"
 
 
 def left(c: Columns, ledger: Ledger) -> Ledger:
-    """What of a layer's ledger stays where modules are repeated alone."""
+    """Activations of a layer that stay if only modules are recomputed."""
     out = dict(ledger)
     if np.any(c.is_recompute("modules")):
         for name in ledger:
@@ -112,8 +112,7 @@ def kept_results(c: Columns, of: dict[str, Array]) -> dict[str, Array]:
 
 
 def leaving(plan: Plan, kind: Kind, ledger: Ledger) -> Array:
-    """What of the ledger of a layer that is not repeated goes to the host, by the modules that are
-    offloaded."""
+    """Activations of a layer without recomputation that are offloaded to the host, by module."""
     modules = plan.training.offload_modules
     if not modules:
         return total(ledger)
@@ -125,7 +124,8 @@ def leaving(plan: Plan, kind: Kind, ledger: Ledger) -> Array:
 
 
 def leaving_of_repeated(plan: Plan, entering: Array, kept: dict[str, Array]) -> Array:
-    """What of a layer that is repeated goes to the host: its input, and results that it keeps."""
+    """Activations of a recomputed layer that are offloaded to the host: its input, and results that
+    it keeps."""
     modules = plan.training.offload_modules
     every = {LAYER_INPUT: entering, **kept}
     return sum(

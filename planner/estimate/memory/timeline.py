@@ -407,8 +407,8 @@ def _fixed_buckets(plan: Plan, c: Columns) -> Array:
 
 
 def _last_product(plan: Plan, c: Columns, p: RankParameters) -> Array:
-    """Elements of the MLP's last weight (of all experts of a layer, which are one tensor): its
-    gradient comes while its input and the gradient of that are alive."""
+    """Size of the MLP down-projection (of all experts of a layer, which are one tensor), whose
+    weight gradient is allocated while its input and grad-input are live."""
     dense = 0.0 * c.tp
     for part, _ in parts_of(plan.model):
         if isinstance(part, Mlp):

@@ -62,7 +62,7 @@ class Mamba2(Part):
 
     @property
     def projected(self) -> int:
-        """Columns of the projection in: gate, what is convolved, and a step per head."""
+        """Width of in_proj: z, conv channels (x, B, C) and dt."""
         return self.inner + self.convolved + self.heads
 
     def products(self, of: Stream) -> Iterator[Product]:

@@ -101,7 +101,7 @@ def requests_of(
 
 
 def refuse_varied(combined: Combinations, given: Mapping[str, Any], typed: Set[str]) -> None:
-    """Refuse an option that is typed beside other values of it, all of which would win."""
+    """Reject an option given both directly and through --vary or --sweep."""
     others = (one for one in combined.dimensions if one.name != "scenario")  # files are weaker
     for dimension in others:
         for name in typed & set.intersection(*(set(value.update) for value in dimension.values)):

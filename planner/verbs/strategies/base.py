@@ -1,5 +1,4 @@
-"""What a way of keeping replicas in step is: a plan to evaluate, and what differs from it in time,
-bytes and memory.
+"""A data-parallel strategy: base plan plus deltas in time, traffic and memory.
 
 Costs are columns, one value per layout of the plan: all micro-batches and recompute choices are
 evaluated, and the fastest that fits is shown.
