@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from planner.inputs.catalog import build, read_text
-from planner.inputs.huggingface import gated, nested, plain, refused, seq2seq, typed
+from planner.inputs.huggingface import nested, refused, typed
 from planner.inputs.huggingface.document import Document, plain_name
 from planner.inputs.huggingface.harmless import is_harmless
-from planner.inputs.huggingface.parts import Shape
 from planner.inputs.not_modelled import of_type
 from planner.inputs.readers import read_json
 from planner.specs.base import PlanError
@@ -21,40 +19,10 @@ from planner.specs.model import ModelSpec
 
 FIELD = "--model"
 
-FAMILIES: dict[str, Callable[[Document], Shape]] = {
-    "bloom": plain.bloom,
-    "deepseek_v2": gated.deepseek_v2,
-    "deepseek_v3": gated.deepseek_v3,
-    "falcon": plain.falcon,
-    "gemma": gated.gemma,
-    "gemma2": gated.gemma2,
-    "kimi_k2": gated.deepseek_v3,  # its own code is DeepSeek-V3's
-    "llama": gated.llama,
-    "mistral": gated.mistral,
-    "mixtral": gated.mixtral,
-    "mpt": plain.mpt,
-    "opt": plain.opt,
-    "phi3": gated.phi3,
-    "qwen2": gated.qwen2,
-    "qwen2_moe": gated.qwen2_moe,
-    "qwen3": gated.qwen3,
-    "qwen3_moe": gated.qwen3_moe,
-}
-
-KNOWN = frozenset({*FAMILIES, *seq2seq.FAMILIES, *typed.TYPES})
+KNOWN = frozenset(typed.TYPES)
 
 _INFINITE = ("time_step_limit",)  # Mamba's, which transformers writes as [0.0, Infinity]
 _CAUSAL_HEADS = ("ForCausalLM", "LMHeadModel", "LMHead")
-
-
-# matrices that classes of transformers 5.23 keep as one
-_QKV = ("gpt2", "gpt_bigcode", "gpt_neox", "gpt_neox_japanese", "openai-gpt", "codegen", "bloom")
-_MORE_QKV = ("falcon", "mpt", "dbrx", "persimmon")
-JOINT: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys((*_QKV, *_MORE_QKV), ("qkv",)),
-    **dict.fromkeys(("glm", "glm4"), ("gate",)),
-    "phi3": ("qkv", "gate"),
-}
 
 
 def read_config(path: Path) -> tuple[ModelSpec, list[str]]:
@@ -73,18 +41,16 @@ def read_config(path: Path) -> tuple[ModelSpec, list[str]]:
     if not isinstance(kind, str) or kind not in KNOWN:
         raise inner.error("model_type", refused.sentence(inner, kind, KNOWN))
     for one in (document,) if inner is document else (document, inner):
-        if kind not in seq2seq.FAMILIES:
+        if typed.TYPES[kind].whole is None:
             one.only("is_encoder_decoder", False, "only decoders of this type are planned")
         _common(one)
-    own = {**FAMILIES, **seq2seq.FAMILIES}
-    shape = own[kind](inner) if kind in own else typed.read(inner, kind)
+    shape = typed.read(inner, kind)
     _refuse_unknown(inner, kind)
     name = path.resolve().parent.name if path.name == "config.json" else path.stem
     shape |= {
         "name": name[:200] or "config",
         "title": f"{family} model of {path}"[:200],
         "source": str(path),
-        "joint": JOINT.get(kind, ()),
     }
     return build(ModelSpec, shape, FIELD, str(path)), document.notes
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from planner.inputs.huggingface import compressed, gemma, odd
+from planner.inputs.huggingface import adapted, compressed, gemma, odd, seq2seq
 from planner.inputs.huggingface import kinds as k
 from planner.inputs.huggingface import mixers as m
 from planner.inputs.huggingface.family import Family, Hook
@@ -88,13 +88,105 @@ _XLSTM = (
     *("output_logit_soft_cap", "max_inference_chunksize", "norm_reduction_force_float32"),
     "add_out_norm",
 )
+# switches of kernels, and residuals that move no weight
+_BLOOM = (
+    *("slow_but_exact", "attention_softmax_in_fp32", "bias_dropout_fusion", "offset_alibi"),
+    *("masked_softmax_fusion", "skip_bias_add", "skip_bias_add_qkv"),
+    "apply_residual_connection_post_layernorm",
+)
+_MPT = (
+    *("init_device", "init_config", "embedding_fraction", "logit_scale", "verbose", "fc_type"),
+    *("name", "loss_fn", "use_pad_tok_in_ffn"),
+)
 _LFM2_OWN = tuple(
     f"{part}_{key}"
     for part in ("block", "conv")
     for key in ("dim", "dim_out", "mlp_init_scale", "out_init_scale", "use_xavier_init")
 )
 
+_DEEPSEEK: dict[str, Any] = {
+    **_LATENT,
+    "sparse": k.dense_first(freq="moe_layer_freq"),
+    "always": {"topk_method": "noaux_tc"},
+}
+_GPT_KEYS = {
+    "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads",
+    "n_embed": "hidden_size",
+}
+_QKV: dict[str, Any] = {"joint": ("qkv",)}
+
 FAMILIES: dict[str, Family] = {
+    # those that most others vary
+    "llama": _llama(),
+    "mistral": _llama(**_NO_BIAS, kinds=k.windowed_if_stated),
+    "mixtral": _llama(**_NO_BIAS, kinds=k.windowed_if_stated, sparse=k.all_sparse),
+    "qwen2": _llama(**_NO_BIAS | {"bias_qkv": True}, kinds=k.late_windows),
+    "qwen2_moe": _llama(
+        **_NO_BIAS | {"bias_qkv": "qkv_bias"}, kinds=k.late_windows, sparse=k.qwen, shared_gate=True
+    ),
+    "qwen3": _llama(bias_mlp=False, qk_norm="per_head", kinds=k.late_windows),
+    "qwen3_moe": _llama(
+        bias_mlp=False,
+        qk_norm="per_head",
+        sparse=k.qwen,
+        ignored=("max_window_layers",),
+        always={
+            "use_sliding_window": False,
+            "shared_expert_intermediate_size": 0,
+            "qkv_bias": False,
+            "use_qk_norm": True,
+        },
+    ),
+    "gemma": _llama(bias_mlp=False, ignored=("hidden_activation",)),
+    "gemma2": _llama(**_GEMMA, kinds=k.every(2), ignored=("hidden_activation",)),
+    "phi3": _llama(
+        **_NO_BIAS,
+        kinds=k.windowed_if_stated,
+        joint=("qkv", "gate"),
+        ignored=("full_attn_mod", "interpolate_factor"),  # of Phi-4 mini's own code
+        always={"attention_bias": False, "mlp_bias": False, "lm_head_bias": False},
+    ),
+    "deepseek_v2": _llama(**_DEEPSEEK | {"always": {}}, moe=adapted.deepseek_v2),
+    "deepseek_v3": _llama(**_DEEPSEEK),
+    "kimi_k2": _llama(**_DEEPSEEK, like="deepseek_v3"),  # its own code is DeepSeek-V3's
+    "opt": _llama(
+        **_PLAIN | dict.fromkeys(("bias_qkv", "bias_out", "bias_mlp"), "enable_bias"),
+        positions="learned",
+        rows=2,  # kept for padding
+        adapt=adapted.opt,
+        always={
+            "layer_norm_elementwise_affine": True,
+            "layerdrop": 0,
+            "_remove_final_layer_norm": False,
+        },
+    ),
+    "bloom": _llama(
+        **_PLAIN,
+        **_QKV,
+        positions="alibi",
+        embedding_norm=True,
+        mlp=adapted.bloom_mlp,
+        spellings={"n_embed": "hidden_size"},
+        ignored=_BLOOM,
+    ),
+    "falcon": _llama(
+        **_PLAIN | dict.fromkeys(("bias_qkv", "bias_out", "bias_mlp"), "bias"),
+        **_QKV,
+        parallel="parallel_attn",
+        adapt=adapted.falcon,
+        spellings={**_GPT_KEYS, "n_head_kv": "num_kv_heads"},
+        ignored=("apply_residual_connection_post_layernorm",),
+    ),
+    "mpt": _llama(
+        **_PLAIN, **_QKV, adapt=adapted.mpt, ignored=_MPT, always={"residual_modification": None}
+    ),
+    # encoders with decoders
+    "t5": _llama(whole=seq2seq.t5),
+    "mt5": _llama(whole=seq2seq.t5),
+    "umt5": _llama(whole=seq2seq.umt5),
+    "bart": _llama(whole=seq2seq.bart),
+    "mbart": _llama(whole=seq2seq.mbart),
     # Llama and what differs from it by a trait
     "apertus": _llama(gated=False, qk_norm="per_head", bias_mlp=False, beside_mlp=odd.xielu),
     "arcee": _llama(gated=False),
@@ -110,8 +202,8 @@ FAMILIES: dict[str, Family] = {
         ignored=("_sliding_window_pattern",),
         qk_norm="per_head",
     ),
-    "glm": _llama(bias_out=False, bias_mlp=False),
-    "glm4": _llama(bias_out=False, bias_mlp=False, **_SANDWICH),
+    "glm": _llama(joint=("gate",), bias_out=False, bias_mlp=False),
+    "glm4": _llama(joint=("gate",), bias_out=False, bias_mlp=False, **_SANDWICH),
     "granite": _llama(),
     "granite_swa": _llama(kinds=k.first_of(4), sinks=True),
     "helium": _llama(mixers={FULL: odd.helium_attention}, bias_out=False),
@@ -171,11 +263,14 @@ FAMILIES: dict[str, Family] = {
         beside_mlp=odd.modernbert_head,
     ),
     # the GPT line
-    "gpt2": _llama(**_PLAIN, positions="learned"),
+    "gpt2": _llama(**_QKV, **_PLAIN, positions="learned"),
     "gpt-sw3": _llama(**_PLAIN, positions="learned"),
-    "gpt_bigcode": _llama(**_PLAIN, positions="learned", mixers=_mixers(**{FULL: odd.multi_query})),
+    "gpt_bigcode": _llama(
+        **_QKV, **_PLAIN, positions="learned", mixers=_mixers(**{FULL: odd.multi_query})
+    ),
     "gpt_neo": _llama(**{**_PLAIN, "bias_qkv": False}, positions="learned", kinds=k.gpt_neo),
     "gpt_neox_japanese": _llama(
+        **_QKV,
         gated=False,
         norm="layernorm",
         norm_bias=True,
@@ -194,6 +289,7 @@ FAMILIES: dict[str, Family] = {
         parallel=True,
     ),
     "codegen": _llama(
+        **_QKV,
         gated=False,
         norm="layernorm",
         norm_bias=True,
@@ -204,6 +300,7 @@ FAMILIES: dict[str, Family] = {
         parallel=True,
     ),
     "gpt_neox": _llama(
+        **_QKV,
         **{**_PLAIN, "bias_qkv": "attention_bias", "bias_out": "attention_bias"},
         parallel="use_parallel_residual",
         parallel_norms=2,
@@ -213,6 +310,7 @@ FAMILIES: dict[str, Family] = {
         **_PLAIN, parallel=True, bias_head=True, qk_norm="per_head", qk_norm_if="qk_layernorm"
     ),
     "openai-gpt": _llama(
+        **_QKV,
         **_PLAIN,
         positions="learned",
         final_norm=False,
@@ -222,7 +320,7 @@ FAMILIES: dict[str, Family] = {
     "biogpt": _llama(**_PLAIN, positions="learned", rows=2),
     "xglm": _llama(**_PLAIN, positions="none"),
     "ctrl": _llama(**_PLAIN, positions="none", bias_head=True),
-    "persimmon": _llama(**_PLAIN, qk_norm="per_head", qk_norm_if="qk_layernorm"),
+    "persimmon": _llama(**_QKV, **_PLAIN, qk_norm="per_head", qk_norm_if="qk_layernorm"),
     # mixtures of experts
     "afmoe": _llama(
         **_SANDWICH,
@@ -527,6 +625,7 @@ FAMILIES: dict[str, Family] = {
         qk_norm="per_head",
     ),
     "dbrx": _llama(
+        **_QKV,
         norm="layernorm",
         mixers=_mixers(**{FULL: odd.dbrx_attention}),
         sparse=k.all_sparse,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from planner.inputs.huggingface import kinds as k
 from planner.inputs.huggingface.document import Document
@@ -74,5 +74,11 @@ class Family:
     router_bias: bool = False
     mamba_norms: bool = False
     mamba_norm_if: Flag = True
+    dropout: bool = False  # by rates outside the keys that are named so
+    joint: tuple[str, ...] = ()  # matrices that its class in transformers 5.23 keeps as one
+    adapt: Callable[[Source, Family], Family] | None = None  # to what several keys say together
+    whole: Callable[[Document], dict[str, Any]] | None = None  # the fields of a model of towers
+    spellings: Mapping[str, str] = field(default_factory=dict)  # keys of earlier files, as of now
+    like: str = ""  # the type whose class it has, where transformers has none of its own
     ignored: tuple[str, ...] = ()  # keys that change no tensor and no operation counted here
     always: Mapping[str, object] = field(default_factory=dict)  # what files state and all have

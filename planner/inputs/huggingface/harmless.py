@@ -102,7 +102,7 @@ _NUMERIC = re.compile(
     | w_init_variance_scale | final_w_init_variance_scale | keep_window_size
     | classifier_activation | ep_size | seq_aux | mla_use_nope | quantization_config | expert_dtype
     | moe_apply_router_weight_on_input | dim_model_base | attention_value_scale | bias_update_.*
-    | hc_sinkhorn_iters | for_llm_compressor | use_grouped_mm
+    | aux_loss_alpha | hc_sinkhorn_iters | for_llm_compressor | use_grouped_mm
     """,
     re.VERBOSE,
 )

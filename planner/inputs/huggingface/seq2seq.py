@@ -6,7 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 from planner.inputs.huggingface.document import Document
-from planner.inputs.huggingface.parts import ACTIVATIONS, MAX_POSITIONS, Shape, dropout
+from planner.inputs.huggingface.source import ACTIVATIONS, MAX_POSITIONS
+
+Shape = dict[str, Any]
 
 _MAX_LAYERS = 100_000
 # tokens of the decoder beside 512 of the encoder whose spans of 3, 15 %, are left out
@@ -35,6 +37,15 @@ def _layers(doc: Document, reading: str, writing: str) -> tuple[int, int]:
     """Layers of encoder and decoder."""
     own = doc.count(reading, maximum=_MAX_LAYERS)
     return own, doc.optional_count(writing, maximum=_MAX_LAYERS) or own
+
+
+def dropout(doc: Document, *keys: str, default: bool = False) -> bool:
+    """Whether any of the dropout rates is above zero."""
+    rates = [rate for key in keys if (rate := doc.rate(key)) is not None]
+    if not rates:
+        doc.note(keys[0], 0.1 if default else 0.0, "as transformers assumes")
+        return default
+    return any(rate > 0 for rate in rates)
 
 
 def t5(doc: Document) -> Shape:
@@ -86,8 +97,6 @@ def _t5(doc: Document, every: bool) -> Shape:
         "max_positions": 512,
         "head_tower": "decoder",
         "norm": "rmsnorm",
-        "mlp": "gated" if gated else "plain",
-        "activation": activation,
         "positions": "none",
         "tied_embeddings": tied,
         "dropout": dropout(doc, "dropout_rate"),
@@ -156,8 +165,6 @@ def _bart(doc: Document, final: bool) -> Shape:
         "norm_bias": True,
         "embedding_norm": True,
         "final_norm": final,
-        "mlp": "plain",
-        "activation": activation,
         "positions": "learned",
         "tied_embeddings": True,
         "dropout": dropout(doc, "dropout", "attention_dropout"),
@@ -166,6 +173,3 @@ def _bart(doc: Document, final: bool) -> Shape:
         "stack": _stack(first, reading, reading, read, "")
         + _stack(writing, writing, writing, written, "decoder"),
     }
-
-
-FAMILIES = {"t5": t5, "mt5": t5, "umt5": umt5, "bart": bart, "mbart": mbart}

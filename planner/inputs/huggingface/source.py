@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.inputs.huggingface.document import Document
-from planner.inputs.huggingface.parts import MAX_POSITIONS
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "num_blocks")
 HIDDEN = ("hidden_size", "n_embd", "d_model", "emb_dim")
@@ -36,6 +35,7 @@ POSITIONS = (
     "context_length",
     "model_max_length",
     "max_target_positions",
+    "seq_length",
 )
 ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act", "afn")
 EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts")
@@ -76,8 +76,9 @@ SIZES = frozenset(
     }
 )
 MAX_LAYERS = 10_000
+MAX_POSITIONS = 1_000_000_000
 _WIDEST = 100  # of factors of a width
-_ACTIVATIONS = {
+ACTIVATIONS = {
     **dict.fromkeys(
         ("gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh", "quick_gelu"), "gelu"
     ),
@@ -134,13 +135,18 @@ class Source:
 
     @property
     def kv_heads(self) -> int:
-        return self.count(("num_key_value_heads",), default=self.heads)
+        given = self.maybe("num_key_value_heads")
+        if given is None and "num_key_value_heads" in self.doc.data:
+            self.note(f"num_key_value_heads not given: {self.heads}, as num_attention_heads")
+        return given or self.heads
 
     @property
     def head_dim(self) -> int:
         """Width of a head: as stated, else the hidden width divided evenly."""
-        given = self.maybe(*HEAD_DIM)
-        return given or self.even(self.hidden, self.heads)
+        given, even = self.maybe(*HEAD_DIM), self.even(self.hidden, self.heads)
+        if given is None and "head_dim" in self.doc.data:
+            self.note(f"head_dim not given: {even}, hidden_size / num_attention_heads")
+        return given or even
 
     def even(self, width: int, by: int) -> int:
         """A width divided by heads, as transformers divides it: the rest is dropped."""
@@ -165,7 +171,7 @@ class Source:
         name = self.doc.first(ACTIVATION)
         if name not in self.doc.data:
             return "silu"
-        return self.doc.word(name, _ACTIVATIONS, "silu")
+        return self.doc.word(name, ACTIVATIONS, "silu")
 
     def kinds(self) -> list[str] | None:
         """Kinds of the layers as the file lists them."""
@@ -176,15 +182,12 @@ class Source:
         if text not in self.doc.notes:
             self.doc.notes.append(text)
 
-    def any_rate(self) -> bool:
-        """Whether a rate of dropout is above zero."""
-        rates = [key for key in self.doc.data if "dropout" in key or key.endswith("_pdrop")]
+    def rates(self) -> list[str]:
+        """Rates of dropout that are above zero."""
         harmless = ("classifier", "summary", "_last")
-        return any(
-            (self.doc.rate(key) or 0) > 0
-            for key in rates
-            if not any(word in key for word in harmless)
-        )
+        rates = [key for key in self.doc.data if "dropout" in key or key.endswith("_pdrop")]
+        used = [key for key in rates if not any(word in key for word in harmless)]
+        return [key for key in used if (self.doc.rate(key) or 0) > 0]
 
     def error(self, key: str, remedy: str) -> Exception:
         return self.doc.error(key, remedy)

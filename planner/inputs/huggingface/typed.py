@@ -8,13 +8,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from planner.inputs.huggingface import kinds, layers, parts
+from planner.inputs.huggingface import kinds, layers
 from planner.inputs.huggingface.document import Document
 from planner.inputs.huggingface.encoders import ENCODERS
 from planner.inputs.huggingface.families import FAMILIES as DECODERS
 from planner.inputs.huggingface.family import Family, Layer
 from planner.inputs.huggingface.harmless import is_further, is_numeric, is_order
-from planner.inputs.huggingface.source import HIDDEN, LAYERS, MAX_LAYERS, POSITIONS, SIZES, Source
+from planner.inputs.huggingface.source import (
+    HIDDEN,
+    LAYERS,
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    POSITIONS,
+    SIZES,
+    Source,
+)
 
 _DEFAULTS = Path(__file__).parents[2] / "data" / "hf_defaults.json"
 TYPES = {**DECODERS, **ENCODERS}
@@ -34,16 +42,22 @@ def defaults() -> dict[str, dict[str, Any]]:
 def read(doc: Document, family: str) -> dict[str, Any]:
     """Fields of a ModelSpec for a type of the table. Raises PlanError for what it does not say."""
     f = TYPES[family]
-    known = defaults().get(family, {})
+    if f.whole:
+        return f.whole(doc)
+    known = defaults().get(f.like or family, {})
+    spellings = {**known.get("alias", {}), **f.spellings}
     for key, names in (("num_hidden_layers", LAYERS), ("hidden_size", HIDDEN)):
-        stated = {*names, *(a for a, real in known.get("alias", {}).items() if real in names)}
+        stated = {*names, *(a for a, real in spellings.items() if real in names)}
         if f.layer_count is None and all(doc.data.get(name) is None for name in stated):
             raise doc.error(key, "is missing; the file must state it")
-    doc = doc.of_class(known.get("keys", {}), known.get("alias", {}))
+    doc = doc.of_class(known.get("keys", {}), spellings)
     count = f.layer_count(doc) if f.layer_count else None
     s = Source(
         doc, count or doc.count(doc.first(LAYERS), maximum=MAX_LAYERS), doc.count(doc.first(HIDDEN))
     )
+    if f.adapt:
+        f = f.adapt(s, f)
+    rates = s.rates()
     shape = {
         "layers": s.layers,
         "hidden": s.hidden,
@@ -55,7 +69,9 @@ def read(doc: Document, family: str) -> dict[str, Any]:
         "final_norm": f.final_norm,
         "tied_embeddings": f.tied and s.flag("tie_word_embeddings"),
         "bias_head": s.on(f.bias_head),
-        "dropout": s.any_rate(),
+        "dropout": bool(rates) or f.dropout,
+        "dropout_of": "attention" if rates == ["attention_dropout"] else "all",
+        "joint": f.joint,
         **_positions(s, f),
         **layers.stacked(_layers(s, f)),
     }
@@ -102,11 +118,11 @@ def _positions(s: Source, f: Family) -> dict[str, Any]:
     tables = [table for key in _ROPE if (table := s.doc.part(key)).data]
     for table in tables:
         table.ignore(*table.data)
-    positions = s.doc.count(name, maximum=parts.MAX_POSITIONS, default=2048, why="assumed")
+    positions = s.doc.count(name, maximum=MAX_POSITIONS, default=2048, why="assumed")
     for table in (s.doc, *tables):
-        original = table.optional_count(
-            "original_max_position_embeddings", maximum=parts.MAX_POSITIONS
-        )
+        key = "original_max_position_embeddings"
+        stated = key not in table.assumed
+        original = table.optional_count(key, maximum=MAX_POSITIONS) if stated else None
         if original is not None and original < positions:
             s.note(
                 f"context {original}: rotary scaling extends it to {positions} after the main"
