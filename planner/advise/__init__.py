@@ -82,7 +82,7 @@ def advice(scenario: Scenario, chosen: Estimates, row: int) -> list[Advice]:
     )
     ranked = _ranked(here, found, asked is not None)
     count = asked if asked is not None else _SHOWN_FAST if here.fits else _SHOWN_FIT
-    return [_entry(base, here, one) for one in ranked[:count]]
+    return [_entry(base, here, weighed) for weighed in ranked[:count]]
 
 
 def offload_or_recompute(scenario: Scenario, chosen: Estimates, row: int) -> OffloadChoices | None:
@@ -139,8 +139,10 @@ def _when_it_does_not(base: Base, here: Weighed, everything: bool) -> list[Weigh
     found = one_change(base, changes)
     for change in request_changes(base.plan, False, everything, _promise(here)):
         found += beside_the_layout(base, change, changes)
-    if any(one.fits and "gpus" not in one.update for one in found if one.changes == 1):
-        found = [one for one in found if one.changes == 1]
+    if any(
+        weighed.fits and "gpus" not in weighed.update for weighed in found if weighed.changes == 1
+    ):
+        found = [weighed for weighed in found if weighed.changes == 1]
     else:
         found += two_changes(base, changes)
     found += searched(
@@ -196,27 +198,35 @@ def _ranked(here: Weighed, found: list[Weighed], everything: bool) -> list[Weigh
         return one.has_room and not sure
 
     if here.fits:
-        first = [one for one in found if (faster(one) or surer(one)) and size(one) == gpus]
+        first = [
+            weighed
+            for weighed in found
+            if (faster(weighed) or surer(weighed)) and size(weighed) == gpus
+        ]
         rest = [
-            one
-            for one in found
-            if one.fits
-            and one not in first
-            and (size(one) != gpus or not faster(one))
-            and (faster(one) or saves(one))
+            weighed
+            for weighed in found
+            if weighed.fits
+            and weighed not in first
+            and (size(weighed) != gpus or not faster(weighed))
+            and (faster(weighed) or saves(weighed))
         ]
         order = sorted(first, key=lambda one: (not surer(one) and not sure, per_token(one)))
         order += (
             sorted(rest, key=lambda one: (size(one) != gpus, per_token(one))) if everything else []
         )
     else:
-        fitting = sorted((one for one in found if one.fits), key=per_token)
+        fitting = sorted((weighed for weighed in found if weighed.fits), key=per_token)
         first = [  # more GPUs than another change needs are worth telling where they are faster
             one
             for i, one in enumerate(fitting)
             if size(one) <= gpus or all(size(other) > size(one) for other in fitting[:i])
         ]
-        rest = [one for one in found if not one.fits and saves(one) and one.changes == 1]
+        rest = [
+            weighed
+            for weighed in found
+            if not weighed.fits and saves(weighed) and weighed.changes == 1
+        ]
         order = sorted(
             first,
             key=lambda one: (

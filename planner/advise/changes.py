@@ -283,7 +283,7 @@ def _precisions(plan: Plan, speed: bool, memory: bool) -> list[Change]:
     """Formats of fewer bits that the stack and the GPU have, and weights kept in them."""
     training, stack, gpu = plan.training, plan.stack.precision, plan.cluster.gpu
     out = []
-    known = {one for one in stack.recipes if gpu.rate(one) is not None}
+    known = {recipe for recipe in stack.recipes if gpu.rate(recipe) is not None}
     if speed and training.precision in ("bf16", "fp16") and known.intersection(stack.recipes[:1]):
         out.append(Change("precision fp8", {"precision": "fp8"}))
     if speed and training.mixed_precision and "nvfp4" in known - {training.precision}:

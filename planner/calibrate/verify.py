@@ -133,7 +133,7 @@ def one_case(
     """One decoder: seconds, parts, bytes of each rank."""
     case = Case(**r["case"])
     said = predict(case, gpu=gpu, ranks=ranks, precision=precision, calibration=calibration)
-    expected = [sum(one[name] for name in STATES) for one in said.states]
+    expected = [sum(state[name] for name in STATES) for state in said.states]
     held = [sum(one[name] for name in STATES) for one in r["states"]]
     fullest = held.index(max(held))
     # parts are timed in steps of their own: their shares of the undisturbed step count

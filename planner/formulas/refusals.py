@@ -101,15 +101,15 @@ def plain(p: Plan, x: Layout) -> str:
 
 def heads(p: Plan, x: Layout) -> str:
     """Heads, groups or channels cannot be shared out."""
-    limits = [one for one in limits_of(p.model) if one.what not in WIDTHS]
+    limits = [limit for limit in limits_of(p.model) if limit.what not in WIDTHS]
     tps = _numbers(shared_heads(p.model))
     fitting = np.ones_like(tps, dtype=bool)
     refused = []
-    for one in limits:
-        fits = _fits(one, tps)
+    for limit in limits:
+        fits = _fits(limit, tps)
         fitting &= fits
-        if not _fits(one, np.array([x.tp]))[0]:
-            refused.append(one)
+        if not _fits(limit, np.array([x.tp]))[0]:
+            refused.append(limit)
     said = _names(p.model, refused)
     return f"{said} cannot be shared by tp {x.tp}{_ways(_nearest('--tp', x.tp, fitting))}"
 
@@ -122,17 +122,17 @@ def _fits(limit: Limit, tps: Array) -> Array:
 
 def _names(model: ModelSpec, refused: list[Limit]) -> str:
     """What cannot be shared; heads of keys and values are told with the heads they are of."""
-    if any(one.what in ("heads", "heads of keys and values") for one in refused):
+    if any(limit.what in ("heads", "heads of keys and values") for limit in refused):
         core = next(core for core, _ in attended_of(model))
         return f"{core.heads} heads ({core.kv_heads or core.heads} of keys and values)"
-    return " and ".join(f"{one.count} {one.what}" for one in refused)
+    return " and ".join(f"{limit.count} {limit.what}" for limit in refused)
 
 
 def widths(p: Plan, x: Layout) -> str:
     """Hidden or MLP widths cannot be cut."""
     model, tps = p.model, _numbers(shared_heads(p.model))
     each = [model.hidden]
-    each += [one.count for one in limits_of(model) if one.what in WIDTHS]
+    each += [limit.count for limit in limits_of(model) if limit.what in WIDTHS]
     fitting = _divides(tps, math.gcd(*each)) & _divides(tps, shared_heads(model))
     return (
         f"widths {', '.join(f'{one:,}' for one in each)} (hidden and MLP) do not all divide by tp"

@@ -160,7 +160,9 @@ def contents_of(shape: Shape, pp: int, vpp: int, folded: bool) -> Contents:
     kinds = np.diff(seen[:, ends.astype(np.intp)], axis=1, prepend=0.0)
     tables = [part.reshape(*part.shape[:-1], vpp, pp) for part in (kinds, mtp, ends - each)]
     if folded:
-        tables = [np.concatenate([one[..., :1, :], one[..., 1:, ::-1]], axis=-2) for one in tables]
+        tables = [
+            np.concatenate([table[..., :1, :], table[..., 1:, ::-1]], axis=-2) for table in tables
+        ]
     kinds, mtp, before = tables
     return Contents(kinds, mtp, before, seen)
 

@@ -54,9 +54,11 @@ def messages(found: Iterable[Interval]) -> Iterator[tuple[Interval, Interval]]:
     gradients back."""
     forwards: dict[tuple[int, int], Interval] = {}
     backwards: dict[tuple[int, int], Interval] = {}
-    for one in found:
-        if one.kind != WEIGHT:
-            (forwards if one.kind == FORWARD else backwards)[one.stage, one.microbatch] = one
+    for interval in found:
+        if interval.kind != WEIGHT:
+            (forwards if interval.kind == FORWARD else backwards)[
+                interval.stage, interval.microbatch
+            ] = interval
     for way, table in ((1, forwards), (-1, backwards)):
         for (stage, microbatch), one in table.items():
             other = table.get((stage + way, microbatch))

@@ -154,7 +154,7 @@ def compiled(actions: Actions) -> Program:
     before[edges[:-1][np.diff(edges) > 0] + 1] = _NOTHING
     before[0] = _NOTHING
 
-    pairs = np.array([bool(one.parts) for one in nodes])
+    pairs = np.array([bool(node.parts) for node in nodes])
     shown = np.zeros((2, count), dtype=np.intp)
     shown[leaf.slot, leaf.node] = leaf.stage
     kind = np.zeros(count, dtype=np.intp)

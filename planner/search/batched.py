@@ -158,7 +158,7 @@ class _Keys:
         """Key of straggler and data settings. The slowest of more ranks is slower, so that such
         plans share a table only with plans of as many GPUs."""
         specs = (plan.ranks, plan.lengths, plan.data)
-        numbers = tuple(None if one is None else self._number(one) for one in specs)
+        numbers = tuple(None if spec is None else self._number(spec) for spec in specs)
         usual = plan.ranks == RanksSpec() and plan.lengths is None and plan.data is None
         return numbers, None if usual else plan.cluster.gpus
 
@@ -271,16 +271,16 @@ def best_of_each(plans: Sequence[_Allowed]) -> list[_Best]:
 def _one_space(plans: Sequence[_Allowed]) -> tuple[Space, Array]:
     """(the layouts of all plans as one space, in the order of each plan's own; of every row, the
     position of its plan)."""
-    lengths = [len(one.rows) for one in plans]
+    lengths = [len(plan.rows) for plan in plans]
     outer = {
-        name: np.concatenate([one.space.outer[name][one.rows] for one in plans])
+        name: np.concatenate([plan.space.outer[name][plan.rows] for plan in plans])
         for name in plans[0].space.outer
     }
-    starts = np.cumsum([0, *(len(one.space.options) for one in plans)])[:-1]
+    starts = np.cumsum([0, *(len(plan.space.options) for plan in plans)])[:-1]
     patterns = [
         start + one.space.pattern[one.rows] for start, one in zip(starts, plans, strict=True)
     ]
-    options = np.concatenate([one.space.options for one in plans])
+    options = np.concatenate([plan.space.options for plan in plans])
     space = Space.of(outer, plans[0].space.inner, options, np.concatenate(patterns))
     # few bits: numbers below 65,536 are sorted in linear time
     owner = np.repeat(np.arange(len(plans), dtype=np.min_scalar_type(len(plans))), lengths)

@@ -14,21 +14,28 @@ def all_reduce_blocks(r: AllReduce) -> list[Block]:
 
 def _times(r: AllReduce) -> Block:
     c = r.cluster
-    used = [one for one in r.algorithms if one.refused is None]
+    used = [algorithm for algorithm in r.algorithms if algorithm.refused is None]
     nodes = f"{c.nodes:,} node{'s' * (c.nodes > 1)}"
     between = f", {c.inter_node} between" if c.nodes > 1 else ""
     return Block(
         f"All-reduce over {c.gpus:,} x {c.gpu}: {nodes}, {c.intra_node} inside{between}",
         [
             _verdict(r),
-            *(f"{one.letter}  {one.name}: {one.title} ({one.source})" for one in used),
-            *(f"left out: {one.name}, {one.refused}" for one in r.algorithms if one.refused),
+            *(
+                f"{algorithm.letter}  {algorithm.name}: {algorithm.title} ({algorithm.source})"
+                for algorithm in used
+            ),
+            *(
+                f"left out: {algorithm.name}, {algorithm.refused}"
+                for algorithm in r.algorithms
+                if algorithm.refused
+            ),
             f"server: {r.servers:,} machines of their own, each with the cards of a node; no"
             " candidate for the fastest",
         ],
         [
             ">bytes",
-            *(f">{one.name}" for one in used),
+            *(f">{algorithm.name}" for algorithm in used),
             "fastest",
             ">bus bandwidth",
             ">estimates take",
@@ -36,7 +43,7 @@ def _times(r: AllReduce) -> Block:
         [
             [
                 show(size.bytes, "B"),
-                *(show(size.seconds[one.name], "s") for one in used),
+                *(show(size.seconds[algorithm.name], "s") for algorithm in used),
                 size.fastest,
                 show(size.bus_bytes_per_s, "B/s"),
                 show(size.estimated_s, "s"),
@@ -44,7 +51,7 @@ def _times(r: AllReduce) -> Block:
             for size in r.sizes
         ],
         order="smallest first",
-        drop=("bus bandwidth", *(one.name for one in reversed(used))),
+        drop=("bus bandwidth", *(algorithm.name for algorithm in reversed(used))),
     )
 
 
@@ -58,7 +65,7 @@ def _verdict(r: AllReduce) -> str:
 
 
 def _map(r: AllReduce) -> Block:
-    letters = {one.name: one.letter for one in r.algorithms}
+    letters = {algorithm.name: algorithm.letter for algorithm in r.algorithms}
     sizes = r.map.bytes
     return Block(
         "Fastest by size and ranks",

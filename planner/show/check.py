@@ -21,7 +21,7 @@ _MOST_REASONS = 5
 def check_blocks(r: Check) -> list[Block]:
     """Each file, the comparison with the prediction, and what was learned."""
     return [
-        *(block for one in r.files for block in _file(one)),
+        *(block for file in r.files for block in _file(file)),
         *([_against(r.against)] if r.against else []),
         *([_phases(r.reinforcement)] if r.reinforcement else []),
         *([_learned(r.learned)] if r.learned else []),
@@ -146,7 +146,7 @@ def _against(a: Against) -> Block:
             else []
         ),
     ]
-    told = [one for one in a.reasons if one.factor is not None or one.name == "loading"]
+    told = [reason for reason in a.reasons if reason.factor is not None or reason.name == "loading"]
     shown = told[:_MOST_REASONS]
     below = [f"measure next: {shown[0].measure}"] if shown else []
     return Block(
@@ -180,16 +180,16 @@ def _phases(p: Phases) -> Block:
         ["phase", ">measured", ">predicted", ">ratio", "band", ""],
         [
             [
-                one.name,
-                "-" if one.measured_s is None else show(one.measured_s, "s"),
-                "-" if one.predicted_s is None else show(one.predicted_s, "s"),
-                f"{one.measured_s / one.predicted_s:.2f}"
-                if one.measured_s is not None and one.predicted_s
+                line.name,
+                "-" if line.measured_s is None else show(line.measured_s, "s"),
+                "-" if line.predicted_s is None else show(line.predicted_s, "s"),
+                f"{line.measured_s / line.predicted_s:.2f}"
+                if line.measured_s is not None and line.predicted_s
                 else "-",
-                "-" if one.low is None or one.high is None else span(one.low, one.high, "s"),
-                "outside" if one.inside is False else "",
+                "-" if line.low is None or line.high is None else span(line.low, line.high, "s"),
+                "outside" if line.inside is False else "",
             ]
-            for one in p.lines
+            for line in p.lines
         ],
         order="as they run",
     )

@@ -66,7 +66,7 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
             f" {room(m)}, chance to fit {chance_text(m.fit_chance)} ({fullest(r)})",
         ),
         ("", f"chance: {m.fit_evidence}"),
-        *(("", f"DOUBTFUL: {one}") for one in r.doubts),
+        *(("", f"DOUBTFUL: {doubt}") for doubt in r.doubts),
         *remark_rows(r),
         (
             "step",
@@ -388,9 +388,18 @@ def _limit(value: float | None, unit: str | None) -> str:
 def requirement_sentences(r: Estimate) -> list[tuple[bool, str]]:
     """(whether it holds, the sentence) of every requirement."""
     out = []
-    for one in r.requirements:
-        found = "" if one.value is None else f", here {_limit(one.value, one.unit)}"
-        out.append((one.holds, f"{one.text} {'holds' if one.holds else 'does not hold'}{found}"))
+    for requirement in r.requirements:
+        found = (
+            ""
+            if requirement.value is None
+            else f", here {_limit(requirement.value, requirement.unit)}"
+        )
+        out.append(
+            (
+                requirement.holds,
+                f"{requirement.text} {'holds' if requirement.holds else 'does not hold'}{found}",
+            )
+        )
     return out
 
 
@@ -401,10 +410,15 @@ def requirement_blocks(r: Estimate) -> list[Block]:
     block = Block(
         "Requirements", header=["requirement", ">value", ">limit", "verdict"], order="as given"
     )
-    for one in r.requirements:
-        verdict = "holds" if one.holds else "DOES NOT HOLD"
+    for requirement in r.requirements:
+        verdict = "holds" if requirement.holds else "DOES NOT HOLD"
         block.rows.append(
-            [one.text, _limit(one.value, one.unit), _limit(one.limit, one.unit), verdict]
+            [
+                requirement.text,
+                _limit(requirement.value, requirement.unit),
+                _limit(requirement.limit, requirement.unit),
+                verdict,
+            ]
         )
     return [block]
 

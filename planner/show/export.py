@@ -31,7 +31,7 @@ def _summary(r: Export, folder: str | None) -> Block:
             else f"{count} follow; --out FOLDER keeps them",
         ],
         ["file", "what it is"],
-        [[one.name, one.says] for one in r.files],
+        [[file.name, file.says] for file in r.files],
         order="recipe first",
     )
 
@@ -51,12 +51,12 @@ def _lost(r: Export) -> list[Block]:
     """Values of the plan that the files do not say."""
     rows = [
         [
-            words(one.option),
-            str(one.value),
-            "nothing" if one.written is None else str(one.written),
-            one.why or "it has no argument for it",
+            words(expressible.option),
+            str(expressible.value),
+            "nothing" if expressible.written is None else str(expressible.written),
+            expressible.why or "it has no argument for it",
         ]
-        for one in r.not_expressible
+        for expressible in r.not_expressible
     ]
     header = ["option", "planned", "the files say", "why"]
     block = Block("Not expressible", header=header, rows=rows, order="as planned", drop=("why",))
@@ -68,4 +68,4 @@ def _to_fill(r: Export) -> Block:
 
 
 def _files(r: Export) -> list[Block]:
-    return [Block(one.name, [Fixed(line) for line in one.text.splitlines()]) for one in r.files]
+    return [Block(file.name, [Fixed(line) for line in file.text.splitlines()]) for file in r.files]

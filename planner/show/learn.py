@@ -38,7 +38,7 @@ def shown(value: Any, unit: str = "") -> str:
 
 def list_blocks(found: Lessons) -> list[Block]:
     """The names of the lessons."""
-    rows = [[one.name, one.title, str(one.claims)] for one in found.lessons]
+    rows = [[lesson.name, lesson.title, str(lesson.claims)] for lesson in found.lessons]
     text = ["`dpplan learn NAME` prints one, `dpplan serve` has them with inputs that move"]
     order = "in the order in which they build on each other"
     return [Block("Lessons", text, ["name", "title", ">claims"], rows, order=order)]
@@ -177,10 +177,11 @@ def markdown(lesson: Lesson) -> str:
 def claims_markdown(claims: Sequence[LessonClaim]) -> list[str]:
     """The claims that a lesson checks."""
     out = ["## Claims of our sources"] if claims else []
-    for one in claims:
+    for claim in claims:
         out.append(
-            f"**{one.number}. {one.claim}** ({one.of}): **{one.verdict}**. {one.why.strip()}\n\n"
-            f"```sh\n{one.command}\n```"
+            f"**{claim.number}. {claim.claim}** ({claim.of}): **{claim.verdict}**."
+            f" {claim.why.strip()}\n\n"
+            f"```sh\n{claim.command}\n```"
         )
     return out
 

@@ -44,7 +44,7 @@ def list_blocks(kind: str, entries: Sequence[Entry]) -> list[Block]:
 def kind_blocks(kinds: Sequence[KindEntry]) -> list[Block]:
     """One row per kind of entry, with the command that lists it."""
     block = Block("What can be listed", header=["command", ">entries", "what they are"])
-    block.rows = [[f"dpplan list {one.id}", str(one.count), one.title] for one in kinds]
+    block.rows = [[f"dpplan list {kind.id}", str(kind.count), kind.title] for kind in kinds]
     block.order = "by name"
     return [block]
 

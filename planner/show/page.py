@@ -91,8 +91,8 @@ def _with_menu(chart: Chart) -> Figure:
         layout["updatemenus"] = [
             {
                 "buttons": [
-                    {"label": one.label, "method": "restyle", "args": [one.restyle]}
-                    for one in chart.choices
+                    {"label": choice.label, "method": "restyle", "args": [choice.restyle]}
+                    for choice in chart.choices
                 ],
                 "active": next(i for i, one in enumerate(chart.choices) if one.chosen),
                 **{"x": 0, "xanchor": "left", "y": 1.18, "showactive": True},

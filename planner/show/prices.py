@@ -13,9 +13,9 @@ def prices_block(prices: Prices) -> Block:
         f"Prices: {' and '.join(prices.markets) or 'none known'}",
         header=["machine", ">per GPU-hour", "kind, provider, date"],
         rows=[
-            [one.machine, show(one.usd_per_gpu_hour, "USD"), one.source or ""]
-            for one in prices.machines
-            if one.usd_per_gpu_hour is not None
+            [machine.machine, show(machine.usd_per_gpu_hour, "USD"), machine.source or ""]
+            for machine in prices.machines
+            if machine.usd_per_gpu_hour is not None
         ],
         order="as asked",
     )
@@ -31,9 +31,9 @@ def prices_block(prices: Prices) -> Block:
 def _missing_lines(prices: Prices) -> list[str]:
     """Machines without a price, together where they have one on the same other lists."""
     missing: dict[str, list[str]] = {}
-    for one in prices.machines:
-        if one.missing is not None:
-            missing.setdefault(one.missing, []).append(one.machine)
+    for machine in prices.machines:
+        if machine.missing is not None:
+            missing.setdefault(machine.missing, []).append(machine.machine)
     if not missing:
         return []
     covering = (
@@ -57,7 +57,9 @@ def cheapest_lines(prices: Prices) -> list[str]:
 
 def elsewhere_lines(prices: Prices) -> list[str]:
     """What is the cheapest in other markets, where it is another."""
-    return [f"at {one.market} prices: {_said(one, prices)}" for one in prices.elsewhere]
+    return [
+        f"at {cheapest.market} prices: {_said(cheapest, prices)}" for cheapest in prices.elsewhere
+    ]
 
 
 def _said(one: Cheapest, prices: Prices) -> str:

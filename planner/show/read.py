@@ -97,7 +97,8 @@ def _step(e: Estimate, change: Recipe) -> str:
 
 def _out_of_memory(o: OutOfMemory) -> Block:
     rows = [
-        [one.name.replace("_", " "), show(one.bytes, "B"), percent(one.share, 0)] for one in o.terms
+        [term.name.replace("_", " "), show(term.bytes, "B"), percent(term.share, 0)]
+        for term in o.terms
     ]
     return Block(
         "Why it runs out of memory",
@@ -119,7 +120,10 @@ def _change(title: str, words: str, change: Recipe) -> Block:
         title,
         lines,
         header=["edit", "from", "to", "where"],
-        rows=[[one.argument, _short(one.before), _after(one), _where(one)] for one in change.edits],
+        rows=[
+            [edit.argument, _short(edit.before), _after(edit), _where(edit)]
+            for edit in change.edits
+        ],
         order="as the files have them, then what is new",
         below=[Fixed(change.command)],
     )

@@ -90,10 +90,10 @@ def _cluster(document: SmallestCluster) -> list[Block]:
 def _without(found: Sequence[Without]) -> Block:
     """What holds without a default, and the commands that request it."""
     block = Block("Without a default")
-    for one in found:
-        block.text.append(one.sentence)
-        if one.answer is not None:
-            block.text.append(Fixed(f"    {one.answer.command}"))
+    for without in found:
+        block.text.append(without.sentence)
+        if without.answer is not None:
+            block.text.append(Fixed(f"    {without.answer.command}"))
     return block
 
 
@@ -399,13 +399,14 @@ def _layer(document: SwapOrRecompute) -> Block:
 def _swap_verdict(document: SwapOrRecompute) -> list[str]:
     """What whole steps say, and what the rules forbid."""
     steps = " against ".join(
-        f"{show(one.step_seconds, 's')} with {one.what}{'' if one.fits else ' (does not fit)'}"
-        for one in sorted(document.choices, key=lambda one: one.step_seconds)
+        f"{show(choice.step_seconds, 's')} with {choice.what}"
+        f"{'' if choice.fits else ' (does not fit)'}"
+        for choice in sorted(document.choices, key=lambda one: one.step_seconds)
     )
     lines = [f"verdict     {document.verdict or 'neither'}: a step takes {steps}"] if steps else []
     if document.refused is not None:
         lines.append(f"no swap     {document.refused}")
-    return [*lines, *(Fixed(f"            {one.command}") for one in document.choices)]
+    return [*lines, *(Fixed(f"            {choice.command}") for choice in document.choices)]
 
 
 def _links(document: SwapOrRecompute) -> Block:

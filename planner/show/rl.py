@@ -79,7 +79,7 @@ def _splits(r: Reinforcement) -> Block:
             ">training",
             "verdict",
         ],
-        rows=[_split(one) for one in sorted(r.splits, key=_by_time)],
+        rows=[_split(split) for split in sorted(r.splits, key=_by_time)],
         order="the fastest that fits first",
         drop=("engine tp", "generation", "training"),
     )

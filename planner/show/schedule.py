@@ -148,16 +148,18 @@ def timeline(program: Program, timing: Timing, width: int = 100) -> list[str]:
     if whole <= 0:
         return []
     found = list(intervals(program, timing))
-    shortest = min((one.seconds for one in found if one.seconds > 0), default=whole)
+    shortest = min((interval.seconds for interval in found if interval.seconds > 0), default=whole)
     label = len(f"rank {program.ranks - 1}")
     columns = _columns(whole / shortest, max(width - label - 3, 10))
     ranks = min(program.ranks, _MOST_DRAWN_RANKS)
     cells = [["."] * columns for _ in range(ranks)]
-    for one in found:
-        if one.rank < ranks:
-            first = max(int(one.start / whole * columns + 0.5), 0)
-            last = min(int(one.end / whole * columns + 0.5), columns)
-            cells[one.rank][first:last] = character(one.kind, one.microbatch) * (last - first)
+    for interval in found:
+        if interval.rank < ranks:
+            first = max(int(interval.start / whole * columns + 0.5), 0)
+            last = min(int(interval.end / whole * columns + 0.5), columns)
+            cells[interval.rank][first:last] = character(interval.kind, interval.microbatch) * (
+                last - first
+            )
     out = [f"{f'rank {r}':<{label}} |{''.join(line)}|" for r, line in enumerate(cells)]
     if ranks < program.ranks:
         out.append(f"({program.ranks - ranks} more ranks)")

@@ -51,13 +51,18 @@ def chart(
     step that are drawn; None: all.
     """
     passes = sorted(intervals(program, timing), key=lambda one: one.start)
-    low, high = window or (0.0, max(one.end for one in passes))
-    found = [one for one in passes if one.start < high and one.end > low]
-    kinds = [kind for kind in KINDS if any(one.kind == kind for one in found)]
+    low, high = window or (0.0, max(interval.end for interval in passes))
+    found = [interval for interval in passes if interval.start < high and interval.end > low]
+    kinds = [kind for kind in KINDS if any(interval.kind == kind for interval in found)]
     if most is None or len(found) <= most:
         numbered = "inside" if len(found) <= _MOST_NUMBERED else "none"
         data = [
-            _bars(KINDS[kind], _COLORS[kind], [one for one in found if one.kind == kind], numbered)
+            _bars(
+                KINDS[kind],
+                _COLORS[kind],
+                [interval for interval in found if interval.kind == kind],
+                numbered,
+            )
             for kind in kinds
         ]
         cut = ""
@@ -155,12 +160,12 @@ def _sliced(
 
 def _seconds(found: Sequence[Interval], rank: int, kind: str, edges: Array) -> Array:
     """Seconds of passes of a kind on a rank between each two edges."""
-    mine = [one for one in found if one.rank == rank and one.kind == kind]
+    mine = [interval for interval in found if interval.rank == rank and interval.kind == kind]
     if not mine:
         return np.zeros(len(edges) - 1)
-    spent = np.cumsum([one.seconds for one in mine])
-    at = np.ravel([(one.start, one.end) for one in mine])
-    before_and_after = np.column_stack([spent - [one.seconds for one in mine], spent])
+    spent = np.cumsum([interval.seconds for interval in mine])
+    at = np.ravel([(interval.start, interval.end) for interval in mine])
+    before_and_after = np.column_stack([spent - [interval.seconds for interval in mine], spent])
     seconds: Array = np.diff(np.interp(edges, at, before_and_after.ravel()))
     return seconds
 
@@ -168,15 +173,15 @@ def _seconds(found: Sequence[Interval], rank: int, kind: str, edges: Array) -> A
 def _bars(word: str, color: str, mine: list[Interval], numbered: str) -> Trace:
     return spans(
         word,
-        [f"rank {one.rank}" for one in mine],
-        [(one.start, one.seconds) for one in mine],
+        [f"rank {interval.rank}" for interval in mine],
+        [(interval.start, interval.seconds) for interval in mine],
         {"color": color, "line": {"width": 0}},
         [
-            f"{word} of micro-batch {one.microbatch}, stage {one.stage}<br>{one.start:.4g} to"
-            f" {one.end:.4g} s"
-            for one in mine
+            f"{word} of micro-batch {interval.microbatch}, stage {interval.stage}<br>"
+            f"{interval.start:.4g} to {interval.end:.4g} s"
+            for interval in mine
         ],
         texttemplate="%{customdata}",
         textposition=numbered,
-        customdata=[one.microbatch for one in mine],
+        customdata=[interval.microbatch for interval in mine],
     )

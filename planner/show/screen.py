@@ -53,11 +53,11 @@ def verdict(r: Estimate) -> str:
     """Whether it fits, and the step with its band, in a sentence."""
     m, step = r.memory, r.step
     band = span(step.low, step.high, "s")
-    doubted = "".join(f" DOUBTFUL: {one}." for one in r.doubts)
+    doubted = "".join(f" DOUBTFUL: {doubt}." for doubt in r.doubts)
     if not m.fits:
         lacking = f"{m.verdict.upper()}: {short_of(r)}{_still(m)}."
         return f"{lacking} A step would take {show(step.seconds, 's')} ({band}).{doubted}"
-    broken = [one.text for one in r.requirements if not one.holds]
+    broken = [requirement.text for requirement in r.requirements if not requirement.holds]
     fails = f" DOES NOT HOLD: {', '.join(broken)}." if broken else ""
     chance = "chance" if m.verdict == "fits" else "chance to fit"
     return (

@@ -12,13 +12,17 @@ _MOST_BUCKETS = 12  # listed one by one
 
 def strategy_blocks(r: Strategies) -> list[Block]:
     """One table of all strategies; in full where one was asked for."""
-    answered = [one for one in r.strategies if one.statistics is not None]
+    answered = [strategy for strategy in r.strategies if strategy.statistics is not None]
     exact = [one for one in answered if one.statistics and one.statistics.exact]
     others = [one for one in answered if one not in exact]
     blocks = [_table(r, exact)]
     if others:
         blocks.append(_assumed(others))
-    refused = [[one.name, one.refused] for one in r.strategies if one.refused is not None]
+    refused = [
+        [strategy.name, strategy.refused]
+        for strategy in r.strategies
+        if strategy.refused is not None
+    ]
     if refused:
         blocks.append(Block("Left out", header=["strategy", "why"], rows=refused, order="as above"))
     elif len(r.strategies) == 1:
@@ -43,7 +47,7 @@ _HEADER = [
 
 
 def _table(r: Strategies, exact: list[Strategy]) -> Block:
-    best = next((one for one in exact if one.name == r.best), None)
+    best = next((strategy for strategy in exact if strategy.name == r.best), None)
     none = "no strategy with the result of one large synchronous batch fits"
     named = f"least time per token of what fits: {best.name}, {best.title}" if best else none
     return Block(
@@ -56,7 +60,7 @@ def _table(r: Strategies, exact: list[Strategy]) -> Block:
             "each with the micro-batch and recompute that are fastest for it",
         ],
         _HEADER if exact else [],
-        [_row(one) for one in exact],
+        [_row(strategy) for strategy in exact],
         order="by family: replicas, sharded, frameworks, servers" if exact else "",
         drop=("optimizer", "forward", "backward", "by", "between nodes", "compute", "exposed"),
     )
@@ -74,7 +78,7 @@ def _assumed(others: list[Strategy]) -> Block:
             " strategy that fits; below x 1 it is slower whatever it needs",
         ],
         [*header, ">steps assumed", ">pays up to"],
-        [[*_row(one)[: len(header)], *_steps(one)] for one in others],
+        [[*_row(other)[: len(header)], *_steps(other)] for other in others],
         order="as above",
         drop=("optimizer", "forward", "backward", "by", "between nodes", "compute", "exposed"),
     )

@@ -91,23 +91,23 @@ def of_schedule(program: Program, timing: Timing, title: str, about: dict[str, A
     """One process, one track per rank, an arrow per message."""
     found = list(intervals(program, timing))
     stages: dict[int, set[int]] = {rank: set() for rank in range(program.ranks)}
-    for one in found:
-        stages[one.rank].add(one.stage)
+    for interval in found:
+        stages[interval.rank].add(interval.stage)
     events = [*process(0, title)]
     for rank, held in stages.items():
         word = "stage" if len(held) == 1 else "stages"
         events += track(0, rank, f"rank {rank}, {word} {', '.join(map(str, sorted(held)))}")
-    for one in found:
+    for interval in found:
         events += piece(
             0,
-            one.rank,
-            f"{one.stage}{one.kind}{one.microbatch}",
-            KINDS[one.kind],
-            one.start,
-            one.end,
-            color=_COLORS[one.kind],
-            stage=one.stage,
-            microbatch=one.microbatch,
+            interval.rank,
+            f"{interval.stage}{interval.kind}{interval.microbatch}",
+            KINDS[interval.kind],
+            interval.start,
+            interval.end,
+            color=_COLORS[interval.kind],
+            stage=interval.stage,
+            microbatch=interval.microbatch,
         )
     for number, (one, other) in enumerate(messages(found), 1):
         name = f"{one.stage} to {other.stage}"

@@ -74,13 +74,13 @@ def answer(given: Mapping[str, Any], asked: AllReduceOptions) -> AllReduce:
         servers=count,
         algorithms=[
             Algorithm(
-                name=one.name,
-                title=one.title,
-                letter=one.letter,
-                source=one.source,
-                refused=one.unfit(here),
+                name=algorithm.name,
+                title=algorithm.title,
+                letter=algorithm.letter,
+                source=algorithm.source,
+                refused=algorithm.unfit(here),
             )
-            for one in all_reduce.ALGORITHMS
+            for algorithm in all_reduce.ALGORITHMS
         ],
         sizes=_sizes(here, sizes),
         map=FastestMap(bytes=ladder.tolist(), rows=rows),

@@ -110,8 +110,10 @@ def prices(
         )
 
     here, elsewhere, covering = winner(None), [], []
-    of_one = len({name for name, _ in machines}) < 2 or len({one.market for one in requests}) > 1
-    for market in (one.id for one in markets() if not of_one):
+    of_one = (
+        len({name for name, _ in machines}) < 2 or len({request.market for request in requests}) > 1
+    )
+    for market in (spec.id for spec in markets() if not of_one):
         if all(at(market)(options) == at(None)(options) for options in requests):
             continue
         if all(at(market)(options).usd_per_gpu_hour is not None for options in requests):
@@ -145,10 +147,9 @@ _ONE_FOR_ALL = (
 
 def _is_one_for_all(clusters: Sequence[Cluster]) -> bool:
     """Whether what the request states of one machine was taken for several."""
-    return len({one.gpu for one in clusters}) > 1 and {one.price_market for one in clusters} in (
-        {STATED},
-        {OWN},
-    )
+    return len({cluster.gpu for cluster in clusters}) > 1 and {
+        cluster.price_market for cluster in clusters
+    } in ({STATED}, {OWN})
 
 
 def cheapest_of(bills: Sequence[Bill]) -> Callable[[PriceAt], tuple[str, Bill, float] | None]:

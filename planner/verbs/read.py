@@ -117,7 +117,10 @@ def _planned(found: Planned, options: Options) -> tuple[Estimate, Recipe | None,
             change,
             change=_words(report, change),
             edits=[
-                *(Edit(one.name, one.kind, one.place, one.before, one.after) for one in said.edits),
+                *(
+                    Edit(edit.name, edit.kind, edit.place, edit.before, edit.after)
+                    for edit in said.edits
+                ),
                 *(
                     Edit(flag(name), "", _TYPED, value, after.get(name))
                     for name, value in found.typed.items()
@@ -170,7 +173,7 @@ def _out_of_memory(report: Estimate) -> OutOfMemory | None:
     largest = sorted(parts.items(), key=lambda pair: -pair[1])[:_TERMS]
     terms = [Term(name, size, size / m.device_bytes) for name, size in largest if size > 0]
     missing = max(0.0, -m.headroom_bytes)
-    listed = ", ".join(f"{one.name.replace('_', ' ')} {show(one.bytes, 'B')}" for one in terms)
+    listed = ", ".join(f"{term.name.replace('_', ' ')} {show(term.bytes, 'B')}" for term in terms)
     short = (
         f"{show(missing, 'B')} more than the {show(m.capacity_bytes, 'B')} that a GPU has"
         if missing

@@ -80,15 +80,17 @@ def check(own: CheckOptions, given: Mapping[str, Any]) -> Found:
         with scrubbing((name, str(path))):
             read.append(_file(path, recipe))
     files, runs = [one.checked for one in read], [row for one in read for row in one.rows]
-    generating = [one for one in files if phases.generates(one)]
+    generating = [file for file in files if phases.generates(file)]
     predicted = next((one.predicted for one in read if one.predicted), None)
     for one in generating if predicted is None else ():
         one.notes.append(_GENERATES)
-    timed = [one for one in files if one.steps is not None and one not in generating]
+    timed = [file for file in files if file.steps is not None and file not in generating]
     against = _against(recipe, timed) if recipe and timed else None
     learned = _learned(recipe, timed, runs) if own.save else None
     cells = (
-        _row(own, recipe, [one for one in files if one not in generating]) if own.append else None
+        _row(own, recipe, [file for file in files if file not in generating])
+        if own.append
+        else None
     )
     document = Check(
         schema_version=SCHEMA_VERSION,
@@ -211,7 +213,7 @@ def _log(path: Path, log: Log, recipe: _Recipe | None) -> Checked:
 
 def _tokens_per_s(log: Log, steps: StepTimes | None, size: Size) -> float | None:
     """As the log prints it of what varies from step to step, else by the size of a step."""
-    told = [one.tokens_per_s for one in log.steps if one.tokens_per_s is not None]
+    told = [step.tokens_per_s for step in log.steps if step.tokens_per_s is not None]
     if told and steps is not None and (steps.phases or not size.tokens):
         return float(np.median(told))
     return size.tokens / steps.seconds if steps and size.tokens else None
@@ -242,7 +244,7 @@ def _size(log: Log, recipe: _Recipe | None) -> tuple[Size, list[str]]:
 
 def _flops(log: Log, recipe: _Recipe, seconds: float) -> Flops | None:
     """Whose count the printed FLOP/s are: the one that they come nearest to."""
-    told = [one.tflops for one in log.steps if one.tflops is not None]
+    told = [step.tflops for step in log.steps if step.tflops is not None]
     if not told:
         return None
     printed, r = float(np.median(told)), recipe.document
@@ -262,7 +264,7 @@ def _flops(log: Log, recipe: _Recipe, seconds: float) -> Flops | None:
 
 def _against(recipe: _Recipe, timed: Sequence[Checked]) -> Against:
     """The middle of the logs against the band."""
-    seconds = float(np.median([one.steps.seconds for one in timed if one.steps]))
+    seconds = float(np.median([checked.steps.seconds for checked in timed if checked.steps]))
     step = recipe.document.step
     held, usual = _held(recipe, timed)
     slowest = max(timed, key=lambda one: one.steps.seconds if one.steps else 0.0)
@@ -285,9 +287,9 @@ def _held(recipe: _Recipe, timed: Sequence[Checked]) -> tuple[dict[str, float], 
     memory = recipe.document.memory
     expected = {"allocated": memory.peak_bytes, "reserved": memory.reserved_bytes}
     found = {
-        kind: max(one.memory[kind] for one in timed if kind in one.memory)
+        kind: max(checked.memory[kind] for checked in timed if kind in checked.memory)
         for kind in expected
-        if any(kind in one.memory for one in timed)
+        if any(kind in checked.memory for checked in timed)
     }
     ratios = {kind: size / expected[kind] for kind, size in found.items()}
     if not found:
@@ -310,9 +312,9 @@ def _learned(recipe: _Recipe | None, timed: Sequence[Checked], rows: Sequence[Ro
         name = {"suite": "own", "gpu": e.plan.cluster.gpu.id, "stack": e.plan.stack.id}
         numbers, table = machine(e.plan), e.table.each(lambda column: column[:1])
         cases += [
-            fit.Case(name, e.plan, table, numbers, float(np.log(one.steps.seconds)))
-            for one in timed
-            if one.steps
+            fit.Case(name, e.plan, table, numbers, float(np.log(checked.steps.seconds)))
+            for checked in timed
+            if checked.steps
         ]
         if recipe.options.calibration:
             path = catalog.user_path(recipe.options.calibration, "--calibration")
@@ -321,17 +323,17 @@ def _learned(recipe: _Recipe | None, timed: Sequence[Checked], rows: Sequence[Ro
 
 
 def _row(own: CheckOptions, recipe: _Recipe | None, files: Sequence[Checked]) -> Row:
-    logs = [one for one in files if one.kind == "log"]
+    logs = [file for file in files if file.kind == "log"]
     if recipe is None or not logs:
         remedy = (
             "needs a log of training and its recipe (--model, --gpu, ...): they are the columns"
         )
         raise PlanError("--append", own.append, remedy)
-    steps = [one.steps.seconds for one in logs if one.steps]
+    steps = [log.steps.seconds for log in logs if log.steps]
     memory: dict[str, float] = {}
-    for one in logs:
-        for kind, held in one.memory.items():
+    for log in logs:
+        for kind, held in log.memory.items():
             memory[kind] = max(memory.get(kind, 0.0), held)
     seconds = float(np.median(steps)) if steps else None
-    oom = not steps and any(one.shortages for one in logs)
+    oom = not steps and any(log.shortages for log in logs)
     return row.row_of(recipe.one, seconds, memory, logs[0].name, oom)

@@ -44,8 +44,8 @@ def learn(cases: Sequence[fit.Case], base: Mapping[str, Any] | None = None) -> L
         cases, [fit.Question(range(len(cases)), PLATFORM, [np.ones(len(cases))], TRUST)]
     )[0][0]
     found = fit.multipliers(values)
-    before = [float(fit.step_times(one, PLATFORM, [{}]).seconds[0]) for one in cases]
-    after = [float(fit.step_times(one, PLATFORM, [found]).seconds[0]) for one in cases]
+    before = [float(fit.step_times(case, PLATFORM, [{}]).seconds[0]) for case in cases]
+    after = [float(fit.step_times(case, PLATFORM, [found]).seconds[0]) for case in cases]
     source = f"dpplan check: {len(cases)} run{'s' * (len(cases) != 1)}"
     writer = _Writer(plan, source, datetime.datetime.now(tz=datetime.UTC).date().isoformat())
     numbers, notes = [], []
@@ -63,7 +63,7 @@ def learn(cases: Sequence[fit.Case], base: Mapping[str, Any] | None = None) -> L
                 prior=value.parameter.spread,
             )
         )
-    open_ = [one.name for one in numbers if one.spread > _OPEN * one.prior]
+    open_ = [number.name for number in numbers if number.spread > _OPEN * number.prior]
     if open_:
         notes.append(
             f"these runs hardly tell {', '.join(open_)}: their steps do not hang on it enough;"
@@ -97,7 +97,7 @@ _NOWHERE = "it would be another, but a calibration has no place for it in this r
 
 
 def _one_machine(cases: Sequence[fit.Case]) -> Plan:
-    kinds = {(one.plan.cluster.gpu.id, one.plan.stack.id) for one in cases}
+    kinds = {(case.plan.cluster.gpu.id, case.plan.stack.id) for case in cases}
     if not cases:
         raise PlanError("--save", None, "needs a step time and its recipe (--model, --gpu, ...)")
     if len(kinds) > 1:

@@ -43,19 +43,19 @@ def generates(one: Checked) -> bool:
 
 def phases(predicted: Reinforcement, logs: Sequence[Checked]) -> Phases:
     """The middle of the logs beside an answer: the step, and phase by phase."""
-    steps = [one.steps for one in logs if one.steps]
-    seconds = float(np.median([one.seconds for one in steps]))
-    names = dict.fromkeys(name for one in steps for name in one.phases)
+    steps = [log.steps for log in logs if log.steps]
+    seconds = float(np.median([step.seconds for step in steps]))
+    names = dict.fromkeys(name for step in steps for name in step.phases)
     measured = {
-        name: float(np.median([one.phases[name] for one in steps if name in one.phases]))
+        name: float(np.median([step.phases[name] for step in steps if name in step.phases]))
         for name in names
     }
     lines = [_line(name, s, predicted) for name, s in measured.items()]
     told = {part for name in measured for part in name.split(_AND)}
     lines += [
-        PhaseTime(one.name, None, one.seconds, one.low, one.high, None)
-        for one in predicted.phases
-        if one.name not in told
+        PhaseTime(phase.name, None, phase.seconds, phase.low, phase.high, None)
+        for phase in predicted.phases
+        if phase.name not in told
     ]
     return Phases(
         measured_s=seconds,
@@ -69,9 +69,9 @@ def phases(predicted: Reinforcement, logs: Sequence[Checked]) -> Phases:
 
 
 def _line(name: str, seconds: float, predicted: Reinforcement) -> PhaseTime:
-    parts = [one for one in predicted.phases if one.name in name.split(_AND)]
+    parts = [phase for phase in predicted.phases if phase.name in name.split(_AND)]
     if not parts:
         return PhaseTime(name, seconds, None, None, None, None)
-    low, high = sum(one.low for one in parts), sum(one.high for one in parts)
+    low, high = sum(part.low for part in parts), sum(part.high for part in parts)
     inside = low <= seconds <= high
-    return PhaseTime(name, seconds, sum(one.seconds for one in parts), low, high, inside)
+    return PhaseTime(name, seconds, sum(part.seconds for part in parts), low, high, inside)

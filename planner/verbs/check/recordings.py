@@ -70,13 +70,13 @@ def _expected(predicted: Estimate) -> dict[str, float]:
     found = {name: parts.get(name, 0.0) * (1 + again / (whole or 1.0)) for name in _COMPUTE}
     wires = [one for one in predicted.communication if one.group != "host"]
     kinds: dict[str, float] = dict.fromkeys(_KINDS, 0.0)
-    for one in wires:
-        kinds[one.operation] = kinds.get(one.operation, 0.0) + one.seconds
+    for wire in wires:
+        kinds[wire.operation] = kinds.get(wire.operation, 0.0) + wire.seconds
     return {
         **found,
         **{name: seconds for name, seconds in kinds.items() if seconds},
         "optimizer": parts.get("optimizer", 0.0),
-        "communication": sum(one.seconds for one in wires),
+        "communication": sum(wire.seconds for wire in wires),
         "exposed": sum(parts.get(name, 0.0) for name in _WIRES),
         "idle": sum(parts.get(name, 0.0) for name in _IDLE),
     }

@@ -74,7 +74,7 @@ def step_times(log: Log, size: Size) -> StepTimes | None:
     third = max(len(steady) // _THIRDS, 1)
     drift = float(np.median(steady[-third:]) / np.median(steady[:third])) - 1
     longer_s = np.maximum(times[first:] - middle, 0.0)[kinds[first:] != "steady"].sum()
-    loading = [one.loading_s for one in log.steps if one.loading_s is not None]
+    loading = [step.loading_s for step in log.steps if step.loading_s is not None]
     count = {kind: int((kinds == kind).sum()) for kind in (*_KINDS, "steady")}
     return StepTimes(
         lines=len(log.steps),
@@ -97,8 +97,8 @@ def step_times(log: Log, size: Size) -> StepTimes | None:
 def _phases(steady: Sequence[Step]) -> dict[str, float]:
     """The middle of each phase over the steps that have it, in the order of the program."""
     found: dict[str, list[float]] = {}
-    for one in steady:
-        for name, seconds in one.phases:
+    for step in steady:
+        for name, seconds in step.phases:
             found.setdefault(name, []).append(seconds)
     return {name: float(np.median(seconds)) for name, seconds in found.items()}
 

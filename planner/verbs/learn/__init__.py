@@ -167,7 +167,7 @@ def _figure(key: str, written: Written, names: Names) -> LessonFigure:
 
 @cache
 def _claims(name: str) -> Sequence[LessonClaim]:
-    return [_claim(one) for one in lessons()[name].claims]
+    return [_claim(claim) for claim in lessons()[name].claims]
 
 
 def _claim(one: ClaimOf) -> LessonClaim:

@@ -114,7 +114,7 @@ def _value(node: ast.expr, names: Names) -> Any:
 
 def _called(node: ast.Call, name: str, names: Names) -> Any:
     if name in _PLAIN:
-        return _PLAIN[name](*[_value(one, names) for one in node.args])
+        return _PLAIN[name](*[_value(arg, names) for arg in node.args])
     if name in formulas():
         found = formulas()[name][1](**_arguments(node, names))
         return first(found) if np.size(found) == 1 else found
@@ -124,7 +124,7 @@ def _called(node: ast.Call, name: str, names: Names) -> Any:
 def _arguments(node: ast.Call, names: Names) -> dict[str, Any]:
     if node.args:
         raise ValueError(f"{ast.unparse(node)!r}: a formula takes its numbers by name")
-    return {str(one.arg): _value(one.value, names) for one in node.keywords}
+    return {str(keyword.arg): _value(keyword.value, names) for keyword in node.keywords}
 
 
 def _item(node: ast.Attribute | ast.Subscript, names: Names) -> Any:

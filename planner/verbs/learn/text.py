@@ -70,7 +70,9 @@ def sections(of: Computed) -> list[LessonSection]:
     for part in others:
         title, _, body = part.partition("\n")
         out.append(LessonSection(title.strip(), _items(body, of)))
-    asked = [_question(one.ask, one.answer, of.names) for one in of.written.questions]
+    asked = [
+        _question(question.ask, question.answer, of.names) for question in of.written.questions
+    ]
     return [*out, *([LessonSection("Questions", asked)] if asked else [])]
 
 
@@ -82,7 +84,7 @@ def _question(ask: str, answer: str, names: Names) -> LessonItem:
 
 def _items(body: str, of: Computed) -> list[LessonItem]:
     paragraphs = re.split(r"\n\s*\n", body.strip())
-    return [_item(one.strip(), of) for one in paragraphs if one.strip()]
+    return [_item(paragraph.strip(), of) for paragraph in paragraphs if paragraph.strip()]
 
 
 def _item(paragraph: str, of: Computed) -> LessonItem:

@@ -154,7 +154,7 @@ def _together(asked: Asked) -> Iterator[_Instead]:
     """All of them at once, the batch the largest."""
     *_, batch = None, *_batches(asked, asked.limits)
     parts = [batch, *_precisions(asked), *_sizes(asked)]
-    known = [one for one in parts if one is not None]
+    known = [part for part in parts if part is not None]
     if len(known) > 1:
         yield _Instead(
             "all of these",

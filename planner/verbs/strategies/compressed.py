@@ -77,13 +77,13 @@ def power_sgd_codec(x: Context) -> Codec:
     are."""
     hidden = x.plan.model.hidden
     edges, matrices, rest = 0.0, 0.0, 0.0
-    for one in tensors(x.plan.model):
-        columns = one.elements / hidden
-        if one.elements % hidden or columns <= x.settings.rank:
-            rest += one.elements
+    for tensor in tensors(x.plan.model):
+        columns = tensor.elements / hidden
+        if tensor.elements % hidden or columns <= x.settings.rank:
+            rest += tensor.elements
             continue
-        edges += min(hidden + columns, one.elements / x.settings.rank)
-        matrices += one.elements
+        edges += min(hidden + columns, tensor.elements / x.settings.rank)
+        matrices += tensor.elements
     code = float(compression.low_rank_bytes(edges, rest, x.settings.rank, FP32_BYTES))
     flop = float(compression.low_rank_flop(matrices, x.settings.rank))
     return Codec(code, x.codec_s(_LOW_RANK_MOVED * matrices, flop), False)

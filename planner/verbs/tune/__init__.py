@@ -323,6 +323,6 @@ def csv_text(document: Tuning) -> str:
     for row in document.methods:
         memory = [None if row.memory is None else getattr(row.memory, n) for n in _OF_MEMORY]
         models = [getattr(row, name) for name in _MODELS]
-        names = [None if one is None else one.name for one in models]
+        names = [None if model is None else model.name for model in models]
         lines.append([*(getattr(row, name) for name in _COLUMNS), *memory, *names])
     return tables.csv_text([*_COLUMNS, *_OF_MEMORY, *_MODELS], lines)

@@ -117,4 +117,4 @@ def _named(text: str) -> list[Method]:
         if name not in BY_NAME:
             hint = near(name, list(BY_NAME)) or f"they are {', '.join(BY_NAME)}; "
             raise PlanError("--method", text, f"{name!r} is none; {hint}or {ANY}")
-    return [one for one in METHODS if one.name in names]
+    return [method for method in METHODS if method.name in names]
