@@ -100,13 +100,16 @@ def _searched(copy: Path) -> None:
 
 
 def _answered(copy: Path) -> None:
-    """An own option, component, optimizer and key are in the answer."""
+    """An own option, component, optimizer, key of a document and key of a stack act."""
     given = "--model llama-2-7b --gpu h100 --gpus 8 --zero 1 --micro-batch 1 --recompute none"
     adam = estimate(copy, given)
     adan = estimate(copy, f"{given} --optimizer adan --evaluation 200ms")
     assert adan["step"]["components"]["evaluation"] == 0.2
     states = [x["memory"]["components"]["optimizer"] for x in (adam, adan)]
     assert states[1] / states[0] == pytest.approx((4 + 4 * 4) / (4 + 2 * 4))
+    average = estimate(copy, f"{given} --stack docs/examples/ema.toml")
+    kept = average["memory"]["components"]["optimizer"]
+    assert kept / states[0] == pytest.approx((4 + 2 * 4 + 4) / (4 + 2 * 4))
     speed = adan["throughput"]
     assert speed["tokens_per_day"] == pytest.approx(86_400 * speed["tokens_per_s"])
 
