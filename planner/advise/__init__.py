@@ -82,7 +82,7 @@ def advice(scenario: Scenario, chosen: Estimates, row: int) -> list[Advice]:
     )
     ranked = _ranked(here, found, asked is not None)
     count = asked if asked is not None else _SHOWN_FAST if here.fits else _SHOWN_FIT
-    return [_entry(base, here, weighed) for weighed in ranked[:count]]
+    return [_entry(base, here, candidate) for candidate in ranked[:count]]
 
 
 def offload_or_recompute(scenario: Scenario, chosen: Estimates, row: int) -> OffloadChoices | None:
@@ -119,40 +119,44 @@ def best_layout(
 
 def _when_it_fits(base: Base, here: Weighed, everything: bool) -> list[Weighed]:
     options = base.options
-    found: list[Weighed] = []
+    candidates: list[Weighed] = []
     if everything or fixed_layout(options) or options.stack:  # else the search has tried them
-        found += one_change(base, layout_changes(base.plan, base.layout))
+        candidates += one_change(base, layout_changes(base.plan, base.layout))
     changes = request_changes(base.plan, True, everything, _promise(here))
     for change in [*changes, *by_cost(base.plan, base.layout)]:
-        found += beside_the_layout(base, change)
-    found += searched(base, freed(options, True))
+        candidates += beside_the_layout(base, change)
+    candidates += searched(base, freed(options, True))
     if base.plan.training.loss_chunks == 1 and _share(here, "logits") >= _LOGITS:
-        found += searched(base, [chunked_loss(base.plan)])
+        candidates += searched(base, [chunked_loss(base.plan)])
     if everything:
-        found += searched(base, [*other_stacks(options), *more_gpus(options)[:1]])
-    return found
+        candidates += searched(base, [*other_stacks(options), *more_gpus(options)[:1]])
+    return candidates
 
 
 def _when_it_does_not(base: Base, here: Weighed, everything: bool) -> list[Weighed]:
     options = base.options
     changes = layout_changes(base.plan, base.layout)
-    found = one_change(base, changes)
+    candidates = one_change(base, changes)
     for change in request_changes(base.plan, False, everything, _promise(here)):
-        found += beside_the_layout(base, change, changes)
+        candidates += beside_the_layout(base, change, changes)
     if any(
-        weighed.fits and "gpus" not in weighed.update for weighed in found if weighed.changes == 1
+        candidate.fits and "gpus" not in candidate.update
+        for candidate in candidates
+        if candidate.changes == 1
     ):
-        found = [weighed for weighed in found if weighed.changes == 1]
+        candidates = [candidate for candidate in candidates if candidate.changes == 1]
     else:
-        found += two_changes(base, changes)
-    found += searched(
+        candidates += two_changes(base, changes)
+    candidates += searched(
         base,
         [*freed(options, False), *sharded(options), *(other_stacks(options) if everything else ())],
     )
     if _share(here, *_OF_TOKENS) >= 1 - here.estimates.plan.usable_bytes / here.device_bytes:
-        found += first_that_fit(base, shorter(options, base.plan), 1)
-    found += first_that_fit(base, more_gpus(options), math.inf if everything else _ENOUGH_SIZES)
-    return found
+        candidates += first_that_fit(base, shorter(options, base.plan), 1)
+    candidates += first_that_fit(
+        base, more_gpus(options), math.inf if everything else _ENOUGH_SIZES
+    )
+    return candidates
 
 
 def _share(here: Weighed, *names: str) -> float:
@@ -199,33 +203,33 @@ def _ranked(here: Weighed, found: list[Weighed], everything: bool) -> list[Weigh
 
     if here.fits:
         first = [
-            weighed
-            for weighed in found
-            if (faster(weighed) or surer(weighed)) and size(weighed) == gpus
+            candidate
+            for candidate in found
+            if (faster(candidate) or surer(candidate)) and size(candidate) == gpus
         ]
         rest = [
-            weighed
-            for weighed in found
-            if weighed.fits
-            and weighed not in first
-            and (size(weighed) != gpus or not faster(weighed))
-            and (faster(weighed) or saves(weighed))
+            candidate
+            for candidate in found
+            if candidate.fits
+            and candidate not in first
+            and (size(candidate) != gpus or not faster(candidate))
+            and (faster(candidate) or saves(candidate))
         ]
         order = sorted(first, key=lambda one: (not surer(one) and not sure, per_token(one)))
         order += (
             sorted(rest, key=lambda one: (size(one) != gpus, per_token(one))) if everything else []
         )
     else:
-        fitting = sorted((weighed for weighed in found if weighed.fits), key=per_token)
+        fitting = sorted((candidate for candidate in found if candidate.fits), key=per_token)
         first = [  # more GPUs than another change needs are worth telling where they are faster
             one
             for i, one in enumerate(fitting)
             if size(one) <= gpus or all(size(other) > size(one) for other in fitting[:i])
         ]
         rest = [
-            weighed
-            for weighed in found
-            if not weighed.fits and saves(weighed) and weighed.changes == 1
+            candidate
+            for candidate in found
+            if not candidate.fits and saves(candidate) and candidate.changes == 1
         ]
         order = sorted(
             first,

@@ -118,8 +118,10 @@ def beside_the_layout(
         return []
     listed: list[tuple[int, Update]] = [(-1, {})]
     listed += [(i, update) for i, variants in enumerate(changes or ()) for update in variants]
-    found = _best_of_each(base, plan, asked, change.text, change.update, listed)
-    return [replace(w, changes=1 if w.update.keys() == change.update.keys() else 2) for w in found]
+    candidates = _best_of_each(base, plan, asked, change.text, change.update, listed)
+    return [
+        replace(w, changes=1 if w.update.keys() == change.update.keys() else 2) for w in candidates
+    ]
 
 
 def _best_of_each(

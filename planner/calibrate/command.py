@@ -136,12 +136,12 @@ def verification(own: CalibrateOptions, told: Told) -> Verification:
         )
         from planner.calibrate import launch
 
-        found = Hardware(**launch.run(settings, own.processes, told))
+        hardware = Hardware(**launch.run(settings, own.processes, told))
         raw = record.read(records)
     reference = document["node"].get("probe_s") if document and "node" in document else None
     out = verify.compare(
         record.merged(raw, reference),
-        gpu=_gpu_of(found, document),
+        gpu=_gpu_of(hardware, document),
         ranks=own.processes,
         precision=precision,
         calibration=own.calibration,

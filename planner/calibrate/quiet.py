@@ -278,23 +278,23 @@ class Probe:
         process has the core. Every decision is agreed on: ranks that measure together take the same
         path.
         """
-        found: list[Sample] = []
+        samples: list[Sample] = []
         start_s = time.perf_counter()
         before = self.look()
         while not self.quiet(before) and self.agree(time.perf_counter() - start_s) < wait_s:
             time.sleep(_PAUSE_S)
             before = self.look()
-        while sum(self.quiet(s.probe_s) for s in found) < want:
+        while sum(self.quiet(s.probe_s) for s in samples) < want:
             seconds, spent = _clocked(timed)
             if busy and self.one_thread:
                 seconds *= min(1.0, spent.cpu_s / spent.wall_s)
             slowest = self.agree(seconds)
             after = self.look()
-            found.append(Sample(slowest, before, after))
+            samples.append(Sample(slowest, before, after))
             before = after
             if self.agree(time.perf_counter() - start_s) > most_s:
                 break
         crowd = self.crowd.share() if self.crowd else 0.0
         if busy and self.one_thread:  # its time is that of the CPU
-            return found
-        return [replace(sample, others=crowd) for sample in found]
+            return samples
+        return [replace(sample, others=crowd) for sample in samples]

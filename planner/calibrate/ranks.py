@@ -69,9 +69,9 @@ class Ranks:
         """Largest over all ranks."""
         if self.together is None:
             return number
-        held = torch.tensor([number], dtype=torch.float64)
-        dist.all_reduce(held, dist.ReduceOp.MAX, group=self.together)
-        return float(held[0])
+        tensor = torch.tensor([number], dtype=torch.float64)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX, group=self.together)
+        return float(tensor[0])
 
     def meet(self) -> None:
         """All ranks come to this point, or the missing ones are named."""

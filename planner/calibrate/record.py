@@ -138,7 +138,7 @@ def read(path: Path, conditions: Record | None = None) -> list[Record]:
     if not path.exists():
         return []
     lines = catalog.read_text(path, "--out", MOST_BYTES).removesuffix("\n").split("\n")
-    found: list[Record] = []
+    records: list[Record] = []
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
@@ -149,16 +149,16 @@ def read(path: Path, conditions: Record | None = None) -> list[Record]:
         why = _no_head(record) if number == 1 else wrong(record)
         if why is not None:
             raise _foreign(path, f"line {number}: {why}")
-        found.append(record)
+        records.append(record)
     for name, value in (conditions or {}).items():
-        if found and name in _CONDITIONS and found[0].get(name) != value:
+        if records and name in _CONDITIONS and records[0].get(name) != value:
             raise PlanError(
                 "--out",
                 str(path),
-                f"was measured with {name} {found[0].get(name)!r}, this run has {value!r}; "
+                f"was measured with {name} {records[0].get(name)!r}, this run has {value!r}; "
                 "move it away or choose another --out",
             )
-    return found
+    return records
 
 
 _CONDITIONS = ("device", "threads", "ranks", "torch")

@@ -132,10 +132,10 @@ def _probe(settings: Settings, ranks: Ranks, here: Device) -> Probe:
 
 def _measure(settings: Settings, ranks: Ranks, here: Device, base_bytes: float, out: Path) -> None:
     where = ranks.where
-    found = detect.hardware(where.local_rank, settings.threads)
-    records = _records(settings, ranks, found)
+    hardware = detect.hardware(where.local_rank, settings.threads)
+    records = _records(settings, ranks, hardware)
     probe = _probe(settings, ranks, here)
-    everyone = ranks.gather(found.as_dict())
+    everyone = ranks.gather(hardware.as_dict())
     precisions = ranks.share(here.precisions())
     effort = cases.EFFORT[settings.mode]
 
@@ -184,13 +184,13 @@ def _measure(settings: Settings, ranks: Ranks, here: Device, base_bytes: float, 
             )
     if where.rank == 0:
         session = Session(
-            found=found,
+            found=hardware,
             ranks=where.ranks,
             ranks_per_node=where.per_node,
             precisions=precisions,
             context_bytes=here.context_bytes() or base_bytes,
             conditions={
-                **_conditions(settings, found, where),
+                **_conditions(settings, hardware, where),
                 "malloc": "kept by the process",
                 "hosts": ", ".join(sorted({one["host"] for one in everyone})),
                 "disturbed_frac": round(probe.disturbed_frac, 3),
@@ -215,10 +215,10 @@ def _storage_folder(settings: Settings, ranks: Ranks) -> Path | None:
 def _models(here: Device, where: Place) -> list[Task]:
     """Decoders whose steps show what the stack adds to kernels and links; a fit uses them,
     verification does not."""
-    found: list[Task] = []
+    tasks: list[Task] = []
     for case in overhead.fitted_cases(where.ranks):
-        found.append((_step(case, "fp32", True), partial(_step_of, case, here, where)))
-    return found
+        tasks.append((_step(case, "fp32", True), partial(_step_of, case, here, where)))
+    return tasks
 
 
 def _step(case: Case, precision: str, used_in_fit: bool) -> Record:
@@ -242,8 +242,8 @@ def _step_of(case: Case, here: Device, where: Place) -> Callable[[], float]:
 
 def _verify(settings: Settings, ranks: Ranks, here: Device) -> None:
     where = ranks.where
-    found = detect.hardware(where.local_rank, settings.threads)
-    records = _records(settings, ranks, found)
+    hardware = detect.hardware(where.local_rank, settings.threads)
+    records = _records(settings, ranks, hardware)
     probe = _probe(settings, ranks, here)
     total_s = cases.EFFORT[settings.mode].training_s
     each_s = total_s / max(len(settings.cases) * _TRAININGS, 1)
@@ -269,7 +269,7 @@ def _verify(settings: Settings, ranks: Ranks, here: Device) -> None:
             if here.gpu:
                 torch.cuda.empty_cache()
     if where.rank == 0:
-        tell(Result(found.as_dict()))
+        tell(Result(hardware.as_dict()))
 
 
 def _trained(

@@ -181,10 +181,10 @@ def missed(runs: Residuals, gpu: str, *, lineage: bool, tabled: bool = True) -> 
         return Spread.of_ends(0.5, 2.0)
     weight = weights(runs, lineage=lineage)
     low, high = (quantile(runs.log_ratio, weight, q) for q in (1 - SIDE, SIDE))
-    found = Spread.of_ends(math.exp(min(low, 0.0)), math.exp(max(high, 0.0)))
+    spread = Spread.of_ends(math.exp(min(low, 0.0)), math.exp(max(high, 0.0)))
     if (runs.levels.gpu == gpu).any():
-        return found
-    return found.beside(math.log(NEW_GPU if tabled else UNTIMED_GPU) / student(SIDE))
+        return spread
+    return spread.beside(math.log(NEW_GPU if tabled else UNTIMED_GPU) / student(SIDE))
 
 
 def widened(around: Spread, case: Case) -> tuple[Spread, dict[str, float]]:

@@ -121,13 +121,13 @@ def _costs_of(plan: Plan) -> Costs | None:
 @functools.lru_cache(maxsize=256)
 def _layer_costs(model: ModelSpec, seq_len: int) -> Costs | None:
     """None where all layers are alike, or stay on one stage."""
-    found = timed_kinds(model)
-    if len(found.kinds) == 1 or model.towers:  # which no pipeline divides
+    layers = timed_kinds(model)
+    if len(layers.kinds) == 1 or model.towers:  # which no pipeline divides
         return None
-    each = [_forward_flop(model, kind, float(seq_len)) for kind in found.kinds]
+    each = [_forward_flop(model, kind, float(seq_len)) for kind in layers.kinds]
     head = 2.0 * model.head_rows * model.hidden
-    end = head + model.mtp * (head + sum(each[kind] for kind in found.module))
-    return Costs(tuple(each[kind] for kind in found.order), end)
+    end = head + model.mtp * (head + sum(each[kind] for kind in layers.module))
+    return Costs(tuple(each[kind] for kind in layers.order), end)
 
 
 def _forward_flop(model: ModelSpec, kind: Kind, seq_len: float) -> float:

@@ -232,11 +232,11 @@ def _evaluated(allowed: Mapping[_Key, _Allowed]) -> dict[_Key, _Best | PlanError
     for keys in alike.values():
         for block in _blocks(keys, allowed):
             try:
-                found = best_of_each([allowed[key] for key in block])
+                bests = best_of_each([allowed[key] for key in block])
             except PlanError as error:  # a number that the plans of the block share
                 out.update((key, error) for key in block)
             else:
-                out.update(zip(block, found, strict=True))
+                out.update(zip(block, bests, strict=True))
     return out
 
 

@@ -43,9 +43,9 @@ def learn(cases: Sequence[fit.Case], base: Mapping[str, Any] | None = None) -> L
     values = fit.answers(
         cases, [fit.Question(range(len(cases)), PLATFORM, [np.ones(len(cases))], TRUST)]
     )[0][0]
-    found = fit.multipliers(values)
+    multipliers = fit.multipliers(values)
     before = [float(fit.step_times(case, PLATFORM, [{}]).seconds[0]) for case in cases]
-    after = [float(fit.step_times(case, PLATFORM, [found]).seconds[0]) for case in cases]
+    after = [float(fit.step_times(case, PLATFORM, [multipliers]).seconds[0]) for case in cases]
     source = f"dpplan check: {len(cases)} run{'s' * (len(cases) != 1)}"
     writer = _Writer(plan, source, datetime.datetime.now(tz=datetime.UTC).date().isoformat())
     numbers, notes = [], []
@@ -191,8 +191,8 @@ class _Writer:
         return f"links.{link.id}, shares of its bandwidth"
 
     def _kernels(self) -> Table:
-        found: Table = self.document["overlay"].setdefault("kernels", {})
-        return found
+        table: Table = self.document["overlay"].setdefault("kernels", {})
+        return table
 
     def _stack(self, table: str, name: str, number: Table) -> str | None:
         stack = self._plan.stack.id

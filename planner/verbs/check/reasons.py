@@ -134,10 +134,10 @@ def reasons(one: Estimates, measured_s: float, steps: StepTimes | None) -> list[
     """Numbers that alone explain a measured step, those nearest to what is usual first."""
     plan, numbers = one.plan, machine(one.plan)
     parts = {name: float(np.ravel(value)[0]) for name, value in one.time.components.items()}
-    asked = [suspect for suspect in SUSPECTS if suspect.applies(plan)]
-    times = _times(one, numbers, asked)
+    suspects = [suspect for suspect in SUSPECTS if suspect.applies(plan)]
+    times = _times(one, numbers, suspects)
     out = []
-    for suspect, line in zip(asked, times, strict=True):
+    for suspect, line in zip(suspects, times, strict=True):
         if np.ptp(line) <= _NOTHING * line[0]:  # the step does not hang on it
             continue
         factor = _explaining(line, measured_s)

@@ -101,7 +101,7 @@ def snapshot_bytes(found: Snapshot, predicted: Estimate | None) -> SnapshotBytes
     """A snapshot by component of memory."""
     expected: Mapping[str, float] = predicted.memory.components if predicted else {}
     names = [*found.held, *(name for name in expected if name not in found.held)]
-    held = [
+    lines = [
         HeldLine(
             name=name,
             measured_bytes=found.held.get(name, 0.0),
@@ -117,5 +117,5 @@ def snapshot_bytes(found: Snapshot, predicted: Estimate | None) -> SnapshotBytes
         largest_free_bytes=found.freest,
         peak_bytes=found.peak,
         segments=found.segments,
-        held=sorted(held, key=lambda one: -max(one.measured_bytes, one.predicted_bytes or 0.0)),
+        held=sorted(lines, key=lambda one: -max(one.measured_bytes, one.predicted_bytes or 0.0)),
     )

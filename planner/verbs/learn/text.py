@@ -70,10 +70,10 @@ def sections(of: Computed) -> list[LessonSection]:
     for part in others:
         title, _, body = part.partition("\n")
         out.append(LessonSection(title.strip(), _items(body, of)))
-    asked = [
+    items = [
         _question(question.ask, question.answer, of.names) for question in of.written.questions
     ]
-    return [*out, *([LessonSection("Questions", asked)] if asked else [])]
+    return [*out, *([LessonSection("Questions", items)] if items else [])]
 
 
 def _question(ask: str, answer: str, names: Names) -> LessonItem:
