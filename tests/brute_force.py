@@ -8,6 +8,8 @@ from collections import namedtuple
 from functools import cache, partial
 from typing import Any
 
+from plans import flat_of
+
 from planner.formulas.stages import largest_chunk
 from planner.specs.layout import (
     OFFLOADED_PARAMS,
@@ -18,7 +20,6 @@ from planner.specs.layout import (
     recompute_in,
 )
 from planner.specs.plan import Plan
-from tests.plans import flat_of
 
 MODULES = ("moe_act", "layernorm+moe_act")  # tried of experts without latent attention
 

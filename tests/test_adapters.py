@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import plans
 import pytest
+from plans import flat_of
 
 from planner import api
 from planner.estimate import evaluate
@@ -23,8 +25,6 @@ from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
-from tests import plans
-from tests.plans import flat_of
 
 DATA = Path(__file__).parent / "data"
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plans import layout, model, plan, rows
 
 from planner.estimate import evaluate
 from planner.estimate.layer import Collective, layer_costs, local_shape
@@ -21,7 +22,6 @@ from planner.ledger import Sourced
 from planner.specs.hardware import GpuSpec
 from planner.specs.names import ATTENTIONS, CONTEXT_WAYS, AttentionName, ContextWay
 from planner.specs.plan import Plan
-from tests.plans import layout, model, plan, rows
 
 WIDE = model(layers=4, hidden=4096, heads=32, kv_heads=8, head_dim=128, ffn_hidden=14336)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import plans
 import pytest
 
 from planner import api
@@ -10,7 +11,6 @@ from planner.estimate.machine.clock import sustained_clock
 from planner.inputs.cluster import cluster_spec
 from planner.specs.base import PlanError
 from planner.specs.options import Options
-from tests import plans
 
 
 def clock(gpu: str = "a100", **options: object) -> float:

@@ -6,14 +6,14 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from command import dpplan
+from dask_cluster import Cluster
 
 from planner import api
 from planner.specs.base import PlanError
 from planner.specs.options import Options
 from planner.verbs import workers
 from planner.verbs.requests import answer
-from tests.command import dpplan
-from tests.dask_cluster import Cluster
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import plans
 import pytest
 
 from planner import api
@@ -17,7 +18,6 @@ from planner.estimate.memory.activations import layer_activations
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
-from tests import plans
 
 GPUS = 8
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import plans
 import pytest
 
 from planner import api
@@ -18,7 +19,6 @@ from planner.formulas.rules import RULES
 from planner.specs.base import PlanError
 from planner.specs.model import Experts
 from planner.specs.plan import Plan
-from tests import plans
 
 
 def plan(

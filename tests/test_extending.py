@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.command import ROOT
+from command import ROOT
 
 PAGES = sorted(path.name for path in (ROOT / "docs/extending").glob("*.md"))
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

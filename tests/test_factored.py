@@ -12,6 +12,7 @@ import plans
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from part_models import model_of
 
 from planner import schedules
 from planner.estimate import outline
@@ -25,7 +26,6 @@ from planner.search import allowed_layouts, search
 from planner.specs.columns import COLUMNS, Columns
 from planner.specs.layout import LayoutRequest
 from planner.specs.plan import Plan
-from tests.part_models import model_of
 
 
 def space(rows: list[tuple[int, int, int]], options: list[int], seed: int) -> Space:

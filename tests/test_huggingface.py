@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plans import flat_of
 
 from planner.formulas.params import parameter_count
 from planner.inputs import catalog
@@ -16,7 +17,6 @@ from planner.inputs.huggingface import read_config
 from planner.specs.base import PlanError
 from planner.specs.layers import layers_of
 from planner.specs.model import ModelSpec
-from tests.plans import flat_of
 
 # One config.json per catalogue entry: the shape as published, with the other keys such files carry.
 # OPT-175B and Nemotron-4 have no such file of their own and are written in the form of their

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plans import flat_of
 
 from planner.formulas.params import parameter_count
 from planner.inputs.huggingface import KNOWN, read_config
@@ -18,7 +19,6 @@ from planner.inputs.huggingface.typed import TYPES, defaults
 from planner.specs.base import PlanError
 from planner.specs.decoder import decoder_of
 from planner.specs.model import ModelSpec
-from tests.plans import flat_of
 
 DATA = Path(__file__).parent / "data"
 # configurations (names and numbers, with their source) and what transformers 5.23 counts for them:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import plans
 import pytest
 
 from planner.estimate.layer.launches import (
@@ -21,7 +22,6 @@ from planner.inputs.training import graph_scopes
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
-from tests import plans
 
 # of a layer beside norms, RoPE and gate, as the dispatcher sees transformers: seven products, the
 # attention kernel and two sums; backward two products each and five sums of gradients

@@ -10,6 +10,7 @@ import plans
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import flat_of
 
 from planner.estimate.machine import machine
 from planner.estimate.memory import layer_activations
@@ -27,7 +28,6 @@ from planner.formulas.memory import (
 )
 from planner.ledger import total
 from planner.specs.model import ModelSpec
-from tests.plans import flat_of
 
 # the 22B, 175B and 530B models of Korthikanti et al. 2022 (arXiv 2205.05198), table 3: heads,
 # hidden; sequences of 2048

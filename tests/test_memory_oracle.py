@@ -15,6 +15,7 @@ for needed in ("torch", "transformers"):
 
 import torch  # noqa: E402
 import torch_models  # noqa: E402
+from plans import flat_of  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 from torch_models import DENSE, GROUP, MODELS, MODES  # noqa: E402
 
@@ -23,7 +24,6 @@ from planner.estimate.memory import PHASES  # noqa: E402
 from planner.formulas.flops import matmul_weights, model_flop  # noqa: E402
 from planner.ledger import total  # noqa: E402
 from planner.specs.layers import attended_of  # noqa: E402
-from tests.plans import flat_of  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from plans import plan
 
 from planner.estimate.layer.mixers import scan_s, short_convolution_s, sparse_attention_s
 from planner.estimate.layer.mixers import sparse_index_s as index_s
@@ -14,7 +15,6 @@ from planner.formulas.kernels import mixer_s, mixer_work_s
 from planner.inputs import catalog
 from planner.ledger import Array
 from planner.specs.hardware import GpuSpec
-from tests.plans import plan
 
 CHUNK, WIDTH = 64.0, 128.0  # tokens; of all heads below
 # GPU, operation, sequences, tokens of one, value heads, key heads, ms forward

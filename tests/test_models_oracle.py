@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from plans import flat_of
 
 from planner.formulas.params import active_parameter_count, parameter_count
 from planner.inputs.huggingface import read_config
-from tests.plans import flat_of
 
 pytestmark = pytest.mark.oracle
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import plans
 import pytest
+from part_models import keys_of
 
 from planner import api
 from planner.estimate import evaluate
@@ -15,8 +17,6 @@ from planner.inputs.scenario import resolve
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
-from tests import plans
-from tests.part_models import keys_of
 
 GIB = 2**30
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
+import plans
 import pytest
+from part_models import MODELS, keys_of, model_of
+from plans import flat_of
 
 from planner.formulas.flops import core_forward_flop, core_pairs
 from planner.formulas.params import parameter_leaves, stream_of
 from planner.specs.layers import layers_of
 from planner.specs.model import ModelSpec, stated
 from planner.specs.parts import Attended, Stream
-from tests import plans
-from tests.part_models import MODELS, keys_of, model_of
-from tests.plans import flat_of
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -4,7 +4,9 @@ flat model costs."""
 from __future__ import annotations
 
 import numpy as np
+import plans
 import pytest
+from part_models import MODELS, keys_of, model_of
 
 from planner.estimate import evaluate
 from planner.estimate.layer import operators
@@ -19,8 +21,6 @@ from planner.formulas.params import parameter_leaves
 from planner.inputs import catalog
 from planner.specs.layers import attended_of, limits_of, parts_of, scans_of
 from planner.specs.model import ModelSpec
-from tests import plans
-from tests.part_models import MODELS, keys_of, model_of
 
 LAYOUTS = (
     {},

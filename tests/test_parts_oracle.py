@@ -8,6 +8,7 @@ import functools
 import pytest
 import torch
 import transformers
+from part_models import MODELS, model_of
 from torch.utils.flop_counter import FlopCounterMode
 from transformers.models.lfm2.modeling_lfm2 import Lfm2ShortConv
 
@@ -20,7 +21,6 @@ from planner.specs.parts import Scan, Stream
 from planner.specs.parts.delta import CHUNK
 from planner.specs.parts.hyper import HyperConnection
 from planner.specs.parts.short_conv import ShortConv
-from tests.part_models import MODELS, model_of
 
 pytestmark = pytest.mark.oracle
 

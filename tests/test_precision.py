@@ -6,7 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import plans
 import pytest
+from command import dpplan
+from run_tables import row
 
 from planner.estimate import evaluate
 from planner.estimate.layer import local_shape
@@ -25,9 +28,6 @@ from planner.specs.precision import RECIPES
 from planner.specs.stack import StackSpec
 from planner.verbs.validate.plans import row_plan
 from planner.verbs.validate.rows import Skip
-from tests import plans
-from tests.command import dpplan
-from tests.run_tables import row
 
 WIDE = {"hidden": 8192, "heads": 64, "head_dim": 128, "ffn_hidden": 28672, "layers": 4}
 

@@ -12,6 +12,7 @@ from clusters_found import rerun
 from command import dpplan
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import flat_of
 
 from planner import api
 from planner.formulas.params import parameter_count
@@ -26,7 +27,6 @@ from planner.specs.model import ModelSpec, stated
 from planner.specs.options.recommend import Limits
 from planner.verbs import recommend
 from planner.verbs.recommend import links, models
-from tests.plans import flat_of
 
 CROSSING = {
     "model": "llama-2-7b",

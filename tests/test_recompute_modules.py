@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import plans
 import pytest
+from plans import flat_of
 
 from planner.estimate import Estimates, evaluate
 from planner.estimate.memory import PHASES
@@ -25,7 +26,6 @@ from planner.specs.names import (
 )
 from planner.specs.plan import Plan
 from planner.specs.where import constraint
-from tests.plans import flat_of
 
 LATENT = {
     "query_rank": 128,

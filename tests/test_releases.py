@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from plans import flat_of
 from run_tables import row
 
 from planner.estimate import evaluate
@@ -17,7 +18,6 @@ from planner.verbs.validate import recipes
 from planner.verbs.validate.models import families
 from planner.verbs.validate.plans import left_open, row_plan
 from planner.verbs.validate.rows import SHIPPED, Row, options_of, read_rows
-from tests.plans import flat_of
 
 
 def rows() -> list[Row]:

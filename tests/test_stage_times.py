@@ -8,6 +8,7 @@ from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
+import plans
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +25,6 @@ from planner.specs.layers import timed_kinds
 from planner.specs.layout import LayoutRequest
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
-from tests import plans
 
 GPUS = 8
 LIGHT, HEAVY = "attention + mlp", "attention + wide"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from plans import flat_of
 
 from planner import api
 from planner.formulas.params import parameter_count
@@ -12,7 +13,6 @@ from planner.inputs.model import model_spec
 from planner.specs.base import PlanError
 from planner.specs.options.tune import TuneOptions
 from planner.verbs.tune import tune
-from tests.plans import flat_of
 
 ONE: dict[str, Any] = {
     "model": "qwen2.5-0.5b",

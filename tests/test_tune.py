@@ -7,6 +7,7 @@ from statistics import NormalDist
 from typing import Any
 
 import pytest
+from plans import flat_of
 
 from planner import api
 from planner.formulas import stragglers
@@ -19,7 +20,6 @@ from planner.specs.options.checked import from_text
 from planner.specs.options.tune import TuneOptions
 from planner.verbs.tune import sizes, tune
 from planner.verbs.tune.methods import BY_NAME, METHODS, SET
-from tests.plans import flat_of
 
 SMALL: dict[str, Any] = {"model": "qwen2.5-0.5b", "gpu": "rtx4090", "seq_len": 1024}
 
