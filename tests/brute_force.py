@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 from collections import namedtuple
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plans import flat_of
 
@@ -23,7 +23,10 @@ from planner.specs.plan import Plan
 
 MODULES = ("moe_act", "layernorm+moe_act")  # tried of experts without latent attention
 
-Row = namedtuple("Row", Layout.model_fields)  # type: ignore[misc]  # as a layout, but cheap enough to make a million of
+if TYPE_CHECKING:
+    Row = Layout
+else:  # as a layout, but cheap enough to make a million of
+    Row = namedtuple("Row", Layout.model_fields)
 
 
 def allowed(p: Plan, x: Row) -> bool:

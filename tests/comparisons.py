@@ -14,9 +14,9 @@ SMALL = {"model": "gpt2", "gpu": "a100", "seq_len": 512, "stack": "megatron-core
 @cache
 def gpus_compared() -> Any:
     given_ = {k: v for k, v in SMALL.items() if k != "gpu"} | {"gpus": 8, "tokens": "10B"}
-    return compare.compare(CompareOptions(vary=["gpu=rtx4090,a100,h100"]), given_)
+    return compare.compare(CompareOptions(vary=("gpu=rtx4090,a100,h100",)), given_)
 
 
 @cache
 def swept() -> Any:
-    return compare.compare(CompareOptions(sweep=["gpus=8..64"]), {**SMALL, "global_batch": 64})
+    return compare.compare(CompareOptions(sweep=("gpus=8..64",)), {**SMALL, "global_batch": 64})

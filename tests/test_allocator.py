@@ -134,7 +134,7 @@ def test_laws_of_any_sequence(seed: int) -> None:
         capacity=(0, 400 * MIB)[seed // 8 % 2],
     )
     allocator = Allocator(settings)
-    live = []
+    live: list[Any] = []
     for _ in range(250):
         if live and draw.random() < 0.48:
             allocator.free(live.pop(draw.randrange(len(live))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,7 @@ def test_a_known_card_gets_an_overlay_and_a_new_one_a_whole_profile(tmp_path: Pa
         assert read_calibration(str(tmp_path / "gpu.toml")).gpu == detect.device_id(card)
 
 
-def measured(case: Case, seconds: float, states: list[dict[str, float]]) -> dict[str, Any]:
+def measured(case: Case, seconds: float, states: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     return {
         "kind": "step",
         "case": plain(case),

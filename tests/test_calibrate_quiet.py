@@ -144,7 +144,7 @@ def test_a_case_whose_repeats_disagree_is_visited_again() -> None:
     visited more often than that takes."""
     moments = iter([3.9, 0.37, 0.38, 0.37, 0.37, 0.37, 0.37, 0.37])
     probe = Probe(lambda: sum(range(20_000)) and None)  # of any steady work
-    probe.look = lambda: USUAL_S  # type: ignore[method-assign]
+    probe.look = lambda: USUAL_S
     probe.usual_s = USUAL_S
     records = record.Records(None, {})
     what: record.Record = {"kind": "loss", "tokens": 1, "vocab": 2, "precision": "fp32"}

@@ -46,7 +46,7 @@ def test_parts_sum_to_the_whole_difference() -> None:
 
 
 def test_unequal_batches_are_compared_per_token() -> None:
-    out = compare.compare(CompareOptions(vary=["global_batch=32,64"]), {**SMALL, "gpus": 8})
+    out = compare.compare(CompareOptions(vary=("global_batch=32,64",)), {**SMALL, "gpus": 8})
     assert out.difference.per == "million tokens"
     for row, point in zip(out.difference.rows, out.points, strict=True):
         assert row.seconds == pytest.approx(1e6 / point.throughput.tokens_per_s)
@@ -65,7 +65,7 @@ def test_every_request_is_an_estimate_of_its_own() -> None:
 
 def test_strategies_are_kept_apart() -> None:
     out = compare.compare(
-        CompareOptions(vary=["strategy=ddp,zero1,zero2,zero3,3d"]),
+        CompareOptions(vary=("strategy=ddp,zero1,zero2,zero3,3d",)),
         {k: v for k, v in SMALL.items() if k != "stack"} | {"gpus": 8},
     )
     assert [(p.stack, p.layout.zero) for p in out.points] == [
@@ -80,7 +80,7 @@ def test_strategies_are_kept_apart() -> None:
 
 def test_differences_are_to_the_first_that_fits() -> None:
     out = compare.compare(
-        CompareOptions(vary=["gpu=rtx4090,mi300x"]),
+        CompareOptions(vary=("gpu=rtx4090,mi300x",)),
         {"model": "llama-2-7b", "gpus": 1, "seq_len": 512, "global_batch": 2, "optimizer": "sgd"},
     )
     assert [p.memory.fits for p in out.points] == [False, True]
@@ -110,7 +110,7 @@ def test_equal_counts_spend_the_same_within_half_a_node(at: str, price: None) ->
         "global_batch": 5040,
         "tokens": "10B",
     }
-    out = compare.compare(CompareOptions(vary=["gpu=a100,rtx4090,h100"], at=at), given_)
+    out = compare.compare(CompareOptions(vary=("gpu=a100,rtx4090,h100",), at=at), given_)
     power = {"a100": 400, "rtx4090": 450, "h100": 700}
     each = [p.cluster.usd_per_gpu_hour if at == "cost" else power[p.label] for p in out.points]
     clusters = [p.cluster for p in out.points]
@@ -141,7 +141,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("gpus", [4, 24, 104, 512, 2048])
 def test_the_nearest_count_with_a_layout_is_taken_however_far(at: str, gpus: int) -> None:
     given_ = LAYOUTS | {"gpus": gpus, "global_batch": 1040 if gpus == 104 else 1024 * 3}
-    point = compare.compare(CompareOptions(vary=["gpu=rtx4090,a100"], at=at), given_).points[1]
+    point = compare.compare(CompareOptions(vary=("gpu=rtx4090,a100",), at=at), given_).points[1]
     equal, node = point.equal, point.cluster.gpus_per_node if gpus > 8 else 8
     assert equal.amount / equal.gpus * equal.exact_gpus == pytest.approx(equal.target)
     near = nearer(equal.exact_gpus, equal.gpus, node)
@@ -155,7 +155,7 @@ def test_the_nearest_count_with_a_layout_is_taken_however_far(at: str, gpus: int
 
 def test_equal_money_in_4090s_and_a100s_is_an_answer() -> None:
     given_ = {"model": "llama-70b", "gpus": 2048, "tokens": "1T"}
-    out = compare.compare(CompareOptions(vary=["gpu=rtx4090,a100"], at="cost"), given_)
+    out = compare.compare(CompareOptions(vary=("gpu=rtx4090,a100",), at="cost"), given_)
     assert [point.refused for point in out.points] == [None, None]
     assert out.prices.markets == ["on-demand"]
     text = "\n".join(out.notes)
@@ -165,7 +165,7 @@ def test_equal_money_in_4090s_and_a100s_is_an_answer() -> None:
 
 def test_equal_cost_is_of_the_market_asked_for() -> None:
     def taken(**given: object) -> int:
-        own = CompareOptions(vary=["gpu=rtx4090,a100"], at="cost")
+        own = CompareOptions(vary=("gpu=rtx4090,a100",), at="cost")
         point = compare.compare(own, LAYOUTS | {"gpus": 256} | given).points[1]
         return round(point.equal.exact_gpus)
 
@@ -177,7 +177,7 @@ def test_equal_cost_is_of_the_market_asked_for() -> None:
 
 def test_no_price_no_equal_cost() -> None:
     def at_equal_cost(gpus: str) -> Comparison:
-        own = CompareOptions(vary=[f"gpu={gpus}"], at="cost")
+        own = CompareOptions(vary=(f"gpu={gpus}",), at="cost")
         return compare.compare(own, LAYOUTS | {"gpus": 8})
 
     with pytest.raises(PlanError, match="no price") as error:
@@ -189,7 +189,7 @@ def test_no_price_no_equal_cost() -> None:
 def test_a_sweep_keeps_the_batch_or_the_batch_per_gpu() -> None:
     assert {p.layout.global_batch for p in swept().points} == {64}
     weak = compare.compare(
-        CompareOptions(sweep=["gpus=8..32"], scaling="weak"), {**SMALL, "global_batch": 24}
+        CompareOptions(sweep=("gpus=8..32",), scaling="weak"), {**SMALL, "global_batch": 24}
     )
     assert [p.layout.global_batch for p in weak.points] == [24, 48, 96]
     assert weak.curves[0].amdahl is None
@@ -214,7 +214,7 @@ def test_curve_by_hand() -> None:
 
 def test_two_sweeps_make_a_curve_each() -> None:
     out = compare.compare(
-        CompareOptions(sweep=["gpus=8,16", "micro-batch=1,2"]), {**SMALL, "global_batch": 64}
+        CompareOptions(sweep=("gpus=8,16", "micro-batch=1,2")), {**SMALL, "global_batch": 64}
     )
     assert [(c.axis, c.label) for c in out.curves] == [
         ("gpus", "micro batch 1"),
@@ -226,7 +226,7 @@ def test_two_sweeps_make_a_curve_each() -> None:
 
 def test_a_sweep_of_another_number() -> None:
     out = compare.compare(
-        CompareOptions(sweep=["nic-bandwidth=25..100 Gbit/s"]),
+        CompareOptions(sweep=("nic-bandwidth=25..100 Gbit/s",)),
         {**SMALL, "gpus": 16, "global_batch": 64},
     )
     curve = out.curves[0]
@@ -390,7 +390,7 @@ def test_sweep_order_does_not_matter(bandwidths: list[int]) -> None:
         text = "nic_bandwidth=" + ",".join(f"{v} Gbit/s" for v in values)
         return {
             p.value: p.step_seconds
-            for p in compare.compare(CompareOptions(sweep=[text]), fixed).curves[0].points
+            for p in compare.compare(CompareOptions(sweep=(text,)), fixed).curves[0].points
         }
 
     assert steps(bandwidths) == pytest.approx(steps(bandwidths[::-1]))
@@ -412,7 +412,7 @@ def test_what_is_typed_and_varied_is_refused_and_a_file_gives_way(tmp_path: Path
 def test_requests_that_come_to_the_same_say_so() -> None:
     fixed = {"model": "gpt2", "gpu": "a100", "gpus": 8, "global_batch": 32, "stack": "pytorch-ddp"}
     one, other = (
-        compare.compare(CompareOptions(vary=[text]), fixed).notes
+        compare.compare(CompareOptions(vary=(text,)), fixed).notes
         for text in ("uneven_stages=true,false", "micro_batch=1,2")
     )
     assert "uneven_stages true and uneven_stages false have the same answer" in one

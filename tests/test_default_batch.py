@@ -102,7 +102,7 @@ def test_every_verb_has_the_same_batch(name: str, gpus: int) -> None:
     batch = resolve(read_options(given)).parts[2].global_batch
     model, _ = model_spec(name)
     assert batch == batch_of(model, gpus)
-    own = CompareOptions(vary=["zero=0,1"])
+    own = CompareOptions(vary=("zero=0,1",))
     requests, notes = requests_of(combinations(own), own, given)
     assert [options.global_batch for options in requests] == [batch, batch]
     assert f"global batch {batch:,} sequences" in notes[0]

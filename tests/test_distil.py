@@ -61,7 +61,7 @@ def test_a_quantised_teacher_by_hand() -> None:
     layers = parameter_count(TEACHER) - ends
     assert held[1] == pytest.approx(2 * ends + 0.5161 * layers, rel=1e-3)
     assert held[1] < 0.4 * held[0]
-    fused = {"micro_batch": 8, "compile": True, "recompute": "full"}
+    fused: dict[str, Any] = {"micro_batch": 8, "compile": True, "recompute": "full"}
     seconds = [
         report(**TAUGHT, **fused, teacher_precision=name).step.components["reference"]
         for name in (None, "qlora")
@@ -74,7 +74,7 @@ def test_a_quantised_teacher_by_hand() -> None:
 def test_flop_of_a_teacher_by_hand() -> None:
     """2 FLOP per weight of GEMMs and token, and no backward: with compiled layers about two thirds
     of the peak; of the student's own shape the pass of DPO's reference but for its loss."""
-    fused = {"micro_batch": 16, "compile": True, "recompute": "full"}
+    fused: dict[str, Any] = {"micro_batch": 16, "compile": True, "recompute": "full"}
     found = report(**TAUGHT, **fused).step.components["reference"]
     gemms = parameter_count(TEACHER) - TEACHER.padded_vocab * TEACHER.hidden  # of its embedding
     at_peak = 2 * gemms * 16 * 1024 / 989.4e12
@@ -202,7 +202,7 @@ def test_bytes_of_the_losses_are_those_of_torch() -> None:
                 theirs = [one.float() for one in theirs] if parts == 1 else theirs
             own = [one.float() for one in own] if parts == 1 else own
             found = sum(loss(s, t) for s, t in zip(own, theirs, strict=True))
-            if DIVERGENCES[name].hard:  # type: ignore[index]
+            if DIVERGENCES[name].hard:
                 found = found + sum(
                     f.cross_entropy(s.float(), to, reduction="sum")
                     for s, to in zip(own, labels, strict=True)

@@ -143,7 +143,12 @@ def test_what_is_clamped_is_kept_beside_what_the_activation_reads() -> None:
 def test_a_loop_over_experts_is_slower_than_grouped_gemms_and_a_fused_one_faster() -> None:
     def seconds(kernels: str) -> float:
         of = model(experts=128, experts_per_token=8)
-        given = {"gpu": "b200-sxm-180gb", "software": "nemo", "seq_len": 2048, "precision": "fp8"}
+        given: dict[str, Any] = {
+            "gpu": "b200-sxm-180gb",
+            "software": "nemo",
+            "seq_len": 2048,
+            "precision": "fp8",
+        }
         of_plan = plans.plan(of, gpus=GPUS, expert_kernels=kernels, **given)
         return float(evaluate(of_plan, plans.rows(GPUS, {"ep": 4, "dp": GPUS})).time.seconds[0])
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import math
 import shlex
+from typing import Any
 
 import numpy as np
 import plans
@@ -144,7 +145,7 @@ def tight() -> plans.Plan:
     return plans.plan(model, seq_len=4096)
 
 
-def asking(p: plans.Plan, **request: object) -> plans.Plan:
+def asking(p: plans.Plan, **request: Any) -> plans.Plan:
     return p.model_copy(update={"request": LayoutRequest(**request)})
 
 

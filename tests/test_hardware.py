@@ -87,7 +87,7 @@ def test_profile_loads_under_its_file_name_and_every_number_is_sourced(
     kind: str, name: str
 ) -> None:
     spec = catalog.load(kind, KINDS[kind], name)
-    assert spec.id == name  # type: ignore[attr-defined]
+    assert spec.id == name
     found = list(numbers(spec))
     assert found
     for path, number in found:

@@ -88,12 +88,12 @@ def test_windows_chunks_and_kinds_are_read(tmp_path: Path) -> None:
     yarn = {"rope_type": "yarn", "original_max_position_embeddings": 4096}
     oss, _ = read(tmp_path, {**default_config("gpt_oss"), "rope_parameters": yarn})
     assert [part.name for part in oss.parts] == ["window", "moe", "attention"]
-    assert (oss.parts[0].window, oss.parts[0].sinks) == (128, True)  # type: ignore[union-attr]
+    assert (oss.parts[0].window, oss.parts[0].sinks) == (128, True)
     assert oss.stack[0].layers == ("window + moe", "attention + moe")
     assert oss.max_positions == 4096  # before YaRN
     llama, _ = read(tmp_path, default_config("llama4_text"))
     chunked = next(part for part in llama.parts if part.name == "chunked")
-    assert chunked.chunk == 8192  # type: ignore[union-attr]
+    assert chunked.chunk == 8192
     kimi, _ = read(tmp_path, default_config("kimi_linear"))
     assert {part.type for part in kimi.parts} == {"kimi_delta", "latent", "mlp", "moe"}
 
@@ -187,7 +187,7 @@ def test_compressed_keys_are_read_by_the_rates_of_the_layers(tmp_path: Path) -> 
     v4 = {**default_config("deepseek_v4"), "num_hidden_layers": 4}
     spec, _ = read(tmp_path, {**v4, "compress_ratios": [0, 128, 4, 128, 0]})
     mixers = [part for part in spec.parts if part.type == "compressed"]
-    assert [(part.name, part.rate) for part in mixers] == [  # type: ignore[union-attr]
+    assert [(part.name, part.rate) for part in mixers] == [
         ("window", 0),
         ("compressed", 128),
         ("chosen", 4),

@@ -4,6 +4,7 @@ between them has their share of the links."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import plans
@@ -127,7 +128,7 @@ def test_estimates_agree_with_the_algorithms_they_choose_from() -> None:
 @pytest.mark.parametrize(
     "given", [{"island_nodes": 8}, {"oversubscription": 2.0}], ids=lambda one: next(iter(one))
 )
-def test_half_a_tier_is_refused(given: dict[str, float]) -> None:
+def test_half_a_tier_is_refused(given: dict[str, Any]) -> None:
     asked = Options(model="gpt2", gpu="a100", gpus=64, **given)
     with pytest.raises(PlanError) as refused:
         cluster_spec(asked)

@@ -103,7 +103,16 @@ def test_liger_comes_with_its_other_kernels_where_the_stack_has_them() -> None:
 
 
 def test_the_option() -> None:
-    asked = ("--model", "llama-3-8b", "--gpu", "h100-sxm", "--gpus", "8", "--stack", "hf-fsdp")
+    asked: tuple[str, ...] = (
+        "--model",
+        "llama-3-8b",
+        "--gpu",
+        "h100-sxm",
+        "--gpus",
+        "8",
+        "--stack",
+        "hf-fsdp",
+    )
     asked += ("--zero", "3", "--micro-batch", "4", "--recompute", "full")
     plain, liger = (
         dpplan("estimate", *asked, *more, "--json").json()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import plans
 import pytest
@@ -126,7 +128,7 @@ def test_a_measured_peak_of_megatron_is_met_with_its_module_alone() -> None:
                 },
             }
         )
-        asked = {"gpus": 8, "gpu": "h100-sxm5-80gb", "software": "megatron-core"}
+        asked: dict[str, Any] = {"gpus": 8, "gpu": "h100-sxm5-80gb", "software": "megatron-core"}
         made: Plan = plans.plan(model, **asked, global_batch=32, seq_len=4096)
         training = made.training.model_copy(update={"attention": "fused_softmax"})
         row = {"tp": 2, "pp": 2, "vpp": 4, "ep": 4, "micro_batch": 4, "zero": 1}

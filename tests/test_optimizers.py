@@ -61,7 +61,7 @@ def test_states_are_those_of_torch() -> None:
         weight.grad = torch.randn_like(weight)
         optimizer.step()
         held = sum(v.nbytes for s in optimizer.state.values() for k, v in s.items() if k != "step")
-        assert OPTIMIZERS[name].matrix_bytes(96.0, 160.0) == held, name  # type: ignore[index]
+        assert OPTIMIZERS[name].matrix_bytes(96.0, 160.0) == held, name
 
 
 def test_eight_bit_states() -> None:
@@ -213,7 +213,16 @@ def test_gradients_reduced_in_bf16_are_cast_for_the_update() -> None:
 
 
 def test_refusals_name_the_reason() -> None:
-    asked = ("estimate", "--model", "qwen2.5-0.5b", "--gpu", "h100", "--gpus", "8", "--micro-batch")
+    asked: tuple[str, ...] = (
+        "estimate",
+        "--model",
+        "qwen2.5-0.5b",
+        "--gpu",
+        "h100",
+        "--gpus",
+        "8",
+        "--micro-batch",
+    )
     asked = (*asked, "1", "--global-batch", "64")
     flat = ("--stack", "composer-fsdp", "--zero", "3", "--optimizer")
     for words, says in (

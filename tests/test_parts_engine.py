@@ -3,6 +3,8 @@ flat model costs."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import plans
 import pytest
@@ -22,7 +24,7 @@ from planner.inputs import catalog
 from planner.specs.layers import attended_of, limits_of, parts_of, scans_of
 from planner.specs.model import ModelSpec
 
-LAYOUTS = (
+LAYOUTS: tuple[dict[str, Any], ...] = (
     {},
     {"tp": 2, "sequence_parallel": True},
     {"pp": 2},

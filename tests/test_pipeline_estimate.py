@@ -34,7 +34,7 @@ ROWS = [
 ]
 
 
-def plan() -> object:
+def plan() -> plans.Plan:
     return plans.plan(plans.model(layers=16), gpus=GPUS, software="torchtitan")
 
 

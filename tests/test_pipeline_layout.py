@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner import api
-from planner.estimate import evaluate
+from planner.estimate import Estimates, evaluate
 from planner.formulas.stages import chunks_of, contents
 from planner.inputs import catalog
 from planner.specs.base import PlanError
@@ -96,7 +96,7 @@ def test_the_slowest_stage_sets_the_pace() -> None:
 
 
 def test_an_mtp_layer_is_a_layer_a_head_and_a_projection() -> None:
-    def layouts(text: str) -> float:
+    def layouts(text: str) -> Estimates:
         of = plans.plan(plans.model(layers=4), gpus=2, request=LayoutRequest(pipeline_layout=text))
         return evaluate(of, plans.rows(2, {"pp": 2}))
 

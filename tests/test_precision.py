@@ -160,7 +160,7 @@ def test_what_travels_in_fewer_bits() -> None:
     assert gathered_bytes(plan("fp8-tensorwise")) == 1
     assert gathered_bytes(plan("mxfp8")) == 2, "Megatron gathers blocks in 16 bit"
     assert gathered_bytes(plan("fp8-tensorwise", stack="megatron-core")) == 2
-    moe = {"gpu": "h100-sxm5-80gb", "software": "hai-llm", "precision": "fp8"}
+    moe: dict[str, Any] = {"gpu": "h100-sxm5-80gb", "software": "hai-llm", "precision": "fp8"}
     # dispatch in 1 + 4 / 128 bytes, combine in 2
     assert sent_bytes(plans.plan(plans.expert_model(), **moe)) == (1 + 4 / 128 + 2) / 2
     assert sent_bytes(plans.plan(plans.expert_model(), low_parts=(), **moe)) == 2

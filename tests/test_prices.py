@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import dpplan, refused
@@ -34,7 +35,7 @@ FIXED = {
 }
 
 
-def listed(market: str | None = None, **machine: str) -> tuple[str, float | None, str]:
+def listed(market: str | None = None, **machine: Any) -> tuple[str, float | None, str]:
     """Market, US dollars for a GPU-hour, and provider of a machine."""
     price = price_of(Options(model="gpt2", market=market, **machine))
     usd = price.usd_per_gpu_hour
@@ -106,7 +107,7 @@ GPUS = ["h100", "h200", "a800-sxm4-80gb", "rtx4090", "a100"]
 
 def side_by_side(gpus: list[str], **given: object) -> Comparison:
     return compare.compare(
-        CompareOptions(vary=[f"gpu={','.join(gpus)}"]), {**FIXED, "gpus": 8} | given
+        CompareOptions(vary=(f"gpu={','.join(gpus)}",)), {**FIXED, "gpus": 8} | given
     )
 
 
@@ -146,7 +147,7 @@ def test_own_hardware_and_stated_prices_are_kinds_of_their_own() -> None:
     assert own.markets == ["own"]
     assert own.elsewhere == []
     mixed = compare.compare(
-        CompareOptions(vary=["capex=search,30000"]), {**FIXED, "gpus": 8, "gpu": "h100"}
+        CompareOptions(vary=("capex=search,30000",)), {**FIXED, "gpus": 8, "gpu": "h100"}
     )
     assert mixed.prices.markets == ["on-demand", "own"]
     for words, said in (

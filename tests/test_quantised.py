@@ -55,7 +55,7 @@ def test_bytes_of_a_matrix_are_those_of_the_libraries() -> None:
         "mxfp4": codes + 4096 * 1024 // 32,
     }
     for name, size in by_library.items():
-        assert BASES[name].matrix_bytes(k, n) == size  # type: ignore[index]
+        assert BASES[name].matrix_bytes(k, n) == size
     # torchao: factors of scales in bf16, one table of 16 values
     assert BASES["nf4-double"].matrix_bytes(k, n) == pytest.approx(
         codes + 65_536 + 512 + 2 + 32, rel=1e-3
@@ -89,7 +89,7 @@ def test_bytes_of_models_are_those_of_the_libraries() -> None:
     for (name, base, group), size in BY_LIBRARY.items():
         model = catalog.load("models", ModelSpec, name)
         found = sum(
-            matrix.count * BASES[base].matrix_bytes(matrix.rows, matrix.columns, group)  # type: ignore[index]
+            matrix.count * BASES[base].matrix_bytes(matrix.rows, matrix.columns, group)
             for matrix in held_matrices(
                 plans.plan(model, gpus=1, software="hf-fsdp"), one.tp, one.ep
             )
@@ -164,7 +164,16 @@ def test_making_them_takes_time_and_int8_multiplies_codes_forward() -> None:
 
 
 def test_on_the_command_line() -> None:
-    asked = ("--model", "llama-3-8b", "--gpu", "rtx4090", "--gpus", "1", "--stack", "hf-fsdp")
+    asked: tuple[str, ...] = (
+        "--model",
+        "llama-3-8b",
+        "--gpu",
+        "rtx4090",
+        "--gpus",
+        "1",
+        "--stack",
+        "hf-fsdp",
+    )
     asked += ("--seq-len", "2048", "--micro-batch", "1", "--global-batch", "1")
     asked += ("--recompute", "full")
     lora = ("--lora", "16", "--loss-kernel", "liger")
@@ -181,7 +190,7 @@ def test_on_the_command_line() -> None:
 
 
 def test_adapters_that_do_not_fit_are_told_of_nf4() -> None:
-    asked = (
+    asked: tuple[str, ...] = (
         "--model",
         "llama-3-8b",
         "--gpu",

@@ -228,7 +228,7 @@ def test_numbers_of_files_have_bounds() -> None:
 @pytest.mark.parametrize("unit", ["B", "B/s", "FLOP/s", "s", "W", "USD/h", "token", "1"])
 def test_a_quantity_of_a_file_is_within_its_range(unit: str) -> None:
     kind, maybe = Quantity(unit), Quantity(unit, exclusive=False)
-    schema = kind.__get_pydantic_json_schema__(None, None)  # type: ignore[arg-type]
+    schema = kind.__get_pydantic_json_schema__(None, None)
     for bound in ("minimum", "maximum"):
         kind.read(schema[bound])
     for wrong in (0, -1, 1e-300, 1e30, math.inf, math.nan, True, 10**400, "１2", None):

@@ -87,7 +87,7 @@ def test_the_cluster_as_it_is_is_the_estimate() -> None:
             for v in exposed_s(
                 batched.choose([resolve(api.read_options(CROSSING)).plans])[0].estimates.time
             ).values()
-        )  # type: ignore[union-attr]
+        )
     )
     again = rerun(next(one for one in out.searched if one.times == 8).command)
     assert again.step.seconds == pytest.approx(

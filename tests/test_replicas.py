@@ -18,7 +18,12 @@ from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.verbs.estimate import estimate
 
-NODES = {"gpus": 32, "gpus_per_node": 8, "gpu": "h100-sxm5-80gb", "global_batch": 128}
+NODES: dict[str, Any] = {
+    "gpus": 32,
+    "gpus_per_node": 8,
+    "gpu": "h100-sxm5-80gb",
+    "global_batch": 128,
+}
 
 
 def _rows(zero: int) -> Columns:

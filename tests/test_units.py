@@ -330,7 +330,7 @@ def test_reading_is_linear_in_the_number(value: float, unit: str) -> None:
 
 
 def test_every_factor_agrees_with_pint() -> None:
-    registry = pint.UnitRegistry()
+    registry: pint.UnitRegistry = pint.UnitRegistry()
     for name in ("FLOP", "USD", "token", "GPU", "param"):
         registry.define(f"{name} = [{name}]")
     registry.define("tokens = token")

@@ -325,8 +325,8 @@ def step_in_backward(name: str, layers: int, mode: str, batch: int, sequence: in
     optimizers = {p: torch.optim.AdamW([p], foreach=True) for p in own}
 
     def update(p: torch.Tensor) -> None:
-        optimizers[p].step()  # type: ignore[index]
-        optimizers[p].zero_grad()  # type: ignore[index]
+        optimizers[p].step()
+        optimizers[p].zero_grad()
 
     for p in own:
         p.register_post_accumulate_grad_hook(update)
