@@ -397,6 +397,9 @@ def test_the_head_of_a_file_has_the_numbers_of_that_file() -> None:
     found = exported(given, to="torchtitan")
     assert "sequence_parallel" in {one.option for one in found.not_expressible}
     assert found.picked is not None
+    on_cluster = {**given, "gpu": None, "cluster": "aws-p5"}
+    assert exported(on_cluster, to="torchtitan").picked is not None
+    assert "--where" not in found.command
     assert not found.picked.layout.sequence_parallel
     assert found.predicted.layout.sequence_parallel
     files = promises().written(found, per_node=False)

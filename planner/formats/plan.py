@@ -84,7 +84,8 @@ def _planned(files: Mapping[str, str], given: Mapping[str, Any]) -> Planned:
     for one, other in (_SIZE, _SIZE[::-1]):  # two ways to say one number
         if one in typed and other not in typed:
             options.pop(other, None)
-    missing = [name for name in ("model", "gpu") if name not in options]
+    missing = [] if "model" in options else ["model"]
+    missing += [] if "gpu" in options or "cluster" in options else ["gpu"]
     missing += [] if any(name in options for name in _SIZE) else ["gpus"]
     if missing:
         read_options({"model": "none", **typed})  # what is typed is right, whatever is missing

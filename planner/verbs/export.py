@@ -98,7 +98,7 @@ def export(options: Options, asked: ExportOptions) -> Export:
         remedy = f"and --to {asked.to} name two frameworks; leave it out"
         raise PlanError("--for-target", options.for_target, remedy)
     target = formats.target(asked.to)
-    options = target.request(options)
+    typed, options = options, target.request(options)
     scenario = resolve(options)
     if why := no_decoder(model := scenario.plans[0].model):
         remedy = f"{why}; {target.title} is written for causal language models: take one of these"
@@ -129,7 +129,7 @@ def export(options: Options, asked: ExportOptions) -> Export:
         predicted=predicted,
         picked=picked,
         pick=pick_command(options, one),
-        command=f"{command_line(options, 'export')} --to {target.kind}",
+        command=f"{command_line(typed, 'export')} --to {target.kind}",
     )
 
 

@@ -11,6 +11,7 @@ from planner.inputs import files
 from planner.inputs.scenario import Scenario, resolve
 from planner.report import layout as report
 from planner.search import batched
+from planner.search.pick import pick_of
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
 from planner.specs.documents.estimate import Figures
@@ -38,6 +39,7 @@ class Point:
     report: Figures | None
     refused: str | None
     layouts: int = 0  # that the rules allow
+    taken: Options | None = None  # the pick: the request with its free options filled in
 
     @property
     def fits(self) -> bool:
@@ -58,6 +60,11 @@ class Point:
     def command(self) -> str:
         """The command that requests it alone."""
         return command_line(self.options)
+
+    @property
+    def pick(self) -> str | None:
+        """The command that estimates exactly the layout taken."""
+        return None if self.taken is None else command_line(self.taken)
 
 
 @dataclass(frozen=True)
@@ -178,4 +185,5 @@ def _point(
         why = str(why_none(scenario)) if reasons else "no layout divides GPUs and batch"
         return Point(options, None, why)
     answered = report.figures(chosen.estimates, scenario.assumptions)
-    return Point(options, answered, None, chosen.layouts)
+    pick = pick_of(scenario.options, chosen.estimates)
+    return Point(options, answered, None, chosen.layouts, pick)

@@ -103,6 +103,9 @@ class Point(Document):
     label: Annotated[str, key("what sets the request apart")]
     values: Annotated[dict[str, Any], key("value of each of `dimensions`, by name")]
     command: Annotated[str, key("the command that requests it alone")]
+    pick: Annotated[
+        str | None, key("the command that estimates exactly the layout taken; null where none is")
+    ]
     refused: Annotated[str | None, key("why there is no answer")]
     equal: Annotated[EqualCount | Unset, key("with `--at cost` and `--at power`")] = UNSET
     layouts: Annotated[int, key("layouts that the rules allow")] = _ABSENT

@@ -55,6 +55,9 @@ class ClusterRow(Judged):
 
     machine: Annotated[str, key("profile id of the GPU or cluster")]
     command: Annotated[str, key("the command that requests it alone")]
+    pick: Annotated[
+        str | None, key("the command that estimates exactly the layout taken; null where none is")
+    ]
     layout: Annotated[Layout, key("as `layout` of a report")]
     stack: Annotated[str, key("profile id of the stack")]
     step_seconds: Annotated[float, key("expected step time", "s")]
@@ -195,6 +198,9 @@ class SearchedBandwidth(LinkPoint):
     layout: Annotated[Layout, key("as `layout` of a report")]
     stack: Annotated[str, key("profile id of the stack")]
     command: Annotated[str, key("the command that requests it alone")]
+    pick: Annotated[
+        str | None, key("the command that estimates exactly the layout taken; null where none is")
+    ]
 
 
 class BandwidthSweep(Document):
@@ -234,6 +240,9 @@ class BatchRow(Document):
     tokens_per_step: Annotated[int, key("tokens of one optimizer step", "tokens")]
     of_best_frac: Annotated[float, key("tokens/s per GPU over those of the best", "1")]
     command: Annotated[str, key("the command that requests it alone")]
+    pick: Annotated[
+        str | None, key("the command that estimates exactly the layout taken; null where none is")
+    ]
     stack: Annotated[str, key("profile id of the stack")]
     layout: Annotated[Layout, key("as `layout` of a report")]
     memory: Annotated[Fit, key("memory per GPU")]
@@ -283,6 +292,9 @@ class ModelRow(TriedModel):
     cost_usd: Annotated[float | None, key("of the run; null also without a price", "USD")]
     command: Annotated[
         str, key("the command that requests it alone; a scaled model by the file of `--model-out`")
+    ]
+    pick: Annotated[
+        str | None, key("the command that estimates exactly the layout taken; null where none is")
     ]
     layout: Annotated[Layout | None, key("as `layout` of a report")]
     stack: Annotated[str | None, key("profile id of the stack")]

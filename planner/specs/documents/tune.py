@@ -108,6 +108,9 @@ class TuneMethod(Document):
         Merge | None, key("adapters merged into their base; null where a method has none")
     ]
     command: Annotated[str, key("the command that requests the run alone")]
+    pick: Annotated[
+        str | None, key("the command that estimates exactly the layout taken; null where none is")
+    ]
 
 
 class Tuning(Document):

@@ -102,6 +102,7 @@ def _document(
             for d, v in zip(dimensions, values, strict=True)
         },
         command=point.command,
+        pick=point.pick,
         refused=point.refused,
         equal=UNSET if equal is None else equal,
         **({} if point.report is None else {"layouts": point.layouts, **asdict(point.report)}),

@@ -17,7 +17,7 @@ from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.estimate import Figures
 from planner.specs.documents.recommend import BatchRow, NamedModel, SaturatingBatch
 from planner.specs.options import refuse
-from planner.verbs.requests import answer
+from planner.verbs.requests import Point, answer
 from planner.verbs.workers import Progress
 
 WITHIN = (0.01, 0.05)  # of the best throughput
@@ -37,7 +37,7 @@ def batch(
     requests = [options.changed(global_batch=size) for size in sizes]
     points = answer(requests, jobs=jobs, progress=progress, reasons=False)
     fitting = [
-        (size, point.command, point.report)
+        (size, point, point.report)
         for size, point in zip(sizes, points, strict=True)
         if point.report is not None and point.fits
     ]
@@ -49,9 +49,7 @@ def batch(
             f"no batch fits this cluster{f' ({refused})' if refused else ''}; see dpplan estimate",
         )
     best, _, best_figures = max(fitting, key=lambda row: row[2].throughput.tokens_per_s_per_gpu)
-    rows = [
-        _row(size, seq_len, command, figures, best_figures) for size, command, figures in fitting
-    ]
+    rows = [_row(size, seq_len, point, figures, best_figures) for size, point, figures in fitting]
     return SaturatingBatch(
         schema_version=SCHEMA_VERSION,
         question="batch",
@@ -81,7 +79,7 @@ def _sizes(gpus: int, most: int) -> list[int]:
     return sorted(size for size in doubled if size <= most)
 
 
-def _row(size: int, seq_len: int, command: str, figures: Figures, best: Figures) -> BatchRow:
+def _row(size: int, seq_len: int, point: Point, figures: Figures, best: Figures) -> BatchRow:
     rate = figures.throughput.tokens_per_s_per_gpu
     return extended(
         BatchRow,
@@ -89,5 +87,6 @@ def _row(size: int, seq_len: int, command: str, figures: Figures, best: Figures)
         global_batch=size,
         tokens_per_step=size * seq_len,
         of_best_frac=rate / best.throughput.tokens_per_s_per_gpu,
-        command=command,
+        command=point.command,
+        pick=point.pick,
     )

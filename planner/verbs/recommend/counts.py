@@ -52,6 +52,7 @@ def judged(machine: str, point: Point, limits: Limits, price: Price) -> Count:
         chance=chance(days, dollars, limits) if point.fits else None,
         why=why,
         command=point.command,
+        pick=point.pick,
         layout=figures.layout,
         stack=figures.stack,
         step_seconds=step.seconds,

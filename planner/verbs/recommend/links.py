@@ -104,6 +104,7 @@ def _searched(
             step_seconds=point.report.step.seconds,
             exposed_frac=point.report.step.exposed["network"] / point.report.step.seconds,
             command=point.command,
+            pick=point.pick,
         )
         for times, point in zip(tried, points, strict=True)
         if point.report is not None

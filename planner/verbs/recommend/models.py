@@ -173,6 +173,7 @@ def _row(model: ModelSpec, point: Point, limits: Limits) -> ModelRow:
         days=None if figures is None else figures.run.days,
         cost_usd=None if figures is None else figures.run.cost_usd,
         command=point.command,
+        pick=point.pick,
         **of_answer,
     )
 

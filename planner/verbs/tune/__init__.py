@@ -233,6 +233,7 @@ def _row(
         most_model=models[2] if models else None,
         merge=None if found is None else found.merge,
         command=point.command,
+        pick=point.pick,
     )
 
 
