@@ -159,7 +159,7 @@ def test_broken_and_hostile_scripts_end_in_one_sentence() -> None:
     doubling = "A=aaaaaaaaaa\n" + "A=$A$A$A$A\n" * 40
     with pytest.raises(PlanError, match="grows beyond"):
         formats.read({"a.sh": doubling + "run --micro-batch-size $A"})
-    with pytest.raises(PlanError, match="is of no kind"):
+    with pytest.raises(PlanError, match="unsupported file type"):
         formats.read({"a.txt": "hello"})
 
 

@@ -166,8 +166,11 @@ def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
         raise PlanError(FIELD, name, str(error)) from None
     if not any(found.values()):
         known = ", ".join(one.title for one in formats())
-        why = "is of no kind that is read (a scenario of dpplan goes to --scenario); these are"
-        raise PlanError(FIELD, name, f"{why}: {known}")
+        raise PlanError(
+            FIELD,
+            name,
+            f"is an unsupported file type; supported: {known} (dpplan scenarios: use --scenario)",
+        )
     return {one: values for one, values in found.items() if values}
 
 

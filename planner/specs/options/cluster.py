@@ -77,7 +77,7 @@ class ClusterOptions(Record):
             label="GPU",
             catalogue="gpus",
             example="a100",
-            unset="that of --cluster",
+            unset="from --cluster",
             verbs=REQUESTS | LINKS,
             several=frozenset({"recommend cluster"}),
             form="shown",
@@ -194,12 +194,12 @@ class ClusterOptions(Record):
         int | None,
         option(
             "Nodes per network island (leaf switch, rail group, pod or scalable unit);"
-            " --oversubscription is that of the links between islands",
+            " --oversubscription applies to links between islands",
             label="Nodes per island",
             least=1,
             most=MAX_ISLAND_NODES,
             example="8",
-            unset="that of --cluster; else one non-blocking fabric",
+            unset="from --cluster, else one non-blocking fabric",
             verbs=REQUESTS | LINKS,
             needs=Needs(
                 lambda given: given.oversubscription is not None or given.cluster is not None,
@@ -219,7 +219,7 @@ class ClusterOptions(Record):
             least=1,
             most=MAX_OVERSUBSCRIPTION,
             example="2",
-            unset="that of --cluster; else 1",
+            unset="from --cluster, else 1",
             verbs=REQUESTS | LINKS,
             needs=Needs(
                 lambda given: (
@@ -259,7 +259,7 @@ class ClusterOptions(Record):
             most=1.2,
             least=0.05,
             example="0.85",
-            unset="that of the GPU's profile",
+            unset="from the GPU's profile",
             form="folded",
         ),
     ] = None
@@ -327,7 +327,7 @@ class ClusterOptions(Record):
             " loop of operators",
             label="Optimizer on the CPU",
             example="torch-eager",
-            unset="that of the stack",
+            unset="as the stack does",
             verbs=_UPDATES,
             why_not=_NO_UPDATE,
             needs=_OF_UPDATE,

@@ -151,7 +151,7 @@ class CalibrateOptions(Record):
             "Folder that checkpoints are written to",
             file="read",
             example="/mnt/checkpoints",
-            unset="that of --out",
+            unset="the folder of --out",
         ),
     ] = None
     verify: Annotated[

@@ -170,7 +170,7 @@ class LengthOptions(Record):
         int | None,
         option(
             "Tokens of the longest document where rows are as long as the longest of their"
-            " micro-batch: the peak of memory is that of such rows",
+            " micro-batch; sets the peak of memory",
             label="Longest row (tokens)",
             reads="context",
             least=1,

@@ -79,7 +79,7 @@ class ExpertOptions(Record):
             least=1,
             most=1000,
             example="40",
-            unset="20 for deepep, 16 for hybridep, those of NCCL else",
+            unset="20 for deepep, 16 for hybridep, else as NCCL",
             needs=Needs(
                 _overlaps,
                 "are taken from compute that runs beside dispatch: give --ep-overlap, too",

@@ -184,7 +184,7 @@ class BatchNormOptions(Record):
             least=1,
             most=1_000_000,
             example="64,256x3",
-            unset="those of ResNet-50",
+            unset="as in ResNet-50",
         ),
     ] = None
 

@@ -85,13 +85,13 @@ class TaskOptions(Record):
     teacher_gpus: Annotated[
         int | None,
         option(
-            "GPUs of its own on which the teacher computes, as a server that the training waits"
+            "Dedicated GPUs on which the teacher computes, as a server that the training waits"
             " for, beside --gpus",
             label="GPUs of the teacher",
             least=1,
             most=1_000_000,
             example="2",
-            unset="it stands on those of the student",
+            unset="the teacher shares the GPUs of the student",
             needs=_FEW_WORDS,
             form="folded",
         ),

@@ -244,8 +244,8 @@ class TrainingOptions(Record):
     sub_group_size: Annotated[
         float | None,
         option(
-            "Elements that ZeRO-3 of DeepSpeed updates at a time: those of its fp32 gradients, and"
-            " on NVMe drives of a tile that is read, updated and written",
+            "Elements that ZeRO-3 of DeepSpeed updates at a time: size of its fp32 gradients, and"
+            " of a tile that is read from NVMe, updated and written",
             label="Elements of an update",
             least=1,
             most=1e13,
@@ -372,7 +372,7 @@ class TrainingOptions(Record):
             least=0,
             most=100,
             example="1",
-            unset="those of the model file or of --pipeline-layout; none of a config.json",
+            unset="from the model file or --pipeline-layout; none for a config.json",
             form="folded",
         ),
     ] = None
