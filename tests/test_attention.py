@@ -14,9 +14,9 @@ from planner.estimate.layer.shape import key_of
 from planner.estimate.machine import machine
 from planner.estimate.machine.attention import attention_numbers, kernel_on
 from planner.estimate.memory.activations import layer_activations
-from planner.formulas import refusals
 from planner.formulas.kernels import attention_shape_frac
 from planner.formulas.rules import check
+from planner.formulas.rules.divide import CONTEXT
 from planner.inputs import catalog
 from planner.ledger import Sourced
 from planner.specs.hardware import GpuSpec
@@ -187,13 +187,13 @@ def test_heads_limit_ulysses_and_the_reason_names_them() -> None:
     names = {"cp": 64, "zero": 1}
     held = check(made, rows(64, names, {"cp": 32, "zero": 1}, {"cp": 16, "tp": 4, "zero": 1}))
     assert held["heads divide by cp"].tolist() == [False, True, False]
-    text = refusals.context(made, layout(64, **names))
+    text = CONTEXT.sentence(made, layout(64, **names))
     assert "32 of 32 (8 of keys and values)" in text
     assert "--cp 32" in text
     assert "--cp-comm-type ring or all-gather or hybrid" in text
     other = _shared("ring", gpus=64, software="deepspeed")
     assert not check(other, rows(64, {"cp": 2, "zero": 1}))["heads divide by cp"][0]
-    assert "shares sequences by ulysses, not ring" in refusals.context(other, layout(64, cp=2))
+    assert "shares sequences by ulysses, not ring" in CONTEXT.sentence(other, layout(64, cp=2))
 
 
 def test_ulysses_keeps_the_keys_and_values_that_it_repeats() -> None:

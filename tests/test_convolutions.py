@@ -96,8 +96,9 @@ def test_images_are_counted_and_data_parallelism_alone_divides_them() -> None:
     assert any("global batch 256 images: as resnet-50 was" in said for said in found.assumptions)
     for change, words in (
         ({"tp": 2, "stack": "torchtitan"}, "divides layers of its own|cannot be shared by tp 2"),
-        ({"pp": 2, "stack": "deepspeed"}, "planned whole on every rank"),
-        ({"stack": "megatron-core"}, "take --stack pytorch-ddp"),
+        ({"pp": 2, "stack": "deepspeed"}, "does not have --pp 2"),
+        ({"pp": 2, "stack": "torchtitan"}, "planned whole on every rank"),
+        ({"stack": "megatron-core"}, "take --stack deepspeed, pytorch-ddp or pytorch-fsdp"),
         ({"seq_len": 4}, "an image of resnet-50 is one token"),
     ):
         with pytest.raises(PlanError, match=words):

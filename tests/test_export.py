@@ -312,11 +312,11 @@ def exported(given: dict[str, Any], **own: Any) -> Export:
 
 
 def test_what_cannot_be_said_is_listed() -> None:
-    found = exported({**PLAN, "pp": 1, "compile": True, "clock": 0.7}, to="megatron")
+    found = exported({**PLAN, "pp": 1, "optimizer": "lion", "clock": 0.7}, to="megatron")
     listed = {one.option: one for one in found.not_expressible}
-    assert set(listed) == {"compile"}  # a clock is of the prediction alone
+    assert set(listed) == {"optimizer"}  # a clock is of the prediction alone
     assert found.plan["stack"] == "megatron-core"
-    assert "NOT IN THESE FILES: compile True" in found.files[0].text
+    assert "NOT IN THESE FILES: optimizer lion" in found.files[0].text
     assert "PREDICTED" in found.files[0].text
 
 

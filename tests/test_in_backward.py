@@ -53,7 +53,7 @@ def test_where_it_is_possible(software: str, gpus: int, chosen: dict, allowed: b
         ({"global_batch": 8, "zero": 0}, ["--zero 2 or 3"]),
         (
             {"global_batch": 8, "zero": 1, "stack": "megatron-core"},
-            ["--stack pytorch-fsdp", "cannot"],
+            ["does not have --optimizer-in-backward"],
         ),
         ({"global_batch": 8, "precision": "fp16"}, ["overflows", "--precision bf16"]),
     ],

@@ -200,10 +200,10 @@ def test_refused_where_the_model_or_the_stack_has_none() -> None:
     assert "has no mla_up_proj" in said["modules are those of the model"]
     assert refused(dense, recompute="mlp") == {}
     said = refused(dense, recompute="keep:qkv_proj")
-    assert "--stack maxtext" in said["parallelism supported"]
+    assert "does not have --recompute keep:qkv_proj" in said["parallelism supported"]
     fsdp = plans.plan(software="pytorch-fsdp", gpus=8, offload_modules=("attn_proj",))
     said = refused(fsdp, zero=3, offload="activations")
-    assert "does not offload attn_proj alone" in said["offloaded activations supported"]
+    assert "does not have --offload-modules attn_proj" in said["offloaded activations supported"]
 
 
 def test_a_row_of_modules_is_the_row_of_the_table() -> None:

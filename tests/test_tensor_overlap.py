@@ -47,7 +47,7 @@ def test_the_option_leaves_a_quarter_and_what_sharing_the_chip_costs() -> None:
     ("given", "said"),
     [
         (("--stack", "megatron-core", "--tp-overlap", "async", "--tp", "2"), "user-buffers"),
-        (("--stack", "pytorch-fsdp", "--tp-overlap", "user-buffers"), "does not have it"),
+        (("--stack", "pytorch-fsdp", "--tp-overlap", "user-buffers"), "does not have --tp-overlap"),
         (("--tp-overlap", "none", "--tp", "1"), "--tp above 1"),
         (("--tp-overlap", "none", "--tp", "2", "--no-sequence-parallel"), "sequence"),
     ],

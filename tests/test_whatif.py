@@ -258,7 +258,7 @@ def test_reasons_are_the_sentences_of_the_rules() -> None:
         for name, offered in legal.choices(options, 64).items()
     }
     said = "pp 4 x vpp 16 = 64 chunks are more than the 32 layers"
-    assert choices["vpp"][16] == f"{said}; nearest: --pp 2, or --vpp 8 or less"
+    assert choices["vpp"][16] == f"{said}; nearest: --pp 2, or --vpp 8"
     assert choices["gpus"][4] == "tp 2 x pp 4 does not divide 4 GPUs"
     assert "does not divide" in str(choices["tp"][16])
     with pytest.raises(PlanError, match=said):

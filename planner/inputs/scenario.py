@@ -9,12 +9,13 @@ from planner.inputs import workload as conditions
 from planner.inputs.accumulation import accumulated
 from planner.inputs.calibration import read_calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
+from planner.inputs.least import broken_rule
 from planner.inputs.model import model_spec
 from planner.inputs.options import readings
 from planner.inputs.run import run_spec
 from planner.inputs.task import for_task, teacher_spec
 from planner.inputs.training import training_spec
-from planner.inputs.usual import FURTHER, tried
+from planner.inputs.usual import passed_over, refusal, tried
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
 from planner.specs.layout import PLACEMENTS, LayoutRequest
@@ -23,13 +24,9 @@ from planner.specs.options import LAYOUT, Filled, Options, Origin
 from planner.specs.options.numbers import number
 from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
-from planner.specs.precision import is_low
 from planner.specs.stack import StackSpec
 from planner.specs.training import TrainingSpec, scores_on_chip
 from planner.units import in_unit
-
-# families of stacks whose kernels are compiled without torch
-_NO_TORCH = ("jax", "native")
 
 
 @dataclass(frozen=True)
@@ -64,9 +61,6 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
     filled = (*_usual_node(options, cluster), *(one for one in defaults if one.value is not None))
     parts = (model, cluster, training)
     plans = tuple(one.model_copy(update={"teacher": teacher}) for one in plans_of(options, *parts))
-    if options.stack is None and len(plans) == 1 and plans[0].stack.id in FURTHER:
-        title, schedule = plans[0].stack.title, options.schedule
-        assumptions.append(f"stack: {title}, since no usual one runs --schedule {schedule}")
     if options.global_batch is None and options.grad_accum is not None:
         batches = accumulated(options, options.grad_accum, model, training.seq_len)
         plans = tuple(_with_batch(plan, batch) for batch in batches for plan in plans)
@@ -108,7 +102,8 @@ def with_modules(options: Options, model: ModelSpec) -> tuple[ModelSpec, list[st
 
 def searched(options: Options) -> list[str]:
     """What a request says of the layouts that are searched, as sentences."""
-    said = [f"layouts: those with {condition} alone (--where)" for condition in options.where]
+    said = passed_over(options)
+    said += [f"layouts: those with {condition} alone (--where)" for condition in options.where]
     if options.headroom is not None:
         free = options.headroom
         said.append(
@@ -138,15 +133,9 @@ def plans_of(
         conditions.input_spec(options, cluster.nodes),
     )
     calibration = read_calibration(options.calibration) if options.calibration else None
-    plans, run = [], run_spec(options, cluster.nodes, calibration)
-    refused: PlanError | None = None
-    for name, zero in [(options.stack, options.zero)] if options.stack else tried(options):
-        stack = stack_spec(name, calibration)
-        refused = refused_precision(training, stack)
-        if refused is not None:
-            if options.stack is not None:
-                raise refused
-            continue
+    run = run_spec(options, cluster.nodes, calibration)
+
+    def plan_of(stack: StackSpec, zero: int | None) -> Plan:
         layout = LayoutRequest(
             **{**fixed, "zero": zero},
             grad_accum=options.grad_accum,
@@ -160,7 +149,7 @@ def plans_of(
         plan = Plan(
             model=model,
             cluster=cluster,
-            training=_overlaps(_attention(training, options, stack), stack),
+            training=_attention(training, options, stack),
             stack=stack,
             request=layout,
             run=run,
@@ -168,19 +157,18 @@ def plans_of(
             lengths=lengths,
             data=data,
         )
-        plans.append(plan.model_copy(update={"training": _kernels(plan, options)}))
-    if refused is not None and not plans:
-        raise refused
+        return plan.model_copy(update={"training": _kernels(plan, options)})
+
+    def runs(stack: StackSpec) -> bool:
+        return broken_rule(plan_of(stack, options.zero), options) is None
+
+    plans = []
+    for name, zero in [(options.stack, options.zero)] if options.stack else tried(options):
+        stack = stack_spec(name, calibration)
+        if refused := refusal(stack, options, runs):
+            raise refused
+        plans.append(plan_of(stack, zero))
     return tuple(plans)
-
-
-def refused_precision(training: TrainingSpec, stack: StackSpec) -> PlanError | None:
-    """Why a stack cannot train so in 8 or 4 bit; None: it can, or nobody asked."""
-    asked, has = training.precision, stack.precision.recipes
-    if is_low(asked) and (not has or asked not in ("fp8", *has)):
-        remedy = f"it has {', '.join(has)}" if has else "take bf16, or another stack"
-        return PlanError("--precision", asked, f"{stack.title} does not have it; {remedy}")
-    return None
 
 
 def _pipeline_layout(options: Options, model: ModelSpec) -> str | None:
@@ -237,26 +225,18 @@ def _attention(training: TrainingSpec, options: Options, stack: StackSpec) -> Tr
 
 
 def _kernels(plan: Plan, options: Options) -> TrainingSpec:
-    """--compile, --cuda-graphs and --fused-kernels, of the stacks that have no such kernels of
-    their own. Raises PlanError where they change nothing."""
+    """--compile, and --fused-kernels of stacks that have no such kernels of their own. Raises
+    PlanError where it changes nothing."""
     model, stack, training = plan.model, plan.stack, plan.training
     if options.fused_kernels and not _can_fuse(model):
         remedy = f"changes nothing: {model.name} has no RMSNorm, RoPE or gate to fuse; leave it out"
         raise PlanError("--fused-kernels", options.fused_kernels, remedy)
-    own = {
-        "compile": stack.family in _NO_TORCH,
-        "cuda_graphs": stack.family in _NO_TORCH,
-        "fused_kernels": not plan.chained,
-    }
-    asked = {name: bool(getattr(options, name)) for name in own}
-    for name, has in own.items():
-        if asked[name] and has and options.stack is not None:
-            remedy = f"changes nothing: {stack.title} has kernels of this kind of its own; leave it"
-            raise PlanError(f"--{name.replace('_', '-')}", getattr(options, name), remedy)
-    switches = ("compile", "fused_kernels")
-    acts: dict[str, object] = {n: True for n in switches if asked[n] and not own[n]}
-    if own["cuda_graphs"]:
-        acts["cuda_graphs"] = ()
+    if options.fused_kernels and not plan.chained and options.stack is not None:
+        remedy = f"changes nothing: {stack.title} has kernels of this kind of its own; leave it"
+        raise PlanError("--fused-kernels", options.fused_kernels, remedy)
+    acts: dict[str, object] = {"compile": True} if options.compile else {}
+    if options.fused_kernels and plan.chained:
+        acts["fused_kernels"] = True
     return training.model_copy(update=acts)
 
 
@@ -264,20 +244,3 @@ def _can_fuse(model: ModelSpec) -> bool:
     """Whether a layer has what some stack runs as a chain of operators: LayerNorm is one kernel
     everywhere."""
     return model.norm == "rmsnorm" or model.positions == "rotary" or model.gated
-
-
-def _overlaps(training: TrainingSpec, stack: StackSpec) -> TrainingSpec:
-    """--tp-overlap, in a way that the stack has. Raises PlanError where it has not."""
-    asked, ways = training.tensor_overlap, ("none", *stack.overlap.tensor_ways)
-    if asked is not None and asked not in ways:
-        remedy = f"{stack.title} does not have it; it has {', '.join(ways)}"
-        raise PlanError("--tp-overlap", asked, remedy)
-    for flag, value in (("--zeropp", "+".join(training.zeropp)), ("--hpz", training.hpz)):
-        if value and not stack.supports.zeropp:
-            remedy = f"is ZeRO++ of DeepSpeed, which {stack.title} does not have: take --stack"
-            raise PlanError(flag, value, f"{remedy} deepspeed, or leave it out")
-    if training.sub_group_size is not None and stack.state.zero3_turn is None:
-        remedy = f"is of DeepSpeed's ZeRO-3, which {stack.title} does not have: take --stack"
-        remedy = f"{remedy} deepspeed, or leave it out"
-        raise PlanError("--sub-group-size", training.sub_group_size, remedy)
-    return training

@@ -3,13 +3,18 @@ usually runs it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from planner.inputs.calibration import stack_spec
+from planner.inputs.catalog import ids
+from planner.specs.base import PlanError
+from planner.specs.capabilities import lacks
 from planner.specs.names import NVME, RECOMPUTE_KINDS, recompute_parts
 from planner.specs.options import Options
+from planner.specs.stack import StackSpec
 
 # what a request asks for: nothing but to fit, a ZeRO stage, what is offloaded and where to, or
 # modules that are repeated alone
@@ -17,6 +22,7 @@ MODULES = "modules"
 ANY, STAGE, STATES, DRIVES, ACTIVATIONS = "any", "stage", "states", "drives", "activations"
 
 
+_MOST_NAMED = 3  # stacks that a refusal names
 _OPEN: Mapping[str, int] = MappingProxyType({})
 
 
@@ -54,8 +60,8 @@ USUAL = (
     _usual("torchtitan", 2, STAGE),
     _usual("torchtitan", 3, STAGE),
 )
-# stacks that are tried where none of these runs the schedule of a request
-FURTHER = ("torchtitan", "zero-bubble", "hai-llm")
+# stacks that follow these where a request needs what none of them has
+FURTHER = ("torchtitan", "nemo", "zero-bubble", "maxtext", "hf-deepspeed", "hf-fsdp")
 STACKS = tuple(sorted({one.stack for one in USUAL}))
 FAMILIES: dict[str, dict[str, object]] = {  # by name, as options
     one.family: {"stack": one.stack, **one.fixed} for one in USUAL if one.family
@@ -63,7 +69,14 @@ FAMILIES: dict[str, dict[str, object]] = {  # by name, as options
 
 
 def tried(options: Options) -> list[tuple[str, int | None]]:
-    """Stack and ZeRO stage of each plan that a request without a stack is searched for."""
+    """Stack and ZeRO stage of each plan that a request without a stack is searched for: the usual
+    ones that have what it states, else the first other stack that does."""
+    usual = _usual_of(options)
+    able = [one for one in usual if not lacks(stack_spec(one[0]), vars(options))]
+    return able or [(stack.id, options.zero) for stack in able_stacks(options)[:1]] or usual[-1:]
+
+
+def _usual_of(options: Options) -> list[tuple[str, int | None]]:
     if options.offload not in (None, "none"):
         asked = ACTIVATIONS if options.offload == "activations" else STATES
         asked = DRIVES if options.offload in NVME else asked
@@ -72,22 +85,56 @@ def tried(options: Options) -> list[tuple[str, int | None]]:
     kind = recompute_parts(options.recompute or "none")[0]
     asked = MODULES if RECOMPUTE_KINDS[kind] == "modules" else asked
     alone = options.gpus == 1 and asked == ANY  # one GPU shards nothing
-    usual: list[tuple[str, int | None]] = [
+    return [
         (one.stack, one.zero)
         for one in (USUAL[:1] if alone else USUAL)
         if asked in one.asked and options.zero in (None, one.zero)
     ]
-    further = instead(options, usual)
-    return usual if further is None else [(further, options.zero)]
 
 
-def instead(options: Options, usual: list[tuple[str, int | None]]) -> str | None:
-    """The stack that is tried in place of these, none of which runs the schedule of a request."""
-    schedule = options.schedule
-    if schedule is None or options.pp == 1 or _runs([name for name, _ in usual], schedule):
+def able_stacks(options: Options) -> list[StackSpec]:
+    """All stacks that have what a request states, the usual ones first, releases and forks last."""
+    stacks = [stack_spec(name) for name in ids("stacks")]
+    order = (*STACKS, *FURTHER)
+
+    def place(stack: StackSpec) -> tuple[int, bool]:
+        return order.index(stack.id) if stack.id in order else len(order), bool(stack.release_of)
+
+    return sorted((stack for stack in stacks if not lacks(stack, vars(options))), key=place)
+
+
+def passed_over(options: Options) -> list[str]:
+    """The stack that a request without one would be answered for, where it lacks what is stated."""
+    if options.stack is not None:
+        return []
+    usual, names = _usual_of(options), [name for name, _ in tried(options)]
+    stack = stack_spec(usual[-1][0] if usual else STACKS[0])
+    lacking = lacks(stack, vars(options))
+    if not lacking or stack.id in names:
+        return []
+    typed = " and ".join(lack.typed for lack in lacking)
+    return [f"stack: {' or '.join(dict.fromkeys(names))}, since {stack.id} lacks {typed}"]
+
+
+def refusal(
+    stack: StackSpec, options: Options, runs: Callable[[StackSpec], bool]
+) -> PlanError | None:
+    """Why a stack cannot run what a request states, and which stacks can; None where it can. runs:
+    whether another has a layout for it."""
+    lacking = lacks(stack, vars(options))
+    if not lacking:
         return None
-    return next(iter(_runs(FURTHER, schedule)), None)
+    values = {lack.flag: lack.value for lack in lacking}
+    remedy = f"{stack.title} does not have {' and '.join(map(str, lacking))}; leave it out"
+    others = named_stacks(other.id for other in able_stacks(options) if runs(other))
+    return PlanError(
+        "/".join(values),
+        next(iter(values.values())) if len(values) == 1 else values,
+        f"{remedy}, or {others}" if others else remedy,
+    )
 
 
-def _runs(stacks: Iterable[str], schedule: str) -> list[str]:
-    return [name for name in stacks if schedule in stack_spec(name).supports.schedules]
+def named_stacks(names: Iterable[str]) -> str:
+    """The first few of these as a way out, "" where there are none."""
+    *most, last = [*itertools.islice(names, _MOST_NAMED)] or [""]
+    return f"take --stack {', '.join(most)}{' or ' if most else ''}{last}" if last else ""

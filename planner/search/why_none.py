@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
-from planner import schedules
 from planner.formulas.divisors import divisors
-from planner.formulas.rules import RULES, Rule
+from planner.formulas.rules import Rule
+from planner.inputs.least import broken_rule, least_layout
 from planner.inputs.scenario import Scenario
+from planner.inputs.usual import able_stacks, named_stacks
 from planner.search import search
 from planner.specs.base import PlanError
-from planner.specs.columns import Columns
-from planner.specs.layout import PLACEMENTS, Layout
 from planner.specs.options import LAYOUT, Options, flag
-from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
 
 
@@ -68,50 +67,21 @@ def _does_not_accumulate(options: Options) -> PlanError | None:
 
 def _broken_rule(plan: Plan, options: Options) -> PlanError | None:
     """The first rule that the request breaks, whatever it leaves open."""
-    layout = _as_asked(plan, options)
-    columns = Columns.of([layout])
-    broken = next((rule for rule in RULES if not rule.holds(plan, columns)), None)
+    broken = broken_rule(plan, options)
     if broken is None:
         return None
-    return PlanError(broken.field, _value(broken, options), broken.sentence(plan, layout))
+    said, stacks = broken.sentence(plan, least_layout(plan, options)), _others(plan, options)
+    if others := named_stacks(stacks):
+        said += f"{', or' if '; ' in said else ';'} {others}"
+    return PlanError(broken.field, _value(broken, options), said)
 
 
-def _as_asked(plan: Plan, options: Options) -> Layout:
-    """What the request fixes, with the least for what it leaves open; not checked, since some rule
-    may forbid it."""
-    tp, (pp, vpp), cp = options.tp or 1, _stages(plan, options), options.cp or 1
-    dp = options.dp or max(1, options.gpus // (tp * pp * cp))
-    schedule = options.schedule
-    zero = plan.request.zero
-    return Layout.model_construct(
-        tp=tp,
-        pp=pp,
-        vpp=vpp,
-        dp=dp,
-        cp=cp,
-        ep=options.ep or 1,
-        zero=plan.stack.supports.zero[0] if zero is None else zero,
-        shard_group=options.shard_group or dp * cp,
-        sequence_parallel=bool(options.sequence_parallel),
-        recompute=options.recompute or "none",
-        schedule=schedule or ("interleaved" if vpp > 1 else "1f1b"),
-        micro_batch=options.micro_batch or 1,
-        offload=options.offload or "none",
-        placement=options.placement or PLACEMENTS[0],
-    )
-
-
-def _stages(plan: Plan, options: Options) -> tuple[int, int]:
-    """Ranks of a pipeline and chunks of each: as many as a stated layout has."""
-    schedule, text = options.schedule, options.pipeline_layout
-    if text is not None:
-        chunks = len(pipeline_layout(text))
-        whole = chunks // (options.vpp or 1)
-        pp = options.pp or max(p for p in divisors(options.gpus) if whole % p == 0)
-        return pp, options.vpp or max(1, chunks // pp)
-    pp = options.pp or (divisors(options.gpus)[1] if "schedule" in plan.request.acting else 1)
-    usual = schedules.default_chunks(schedule) if schedule and pp > 1 else 1
-    return pp, options.vpp or usual
+def _others(plan: Plan, options: Options) -> Iterator[str]:
+    """Stacks that have layouts for the same request."""
+    for stack in able_stacks(options):
+        other = plan.model_copy(update={"stack": stack})
+        if broken_rule(other, options) is None and search(other).estimates:
+            yield stack.id
 
 
 def _value(rule: Rule, options: Options) -> Any:

@@ -13,6 +13,9 @@ from planner.specs.base import Bytes, BytesPerSecond, Fraction, Names, Number, S
 from planner.specs.hardware import Efficiency, Id
 from planner.specs.layout import OffloadName, PlacementName, RecomputeKind, ScheduleName
 from planner.specs.names import (
+    ATTENTIONS,
+    LOSS_KERNELS,
+    AttentionName,
     ContextWay,
     CpuOptimizerName,
     DispatcherName,
@@ -66,11 +69,22 @@ class Supports(Spec):
     # how matrices that ZeRO shards are updated by an optimizer that needs them whole: not at all,
     # each by one rank, to which it belongs, or each by all ranks of its shards, which gather it
     sharded_matrices: Literal["no", "dealt", "gathered"] = "no"
+    # ways in which tokens reach the ranks of their experts
+    dispatchers: tuple[DispatcherName, ...] = Field(default=("alltoall",), strict=False)
+    expert_overlap: bool = False  # they do so beside compute, where a request has it
+    # kernels of attention and of the loss, torch.compile and adapters: a script of torch can have
+    # any; a stack with layers of its own says which it has
+    attentions: tuple[AttentionName, ...] = Field(default=ATTENTIONS, strict=False)
+    loss_kernels: tuple[LossKernel, ...] = Field(default=LOSS_KERNELS, strict=False)
+    compile: bool = True
+    adapters: bool = True
     # orders of ranks, innermost first; data parallel ranks of one stage are neighbours unless the
     # stacks can do otherwise
     placements: tuple[PlacementName, ...] = Field(
         default=("tp-cp-dp-pp",), min_length=1, strict=False
     )
+    # where each of these is from: a document, or a file of its code -> the keys above
+    sources: dict[str, list[str]] = Field(default_factory=dict)
 
 
 class StateBytes(Spec):

@@ -37,7 +37,8 @@ OTHERS = (
     "offload",
 )
 TRAINING = ("gpus", "seq_len", "global_batch")
-_CHOOSES_STACKS = ("zero", "offload")  # where no stack is named, these decide which are tried
+# where no stack is named, these decide which are tried
+_CHOOSES_STACKS = ("zero", "offload", "schedule", "recompute")
 _SAMPLE = 24  # degrees beside which the other options are tried
 _LARGEST = {"tp": 64, "pp": 128, "cp": 64, "vpp": 20}
 _MOST_STEPS = 14  # of a slider

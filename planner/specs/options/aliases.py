@@ -170,6 +170,7 @@ ATTENTIONS = (
     *same("flash3", "fa3", "flash-attention-3"),
     *same("flash2", "fa2", "flash-attention-2"),
     *same("flash1", "fa1", "flash-attention-1"),
+    *same("fused_softmax", "fused-softmax"),
     *same("eager", "unfused", "math"),
     *refused("says not which version: take flash2, flash3, flash4 or cudnn", "flash", "sdpa"),
 )

@@ -9,12 +9,11 @@ from math import ceil
 from typing import Any
 
 from planner.formats.megatron_table import CONTEXT_WAY_WORDS
-from planner.formulas.refusals import lacking
 from planner.inputs import catalog
 from planner.inputs.calibration import Calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
-from planner.inputs.scenario import refused_precision
 from planner.specs.adapters import ALL, WORDS, AdapterSpec
+from planner.specs.capabilities import lacks
 from planner.specs.cluster import ClusterSpec
 from planner.specs.data import LengthsSpec
 from planner.specs.layout import Layout, LayoutRequest
@@ -96,8 +95,6 @@ def row_plan(row: Row, calibration: Calibration | None = None) -> tuple[Plan, La
     training = _training(row, options, stack, model)
     if cluster.gpu.rate(training.precision) is None:
         raise Skip(f"precision is {training.precision}; {cluster.gpu.lacks(training.precision)}")
-    if refused := refused_precision(training, stack):
-        raise Skip(str(refused))
     request = LayoutRequest(pipeline_layout=found.request.pipeline_layout)
     plan = Plan(
         model=model,
@@ -108,8 +105,9 @@ def row_plan(row: Row, calibration: Calibration | None = None) -> tuple[Plan, La
         lengths=_lengths(options),
     )
     layout = completed(plan, found)
-    if lacks := lacking(plan, layout):
-        raise Skip(f"{stack.title} does not have {' and '.join(lacks)}")
+    used = {name: getattr(layout, name) for name in ("tp", "pp", "cp", "ep")}
+    if lacking := lacks(stack, {**used, "precision": training.precision}):
+        raise Skip(f"{stack.title} does not have {' and '.join(map(str, lacking))}")
     return plan, layout
 
 

@@ -1,0 +1,24 @@
+"""What makes a layout impossible: every rule is one object, a condition with its sentence.
+
+Search masks tables of layouts with the conditions; refusals and `dpplan explain` say the sentences.
+"""
+
+from planner.formulas.rules import divide, stack, state
+from planner.formulas.rules.rule import Rule as Rule
+from planner.ledger import Array
+from planner.specs.columns import Columns
+from planner.specs.plan import Plan
+
+RULES: tuple[Rule, ...] = (
+    *(divide.DEGREES, divide.HEADS, divide.WIDTHS, divide.WHOLE, divide.PLAIN, divide.LAYERS),
+    *(divide.BATCH, divide.SEQUENCE, divide.CONTEXT, divide.EXPERTS),
+    *(stack.MICROBATCHES, stack.SCHEDULE, stack.SHARD_GROUP, stack.ZERO, stack.SUPPORTED),
+    *(state.MODULES, state.PARAMETERS, state.DRIVES, state.ACTIVATIONS, state.IN_BACKWARD),
+    *(state.FROZEN, state.QUANTISED, state.EXAMPLES, divide.TEACHER, state.GRAPHS),
+    *(state.MATRICES, state.TYPES, stack.PLACEMENT, stack.SEQUENCE_PARALLEL, stack.ACTING),
+)
+
+
+def check(plan: Plan, columns: Columns) -> dict[str, Array]:
+    """Every rule as a boolean column, by name: True where the layout is allowed."""
+    return {rule.name: rule.holds(plan, columns) for rule in RULES}

@@ -1,0 +1,297 @@
+"""What has to divide: GPUs, heads, widths, layers, batch, sequence, experts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.formulas import experts
+from planner.formulas.rules.rule import Rule, divides, ones
+from planner.formulas.stages import equal_chunks
+from planner.ledger import Array
+from planner.specs.columns import Columns
+from planner.specs.layers import attended_of, cores_of, limits_of, parts_of
+from planner.specs.layout import Layout
+from planner.specs.model import ModelSpec
+from planner.specs.parts import Scan
+from planner.specs.parts.base import WIDTHS as WIDTH_NAMES
+from planner.specs.parts.base import Limit
+from planner.specs.pipeline_layout import pipeline_layout
+from planner.specs.plan import Plan
+
+DEGREES = Rule(
+    "degrees multiply to the GPUs",
+    ("tp", "pp", "cp", "dp"),
+    lambda plan, c: c.gpus == plan.cluster.gpus,
+    lambda plan, x: (
+        f"tp {x.tp} x pp {x.pp} x cp {x.cp} x dp {x.dp} = {x.tp * x.pp * x.cp * x.dp}, but"
+        f" there are {plan.cluster.gpus} GPUs; leave one degree out and it is found for you"
+    ),
+)
+
+
+def _fits(limit: Limit, tp: Array) -> Array:
+    """Whether degrees divide what is limited, or hold copies of it."""
+    copies = limit.repeats & (np.mod(tp, limit.count) == 0)
+    return divides(tp, limit.count) | copies
+
+
+def _heads(plan: Plan, c: Columns) -> Array:
+    ok = ones(c)
+    for limit in limits_of(plan.model):
+        if limit.what not in WIDTH_NAMES:
+            ok = ok & _fits(limit, c.tp)
+    return ok
+
+
+def _refused_heads(plan: Plan, x: Layout) -> str:
+    """What cannot be shared; heads of keys and values are named with the heads they are of."""
+    limits = [limit for limit in limits_of(plan.model) if limit.what not in WIDTH_NAMES]
+    refused = [limit for limit in limits if not _fits(limit, np.float64(x.tp))]
+    said = " and ".join(f"{limit.count} {limit.what}" for limit in refused)
+    if any(limit.what in ("heads", "heads of keys and values") for limit in refused):
+        core = next(core for core, _ in attended_of(plan.model))
+        said = f"{core.heads} heads ({core.kv_heads or core.heads} of keys and values)"
+    return f"{said} cannot be shared by tp {x.tp}"
+
+
+HEADS = Rule("heads divide by tp", ("tp",), _heads, _refused_heads, near=("tp",))
+
+
+def _cut(model: ModelSpec) -> list[int]:
+    return [model.hidden, *(each.count for each in limits_of(model) if each.what in WIDTH_NAMES)]
+
+
+def _widths(plan: Plan, c: Columns) -> Array:
+    ok = ones(c)
+    for width in _cut(plan.model):
+        ok = ok & divides(c.tp, width)
+    return ok
+
+
+WIDTHS = Rule(
+    "widths divide by tp",
+    ("tp",),
+    _widths,
+    lambda plan, x: (
+        f"widths {', '.join(f'{width:,}' for width in _cut(plan.model))} (hidden and MLP) do not"
+        f" all divide by tp {x.tp}"
+    ),
+    near=("tp",),
+)
+
+
+def _whole(plan: Plan, c: Columns) -> Array:
+    """What no rank shares with another: the layers of towers along a pipeline, or their
+    sequences, and convolutions."""
+    alone = plan.model.towers or plan.model.convolutions
+    return ((c.pp == 1) & (c.cp == 1)) if alone else ones(c)
+
+
+def _divided(plan: Plan, x: Layout) -> str:
+    where = f"over pp {x.pp} stages or cp {x.cp} ranks; take --pp 1 --cp 1"
+    if plan.model.convolutions:
+        return (
+            f"the convolutions of {plan.model.name} are planned whole on every rank, not {where}:"
+            " data parallelism and ZeRO divide its work"
+        )
+    names = ", ".join(tower.name for tower in plan.model.towers)
+    return (
+        f"{plan.model.name} has samples of several lengths (its sequence, {names}), whose layers"
+        f" are not planned {where}: data and tensor parallelism and ZeRO are planned"
+    )
+
+
+WHOLE = Rule("towers and convolutions stay whole", ("pp", "cp"), _whole, _divided)
+# stacks that divide layers have layers of their own, of transformers
+PLAIN = Rule(
+    "convolutions run on plain torch",
+    ("stack",),
+    lambda plan, c: ones(c) & (not (plan.model.convolutions and plan.stack.supports.tensor)),
+    lambda plan, x: (
+        f"{plan.stack.title} divides layers of its own, of transformers, and {plan.model.name} is"
+        " of convolutions"
+    ),
+)
+
+
+def _layers(plan: Plan, c: Columns) -> Array:
+    model, stack = plan.model, plan.stack
+    chunks = c.pp * c.vpp
+    if plan.request.pipeline_layout is not None:
+        stated = len(pipeline_layout(plan.request.pipeline_layout))
+        able = {"no": equal_chunks(plan, c.pp, c.vpp), "one chunk": c.vpp == 1, "any": True}
+        return (chunks == stated) & able[stack.supports.uneven]
+    whole = equal_chunks(plan, c.pp, c.vpp)
+    if stack.supports.uneven == "no" or plan.request.uneven_stages is False:
+        return whole
+    dealt = (c.vpp == 1) | (stack.supports.uneven == "any")
+    return whole | (dealt & (chunks <= model.layers))
+
+
+def _unfilled(plan: Plan, x: Layout) -> str:
+    said, title = f"pp {x.pp} x vpp {x.vpp} = {x.pp * x.vpp}", plan.stack.title
+    layers, uneven = plan.model.layers, plan.stack.supports.uneven
+    if plan.request.pipeline_layout is not None:
+        stated = len(pipeline_layout(plan.request.pipeline_layout))
+        if x.pp * x.vpp != stated:
+            return f"the pipeline layout has {stated} chunks (bars and one), {said}"
+        return f"{title} does not let a user state what its chunks hold"
+    if x.pp * x.vpp > layers:
+        return f"{said} chunks are more than the {layers} layers"
+    refused = f"{layers} layers do not divide into {said} equal chunks"
+    if uneven != "no" and plan.request.uneven_stages is False:
+        return refused
+    if uneven == "one chunk":
+        return f"{refused}, and {title} makes unequal ones with one chunk per rank alone"
+    return f"{refused}, and those of {title} are equal"
+
+
+def _searched_uneven(plan: Plan, x: Layout) -> tuple[str, ...]:
+    refused = plan.request.uneven_stages is False and plan.stack.supports.uneven != "no"
+    return ("leave out --no-uneven-stages, and unequal ones are searched",) if refused else ()
+
+
+LAYERS = Rule(
+    "layers fill the stages", ("pp", "vpp"), _layers, _unfilled, ("pp", "vpp"), _searched_uneven
+)
+BATCH = Rule(
+    "batch divides by dp x micro-batch",
+    ("micro_batch", "dp", "global_batch"),
+    lambda plan, c: divides(c.dp * c.micro_batch, c.batch(plan.training.global_batch)),
+    lambda plan, x: (
+        f"global batch {plan.training.global_batch} does not divide by dp {x.dp} x micro-batch"
+        f" {x.micro_batch} = {x.dp * x.micro_batch}"
+    ),
+    near=("global_batch", "micro_batch"),
+)
+
+
+def _slices(plan: Plan, c: Columns) -> Array:
+    """Pieces of a sequence; causal work is balanced by halves."""
+    each = 1.0 if plan.context_way == "ulysses" else 2.0
+    return np.where(c.cp > 1, each * c.cp, 1.0) * c.sequence_ranks
+
+
+def _whole_sequences(plan: Plan, x: Layout) -> tuple[str, ...]:
+    tokens, table = plan.training.seq_len, Columns.of([x])
+    slices = int(_slices(plan, table)[0])
+    near = " or ".join(str(n * slices) for n in (tokens // slices, tokens // slices + 1) if n)
+    plain = x.sequence_parallel and tokens % (slices // x.tp) == 0
+    return f"nearest: --seq-len {near}", "--no-sequence-parallel" if plain else ""
+
+
+SEQUENCE = Rule(
+    "sequence divides",
+    ("seq_len",),
+    lambda plan, c: divides(_slices(plan, c), plan.training.seq_len),
+    lambda plan, x: (
+        f"sequence {plan.training.seq_len} does not divide into the"
+        f" {_slices(plan, Columns.of([x]))[0]:g} slices of cp {x.cp}"
+        + (f" and sequence parallel over tp {x.tp}" if x.sequence_parallel else "")
+    ),
+    ways=_whole_sequences,
+)
+
+
+def _context(plan: Plan, c: Columns) -> Array:
+    """Ulysses shares out the heads that tensor parallelism leaves to a rank: each rank gets as many
+    of the queries, and as many of keys and values or copies of one."""
+    ok = c.cp == 1
+    if plan.context_way not in plan.stack.supports.context_ways:
+        return ok
+    shared, even = c.tp * c.cp, ones(c)
+    for core, _ in cores_of(plan.model):
+        if isinstance(core, Scan):  # whose ranks share heads, whatever way attention goes
+            even = even & divides(shared, core.units)
+        elif plan.context_way == "ulysses":
+            keys = core.kv_heads or core.heads
+            even = even & divides(shared, core.heads)
+            even = even & (divides(shared, keys) | (np.mod(shared, keys) == 0))
+    return ok | even
+
+
+def _scanned(model: ModelSpec, core: Scan) -> str:
+    """What the ranks that share a sequence divide of a layer with a state."""
+    limits = next(part.limits() for part, _ in parts_of(model) if core in part.core())
+    return min(limits, key=lambda limit: limit.count != core.units).what
+
+
+def _unshared(plan: Plan, x: Layout) -> str:
+    ways, model = plan.stack.supports.context_ways, plan.model
+    if plan.context_way not in ways:
+        return f"{plan.stack.title} shares sequences by {' or '.join(ways)}, not {plan.context_way}"
+    for core, _ in cores_of(model):
+        if isinstance(core, Scan) and core.units % (x.tp * x.cp):
+            return (
+                f"ranks that share a sequence share the {core.units} {_scanned(model, core)}, of"
+                f" which tp {x.tp} leaves {core.units / x.tp:g}: they do not divide by cp {x.cp}"
+            )
+    core = next(core for core, _ in attended_of(model))
+    return (
+        f"Ulysses shares heads: the {core.heads / x.tp:g} of {core.heads}"
+        f" ({core.kv_heads or core.heads} of keys and values) that tp {x.tp} leaves a rank do not"
+        f" divide by cp {x.cp}"
+    )
+
+
+def _other_ways(plan: Plan, x: Layout) -> tuple[str, ...]:
+    ways = plan.stack.supports.context_ways
+    others = [way for way in ways if way not in ("ulysses", plan.context_way)]
+    ulysses = plan.context_way == "ulysses" or plan.context_way not in ways
+    return (f"--cp-comm-type {' or '.join(others)}",) if others and ulysses else ()
+
+
+CONTEXT = Rule(
+    "heads divide by cp", ("cp", "cp_comm_type"), _context, _unshared, ("cp",), _other_ways
+)
+
+
+def _experts(plan: Plan, c: Columns) -> Array:
+    if plan.model.routed is None:
+        return c.ep == 1
+    split = experts.tensor_of(plan, c.tp)
+    whole = divides(split, plan.model.routed.ffn_hidden) & divides(c.ep, plan.model.routed.experts)
+    return whole & divides(c.ep * split, experts.ranks(c))
+
+
+def _undivided_experts(plan: Plan, x: Layout) -> str:
+    routed = plan.model.routed
+    if routed is None:
+        return f"ep {x.ep} needs a model with experts; leave out --ep"
+    etp = int(experts.tensor_of(plan, np.float64(x.tp)))
+    if routed.ffn_hidden % etp:
+        return f"etp {etp} must divide the width {routed.ffn_hidden:,} of an expert"
+    split = f" over the {etp} ranks that split each (--etp)" if etp > 1 else ""
+    ranks = x.tp * x.dp * x.cp
+    return f"ep {x.ep} must divide {routed.experts} experts and tp x dp x cp = {ranks}{split}"
+
+
+def _fewer_splits(plan: Plan, x: Layout) -> tuple[str, ...]:
+    split = plan.model.routed and experts.tensor_of(plan, np.float64(x.tp)) > 1
+    return ("--etp 1",) if split else ()
+
+
+EXPERTS = Rule(
+    "experts divide by ep", ("ep",), _experts, _undivided_experts, ("ep",), _fewer_splits
+)
+
+
+def _teacher(plan: Plan, c: Columns) -> Array:
+    """Ranks divide a teacher as they divide its student; no pipeline does."""
+    own = plan.of_teacher if plan.training.teacher_here else None
+    if own is None:
+        return ones(c)
+    return (c.pp == 1) & _heads(own, c) & _widths(own, c) & _experts(own, c)
+
+
+TEACHER = Rule(
+    "ranks divide the teacher",
+    ("teacher", "tp", "pp", "ep"),
+    _teacher,
+    lambda plan, x: (
+        f"{plan.teacher.name if plan.teacher else 'the teacher'} computes on the GPUs of its"
+        f" student, without a pipeline and divided as that is; here tp is {x.tp}, pp {x.pp}, ep"
+        f" {x.ep}"
+    ),
+    ways=lambda plan, x: ("--tp 1 --pp 1", "--teacher-gpus with --teacher-top-k"),
+)

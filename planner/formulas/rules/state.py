@@ -1,0 +1,318 @@
+"""What the weights, states and activations of a layout allow: offloading, updates, types."""
+
+from __future__ import annotations
+
+from planner.formulas.optimizers import OPTIMIZERS, TYPE_BYTES
+from planner.formulas.params import stream_of
+from planner.formulas.rules.rule import Rule, divides, ones
+from planner.ledger import Array
+from planner.specs.adapters import adapts_experts
+from planner.specs.capabilities import lacks, named
+from planner.specs.columns import Columns
+from planner.specs.layers import modules_of
+from planner.specs.layout import (
+    NVME,
+    OFFLOADED_OPTIMIZER,
+    OFFLOADED_PARAMS,
+    RECOMPUTE_KINDS,
+    RECOMPUTE_MODULES,
+    Layout,
+    recompute_parts,
+)
+from planner.specs.plan import Plan
+from planner.specs.task import TASKS
+
+_ZERO_2, _ZERO_3 = 2.0, 3.0  # the first ZeRO stages that shard gradients, and parameters
+
+
+def _modules(plan: Plan, c: Columns) -> Array:
+    has, ok = modules_of(plan.model), ones(c)
+    for missing in set(RECOMPUTE_MODULES) - has:
+        ok = ok & ~c.repeats_module(missing)
+    return ok & (set(plan.training.offload_modules) <= has)
+
+
+def _no_such_modules(plan: Plan, x: Layout) -> str:
+    kind = RECOMPUTE_KINDS[recompute_parts(x.recompute)[0]]
+    names = x.recompute.split("+") if kind == "modules" else []
+    used, has = [*names, *plan.training.offload_modules], modules_of(plan.model)
+    missing = dict.fromkeys(name for name in used if name not in has)
+    return (
+        f"{plan.model.name} has no {' and '.join(missing)}; leave that out of --recompute and of"
+        " --offload-modules"
+    )
+
+
+MODULES = Rule(
+    "modules are those of the model", ("recompute", "offload_modules"), _modules, _no_such_modules
+)
+PARAMETERS = Rule(
+    "offloaded parameters need ZeRO-3",
+    ("offload",),
+    lambda plan, c: ~c.offloads(*OFFLOADED_PARAMS, *NVME) | (c.zero >= _ZERO_3),
+    lambda plan, x: (
+        f"DeepSpeed offloads to NVMe under ZeRO-3 alone, not with ZeRO-{x.zero}"
+        if x.offload in NVME
+        else f"parameters can be offloaded only where they are sharded, not with ZeRO-{x.zero}"
+    ),
+    ways=lambda plan, x: ("take --zero 3", "--offload optimizer"),
+)
+DRIVES = Rule(
+    "drives known for NVMe offloading",
+    ("offload",),
+    lambda plan, c: ~c.offloads(*NVME) | (plan.cluster.nvme is not None),
+    lambda plan, x: (
+        f"the NVMe drives of {plan.cluster.title} are not known; state them with --nvme-read and"
+        " --nvme-write, such as '10 GB/s' and '5 GB/s', or take --offload params"
+    ),
+)
+
+
+def _activations(plan: Plan, c: Columns) -> Array:
+    s, modules = plan.stack.supports, plan.training.offload_modules
+    piped = (c.pp == 1) | s.offload_with_pipeline
+    repeated = c.is_recompute("none") | s.offload_with_recompute
+    if modules:
+        piped = set(modules) <= set(s.offload_modules)
+        repeated = repeated | c.is_recompute("selective", "modules")
+    return ~c.offloads("activations") | (piped & repeated)
+
+
+def _not_offloaded(plan: Plan, x: Layout) -> str:
+    s, modules = plan.stack.supports, "+".join(plan.training.offload_modules)
+    if modules and (lacking := lacks(plan.stack, {"offload_modules": modules})):
+        return f"{plan.stack.title} does not have {lacking[0]}; leave --offload-modules out"
+    return (
+        f"{plan.stack.title} offloads activations "
+        + ("" if s.offload_with_pipeline else "only without a pipeline, ")
+        + ("beside recompute" if s.offload_with_recompute else "only without recompute")
+        + f"; here pp is {x.pp}, recompute {x.recompute}"
+    )
+
+
+def _kept(plan: Plan, x: Layout) -> tuple[str, ...]:
+    s = plan.stack.supports
+    return (
+        "--pp 1" if x.pp > 1 and not s.offload_with_pipeline else "",
+        "--recompute none" if x.recompute != "none" and not s.offload_with_recompute else "",
+        "--offload none",
+    )
+
+
+ACTIVATIONS = Rule(
+    "offloaded activations supported", ("offload",), _activations, _not_offloaded, ways=_kept
+)
+
+
+def _in_backward(plan: Plan, c: Columns) -> Array:
+    if not plan.training.optimizer_in_backward:
+        return ones(c)
+    # of one layer's gradients, where they are reduced layer by layer
+    sharded = (c.zero >= _ZERO_2) & (c.pp == 1) & (c.ep == 1)
+    able = {"no": False, "one GPU": c.gpus == 1, "sharded": (c.gpus == 1) | sharded}
+    once = c.microbatches(plan.training.global_batch) == 1
+    return (
+        once & able[plan.stack.supports.optimizer_in_backward] & ~c.offloads(*OFFLOADED_OPTIMIZER)
+    )
+
+
+_IN_BACKWARD = {
+    "no": "cannot",
+    "one GPU": "can on one GPU alone, since all replicas' gradients share buckets",
+    "sharded": "can on one GPU, or without --pp and --ep where gradients are sharded",
+}
+
+
+def _not_in_backward(plan: Plan, x: Layout) -> str:
+    turns = plan.training.global_batch // (x.dp * x.micro_batch)
+    return (
+        f"{plan.stack.title} {_IN_BACKWARD[plan.stack.supports.optimizer_in_backward]} with weights"
+        " that are updated inside backward, which frees each gradient at once: nothing accumulates,"
+        f" and no state waits on the host; here micro-batches per step are {turns}, zero {x.zero},"
+        f" pp {x.pp}, ep {x.ep}, dp x cp {x.dp * x.cp}, offload {x.offload}"
+    )
+
+
+def _after_backward(plan: Plan, x: Layout) -> tuple[str, ...]:
+    able, each = plan.stack.supports.optimizer_in_backward, x.dp * x.micro_batch
+    return (
+        f"--global-batch {each}" if plan.training.global_batch > each else "",
+        "--zero 2 or 3" if able == "sharded" and x.zero < _ZERO_2 and x.dp * x.cp > 1 else "",
+        "leave out --optimizer-in-backward",
+    )
+
+
+IN_BACKWARD = Rule(
+    "weights can be updated in backward",
+    ("optimizer_in_backward",),
+    _in_backward,
+    _not_in_backward,
+    ways=_after_backward,
+)
+
+
+def _frozen(plan: Plan, c: Columns) -> Array:
+    training, ok = plan.training, ones(c)
+    if training.trainable_layers is not None or training.active_layers is not None:
+        return ok & (c.pp == 1)
+    if training.adapter is not None and plan.stack.family != "megatron":
+        experts = adapts_experts(plan.model.routed, stream_of(plan.model), training.adapter)
+        ok = ok & (c.tp == 1) & ((c.ep == 1) | (not experts))
+    return ok
+
+
+def _not_frozen(plan: Plan, x: Layout) -> str:
+    if plan.training.active_layers is not None:
+        return "a stage would have as many random layers as another by chance alone"
+    if plan.training.trainable_layers is not None:
+        return (
+            "the first stages of a pipeline would have no backward pass, which no schedule here"
+            f" knows; here pp is {x.pp}"
+        )
+    return (
+        f"{plan.stack.title} has no adapters of matrices that tensor or expert parallelism divides;"
+        f" here tp is {x.tp}, ep {x.ep}"
+    )
+
+
+def _whole_adapters(plan: Plan, x: Layout) -> tuple[str, ...]:
+    if plan.training.active_layers is not None:
+        return "--pp 1", "leave out --lisa"
+    if plan.training.trainable_layers is not None:
+        return "--pp 1", "leave out --trainable-layers"
+    return ("--tp 1" if x.tp > 1 else "--ep 1",)
+
+
+FROZEN = Rule(
+    "frozen weights supported",
+    ("lora", "trainable_layers", "lisa", "tp"),
+    _frozen,
+    _not_frozen,
+    ways=_whole_adapters,
+)
+QUANTISED = Rule(
+    "frozen weights in such a format",
+    ("base_precision", "stack"),
+    lambda plan, c: ones(c) & (not _lacks(plan, "base_precision", plan.training.base_precision)),
+    lambda plan, x: f"{plan.stack.title} keeps no weights in {plan.training.base_precision}",
+    ways=lambda plan, x: ("--base-precision fp8",),
+)
+
+
+def _lacks(plan: Plan, option: str, value: object) -> bool:
+    return value is not None and bool(named(option).missing(plan.stack, value))
+
+
+EXAMPLES = Rule(
+    "micro-batches hold whole examples",
+    ("task", "micro_batch"),
+    lambda plan, c: divides(float(TASKS[plan.training.task].sequences), c.micro_batch),
+    lambda plan, x: (
+        f"an example of {TASKS[plan.training.task].title} has"
+        f" {TASKS[plan.training.task].sequences} sequences, and a micro-batch {x.micro_batch};"
+        " take a --micro-batch and --global-batch that they divide"
+    ),
+)
+GRAPHS = Rule(
+    "graphs can be captured",
+    ("cuda_graphs",),
+    lambda plan, c: (
+        ones(c) & (set(plan.training.cuda_graphs) <= {*plan.stack.supports.cuda_graphs})
+    ),
+    lambda plan, x: (
+        f"{plan.stack.title} captures {', '.join(plan.stack.supports.cuda_graphs)} as CUDA graphs,"
+        f" not {'+'.join(plan.training.cuda_graphs)}"
+    ),
+    ways=lambda plan, x: ("leave out --cuda-graphs",),
+)
+
+
+def _matrices(plan: Plan, c: Columns) -> Array:
+    own, supports = OPTIMIZERS[plan.training.optimizer], plan.stack.supports
+    sharded = (c.zero >= 1) & (c.replicas > 1)
+    ok = ones(c)
+    if (own.factored and supports.flat_shards) or (own.work and supports.sharded_matrices == "no"):
+        ok = ok & ~sharded
+    if own.block and supports.flat_shards:
+        ok = ok & ~(sharded & (c.zero >= _ZERO_3))
+    if own.work or own.paged:
+        ok = ok & ~c.offloads(*OFFLOADED_OPTIMIZER)
+    return ok
+
+
+def _pieces(plan: Plan, x: Layout) -> str:
+    own, title = OPTIMIZERS[plan.training.optimizer], plan.stack.title
+    if x.offload in OFFLOADED_OPTIMIZER and (own.work or own.paged):
+        what = "pages its states itself" if own.paged else "has no implementation on the CPU here"
+        return f"{own.title} {what}"
+    if own.block:
+        return (
+            f"{own.title} has a scale per {own.block} elements of a tensor, and shards of {title}"
+            f" under ZeRO-{x.zero} are cut out of flat buffers anywhere inside them"
+        )
+    needs = "means of rows and columns" if own.factored else "matrices"
+    return (
+        f"{own.title} needs {needs}, and shards of {title} under ZeRO-{x.zero} are pieces of flat"
+        " buffers, which are vectors"
+    )
+
+
+def _whole_tensors(plan: Plan, x: Layout) -> tuple[str, ...]:
+    if x.offload in OFFLOADED_OPTIMIZER:
+        return "--offload none", "--optimizer adam"
+    zero_2 = OPTIMIZERS[plan.training.optimizer].block
+    whole = "--zero 2" if zero_2 else "--zero 0" if 0 in plan.stack.supports.zero else ""
+    return whole, "--optimizer adam"
+
+
+MATRICES = Rule(
+    "optimizer knows what ZeRO cuts",
+    ("optimizer", "zero", "offload"),
+    _matrices,
+    _pieces,
+    ways=_whole_tensors,
+)
+
+
+def _no_such_types(plan: Plan) -> list[str]:
+    """Types of states that the request states and that the optimizer or the stack cannot have, with
+    what to do."""
+    training, state, title = plan.training, plan.stack.state, plan.stack.title
+    own = OPTIMIZERS[training.optimizer]
+    types = {
+        "moments": training.moments_precision,
+        "master": training.master_precision,
+        "gradient": training.gradient_precision,
+    }
+    given = [f"--{name}-precision" for name, value in types.items() if value is not None]
+    if given and not training.mixed_precision:
+        return [
+            f"{' and '.join(given)}: states of training in {training.precision} are fp32; take"
+            " --precision bf16"
+        ]
+    remainder = types["master"] == "remainder"
+    kept = "states of a type of their own" if own.moments else "no moments"
+    wants = TYPE_BYTES[training.gradient_precision or "fp32"]
+    said = {
+        f"--moments-precision: {own.title} has {kept}; leave it out": types["moments"]
+        and not (own.typed and (own.moments or own.factored)),
+        f"--master-precision: the weights of {title} are what its optimizer updates; leave it out,"
+        " or take --state-precision bf16": types["master"] and state.master == 0,
+        "--master-precision remainder: 16 bits complete a bf16 weight, not an fp16 one; take"
+        " --precision bf16": remainder and training.precision == "fp16",
+        f"--master-precision remainder: {title} keeps whole master copies; leave it out": remainder
+        and not plan.stack.supports.precision_aware,
+        f"--gradient-precision: gradients of {title} have the type of its weights, with no buffer"
+        " of their own; leave it out, or take --state-precision bf16": types["gradient"]
+        and not state.persistent_gradients
+        and wants != state.gradient,
+    }
+    return [sentence for sentence, refused in said.items() if refused]
+
+
+TYPES = Rule(
+    "states have such types",
+    ("moments_precision", "master_precision", "gradient_precision"),
+    lambda plan, c: ones(c) & (not _no_such_types(plan)),
+    lambda plan, x: "; ".join(_no_such_types(plan)),
+)

@@ -1,0 +1,56 @@
+"""The least layout that a request fixes, and the first rule that it breaks."""
+
+from __future__ import annotations
+
+from planner import schedules
+from planner.formulas.divisors import divisors
+from planner.formulas.rules import RULES, Rule
+from planner.specs.columns import Columns
+from planner.specs.layout import PLACEMENTS, Layout
+from planner.specs.options import Options
+from planner.specs.pipeline_layout import pipeline_layout
+from planner.specs.plan import Plan
+
+
+def broken_rule(plan: Plan, options: Options) -> Rule | None:
+    """The first rule that the request breaks, whatever it leaves open."""
+    columns = Columns.of([least_layout(plan, options)])
+    return next((rule for rule in RULES if not rule.holds(plan, columns)), None)
+
+
+def least_layout(plan: Plan, options: Options) -> Layout:
+    """What the request fixes, with the least for what it leaves open; not checked, since some rule
+    may forbid it."""
+    tp, (pp, vpp), cp = options.tp or 1, _stages(plan, options), options.cp or 1
+    dp = options.dp or max(1, options.gpus // (tp * pp * cp))
+    schedule = options.schedule
+    zero = plan.request.zero
+    return Layout.model_construct(
+        tp=tp,
+        pp=pp,
+        vpp=vpp,
+        dp=dp,
+        cp=cp,
+        ep=options.ep or 1,
+        zero=plan.stack.supports.zero[0] if zero is None else zero,
+        shard_group=options.shard_group or dp * cp,
+        sequence_parallel=bool(options.sequence_parallel),
+        recompute=options.recompute or "none",
+        schedule=schedule or ("interleaved" if vpp > 1 else "1f1b"),
+        micro_batch=options.micro_batch or 1,
+        offload=options.offload or "none",
+        placement=options.placement or PLACEMENTS[0],
+    )
+
+
+def _stages(plan: Plan, options: Options) -> tuple[int, int]:
+    """Ranks of a pipeline and chunks of each: as many as a stated layout has."""
+    schedule, text = options.schedule, options.pipeline_layout
+    if text is not None:
+        chunks = len(pipeline_layout(text))
+        whole = chunks // (options.vpp or 1)
+        pp = options.pp or max(p for p in divisors(options.gpus) if whole % p == 0)
+        return pp, options.vpp or max(1, chunks // pp)
+    pp = options.pp or (divisors(options.gpus)[1] if "schedule" in plan.request.acting else 1)
+    usual = schedules.default_chunks(schedule) if schedule and pp > 1 else 1
+    return pp, options.vpp or usual

@@ -1,0 +1,235 @@
+"""What a stack can do: each option that a stack may lack, declared once.
+
+An entry says which words of the option there are, which of them a value uses, and which a stack
+has by its file in planner/stacks. Search, rules, refusals and export ask here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from planner.specs.names import (
+    ATTENTIONS,
+    CONTEXT_WAYS,
+    GRAPH_SCOPES,
+    OFFLOAD_MODULES,
+    OFFLOADS,
+    PLACEMENTS,
+    RECOMPUTE_KINDS,
+    SCHEDULES,
+    ZEROPP_PARTS,
+    DispatcherName,
+    LossKernel,
+    TensorOverlap,
+    recompute_parts,
+)
+from planner.specs.options import flag
+from planner.specs.precision import RECIPES
+from planner.specs.quantised import EIGHT_BIT
+from planner.specs.stack import StackSpec
+
+Request = Mapping[str, Any]  # values of options, or the fields of a layout, by name
+_ON = ("on",)  # of an option that a stack has or has not
+_ZERO = ("0", "1", "2", "3")
+
+
+@dataclass(frozen=True)
+class Capability:
+    """An option that a stack may lack.
+
+    uses: the words that a value needs; applies: whether it acts beside the rest of a request.
+    """
+
+    option: str
+    title: str
+    words: tuple[str, ...]
+    has: Callable[[StackSpec], Sequence[str]]
+    uses: Callable[[Any], Iterable[str]]
+    applies: Callable[[Request], bool] = lambda request: True
+    says: str = "it has"
+
+    def missing(self, stack: StackSpec, value: Any) -> list[str]:
+        """Words that a value needs and the stack does not have."""
+        has = self.has(stack)
+        return [word for word in self.uses(value) if word not in has]
+
+
+@dataclass(frozen=True)
+class Lack:
+    """A value that a stack cannot run."""
+
+    capability: Capability
+    value: Any
+    stack: StackSpec
+
+    @property
+    def flag(self) -> str:
+        """The option as it is typed."""
+        return flag(self.capability.option)
+
+    @property
+    def typed(self) -> str:
+        """The option and its value as they are typed."""
+        return self.flag if self.value is True else f"{self.flag} {self.value}"
+
+    def __str__(self) -> str:
+        """The option as it is typed, and what the stack has instead: "--zero 3 (it has 0, 1)"."""
+        has = ", ".join(self.capability.has(self.stack)) or "none"
+        entry = self.capability
+        return f"{self.typed} ({entry.title if entry.words == _ON else f'{entry.says} {has}'})"
+
+
+def _switch(option: str, title: str, has: Callable[[StackSpec], bool], **more: Any) -> Capability:
+    """An option that is on or off: True, a degree above 1, a size."""
+
+    def uses(value: Any) -> tuple[str, ...]:
+        degree = isinstance(value, int) and not isinstance(value, bool)
+        return _ON if (value > 1 if degree else bool(value)) else ()
+
+    more = {"uses": uses, **more}
+    return Capability(option, title, _ON, lambda stack: _ON if has(stack) else (), **more)
+
+
+def _listed(
+    option: str, title: str, words: Sequence[str], has: Callable[[StackSpec], Any], **more: Any
+) -> Capability:
+    """An option whose value is words of a list, joined by + where there are several."""
+
+    def uses(value: Any) -> list[str]:
+        return [word for word in str(value).split("+") if word in words and word != "none"]
+
+    more = {"uses": uses, **more}
+    return Capability(option, title, tuple(words), lambda s: tuple(map(str, has(s))), **more)
+
+
+def _recompute_kinds(value: str) -> tuple[str, ...]:
+    kind = RECOMPUTE_KINDS[recompute_parts(value)[0]]
+    return () if kind == "none" else (kind,)
+
+
+def _piped(request: Request) -> bool:
+    return (request.get("pp") or 1) > 1
+
+
+def _stages(request: Request) -> bool:
+    return request.get("pp") != 1 and request.get("gpus") != 1
+
+
+def _sharded_partly(request: Request) -> bool:
+    dp, cp = request.get("dp"), request.get("cp") or 1
+    return dp is not None and (request.get("shard_group") or 0) < dp * cp
+
+
+def _recipes(stack: StackSpec) -> tuple[str, ...]:
+    recipes = stack.precision.recipes
+    return ("fp8", *recipes) if recipes else ()
+
+
+CAPABILITIES: tuple[Capability, ...] = (
+    _switch("tp", "tensor parallelism", lambda s: s.supports.tensor),
+    _switch("pp", "pipeline parallelism", lambda s: s.supports.pipeline),
+    _switch("cp", "context parallelism", lambda s: s.supports.context),
+    _switch("ep", "expert parallelism", lambda s: s.supports.expert),
+    _switch("sequence_parallel", "sequence parallelism", lambda s: s.supports.sequence_parallel),
+    _listed("schedule", "schedules", SCHEDULES, lambda s: s.supports.schedules, applies=_stages),
+    _switch("pipeline_layout", "chunks that differ in layers", lambda s: s.supports.uneven != "no"),
+    _listed("zero", "ZeRO stages", _ZERO, lambda s: s.supports.zero),
+    _listed(
+        "zero",
+        "ZeRO stages with a pipeline",
+        _ZERO,
+        lambda s: sorted({*s.supports.zero} & {*s.supports.zero_with_pipeline}),
+        applies=_piped,
+        says="with a pipeline it has",
+    ),
+    _switch(
+        "shard_group", "hybrid sharding", lambda s: s.supports.hybrid_shard, applies=_sharded_partly
+    ),
+    _listed("zeropp", "ZeRO++", ZEROPP_PARTS, lambda s: ZEROPP_PARTS if s.supports.zeropp else ()),
+    _switch("hpz", "secondary shards of ZeRO++", lambda s: s.supports.zeropp),
+    _switch("sub_group_size", "sub-groups of ZeRO-3", lambda s: s.state.zero3_turn is not None),
+    _listed(
+        "recompute",
+        "kinds of recomputation",
+        RECOMPUTE_KINDS,
+        lambda s: s.supports.recompute,
+        uses=_recompute_kinds,
+    ),
+    _listed("offload", "offloading", OFFLOADS, lambda s: s.supports.offload),
+    _listed(
+        "offload_modules",
+        "modules that are offloaded alone",
+        OFFLOAD_MODULES,
+        lambda s: s.supports.offload_modules,
+    ),
+    _listed(
+        "cp_comm_type",
+        "ways to share a sequence",
+        CONTEXT_WAYS,
+        lambda s: s.supports.context_ways if s.supports.context else (),
+        applies=lambda request: request.get("cp") != 1,
+    ),
+    _listed("placement", "orders of ranks", PLACEMENTS, lambda s: s.supports.placements),
+    _listed("cuda_graphs", "scopes of CUDA graphs", GRAPH_SCOPES, lambda s: s.supports.cuda_graphs),
+    _listed(
+        "tp_overlap",
+        "overlap of tensor parallelism",
+        get_args(TensorOverlap),
+        lambda s: ("none", *s.overlap.tensor_ways),
+    ),
+    _listed(
+        "dispatcher",
+        "token dispatchers",
+        get_args(DispatcherName),
+        lambda s: s.supports.dispatchers if s.supports.expert else (),
+        applies=lambda request: request.get("ep") != 1,
+    ),
+    _switch("ep_overlap", "overlap of expert dispatch", lambda s: s.supports.expert_overlap),
+    _switch(
+        "shared_expert_overlap", "overlap of shared experts", lambda s: s.supports.expert_overlap
+    ),
+    _listed(
+        "loss_kernel",
+        "kernels of the loss",
+        get_args(LossKernel),
+        lambda s: s.supports.loss_kernels,
+    ),
+    _listed("attention", "kernels of attention", ATTENTIONS, lambda s: s.supports.attentions),
+    _switch("compile", "torch.compile", lambda s: s.supports.compile),
+    _listed("precision", "low-precision recipes", ("fp8", *RECIPES), _recipes),
+    _switch(
+        "optimizer_in_backward",
+        "updates inside backward",
+        lambda s: s.supports.optimizer_in_backward != "no",
+    ),
+    _listed(
+        "master_precision",
+        "master copies as remainders",
+        ("remainder",),
+        lambda s: ("remainder",) if s.supports.precision_aware else (),
+    ),
+    _switch("lora", "adapters", lambda s: s.supports.adapters),
+    _switch(
+        "base_precision",
+        "weights in quantised formats",
+        lambda s: s.supports.quantised_base,
+        uses=lambda value: () if value in EIGHT_BIT else _ON,
+    ),
+)
+
+
+def named(option: str) -> Capability:
+    """The first entry of an option."""
+    return next(entry for entry in CAPABILITIES if entry.option == option)
+
+
+def lacks(stack: StackSpec, request: Request) -> list[Lack]:
+    """What a request states and the stack cannot run, each option once."""
+    found: dict[str, Lack] = {}
+    for entry in CAPABILITIES:
+        value = request.get(entry.option)
+        if value is not None and entry.applies(request) and entry.missing(stack, value):
+            found.setdefault(entry.option, Lack(entry, value, stack))
+    return list(found.values())

@@ -1,0 +1,163 @@
+"""What stacks can do: every entry is sourced, and a request is refused where the table says so."""
+
+import itertools
+import tomllib
+from typing import Any
+
+import plans
+import pytest
+
+from planner import api
+from planner.inputs import catalog
+from planner.inputs.scenario import resolve
+from planner.specs.base import PlanError
+from planner.specs.capabilities import CAPABILITIES, lacks
+from planner.specs.stack import StackSpec, Supports
+
+STACKS = {stack.id: stack for stack in catalog.load_all("stacks", StackSpec)}
+REQUEST = {"model": "llama3-8b", "gpu": "h100", "gpus": 16, "advice": 0}
+EXPERTS = {**REQUEST, "model": "mixtral-8x7b"}
+# for each option a value for each of its words, and what lets it act
+BESIDE: dict[str, dict[str, Any]] = {
+    "sequence_parallel": {"tp": 2},
+    "schedule": {"pp": 2},
+    "zeropp": {"zero": 3},
+    "hpz": {"zero": 3},
+    "sub_group_size": {"zero": 3},
+    "offload_modules": {"offload": "activations"},
+    "cp_comm_type": {"cp": 2},
+    "placement": {"pp": 2},
+    "tp_overlap": {"tp": 2, "sequence_parallel": True},
+    "base_precision": {"lora": 16},
+    "dispatcher": {"ep": 8},
+    "ep_overlap": {"ep": 8},
+    "shard_group": {"zero": 3, "dp": 16},
+    "optimizer_in_backward": {"global_batch": 16, "micro_batch": 1},
+}
+OF_EXPERTS = ("ep", "dispatcher", "ep_overlap")
+SPELLED: dict[tuple[str, str], Any] = {
+    ("recompute", "block"): "block:2",
+    ("recompute", "group"): "group:2",
+    ("recompute", "modules"): "layernorm+mlp",
+    ("recompute", "keep"): "keep:qkv_proj",
+    **{("zero", str(stage)): stage for stage in range(4)},
+}
+ON: dict[str, Any] = {"hpz": 8, "sub_group_size": 10**8, "shard_group": 8, "lora": 16}
+ON |= {"tp": 2, "pp": 2, "cp": 2, "ep": 8, "base_precision": "nf4"}
+# stated by a layout of the model, by routing with shared experts, or by experts that it lacks
+LEFT_OUT = ("pipeline_layout", "shared_expert_overlap")
+UNLIKE: tuple[str, ...] = (
+    "expert_fc1",
+    "moe_act",
+    "mamba",
+    "moe_router",
+    "moe_preprocess",
+    "optimizer-nvme",
+)
+UNLIKE += ("params-optimizer-nvme", "params-nvme")
+
+
+def requests() -> list[dict[str, Any]]:
+    """A request for every word of every option."""
+    out: dict[str, dict[str, Any]] = {}
+    for entry in CAPABILITIES:
+        if entry.option in LEFT_OUT:
+            continue
+        for word in entry.words:
+            value = SPELLED.get((entry.option, word), ON.get(entry.option, word))
+            value = True if value == "on" else value
+            base = EXPERTS if entry.option in OF_EXPERTS else REQUEST
+            base = {**base, "gpu": "b200"} if word in ("mxfp8", "nvfp4") else base
+            asked = {**base, **BESIDE.get(entry.option, {}), entry.option: value}
+            if word not in (*UNLIKE, "none"):
+                out.setdefault(str(asked), asked)
+    return list(out.values())
+
+
+def named(error: PlanError) -> list[str]:
+    """The stacks that a refusal recommends."""
+    _, said, rest = str(error).partition("take --stack ")
+    return rest.replace(" or ", ", ").split(", ") if said else []
+
+
+@pytest.mark.parametrize("asked", requests(), ids=lambda asked: str(list(asked.items())[4:]))
+def test_a_request_is_refused_where_the_table_says_so(asked: dict[str, Any]) -> None:
+    for name, stack in STACKS.items():
+        options = api.read_options({**asked, "stack": name})
+        lacking = lacks(stack, vars(options))
+        try:
+            resolve(options)
+            refused = None
+        except PlanError as error:
+            refused = error
+        says = refused is not None and "does not have" in str(refused)
+        assert says == bool(lacking), (name, str(refused), list(map(str, lacking)))
+        assert name not in (named(refused) if refused else []), str(refused)
+
+
+@pytest.mark.parametrize("asked", requests()[::4], ids=lambda asked: str(list(asked.items())[4:]))
+def test_what_a_refusal_recommends_accepts_the_request(asked: dict[str, Any]) -> None:
+    recommended: set[str] = set()
+    for name, stack in itertools.islice(STACKS.items(), 0, None, 5):
+        options = api.read_options({**asked, "stack": name})
+        if lacks(stack, vars(options)):
+            with pytest.raises(PlanError) as refused:
+                resolve(options)
+            recommended |= {*named(refused.value)}
+    for name in recommended:
+        assert api.estimate(api.read_options({**asked, "stack": name})).stack.id == name
+
+
+def test_a_stack_that_takes_the_place_of_the_default_is_named() -> None:
+    for asked, stack, typed in (
+        ({"schedule": "zb-v", "pp": 4}, "torchtitan", "--schedule zb-v"),
+        ({"schedule": "zb-2p", "pp": 4}, "zero-bubble", "--schedule zb-2p"),
+        ({"tp_overlap": "async", "tp": 2}, "torchtitan", "--tp-overlap async"),
+    ):
+        found = api.estimate(api.read_options({**REQUEST, **asked}))
+        assert found.stack.id == stack
+        assert f"stack: {stack}, since megatron-core lacks {typed}" in found.assumptions
+    found = api.estimate(api.read_options({**REQUEST, "compile": True}))
+    assert any("since megatron-core lacks --compile" in said for said in found.assumptions)
+    plain = api.estimate(api.read_options(REQUEST))
+    assert not any("lacks" in said for said in plain.assumptions)
+
+
+def test_every_capability_that_a_file_states_has_its_source() -> None:
+    for name in STACKS:
+        stated = tomllib.loads((catalog.folder("stacks") / f"{name}.toml").read_text("utf-8"))
+        supports = stated.get("supports", {})
+        sources = supports.pop("sources", {})
+        sourced = list(itertools.chain.from_iterable(sources.values()))
+        assert sorted(sourced) == sorted(supports), name
+        assert all(len(source) > 8 for source in sources)
+
+
+def test_every_word_of_a_stack_is_one_of_the_option() -> None:
+    for entry in CAPABILITIES:
+        for stack in STACKS.values():
+            assert {*entry.has(stack)} <= {*entry.words}, (entry.option, stack.id)
+        values = {tuple(entry.has(stack)) for stack in STACKS.values()}
+        assert len(values) > 1, f"no two stacks differ in {entry.option}"
+    assert {*Supports.model_fields} >= {"schedules", "sources"}
+
+
+def test_the_least_layout_is_what_rules_are_asked_about() -> None:
+    """The nearest values that a rule names satisfy its own condition."""
+    from planner.formulas.rules import RULES
+    from planner.specs.columns import Columns
+
+    of = plans.plan(gpus=64, global_batch=64)
+    for chosen, option in (
+        ({"tp": 3, "dp": 1}, "tp"),
+        ({"micro_batch": 3}, "micro_batch"),
+        ({"pp": 5, "vpp": 7, "schedule": "interleaved"}, "pp"),
+    ):
+        layout = plans.layout(64 if option == "micro_batch" else 15 * 7, **chosen)
+        for rule in RULES:
+            if option in rule.near and not rule.holds(of, Columns.of([layout]))[0]:
+                text = rule.sentence(of, layout).split("nearest: ")[1]
+                flag = f"--{option.replace('_', '-')} "
+                value = int(text.split(flag)[1].split()[0].rstrip(",;"))
+                near = layout.model_copy(update={option: value})
+                assert rule.holds(of, Columns.of([near]))[0], text
