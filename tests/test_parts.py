@@ -9,6 +9,7 @@ import plans
 import pytest
 from part_models import MODELS, keys_of, model_of
 from plans import flat_of
+from pydantic import ValidationError
 
 from planner.formulas.flops import core_forward_flop, core_pairs
 from planner.formulas.params import parameter_leaves, stream_of
@@ -129,3 +130,17 @@ def test_what_tensor_parallelism_divides_is_whole_on_one_rank(name: str) -> None
             assert 2 * float(tensor.local(2.0)) >= tensor.count
         for one in (*part.kept(of), *part.streams(of)):
             assert float(one.elements.local(1.0)) == one.elements.elements
+
+
+@pytest.mark.parametrize("parts", [3, "own", [3], [{"name": [1]}], [{"type": "mlp", "name": {}}]])
+def test_parts_of_another_form_are_refused(parts: object) -> None:
+    stack = [{"layers": ["attention + own"]}]
+    with pytest.raises(ValidationError, match="parts"):
+        ModelSpec.model_validate({**plans.keys(), "parts": parts, "stack": stack})
+
+
+def test_many_layers_without_a_pattern_are_read_at_once() -> None:
+    experts = {"experts": 2, "experts_per_token": 1, "ffn_hidden": 8, "every": 49_999}
+    model = ModelSpec.model_validate({**plans.keys(layers=100_000), "moe": experts})
+    assert model.moe_layers == 3
+    assert len(model.stack) == 6

@@ -170,8 +170,10 @@ def expanded(data: Mapping[str, Any], needed: list[str], known: list[str]) -> di
         norms = decoder.norms_per_layer // decoder.blocks
         plain = {"parts": decoder.parts(words), "stack": repeats(words), "norms_per_block": norms}
         return rest | plain
-    stated_parts = data.get("parts", ())
-    named = {_name(part) for part in stated_parts} if isinstance(stated_parts, list | tuple) else {}
+    own_parts = data.get("parts", ())
+    if not isinstance(own_parts, list | tuple):
+        return rest
+    named = [_name(part) for part in own_parts]
     layers = [layer for repeat in decoder.stack for layer in repeat.layers]
     used = {
         word
@@ -180,7 +182,7 @@ def expanded(data: Mapping[str, Any], needed: list[str], known: list[str]) -> di
         for word in block
     }
     flat = tuple(decoder.part(word) for word in _NAMES if word in used and word not in named)
-    return {**rest, "parts": (*stated_parts, *flat)} if flat else rest
+    return {**rest, "parts": (*own_parts, *flat)} if flat else rest
 
 
 def _name(part: object) -> object:

@@ -78,11 +78,11 @@ def repeats(words: list[str]) -> list[dict[str, Any]]:
 
 def _pattern(words: list[str]) -> tuple[int, int] | None:
     """Where a pattern begins that repeats to the end, and its length."""
-    n = len(words)
+    letters = {word: chr(i) for i, word in enumerate(dict.fromkeys(words))}
+    text, n = "".join(letters[word] for word in words), len(words)  # compared at once
     for first in range(min(_PREFIX, n)):
-        rest = words[first:]
-        for period in range(1, min(_PERIOD, len(rest) // 2) + 1):
-            if rest[period:] == rest[:-period]:
+        for period in range(1, min(_PERIOD, (n - first) // 2) + 1):
+            if text[first + period :] == text[first : n - period]:
                 return first, period
     return None
 
