@@ -8,7 +8,7 @@ import re
 import shlex
 from html import unescape
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 import pytest
 from command import dpplan
@@ -65,7 +65,7 @@ def test_the_answer_is_sent_while_the_rest_is_worked_on() -> None:
 
         shown: dict[str, Any] = {"title": "", "query": "", "fixed": "", "answer": "<p>fits</p>"}
         shown |= {"charts": [], "panels": (), "own_layout": (), "boot": {}}
-        shown |= {"preset": "", "printed": ""}
+        shown |= {"preset": "", "printed": "", "navigation": {"own": "", "tabs": []}}
         pieces = streamed("page.html", url=static_files.url, late=late, form=form, **shown)
         found = [await anext(pieces)]
         ready.set()
@@ -235,23 +235,6 @@ def test_schedules_that_the_software_lacks_are_greyed(client: TestClient) -> Non
     for trace in boot["charts"][0]["figure"]["data"]:
         assert all(start < high for start in trace["base"])
         assert all(a + b > low for a, b in zip(trace["base"], trace["x"], strict=True))
-
-
-def test_the_bar_of_tabs_takes_along_what_others_understand(client: TestClient) -> None:
-    """Model, GPU and count go from tab to tab; what a verb alone has stays behind."""
-    bars = {
-        path: re.findall(r'<a href="([^"]*)" data-path="([^"]*)"[^>]*?( aria-current="page")?>', t)
-        for path, asked in (("/tune", {**TUNED, "rank": "8"}), ("/", FIXED))
-        for t in [client.get(path, params=asked).text]
-    }
-    for path, bar in bars.items():
-        assert [there for _, there, current in bar if current] == [path]
-        assert [there for _, there, _ in bar] == [tab.path for tab in TABS]
-    links = {there: dict(parse_qsl(urlsplit(unescape(to)).query)) for to, there, _ in bars["/tune"]}
-    assert links["/"] == {name: TUNED[name] for name in ("model", "gpu", "seq_len")}
-    links = {there: dict(parse_qsl(urlsplit(unescape(to)).query)) for to, there, _ in bars["/"]}
-    assert links["/"] == FIXED
-    assert links["/tune"] == {name: FIXED[name] for name in ("model", "gpu", "gpus")}
 
 
 def test_an_error_stands_beside_its_field_and_nothing_is_lost(client: TestClient) -> None:

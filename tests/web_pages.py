@@ -29,7 +29,14 @@ _ONE = [("model", "gpt2"), ("gpu", "a100-sxm4-80gb")]
 TABS = {
     "/recommend": [*_ONE, ("gpu", "l40s"), ("tokens", "10B"), ("days", "2"), ("max_gpus", "16")],
     "/batch": [*_ONE, ("tokens", "10B"), ("sweep", "gpus=2,8")],
-    "/sweep": [*_ONE, ("gpus", "8"), ("over", "micro_batch"), ("values", "1..16"), ("pp", "1")],
+    "/sweep": [
+        *_ONE,
+        ("gpus", "8"),
+        ("over", "micro_batch"),
+        ("values", "1..16"),
+        ("pp", "1"),
+        ("tokens", "10B"),
+    ],
     "/strategies": [*_ONE, ("gpus", "8"), ("strategy", "zero-1")],
     "/allreduce": [("gpu", "a100-sxm4-80gb"), ("gpus", "16"), ("bytes", "1MiB,1GiB")],
     "/tune": list(TUNED.items()),

@@ -25,7 +25,9 @@ _NAME = {
 async def index(request: Request) -> HTMLResponse:
     """All lessons."""
     found = await run.read(request, "lessons", [])
-    return HTMLResponse(rendered("lessons.html", page="/learn", **found))
+    return HTMLResponse(
+        rendered("lessons.html", page="/learn", pairs=run.pairs_of(request), **found)
+    )
 
 
 @router.get("/learn/{name}", response_class=HTMLResponse)

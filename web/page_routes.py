@@ -23,7 +23,7 @@ from web.presets import preset, presets
 from web.presets import shown as shown_preset
 from web.render import rendered as plain
 from web.render import streamed
-from web.state import START, Pairs
+from web.state import PAGE, Pairs, filled
 from web.static_files import url
 from web.tabs.navigation import navigation
 from web.texts import TEXTS, text
@@ -31,7 +31,6 @@ from web.work import NO_ANSWER
 
 router = APIRouter(include_in_schema=False)
 
-_START: Pairs = [(name, str(value)) for name, value in START.items()]
 _OWN_LAYOUT = (
     "roofline",
     "schedule",
@@ -132,7 +131,7 @@ def boot_of(**more: Any) -> dict[str, Any]:
     return {
         "texts": {key: TEXTS[key] for key in _SCRIPT_TEXTS},
         "version": __version__,
-        "start": urlencode(_START),
+        "start": urlencode(PAGE),
         "dark": DARK_TWINS,
         "template": TEMPLATE,
         "limits": {
@@ -151,6 +150,11 @@ def drawn(charts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: chart[key] for key in keys} for chart in charts]
 
 
+def _asked(request: Request, *without: str) -> Pairs:
+    """What an address of the page asks for, with the page's defaults."""
+    return filled(run.pairs_of(request, *without), PAGE)
+
+
 @router.get("/", response_class=HTMLResponse)
 async def page(request: Request) -> Response:
     """The dashboard of the state in the address. What takes long comes last, and the browser shows
@@ -161,7 +165,8 @@ async def page(request: Request) -> Response:
     try:
         if named is not None:
             pairs = _of_preset(named, pairs)
-        view = await run.read(request, "what_if", pairs or _START)
+        pairs = filled(pairs, PAGE)
+        view = await run.read(request, "what_if", pairs)
     except PlanError as error:
         return await _wrong(request, error, pairs)
     sent = asyncio.Event()
@@ -184,7 +189,7 @@ async def page(request: Request) -> Response:
     shown = {key: view[key] for key in ("title", "fixed", "answer", "charts")}
     if named is not None:
         shown["preset"] = plain("preset.html", p=shown_preset(named, view["step_s"]))
-    return _page(request, view["query"], late, view["layout"], sent, **shown)
+    return _page(request, view["query"], pairs, late, view["layout"], sent, **shown)
 
 
 def _of_preset(run_id: str, beside: Pairs) -> Pairs:
@@ -197,13 +202,15 @@ def _of_preset(run_id: str, beside: Pairs) -> Pairs:
 def _page(
     request: Request,
     query: str,
+    pairs: Pairs,
     late: Callable[[], Awaitable[dict[str, Any] | None]],
     layout: dict[str, Any] | None,
     sent: asyncio.Event,
     status_code: int = 200,
     **shown: Any,
 ) -> StreamingResponse:
-    """The dashboard, sent while its parts become ready; `sent` is set behind the last."""
+    """The dashboard, sent while its parts become ready; `sent` is set behind the last. pairs: of
+    its address."""
 
     inputs = started(run.answer(request, "inputs", parse_qsl(query), layout))
 
@@ -222,7 +229,7 @@ def _page(
         async for piece in streamed(
             "page.html",
             url=url,
-            navigation=navigation("/", parse_qsl(query)),
+            navigation=navigation("/", pairs),
             boot=boot,
             late=late,
             form=form,
@@ -263,7 +270,7 @@ async def _wrong(request: Request, error: PlanError, pairs: Pairs) -> Response:
     query = (await run.read(request, "repaired", pairs))["query"]
     answer = plain("problem.html", field=error.field, message=_sentence(error))
     shown = {"title": text("error"), "answer": answer}
-    return _page(request, query, nothing, None, asyncio.Event(), 422, **shown)
+    return _page(request, query, pairs, nothing, None, asyncio.Event(), 422, **shown)
 
 
 def _sentence(error: PlanError) -> str:
@@ -274,25 +281,25 @@ def _sentence(error: PlanError) -> str:
 async def view(request: Request) -> Response:
     """Answer and first charts of a state; their tables with `tables=1`."""
     tables = request.query_params.get("tables") == "1"
-    return _json(await run.answer(request, "what_if", run.pairs_of(request, "tables"), tables))
+    return _json(await run.answer(request, "what_if", _asked(request, "tables"), tables))
 
 
 @router.get("/page/late")
 async def late(request: Request) -> Response:
     """Advice and sources of a state."""
-    return _json(await run.answer(request, "late", run.pairs_of(request)))
+    return _json(await run.answer(request, "late", _asked(request)))
 
 
 @router.get("/page/form")
 async def form(request: Request) -> Response:
     """Legal values of a state."""
-    return _json(await run.answer(request, "choices", run.pairs_of(request)))
+    return _json(await run.answer(request, "choices", _asked(request)))
 
 
 @router.get("/page/panel/{name}")
 async def panel_data(request: Request, name: str) -> Response:
     """Charts that need work of their own."""
-    return _json(await run.answer(request, "panel", run.pairs_of(request), _panel(name)))
+    return _json(await run.answer(request, "panel", _asked(request), _panel(name)))
 
 
 def _panel(name: str) -> str:
@@ -304,7 +311,7 @@ def _panel(name: str) -> str:
 @router.get("/panel/{name}", response_class=HTMLResponse)
 async def panel_page(request: Request, name: str) -> Response:
     """The same without a script: tables and sentences."""
-    found = await run.read(request, "panel", run.pairs_of(request), _panel(name))
+    found = await run.read(request, "panel", _asked(request), _panel(name))
     return HTMLResponse(
         rendered(
             "panel.html", title=text(f"panel_{name}"), charts=found["charts"], query=found["query"]
@@ -322,7 +329,7 @@ async def scenario(request: Request) -> Response:
 async def explain_page(request: Request) -> Response:
     """Where every number comes from."""
     bare = bool(request.query_params.get("bare"))  # for the drawer, whose own title is above
-    asked = run.pairs_of(request, "bare")
+    asked = _asked(request, "bare")
     found = await run.read(request, "explained_page", asked, 3 if bare else 2)
     if bare:
         return HTMLResponse(found["body"])
@@ -333,7 +340,7 @@ async def explain_page(request: Request) -> Response:
 async def export_page(request: Request) -> Response:
     """What can be taken along."""
     bare = bool(request.query_params.get("bare"))
-    asked = run.pairs_of(request, "bare")
+    asked = _asked(request, "bare")
     found = await run.read(request, "exports", asked, False)
     body = plain("export_body.html", level=3 if bare else 2, charts=_CHARTS, **found)
     if bare:
@@ -344,7 +351,7 @@ async def export_page(request: Request) -> Response:
 @router.get("/report", response_class=HTMLResponse)
 async def report_page(request: Request) -> Response:
     """The whole answer as one file, to print and to send."""
-    found = await run.read(request, "report", run.pairs_of(request))
+    found = await run.read(request, "report", _asked(request))
     return HTMLResponse(found["report"], headers={"Cache-Control": "no-store"})
 
 

@@ -1,5 +1,11 @@
-"""The state of the page: options by name, a pasted model, a pasted calibration. It is the query
-string, and nothing else."""
+"""The state of the page: options by name with where each comes from, a pasted model, a pasted
+calibration. It is the query string, and nothing else.
+
+`gpus=64` in an address was typed. `from.gpus=file|train.sh:3|32` beside it says what train.sh has:
+where the values are the same, it is the file's, else the person chose another. What an address
+leaves out and a page fills in is marked as a default (`default|page|64`), which no link between
+tabs takes along.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +14,9 @@ import html
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast, get_args
 from urllib.parse import parse_qsl, urlencode
 
 import tomli_w
@@ -18,8 +24,9 @@ import tomli_w
 from planner import api
 from planner.inputs import catalog
 from planner.inputs.readers import NotText, read_json, read_toml
-from planner.specs.options import Row, pairs_of_command, rows
+from planner.specs.options import TYPED, Given, Origin, Row, flag, pairs_of_command, rows
 from planner.specs.options.checked import from_text
+from planner.specs.options.origin import OriginKind
 from web import limits
 
 MODEL_FILE = "model.json"  # what a pasted model is called, in commands too
@@ -31,9 +38,13 @@ TEXTS = ("calibration", "config")  # pasted whole
 # the query string in what the page lets people take along: reports, and pictures as SVG
 _STATE = re.compile(r'^\s*<.{0,2000}?\bdpplan-state(?:" content)?="([^"]*)"', re.S)
 
+MARK = "from."  # before the name of an option: where its value comes from
+
 Pairs = list[tuple[str, str]]
 
 START: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm5-80gb", "gpus": 64, "tokens": "1T"}
+PAGE: Pairs = [(name, str(value)) for name, value in START.items()]
+_INSTEAD = {"model": ("config",), "gpu": ("cluster",), "gpus": ("nodes", "sweep")}
 
 
 class Malformed(api.PlanError):
@@ -42,11 +53,12 @@ class Malformed(api.PlanError):
 
 @dataclass(frozen=True)
 class State:
-    """One request as the web knows it."""
+    """One request as the web knows it. marks: of values that were not typed, or replace such."""
 
     options: api.Options
     config: str | None = None
     calibration: str | None = None
+    marks: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def query(self) -> str:
@@ -68,7 +80,34 @@ class State:
             for name, text in (("config", self.config), ("calibration", self.calibration))
             if text
         ]
+        names = {name for name, _ in out}
+        out += [(MARK + name, mark) for name, mark in self.marks.items() if name in names]
         return out
+
+    def is_typed(self, name: str) -> bool:
+        """Whether a person chose the value of an option that is given."""
+        return self.options.origins.get(name, TYPED).kind == "typed"
+
+    @cached_property
+    def conflicts(self) -> list[dict[str, str]]:
+        """What a person chose and a file says otherwise: a sentence, and the queries of either."""
+        found = []
+        for name, mark in self.marks.items():
+            origin = self.options.origin(name)
+            if origin is None or not origin.over:
+                continue
+            chosen, said = _text(getattr(self.options, name)), mark.split("|", 2)[2]
+            rest = [pair for pair in self.pairs if pair[0] not in (name, MARK + name)]
+            found.append(
+                {
+                    "says": f"{origin.over} for {flag(name)}, you chose {chosen}",
+                    "file": said,
+                    "take": urlencode([*rest, (name, said), (MARK + name, mark)]),
+                    "chosen": chosen,
+                    "keep": urlencode([*rest, (name, chosen)]),
+                }
+            )
+        return found
 
     @cached_property
     def given(self) -> dict[str, Any]:
@@ -87,22 +126,76 @@ class State:
 
     def changed(self, **update: Any) -> State:
         """The state with some options changed. Raises PlanError for wrong ones."""
-        options = _within_limits(api.read_options({**self.given, **update}))
-        return State(options, self.config, self.calibration)
+        kept = {name: one for name, one in self.options.origins.items() if name not in update}
+        options = _within_limits(api.read_options({**self.given, **update}, kept))
+        marks = {name: mark for name, mark in self.marks.items() if name not in update}
+        return State(options, self.config, self.calibration, marks)
+
+
+def filled(pairs: Pairs, defaults: Pairs) -> Pairs:
+    """The pairs of an address with the defaults of a page for what they leave out, marked as such.
+    A name without a value leaves it open."""
+    names = {name for name, _ in pairs}
+    given = {name for name, text in pairs if text}
+    out = list(pairs)
+    for name, value in defaults:
+        if name not in names and not given.intersection(_INSTEAD.get(name, ())):
+            out += [(name, value), (MARK + name, f"default|page|{value}")]
+    return out
+
+
+def stated(pairs: Pairs) -> Pairs:
+    """The pairs that a link to another tab takes along: what was typed and what files say, without
+    the defaults of the page."""
+    default = "default|page|"
+    left = {pair for pair in pairs if pair[0].startswith(MARK) and pair[1].startswith(default)}
+    left |= {(name.removeprefix(MARK), mark.removeprefix(default)) for name, mark in left}
+    return [one for one in pairs if one not in left and (one[1] or one[0] in START)]
+
+
+def _origins(marks: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, Origin]:
+    """Origins of options from their marks and values. Raises PlanError for a mark that is none."""
+    out = {}
+    for name, mark in marks.items():
+        kind, where, value = [*mark.split("|", 2), "", ""][:3]
+        if name not in rows(api.Options) or kind not in get_args(OriginKind) or not where:
+            remedy = "must be of an option, as in from.gpus=file|train.sh:3|32"
+            raise api.PlanError(_short(MARK + name), _short(mark), remedy)
+        if texts.get(name) == value:
+            out[name] = Origin(cast(OriginKind, kind), where)
+        elif name in texts and kind != "default":
+            out[name] = Origin("typed", over=f"{where} says {value}")
+    return out
+
+
+def marks_of(given: Given) -> dict[str, str]:
+    """Marks of options by name, of those that files say or said."""
+    out = {}
+    for name, one in given.origins.items():
+        where, value = one.where, _text(given.get(name))
+        if one.over:
+            where, _, value = one.over.partition("; ")[0].rpartition(" says ")
+        if one.over or one.kind not in ("typed", "default"):
+            out[name] = f"{one.kind if not one.over else 'file'}|{where.replace('|', ' ')}|{value}"
+    return out
 
 
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    return SEPARATOR.join(value) if isinstance(value, list | tuple) else str(value)
 
 
 def of_pairs(pairs: Iterable[tuple[str, str]]) -> State:
     """State from the pairs of a query string. Raises PlanError naming what is wrong."""
     table = rows(api.Options)
     given: dict[str, Any] = {}
+    marks: dict[str, str] = {}
     for name, text in pairs:
         if text == "":
+            continue
+        if name.startswith(MARK):
+            marks[name.removeprefix(MARK)] = text
             continue
         row = None if name in TEXTS else table.get(name)
         if row is not None and row.is_several:
@@ -112,7 +205,7 @@ def of_pairs(pairs: Iterable[tuple[str, str]]) -> State:
         if name in given:
             raise api.PlanError(_short(name), _short(text), "is given twice; keep one")
         given[name] = text if row is None else typed(row, text)
-    return of_mapping(given)
+    return of_mapping(given, marks)
 
 
 def _short(text: object) -> str:
@@ -128,9 +221,9 @@ def typed(row: Row, text: str) -> Any:
         return text
 
 
-def of_mapping(given: Mapping[str, Any]) -> State:
-    """State from options by name, with `config` and `calibration` as texts. Raises PlanError naming
-    what is wrong."""
+def of_mapping(given: Mapping[str, Any], marks: Mapping[str, str] | None = None) -> State:
+    """State from options by name, with `config` and `calibration` as texts; marks: where options
+    come from that were not typed. Raises PlanError naming what is wrong."""
     options = {name: value for name, value in given.items() if value is not None}
     table = rows(api.Options)
     for name, value in options.items():
@@ -160,8 +253,14 @@ def of_mapping(given: Mapping[str, Any]) -> State:
         options["model"] = MODEL_FILE if config.startswith("{") else MODEL_TOML
     if calibration is not None:
         options["calibration"] = CALIBRATION_FILE
-    read = api.read_options(options)
-    return State(_within_limits(read), config, calibration)
+    marks = marks or {}
+    texts = {name: _text(one) for name, one in options.items() if name in marks}
+    read = api.read_options(options, _origins(marks, texts))
+    if "nodes" in marks and "gpus" in read.origins:  # which are read as GPUs
+        kind, where, _ = marks["nodes"].split("|", 2)
+        marks = {**marks, "gpus": f"{kind}|{where}|{read.gpus}"}
+    kept = {name: mark for name, mark in marks.items() if read.origins.get(name, TYPED) != TYPED}
+    return State(_within_limits(read), config, calibration, kept)
 
 
 def _within_limits(read: api.Options) -> api.Options:
@@ -275,14 +374,13 @@ def _unread(field: str, error: ValueError) -> api.PlanError:
 
 def readable(pairs: Pairs) -> State:
     """What can be read of pairs that may be wrong: one after the other, the wrong ones left out."""
-    start = [(name, str(value)) for name, value in START.items()]
     known = [(n, text) for n, text in pairs if n in (*rows(api.Options), *TEXTS) and text]
     kept: dict[str, str] = {}
     for name, text in known:
         if name in kept:
             continue
         try:
-            model = [] if {"model", "config"} & {name, *kept} else start[:1]
+            model = [] if {"model", "config"} & {name, *kept} else PAGE[:1]
             of_pairs([*model, *kept.items(), (name, text)])
         except api.PlanError:
             continue
@@ -290,8 +388,8 @@ def readable(pairs: Pairs) -> State:
     try:
         return of_pairs(kept.items())
     except api.PlanError:  # no model: what is asked of the first page
-        model = [("model", kept["model"])] if "model" in kept else start[:1]
-        return of_pairs([*model, *start[1:]])
+        model = [("model", kept["model"])] if "model" in kept else PAGE[:1]
+        return of_pairs([*model, *PAGE[1:]])
 
 
 def toml_of(state: State) -> str:

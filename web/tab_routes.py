@@ -50,7 +50,8 @@ def _tab_posted(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
         body = await request.body()
         work = started(run.answer(request, "uploaded", body, kind, tab.path))
         found = run.plain(await work)
-        return _tab_sent(tab, [], found["form"], work, 200 if found["ok"] else 422)
+        pairs = [(name, value) for name, value in found["pairs"]]
+        return _tab_sent(tab, pairs, found["form"], work, 200 if found["ok"] else 422)
 
     return tab_posted
 

@@ -125,7 +125,7 @@ def tab_form(pairs: Pairs, path: str) -> bytes:
 def sheet(pairs: Pairs, path: str) -> bytes:
     """The answer of a tab as CSV."""
     tab = _tab(path)
-    with asked_of(tab, pairs) as request:
+    with asked_of(tab, tab.split(pairs)[0]) as request:
         return tab.show(tab.find(request), request).csv.encode()
 
 

@@ -59,6 +59,7 @@ def answer(report: Estimate, state: State) -> dict[str, Any]:
         "basis": text("band_basis", basis=step.confidence),
         "convention": text("convention", convention=report.throughput.flop_convention),
         "assumptions": report.assumptions,
+        "conflicts": state.conflicts,
         "command": report.command,
         "fixed": fixed.query if fixed else state.query,
         "query": state.query,

@@ -4,7 +4,7 @@ otherwise read and build again."""
 from __future__ import annotations
 
 from web import tasks
-from web.state import START
+from web.state import PAGE, filled
 
-tasks.what_if([(name, str(value)) for name, value in START.items()])
-tasks.inputs([(name, str(value)) for name, value in START.items()])
+tasks.what_if(filled([], PAGE))
+tasks.inputs(filled([], PAGE))

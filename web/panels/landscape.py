@@ -53,7 +53,8 @@ def charts(options: Options) -> list[Chart]:
     answer = answer_of(scenario)
     if answer is None:
         raise why_none(scenario)
-    every = _Evaluated.of([one.estimates for one in answer.found if one.estimates is not None])
+    found = [one.estimates for one in answer.found if one.estimates is not None]
+    every = _Evaluated.of(options, found)
     return [_front(every), _heat_map(every)]
 
 
@@ -62,6 +63,7 @@ class _Evaluated:
     """Every evaluated layout as columns: which of the outlines it is of, its row there, what it
     takes."""
 
+    options: Options
     outlines: list[Outline]
     which: Array
     row: Array
@@ -72,13 +74,14 @@ class _Evaluated:
     pp: Array
 
     @classmethod
-    def of(cls, outlines: list[Outline]) -> _Evaluated:
+    def of(cls, options: Options, outlines: list[Outline]) -> _Evaluated:
         some = any(one.fits.any() for one in outlines)
 
         def joined(column: Callable[[Outline], Array]) -> Array:
             return np.concatenate([column(one) for one in outlines])
 
         return cls(
+            options,
             outlines,
             np.repeat(np.arange(len(outlines)), [len(one.fits) for one in outlines]),
             joined(lambda one: np.arange(len(one.fits))),
@@ -91,7 +94,7 @@ class _Evaluated:
 
     def entry(self, i: int) -> Line:
         """The layout at i as a search lists it."""
-        return line_of(*self.outlines[self.which[i]].some([int(self.row[i])])[0])
+        return line_of(self.options, *self.outlines[self.which[i]].some([int(self.row[i])])[0])
 
     def usd_per_trillion(self, i: int) -> float | None:
         """What 1e12 tokens cost with the layout at i, in US dollars."""

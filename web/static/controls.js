@@ -1,11 +1,14 @@
 // Sliders made of the form's lists: one step per value; what is not possible stays, and says why.
-import { make, text } from "./boot.js";
+import { boot, make, text } from "./boot.js";
+
+const PAGE = new URLSearchParams(boot.start); // what the page fills in where an address leaves it out
 
 export function queryOf(form) {
   const out = new URLSearchParams();
   for (const [name, value] of new FormData(form)) {
-    if (typeof value !== "string" || value.trim() === "") continue;
-    if (form.elements[name].dataset?.default === value.trim()) continue;
+    if (typeof value !== "string") continue;
+    const { dataset } = form.elements[name];
+    if (dataset?.default === value.trim() || (value.trim() === "" && !PAGE.has(name))) continue; // a default is left out
     out.append(name, value.trim());
   }
   return out.toString();
@@ -13,6 +16,9 @@ export function queryOf(form) {
 
 export function fillForm(form, query) {
   const given = new URLSearchParams(query);
+  for (const [name, value] of given) {
+    if (name.startsWith("from.") && !form.elements[name]) form.append(make("input", { type: "hidden", name, value })); // what a file says
+  }
   for (const control of form.elements) {
     if (!control.name) continue;
     const value = given.get(control.name) ?? control.dataset.start ?? "";

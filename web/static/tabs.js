@@ -4,10 +4,15 @@ const here = bar?.querySelector("[aria-current]");
 if (here) bar.scrollLeft = here.offsetLeft - (bar.clientWidth - here.offsetWidth) / 2;
 
 function carried(link) {
-  const names = link.dataset.carries.split(" ");
-  const now = new URLSearchParams(location.search);
-  const kept = new URLSearchParams();
-  for (const [name, value] of now) if (value && names.includes(name)) kept.append(name, value);
+  const own = bar.dataset.own.split(" ");
+  const kept = new URLSearchParams(location.search);
+  for (const name of [...own, "preset", "wait"]) kept.delete(name);
+  for (const [name, mark] of [...kept]) { // a default of the page stays there
+    if (!name.startsWith("from.") || !mark.startsWith("default|")) continue;
+    const of = name.slice("from.".length);
+    if (`default|page|${kept.get(of)}` === mark) kept.delete(of);
+    kept.delete(name);
+  }
   return [...kept].length ? `${link.dataset.path}?${kept}` : link.dataset.path;
 }
 

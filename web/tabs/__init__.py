@@ -10,11 +10,12 @@ How a tab is added:
    say where each row leads.
 2. The module's `TAB` is named in TABS below, where it stands in the navigation.
 
-The route, the form with each field's error beside it, the navigation, the values that are carried
-from one tab to the next, and the document over HTTP (`/api/VERB`, typed) come from the entry.
+The route, the form with each field's error beside it, the navigation and the document over HTTP
+(`/api/VERB`, typed) come from the entry. Every address holds the whole scenario: what the verb does
+not take stays in it, and the page says so.
 
 A page with a route and a template of its own is a `Page` in TABS: its template extends `base.html`
-and is rendered with `page=PATH`; `carries` names the options that its address takes from others.
+and is rendered with `page=PATH`.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from web.tabs.base import Page, Tab
 
 __all__ = ["ANSWERED", "BY_PATH", "PLAN", "TABS", "Page", "Tab"]
 
-PLAN = Page(path="/", name="Plan", carries=None)
+PLAN = Page(path="/", name="Plan")
 
-LEARN = Page(path="/learn", name="Learn", carries=())
+LEARN = Page(path="/learn", name="Learn")
 
 TABS: tuple[Page, ...] = (
     PLAN,

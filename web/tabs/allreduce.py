@@ -115,7 +115,6 @@ TAB = Tab(
     records=(AllReduceOptions,),
     shown=("gpu", "gpus", "bytes"),
     folded=("cluster", "intra_node", "inter_node", "gpus_per_node", "nic_bandwidth", "servers"),
-    carries=("gpu", "gpus", "cluster"),
     start=[("gpu", "h100-sxm5-80gb"), ("gpus", "64")],
     find=_find,
     show=_show,

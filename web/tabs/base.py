@@ -15,26 +15,22 @@ from planner.inputs import catalog
 from planner.show.figures import Chart
 from planner.show.text import Block
 from planner.specs.base import PlanError
-from planner.specs.options import Options, Record, Row, command_line, flag, rows
+from planner.specs.options import Given, Options, Record, Row, command_line, flag, rows
 from planner.specs.options.own import WORK
-from web.state import START, TEXTS, Pairs, State, of_pairs, typed
+from web.state import MARK, PAGE, START, TEXTS, Pairs, State, filled, of_pairs, typed
 
 Mark = Literal["yes", "maybe", "no", "here", "now", ""]
 R = TypeVar("R", bound=Record)
 
-CARRIED = ("model", "gpu", "gpus")
+_SCENARIO = ("model", "gpu", "gpus")  # without which no plan is made
 
 
 @dataclass(frozen=True)
 class Page:
-    """An entry of the navigation.
-
-    carries: options of a request that its address takes over from the page before; None: all.
-    """
+    """An entry of the navigation."""
 
     path: str
     name: str
-    carries: tuple[str, ...] | None = CARRIED
 
 
 @dataclass(frozen=True)
@@ -74,7 +70,8 @@ class Found:
     """What the page of a tab shows under its form.
 
     command: the same request as a command. links: (label, address) of other views of the first
-    part. notes: what the answer rests on. csv: the answer as a table for a spreadsheet.
+    part. notes: what the answer rests on. csv: the answer as a table for a spreadsheet. plan: what
+    the files say with what was typed, where the page reads files.
     """
 
     title: str
@@ -86,6 +83,7 @@ class Found:
     results: tuple[Result, ...] = ()
     notes: tuple[str, ...] = ()
     csv: str = ""
+    plan: State | None = None
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class Asked:
     verb: str
     own: Mapping[type[Record], Record]
     state: State
-    given: Mapping[str, Any]
+    given: Given
     pairs: Pairs
     words: tuple[type[Record], ...]
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -145,9 +143,10 @@ class Tab(Page):
     over HTTP. records: of options that the verb alone has; words: of such that the page alone has.
     choices: (value, label) of fields that are lists here. shown, folded: fields of the form by
     name, of these records or of a request. start: what an empty address asks; usual: what the page
-    asks beside another that leaves it out. find: asks the verb; show: the page of what it found;
-    out: its document. model: whether a model is asked about; None: where one is given. files:
-    what its form takes beside them; empty: no file.
+    asks beside another that leaves it out. question: the option of its own that says which question
+    of the verb; alone: options of a request that are asked about without a model. find: asks the
+    verb; show: the page of what it found; out: its document. model: whether a model is asked about;
+    None: where one is given. files: what its form takes beside them; empty: no file.
     """
 
     title: str = ""
@@ -163,6 +162,8 @@ class Tab(Page):
     folded: tuple[str, ...] = ()
     start: Pairs = field(default_factory=list)
     usual: Pairs = field(default_factory=list)
+    question: str = ""
+    alone: frozenset[str] = frozenset()
     find: Callable[[Asked], Any] = lambda asked: None
     show: Callable[[Any, Asked], Found] = lambda found, asked: found
     out: Callable[[Any], Any] = lambda found: found
@@ -186,11 +187,30 @@ class Tab(Page):
         }
 
     def asked(self, pairs: Pairs) -> Pairs:
-        """What the page asks where its address says this."""
-        names = {name for name, text in pairs if text}
-        return (
-            [*pairs, *(one for one in self.usual if one[0] not in names)] if names else self.start
+        """What the page asks where its address says this: defaults fill what it leaves out, and
+        are marked as such."""
+        names = {name for name, text in pairs if text and not name.startswith(MARK)}
+        if not names:
+            return filled(pairs, self.start)
+        scenario = [one for one in self.start if one[0] in _SCENARIO]
+        if self.alone and not names <= {*self.own, *self.alone}:
+            scenario = PAGE
+        return filled(pairs, [*self.usual, *scenario] if not self.files else [])
+
+    def split(self, pairs: Pairs) -> tuple[Pairs, Pairs]:
+        """What its verb takes of the pairs of an address, and what only the address keeps."""
+        question = dict(pairs).get(self.question) or (
+            str(self.own[self.question].default) if self.question else ""
         )
+        verb = f"{self.verb or 'estimate'} {question}".strip()
+        left = {
+            name
+            for name, row in rows(Options).items()
+            if name not in self.own and verb not in row.verbs
+        }
+        left |= {"config"} if "model" in left else set()
+        kept = [one for one in pairs if one[0].removeprefix(MARK) not in left]
+        return kept, [one for one in pairs if one[0] in left and one[1]]
 
     def row(self, name: str) -> Row:
         """An option of the form."""
@@ -208,7 +228,7 @@ def asked(
     lists: dict[str, list[str]] = {}
     rest: Pairs = []
     for name, text in pairs:
-        if text == "":
+        if text == "" or (name.startswith(MARK) and name.removeprefix(MARK) in table):
             continue
         if name in table:
             _take(typed_own, table[name], name, text)
@@ -245,7 +265,7 @@ def _read(record: type[R], given: Mapping[str, Any]) -> R:
     return record(**{name: value for name, value in given.items() if name in table})
 
 
-def _request(tab: Tab, rest: Pairs, lists: Mapping[str, list[str]]) -> tuple[State, dict[str, Any]]:
+def _request(tab: Tab, rest: Pairs, lists: Mapping[str, list[str]]) -> tuple[State, Given]:
     """The request of the other pairs, and its options by name."""
     names = {name for name, _ in rest}
     of_model = names & {"model", "config"}
@@ -259,6 +279,8 @@ def _request(tab: Tab, rest: Pairs, lists: Mapping[str, list[str]]) -> tuple[Sta
             of_pairs([*stand_in, *rest, (name, one)])
     state = of_pairs([*stand_in, *rest])
     given = {n: v for n, v in state.options.given().items() if n != "model" or of_model}
-    if tab.files:  # a value that is the default wins over what the files say, too
-        given |= {n: getattr(state.options, n) for n, text in rest if text and n not in TEXTS}
-    return state, {**given, **{name: list(many) for name, many in lists.items()}}
+    if tab.files:  # a value that is the option's default wins over what the files say, too
+        stated = {n for n, text in rest if text and n in rows(Options)}
+        given = {n: getattr(state.options, n) for n in stated if state.is_typed(n)}
+    origins = state.options.origins
+    return state, Given({**given, **{name: list(many) for name, many in lists.items()}}, origins)

@@ -7,7 +7,8 @@ from planner.show.batch_page import curves
 from planner.specs.documents.batch import Regime, TimeToTarget
 from planner.specs.options.own import BatchOptions
 from planner.verbs import batch
-from web.tabs.base import CARRIED, Asked, Found, Mark, Tab, Table
+from web.state import PAGE
+from web.tabs.base import Asked, Found, Mark, Tab, Table
 from web.tabs.charts import marked, tabled
 
 _SHORT = {"strong": "batch kept", "weak": "grown", "best": "best"}
@@ -90,9 +91,8 @@ TAB = Tab(
         "precision",
         "market",
     ),
-    carries=(*CARRIED, "tokens", "global_batch", "seq_len", "precision"),
-    start=[("model", "llama-3.1-8b"), ("gpu", "h100-sxm5-80gb"), ("gpus", "64"), ("tokens", "1T")],
-    usual=[("tokens", "1T")],
+    start=PAGE,
+    usual=PAGE[3:],
     find=_find,
     show=_show,
 )

@@ -86,7 +86,6 @@ TAB = Tab(
         "read_latency",
         "prefetch",
     ),
-    carries=("gpus", "sample_bytes", "data_storage", "worker_rate", "workers"),
     start=[
         ("samples_per_s", "20000"),
         ("batch", "128"),

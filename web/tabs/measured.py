@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planner.specs.documents.estimate import Estimate
 from web.panels import measured
+from web.state import PAGE
 from web.tabs.base import Asked, Found, Tab, Table
 
 
@@ -38,7 +39,7 @@ TAB = Tab(
     ),
     ask="Show runs like mine",
     shown=("model", "gpu", "gpus"),
-    start=[("model", "llama-3.1-8b"), ("gpu", "h100-sxm5-80gb"), ("gpus", "64")],
+    start=PAGE,
     find=_find,
     show=_show,
 )

@@ -7,7 +7,6 @@ import contextlib
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 from urllib.parse import urlencode
 
 from planner import formats
@@ -19,12 +18,12 @@ from planner.show.text import Block
 from planner.specs.base import PlanError
 from planner.specs.documents.check import Check
 from planner.specs.documents.read import Read
-from planner.specs.options import Options, flag, pairs_of_command
+from planner.specs.options import Given, Options, flag, pairs_of_command
 from planner.units import show, span
 from planner.verbs import check, read
 from planner.verbs.check.sort import is_runs_table, recipes_of
 from web import limits
-from web.state import State, of_mapping
+from web.state import State, marks_of, of_mapping
 from web.tabs.base import Asked, Found, Mark, Result, Tab, Table
 
 _SAVE, _APPEND = "my-cluster.toml", "my-runs.csv"
@@ -42,7 +41,7 @@ class Mine:
     recipes: tuple[str, ...]
     recipe: Read | None
     plan: State | None
-    given: Mapping[str, Any]
+    given: Given
     checked: Check | None = None
     calibration: str = ""
     appended: str = _APPEND
@@ -59,23 +58,24 @@ def _find(asked: Asked) -> Mine | None:
     if recipes:
         plan = planned(recipes, given)
         is_whole = not plan.missing and not plan.refused
-        given = plan.options if is_whole else {}
+        given = plan.options if is_whole else Given({})
         state = _state(given, asked) if is_whole else None  # within the limits of a page
         document = read.answer(plan)
     elif "model" in given:
         state = _state(given, asked)
     else:
-        given, state = {}, None
+        given, state = Given({}), None
     found = Mine(logs, tuple(recipes), document, state, given)
     return _checked(found, asked.files) if logs else found
 
 
-def _state(given: Mapping[str, Any], asked: Asked, calibration: str | None = None) -> State:
+def _state(given: Given, asked: Asked, calibration: str | None = None) -> State:
     """A plan as the page has it, with what was pasted. Raises PlanError beyond its limits."""
     config = asked.state.config
     texts = {"config": config, "calibration": calibration or asked.state.calibration}
     instead = ("calibration", "model") if config else ("calibration",)
-    return of_mapping({**{n: v for n, v in given.items() if n not in instead}, **texts})
+    options = {n: v for n, v in given.items() if n not in instead}
+    return of_mapping({**options, **texts}, marks_of(given))
 
 
 def _checked(found: Mine, files: Mapping[str, bytes]) -> Mine:
@@ -111,6 +111,7 @@ def _show(found: Mine | None, asked: Asked) -> Found:
         links=_links(found, asked),
         results=_results(found),
         notes=tuple(found.notes),
+        plan=found.plan,
     )
 
 

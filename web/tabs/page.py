@@ -14,9 +14,9 @@ from planner.show.figures import Chart
 from planner.show.text import Block, Fixed
 from planner.specs.base import PlanError
 from planner.specs.document import changed
-from planner.specs.options import Options, pairs_of_command
+from planner.specs.options import Options, flag, pairs_of_command
 from web.render import rendered
-from web.state import Pairs, State
+from web.state import Pairs, State, stated
 from web.tabs.base import Tab, Table, asked
 from web.tabs.form import form
 from web.texts import text
@@ -37,15 +37,26 @@ def page(
 ) -> dict[str, Any]:
     """The parts of the page. What is wrong with a request stands in its form, and as `problem` for
     a page whose form has gone out already."""
-    body, charts, error = "", list[Chart](), None
+    body, charts, error, plan = "", list[Chart](), None, None
+    taken, left = tab.split(pairs)
     try:
-        with asked(tab, pairs, files) as request:
+        with asked(tab, taken, files) as request:
             found = tab.show(tab.find(request), request)
+        plan = found.plan or request.state
         sheet = f"{tab.path}.csv?{urlencode(pairs)}" if found.csv else ""
         parts = [_part(part, request.state) for part in found.parts]
         charts = [part for part in parts if isinstance(part, Chart)]
         runs = [list(run) for _, run in groupby(parts, lambda part: isinstance(part, Chart))]
-        body = rendered("tab_answer.html", found=found, runs=runs, sheet=sheet)
+        unused = ", ".join(f"{flag(name)} {value}" for name, value in stated(left))
+        body = rendered(
+            "tab_answer.html",
+            found=found,
+            runs=runs,
+            sheet=sheet,
+            unused=unused,
+            conflicts=plan.conflicts,
+            path="/" if tab.files else tab.path,
+        )
     except PlanError as problem:
         error = problem
     return {
@@ -54,6 +65,7 @@ def page(
         "charts": charts,
         "ok": error is None,
         "problem": "" if error is None else str(error),
+        "pairs": plan.pairs if plan and tab.files and found.plan else pairs,
     }
 
 

@@ -126,7 +126,6 @@ TAB = Tab(
         "precision",
         "gpus",
     ),
-    carries=("model", "tokens", "seq_len", "global_batch", "precision"),
     start=[
         ("model", "llama-3.1-8b"),
         ("tokens", "1T"),
@@ -135,8 +134,14 @@ TAB = Tab(
         ("gpu", "a100-sxm4-80gb"),
         ("max_gpus", "1024"),
     ],
+    question="question",
     # all kinds take longer than a page may
-    usual=[("gpu", "h100-sxm5-80gb"), ("gpu", "h200-sxm-141gb"), ("gpu", "a100-sxm4-80gb")],
+    usual=[
+        ("tokens", "1T"),
+        ("gpu", "h100-sxm5-80gb"),
+        ("gpu", "h200-sxm-141gb"),
+        ("gpu", "a100-sxm4-80gb"),
+    ],
     find=_find,
     show=_show,
 )

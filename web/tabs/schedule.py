@@ -12,16 +12,16 @@ from planner.show.schedule_page import chart
 from planner.specs.base import PlanError
 from planner.specs.document import UNSET
 from planner.specs.documents.schedule import Schedule
-from planner.specs.options import Group, Options, Record, option, rows
+from planner.specs.options import Group, Record, option
 from planner.specs.options.own import ScheduleOptions
 from planner.units import percent, show
 from planner.verbs.schedule import Drawn, draw
-from web.tabs.base import CARRIED, Asked, Found, Mark, Tab, Table
+from web.tabs.base import Asked, Found, Mark, Tab, Table
 
 _MOST_BARS = 1_500  # drawn in one window
 _MOST_SIZE = 200_000  # pp x vpp x micro-batches of one request
 _TEXT_WIDTH = 100  # characters of the blocks of the command line
-_SHAPE = ("schedule", "pp", "vpp")
+_SHAPE = frozenset({"schedule", "pp", "vpp"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Window(Record):
 
 def _find(asked: Asked) -> Drawn:
     own = asked.of(ScheduleOptions)
-    given = {n: v for n, v in asked.given.items() if "schedule" in rows(Options)[n].verbs}
+    given = asked.given
     if "model" not in asked.given:
         for name in asked.given:
             if name not in _SHAPE:
@@ -197,8 +197,8 @@ TAB = Tab(
         "tp",
         "global_batch",
     ),
-    carries=(*CARRIED, "pp", "schedule", "tp", "vpp", "stack", "global_batch", "seq_len"),
     start=[("pp", "4"), ("microbatches", "8"), ("schedule", "1f1b")],
+    alone=_SHAPE,
     find=_find,
     show=_show,
     out=lambda drawn: drawn.document,

@@ -13,7 +13,7 @@ from planner.specs.documents.strategies import Strategies
 from planner.specs.options.parallel import StrategyName, StrategySettings
 from planner.units import show
 from planner.verbs import strategies
-from web.tabs.base import CARRIED, Asked, Found, Tab, Table
+from web.tabs.base import Asked, Found, Tab, Table
 
 
 def _find(asked: Asked) -> Strategies:
@@ -140,7 +140,6 @@ TAB = Tab(
         "precision",
     ),
     choices={"strategy": lambda: [(one.name, one.title) for one in strategies.STRATEGIES]},
-    carries=(*CARRIED, "global_batch", "seq_len", "precision"),
     start=[("model", "gpt2-xl"), ("gpu", "a100-sxm4-80gb"), ("gpus", "16")],
     find=_find,
     show=_show,

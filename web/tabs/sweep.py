@@ -10,10 +10,11 @@ from planner.show.compare import axis_name, compare_blocks
 from planner.show.compare_page import difference_chart, parts_chart, sweep_charts
 from planner.specs.base import PlanError
 from planner.specs.documents.compare import Comparison, Curve
-from planner.specs.options import Group, Options, Record, option, rows, taken
+from planner.specs.options import Given, Group, Options, Record, option, rows, taken
 from planner.specs.options.own import CompareOptions
 from planner.verbs import compare
-from web.tabs.base import CARRIED, Asked, Found, Mark, Tab, Table
+from web.state import PAGE
+from web.tabs.base import Asked, Found, Mark, Tab, Table
 from web.tabs.charts import marked, tabled
 
 _OVER = "gpus"  # what is swept where nobody says
@@ -58,7 +59,7 @@ def swept() -> list[tuple[str, str]]:
 
 def _find(asked: Asked) -> Comparison:
     form, own = asked.of(SweepForm), asked.of(CompareOptions)
-    given = dict(asked.given)
+    given = Given(asked.given)
     sweep = own.sweep
     over = form.over or ("" if sweep or own.vary else _OVER)
     if over:
@@ -221,7 +222,7 @@ def _command(found: Comparison, asked: Asked) -> str:
     own = asked.of(CompareOptions)
     names = {dimension.name for dimension in found.dimensions}
     sweeps = tuple(f"{d.name}={','.join(d.values)}" for d in found.dimensions if d.swept)
-    given = {name: value for name, value in asked.given.items() if name not in names}
+    given = Given({n: value for n, value in asked.given.items() if n not in names})
     options = asked.state.options.changed(
         **{name: rows(Options)[name].default for name in names & asked.given.keys()}
     )
@@ -257,8 +258,8 @@ TAB = Tab(
         "precision",
         "market",
     ),
-    carries=(*CARRIED, "tokens", "seq_len", "global_batch", "precision"),
-    start=[("model", "llama-3.1-8b"), ("gpu", "h100-sxm5-80gb"), ("gpus", "64"), ("over", "gpus")],
+    start=[*PAGE, ("over", "gpus")],
+    usual=PAGE[3:],
     find=_find,
     show=_show,
 )

@@ -7,7 +7,7 @@ from planner.show.tune import tune_blocks
 from planner.specs.documents.tune import Tuning
 from planner.specs.options.tune import TuneOptions
 from planner.verbs.tune import tune
-from web.tabs.base import CARRIED, Asked, Found, Tab, Table
+from web.tabs.base import Asked, Found, Tab, Table
 
 
 def _find(asked: Asked) -> Tuning:
@@ -58,7 +58,6 @@ TAB = Tab(
         *("method", "rank", "task", "teacher", "seq_len", "global_batch", "packing"),
         *("loss_kernel", "market"),
     ),
-    carries=(*CARRIED, "seq_len"),
     start=[("model", "llama-3.1-8b"), ("gpu", "rtx4090-24gb"), ("gpus", "1")],
     find=_find,
     show=_show,

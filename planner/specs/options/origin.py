@@ -44,7 +44,8 @@ class Given(dict[str, Any]):
 
     def __init__(self, options: Mapping[str, Any], origins: Mapping[str, Origin] | None = None):
         super().__init__(options)
-        self.origins = dict(getattr(options, "origins", {}) if origins is None else origins)
+        known = getattr(options, "origins", {}) if origins is None else origins
+        self.origins = {name: one for name, one in known.items() if name in self}
 
 
 def over(low: Mapping[str, Any], high: Mapping[str, Any]) -> Given:

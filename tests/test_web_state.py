@@ -1,0 +1,193 @@
+"""The address holds the whole scenario with its origins, on every tab, and no default overrules."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import pytest
+from command import dpplan
+from fastapi.testclient import TestClient
+
+from planner.specs.options import Origin
+from web import state
+from web.tabs import TABS, Tab
+
+# what a person typed, some of it taken by few verbs: with a file's values beside it
+TYPED = {"price": "2.0", "stack": "torchtitan", "tp": "8", "nic_bandwidth": "100 Gbit/s"}
+OF_FILE = {"model": "llama-3-70b", "gpus": "32", "gpus_per_node": "4"}
+GIVEN = {
+    **OF_FILE,
+    **TYPED,
+    "gpu": "h100-sxm5-80gb",
+    **{f"from.{name}": f"file|train.sh:3 --{name}|{value}" for name, value in OF_FILE.items()},
+}
+SMALL = {"model": "gpt2", "gpu": "a100-sxm4-80gb", "gpus": "8", "price": "2.0", "tp": "2"}
+SCRIPT = """torchrun --nnodes 4 --nproc-per-node 8 pretrain_gpt.py \\
+  --tensor-model-parallel-size 2 \\
+  --num-layers 24 --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 \\
+  --max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 256 --bf16
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _started(client: TestClient) -> None:
+    """The first request waits for workers to start, and is refused where that takes long."""
+    assert any(client.get("/").status_code == 200 for _ in range(5))
+
+
+def bar(text: str) -> dict[str, dict[str, str]]:
+    """What each link of the bar of tabs asks, by the path of its tab."""
+    found = re.findall(r'<a href="([^"]*)" data-path="([^"]*)"', text)
+    return {path: dict(parse_qsl(urlsplit(unescape(to)).query)) for to, path in found}
+
+
+def plain(text: str) -> str:
+    return " ".join(unescape(re.sub("<[^>]*>", " ", text)).split())
+
+
+def test_an_address_reads_back_with_its_origins() -> None:
+    read = state.of_pairs(GIVEN.items())
+    assert read.options.origin("gpus") == Origin("file", "train.sh:3 --gpus")
+    assert read.is_typed("tp")
+    again = state.of_pairs(read.pairs)
+    assert (again.query, again.options.origins) == (read.query, read.options.origins)
+    assert dict(read.pairs) == GIVEN
+    chosen = state.of_pairs({**GIVEN, "gpus": "64"}.items())
+    over = "train.sh:3 --gpus says 32"
+    assert chosen.options.origin("gpus") == Origin("typed", over=over)
+    assert chosen.query == state.of_pairs(chosen.pairs).query
+    changed = read.changed(gpus=16)
+    assert changed.is_typed("gpus")
+    assert changed.options.origin("model") == read.options.origin("model")
+
+
+@pytest.mark.parametrize("mark", ["32", "guess|train.sh:3|32", "file||32"])
+def test_a_mark_that_is_none_is_refused(mark: str) -> None:
+    with pytest.raises(state.api.PlanError, match=r"from\.gpus"):
+        state.of_pairs([("model", "gpt2"), ("gpus", "32"), ("from.gpus", mark)])
+
+
+def test_a_default_of_the_page_is_recognised_and_left_behind() -> None:
+    pairs = state.filled([("gpus", "128")], state.PAGE)
+    read = state.of_pairs(pairs)
+    assert (read.options.gpus, read.options.model) == (128, "llama-3-8b")
+    assert read.is_typed("gpus")
+    assert not read.is_typed("model")
+    assert state.stated(pairs) == [("gpus", "128")]
+    # a form without a script sends every field: the one that was changed is no default any more
+    sent = [(name, "70" if name == "gpus" else text) for name, text in state.filled([], state.PAGE)]
+    assert state.stated(sent) == [("gpus", "70")]
+    assert state.filled([("tokens", "")], state.PAGE[3:]) == [("tokens", "")]
+    named = [("config", "{}"), ("cluster", "dgx"), ("nodes", "2"), ("tokens", "1B")]
+    assert state.filled(named, state.PAGE) == named
+
+
+def test_what_is_given_survives_every_tab(client: TestClient) -> None:
+    """By the links of the pages, from the plan to each tab and back."""
+    links = bar(client.get("/", params=GIVEN).text)
+    assert list(links) == [tab.path for tab in TABS]
+    for tab in TABS:
+        assert links[tab.path] == GIVEN, tab.path
+        there = bar(client.get(tab.path, params=links[tab.path]).text)
+        assert there["/"] == GIVEN, tab.path
+
+
+def test_no_tab_takes_its_own_defaults_along(client: TestClient) -> None:
+    for tab in TABS:
+        assert bar(client.get(tab.path).text) == {one.path: {} for one in TABS}, tab.path
+
+
+def test_what_a_verb_does_not_take_is_said(client: TestClient) -> None:
+    for path, unused in {
+        "/allreduce": {"price", "tp", "model"},
+        "/strategies": {"price", "tp"},
+        "/input": {"price", "tp", "model", "gpu"},
+        "/measured": set[str](),
+    }.items():
+        said = re.search(r"Not used here: ([^<]*)<", client.get(path, params=SMALL).text)
+        found = set(re.findall(r"--([\w-]+)", said[1])) if said else set()
+        assert found == unused, path
+
+
+@pytest.mark.parametrize("path", ["/sweep", "/batch", "/strategies", "/tune", "/measured"])
+def test_a_tab_answers_as_the_command_of_the_same_scenario(client: TestClient, path: str) -> None:
+    tab = next(tab for tab in TABS if tab.path == path)
+    assert isinstance(tab, Tab)
+    taken, left = tab.split(list(SMALL.items()))
+    own = {"method": "full", "seq_len": "512"} if path == "/tune" else {}
+    text = client.get(path, params={**SMALL, **own}).text
+    command = re.search(r'<pre class="command">dpplan (.*?)</pre>', text)
+    assert command, plain(text)[-500:]
+    for name, value in taken:
+        words = unescape(command[1])
+        if path != "/measured":  # whose command is about all runs
+            assert f"--{name.replace('_', '-')} {value}" in words or name == "gpus", (path, words)
+    assert {name for name, _ in left} <= {"price", "tp", "gpus"}
+
+
+def test_the_sweep_has_the_step_of_the_plan(client: TestClient) -> None:
+    """The case of a price, a stack, a degree and a network that were lost between tabs."""
+    given = {**GIVEN, "over": "seq_len", "values": "4096,8192"}
+    words = ["--" + n.replace("_", "-") + "=" + v for n, v in {**OF_FILE, **TYPED}.items()]
+    asked = [*words, "--gpu", "h100-sxm5-80gb", "--seq-len", "8192", "--json"]
+    answer = dpplan("estimate", *asked).json()
+    step, rate = answer["step"]["seconds"], answer["throughput"]["tokens_per_s_per_gpu"]
+    plan = client.get("/", params={**GIVEN, "seq_len": "8192"}).text
+    seconds = re.search(
+        r'data-key="step.seconds".*?<data class="value" value="([^"]*)"', plan, re.S
+    )
+    assert seconds
+    assert float(seconds[1]) == pytest.approx(step)
+    shown = plain(client.get("/sweep", params=given).text)
+    assert f" 8,192 {rate:.0f} " in shown
+
+
+def dropped(client: TestClient, **typed: str) -> str:
+    files = {"files": ("train.sh", SCRIPT.encode(), "text/plain")}
+    answer = client.post("/run", data=typed, files=files)
+    assert answer.status_code == 200, plain(answer.text)
+    return answer.text
+
+
+def test_a_file_wins_over_defaults_and_asks_about_what_was_typed(client: TestClient) -> None:
+    carried = bar(client.get("/").text)["/run"]
+    text = dropped(client, **carried, gpu="h100")
+    assert "24 layers" in plain(text) or "it fits" in plain(text)
+    assert "you chose" not in text
+    apply = bar(text)["/"]
+    assert (apply["gpus"], apply["from.gpus"].split("|")[0]) == ("32", "file")
+    assert apply["gpu"] == "h100"
+    assert "from.gpu" not in apply
+
+    asked = dropped(client, **bar(client.get("/", params={"gpus": "64"}).text)["/run"], gpu="h100")
+    assert "32 for --gpus, you chose 64" in plain(asked)
+    take, keep = (
+        dict(parse_qsl(urlsplit(unescape(to)).query))
+        for to in re.findall(r'<p class="problem conflict".*?</p>', asked, re.S)
+        for to in re.findall(r'href="([^"]*)"', to)
+    )
+    assert (take["gpus"], keep["gpus"]) == ("32", "64")
+    assert "from.gpus" in take
+    assert "from.gpus" not in keep
+    for query in (take, keep):
+        assert "you chose" not in client.get("/", params=query).text
+    still = bar(asked)["/"]
+    assert "you chose 64" in plain(client.get("/", params=still).text)
+
+
+def test_a_file_that_was_read_gives_way_to_the_next(client: TestClient) -> None:
+    marked = bar(dropped(client, gpu="h100"))["/run"]
+    other = SCRIPT.replace("--nnodes 4", "--nnodes 2")
+    files = {"files": ("other.sh", other.encode(), "text/plain")}
+    again = bar(client.post("/run", data=marked, files=files).text)["/"]
+    assert (again["gpus"], again["tp"]) == ("16", "2")
+    assert again["from.gpus"].startswith("file|other.sh")
+
+
+def test_an_address_of_the_page_is_not_an_address_of_the_api(client: TestClient) -> None:
+    """The API fills nothing in."""
+    answer: Any = client.get(f"/api/estimate?{urlencode({'gpus': 64})}")
+    assert answer.status_code == 422
