@@ -23,7 +23,7 @@ from planner.inputs.readers import read_json
 from planner.inputs.scenario import resolve
 from planner.report import layout as report
 from planner.search.answer import answer_of
-from planner.search.pick import pick_command
+from planner.search.pick import pick_command, pick_of
 from planner.search.why_none import why_none
 from planner.specs.adapters import ALL, ATTENTION, JOINED, MLP, ROLES
 from planner.specs.base import PlanError
@@ -167,19 +167,16 @@ def _agree(one: Figures, other: Figures) -> bool:
 
 
 def plan_of(options: Options, one: Estimates, deals: bool = True) -> dict[str, Any]:
-    """The options that say a layout and how it is trained, without those that do nothing in it.
+    """What of a pick is written: its layout and how it is trained, without what does nothing in it.
     deals: the program deals layers out to stages as its profile does."""
     plan, layout = one.plan, report.layout_document(one.plan, one.table.layout(0))
     ranks = layout.dp * layout.cp
+    given = pick_of(options, one).given()
     idle = {
-        "dp": True,  # follows from the number of GPUs
         "zero": ranks == 1 and plan.model.routed is None,  # experts may have replicas of their own
         "shard_group": layout.zero == 0 or layout.shard_group == ranks,
-        "sequence_parallel": layout.tp == 1,
-        "schedule": layout.pp == 1,
         "vpp": layout.vpp == 1,
         "ep": layout.ep == 1,
-        "offload": layout.offload == "none",
         "cp_comm_type": layout.cp == 1,
         "tp_overlap": layout.tp == 1,
         **dict.fromkeys(("dp_overlap", "dp_bucket"), ranks == 1),
@@ -197,12 +194,9 @@ def plan_of(options: Options, one: Estimates, deals: bool = True) -> dict[str, A
         "precision": _recipe(plan),
         "optimizer": plan.training.optimizer,
     }
-    out |= {name: getattr(layout, name) for name in LAYOUT if not idle.get(name)}
-    given = options.given()
-    acting = [name for name in _OF_RECIPE if name in given and not idle.get(name)]
     table = rows(Options)
-    for name in acting:
-        if name not in out:
+    for name in (*LAYOUT, *_OF_RECIPE):
+        if name in given and name not in out and not idle.get(name):
             out[name] = number(options, name) if table[name].says.unit else given[name]
     if layout.pipeline_layout is not UNSET and (options.pipeline_layout or not deals):
         out["pipeline_layout"] = layout.pipeline_layout
