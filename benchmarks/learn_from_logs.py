@@ -30,6 +30,7 @@ from planner.verbs.validate import files, fit
 from planner.verbs.validate.crossval import without_each_suite
 from planner.verbs.validate.parameters import PLATFORM
 from planner.verbs.validate.ranking import layout_of
+from planner.verbs.validate.scored import scored
 from planner.verbs.validate.words import not_expressed
 
 FEWEST = 5  # layouts of a platform
@@ -71,7 +72,7 @@ def _mape(logs: Array) -> float:
 def platforms(*, unseen: bool) -> dict[str, Platform]:
     """Platforms with layouts enough, by name."""
     every = fit.cases(files.read_all([]))
-    found = [c for c in every if c.complete and not not_expressed(c.row, c.plan)]
+    found = [c for c in every if c.complete and not not_expressed(c.row, scored(c.row).run, c.plan)]
     seconds = without_each_suite(found)[0] if unseen else None
     kinds: dict[str, list[int]] = defaultdict(list)
     for i, case in enumerate(found):

@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 
 from planner import api
 from planner.evidence.band import RESIDUALS
+from planner.formats.runs.cells import Row
 from planner.inputs import catalog
 from planner.specs.base import PlanError
 from planner.specs.documents.estimate import Estimate
@@ -28,8 +29,7 @@ from planner.specs.options import Options, rows
 from planner.specs.options.checked import from_text
 from planner.specs.training import TrainingSpec
 from planner.verbs.validate.files import read_all
-from planner.verbs.validate.plans import row_plan
-from planner.verbs.validate.rows import Row
+from planner.verbs.validate.scored import scored
 
 PRESETS = Path(api.__file__).parent / "data" / "presets.csv"
 FIELDS = ("run_id", "title", "query", "step_s", "source", "source_ref")
@@ -64,7 +64,8 @@ def _shape(spec: ModelSpec) -> tuple[Any, ...]:
 def options(row: Row, known: Shapes) -> Iterator[dict[str, Any]]:
     """The options that may say what the row says, of each model of its shape."""
     try:
-        plan, layout = row_plan(row)
+        estimated = scored(row)
+        plan, layout = estimated.plan, estimated.estimates.table.layout(0)
     except (PlanError, ValueError):
         return
     table, usual = rows(Options), TrainingSpec(seq_len=1, global_batch=1)

@@ -19,19 +19,20 @@ from typing import Any
 import numpy as np
 
 from planner import api
+from planner.formats.runs.cells import Row
 from planner.search import Candidates, order, search
 from planner.specs.layout import LayoutRequest
 from planner.specs.plan import Plan
 from planner.verbs.validate.files import read_all
-from planner.verbs.validate.plans import row_plan
 from planner.verbs.validate.predict import has_time
 from planner.verbs.validate.ranking import group_of
-from planner.verbs.validate.rows import Row
+from planner.verbs.validate.scored import scored
 
 
 def searched(row: Row) -> tuple[Any, str]:
     """(what the search finds of this layout, why it finds nothing)."""
-    plan, layout = row_plan(row)
+    known = scored(row)
+    plan, layout = known.plan, known.estimates.table.layout(0)
     request = LayoutRequest(**layout.model_dump(), uneven_stages=plan.request.uneven_stages)
     found = search(Plan(**{**dict(plan), "request": request}))
     if found.estimates is None:

@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from planner.specs.documents.validate import Run
+from planner.specs.layout import Layout
+from planner.specs.plan import Plan
+from planner.verbs.validate import words
+from planner.verbs.validate.scored import scored
 
 PLAIN = {
     "run_id": "r",
@@ -39,6 +43,23 @@ PLAIN = {
 
 def row(**changes: object) -> dict[str, str]:
     return PLAIN | {name: str(value) for name, value in changes.items()}
+
+
+def row_plan(cells: dict[str, str]) -> tuple[Plan, Layout]:
+    """Plan and layout of the estimate of a row."""
+    known = scored(cells)
+    return known.estimates.plan, known.estimates.table.layout(0)
+
+
+def left_open(cells: dict[str, str]) -> tuple[str, ...]:
+    """Options of its layout that nothing says."""
+    return scored(cells).run.open
+
+
+def not_expressed(cells: dict[str, str]) -> list[str]:
+    """Words that its estimate leaves out."""
+    known = scored(cells)
+    return words.not_expressed(cells, known.run, known.estimates.plan)
 
 
 def write(path: Path, *rows: dict[str, str], names: tuple[str, ...] = tuple(PLAIN)) -> Path:
@@ -85,6 +106,7 @@ def entry(predicted: float, measured: float | None, **changes: Any) -> Run:
         "memory_kind": "",
         "not_expressed": "",
         "not_printed": "",
+        "command": "",
         "predicted_fits": True,
         "fit_chance": 1.0,
         "room": 2.0,

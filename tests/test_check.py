@@ -26,8 +26,8 @@ from planner.inputs.traces import pickles
 from planner.specs.base import PlanError
 from planner.verbs.check.steps import Size, step_times
 from planner.verbs.estimate import chosen
-from planner.verbs.validate.predict import predict
 from planner.verbs.validate.rows import read_tables
+from planner.verbs.validate.scored import predict
 
 RECIPE = shlex.split(
     "--model gpt3-1.3b --gpu a100 --gpus 8 --stack megatron-core --global-batch 64 --seq-len 2048"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import plans
 import pytest
-from run_tables import row
+from run_tables import row, row_plan
 
 from planner.estimate import Estimates, evaluate
 from planner.estimate.memory import PHASES, needed
@@ -13,7 +13,6 @@ from planner.formulas.params import parameter_count
 from planner.specs.adapters import AdapterSpec
 from planner.specs.columns import Columns
 from planner.verbs.validate.files import read_all
-from planner.verbs.validate.plans import row_plan
 
 FORWARD, LOSS, BACKWARD = 1, 2, 3  # phases of a timeline
 

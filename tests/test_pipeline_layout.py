@@ -9,6 +9,7 @@ import plans
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from run_tables import row_plan
 
 from planner import api
 from planner.estimate import Estimates, evaluate
@@ -18,7 +19,6 @@ from planner.specs.base import PlanError
 from planner.specs.layout import LayoutRequest
 from planner.specs.model import ModelSpec
 from planner.specs.pipeline_layout import Chunk, layout_name, layout_text, pipeline_layout
-from planner.verbs.validate.plans import row_plan
 from planner.verbs.validate.rows import SHIPPED, read_rows
 
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 from plans import flat_of
-from run_tables import row
+from run_tables import left_open, row, row_plan
 
 from planner.estimate import evaluate
 from planner.estimate.layer import dispatch
 from planner.estimate.machine import machine
 from planner.estimate.machine.kernels import fused_experts
+from planner.formats.runs import recipes
+from planner.formats.runs.cells import Row, options_of
+from planner.formats.runs.model import families
 from planner.inputs import catalog
-from planner.verbs.validate import recipes
-from planner.verbs.validate.models import families
-from planner.verbs.validate.plans import left_open, row_plan
-from planner.verbs.validate.rows import SHIPPED, Row, options_of, read_rows
+from planner.verbs.validate.rows import SHIPPED, read_rows
 
 
 def rows() -> list[Row]:
@@ -120,15 +120,16 @@ def test_what_a_recipe_does_not_say_is_a_fact_of_its_stack(tmp_path: Path) -> No
     silent = row(zero="", sequence_parallel="", tp=2, dp=4)
     for told in (True, False):
         own = f"[unstated]\nzero = 3\nsequence_parallel = {str(told).lower()}\n"
-        plan, layout = row_plan(silent | {"stack": profile(tmp_path, own)})
+        known = silent | {"stack": profile(tmp_path, own)}
+        _, layout = row_plan(known)
         assert (layout.zero, layout.sequence_parallel) == (3, told)
-        assert left_open(silent, plan) == ()
-    plan, layout = row_plan(silent | {"stack": profile(tmp_path, "")})
-    assert left_open(silent, plan) == ("zero", "sequence_parallel")
-    said = silent | {"zero": "1", "recompute": "selective", "sequence_parallel": "0"}
-    plan, layout = row_plan(said | {"stack": profile(tmp_path, own)})
+        assert left_open(known) == ()
+    unknown = silent | {"stack": profile(tmp_path, "")}
+    assert left_open(unknown) == ("zero", "sequence_parallel")
+    said = known | {"zero": "1", "recompute": "selective", "sequence_parallel": "0"}
+    _, layout = row_plan(said)
     assert (layout.zero, layout.recompute, layout.sequence_parallel) == (1, "selective", False)
-    assert left_open(said, plan) == ()
+    assert left_open(said) == ()
 
 
 def test_a_gpt_of_megatron_trains_as_its_scripts_do() -> None:

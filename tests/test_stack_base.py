@@ -6,13 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from run_tables import row
+from run_tables import row, row_plan
 
 from planner.inputs import catalog
 from planner.specs.base import PlanError
 from planner.specs.stack import StackSpec
-from planner.verbs.validate.plans import row_plan
-from planner.verbs.validate.rows import Skip
 
 OWN = """id = "own"
 title = "Own"
@@ -76,5 +74,5 @@ def test_what_a_stack_cannot_run_is_refused_not_priced() -> None:
         ("torchtune", {"pp": 2, "dp": 4}),
         ("prime-rl", {"tp": 2, "dp": 4}),
     ):
-        with pytest.raises(Skip, match="does not have"):
+        with pytest.raises(PlanError, match="does not have"):
             row_plan(row(stack=stack, **cells))

@@ -19,8 +19,9 @@ from planner.specs.document import changed
 from planner.specs.documents.validate import Errors, ErrorsOfSuites, Right
 from planner.verbs.validate.errors import kinds, summarise
 from planner.verbs.validate.files import read_all, residual_lines
-from planner.verbs.validate.predict import predict, validate_rows
+from planner.verbs.validate.predict import validate_rows
 from planner.verbs.validate.rows import SHIPPED, read_rows
+from planner.verbs.validate.scored import predict
 
 
 def test_errors_of_time_by_hand() -> None:
@@ -122,17 +123,17 @@ INEXPRESSIBLE: list[tuple[dict[str, str], list[str]]] = [
     ({"tp": "0"}, ["tp is 0", "at least 1"]),
     ({"pp": "1e30"}, ["gpus is 8"]),
     ({"tp": "3"}, ["tp 3", "= 24", "gpus is 8"]),
-    ({"gpus": "0"}, ["--gpus", "0"]),
-    ({"gpus": "1e18"}, ["--gpus", "1000000000000000000"]),
+    ({"gpus": "0"}, ["gpus is 0"]),
+    ({"gpus": "1e18"}, ["gpus is 1000000000000000000"]),
     ({"global_batch": "63"}, ["global_batch 63", "dp 8"]),
-    ({"global_batch": "0"}, ["global_batch"]),
+    ({"global_batch": "0"}, ["--global-batch", "0"]),
     ({"seq_len": "0"}, ["seq_len is 0", "at least 1"]),
     ({"precision": "fp64"}, ["precision", "fp64"]),
     ({"precision": "fp8"}, ["precision", "fp8", "A100"]),
     ({"recompute": "some"}, ["recompute", "some"]),
     ({"schedule": "gantt"}, ["schedule", "gantt"]),
-    ({"zero": "7"}, ["zero", "'7'"]),
-    ({"shard_group": "3"}, ["shard_group 3", "8"]),
+    ({"zero": "7"}, ["--zero", "7"]),
+    ({"shard_group": "3"}, ["--shard-group", "3", "8"]),
     ({"intra_node": "ib-ndr"}, ["--intra-node", "ib-ndr"]),
     ({"nics_per_node": "1000"}, ["--nics-per-node", "1000"]),
     ({"nic_gbps": "0"}, ["--nic-bandwidth", "positive"]),

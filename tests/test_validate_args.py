@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from run_tables import row
+from run_tables import row, row_plan
 
 from planner.specs.layers import parts_of
-from planner.verbs.validate.plans import row_plan
 from planner.verbs.validate.predict import validate_rows
 from planner.verbs.validate.rows import read_rows
 

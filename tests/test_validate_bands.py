@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_tables import row
+from run_tables import row, row_plan
 
 from planner.estimate.islands import behind_unknown
 from planner.estimate.machine import SWITCHES, machine
@@ -36,8 +36,8 @@ from planner.specs.document import changed
 from planner.verbs.validate.ablation import MECHANISMS, ablations, with_each_off
 from planner.verbs.validate.bands import coverage
 from planner.verbs.validate.files import read_all
-from planner.verbs.validate.plans import row_plan
-from planner.verbs.validate.predict import predict, validate_rows
+from planner.verbs.validate.predict import validate_rows
+from planner.verbs.validate.scored import predict
 from planner.verbs.validate.worth import worths
 
 

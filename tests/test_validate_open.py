@@ -6,14 +6,14 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from run_tables import row
+from run_tables import left_open, row, row_plan
 
 from planner.estimate import evaluate
+from planner.formats.runs.cells import Row, Skip
+from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.layout import Layout
-from planner.verbs.validate.plans import left_open, row_plan
 from planner.verbs.validate.predict import validate_rows
-from planner.verbs.validate.rows import Row, Skip
 
 # 7B on 16 GPUs of two nodes, as its cells would state it in full
 WHOLE = {
@@ -52,14 +52,14 @@ def test_cells_that_follow_from_others_are_not_open() -> None:
     }
     for empty, wanted in told.items():
         found = opened(*empty)
-        plan, layout = row_plan(found)
-        assert left_open(found, plan) == wanted, empty
+        _, layout = row_plan(found)
+        assert left_open(found) == wanted, empty
         if not wanted:
             assert (layout.tp, layout.dp, layout.vpp, layout.schedule) == (2, 2, 2, "interleaved")
     alone = row(gpus=1, dp=1, global_batch=1, micro_batch="", zero="", vpp="", stack="deepspeed")
-    assert left_open(alone, row_plan(alone)[0]) == ()
+    assert left_open(alone) == ()
     experts = {"experts": 8, "experts_per_token": 2, "moe_ffn_hidden": 4096, "ep": ""}
-    assert left_open(row(**experts), row_plan(row(**experts))[0]) == ("ep",)
+    assert left_open(row(**experts)) == ("ep",)
     with pytest.raises(Skip, match="but gpus is 16"):
         row_plan(opened(dp=4))
 
@@ -89,11 +89,10 @@ def test_what_is_open_is_the_fastest_that_fits() -> None:
 KINDS = ("none", "selective", "full")
 
 
-def test_a_row_that_breaks_a_rule_of_its_stack_is_completed_all_the_same() -> None:
-    """Groups of ZeRO-1 are no layout of any stack here, and ran: the rest is still searched."""
-    found = row(zero=1, shard_group=4, recompute="")
-    plan, layout = row_plan(found)
-    assert left_open(found, plan) == ("recompute",)
+def test_groups_of_zero_1_are_a_layout_of_stacks_that_have_them() -> None:
+    found = row(stack="internevo", zero=1, shard_group=4, recompute="")
+    _, layout = row_plan(found)
+    assert left_open(found) == ("recompute",)
     assert (layout.shard_group, layout.recompute) == (4, "none")
     large = found | {"hidden": "8192", "heads": "64", "layers": "32", "micro_batch": "8"}
     assert row_plan(large)[1].recompute != "none"
@@ -124,5 +123,5 @@ def test_rows_with_open_recipes_are_no_part_of_the_errors() -> None:
 
 
 def test_no_layout_is_possible() -> None:
-    with pytest.raises(Skip, match="no layout is possible"):
+    with pytest.raises(PlanError, match="does not divide"):
         row_plan(row(gpus=7, dp="", tp="", pp=1, global_batch=64))

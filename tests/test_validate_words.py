@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
-from run_tables import row
+from run_tables import not_expressed, row, row_plan
 
 from planner.specs.documents.validate import Task
 from planner.verbs.validate.bands import residual_rows
 from planner.verbs.validate.files import read_all
-from planner.verbs.validate.plans import row_plan
-from planner.verbs.validate.predict import predict, validate_rows
-from planner.verbs.validate.words import not_expressed
+from planner.verbs.validate.predict import validate_rows
+from planner.verbs.validate.scored import predict
 
 
 def test_rows_with_options_that_an_estimate_leaves_out_are_scored_apart() -> None:
@@ -58,13 +57,16 @@ def test_shipped_rows_are_expressed() -> None:
     assert found.apart.options.keys() == words
 
 
+OF_EXPERTS = {"experts": 8, "experts_per_token": 2, "moe_ffn_hidden": 1024}
+
+
 @pytest.mark.parametrize(
     ("stack", "recompute", "options", "apart"),
     [
         ("llmq", "selective", "", "recompute"),  # repeats modules, which no estimate of it does
         ("llmq", "full", "", ""),
         ("megatron-core", "selective", "", ""),
-        ("nemo", "selective", "recompute_modules=moe_act+layernorm", ""),
+        ("nemo", "selective", "recompute_modules=moe_act+core_attn", ""),
         ("nemo", "selective", "recompute_modules=attn", "recompute_modules"),
         ("pytorch-fsdp", "selective", "recompute_modules=mlp", "recompute_modules"),
         ("megatron-core", "none", "offload_modules=core_attn+attn_proj", ""),
@@ -79,14 +81,16 @@ def test_shipped_rows_are_expressed() -> None:
 def test_what_no_estimate_of_the_stack_does(
     stack: str, recompute: str, options: str, apart: str
 ) -> None:
-    found = row(stack=stack, recompute=recompute, options=options)
-    assert not_expressed(found, row_plan(found)[0]) == ([apart] if apart else [])
+    found = row(stack=stack, recompute=recompute, options=options, **OF_EXPERTS)
+    assert not_expressed(found) == ([apart] if apart else [])
 
 
 def test_modules_of_a_row_are_those_of_its_layout() -> None:
     """Megatron's modules, and MaxText's tensors; the input of a layer is always kept."""
-    listed = row(stack="nemo", recompute="selective", options="recompute_modules=moe_act+layernorm")
-    assert row_plan(listed)[1].recompute == "layernorm+moe_act"
+    listed = row(
+        stack="nemo", recompute="selective", options="recompute_modules=moe_act", **OF_EXPERTS
+    )
+    assert row_plan(listed)[1].recompute == "moe_act"
     kept = "kept_modules=decoder_layer_input+context+query_proj+key_proj+value_proj+qkv_proj"
     policies = {
         f"{kept};remat_policy=custom": "keep:qkv_proj+context",

@@ -135,7 +135,9 @@ CAPABILITIES: tuple[Capability, ...] = (
     _switch("sequence_parallel", "sequence parallelism", lambda s: s.supports.sequence_parallel),
     _listed("schedule", "schedules", SCHEDULES, lambda s: s.supports.schedules, applies=_stages),
     _switch("pipeline_layout", "chunks that differ in layers", lambda s: s.supports.uneven != "no"),
-    _listed("zero", "ZeRO stages", _ZERO, lambda s: s.supports.zero),
+    _listed(
+        "zero", "ZeRO stages", _ZERO, lambda s: (*s.supports.zero, *s.supports.zero_on_request)
+    ),
     _listed(
         "zero",
         "ZeRO stages with a pipeline",
@@ -154,7 +156,7 @@ CAPABILITIES: tuple[Capability, ...] = (
         "recompute",
         "kinds of recomputation",
         RECOMPUTE_KINDS,
-        lambda s: s.supports.recompute,
+        lambda s: (*s.supports.recompute, *s.supports.recompute_on_request),
         uses=_recompute_kinds,
     ),
     _listed("offload", "offloading", OFFLOADS, lambda s: s.supports.offload),

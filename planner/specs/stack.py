@@ -37,6 +37,7 @@ class Supports(Spec):
 
     zero: list[ZeroStage]
     hybrid_shard: bool = False
+    hybrid_zero: ZeroStage = 3  # the least ZeRO stage whose shards may be those of a group
     tensor: bool = False
     sequence_parallel: bool = False
     pipeline: bool = False
@@ -51,6 +52,9 @@ class Supports(Spec):
     cuda_graphs: tuple[GraphScope, ...] = Field(default=("none",), min_length=1, strict=False)
     schedules: tuple[ScheduleName, ...] = Field(default=("1f1b",), min_length=1, strict=False)
     recompute: list[RecomputeKind] = Field(min_length=1)
+    # what it runs where it is asked for, and no search tries by itself
+    zero_on_request: tuple[ZeroStage, ...] = Field(default=(), strict=False)
+    recompute_on_request: tuple[RecomputeKind, ...] = Field(default=(), strict=False)
     offload: tuple[OffloadName, ...] = Field(default=("none",), min_length=1, strict=False)
     offload_with_pipeline: bool = False  # activations can be offloaded on several stages
     # modules that can be offloaded alone, beside pipelines and modules that are repeated

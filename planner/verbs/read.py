@@ -84,9 +84,10 @@ def appended(found: Read, own: ReadOptions) -> str:
     if found.estimate is None:
         why = found.refused or f"the files do not say {' and '.join(found.missing)}"
         raise PlanError("--append", own.append, f"has no row of this recipe: {why}")
-    one = taken(read_options(found.options)).estimates
+    options = read_options(found.options)
+    one = taken(options).estimates
     name = PurePath(own.files[0])
-    cells = row.row_of(one, None, {}, name.stem, oom=False)
+    cells = row.row_of(options, one, None, {}, name.stem, oom=False)
     cells |= {"source": "dpplan read", "source_ref": name.name}
     return row.appended(own.append or "", cells)
 

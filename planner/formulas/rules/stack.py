@@ -67,7 +67,8 @@ SCHEDULE = Rule(
 def _hybrid_stages(plan: Plan) -> tuple[int, ...]:
     """ZeRO stages that hybrid sharding goes with: ZeRO-2 too where it is FSDP that keeps gathered
     weights (reshard_after_forward: never)."""
-    hybrid = (2, 3) if plan.stack.state.zero2_gathers else (3,)
+    least = 2 if plan.stack.state.zero2_gathers else plan.stack.supports.hybrid_zero
+    hybrid = tuple(range(least, 4))
     return hybrid if plan.stack.supports.hybrid_shard else ()
 
 
@@ -92,7 +93,8 @@ SHARD_GROUP = Rule(
 def _zero(plan: Plan, c: Columns) -> Array:
     supports = plan.stack.supports
     piped = np.isin(c.zero, supports.zero_with_pipeline)
-    return np.isin(c.zero, supports.zero) & np.where(c.pp > 1, piped, True)
+    alone = np.isin(c.zero, [*supports.zero, *supports.zero_on_request])
+    return alone & np.where(c.pp > 1, piped, True)
 
 
 def _other_stages(plan: Plan, x: Layout) -> tuple[str, ...]:
@@ -123,7 +125,8 @@ def _supported(plan: Plan, c: Columns) -> Array:
             ok = ok & (column == 1)
     if not s.sequence_parallel:
         ok = ok & (c.sequence_parallel == 0)
-    return ok & c.is_recompute(*s.recompute) & c.offloads(*s.offload)
+    repeats = c.is_recompute(*s.recompute, *s.recompute_on_request)
+    return ok & repeats & c.offloads(*s.offload)
 
 
 _USED = ("tp", "pp", "cp", "ep", "sequence_parallel", "recompute", "offload")

@@ -52,6 +52,13 @@ class Run(Document):
     tier: Annotated[str, key("how sure the recipe is: A or B")]
     architecture: Annotated[str, key("of the GPU")]
     family: Annotated[str, key("of the stack: megatron, deepspeed, fsdp, jax, native")]
+    command: Annotated[
+        str,
+        key(
+            "what a person would type for this run; it answers with the predicted step and memory,"
+            " of reinforcement learning with those of the optimizer's step"
+        ),
+    ]
     precision: Annotated[str, key("number format of training")]
     experts: Annotated[int, key("0 for a dense model")]
     task: Annotated[Task, key("what is trained, as far as the row says it")]

@@ -31,8 +31,9 @@ def meaning(row: Row, text: str) -> Any:
     if row.says.reads:
         return counted(row, text)
     word = plain(text)
-    if word in row.choices:
-        return word
+    for choice in row.choices:
+        if plain(str(choice)) == word:
+            return choice
     found = alias(row, text)
     if found is not None and found.value is None:
         raise ValueError(found.note)

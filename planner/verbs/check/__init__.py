@@ -13,6 +13,7 @@ import numpy as np
 from planner.estimate import Estimates
 from planner.estimate.machine import machine
 from planner.evidence import memory as evidence
+from planner.formats.runs.cells import Row
 from planner.inputs import catalog
 from planner.inputs.logs import Log, read_log, stream
 from planner.inputs.options import read_options
@@ -33,7 +34,7 @@ from planner.verbs.check.sort import is_runs_table
 from planner.verbs.check.steps import INSIDE, Size, step_times, verdict
 from planner.verbs.estimate import estimate, taken
 from planner.verbs.validate import fit
-from planner.verbs.validate.rows import Row, read_tables
+from planner.verbs.validate.rows import read_tables
 
 _FIELD = "LOG"
 _MOST_FILES = 64
@@ -336,4 +337,4 @@ def _row(own: CheckOptions, recipe: _Recipe | None, files: Sequence[Checked]) ->
             memory[kind] = max(memory.get(kind, 0.0), held)
     seconds = float(np.median(steps)) if steps else None
     oom = not steps and any(log.shortages for log in logs)
-    return row.row_of(recipe.one, seconds, memory, logs[0].name, oom)
+    return row.row_of(recipe.options, recipe.one, seconds, memory, logs[0].name, oom)

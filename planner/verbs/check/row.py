@@ -9,16 +9,17 @@ from pathlib import Path
 import numpy as np
 
 from planner.estimate import Estimates
+from planner.formats.runs.cells import Row
+from planner.formats.runs.table import written
 from planner.inputs import catalog
 from planner.inputs.catalog import user_path
 from planner.inputs.tables import csv_text
 from planner.specs.base import PlanError
 from planner.specs.decoder import decoder_of
 from planner.specs.model import ModelSpec
-from planner.specs.plan import Plan
-from planner.verbs.validate.plans import LOSSES
-from planner.verbs.validate.predict import predict
-from planner.verbs.validate.rows import MAX_TABLE_BYTES, PLANNED, REQUIRED, Row
+from planner.specs.options import LAYOUT, Options, rows
+from planner.verbs.validate.rows import MAX_TABLE_BYTES, PLANNED, REQUIRED
+from planner.verbs.validate.scored import predict
 
 COLUMNS = (
     *("run_id", "suite", "source", "source_ref", "gpu", "gpus", "gpus_per_node", "intra_node"),
@@ -33,36 +34,33 @@ COLUMNS = (
 _GBIT = 8e-9  # Gbit/s of a byte per second
 _SAME = 0.01  # of the step: what a row predicts beside its recipe
 _POSITIONS = {"rotary": "rope"}
-_LOSSES = {"fused-linear": "liger=fused_linear_ce"}
 _FIELD = "--append"
+# groups of options that a step hangs on; none of these is of the search, which is done
+_STEP = ("cluster", "layout", "experts", "training", "adapters", "task", "ranks", "data", "stack")
+_LEFT_OUT = (
+    *("model", "calibration", "cluster", "nodes", "price", "tokens", "where", "headroom"),
+    *("search_offload", "uneven_stages", "grad_accum", "flash_attention"),
+)
 
 
 def row_of(
-    one: Estimates, seconds: float | None, memory: dict[str, float], name: str, oom: bool
+    options: Options,
+    one: Estimates,
+    seconds: float | None,
+    memory: dict[str, float],
+    name: str,
+    oom: bool,
 ) -> Row:
-    """The cells of a run, one without any result to be filled in. memory: highest bytes, by
-    kind."""
-    plan, layout = one.plan, one.table.layout(0)
+    """The cells of a run, one without any result to be filled in. options: its scenario; one: the
+    estimate of its layout; memory: highest bytes, by kind."""
     kind = next((kind for kind in ("allocated", "reserved") if kind in memory), "")
     cells: dict[str, object] = {
+        **written(_filled(options, one)),
+        **_shape(one.plan.model),
         "run_id": name,
         "suite": "own",
         "source": "dpplan check",
         "source_ref": name,
-        **_cluster(plan),
-        "stack": plan.stack.id,
-        **_shape(plan.model),
-        "seq_len": plan.training.seq_len,
-        "precision": plan.training.precision,
-        **{key: getattr(layout, key) for key in ("tp", "pp", "vpp", "cp", "ep", "dp", "zero")},
-        "shard_group": max(layout.shard_group // layout.cp, 1) if layout.zero else "",
-        "sequence_parallel": int(layout.sequence_parallel),
-        "recompute": layout.recompute,
-        "schedule": layout.schedule,
-        "micro_batch": layout.micro_batch,
-        "global_batch": plan.training.global_batch,
-        "optimizer_offload": int(layout.offload not in ("none", "activations")),
-        "options": ";".join(_words(plan)),
         "step_s": "" if oom or seconds is None else f"{seconds:.6g}",
         "peak_memory_gib": f"{memory[kind] / 2**30:.5g}" if kind and not oom else "",
         "memory_kind": "" if oom else kind,
@@ -73,18 +71,37 @@ def row_of(
     return {**row, "assumptions": _doubt(row, one)}
 
 
-def _cluster(plan: Plan) -> dict[str, object]:
-    c = plan.cluster
-    several = c.nodes > 1
-    return {
+def _filled(options: Options, one: Estimates) -> Options:
+    """The scenario with what its estimate made of it, and without what no step hangs on."""
+    plan, layout = one.plan, one.table.layout(0)
+    c, t, several = plan.cluster, plan.training, plan.cluster.nodes > 1
+    table = rows(Options)
+    out = {n: r.default for n, r in table.items() if r.group.name not in _STEP or n in _LEFT_OUT}
+    group = max(layout.shard_group // layout.cp, 1) if layout.zero else None
+    made = {
         "gpu": c.gpu.id,
         "gpus": c.gpus,
         "gpus_per_node": c.gpus_per_node,
         "intra_node": c.intra_node.id,
-        "inter_node": c.inter_node.id if several else "",
-        "nics_per_node": c.nics_per_node if several else "",
-        "nic_gbps": f"{float(c.nic_bandwidth) * _GBIT:g}" if several else "",
+        "inter_node": c.inter_node.id if several else None,
+        "nics_per_node": c.nics_per_node if several else None,
+        "nic_bandwidth": f"{float(c.nic_bandwidth) * _GBIT:g} Gbit/s" if several else None,
+        "stack": options.stack or plan.stack.id,
+        "seq_len": t.seq_len,
+        "global_batch": t.global_batch,
+        "precision": t.precision,
+        "attention": t.attention,
+        "mtp": plan.model.mtp or None,
+        "length_sigma": plan.lengths.sigma if plan.lengths else None,
+        "overlap": False if options.overlap is False else None,
+        **{name: getattr(layout, name) for name in LAYOUT},
+        "shard_group": group,
+        "placement": options.placement,
+        "offload": layout.offload if layout.offload != "none" else None,
     }
+    if options.lora_precision == "fp32" and options.lora_autocast is None:
+        made["lora_autocast"] = True
+    return options.changed(**{**out, "model": options.model, **made, "spelled": ()})
 
 
 def _shape(model: ModelSpec) -> dict[str, object]:
@@ -107,21 +124,6 @@ def _shape(model: ModelSpec) -> dict[str, object]:
         "shared_experts": moe.shared_ffn_hidden // moe.ffn_hidden if moe else "",
         "dense_layers": moe.dense_layers if moe else "",
     }
-
-
-def _words(plan: Plan) -> list[str]:
-    """What columns do not say, as words of the `options` cell."""
-    t = plan.training
-    words = [f"attention={t.attention}"] if t.attention else []
-    words += [f"optimizer={t.optimizer}"] if t.optimizer != "adam" else []
-    words += ["compile=1"] if t.compile else []
-    losses = _LOSSES | {str(kernel): f"loss={word}" for word, kernel in LOSSES.items()}
-    words += [losses[t.loss_kernel]] if t.loss_kernel in losses else []
-    words += ["selective=per_op"] if plan.selective == "per-op" else []
-    words += [f"grad_reduce={t.gradient_reduce}"] if t.gradient_reduce else []
-    words += ["expandable_segments=1"] if t.expandable_segments else []
-    words += [f"mtp={plan.model.mtp}"] if plan.model.mtp else []
-    return words
 
 
 def _doubt(row: Row, one: Estimates) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from planner.estimate.machine import Machine, machine
 from planner.estimate.step import step_time
+from planner.formats.runs.cells import Row
 from planner.inputs.calibration import Calibration
 from planner.ledger import Array
 from planner.specs.base import PlanError
@@ -21,8 +22,8 @@ from planner.specs.layout import Layout
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 from planner.verbs.validate.errors import errors
-from planner.verbs.validate.plans import row_plan
-from planner.verbs.validate.rows import Row, measured
+from planner.verbs.validate.rows import measured
+from planner.verbs.validate.scored import scored
 
 _CHANGED = (
     1e-3  # relative change of a prediction from which a run counts as one where the mechanism acts
@@ -298,7 +299,8 @@ def ablations(rows: list[Row], calibration: Calibration | None = None) -> list[A
             seconds = measured(row, "step_s")
             if seconds is None or row.get("outcome", "") == "oom":
                 continue
-            plan, layout = row_plan(row, calibration)
+            known = scored(row, calibration)
+            plan, layout = known.plan, known.estimates.table.layout(0)
             machine(plan)
         except (PlanError, ValueError):
             continue

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import get_args
 
+from planner.formats.runs.cells import Row
 from planner.specs.document import plain
 from planner.specs.documents.validate import (
     Errors,
@@ -19,7 +20,6 @@ from planner.specs.documents.validate import (
 )
 from planner.specs.precision import is_low
 from planner.verbs.validate.ranking import groups_of, ranked, ranking
-from planner.verbs.validate.rows import Row
 
 # columns that say who measured and what came out; two runs equal in all others are one recipe
 # measured twice

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from planner.evidence.case import FEATURES
+from planner.formats.runs.cells import Row
 from planner.inputs.tables import csv_text
 from planner.specs.base import PlanError
 from planner.specs.documents.validate import Validation
 from planner.verbs.validate import memory
 from planner.verbs.validate.bands import RESIDUAL_COLUMNS, residual_rows
-from planner.verbs.validate.rows import SHIPPED, Row, read_tables
+from planner.verbs.validate.rows import SHIPPED, read_tables
 
 _RATIOS = ("measured_over_predicted", "measured_over_default")
 
@@ -47,6 +48,7 @@ _RUN_COLUMNS = (
     "fit_chance",
     "not_expressed",
     "not_printed",
+    "command",
 )
 
 

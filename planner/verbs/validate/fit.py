@@ -17,14 +17,15 @@ import numpy as np
 from planner.estimate.machine import Machine, machine
 from planner.estimate.step import StepTime, step_time
 from planner.evidence.weights import suite_members, suite_weight
+from planner.formats.runs.cells import Row
 from planner.inputs.calibration import Calibration
 from planner.ledger import Array
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 from planner.verbs.validate.parameters import Parameter
-from planner.verbs.validate.plans import left_open, row_plan
-from planner.verbs.validate.rows import Row, measured
+from planner.verbs.validate.rows import measured
+from planner.verbs.validate.scored import scored
 
 # correlation of errors within a suite: between-suite over total variance over the shipped runs
 _WITHIN_SUITE = 0.16
@@ -97,15 +98,16 @@ def cases(rows: Sequence[Row], calibration: Calibration | None = None) -> list[C
             seconds = measured(row, "step_s")
             if seconds is None or row.get("outcome", "") == "oom":
                 continue
-            plan, layout = row_plan(row, calibration)
+            known = scored(row, calibration)
+            plan = known.plan
             found.append(
                 Case(
                     row,
                     plan,
-                    Columns.of([layout], plan.cluster.gpus),
+                    known.estimates.table,
                     machine(plan),
                     float(np.log(seconds)),
-                    complete=not left_open(row, plan),
+                    complete=not known.run.open,
                 )
             )
         except (PlanError, ValueError):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.formats.plan import Planned, planned, texts
+from planner.formats.runs.cells import Row, Skip
 from planner.inputs.catalog import read_text
 from planner.inputs.options import read_options
 from planner.inputs.readers import read_toml
@@ -19,7 +20,7 @@ from planner.specs.options.checked import from_text
 from planner.specs.options.commands import CheckOptions
 from planner.verbs.check import check, row
 from planner.verbs.estimate import taken
-from planner.verbs.validate.rows import MAX_TABLE_BYTES, REFUSED, REQUIRED, Row, Skip, measured
+from planner.verbs.validate.rows import MAX_TABLE_BYTES, REFUSED, REQUIRED, measured
 
 _RUNS = "runs"  # the key of a results.toml that lists them
 # of a run; every other name is an option of `dpplan estimate` that no file says, such as gpu
@@ -100,7 +101,8 @@ def _option(where: str, name: str, value: Any) -> Any:
 
 def _measured(table: Path, name: str, entry: Entry, found: Planned) -> Row:
     """The row of a run with what was measured of it."""
-    one = taken(read_options(found.options)).estimates
+    options = read_options(found.options)
+    one = taken(options).estimates
     told: Row = {key: str(entry.get(key, "")) for key in _NAMES}
     seconds, peak = measured(told, "step_s"), measured(told, "peak_memory_gib")
     kind = str(entry.get("memory_kind") or "allocated")
@@ -114,7 +116,7 @@ def _measured(table: Path, name: str, entry: Entry, found: Planned) -> Row:
         oom = oom or (seconds is None and bool(said.shortages))
     if seconds is None and not memory and not oom:
         raise Skip("has no result: give step_s, peak_memory_gib, outcome oom, or a log")
-    cells = row.row_of(one, seconds, memory, name, oom)
+    cells = row.row_of(options, one, seconds, memory, name, oom)
     unread = [n for n, used in found.recipe.arguments.items() if used.use == "not understood"]
     words = [f"argument {''.join(c for c in one if c not in ';=')}" for one in unread]
     words += [_BEYOND] if cells["assumptions"] else []

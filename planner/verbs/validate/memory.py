@@ -13,12 +13,12 @@ from msgspec import structs
 
 from planner.estimate import Estimates
 from planner.evidence import memory as evidence
+from planner.formats.runs.cells import Row
 from planner.formulas.optimizers import OPTIMIZERS
 from planner.ledger import Array
 from planner.search.room import firm_bytes, fit_chance
 from planner.specs.document import plain
 from planner.specs.documents.validate import ChanceLine, FitCoverage, Need, Outcome, Relation, Run
-from planner.verbs.validate.rows import Row
 
 # statistics that have a counterpart in the estimate; "active" counts less than "allocated", and one
 # that the source does not name can be any

@@ -10,15 +10,14 @@ from itertools import compress
 import numpy as np
 from pydantic import ValidationError
 
-from planner.estimate import Estimates, evaluate
 from planner.estimate.islands import behind_unknown
 from planner.evidence.band import shipped_ends
 from planner.evidence.case import FEATURES, case_of
+from planner.formats.runs.cells import Row, Skip
 from planner.formulas.params import parameter_count
 from planner.inputs.calibration import Calibration
 from planner.search.room import firm_bytes
 from planner.specs.base import PlanError, sentence
-from planner.specs.columns import Columns
 from planner.specs.document import changed
 from planner.specs.documents.validate import (
     Apart,
@@ -38,7 +37,6 @@ from planner.verbs.validate.errors import (
     repeat_deviations,
     summarise,
 )
-from planner.verbs.validate.plans import left_open, row_plan
 from planner.verbs.validate.ranking import (
     busy_s,
     collectives,
@@ -48,19 +46,13 @@ from planner.verbs.validate.ranking import (
     ranked,
 )
 from planner.verbs.validate.reinforcement import is_phased, lacks, phased
-from planner.verbs.validate.rows import REFUSED, Row, Skip, measured, outcome_of
+from planner.verbs.validate.rows import REFUSED, measured, outcome_of
+from planner.verbs.validate.scored import scored
 from planner.verbs.validate.words import not_expressed, task_of
 from planner.verbs.workers import Progress, dealt
 
 SCHEMA_VERSION = 1
 _PART = 50  # rows that one process predicts in turn: about a second
-
-
-def predict(row: Row, calibration: Calibration | None = None) -> Estimates:
-    """Estimate of one row from the row alone. Raises PlanError or ValueError with the reason where
-    it cannot be expressed."""
-    plan, layout = row_plan(row, calibration)
-    return evaluate(plan, Columns.of([layout], plan.cluster.gpus))
 
 
 def validate_rows(rows: Sequence[Row], calibration: Calibration | None = None) -> Validation:
@@ -182,12 +174,12 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
     if lacking := lacks(row):
         raise Skip(lacking)
     found = phased(row, calibration) if is_phased(row) else None
-    one = predict(row, calibration) if found is None else found.estimates
-    row = row if found is None else found.training
+    known = scored(row, calibration) if found is None else found.train
+    one, row = known.estimates, row if found is None else found.training
     plan, kind = one.plan, row.get("memory_kind", "")
     predicted_s = float(one.time.seconds[0]) if found is None else found.step.seconds
     predicted_gib = memory.peak_bytes(one, kind) / 2**30
-    ran, opened = outcome != "oom", left_open(row, plan)
+    ran, opened = outcome != "oom", known.run.open
     islands = behind_unknown(plan, one.table, one.time.seconds)
     case = case_of(plan, one.table, one.time, islands=islands)
     low, high = shipped_ends(case, row["suite"])
@@ -222,7 +214,7 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
         measured_peak_gib=measured_gib,
         memory_error=predicted_gib / measured_gib - 1 if measured_gib and ran else None,
         memory_kind=kind,
-        not_expressed=";".join(not_expressed(row, plan)),
+        not_expressed=";".join(not_expressed(row, known.run, plan)),
         not_printed=";".join(opened),
         predicted_fits=bool(one.fits[0]),
         fit_chance=memory.chance(one),
@@ -236,6 +228,7 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
         phases={} if found is None else {p.name: p.seconds for p in found.step.phases},
         features=dict(zip(FEATURES, case.features, strict=True)),
         family=case.family,
+        command=known.command,
     )
 
 

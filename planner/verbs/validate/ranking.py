@@ -12,9 +12,9 @@ import numpy as np
 
 from planner.estimate.step import StepTime
 from planner.estimate.ties import fastest
+from planner.formats.runs.cells import Row
 from planner.ledger import Array
 from planner.specs.documents.validate import Group, GroupRun, Ranking, Run
-from planner.verbs.validate.rows import Row
 
 LAYOUT = (
     "tp",

@@ -6,16 +6,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from planner.estimate import Estimates, evaluate
 from planner.estimate.generation import Engine
 from planner.estimate.reinforcement import Keeps, Pools, RlStep, mean_before_cut, rl_step
+from planner.formats.runs.cells import Row, Skip, number, options_of, whole, with_options
 from planner.inputs.calibration import Calibration
 from planner.inputs.reinforcement import frameworks
-from planner.specs.columns import Columns
-from planner.specs.data import LengthsSpec
 from planner.specs.reinforcement import ALGORITHMS, HAS_CRITIC, FrameworkSpec, Job
-from planner.verbs.validate.plans import row_plan
-from planner.verbs.validate.rows import Row, Skip, number, options_of, whole, with_options
+from planner.verbs.validate.scored import Scored, scored
 
 # columns beside those of a training step; all stand in a row that is estimated so
 COLUMNS = (
@@ -43,7 +40,7 @@ class Phased:
     """A row's step as phases. training: the row of its optimizer step, and the estimate."""
 
     training: Row
-    estimates: Estimates
+    train: Scored
     step: RlStep
 
 
@@ -70,12 +67,11 @@ def _unknown(row: Row) -> bool:
 def phased(row: Row, calibration: Calibration | None = None) -> Phased:
     """The step of a row. Raises Skip, PlanError or ValueError where it cannot be expressed."""
     job, training = _job(row), training_row(row)
-    plan, layout = row_plan(training, calibration)
     mean = job.prompt + job.response
-    longest = float(plan.training.seq_len)
-    lengths = LengthsSpec(mean_tokens=mean_before_cut(job.of_lengths(mean, longest)), sigma=_SIGMA)
-    plan = plan.model_copy(update={"lengths": lengths})
-    train = evaluate(plan, Columns.of([layout], plan.cluster.gpus))
+    before_cut = mean_before_cut(job.of_lengths(mean, number(training, "seq_len")))
+    lengths = {"document_tokens": repr(before_cut), "document_sigma": repr(_SIGMA)}
+    training = with_options(training, options_of(training) | lengths)
+    train = scored(training, calibration)
     pools = Pools(
         whole(row, "training_gpus"), whole(row, "generation_gpus"), whole(row, "colocated", 1) == 1
     )
@@ -83,7 +79,7 @@ def phased(row: Row, calibration: Calibration | None = None) -> Phased:
     moves = framework.moves if _MOVES in options_of(row) or not pools.colocated else ()
     keeps = Keeps(framework.sleeps, moves)
     return Phased(
-        training, train, rl_step(train, _engine(row, framework, pools), job, pools, keeps)
+        training, train, rl_step(train.estimates, _engine(row, framework, pools), job, pools, keeps)
     )
 
 

@@ -6,19 +6,17 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from planner.formats.runs.cells import Row, Skip, number
 from planner.inputs.catalog import read_text
 from planner.specs.base import PlanError
 from planner.specs.documents.validate import Outcome
 
 SHIPPED = Path(__file__).parents[2] / "data" / "runs"
 FRESH = SHIPPED.parent / "fresh"  # runs that no number was chosen with
-
-Row = dict[str, str]
 
 REQUIRED = (
     "run_id",
@@ -107,34 +105,6 @@ def _rows(reader: Any, header: Sequence[str], name: str) -> Iterator[Row]:
 RESULTS = ("step_s", "peak_memory_gib")
 
 
-class Skip(ValueError):
-    """A row that cannot be expressed, with the reason."""
-
-
-def number(row: Row, name: str, default: float | None = None) -> float:
-    text = row.get(name, "")
-    if text == "":
-        if default is None:
-            raise Skip(f"{name} is empty")
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        raise Skip(f"{name} is {text!r}, no number") from None
-    if not math.isfinite(value) or value < 0:
-        raise Skip(f"{name} is {text!r}, out of range")
-    return value
-
-
-def whole(row: Row, name: str, default: float | None = None, minimum: int = 0) -> int:
-    value = number(row, name, default)
-    if value != int(value):
-        raise Skip(f"{name} is {value}, no whole number")
-    if value < minimum:
-        raise Skip(f"{name} is {value:g}; it must be at least {minimum}")
-    return int(value)
-
-
 def outcome_of(row: Row) -> Outcome:
     """Whether the run ran; an empty cell is one that did, and a planned one with a result, too."""
     outcome = row.get("outcome", "") or "ok"
@@ -155,13 +125,3 @@ def measured(row: Row, name: str) -> float | None:
             " empty"
         )
     return value or None
-
-
-def options_of(row: Row) -> dict[str, str]:
-    pairs = (part.partition("=") for part in row.get("options", "").split(";") if part)
-    return {key.strip(): value.strip() or "1" for key, _, value in pairs}
-
-
-def with_options(row: Row, words: dict[str, str]) -> Row:
-    """The row with these words in place of its own: what `options_of` reads."""
-    return {**row, "options": ";".join(f"{key}={value}" for key, value in words.items())}

@@ -11,12 +11,12 @@ import numpy as np
 
 from planner.estimate.machine import machine
 from planner.estimate.step import step_time
+from planner.formats.runs.cells import Row, Skip
 from planner.ledger import Array, first
 from planner.specs.base import PlanError
-from planner.specs.columns import Columns
-from planner.verbs.validate.plans import row_plan
 from planner.verbs.validate.reinforcement import is_phased
-from planner.verbs.validate.rows import Row, Skip, measured, outcome_of
+from planner.verbs.validate.rows import measured, outcome_of
+from planner.verbs.validate.scored import scored
 from planner.verbs.validate.words import task_of
 
 NUMBERS = ("layer_idle", "adapter_idle", "token_idle")  # of a stack's launches
@@ -47,15 +47,15 @@ def waiting(rows: Sequence[Row]) -> list[Waiting]:
         if is_phased(row) or outcome_of(row) == "oom" or not measured(row, "step_s"):
             continue
         try:
-            plan, layout = row_plan(row)
+            known = scored(row)
         except (PlanError, Skip, ValueError):
             continue
+        plan, table = known.plan, known.estimates.table
         own = machine(plan)
         shipped = np.array([float(getattr(own, name)) for name in NUMBERS])
         method = task_of(row, plan)
         if not shipped.any() or method == "pre-training":
             continue
-        table = Columns.of([layout], plan.cluster.gpus)
 
         def seconds(changes: dict[str, Any]) -> float:
             return first(step_time(plan, table, replace(own, **changes)).seconds)  # noqa: B023

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.formats.runs.cells import Row, options_of, with_options
+from planner.formats.runs.table import WORD
 from planner.inputs.calibration import Calibration
 from planner.specs.base import PlanError
 from planner.specs.documents.validate import Worth
 from planner.verbs.validate.errors import errors
-from planner.verbs.validate.predict import predict
-from planner.verbs.validate.rows import Row, measured, options_of, with_options
-from planner.verbs.validate.words import READ
+from planner.verbs.validate.rows import measured
+from planner.verbs.validate.scored import Scored, scored
 
 _CHANGED = 1e-3  # relative change of step or peak from which an option counts as doing something
 _FEWEST_RUNS = 3  # that state an option, for it to be told
@@ -35,13 +36,16 @@ def worths(rows: list[Row], calibration: Calibration | None = None) -> list[Wort
         seconds = measured(row, "step_s")
         if seconds is None or row.get("outcome", "") == "oom":
             continue
-        others = list(_without_each(row))
-        if not others:
+        known = _scored(row, calibration)
+        if known is None:
             continue
-        stated = _predicted(row, calibration)
-        for name, other in others:
-            left = _predicted(other, calibration)
-            if stated and left and not np.allclose(stated, left, rtol=_CHANGED):
+        stated = _both(known)
+        for name, other in _without_each(row, known):
+            without = _scored(other, calibration)
+            if without is None:
+                continue
+            left = _both(without)
+            if not np.allclose(stated, left, rtol=_CHANGED):
                 found[name].append(_Stated(row["suite"], seconds, stated, left))
     lines = [_worth(name, runs) for name, runs in found.items() if len(runs) >= _FEWEST_RUNS]
     return sorted(lines, key=lambda line: -abs(line.step_change))
@@ -57,11 +61,11 @@ class _Stated:
     left: tuple[float, float]
 
 
-def _without_each(row: Row) -> Iterator[tuple[str, Row]]:
+def _without_each(row: Row, known: Scored) -> Iterator[tuple[str, Row]]:
     """The row without each of the options it states."""
     words = options_of(row)
     for key, value in words.items():
-        if key in READ and key not in _WHICH_RUN:
+        if known.run.arguments[WORD + key].use == "read" and key not in _WHICH_RUN:
             rest = {name: word for name, word in words.items() if name != key}
             yield f"{key}={value}", with_options(row, rest)
     for name, off in _CELLS_OFF.items():
@@ -69,11 +73,15 @@ def _without_each(row: Row) -> Iterator[tuple[str, Row]]:
             yield f"{name}={row[name].partition(':')[0]}", {**row, name: off}
 
 
-def _predicted(row: Row, calibration: Calibration | None) -> tuple[float, float] | None:
+def _scored(row: Row, calibration: Calibration | None) -> Scored | None:
     try:
-        out = predict(row, calibration)
+        return scored(row, calibration)
     except (PlanError, ValueError):
         return None
+
+
+def _both(known: Scored) -> tuple[float, float]:
+    out = known.estimates
     return float(out.time.seconds[0]), float(out.memory.peak[0])
 
 

@@ -12,11 +12,12 @@ import csv
 import io
 import re
 from functools import cache
+from pathlib import Path
 
+from planner.formats.runs.cells import Row, options_of
 from planner.inputs.catalog import read_text
-from planner.verbs.validate.rows import SHIPPED, Row, options_of
 
-_RECIPES = SHIPPED.parent / "recipes.csv"
+_RECIPES = Path(__file__).parents[2] / "data" / "recipes.csv"
 _STACKS = ("nemo", "nemo-26.06")
 _LAYOUT = ("tp", "pp", "vpp", "ep", "micro_batch")
 # formats of fp8, as tables name them; those that name none may be any

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
 from planner.formats import megatron
+from planner.formats.runs.cells import Row, Skip, options_of, whole
 from planner.formats.shape import model_of
 from planner.inputs import catalog, readers
 from planner.inputs.model import model_spec
@@ -18,9 +20,8 @@ from planner.specs.decoder import decoder_of
 from planner.specs.layout import Recompute
 from planner.specs.model import Experts, LatentAttention, ModelSpec
 from planner.specs.stack import StackSpec
-from planner.verbs.validate.rows import SHIPPED, Row, Skip, options_of, whole
 
-_FAMILIES = SHIPPED.parent / "families.toml"
+_FAMILIES = Path(__file__).parents[2] / "data" / "families.toml"
 _POSITIONS = {"rope": "rotary", "learned": "learned", "alibi": "alibi"}
 _SHAPE = ("layers", "hidden", "heads")  # cells; a row without them has the catalogue's shape
 _ARGUMENTS = "args"  # column of flags
