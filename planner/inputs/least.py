@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from planner import schedules
 from planner.formulas.divisors import divisors
-from planner.formulas.rules import RULES, Rule
+from planner.formulas.rules import RULES, Rule, check
 from planner.specs.columns import Columns
 from planner.specs.layout import PLACEMENTS, Layout
 from planner.specs.options import Options
 from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
+from planner.specs.task import TASKS
 
 
 def broken_rule(plan: Plan, options: Options) -> Rule | None:
     """The first rule that the request breaks, whatever it leaves open."""
     columns = Columns.of([least_layout(plan, options)])
     return next((rule for rule in RULES if not rule.holds(plan, columns)), None)
+
+
+def possible(plan: Plan, options: Options) -> bool:
+    """Whether the least layout of the request breaks no rule at some ZeRO stage."""
+    stages = plan.stack.supports.zero if plan.request.zero is None else [plan.request.zero]
+    least = least_layout(plan, options)
+    columns = Columns.of(least.model_copy(update={"zero": stage}) for stage in stages)
+    return bool(np.logical_and.reduce(list(check(plan, columns).values())).any())
 
 
 def least_layout(plan: Plan, options: Options) -> Layout:
@@ -37,7 +48,7 @@ def least_layout(plan: Plan, options: Options) -> Layout:
         sequence_parallel=bool(options.sequence_parallel),
         recompute=options.recompute or "none",
         schedule=schedule or ("interleaved" if vpp > 1 else "1f1b"),
-        micro_batch=options.micro_batch or 1,
+        micro_batch=options.micro_batch or TASKS[plan.training.task].sequences,
         offload=options.offload or "none",
         placement=options.placement or PLACEMENTS[0],
     )

@@ -9,7 +9,7 @@ from planner.inputs import workload as conditions
 from planner.inputs.accumulation import accumulated
 from planner.inputs.calibration import read_calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
-from planner.inputs.least import broken_rule
+from planner.inputs.least import possible
 from planner.inputs.model import model_spec
 from planner.inputs.options import readings
 from planner.inputs.run import run_spec
@@ -160,7 +160,7 @@ def plans_of(
         return plan.model_copy(update={"training": _kernels(plan, options)})
 
     def runs(stack: StackSpec) -> bool:
-        return broken_rule(plan_of(stack, options.zero), options) is None
+        return possible(plan_of(stack, options.zero), options)
 
     plans = []
     for name, zero in [(options.stack, options.zero)] if options.stack else tried(options):

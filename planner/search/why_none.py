@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.formulas.divisors import divisors
 from planner.formulas.rules import Rule
-from planner.inputs.least import broken_rule, least_layout
+from planner.inputs.least import broken_rule, least_layout, possible
 from planner.inputs.scenario import Scenario
 from planner.inputs.usual import able_stacks, named_stacks
 from planner.search import search
@@ -34,14 +34,16 @@ def _does_not_divide(options: Options) -> PlanError | None:
     product = math.prod(degrees.values())
     if options.gpus % product == 0:
         return None
-    parts = divisors(options.gpus)
+    parts, least = divisors(options.gpus), options.gpus // product
     near = [*[d for d in parts if d < product][-1:], *[d for d in parts if d > product][:1]]
+    gpus = [times * product for times in (least, least + 1) if times]
     asked = " x ".join(f"{name} {value}" for name, value in degrees.items())
     return PlanError(
         "/".join(flag(name) for name in degrees),
         product,
         f"{asked} does not divide {options.gpus} GPUs; tp x pp x cp x dp is the number of GPUs,"
-        f" take divisors of it; nearest: {' or '.join(map(str, near))}",
+        f" take divisors of it; nearest: {' or '.join(map(str, near))}, or --gpus"
+        f" {' or '.join(map(str, gpus))}",
     )
 
 
@@ -80,7 +82,7 @@ def _others(plan: Plan, options: Options) -> Iterator[str]:
     """Stacks that have layouts for the same request."""
     for stack in able_stacks(options):
         other = plan.model_copy(update={"stack": stack})
-        if broken_rule(other, options) is None and search(other).estimates:
+        if possible(other, options) and search(other).estimates:
             yield stack.id
 
 
