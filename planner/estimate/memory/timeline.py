@@ -243,49 +243,18 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
         - offload.moved(plan, c, kept, others * kept.stage + kept.unit, 0.0)[0]
     )
 
-    narrow, wire = sync.compute_bytes(plan), sync.wire_bytes(plan)
-    layer = p.per_layer()
     root = first * total(every.first) + last * total(every.last)
-    whole_layer, elements = every.per_layer(), layers + root
-    if training.adapter is not None:
-        whole_layer, elements = whole_layer + layer, elements + own.elements
-    whole = state.zero2_gathers & (c.zero == 2)
-    saved = quantised.saved_per_layer(plan, c, every, narrow)
-    gathered = np.where(
-        c.zero >= 3,
-        narrow * root + frozen.GATHERED_LAYERS * (narrow * whole_layer - saved),
-        np.where(whole, narrow * elements - saved * split.layers, 0.0),
-    )
-    if training.hpz is not None:  # the second copy of ZeRO++
-        near = np.minimum(float(training.hpz), c.shards)
-        gathered = gathered + np.where(c.zero >= _ZERO_3, narrow * elements / near, 0.0)
-    reducing = np.where(
-        (c.zero >= 3) | whole, (narrow + wire) * layer, np.where(c.zero == 2, narrow * layer, 0.0)
-    )
-    several = np.where(c.replicas > 1, 1.0, 0.0)
-    fixed = _fixed_buckets(plan, c)
-    buckets = several * (fixed + state.bucket * own.elements)
-    if plan.model.routed is not None and plan.model.moe_layers:
-        local = activations.tokens_of(plan, c)[1]
-        etp = expert_ranks.tensor_of(plan, c.tp)
-        buckets = buckets + dispatch.buffer_bytes(plan, c.ep, etp, local)
+    gathered, reducing = _gathered(plan, c, of, split, (layers, root), own.elements)
+    buckets = _buckets(plan, c, own.elements)
     cast = np.where(
         state.cast_copy & training.mixed_precision & (c.zero < 3), _CAST_BYTES * own.elements, 0.0
     )
     standing = np.where(state.persistent_gradients | (microbatches > 1), own.gradients, 0.0)
-    temporary = state.optimizer_temporary * own.owned
-    matrix = _matrix_work(plan, c)
-    if matrix is not None:  # one after the other, in place of buffers for all of them
-        temporary = temporary * (1 - own.inner) + matrix
-    if state.zero3_turn is not None:
-        turn = state.optimizer_temporary * (training.sub_group_size or state.zero3_turn)
-        temporary = np.where(c.zero >= _ZERO_3, np.minimum(temporary, turn), temporary)
-    on_cpu = c.offloads(*OFFLOADED_OPTIMIZER) & (stack.offload_update == "cpu")
-    temporary = np.where(on_cpu, 0.0, temporary)
+    temporary = _temporary(plan, c, own)
     placeholders, embedding, head = _gradient_copies(plan, c, p, first, last, microbatches)
     copied = state.gradient_copy * own.elements / c.vpp + placeholders
     # while the first layers are repeated, their gradients are not there yet, nor is the embedding's
-    ahead = np.minimum(kept.unit_layers * layer + first * p.words, own.elements)
+    ahead = np.minimum(kept.unit_layers * p.per_layer() + first * p.words, own.elements)
     reached = np.maximum(standing, own.gradients * (1 - ahead / np.maximum(own.elements, 1.0)))
 
     nothing = 0.0 * own.parameters
@@ -316,7 +285,7 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
         "cast_copies": cast,
         "gradient_copies": placeholders,
     }
-    weight = narrow * _last_product(plan, c, p) * (state.layer_gradient_copy == 0)
+    weight = sync.compute_bytes(plan) * _last_product(plan, c, p) * (state.layer_gradient_copy == 0)
     if training.adapter is not None:
         weight = 0.0 * weight
     inside = {
@@ -379,17 +348,65 @@ def _beside(plan: Plan, c: Columns, of: activations.Kept) -> Array:
     return np.where(alive, more * (plan.training.adapter is not None) * of.whole, 0.0)
 
 
-def _matrix_work(plan: Plan, c: Columns) -> Array | None:
-    """Bytes alive while the largest matrix is updated; None where the optimizer knows no
-    matrices."""
-    own = optimizer_of(plan.training.optimizer, plan.training.optimizer_rank)
-    if own.work is None:
-        return None
-    found = [
-        own.temporary_bytes(m.rows, m.columns) + gathered_bytes(plan, c, m.rows * m.columns)
-        for m in layer_matrices(plan, c.tp, c.ep)
-    ]
-    return largest(found)
+def _gathered(
+    plan: Plan,
+    c: Columns,
+    of: Weights,
+    split: StageSplit,
+    held: tuple[Array, Array],
+    trained: Array,
+) -> tuple[Array, Array]:
+    """Bytes of weights that a pass gathers, and of gradients that are being reduced. held: elements
+    of layers, and of embedding and head; trained: of the stage."""
+    training, (layers, root) = plan.training, held
+    narrow, layer = sync.compute_bytes(plan), of.trained.per_layer()
+    whole_layer, elements = of.every.per_layer(), layers + root
+    if training.adapter is not None:
+        whole_layer, elements = whole_layer + layer, elements + trained
+    whole = state_of(plan).zero2_gathers & (c.zero == 2)
+    saved = quantised.saved_per_layer(plan, c, of.every, narrow)
+    gathered = np.where(
+        c.zero >= _ZERO_3,
+        narrow * root + frozen.GATHERED_LAYERS * (narrow * whole_layer - saved),
+        np.where(whole, narrow * elements - saved * split.layers, 0.0),
+    )
+    if training.hpz is not None:  # the second copy of ZeRO++
+        near = np.minimum(float(training.hpz), c.shards)
+        gathered = gathered + np.where(c.zero >= _ZERO_3, narrow * elements / near, 0.0)
+    sharded = np.where(c.zero == _ZERO_2, narrow * layer, 0.0)
+    both = (narrow + sync.wire_bytes(plan)) * layer
+    return gathered, np.where((c.zero >= _ZERO_3) | whole, both, sharded)
+
+
+def _temporary(plan: Plan, c: Columns, own: _States) -> Array:
+    """Bytes of buffers of the optimizer's step."""
+    state = state_of(plan)
+    temporary = state.optimizer_temporary * own.owned
+    known = optimizer_of(plan.training.optimizer, plan.training.optimizer_rank)
+    if known.work is not None:  # one after the other, in place of buffers for all of them
+        matrix = largest(
+            [
+                known.temporary_bytes(m.rows, m.columns)
+                + gathered_bytes(plan, c, m.rows * m.columns)
+                for m in layer_matrices(plan, c.tp, c.ep)
+            ]
+        )
+        temporary = temporary * (1 - own.inner) + matrix
+    if state.zero3_turn is not None:
+        turn = state.optimizer_temporary * (plan.training.sub_group_size or state.zero3_turn)
+        temporary = np.where(c.zero >= _ZERO_3, np.minimum(temporary, turn), temporary)
+    on_cpu = c.offloads(*OFFLOADED_OPTIMIZER) & (plan.stack.offload_update == "cpu")
+    return np.where(on_cpu, 0.0, temporary)
+
+
+def _buckets(plan: Plan, c: Columns, trained: Array) -> Array:
+    """Bytes of the buckets in which gradients and tokens of experts travel."""
+    buckets = (c.replicas > 1) * 1.0 * (_fixed_buckets(plan, c) + state_of(plan).bucket * trained)
+    if plan.model.routed is not None and plan.model.moe_layers:
+        local = activations.tokens_of(plan, c)[1]
+        etp = expert_ranks.tensor_of(plan, c.tp)
+        buckets = buckets + dispatch.buffer_bytes(plan, c.ep, etp, local)
+    return buckets
 
 
 def _fixed_buckets(plan: Plan, c: Columns) -> Array:
