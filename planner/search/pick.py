@@ -33,6 +33,9 @@ def pick(options: Options, plan: Plan, layout: Layout) -> Options:
     idle += ["uneven_stages"] if layout.pp == 1 else []
     for name in _KERNELS:
         idle += [name] if getattr(options, name) and not getattr(plan.training, name) else []
+    # a change of the micro-batch or of the replicas changes how many there are of them
+    whole_batch = layout.micro_batch * layout.dp * (options.grad_accum or 1)
+    idle += ["grad_accum"] if whole_batch != plan.training.global_batch else []
     table = rows(Options)
     filled: dict[str, Any] = {name: table[name].default for name in idle}
     filled |= {name: None if follows.get(name) else getattr(layout, name) for name in LAYOUT}
