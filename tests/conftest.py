@@ -28,6 +28,23 @@ LONGEST = (
     "test_memory_oracle.py",
 )
 
+# the developer's loop, `pytest -m core`: laws, cases worked by hand, one request per verb
+CORE = (
+    "test_composition.py",
+    "test_core_verbs.py",
+    "test_memory_formulas.py",
+    "test_collectives.py",
+    "test_flops.py",
+    "test_replicas.py",
+    "test_inference.py",
+    "test_offload.py",
+    "test_stragglers.py",
+    "test_overlap.py",
+    "test_compression.py",
+    "test_clip.py",
+    "test_laws.py",
+)
+
 # of the processor: a limit against endless work that a busy machine does not bring nearer
 SECONDS = 10.0
 MANY = 6  # times as long for a property, which asks many times
@@ -36,8 +53,18 @@ MANY = 6  # times as long for a property, which asks many times
 gc.disable()  # thousands of tests are collected, of which nothing is garbage
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Other files are not even imported for `-m core`."""
+    alone = config.option.markexpr == "core" and collection_path.suffix == ".py"
+    return True if alone and collection_path.name not in CORE else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m is looked at
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {name: i for i, name in enumerate(LONGEST)}
+    for item in items:
+        if item.path.name in CORE:
+            item.add_marker(pytest.mark.core)
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
 
 
