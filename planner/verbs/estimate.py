@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner import advise, formats
+from planner import advise
 from planner.advise import host_update
 from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import resolve
@@ -33,10 +33,19 @@ def estimate(options: Options, *, brief: bool = False) -> Estimate:
     return answered(options, brief)[0]
 
 
+def for_target(options: Options) -> Options:
+    """The request with what --for asks of it; formats are loaded for that alone."""
+    if options.for_target is None:
+        return options
+    from planner import formats
+
+    return formats.request(options)
+
+
 def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
     """The same with the searches that it was made from."""
     refuse(options, "estimate")
-    typed, options = options, formats.request(options)
+    typed, options = options, for_target(options)
     required = require.read(options.require)
     scenario = resolve(options)
     answer = answer_of(scenario, beside=fastest_that_fits)
@@ -159,9 +168,7 @@ def _top(options: Options, answer: Answer) -> list[Alternative]:
 def explain(options: Options) -> tuple[Estimate, Call]:
     """The report and the tree of formulas that produced its chosen layout."""
     out, answer = answered(options)
-    offload = advise.offload_or_recompute(
-        resolve(formats.request(options)), answer.chosen, answer.row
-    )
+    offload = advise.offload_or_recompute(resolve(for_target(options)), answer.chosen, answer.row)
     with recording("estimate of the chosen layout") as tree:
         report.evaluate_row(answer.chosen, answer.row)
     return changed(out, offload=offload), tree
@@ -179,7 +186,7 @@ class Taken:
 def taken(options: Options) -> Taken:
     """The layout that an estimate with these options answers with. Raises PlanError where no layout
     is allowed."""
-    scenario = resolve(formats.request(options))
+    scenario = resolve(for_target(options))
     answer = answer_of(scenario)
     if answer is None:
         raise why_none(scenario)

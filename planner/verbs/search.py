@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from planner import formats
 from planner.inputs.scenario import Scenario, resolve
 from planner.report import layout as report
 from planner.report.search import NEEDS_PRICE, front, rejections, shortfall, top
@@ -17,7 +16,7 @@ from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, UNSET, extended
 from planner.specs.documents.search import Search, WithOffload
 from planner.specs.options import Options, command_line, refuse
-from planner.verbs.estimate import best_of_families
+from planner.verbs.estimate import best_of_families, for_target
 
 
 def search_layouts(options: Options, tick: Callable[[float], None] | None = None) -> Search:
@@ -35,7 +34,7 @@ def search_with_layouts(
     """`search_layouts` and what it was made from, for files that list every layout."""
     refuse(options, "search")
     started = time.perf_counter()
-    typed, options = options, formats.request(options)
+    typed, options = options, for_target(options)
     scenario = resolve(options)
     if options.objective in NEEDS_PRICE and scenario.parts[1].price.usd_per_gpu_hour is None:
         raise PlanError(
