@@ -31,6 +31,11 @@ async function send() {
       for (const name of ["files", "text"]) kept(now, next, name);
       now.replaceWith(document.adoptNode(next));
     }
+    const tabs = page.querySelector(".tabs"); // whose links hold what the files say
+    if (tabs) {
+      document.querySelector(".tabs").replaceChildren(...tabs.childNodes);
+      history.replaceState(null, "", document.querySelector(".tabs [aria-current]").href);
+    }
     const found = page.querySelector("#found");
     document.getElementById("found").replaceChildren(...(found ?? page.querySelector("#main")).childNodes);
   } catch {
