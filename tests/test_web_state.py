@@ -161,6 +161,7 @@ def test_a_file_wins_over_defaults_and_asks_about_what_was_typed(client: TestCli
     assert (apply["gpus"], apply["from.gpus"].split("|")[0]) == ("32", "file")
     assert apply["gpu"] == "h100"
     assert "from.gpu" not in apply
+    assert apply["from.pp"].startswith("default|of the program of train.sh")
 
     asked = dropped(client, **bar(client.get("/", params={"gpus": "64"}).text)["/run"], gpu="h100")
     assert "32 for --gpus, you chose 64" in plain(asked)

@@ -12,7 +12,7 @@ from planner import api
 from planner.show.text import words
 from planner.specs.options import Group, Options, Row, rows
 from web.panels.legal import Choice
-from web.state import SEPARATOR, START, State, catalogue_id
+from web.state import DEFAULT, SEPARATOR, START, State, catalogue_id
 from web.texts import text
 
 # groups in the order in which a person thinks of them; others follow
@@ -52,7 +52,7 @@ def form(
         }
         for name in made.keys() & START.keys():  # what the page itself begins with
             shown_as = str(START[name])
-            is_default = name in state.marks and not state.is_typed(name)
+            is_default = state.marks.get(name, "").startswith(DEFAULT)
             made[name] |= {"start": shown_as, "default": shown_as if is_default else ""}
         more = [made[row.name] for row in folded]
         groups.append(

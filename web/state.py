@@ -38,6 +38,7 @@ TEXTS = ("calibration", "config")  # pasted whole
 # the query string in what the page lets people take along: reports, and pictures as SVG
 _STATE = re.compile(r'^\s*<.{0,2000}?\bdpplan-state(?:" content)?="([^"]*)"', re.S)
 
+DEFAULT = "default|page|"  # begins the mark of what a page fills in
 MARK = "from."  # before the name of an option: where its value comes from
 
 Pairs = list[tuple[str, str]]
@@ -140,16 +141,15 @@ def filled(pairs: Pairs, defaults: Pairs) -> Pairs:
     out = list(pairs)
     for name, value in defaults:
         if name not in names and not given.intersection(_INSTEAD.get(name, ())):
-            out += [(name, value), (MARK + name, f"default|page|{value}")]
+            out += [(name, value), (MARK + name, f"{DEFAULT}{value}")]
     return out
 
 
 def stated(pairs: Pairs) -> Pairs:
     """The pairs that a link to another tab takes along: what was typed and what files say, without
     the defaults of the page."""
-    default = "default|page|"
-    left = {pair for pair in pairs if pair[0].startswith(MARK) and pair[1].startswith(default)}
-    left |= {(name.removeprefix(MARK), mark.removeprefix(default)) for name, mark in left}
+    left = {pair for pair in pairs if pair[0].startswith(MARK) and pair[1].startswith(DEFAULT)}
+    left |= {(name.removeprefix(MARK), mark.removeprefix(DEFAULT)) for name, mark in left}
     return [one for one in pairs if one not in left and (one[1] or one[0] in START)]
 
 
@@ -175,7 +175,7 @@ def marks_of(given: Given) -> dict[str, str]:
         where, value = one.where, _text(given.get(name))
         if one.over:
             where, _, value = one.over.partition("; ")[0].rpartition(" says ")
-        if one.over or one.kind not in ("typed", "default"):
+        if one.over or one.kind != "typed":
             out[name] = f"{one.kind if not one.over else 'file'}|{where.replace('|', ' ')}|{value}"
     return out
 

@@ -8,7 +8,7 @@ function carried(link) {
   const kept = new URLSearchParams(location.search);
   for (const name of [...own, "preset", "wait"]) kept.delete(name);
   for (const [name, mark] of [...kept]) { // a default of the page stays there
-    if (!name.startsWith("from.") || !mark.startsWith("default|")) continue;
+    if (!name.startsWith("from.") || !mark.startsWith("default|page|")) continue;
     const of = name.slice("from.".length);
     if (`default|page|${kept.get(of)}` === mark) kept.delete(of);
     kept.delete(name);
