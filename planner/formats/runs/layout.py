@@ -5,19 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING
 
 from planner.formats.record import Stated, Used
 from planner.formats.runs.cells import Row, Skip, whole
+from planner.formats.runs.half import Half
 from planner.formats.runs.model import repeats
 from planner.formats.runs.table import WORD
 from planner.specs.layout import PLACEMENTS
 from planner.specs.names import is_recompute
 from planner.specs.pipeline_layout import Chunk, layout_text, pipeline_layout
 from planner.specs.stack import StackSpec
-
-if TYPE_CHECKING:
-    from planner.formats.runs.read import Half
 
 _OFFLOAD_ZERO = 3  # ZeRO stage of a run that offloads and says no more, where the stack has it
 _SHARDING = {"shard-gradients": 2, "shard-weights": 3}  # of LLMQ (its README): ZeRO stages

@@ -14,11 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import ceil
-from typing import Any
 
 from planner.formats.record import Answer, Stated, Used, Value
 from planner.formats.runs import recipes
 from planner.formats.runs.cells import Row, Skip, number, options_of, whole
+from planner.formats.runs.half import Half
 from planner.formats.runs.layout import read_layout
 from planner.formats.runs.model import family_of, plain_gpt, row_model
 from planner.formats.runs.table import ASSUMED, NEUTRAL, OF_TIME, TABLE, WORD
@@ -84,29 +84,6 @@ class Run:
         """Words that no option holds."""
         found = (name for name, used in self.arguments.items() if used.use == "not understood")
         return tuple(name.removeprefix(WORD) for name in found)
-
-
-@dataclass(frozen=True)
-class Half:
-    """A row that is being read: its cells, what they name, and what they say so far."""
-
-    row: Row
-    words: Mapping[str, str]
-    stack: StackSpec
-    model: ModelSpec
-    answer: Answer
-
-    def say(self, word: str, option: str, value: Any) -> None:
-        """A word states an option, or with the value None none."""
-        self.answer.state(option, value, WORD + word)
-
-    def imply(self, option: str, value: Any, why: str) -> None:
-        """A publication or the stack says an option that no cell does."""
-        if self.answer.option(option) is None and value is not None:
-            self.answer.options[option] = Stated(value, why, "", implied=True)
-
-    def get(self, option: str) -> Any:
-        return self.answer.option(option)
 
 
 def read(row: Row, calibration: Calibration | None = None) -> Run:
