@@ -96,13 +96,14 @@ def apply(mutant: Mutant) -> None:
         one.__code__ = code
 
 
-def is_killed(mutant: Mutant, tests: list[str]) -> bool:
+def is_killed(mutant: Mutant | None, tests: list[str]) -> bool:
     child = os.fork()
     if not child:
         silent = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silent, 1)
         os.dup2(silent, 2)
-        apply(mutant)
+        if mutant is not None:
+            apply(mutant)
         os._exit(pytest.main(["-x", "-m", "core", *tests]))
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
@@ -128,9 +129,12 @@ def main() -> int:
     for file in files:
         name = ".".join(file.relative_to(ROOT).with_suffix("").parts)
         importlib.import_module(name.removesuffix(".__init__"))
+    tests = given.tests or [str(ROOT / "tests")]
+    if is_killed(None, tests):
+        parser.error("tests fail without a mutant")
     survived = 0
     for mutant in drawn:
-        killed = is_killed(mutant, given.tests or [str(ROOT / "tests")])
+        killed = is_killed(mutant, tests)
         survived += not killed
         print("killed  " if killed else "SURVIVED", mutant, flush=True)
     print(f"{len(drawn) - survived} of {len(drawn)} killed")

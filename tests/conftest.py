@@ -63,7 +63,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {name: i for i, name in enumerate(LONGEST)}
     for item in items:
-        if item.path.name in CORE:
+        if item.path.name in CORE and item.name != "test_every_layer_is_on_a_stage":  # takes long
             item.add_marker(pytest.mark.core)
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
 
