@@ -192,7 +192,7 @@ class Tab(Page):
         names = {name for name, text in pairs if text and not name.startswith(MARK)}
         if not names:
             return filled(pairs, self.start)
-        scenario = [one for one in self.start if one[0] in _SCENARIO]
+        scenario = [one for one in self.start if one[0] in {*_SCENARIO} - self.own.keys()]
         if self.alone and not names <= {*self.own, *self.alone}:
             scenario = PAGE
         return filled(pairs, [*self.usual, *scenario] if not self.files else [])
