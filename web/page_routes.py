@@ -189,7 +189,8 @@ async def page(request: Request) -> Response:
     shown = {key: view[key] for key in ("title", "fixed", "answer", "charts")}
     if named is not None:
         shown["preset"] = plain("preset.html", p=shown_preset(named, view["step_s"]))
-    return _page(request, view["query"], pairs, late, view["layout"], sent, **shown)
+    shown["navigation"] = navigation("/", pairs)
+    return _page(request, view["query"], late, view["layout"], sent, **shown)
 
 
 def _of_preset(run_id: str, beside: Pairs) -> Pairs:
@@ -202,15 +203,13 @@ def _of_preset(run_id: str, beside: Pairs) -> Pairs:
 def _page(
     request: Request,
     query: str,
-    pairs: Pairs,
     late: Callable[[], Awaitable[dict[str, Any] | None]],
     layout: dict[str, Any] | None,
     sent: asyncio.Event,
     status_code: int = 200,
     **shown: Any,
 ) -> StreamingResponse:
-    """The dashboard, sent while its parts become ready; `sent` is set behind the last. pairs: of
-    its address."""
+    """The dashboard, sent while its parts become ready; `sent` is set behind the last."""
 
     inputs = started(run.answer(request, "inputs", parse_qsl(query), layout))
 
@@ -229,7 +228,6 @@ def _page(
         async for piece in streamed(
             "page.html",
             url=url,
-            navigation=navigation("/", pairs),
             boot=boot,
             late=late,
             form=form,
@@ -269,8 +267,8 @@ async def _wrong(request: Request, error: PlanError, pairs: Pairs) -> Response:
 
     query = (await run.read(request, "repaired", pairs))["query"]
     answer = plain("problem.html", field=error.field, message=_sentence(error))
-    shown = {"title": text("error"), "answer": answer}
-    return _page(request, query, pairs, nothing, None, asyncio.Event(), 422, **shown)
+    shown = {"title": text("error"), "answer": answer, "navigation": navigation("/", pairs)}
+    return _page(request, query, nothing, None, asyncio.Event(), 422, **shown)
 
 
 def _sentence(error: PlanError) -> str:

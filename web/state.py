@@ -226,15 +226,7 @@ def of_mapping(given: Mapping[str, Any], marks: Mapping[str, str] | None = None)
     come from that were not typed. Raises PlanError naming what is wrong."""
     options = {name: value for name, value in given.items() if value is not None}
     table = rows(api.Options)
-    for name, value in options.items():
-        if name in table and table[name].is_several and isinstance(value, list | tuple):
-            continue
-        if isinstance(value, dict | list) and name != "config":
-            raise api.PlanError(
-                _short(name), "...", "must be one value, neither a list nor an object"
-            )
-        if isinstance(value, str) and "\x00" in value:
-            raise api.PlanError(_short(name), _short(value), "holds a zero byte")
+    _check_values(options)
     config = _config(options.pop("config", None))
     calibration = _limited(
         "calibration", options.pop("calibration", None), limits.MAX_CALIBRATION_BYTES
@@ -261,6 +253,20 @@ def of_mapping(given: Mapping[str, Any], marks: Mapping[str, str] | None = None)
         marks = {**marks, "gpus": f"{kind}|{where}|{read.gpus}"}
     kept = {name: mark for name, mark in marks.items() if read.origins.get(name, TYPED) != TYPED}
     return State(_within_limits(read), config, calibration, kept)
+
+
+def _check_values(options: Mapping[str, Any]) -> None:
+    """Refuse what is no single value, and texts with a zero byte. Raises PlanError."""
+    table = rows(api.Options)
+    for name, value in options.items():
+        if name in table and table[name].is_several and isinstance(value, list | tuple):
+            continue
+        if isinstance(value, dict | list) and name != "config":
+            raise api.PlanError(
+                _short(name), "...", "must be one value, neither a list nor an object"
+            )
+        if isinstance(value, str) and "\x00" in value:
+            raise api.PlanError(_short(name), _short(value), "holds a zero byte")
 
 
 def _within_limits(read: api.Options) -> api.Options:

@@ -45,7 +45,8 @@ def command(given: Given, own: EstimateOptions, out: Output) -> Answer:
         return estimate_page.page(report)
 
     def blocks() -> list[Block]:
-        from planner.show.estimate import estimate_blocks, inference_blocks, offload_blocks
+        from planner.show.estimate import estimate_blocks, offload_blocks
+        from planner.show.inference import inference_blocks
         from planner.show.screen import screen_blocks
 
         return [

@@ -239,8 +239,8 @@ def _precision(half: Half) -> None:
     half.imply("bf16_layers", wide, "publications of its family")
 
 
-def _kernels(half: Half) -> None:
-    """Kernels of attention, of norm, RoPE and gate, and of the loss."""
+def _attention(half: Half) -> None:
+    """The attention kernel that a row names, or that its stack takes where a row names none."""
     answer, words, stack = half.answer, half.words, half.stack
     on_chip = scores_on_chip(stack.fusion.attention)
     if "attention" not in words:
@@ -253,6 +253,12 @@ def _kernels(half: Half) -> None:
             half.imply("attention", stack.unstated.gpt_attention, "what the stack does unstated")
     if half.get("attention"):
         answer.drop("flash_attention")
+
+
+def _kernels(half: Half) -> None:
+    """Kernels of attention, of norm, RoPE and gate, and of the loss."""
+    _attention(half)
+    answer, words, stack = half.answer, half.words, half.stack
     for word in ("fused_ops", "liger", "transformer_engine"):
         if word in words:
             half.say(word, "fused_kernels", True)
