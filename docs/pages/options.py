@@ -48,6 +48,8 @@ def schema() -> str:
 
 def _row(row: Row) -> list[str]:
     name = f"`{row.says.argument or row.flag}`"
+    if row.says.short:
+        name += f", `{row.says.short}`"
     if row.is_switch and rows(Options).get(row.name) == row:
         name += f", `--no-{row.flag[2:]}`"
     again = "; may be given again" if row.is_several else ""
