@@ -80,7 +80,7 @@ def test_gpu_and_cluster_must_agree() -> None:
         ({"global_batch": 64, "micro_batch": 64, "dp": 2, "tp": 8}, ["micro-batch 64", "= 128"]),
         ({"ep": 4}, ["--ep", "experts"]),
         ({"model": "mixtral-8x7b", "ep": 3}, ["--ep", "8 experts"]),
-        ({"zero": 3, "stack": "megatron-core"}, ["--zero", "Megatron"]),
+        ({"zero": 3, "stack": "pytorch-ddp"}, ["--zero", "DistributedDataParallel"]),
         ({"tp": 2, "stack": "pytorch-ddp"}, ["--stack"]),
         ({"pp": 2, "stack": "pytorch-fsdp"}, ["--stack"]),
         ({"shard_group": 3, "zero": 3}, ["--shard-group", "3"]),
