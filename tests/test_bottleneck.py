@@ -26,6 +26,7 @@ OPTIONS = {
     "zero": 1,
     "micro_batch": 1,
     "stack": "megatron-core",
+    "placement": "tp-cp-pp-dp",  # replicas on other nodes, whatever schedule is picked
 }
 # communication that stays inside a node here, and that crosses nodes
 OF_WIRE = {"intra-node link": "tensor_parallel", "network": "data_parallel"}
