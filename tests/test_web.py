@@ -16,13 +16,17 @@ from planner import api
 from planner.specs.document import plain
 from planner.specs.options import rows
 from web import run
+from web.state import START
 
 CONFIG = (ROOT / "tests" / "configs" / "llama-3.1-8b.json").read_text(encoding="utf-8")
 CALIBRATION = (ROOT / "docs" / "examples" / "calibration.toml").read_text(encoding="utf-8")
 
 
 def agree(client: TestClient, asked: dict[str, str]) -> None:
-    """The command line, the API, the library and the page say the same, to the last digit."""
+    """The command line, the API, the library and the page say the same, to the last digit.
+
+    The page is told to leave the run's tokens open where they are: it has a default of its own.
+    """
     words = [word for key, value in asked.items() for word in (f"--{key.replace('_', '-')}", value)]
     said = dpplan("estimate", *words, "--json")
     answer = client.get("/api/estimate", params=asked)
@@ -36,7 +40,7 @@ def agree(client: TestClient, asked: dict[str, str]) -> None:
     document = said.json()
     assert answer.status_code == 200, answer.text
     assert answer.json() == document, asked
-    page = Page(client.get("/", params=asked).text)
+    page = Page(client.get("/", params={"tokens": "", **asked}).text)
     assert page.figures, asked
     for key, value in page.figures.items():
         assert value == at(document, key), key
@@ -55,6 +59,18 @@ def test_command_line_api_and_page_agree(client: TestClient) -> None:
         },
     )
     agree(client, {**REQUEST, "tp": "3"})
+
+
+def test_the_page_answers_its_own_default_for_the_tokens_of_a_run(client: TestClient) -> None:
+    """Docs say that it fills them in; the numbers are those of that many tokens, typed."""
+    left_out = {name: value for name, value in FIXED.items() if name != "tokens"}
+    typed = {**left_out, "tokens": str(START["tokens"])}
+    filled, said = (Page(client.get("/", params=asked).text) for asked in (left_out, typed))
+    assert filled.figures == said.figures
+    assert filled.figures["run.days"] == at(
+        client.get("/api/estimate", params=typed).json(), "run.days"
+    )
+    assert client.get("/api/estimate", params=left_out).json()["run"]["days"] is None
 
 
 SCENARIOS = st.fixed_dictionaries(
