@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from plans import flat_of
 
 from planner.formulas.params import active_parameter_count, parameter_count
 from planner.inputs.huggingface import read_config
+from planner.specs.layers import layer_words, words_of
+from planner.specs.parts.attention import Attention
 
 pytestmark = pytest.mark.oracle
 
@@ -224,8 +225,6 @@ def test_windowed_layers(family: str, fields: dict[str, Any], tmp_path: Path) ->
     path.write_text(json.dumps({"model_type": family, **fields}), "utf-8")
     spec, _ = read_config(path)
     kinds = transformers.AutoConfig.for_model(family, **fields).layer_types
-    windowed = [
-        flat_of(spec).attention_window is not None and layer % flat_of(spec).window_every == 0
-        for layer in range(spec.layers)
-    ]
+    windows = {part.name for part in spec.parts if isinstance(part, Attention) and part.window}
+    windowed = [words_of(text)[0][0] in windows for _, text in layer_words(spec)]
     assert windowed == [kind == "sliding_attention" for kind in kinds]

@@ -69,7 +69,7 @@ def test_layers_of_several_kinds_add_up_to_the_model() -> None:
 
 def test_a_window_saves_time_and_a_longer_pattern_of_full_layers_less() -> None:
     seconds = []
-    for every in (1, 5, 100):
+    for every in (1, 3, 7):  # of 8 layers
         stack = [{"layers": [*["short + mlp"] * every, "attention + mlp"]}]
         fields = keys_of("gemma3_text")
         of = plans.plan(ModelSpec.model_validate({**fields, "stack": stack}), seq_len=65536)
