@@ -119,7 +119,7 @@ def _mixed(copy: Path) -> None:
     assert found["model"]["parameters"] == pytest.approx(1.3e9, rel=0.1)
 
 
-CHECKS = {"schedule.md": _searched, "code.md": _answered, "model.md": _mixed}
+CHECKS = {"schedule.md": _searched, "code.md": _answered, "part.md": _mixed}
 
 
 @pytest.mark.parametrize("page", PAGES)
