@@ -43,6 +43,22 @@ CORE = (
     "test_compression.py",
     "test_clip.py",
     "test_laws.py",
+    "test_adapters.py",
+    "test_attention.py",
+    "test_critical_batch.py",
+    "test_factored.py",
+    "test_memory_stages.py",
+    "test_mtp.py",
+    "test_optimizers.py",
+    "test_reinforcement.py",
+    "test_strategies.py",
+)
+# of these files what takes longest
+NOT_CORE = (
+    "test_every_layer_is_on_a_stage",
+    "test_states_are_those_of_torch",
+    "test_the_best_group_is_that_of_the_ledger",
+    "test_the_stages_that_are_looked_at_have_the_worst",
 )
 
 # of the processor: a limit against endless work that a busy machine does not bring nearer
@@ -63,7 +79,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {name: i for i, name in enumerate(LONGEST)}
     for item in items:
-        if item.path.name in CORE and item.name != "test_every_layer_is_on_a_stage":  # takes long
+        if item.path.name in CORE and item.name not in NOT_CORE:
             item.add_marker(pytest.mark.core)
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
 
