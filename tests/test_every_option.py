@@ -232,7 +232,8 @@ CONTEXT: dict[str, Given] = {
     "workers": {"workers": 4, "data_storage": "nfs", "worker_rate": 0.01},
     "prefetch": {"prefetch": 64, "data_storage": "nfs", "decoded_bytes": "1 GB"},
     "stack": {"stack": "torchtitan"},
-    "for_target": {"stack": None},
+    # Megatron's stack would be picked for this layout without it
+    "for_target": {"stack": None, "for_target": "torchtitan"},
     "calibration": {"gpu": "rtx4090", "calibration": CALIBRATION},
     "top": {**FREE, "top": 1},
 }
