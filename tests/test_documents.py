@@ -131,7 +131,7 @@ ASKED: dict[str, tuple[str, ...]] = {
         "--model gpt2-xl --gpu a100 --gpus 16",
     ),
     "allreduce": ("--gpu a100 --gpus 64",),
-    "export": ("--to megatron --model gpt2 --gpu a100 --gpus 8 --compile --tokens 1B",),
+    "export": ("--to megatron --model gpt2 --gpu a100 --gpus 8 --optimizer lion --tokens 1B",),
     "batchnorm": ("--gpu a100 --gpus 16 --channels 53x512",),
     "input": ("--samples-per-s 1000 --gpus 8 --sample-bytes 100kB",),
     "schedule": (
