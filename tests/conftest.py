@@ -56,6 +56,8 @@ CORE = (
 # of these files what takes longest
 NOT_CORE = (
     "test_every_layer_is_on_a_stage",
+    "test_longest_contexts_that_unsloth_publishes_take_most_of_their_card",
+    "test_newton_schulz_is_what_torch_counts",
     "test_states_are_those_of_torch",
     "test_the_best_group_is_that_of_the_ledger",
     "test_the_stages_that_are_looked_at_have_the_worst",
