@@ -170,6 +170,9 @@ def test_irregular_windows_are_a_stack(tmp_path: Path) -> None:
     assert "'linear_attention' is not understood" in refusal(
         tmp_path, qwen, layer_types=[*kinds[1:], "linear_attention"]
     )
+    assert "sliding_window" in refusal(
+        tmp_path, qwen, layer_types=["sliding_attention"] * 6, sliding_window=None
+    )
 
 
 def test_experts_in_every_second_layer(tmp_path: Path) -> None:
@@ -273,7 +276,10 @@ def test_harmless_extras_are_accepted(tmp_path: Path) -> None:
         ({"model_type": "albert"}, ["model_type: 'albert'", "an encoder, which is not modelled"]),
         ({"peft_type": "LORA"}, ["peft_type: 'LORA'", "is an adapter"]),
         ({"_class_name": "UNet2DConditionModel"}, ["_class_name", "diffusion"]),
-        ({"num_hidden_layers": None, "vocab_size": None}, ["num_hidden_layers", "is missing"]),
+        (
+            {"num_hidden_layers": None, "vocab_size": None},
+            ["num_hidden_layers, vocab_size", "are missing"],
+        ),
         ({"model_type": None}, ["model_type", "is missing"]),
         ({"model_type": ["llama"]}, ["model_type", "types are known"]),
         ({"hidden_size": None}, ["hidden_size", "is missing"]),
@@ -284,10 +290,10 @@ def test_harmless_extras_are_accepted(tmp_path: Path) -> None:
         ({"num_hidden_layers": -2}, ["num_hidden_layers: -2", "between 1"]),
         ({"vocab_size": 0}, ["vocab_size: 0", "between 1"]),
         ({"vocab_size": 10**12}, ["vocab_size", "between 1"]),
-        ({"num_attention_heads": 5}, ["heads 5 must be a multiple of kv_heads 2"]),
+        ({"num_attention_heads": 5}, ["num_attention_heads: 5", "divide"]),
         ({"num_key_value_heads": 3}, ["multiple of kv_heads 3"]),
         ({"n_layer": 7}, ["n_layer: 7", "unknown key for llama"]),
-        ({"hidden_act": "mish"}, ["hidden_act: 'mish'", "silu"]),
+        ({"hidden_act": "xielu"}, ["hidden_act: 'xielu'", "silu"]),
         ({"mlp_bias": "no"}, ["mlp_bias: 'no'", "true or false"]),
         ({"attention_dropout": 1.5}, ["attention_dropout: 1.5", "0 to 1"]),
         ({"rope_scaling": "linear"}, ["rope_scaling: 'linear'", "object"]),
@@ -324,7 +330,9 @@ def test_what_is_not_understood_is_refused(
         (QWEN3_MOE, {"use_sliding_window": True}, "use_sliding_window"),
         (QWEN3_MOE, {"num_experts": 1}, "num_experts"),
         (QWEN3_MOE, {"num_experts_per_tok": 7}, "exceeds experts 6"),
+        (DEEPSEEK, {"num_key_value_heads": 2}, "num_key_value_heads"),
         (DEEPSEEK, {"topk_method": "random"}, "topk_method"),
+        (DEEPSEEK, {"first_k_dense_replace": 7}, "exceeds the 6 layers"),
         (GPT2, {"add_cross_attention": True}, "add_cross_attention"),
         (MPT, {"attn_config": {"qk_ln": True}}, "attn_config.qk_ln"),
         (MPT, {"attn_config": {"new_attention": 3}}, "attn_config.new_attention"),

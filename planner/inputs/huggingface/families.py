@@ -188,7 +188,13 @@ FAMILIES: dict[str, Family] = {
     "bart": _llama(whole=seq2seq.bart),
     "mbart": _llama(whole=seq2seq.mbart),
     # Llama and what differs from it by a trait
-    "apertus": _llama(gated=False, qk_norm="per_head", bias_mlp=False, beside_mlp=odd.xielu),
+    "apertus": _llama(
+        gated=False,
+        qk_norm="per_head",
+        bias_mlp=False,
+        activations={"xielu": "silu"},
+        beside_mlp=odd.xielu,
+    ),
     "arcee": _llama(gated=False),
     "bitnet": _llama(bias_mlp=False, beside_mlp=odd.sub_norms),
     "cwm": _llama(kinds=k.first_of(4)),
@@ -364,6 +370,7 @@ FAMILIES: dict[str, Family] = {
         bias_mlp=False,
     ),
     "glm4_moe": _llama(
+        uneven_heads=True,
         sparse=k.dense_first(),
         qk_norm="per_head",
         qk_norm_if="use_qk_norm",

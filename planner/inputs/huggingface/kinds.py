@@ -207,6 +207,8 @@ def dense_first(key: str = "first_k_dense_replace", default: int = 1, freq: str 
             return [bool(one) for one in s.doc.listed(freq, int, s.layers) or ()]
         each = s.doc.count(freq, default=1) if freq else 1
         start = default if first is None else first
+        if first is not None and first > s.layers:
+            raise s.error(key, f"{first} exceeds the {s.layers} layers")
         return [i >= start and i % each == 0 for i in range(s.layers)]
 
     return rule

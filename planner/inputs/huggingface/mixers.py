@@ -39,6 +39,8 @@ def hyper(lanes: int, weights: str) -> list[Part]:
 def attention(s: Source, f: Family, layer: Layer, **changes: Any) -> list[Part]:
     """Attention by heads, all keys; `changes` are fields that a kind of layer has of its own."""
     qk = f.qk_norm if s.on(f.qk_norm_if) else "none"
+    if not f.uneven_heads:
+        s.heads_divide()
     return [
         {
             "type": "attention",
@@ -59,10 +61,10 @@ def attention(s: Source, f: Family, layer: Layer, **changes: Any) -> list[Part]:
 
 
 def window(s: Source, f: Family, layer: Layer, **changes: Any) -> list[Part]:
-    """The same with a sliding window; none is stated: all keys."""
-    width = s.window or None
-    named = {"name": "window"} if width else {}
-    return attention(s, f, layer, **{"window": width, **named, **changes})
+    """The same with a sliding window, which the file states."""
+    if not s.window:
+        raise s.error("sliding_window", "must be the width of the layers that slide")
+    return attention(s, f, layer, **{"window": s.window, "name": "window", **changes})
 
 
 def chunked(s: Source, f: Family, layer: Layer) -> list[Part]:
@@ -92,7 +94,10 @@ def latent(s: Source, f: Family, layer: Layer, index: bool = False, **changes: A
         "bias_down": s.on(f.bias_qkv),
         **changes,
     }
-    s.doc.ignore("num_key_value_heads", "head_dim", "qk_head_dim")
+    s.doc.ignore("head_dim", "qk_head_dim")
+    if s.kv_heads != s.heads:
+        why = f"latent attention has a key per head, {s.heads} in all"
+        raise s.error("num_key_value_heads", why)
     if index:
         shape["index"] = {
             "heads": s.doc.count("index_n_heads"),
@@ -248,7 +253,7 @@ def mlp(s: Source, f: Family, layer: Layer, **changes: Any) -> list[Part]:
             "type": "mlp",
             **({} if "ffn_hidden" in changes else {"ffn_hidden": s.ffn}),
             "gated": f.gated,
-            "activation": s.activation,
+            "activation": s.activation(f.activations),
             "bias": s.on(f.bias_mlp),
             **changes,
         }
@@ -288,7 +293,7 @@ def moe(s: Source, f: Family, layer: Layer, **changes: Any) -> list[Part]:
             "group_limit": reached if groups and groups > 1 else None,
             "router_bias": f.router_bias,
             "gated": f.gated,
-            "activation": s.activation,
+            "activation": s.activation(f.activations),
             "clamped": f.clamped,
             "bias": f.bias_experts,
             **changes,

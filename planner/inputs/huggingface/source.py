@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +83,7 @@ ACTIVATIONS = {
     **dict.fromkeys(
         ("gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh", "quick_gelu"), "gelu"
     ),
-    **dict.fromkeys(("silu", "swish", "xielu"), "silu"),
+    **dict.fromkeys(("silu", "swish"), "silu"),
     "relu": "relu",
     "relu2": "relu2",
 }
@@ -148,6 +149,11 @@ class Source:
             self.note(f"head_dim not given: {even}, hidden_size / num_attention_heads")
         return given or even
 
+    def heads_divide(self) -> None:
+        """Refuses a width that does not split evenly into heads whose own width is not stated."""
+        if not self.maybe(*HEAD_DIM) and self.hidden % self.heads:
+            raise self.error(self.doc.first(HEADS), f"must divide the width {self.hidden}")
+
     def even(self, width: int, by: int) -> int:
         """A width divided by heads, as transformers divides it: the rest is dropped."""
         if width < by:
@@ -166,12 +172,12 @@ class Source:
     def window(self) -> int | None:
         return self.doc.optional_count(self.doc.first(WINDOW), minimum=0, maximum=MAX_POSITIONS)
 
-    @property
-    def activation(self) -> str:
+    def activation(self, also: Mapping[str, str]) -> str:
+        """The activation of the MLP; also: words of the type's class beside the usual ones."""
         name = self.doc.first(ACTIVATION)
         if name not in self.doc.data:
             return "silu"
-        return self.doc.word(name, ACTIVATIONS, "silu")
+        return self.doc.word(name, {**ACTIVATIONS, **also}, "silu")
 
     def kinds(self) -> list[str] | None:
         """Kinds of the layers as the file lists them."""

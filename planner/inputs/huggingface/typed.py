@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,21 @@ def defaults() -> dict[str, dict[str, Any]]:
     return found
 
 
+def _missing(doc: Document, spellings: Mapping[str, str]) -> list[str]:
+    """Sizes without which there is no model, and that a file states under none of their names; a
+    vocabulary that is absent is the class's own."""
+    needed = (("num_hidden_layers", LAYERS), ("hidden_size", HIDDEN))
+    missing = [
+        key
+        for key, names in needed
+        if all(
+            doc.data.get(name) is None
+            for name in (*names, *(a for a, real in spellings.items() if real in names))
+        )
+    ]
+    return [*missing, "vocab_size"] if doc.data.get("vocab_size", 0) is None else missing
+
+
 def read(doc: Document, family: str) -> dict[str, Any]:
     """Fields of a ModelSpec for a type of the table. Raises PlanError for what it does not say."""
     f = TYPES[family]
@@ -46,10 +62,10 @@ def read(doc: Document, family: str) -> dict[str, Any]:
         return f.whole(doc)
     known = defaults().get(f.like or family, {})
     spellings = {**known.get("alias", {}), **f.spellings}
-    for key, names in (("num_hidden_layers", LAYERS), ("hidden_size", HIDDEN)):
-        stated = {*names, *(a for a, real in spellings.items() if real in names)}
-        if f.layer_count is None and all(doc.data.get(name) is None for name in stated):
-            raise doc.error(key, "is missing; the file must state it")
+    missing = [] if f.layer_count else _missing(doc, spellings)
+    if missing:
+        verb, them = ("is", "it") if len(missing) == 1 else ("are", "them")
+        raise doc.error(", ".join(missing), f"{verb} missing; the file must state {them}")
     doc = doc.of_class(known.get("keys", {}), spellings)
     count = f.layer_count(doc) if f.layer_count else None
     s = Source(
