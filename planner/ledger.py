@@ -222,7 +222,7 @@ def recording(title: str = "estimate") -> Iterator[Call]:
 
 @contextmanager
 def unrecorded() -> Iterator[None]:
-    """Formulas that are called inside the block are no part of the tree."""
+    """Formulas that are called inside the block do not appear in the tree."""
     token = _recorder.set(None)
     try:
         yield

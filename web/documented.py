@@ -92,7 +92,7 @@ def parameters(*own: Schema) -> list[Schema]:
 
 
 def of_tab(tab: Tab) -> list[Schema]:
-    """Query parameters of the verb of a tab: its own options, then those of a request."""
+    """Query parameters of the verb of a tab: its own options, then the options of a request."""
     own = {}
     for record in tab.records:
         for name, schema in option_schemas_of(record).items():
@@ -140,7 +140,7 @@ _WRONG = {
     408: f"A head that takes over {limits.HEAD_S:g} s, or a body over {limits.BODY_S:g} s",
     413: f"A body of more than {limits.MAX_BODY_BYTES:,} bytes",
     414: f"An address of more than {limits.MAX_QUERY_BYTES:,} bytes",
-    421: "A Host that the server was not told to answer to",
+    421: "A Host that the server does not answer to",
     422: "A wrong request, or one that takes too long here",
     429: "Too many requests wait; try again",
     500: "A fault of the server",

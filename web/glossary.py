@@ -1,6 +1,5 @@
-"""Every term of the page in a sentence. Nothing is written here: inputs are those of the option
-table, figures and layouts those of the documents, parts of a step and of memory those of the
-components."""
+"""Every term of the page in a sentence. The texts come from elsewhere: inputs from the option
+table, figures and layouts from the documents, parts of a step and of memory from the components."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 and one shape of refusal.
 
 It is the outermost part of the application, so that answers of every other part carry its headers,
-those of an unforeseen fault too.
+answers to unforeseen faults too.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ _PORTS = {"http": ":80", "https": ":443"}
 
 @dataclass(frozen=True)
 class Served:
-    """What the server was told: other names than this machine's that it answers to, and the token
-    that it asks for, if any."""
+    """Settings of the server: names beside this machine's that it answers to, and the token that it
+    requires, if any."""
 
     hosts: frozenset[str] = frozenset()
     token: str | None = field(default=None, repr=False)
@@ -227,8 +227,7 @@ def _of_size(scope: Scope, headers: Headers, _: Served) -> Refused | None:
 
 
 def _for_this_server(_: Scope, headers: Headers, served: Served) -> Refused | None:
-    """Names that the server was not told to answer to: a page whose name was made to lead here (DNS
-    rebinding) has one."""
+    """Refuse host names that the server does not answer to: a page of DNS rebinding has one."""
     given = headers.getlist("host")
     if len(given) != 1:
         return Refused(400, "Host", None, f"is given {len(given)} times; give it once")

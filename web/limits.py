@@ -36,4 +36,4 @@ BODY_S = 20.0  # for the body of a request
 SEND_S = 20.0  # in which, while an answer waits to be read,
 SEND_BYTES = 200_000  # so much of it, or its rest, must be taken
 UNSENT_BYTES = 256_000_000  # of answers that wait to be read, over all connections
-CLOSING_S = 5  # for requests under way once the server was told to end
+CLOSING_S = 5  # for requests under way after the server received a signal to end

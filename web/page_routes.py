@@ -253,7 +253,7 @@ def _printed() -> str:
 
 
 def started(work: Coroutine[Any, Any, bytes]) -> asyncio.Task[bytes]:
-    """Work under way, whose failure is nobody's surprise where no one waits any more."""
+    """Work under way; a failure after the last waiter has gone is not reported."""
     task = asyncio.ensure_future(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task

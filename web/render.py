@@ -1,5 +1,4 @@
-"""Templates of the dashboard: those of the reports and its own, with its texts and its data inside
-pages."""
+"""Templates of the dashboard and of the reports, with texts and data inside pages."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _SEND = Markup("<!--send-->")  # `{{ send }}`: what stands before it goes out
 
 @cache
 def environment() -> Environment:
-    """The templates of web/templates, beside those of the reports."""
+    """The templates of web/templates and of the reports."""
     env = of_reports(FOLDER / "templates")
     env.globals.update(t=text, texts=TEXTS, send=_SEND, percent=percent)
     env.filters["data"] = data

@@ -70,7 +70,7 @@ def plain(content: bytes) -> Any:
 
 
 def _key(name: str, arguments: tuple[Any, ...]) -> Hashable:
-    """What the same answer is kept under; None where it is for nobody else."""
+    """Cache key of an answer; None where the answer cannot be shared."""
     asked = arguments[0]
     if not isinstance(asked, list) or any(one in TEXTS for one, _ in asked):
         return None

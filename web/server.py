@@ -1,9 +1,10 @@
-"""The application behind uvicorn, with the deadlines and the places that uvicorn has none of.
+"""The application behind uvicorn, with deadlines and a limit on connections, which uvicorn lacks.
 
 uvicorn ends a connection that is silent between two requests, and no other: one that never sends a
 request, or a byte of it per second, or that does not read its answer, stays for ever
 (https://github.com/Kludex/uvicorn/issues/157). Here each has a deadline. Where all places are
-taken, the connection that has owed something longest makes room: silent ones keep nobody out.
+taken, the connection that has owed something longest makes room: silent connections keep no other
+out.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ class Connection(H11Protocol):
 
 
 def make_room(new: Connection) -> bool:
-    """Close the connection that has owed something longest where there is no place for a new one;
+    """Close the connection that has kept the server waiting longest where all places are taken;
     False where all others are being answered."""
     others = [
         one

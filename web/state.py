@@ -49,7 +49,7 @@ _INSTEAD = {"model": ("config",), "gpu": ("cluster",), "gpus": ("nodes", "sweep"
 
 
 class Malformed(api.PlanError):
-    """A request that is no text, whatever it asks for."""
+    """A request that cannot be decoded as text."""
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ def of_mapping(given: Mapping[str, Any], marks: Mapping[str, str] | None = None)
 
 
 def _check_values(options: Mapping[str, Any]) -> None:
-    """Refuse what is no single value, and texts with a zero byte. Raises PlanError."""
+    """Refuse repeated values, and texts with a zero byte. Raises PlanError."""
     table = rows(api.Options)
     for name, value in options.items():
         if name in table and table[name].is_several and isinstance(value, list | tuple):

@@ -1,5 +1,5 @@
 """Files of the page: read once, compressed once, named by their content. A name that is not in the
-folder is no file."""
+folder is not found."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ class Posted:
 
 
 def posted(body: bytes, kind: str) -> Posted:
-    """What a form sent. Raises Malformed where it is no such body, and PlanError for too many
-    files."""
+    """Fields and files of a posted form. Raises Malformed for another body, and PlanError for too
+    many files."""
     said = _BOUNDARY.search(kind)
     if said is None:
         raise Malformed("request", None, "is a form without a boundary")

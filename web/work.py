@@ -1,5 +1,5 @@
-"""Workers: processes that answer what may take long, with a time limit, and that die when nobody
-waits any more.
+"""Workers: processes that answer what may take long, with a time limit, and that end when no
+request waits for their answer.
 
 A thread per process hands it one job at a time. A job that runs out of time, or whose last waiter
 has gone, ends with its process; the next job gets a new one, forked from a server that has already
@@ -53,7 +53,7 @@ NO_ANSWER = (Busy, Unstarted, Ended, Fault)  # for which the request is not to b
 
 
 class Gone(Exception):
-    """Nobody waits for this job any more."""
+    """No request waits for this job any more."""
 
 
 @dataclass

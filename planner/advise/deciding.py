@@ -8,7 +8,7 @@ from planner.inputs.scenario import Scenario
 from planner.specs.documents.advice import Advice
 from planner.units import show
 
-_WORTH = 0.1  # tokens per second that a batch twice the default has to gain, to be told. A choice
+_WORTH = 0.1  # least gain in tokens per second for which a batch twice the default is listed
 
 
 def deciding(scenario: Scenario, fits: bool, advice: Sequence[Advice]) -> list[str]:

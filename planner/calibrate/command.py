@@ -26,7 +26,7 @@ from planner.specs.options.checked import read
 from planner.specs.options.commands import CalibrateOptions
 from planner.specs.options.row import rows
 
-Told = Callable[[Progress], None]
+Report = Callable[[Progress], None]
 _MOST_TOLERANCE = 10  # beyond it a request is a slip of the hand
 _OF_A_RANK = ("out", "quick", "thorough", "threads", "storage", "timeout")
 
@@ -54,7 +54,7 @@ def writable(path: Path, field: str) -> None:
         raise PlanError(field, str(path), f"cannot be written: {error.strerror or error}") from None
 
 
-def calibrate(own: CalibrateOptions, told: Told) -> Calibrated:
+def calibrate(own: CalibrateOptions, report: Report) -> Calibrated:
     """Measure with ranks on this machine and write the calibration file."""
     needs()
     if own.out is None or not own.out.endswith(".toml"):
@@ -64,7 +64,7 @@ def calibrate(own: CalibrateOptions, told: Told) -> Calibrated:
     _unused(Path(settings.records))
     from planner.calibrate import launch
 
-    return msgspec.convert(launch.run(settings, own.processes, told), Calibrated)
+    return msgspec.convert(launch.run(settings, own.processes, report), Calibrated)
 
 
 def _unused(records: Path) -> None:
@@ -106,7 +106,7 @@ def _storage(folder: str | None) -> str | None:
     return str(path)
 
 
-def verification(own: CalibrateOptions, told: Told) -> Verification:
+def verification(own: CalibrateOptions, report: Report) -> Verification:
     """Train decoders with ranks on this machine and compare with what the estimate says."""
     if not 0 < own.tolerance <= _MOST_TOLERANCE:
         raise PlanError(
@@ -136,7 +136,7 @@ def verification(own: CalibrateOptions, told: Told) -> Verification:
         )
         from planner.calibrate import launch
 
-        hardware = Hardware(**launch.run(settings, own.processes, told))
+        hardware = Hardware(**launch.run(settings, own.processes, report))
         raw = record.read(records)
     reference = document["node"].get("probe_s") if document and "node" in document else None
     out = verify.compare(

@@ -32,22 +32,22 @@ _M = TypeVar("_M", Progress, Result)
 _POLL_S = 0.2  # between looks of the agent at its ranks; a choice
 _STOP_S = 5  # that a rank has to end before it is killed; a choice
 
-# the failure is told once, by whoever started the ranks: torchrun's own account of it goes nowhere
+# whoever started the ranks reports the failure, once: torchrun's own account goes nowhere
 _torchrun = logging.getLogger("torch.distributed.elastic")
 _torchrun.addHandler(logging.NullHandler())
 _torchrun.propagate = False
 
 
-def run(settings: Settings, processes: int, told: Callable[[Progress], None]) -> dict[str, Any]:
+def run(settings: Settings, processes: int, report: Callable[[Progress], None]) -> dict[str, Any]:
     """Run `processes` ranks to their end; returns what rank 0 measured.
 
-    told: callback for the progress of rank 0, called in a thread of its own. Raises Failed naming
+    report: callback for the progress of rank 0, called in a thread of its own. Raises Failed naming
     the rank that was lost, or the PlanError of a rank.
     """
     with tempfile.TemporaryDirectory(prefix="dpplan-calibrate-") as folder:
         request = Path(folder) / "settings.json"
         request.write_text(settings.text(), encoding="utf-8")
-        progress = TailLog("", {0: _output(folder, 0)}, _Progress(told, settings), {0: ""})  # type: ignore[arg-type]
+        progress = TailLog("", {0: _output(folder, 0)}, _Progress(report, settings), {0: ""})  # type: ignore[arg-type]
         progress.start()
         usual = signal.getsignal(signal.SIGTERM)
         signal.alarm(settings.patience_s)
@@ -116,13 +116,13 @@ class _Logs(LogsSpecs):
 class _Progress:
     """Takes lines of rank 0 as a file would; each is a sign of life."""
 
-    told: Callable[[Progress], None]
+    report: Callable[[Progress], None]
     settings: Settings
 
     def write(self, line: str) -> None:
         signal.alarm(self.settings.patience_s)
         with contextlib.suppress(ValueError):  # what libraries print, or the result
-            self.told(msgspec.json.decode(line, type=Progress))
+            self.report(msgspec.json.decode(line, type=Progress))
 
 
 def _messages(folder: str, kind: type[_M]) -> list[_M]:
@@ -154,8 +154,8 @@ def _cause(rank: int, failure: ProcessFailure, folder: str, settings: Settings) 
 
 
 def _sentence(how: str, folder: str, settings: Settings, why: str = "") -> str:
-    told = _messages(folder, Progress)
+    messages = _messages(folder, Progress)
     return (
-        f"{how} while measuring {told[-1].stage if told else 'the start'}{why}; what was measured"
-        f" until now is kept in {settings.records}, run the same command to go on"
+        f"{how} while measuring {messages[-1].stage if messages else 'the start'}{why}; what was"
+        f" measured until now is kept in {settings.records}, run the same command to go on"
     )

@@ -123,8 +123,8 @@ def _worse(name: str, value: float, against: float) -> float:
     )
 
 
-def _told(name: str) -> bool:
-    """Memory sizes are no speed."""
+def _is_speed(name: str) -> bool:
+    """Whether a measured value is reported as a speed; memory sizes are not."""
     return not name.endswith(("memory", "usable_memory"))
 
 
@@ -147,7 +147,7 @@ def compare(one: Document, other: Document) -> list[Difference]:
             worse=_worse(name, second[name], first[name]),
         )
         for name in first.keys() & second.keys()
-        if _told(name) and first[name] > 0 and second[name] > 0
+        if _is_speed(name) and first[name] > 0 and second[name] > 0
     ]
     return sorted(rows, key=lambda row: (-row.worse, row.name))
 
@@ -202,7 +202,10 @@ def merge(documents: Sequence[Document], names: Sequence[str]) -> tuple[Document
         )
         for name, one in zip(names, each, strict=True)
         for key, value in one.items()
-        if _told(key) and value > 0 and middles[key] > 0 and _worse(key, value, middles[key]) > FAR
+        if _is_speed(key)
+        and value > 0
+        and middles[key] > 0
+        and _worse(key, value, middles[key]) > FAR
     ]
     merged = replaced(typical, "")
     merged.pop("verified", None)  # it was of one node's own numbers

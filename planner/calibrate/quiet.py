@@ -125,8 +125,8 @@ def _agreeing(repeats: Sequence[float]) -> list[float]:
 
 
 def agreement(repeats: Sequence[float], steady: bool = True) -> str:
-    """Why repeats of one piece of work (s, fastest first) are no measurement of it; empty where
-    they are.
+    """Why repeats of one piece of work (s, fastest first) cannot be used as a measurement; empty
+    where they can.
 
     They must leave their middle open by little, and be of one speed. None of steady work may be
     much faster than their noise explains: whatever disturbs work makes it slower, so that one fast
@@ -167,7 +167,7 @@ def _two_speeds(repeats: Sequence[float]) -> bool:
 
 
 def agreed(samples: Sequence[Sample], reference_s: float, share: float = _MEDIAN) -> int:
-    """Samples of quiet moments that agree with each other; 0 where they are no measurement."""
+    """Number of samples of quiet moments that agree with each other; 0 where they do not agree."""
     repeats = _near(samples, reference_s, share)
     return 0 if agreement(repeats, share >= _MEDIAN) else len(_agreeing(repeats))
 
@@ -179,9 +179,9 @@ def value_of(samples: Sequence[Sample], reference_s: float, share: float = _MEDI
     With fewer than two such samples, or if repeats disagree, it is taken over all samples and
     marked as not quiet.
 
-    reference_s: the usual probe. A verification uses that of its calibration, so that a machine
-    whose clock has changed since is compared at one speed. Steps and GEMMs follow the probe: over
-    1.17 of its range a step took 1.17 times as long.
+    reference_s: the usual probe. A verification uses the probe of its calibration, so that a
+    machine whose clock has changed since is compared at one speed. Steps and GEMMs follow the
+    probe: over 1.17 of its range a step took 1.17 times as long.
     """
     repeats = _near(samples, reference_s, share)
     why = _crowded(samples) or agreement(repeats, share >= _MEDIAN)

@@ -111,14 +111,14 @@ def _records(settings: Settings, ranks: Ranks, found: detect.Hardware) -> Record
             mine = Records(Path(settings.records), conditions, anew=settings.out is None)
         except PlanError as error:
             wrong = error
-    told = ranks.share(
+    shared = ranks.share(
         (mine.all if mine else [], (wrong.field, wrong.value, wrong.remedy) if wrong else None)
     )
-    if told[1]:
-        raise PlanError(*told[1])
+    if shared[1]:
+        raise PlanError(*shared[1])
     if mine is None:
         mine = Records(None, conditions)
-        for record in told[0]:
+        for record in shared[0]:
             mine.add(record)
     return mine
 
@@ -139,7 +139,7 @@ def _measure(settings: Settings, ranks: Ranks, here: Device, base_bytes: float, 
     precisions = ranks.share(here.precisions())
     effort = cases.EFFORT[settings.mode]
 
-    def told(progress: Progress) -> None:
+    def report(progress: Progress) -> None:
         if where.rank == 0:
             tell(progress)
 
@@ -176,7 +176,7 @@ def _measure(settings: Settings, ranks: Ranks, here: Device, base_bytes: float, 
                 records,
                 effort,
                 share * effort.total_s,
-                told,
+                report,
                 state,
                 ranks.meet,
                 busy=not here.gpu and (stage == "kernels" or where.ranks == 1),

@@ -39,12 +39,12 @@ def command(own: CalibrateOptions, out: Output) -> Answer:
         elif own.merge:
             found = verb.merged(own.merge, str(own.out))
         elif own.verify:
-            with _shown(out.plain) as told:
-                found = verb.verification(own, told)
+            with _shown(out.plain) as report:
+                found = verb.verification(own, report)
             within = found.summary.within
         else:
-            with _shown(out.plain) as told:
-                found = verb.calibrate(own, told)
+            with _shown(out.plain) as report:
+                found = verb.calibrate(own, report)
     except Failed as error:
         refuse("calibrate", None, str(error), out.json, str(error))
         raise SystemExit(LOST) from None
@@ -82,7 +82,7 @@ def _shown(plain: bool) -> Iterator[Callable[[Progress], None]]:
         with Bar(*columns, console=Console(stderr=True)) as bar:
             task = bar.add_task("start", total=None, left="")
 
-            def told(progress: Progress) -> None:
+            def report(progress: Progress) -> None:
                 disturbed = (
                     f", {100 * progress.disturbed_frac:.0f} % of moments disturbed"
                     if progress.disturbed_frac
@@ -96,7 +96,7 @@ def _shown(plain: bool) -> Iterator[Callable[[Progress], None]]:
                     left=f"at most {progress.left_s:.0f} s left{disturbed}",
                 )
 
-            yield told
+            yield report
         return
     stages: set[str] = set()
 

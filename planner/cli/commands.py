@@ -54,8 +54,8 @@ def body_of(name: str) -> Body:
 
 
 class Commands(TyperGroup):
-    """Loads a command when it is asked for. Words that are no options end as any wrong request
-    does: one sentence, one JSON document under --json, status 2."""
+    """Loads a command when it is asked for. Unknown options end as any wrong request does: one
+    sentence, one JSON document under --json, status 2."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -91,7 +91,7 @@ class Commands(TyperGroup):
 
 
 def _wrong_words(error: TyperException, words: Sequence[str]) -> tuple[str, str]:
-    """(what is wrong, a sentence on it) of words that are no options or no command."""
+    """(error, sentence about it) for unknown options and unknown commands."""
     known = words[0] in COMMANDS
     command = f"dpplan {words[0]}" if known else "dpplan"
     named = getattr(error, "option_name", None)
@@ -118,8 +118,8 @@ def _command(name: str) -> Any:
 
 
 class Panels(TyperCommand):
-    """Help in groups: common options and those of the verb alone, `--help GROUP`, `--help all`.
-    An option that takes one value is given once."""
+    """Help in groups: common options and the verb's own, `--help GROUP`, `--help all`. An option
+    that takes one value is given once."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))

@@ -132,8 +132,8 @@ complete -o default -F _dpplan dpplan
 """
 
 
-def _described(told: Mapping[str, str]) -> str:
-    return " ".join(f"'{word}:{says}'" for word, says in told.items())
+def _described(described: Mapping[str, str]) -> str:
+    return " ".join(f"'{word}:{says}'" for word, says in described.items())
 
 
 def _zsh(found: Mapping[str, Verb]) -> str:

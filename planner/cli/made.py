@@ -2,7 +2,7 @@
 
     def command(given: Given, own: SearchOptions, out: Output) -> Answer: ...
 
-`given` are the options of a request by name, those of --scenario under those typed; other
+`given` are the options of a request by name: typed ones, then the ones of --scenario; other
 parameters are records. Every command checks what it would write, answers, and ends the same way.
 """
 

@@ -11,8 +11,8 @@ def command(given: Given, own: ScheduleOptions, out: Output) -> Answer:
     """Time a pipeline schedule, count what its ranks keep, draw it, and compare all schedules at
     the same size.
 
-    Without --model, seconds are those of the options below; with it, those of the layout that an
-    estimate chooses. Exit status: 0 answered, 2 the request is wrong.
+    Without --model, seconds come from the options below; with it, from the layout that an estimate
+    chooses. Exit status: 0 answered, 2 the request is wrong.
     """
     from planner.show import trace
     from planner.show.schedule import schedule_blocks

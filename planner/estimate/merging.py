@@ -21,7 +21,7 @@ _WEIGHT = 2.0  # bytes of a merged weight, as checkpoints are published
 
 
 def merged(plan: Plan) -> Merge | None:
-    """What merging takes, and what it leaves; None where there are no adapters."""
+    """Time and memory of merging adapters, and size of the result; None without adapters."""
     spec = plan.training.adapter
     if spec is None:
         return None

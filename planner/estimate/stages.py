@@ -37,7 +37,7 @@ _FOLDED = tuple(name for name in SCHEDULES if schedules.BY_NAME[name].CHUNKS == 
 class StageSplit:
     """What a rank of a pipeline holds, one value per row."""
 
-    kinds: tuple[Array, ...]  # layers of every kind that is told apart
+    kinds: tuple[Array, ...]  # layers of every distinguished kind
     first: Array  # 1 where it has the embedding
     last: Array  # 1 where it has the head
     mtp: Array  # layers of multi-token prediction among the others, each with a head of its own

@@ -176,7 +176,7 @@ def trained_gemms(plan: Plan) -> tuple[float, float, float]:
 
 
 def _adapter_weights(plan: Plan) -> float:
-    """Adapter parameters active per token, including those of its routed experts."""
+    """Adapter parameters active per token, routed experts included."""
     spec, moe, found = plan.training.adapter, plan.model.routed, layers_of(plan.model)
     if spec is None:
         return 0.0

@@ -100,8 +100,8 @@ def computed_frac(plan: Plan, micro_batch: Array, order: float = 1.0) -> Array:
 
 
 def row_length(spec: LengthsSpec, seq_len: int, documents: Array, order: float = 1.0) -> Array:
-    """Moment of the length of a row of micro-batches of so many documents, over that of a sequence;
-    few numbers of them occur."""
+    """Moment of the length of a row that packs so many documents, relative to the sequence length.
+    Evaluated once per distinct number of documents, of which there are few."""
     if spec.packing not in _AS_LONGEST:
         return 1.0 + 0.0 * np.asarray(documents)
     each, back = np.unique(documents, return_inverse=True)

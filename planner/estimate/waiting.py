@@ -63,7 +63,7 @@ def _mixed(plan: Plan, other: GpuSpec, table: Columns, time: StepTime, m: Machin
 
 
 def _lengths(plan: Plan, spec: LengthsSpec, table: Columns, step_s: float) -> Lengths:
-    """Padding against packing for this distribution: shares of tokens that are no padding."""
+    """Padding against packing for this distribution: shares of non-padding tokens."""
     training = plan.training
     mean = uneven.moments(plan)[0]
     batch = float(table.micro_batch[0])

@@ -38,7 +38,7 @@ from planner.units import percent
 
 OBSERVED = Path(__file__).parent.parent / "data" / "memory_residuals.csv"
 
-# chance to fit that a search asks for unless told otherwise: a choice, one start in twenty fails
+# chance to fit that a search asks for by default: a choice, one start in twenty fails
 WANTED = 0.95
 NEVER = 1 - WANTED  # below this chance a layout is said not to fit
 

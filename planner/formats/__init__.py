@@ -35,8 +35,9 @@ _PLAIN_PATH = re.compile(r"[\w.-]+/[\w.-]+")  # org/name of a hub, which says wh
 class Recipe:
     """What files say: the plan in our options, and every argument.
 
-    kinds: ids of the formats that read a part, that of the most arguments first. stated: what says
-    an option, by its name. notes: what was made of the files beside single arguments, as sentences.
+    kinds: ids of the formats that read a part, the format with most arguments first. stated: what
+    says an option, by its name. notes: what was made of the files beside single arguments, as
+    sentences.
     values: the arguments of each format as they were parsed.
     """
 

@@ -1,8 +1,8 @@
 """What to edit in the files of a recipe so that they say another plan, in their own words.
 
-What the files state one to one is changed there. Of the rest, both plans are written as the target
-of the recipe's format writes them, and what differs is what to edit. The edited arguments are read
-back: what is new and not needed is dropped, and what they still do not say is told as ours.
+What the files state one to one is changed there. For the rest, both plans are written by the target
+of the recipe's format, and the differences are the edits. The edited arguments are read back: edits
+without effect are dropped, and options that the format cannot express are listed under our names.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """MaxText on GPUs: its YAML, and `name=value` behind its command.
 
-Names and defaults are those of src/maxtext/configs/base.yml at e591f30c (2026-08). A mesh has one
-axis per kind of parallelism, inside a slice (`ici_`) and across slices (`dcn_`); a degree is the
-product of both.
+Names and defaults: src/maxtext/configs/base.yml at e591f30c (2026-08). A mesh has one axis per kind
+of parallelism, inside a slice (`ici_`) and across slices (`dcn_`); a degree is the product of both.
 """
 
 from __future__ import annotations
@@ -278,7 +277,7 @@ def _sharding(answer: Answer, degrees: Mapping[str, int | None]) -> None:
 
 
 def _batch(answer: Answer, degrees: Mapping[str, int | None]) -> None:
-    """Sequences of a step: those of a device count ranks of tensor parallelism, too."""
+    """Sequences of a step: per-device batch times all devices, tensor-parallel ranks included."""
     name, pieces = "per_device_batch_size", "num_pipeline_microbatches"
     each, times = answer.get(name), answer.get("gradient_accumulation_steps", 1)
     if not isinstance(each, int | float):

@@ -149,7 +149,7 @@ def _of_python(text: str) -> dict[str, Value]:
 
 def recipes_in(text: str) -> dict[str, str]:
     """Each recipe of a Python file by its name, with the constants of the file before it. Raises
-    ValueError where it is no Python."""
+    ValueError where it does not parse."""
     module = tree(text)
     lines = text.splitlines()
     plain = [one for one in module.body if isinstance(one, ast.Assign | ast.AnnAssign)]

@@ -65,17 +65,17 @@ def _repeated(text: str) -> list[int] | None:
 
 def _dispatcher(answer: Answer) -> None:
     kind, backend = "moe-token-dispatcher-type", "moe-flex-dispatcher-backend"
-    told = answer.get(kind, "allgather")
-    if answer.get("moe-enable-deepep") or told == "flex":
+    stated = answer.get(kind, "allgather")
+    if answer.get("moe-enable-deepep") or stated == "flex":
         chosen = answer.get(backend, "deepep")
         answer.state("dispatcher", chosen, backend if backend in answer.values else kind)
         for name in (kind, "moe-enable-deepep"):
             answer.mark(name, "read")
     elif kind in answer.values:
-        answer.state("dispatcher", told, kind)
+        answer.state("dispatcher", stated, kind)
         answer.mark(backend, "irrelevant", "acts with the dispatcher flex")
     else:
-        answer.imply("dispatcher", told, f"no --{kind}")
+        answer.imply("dispatcher", stated, f"no --{kind}")
 
 
 def latent(answer: Answer) -> None:

@@ -22,7 +22,7 @@ _FLAT = ("heads", "kv_heads", "head_dim", "ffn_hidden", "qk_norm", "bias_qkv")
 
 
 def hybrid(answer: Answer) -> None:
-    """The layers of a hybrid, in place of those of a plain decoder."""
+    """The layers of a hybrid model, which replace the layers of a plain decoder."""
     name = next((one for one in PATTERNS if answer.get(one)), None)
     if name is None:
         return

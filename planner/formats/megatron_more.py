@@ -178,12 +178,12 @@ def _vocabulary(answer: Answer) -> None:
 def _layout(answer: Answer) -> None:
     """Sequence parallelism, and the layers of each stage."""
     tp, pp, layers = answer.get("tensor-model-parallel-size", 1), _stages(answer), None
-    told = "sequence-parallel"
+    switch = "sequence-parallel"
     if tp == 1:
-        answer.mark(told, "implied", "acts with tensor parallelism alone")
+        answer.mark(switch, "implied", "acts with tensor parallelism alone")
         answer.imply("sequence_parallel", False, "there is no tensor parallelism")
-    elif told in answer.values:
-        answer.state("sequence_parallel", bool(answer.get(told)), told)
+    elif switch in answer.values:
+        answer.state("sequence_parallel", bool(answer.get(switch)), switch)
     else:
         answer.imply("sequence_parallel", False, "no --sequence-parallel")
     layers = answer.get("num-layers")
@@ -414,8 +414,8 @@ def _graphs(answer: Answer) -> None:
             answer.mark(one, "irrelevant", "no graph is captured")
         answer.imply("cuda_graphs", "none", "no --cuda-graph-impl")
         return
-    told = get(scope) if scope else "full"
-    words = told if isinstance(told, list) else re.findall(r"\w+", str(told))
+    stated = get(scope) if scope else "full"
+    words = stated if isinstance(stated, list) else re.findall(r"\w+", str(stated))
     listed = [{"full": "layer", "full_iteration": "full"}.get(str(one), str(one)) for one in words]
     known = [one for one in GRAPH_SCOPES if one in listed]
     if len(known) == len(listed):

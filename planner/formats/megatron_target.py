@@ -44,7 +44,7 @@ def _line(name: str, value: Any) -> str:
 
 
 def _shape(asked: Asked) -> dict[str, Any]:
-    """What of the model is no single argument."""
+    """Arguments for properties of the model that take several arguments together."""
     m, plain = asked.model, decoder_of(asked.model)
     out: dict[str, Any] = {
         "use-mcore-models": True,

@@ -1,7 +1,7 @@
 """nanotron: its YAML.
 
-Names are those of src/nanotron/config/ at 2411b022 (2026-04); its models are Llama's and Qwen2's
-blocks, with or without experts.
+Names: src/nanotron/config/ at 2411b022 (2026-04); its models are Llama's and Qwen2's blocks, with
+or without experts.
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ def _parallel(answer: Answer, tp: int, pp: int) -> None:
 
 
 def _shape(answer: Answer) -> None:
-    """What of the model is not one to one: its blocks are Llama's."""
+    """Fields of the model without an argument of the same meaning; nanotron's blocks are
+    Llama's."""
     if answer.option("model.hidden") is None:
         return
     for field, value in (("mlp", "gated"), ("norm", "rmsnorm"), ("positions", "rotary")):

@@ -55,7 +55,7 @@ def texts(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _text(path: Path) -> str:
-    """The text of a file; of `FILE.py:NAME` that of one recipe in it."""
+    """The text of a file; for `FILE.py:NAME` the text of that recipe."""
     whole, _, part = str(path).partition(".py:")
     if not part:
         return catalog.read_text(path, formats.FIELD, formats.MOST_BYTES)

@@ -14,7 +14,7 @@ _OPERATIONS = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.
 
 
 def tree(text: str) -> ast.Module:
-    """The statements of a text. Raises ValueError with line and column where it is no Python."""
+    """The statements of a text. Raises ValueError with line and column where it does not parse."""
     try:
         module = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -28,7 +28,7 @@ UNSET = object()  # the default of an argument that says nothing where it is lef
 class Value:
     """A value of a file and the line on which it stands; 0 where that is not known.
 
-    unknown: names of variables in it that the file does not set, so that it is no value.
+    unknown: names of variables in it that the file does not set, so that the value is unknown.
     """
 
     value: Any
@@ -57,7 +57,7 @@ class Argument:
     meaning: our value from theirs where no table says it, None where it says nothing; raises
     ValueError with the rest of a sentence ("'x' ..."). writes: theirs from ours, None where it
     cannot be said.
-    also: other names of it. note: what of it is not counted.
+    also: other names of it. note: the part of its effect that is not modelled.
     """
 
     name: str

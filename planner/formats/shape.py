@@ -18,17 +18,16 @@ _OF_EXPERTS = ("experts", "experts_per_token", "ffn_hidden")
 _PADDING = 1024  # words at most by which a vocabulary is padded
 _NEEDED = ("layers", "hidden", "heads")
 _OF_STACK = ("layers", "hidden")  # of a model whose layers are written out
-_FFN_FACTOR = 4  # width of an MLP over that of the model where a program is not told
+_FFN_FACTOR = 4  # width of an MLP over the hidden width where a program states none
 _GATED = 8 / 3  # the same of a gated one
 _ASSUMED_VOCABULARY = 128_000  # words where neither the files nor their tokenizer say it: a choice
 
 
 def model_of(fields: Mapping[str, Any], named: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The option `model` of what a recipe states, {} where it states none, and what is to be said
-    of it.
+    """The option `model` of what a recipe states, {} where it states none, and notes about it.
 
-    fields: of a model, with those of its experts under `moe.` and of latent attention under
-    `latent.`; named: the model that the recipe names instead.
+    fields: of a model; its experts' fields begin with `moe.`, latent attention's with `latent.`;
+    named: the model that the recipe names instead.
     """
     if named is not None:
         return {"model": named}, ()
@@ -101,7 +100,7 @@ def _spec(fields: Mapping[str, Any]) -> ModelSpec:
 
 
 def _catalogued(model: ModelSpec, says_words: bool) -> ModelSpec | None:
-    """The catalogue's model of these widths; the vocabulary may be padded, or not be told."""
+    """The catalogue's model of these widths; the vocabulary may be padded, or not be stated."""
     ours = decoder_of(model)
     for known in catalog.load_all("models", ModelSpec):
         theirs = decoder_of(known)

@@ -158,7 +158,8 @@ def _active(frames: list[_Frame]) -> bool:
 
 
 def _left_out(frames: list[_Frame], token: Token, state: _State) -> None:
-    """Remember a branch that is left out because nobody knows, for what it would have set."""
+    """Record a branch whose condition is unknown: the variables that it would set become
+    unknown."""
     unknown = next((one for one in frames if not one.active and one.subject == ""), None)
     if unknown is not None and len(state.skipped) < SHOWN:
         name = _ASSIGNED.match(token.text)
@@ -267,7 +268,7 @@ def _command(tokens: list[Token], state: _State, depth: int) -> None:
 
 
 def _value(raw: str, line: int, state: _State) -> list[Word]:
-    """What is assigned: one word, or those of an array."""
+    """The assigned value: one word, or the words of an array."""
     if raw.startswith("(") and raw.endswith(")"):
         inside = tokenised(raw[1:-1], line, state)
         return [w for one in inside if not one.separator for w in expand(one.text, one.line, state)]

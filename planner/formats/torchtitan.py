@@ -1,7 +1,7 @@
 """torchtitan: its TOML (up to 0.2) and its flags, `--parallelism.tensor_parallel_degree 8`.
 
-Names and defaults are those of torchtitan/config/job_config.py at v0.2.2; of later flags those of
-torchtitan/config/configs.py, which count tokens where 0.2 counts sequences.
+Names and defaults: torchtitan/config/job_config.py at v0.2.2; later flags:
+torchtitan/config/configs.py, which counts tokens where 0.2 counts sequences.
 """
 
 from __future__ import annotations

@@ -294,7 +294,7 @@ def _taught(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _adapters(answer: Answer) -> None:
-    """Adapters of matrices of attention, of those of the MLP, and of the head."""
+    """Adapters of the matrices of attention, of the MLP, and of the head."""
     rank = "model.lora_rank"
     _, how = built(answer.get("model._component_", ""))
     if not how and answer.get(rank) is None:
@@ -372,8 +372,8 @@ def _starts(asked: Asked) -> str:
 
 
 def write(options: Mapping[str, Any]) -> str:
-    """The YAML of a plan: what of a recipe says cost. Raises PlanError where torchtune has no
-    builder of the model, which its recipes cannot do without."""
+    """The YAML of a plan: the keys of a recipe that affect cost. Raises PlanError where torchtune
+    has no builder of the model, which its recipes cannot do without."""
     held = trainer.written(TABLE, options)
     if "model._component_" not in held:
         raise PlanError("--model", options["model"], "torchtune has no builder of its shape")

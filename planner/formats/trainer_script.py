@@ -207,7 +207,7 @@ def _path(node: ast.expr) -> str:
 
 
 def _code(text: str) -> str:
-    """The Python of a text: of a notebook that of its cells, without commands to the notebook."""
+    """The Python of a text; for a notebook its code cells without magic commands."""
     if not text.lstrip().startswith("{"):
         return text
     held = json.loads(text)

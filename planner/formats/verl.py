@@ -1,8 +1,8 @@
 """verl: Hydra overrides, `name=value` behind its command.
 
-Names and defaults are those of verl/trainer/config/ at b178a3cd (2026-01): of supervised
-fine-tuning (sft_trainer, fsdp_sft_trainer), and of the actor of reinforcement learning (main_ppo),
-whose optimizer step is what is planned here.
+Names and defaults: verl/trainer/config/ at b178a3cd (2026-01), of supervised fine-tuning
+(sft_trainer, fsdp_sft_trainer), and of the actor of reinforcement learning (main_ppo), whose
+optimizer step is what is planned here.
 """
 
 from __future__ import annotations

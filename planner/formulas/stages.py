@@ -114,8 +114,8 @@ def shape_of(plan: Plan, layers: Layers | None = None) -> Shape:
 
 def _costs_of(plan: Plan) -> Costs | None:
     able = plan.stack.supports.uneven == "any" and plan.request.uneven_stages is not False
-    told = plan.stack.layer_split == "stated" or plan.request.uneven_stages
-    return _layer_costs(plan.model, plan.training.seq_len) if able and told else None
+    stated = plan.stack.layer_split == "stated" or plan.request.uneven_stages
+    return _layer_costs(plan.model, plan.training.seq_len) if able and stated else None
 
 
 @functools.lru_cache(maxsize=256)

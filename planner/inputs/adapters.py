@@ -1,4 +1,4 @@
-"""What of a model's weights a request trains."""
+"""Which weights of a model a request trains."""
 
 from __future__ import annotations
 

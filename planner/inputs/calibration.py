@@ -128,8 +128,8 @@ def read_calibration(name: str) -> Calibration:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Measured fields that replace those of shipped profiles when hardware is loaded; formulas
-    never know."""
+    """Measured fields that replace fields of shipped profiles when hardware is loaded; formulas
+    read profiles and calibrations alike."""
 
     path: str
     gpu: str

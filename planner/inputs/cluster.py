@@ -28,7 +28,7 @@ def cluster_spec(
 ) -> tuple[ClusterSpec, list[str]]:
     """The cluster of a request and the assumptions made. Raises PlanError naming the option.
 
-    measured: what a calibration measured, by default that of the file which the request names.
+    measured: a calibration; by default the file that the request names.
     """
     if options.calibration and measured is None:
         measured = read_calibration(options.calibration)
@@ -181,9 +181,9 @@ def _fabric(
 ) -> tuple[LinkSpec, Sourced, list[str]]:
     """The fabric between nodes, the speed of a card, and what was assumed of it.
 
-    Where the request names another fabric than that of the node, its cards have the speed that
-    its name says. A name that says none, as `roce`, is the fabric of the node where that is of this
-    kind, and else keeps the speed of the node's cards.
+    A fabric other than the node's sets the speed of the cards where its name states one. A name
+    without a speed, such as `roce`, means the node's own fabric if that is of this kind, and else
+    keeps the speed of the node's cards.
     """
     asked, stated = options.inter_node, _stated(options, "nic_bandwidth")
     usual = link_spec(node.inter_node, "inter_node", measured)

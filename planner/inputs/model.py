@@ -85,8 +85,8 @@ def _same_layers(known: ModelSpec, model: ModelSpec) -> bool:
 
 
 def _copied(asked: str) -> ModelSpec | None:
-    """The catalogue's model of the same name under another organisation; None of what is no model
-    to be planned, such as quantised copies."""
+    """The catalogue's model of the same name under another organisation; None for copies that
+    cannot be trained, such as quantised ones."""
     if not_modelled.of_name("models", asked, fetched=True):
         return None
     try:

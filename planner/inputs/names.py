@@ -1,4 +1,4 @@
-"""Names as people spell them, and what is like a name that nobody knows."""
+"""Names as people spell them, and suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def _same_family(one: str, other: str) -> bool:
 
 
 def _same_part(one: str, other: str) -> bool:
-    """Whether two GPUs have the same number, one of them perhaps cut off: an A10 is no A100."""
+    """Whether two GPUs have the same number, or one name is cut off before the number; A10 and A100
+    differ."""
     a, b = sorted((_part(one), _part(other)), key=len)
     return a == b or (len(a) >= _PART_DIGITS and b.startswith(a))
 

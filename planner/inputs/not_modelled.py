@@ -12,8 +12,8 @@ class Other:
     """A kind of thing that is not modelled.
 
     is_a: what it is, as in "X is ..."; remedy: the nearest thing that can be done; words: parts of
-    names, and model types of transformers; read: its config.json is read, so that only a name
-    that is no file is answered.
+    names, and model types of transformers; read: its config.json is read, so that only a name which
+    is not a file is answered.
     """
 
     is_a: str

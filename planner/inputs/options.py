@@ -15,7 +15,7 @@ from planner.specs.options.words import reading
 def read_options(given: Mapping[str, Any], origins: Mapping[str, Origin] | None = None) -> Options:
     """Options from a mapping of names to values; a wrong one is a PlanError naming its flag.
 
-    origins: where values come from that were not typed, by default those of `Given`.
+    origins: where values come from that were not typed, by default the origins in `Given`.
     """
     options = read(Options, given)
     table = rows(Options)

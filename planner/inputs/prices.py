@@ -125,7 +125,7 @@ def price(options: Options, gpu: str, template: ClusterTemplate | None) -> Price
 def _offers(
     gpu: str, template: ClusterTemplate | None, lists: tuple[PriceList, ...]
 ) -> Iterator[PriceList]:
-    """Lists with this GPU; of a provider's cluster those of that provider."""
+    """Price lists with this GPU; for a provider's cluster only the lists of that provider."""
     provider = template.provider if template else None
     return (
         one for one in lists if gpu in one.usd_per_gpu_hour and provider in (None, one.provider)

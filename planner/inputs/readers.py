@@ -1,8 +1,8 @@
 """The one reader of TOML, JSON and YAML that people write: with all limits, so that no text takes
 more than its length is worth, or says what nothing behind it can hold.
 
-Each raises ValueError with the rest of a sentence, "is not valid TOML: ...", and NotText where what
-was sent is no text at all.
+Each raises ValueError with the rest of a sentence, "is not valid TOML: ...", and NotText where the
+input cannot be decoded as text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHOWN = 200  # characters of a parser's message
 
 
 class NotText(ValueError):
-    """Bytes that are no UTF-8, or half of a surrogate pair: no answer could repeat it."""
+    """Bytes that are not UTF-8, or half of a surrogate pair: no answer could repeat it."""
 
 
 def read_toml(text: str) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def read_toml(text: str) -> dict[str, Any]:
 def read_json(text: str | bytes, dropped: tuple[str, ...] = ()) -> Any:
     """What a JSON text holds; a key that is given twice is an error, not the last one's value.
 
-    dropped: keys of the document that nobody reads, whose values may be infinite.
+    dropped: keys of the document that are not read, whose values may be infinite.
     """
     try:
         data = json.loads(text, object_pairs_hook=unique, parse_int=_whole)

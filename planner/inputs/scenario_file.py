@@ -21,7 +21,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
 
 
 def merge(given: Mapping[str, Any]) -> Given:
-    """Options of the command line over those of the file that `scenario` names."""
+    """Options of the command line, completed by the file that `scenario` names."""
     typed = {key: value for key, value in given.items() if key != "scenario"}
     return over(read(given["scenario"]) if "scenario" in given else {}, typed)
 

@@ -1,4 +1,4 @@
-"""What of a file no answer repeats: keys, tokens, passwords, and where somebody's files lie."""
+"""Parts of a file that no answer repeats: keys, tokens, passwords, and paths of private files."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ _ALONE = ("none", "full")  # scopes of CUDA graphs beside which no other says an
 
 
 def sequence_length(options: Options, model: ModelSpec) -> int:
-    """Tokens per sequence: as asked, else those of the main phase of the pre-training, else the
-    positions of the model up to LONGEST_DEFAULT."""
+    """Tokens per sequence: as requested, else as in the main phase of the model's pre-training,
+    else the positions of the model up to LONGEST_DEFAULT."""
     if options.seq_len is not None:
         return options.seq_len
     published = model.published.sequence

@@ -1,4 +1,4 @@
-"""What of an answer nobody would believe, with the option that is the likely cause.
+"""Implausible values of an answer, with the option that is the likely cause.
 
 The limits are choices: some times beyond the largest that is published (54 days of pre-training on
 16,384 GPUs: Llama 3, arXiv 2407.21783), so that an answer beyond them is rather a unit or a number
@@ -23,7 +23,7 @@ _LEAST_GOODPUT = 0.1
 
 @dataclass(frozen=True)
 class Answered:
-    """What of an answer is looked at."""
+    """The values of an answer that are checked."""
 
     gpus: int
     step_tokens: float
@@ -88,7 +88,7 @@ _LIMITS = (
 
 
 def doubts(answered: Answered) -> list[str]:
-    """What of a step and a run is beyond belief, as sentences; empty for an ordinary answer."""
+    """Sentences about implausible values of a step and a run; empty for an ordinary answer."""
     found = ((one, one.value(answered)) for one in _LIMITS)
     return [
         one.says(value) for one, value in found if value is not None and not one.believed(value)

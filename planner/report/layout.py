@@ -91,7 +91,7 @@ def evaluate_row(estimates: Estimates, row: int) -> Estimates:
 def reports(
     options: Options, lines: Sequence[tuple[Estimates, int]], assumptions: Sequence[str] = ()
 ) -> list[Report]:
-    """`report` of several rows; the sensitivities of those of one plan are found together."""
+    """`report` of several rows; sensitivities of rows of one plan are evaluated together."""
     numbers: dict[int, list[MachineNumber]] = {}
     for plan in {id(e.plan): e.plan for e, _ in lines}.values():
         places = [i for i, (e, _) in enumerate(lines) if e.plan is plan]
@@ -416,7 +416,7 @@ def _throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
 
 
 def _trained(plan: Plan) -> list[str]:
-    """What of the weights is trained, where that is not all."""
+    """Which weights are trained, where not all are."""
     if not plan.training.partial:
         return []
     own, every = trained_count(plan), parameter_count(plan.model)

@@ -1,6 +1,6 @@
 """The elements of a schedule: actions, in the order in which each rank runs them.
 
-An action reads `3F5`: stage 3, forward, micro-batch 5. The words are those of
+An action reads `3F5`: stage 3, forward, micro-batch 5. The words follow
 torch.distributed.pipelining: F forward, B the whole backward, I its input gradient, W its weight
 gradient, SEND_F, RECV_F, SEND_B, RECV_B, and `(0F5;7B2)OVERLAP_F_B` for a forward and a backward
 that run as one.

@@ -38,7 +38,7 @@ def _file(one: Checked) -> list[Block]:
     if one.flops:
         f = one.flops
         text.append(
-            f"{'FLOP/s':<9}{f.tflops:,.1f} TFLOP/s per GPU as printed ({f.said or 'not told how'});"
+            f"{'FLOP/s':<9}{f.tflops:,.1f} TFLOP/s per GPU as printed ({f.said or 'unspecified'});"
             f" nearest to the recipe's count with {f.nearest}: {f.ratio:.3f} of it"
         )
     if one.memory:
@@ -59,8 +59,8 @@ def _file(one: Checked) -> list[Block]:
 
 def _steps(s: StepTimes) -> list[str]:
     kinds = ("warm_up", "checkpoint", "evaluation", "stalled")
-    told = [f"{count:,} {words(kind)}" for kind in kinds if (count := getattr(s, kind))]
-    apart = f"; apart: {', '.join(told)}" if told else ""
+    counts = [f"{count:,} {words(kind)}" for kind in kinds if (count := getattr(s, kind))]
+    apart = f"; apart: {', '.join(counts)}" if counts else ""
     out = [
         f"{'step':<9}{show(s.seconds, 's')}, the middle of {s.steady:,} of {s.lines:,} lines"
         f" (eight in ten {span(s.low, s.high, 's')}, spread {percent(s.spread_frac)}){apart}"
@@ -85,8 +85,8 @@ def _trace(t: TraceTimes) -> Block:
     text = [f"{t.steps} steps of {show(t.seconds, 's')}, {t.gaps:,} pauses between kernels each"]
     if t.first_wrong:
         text.append(f"the first line that is wrong: {words(t.first_wrong)}")
-    told = ", ".join(f"{words(name)} {show(s, 's')}" for name, s in t.collectives.items())
-    below = [f"collectives: {told}"] if told else []
+    times = ", ".join(f"{words(name)} {show(s, 's')}" for name, s in t.collectives.items())
+    below = [f"collectives: {times}"] if times else []
     below += [f"{show(s, 's')}  {name}" for name, s in t.longest.items()]
     return Block(
         "Kernels of a step",
@@ -146,8 +146,10 @@ def _against(a: Against) -> Block:
             else []
         ),
     ]
-    told = [reason for reason in a.reasons if reason.factor is not None or reason.name == "loading"]
-    shown = told[:_MOST_REASONS]
+    causes = [
+        reason for reason in a.reasons if reason.factor is not None or reason.name == "loading"
+    ]
+    shown = causes[:_MOST_REASONS]
     below = [f"measure next: {shown[0].measure}"] if shown else []
     return Block(
         "Against the prediction",

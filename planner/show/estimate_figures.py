@@ -190,7 +190,7 @@ def step(report: Report) -> Chart:
         [words(part), value, value / whole, found.hidden.get(part, 0.0)]
         for part, value in found.components.items()
     ]
-    told = ", ".join(
+    parts = ", ".join(
         f"{name} {show(value, 's')} ({percent(share, 0)})"
         for name, value, share, _ in sorted(rows, key=lambda row: -row[1])[:3]
         if value > 0
@@ -199,7 +199,7 @@ def step(report: Report) -> Chart:
     return Chart(
         "step-time",
         "Step time",
-        f"Of {show(whole, 's')}: {told}.{beside}",
+        f"Of {show(whole, 's')}: {parts}.{beside}",
         _waterfall(found),
         (
             Column("part"),

@@ -48,7 +48,7 @@ def lesson_blocks(lesson: Lesson) -> list[Block]:
     """A lesson: its inputs, its text part by part, and the claims that it checks."""
     inputs = [[f"{one.name}={number(one.value)}", one.label] for one in lesson.inputs]
     head = Block(lesson.title, [lesson.lead, *lesson.problems])
-    moved = Block("What can be moved (--set)", [], ["input", "what it is"], inputs, order="as told")
+    moved = Block("What can be moved (--set)", [], ["input", "what it is"], inputs, order="given")
     out = [head, *([moved] if inputs else [])]
     for section in lesson.sections:
         text: list[str] = []

@@ -54,12 +54,12 @@ def _verdict(r: Tuning) -> Block:
         ">run",
     ]
     header += [">80 % band", ">cost"]
-    told = any(row.largest_model for row in r.methods)
+    sized = any(row.largest_model for row in r.methods)
     return Block(
         f"Fine-tuning of {r.model.title} on {gpu}",
         lines,
-        [*header, *(["largest model"] if told else [])],
-        [[*_cells(row), *([_model(row)] if told else [])] for row in r.methods],
+        [*header, *(["largest model"] if sized else [])],
+        [[*_cells(row), *([_model(row)] if sized else [])] for row in r.methods],
         order="most states first",
         drop=("what it trains", "80 % band", "memory"),
         below=[

@@ -61,7 +61,7 @@ def _all_of(out: Validation) -> list[tuple[str, Summary]]:
 
 
 def _apart_of(out: Validation) -> list[tuple[str, Summary]]:
-    """The lines below all others: rows that are no part of them."""
+    """The lines below all others: rows that are left out of the totals."""
     found = {
         "recipe not printed": (out.not_printed.rows, out.not_printed.summary),
         "apart: options left out": (out.apart.rows, out.apart.summary),

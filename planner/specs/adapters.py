@@ -1,8 +1,8 @@
 """Parameter-efficient fine-tuning: low-rank adapters beside frozen matrices (LoRA, arXiv
 2106.09685; rsLoRA, 2312.03732; DoRA, 2402.09353), or the last layers alone.
 
-Targets are words for matrices: those of Hugging Face PEFT, torchtune and Megatron-Bridge, and three
-for many at once. A matrix that several words name has one adapter.
+Targets are words for matrices: the words of Hugging Face PEFT, torchtune and Megatron-Bridge, and
+three for many at once. A matrix that several words name has one adapter.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ JOINED = {
     **dict.fromkeys(("qkv_proj", "c_attn", "query_key_value", "wqkv", "linear_qkv"), _QKV),
     **dict.fromkeys(("gate_up_proj", "linear_fc1"), _GATE),
 }
-# GPT-2 calls two matrices alike, and GPT-NeoX's name of one is too short to be told apart
+# GPT-2 calls two matrices alike, and GPT-NeoX's name of one is too short to be distinguished
 _TWO = {"c_proj": ("o", "down"), "attn.c_proj": ("o",), "mlp.c_proj": ("down",)}
 WORDS = (*MANY, *ROLES, *JOINED, *_TWO)
 _MIXING = ("q", "k", "v", "o", "q_a", "q_b", "kv_a", "kv_b")
@@ -80,7 +80,7 @@ class Matrix:
 
     @property
     def reads_hidden(self) -> bool:
-        """Whether its input is that of the part."""
+        """Whether its input is the input of the part."""
         return not {"o", "down", "q_b", "kv_b"} & set(self.role.split("+"))
 
 
@@ -182,5 +182,5 @@ def adapter_elements(one: Matrix, spec: AdapterSpec) -> int:
 
 
 def adapts_experts(part: Part | None, of: Stream, spec: AdapterSpec) -> bool:
-    """Whether routed experts have adapters; part: those of the model."""
+    """Whether routed experts have adapters; part: the model's routed experts."""
     return part is not None and any(one.experts for one in adapted(part, of, spec))

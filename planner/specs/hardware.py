@@ -67,8 +67,8 @@ class AttentionCurve(Spec):
 class KernelCurve(Spec):
     """How fast kernels really run on this GPU; the parameters of formulas.kernels.
 
-    like: a shipped GPU whose tiles, gaps and memory share stand for those left out here, of which
-    no table is known (CURVE_SHAPE).
+    like: a shipped GPU whose tiles, gaps and memory share stand in for values left out here, of
+    which no table is known (CURVE_SHAPE).
     gemm_efficiency: share of the dense rate inside a full wave of the largest tile, in a burst too
     short for the power limit.
     fp8_efficiency: the same of the fp8 rate, by the table of fp8 GEMMs; left out: as in 16 bit.
@@ -84,8 +84,8 @@ class KernelCurve(Spec):
     attention_backward: share of the dense rate reached by flash attention on causal FLOP.
     sustained_clock: tensor clock under a training load over the clock of the kernel tables (power
     limit).
-    power_clock: tensor clock of long GEMMs over short ones in a table: what of sustained_clock is
-    measured; no estimate reads it.
+    power_clock: tensor clock of long GEMMs over short ones in a table: the measured part of
+    sustained_clock; no estimate reads it.
     attention: curves of attention kernels by name, where tables are known; other kernels follow
     attention_forward and attention_backward.
     attention_half_sequence: tokens at which the causal kernel reaches half of its long-sequence

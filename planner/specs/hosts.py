@@ -1,5 +1,5 @@
-"""Names of hosts as an address bar has them: what a server is told to answer to, and what a request
-asks for."""
+"""Names of hosts as an address bar has them: names that a server answers to, and the name in a
+request."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def _bare(kind: Kind, masks: bool) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class Mix:
-    """Layers taken together, those of a kind or all of a model: what the mean one is made of."""
+    """A group of layers (one kind, or all of a model) and the composition of their mean."""
 
     name: str
     layers: int

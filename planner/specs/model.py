@@ -166,8 +166,8 @@ def stated(model: ModelSpec, **dumped: Any) -> dict[str, Any]:
     held, plain = model.model_dump(mode="json", **dumped), decoder_of(model)
     if plain is None:
         # what tells parts apart is a default of each, too
-        told = zip(model.parts, held["parts"], strict=True)
-        return held | {"parts": [{"type": part.type, **fields} for part, fields in told]}
+        pairs = zip(model.parts, held["parts"], strict=True)
+        return held | {"parts": [{"type": part.type, **fields} for part, fields in pairs]}
     layers = ("parts", "stack", "norms_per_block")
     flat = plain.model_dump(mode="json", include={*FLAT}, **dumped)
     return {name: value for name, value in held.items() if name not in layers} | flat

@@ -77,7 +77,7 @@ class Plan(Spec):
 
     @property
     def gpus(self) -> int:
-        """GPUs that are paid for: those of the step, and those of a teacher beside them."""
+        """GPUs that are paid for: the GPUs of the step, and of a teacher beside them."""
         return self.cluster.gpus + (self.training.teacher_gpus or 0)
 
     @property

@@ -78,7 +78,7 @@ class Price(Spec):
 
     @property
     def missing(self) -> str | None:
-        """Why there is no price, as the beginning of a sentence; None where there is one."""
+        """Why the price is unknown, as the beginning of a sentence; None where it is known."""
         if self.usd_per_gpu_hour is not None:
             return None
         listed = f"listed: {', '.join(self.known)}" if self.known else "on no list"

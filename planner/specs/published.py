@@ -1,4 +1,4 @@
-"""How the authors of a model trained it: what of batch, sequence, precision and machines they
+"""How the authors of a model trained it: batch, sequence, precision and machines as far as
 published, each with its source."""
 
 from typing import Self

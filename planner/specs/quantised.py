@@ -1,8 +1,8 @@
 """Formats in which weights that are not trained are kept: what a matrix takes with its scales, and
 what stays in 16 bit.
 
-Matrices of layers are quantised, those of routed experts among them; embedding, head, norms, biases
-and routers are not (`llm_int8_skip_modules` and `modules_to_not_convert` of transformers, and the
+Matrices of layers, routed experts included, are quantised; embedding, head, norms, biases and
+routers are not (`llm_int8_skip_modules` and `modules_to_not_convert` of transformers, and the
 16-bit part of published GPTQ and AWQ checkpoints).
 """
 

@@ -14,7 +14,7 @@ class Task:
 
     sequences: of an example, which stand in one micro-batch. reference: forward passes of a
     reference model over the batch of a step; own: of the model itself, without gradients.
-    outputs: rows of a head of its own in place of that of words.
+    outputs: rows of a head of its own, which replaces the head over the vocabulary.
     """
 
     title: str
@@ -44,8 +44,8 @@ TASKS: dict[TaskName, Task] = {
 
 @dataclass(frozen=True)
 class Divergence:
-    """How far the words of a student are from those of its teacher, as torch computes it operator
-    by operator in fp32: bytes per logit of the student.
+    """Divergence between the student's and the teacher's distributions over the vocabulary, as
+    torch computes it operator by operator in fp32: bytes per logit of the student.
 
     kept: from forward to backward, without the logits of either; turn: what comes on top at the
     fullest moment; moved: read and written by all operators, both ways; hard: cross-entropy with

@@ -167,7 +167,8 @@ def _agree(one: Figures, other: Figures) -> bool:
 
 
 def plan_of(options: Options, one: Estimates, deals: bool = True) -> dict[str, Any]:
-    """What of a pick is written: its layout and how it is trained, without what does nothing in it.
+    """The options of a pick that are written: its layout and training, without options that have no
+    effect in it.
     deals: the program deals layers out to stages as its profile does."""
     plan, layout = one.plan, report.layout_document(one.plan, one.table.layout(0))
     ranks = layout.dp * layout.cp
@@ -348,7 +349,7 @@ def saved(name: str, rank: int | None) -> dict[str, Any]:
 
 
 def _picks(found: Any) -> dict[int, Any]:
-    """Commands of the layouts of an answer by their ranks; 0 is that of the layout taken."""
+    """Commands of the layouts of an answer by their ranks; 0 is the picked layout."""
     if not isinstance(found, dict):
         return {}
     listed, others = found.get("top"), found.get("alternatives")

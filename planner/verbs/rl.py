@@ -54,7 +54,7 @@ _ALONE = 0.9  # of the memory of a GPU that only generates: gpu_memory_utilizati
 _NODE, _NODES = 8, 4  # GPUs of a usual node; nodes from which on splits are of whole nodes
 SHARES = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8)  # of the GPUs that generate, in splits that are tried
 _WEIGHT_BYTES = {"bf16": 2.0, "fp8": 1.0}
-_STEPS = 1000  # that a cost is told of
+_STEPS = 1000  # for which a cost is quoted
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,8 @@ def shared() -> Workers | None:
 
 
 def processes(jobs: int | None) -> int:
-    """Number of processes that share the work: those of an open cluster, else `--jobs`, else the
-    cores of this machine, at most eight."""
+    """Number of processes that share the work: the workers of an open cluster, else `--jobs`, else
+    the cores of this machine, at most eight."""
     found = shared()
     if found is not None and found.remote:
         return found.count

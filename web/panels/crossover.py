@@ -61,7 +61,7 @@ def chart(options: Options) -> Chart:
     algorithms = list(curves)
     best = [algorithms[i] for i in np.stack(list(curves.values())).argmin(axis=0)]
     turns = [i for i in range(1, len(best)) if best[i] is not best[i - 1]]
-    told = "; ".join(f"from {show(float(_SIZES[i]), 'B')} on {best[i].title}" for i in turns)
+    turns_text = "; ".join(f"from {show(float(_SIZES[i]), 'B')} on {best[i].title}" for i in turns)
     used = _messages(one, word)
     data = [
         line(
@@ -84,7 +84,7 @@ def chart(options: Options) -> Chart:
         "All-reduce by message size",
         f"{float(group.ranks[0]):,.0f} {word}-parallel ranks,"
         f" {float(group.ranks_per_node[0]):,.0f} per node: small messages by {best[0].title}"
-        + (f"; {told}." if told else " and so do large ones."),
+        + (f"; {turns_text}." if turns_text else " and so do large ones."),
         figure(
             data,
             axis("message (MiB)", LOG),

@@ -232,14 +232,14 @@ def _heat_map(every: _Evaluated) -> Chart:
     fitting = [cell for cell in cells if cell.entry is not None]
     known = [cell.seconds for cell in fitting if cell.seconds is not None]
     best = min(fitting, key=lambda cell: cell.seconds or 0.0, default=None)
-    told = (
+    note = (
         f"Best is tp {best.tp:.0f}, pp {best.pp:.0f} with {best.text}."
         if best
         else "No combination fits."
     )
     if len(known) > 1:
         times = max(known) / min(known)
-        told += f" The slowest of them takes {times:.1f} times as long."
+        note += f" The slowest of them takes {times:.1f} times as long."
     labeled = len(pps) <= _MOST_LABELS
 
     def drawn(of: Callable[[_Cell], Any]) -> list[list[Any]]:
@@ -278,7 +278,7 @@ def _heat_map(every: _Evaluated) -> Chart:
     return Chart(
         "heat-map",
         "Best step for each tp and pp",
-        f"{len(fitting)} of {len(cells)} combinations of tp and pp have a layout that fits. {told}",
+        f"{len(fitting)} of {len(cells)} combinations of tp and pp have a layout that fits. {note}",
         figure([needs, trace], category, category),
         (
             Column("tp", "number"),

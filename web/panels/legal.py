@@ -102,7 +102,8 @@ def _with(values: Sequence[Value], current: Value | None) -> list[Value]:
 
 
 def _tried(tries: Sequence[_Tries], name: str, values: Sequence[Value]) -> list[Choice]:
-    """Choices over all stacks tried; the reason is that of the last, which is the most able."""
+    """Choices over all stacks tried; the reason comes from the last stack, which is the most
+    able."""
     if not tries:
         return [Choice(value, _NO_STACK) for value in values]
     left = [True] * len(values)

@@ -138,7 +138,7 @@ _SIZES = ((1, "1"), (8, "2 to 8"), (64, "9 to 64"), (512, "65 to 512"), (10**9, 
 
 
 def trust(options: Options) -> list[Block]:
-    """How far predictions were off, by GPU and by number of GPUs, those of the request first."""
+    """How far predictions were off, by GPU and by number of GPUs, the request's own first."""
     gpu, cluster = resolve(options).parts[1].gpu, options.gpus
     found = runs()
     by_gpu: dict[str, list[Run]] = {}

@@ -41,7 +41,7 @@ _COLUMNS = (
 
 
 def counts(gpus: int, most: int) -> list[int]:
-    """Numbers of GPUs around that of the request, by factors of two."""
+    """Numbers of GPUs around the request's number, by factors of two."""
     around = (gpus * factor for factor in _FACTORS)
     return sorted(int(n) for n in around if 1 <= n <= most and n.is_integer())
 

@@ -37,9 +37,9 @@ class Page:
 class Table:
     """A block of the command line as a part of the page.
 
-    commands: the command that requests each row alone, or None; its estimate is a link. links: in
-    place of those, the address that each row leads to; word: what a link is called. marks: of each
-    row, what its colour says; told: the same as a sentence. folded: it is long, and opened by hand.
+    commands: the command that requests each row alone, or None; its estimate is a link. links: the
+    address that each row leads to, instead of commands; word: label of the links. marks: meaning of
+    each row's colour; note: the same as a sentence. folded: it is long, and opened by hand.
     """
 
     block: Block
@@ -47,7 +47,7 @@ class Table:
     links: tuple[str | None, ...] = ()
     marks: tuple[Mark, ...] = ()
     word: str = ""
-    told: str = ""
+    note: str = ""
     folded: bool = False
 
 
@@ -88,11 +88,11 @@ class Found:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a tab was asked: its own options by record, and those of a request.
+    """A request to a tab: its own options by record, and the options of a request.
 
     state: the request with its pasted texts; of a verb without a model, one stands in. given: what
-    was given, several values as a list. pairs: of the address. words: records that are no
-    option of the command. files: that were posted with it, by name.
+    was given, several values as a list. pairs: of the address. words: records that are not options
+    of the command. files: that were posted with it, by name.
     """
 
     verb: str
@@ -139,14 +139,14 @@ class Tab(Page):
     """A page of one verb: a form, and what the verb answers.
 
     verb: the command. api: the last word of its address under /api, the verb where empty.
-    documents: as ANSWERS of planner.specs.documents calls what it answers; none: it is no document
-    over HTTP. records: of options that the verb alone has; words: of such that the page alone has.
+    documents: names of its answers in ANSWERS of planner.specs.documents; none: not answered over
+    HTTP. records: of options that the verb alone has; words: of such that the page alone has.
     choices: (value, label) of fields that are lists here. shown, folded: fields of the form by
-    name, of these records or of a request. start: what an empty address asks; usual: what the page
-    asks beside another that leaves it out. question: the option of its own that says which question
-    of the verb; alone: options of a request that are asked about without a model. find: asks the
-    verb; show: the page of what it found; out: its document. model: whether a model is asked about;
-    None: where one is given. files: what its form takes beside them; empty: no file.
+    name, of these records or of a request. start: the request of an empty address; usual: the
+    page's defaults beside a request that leaves them out. question: the option of its own that
+    selects the question of the verb; alone: options of a request that apply without a model. find:
+    calls the verb; show: the page of its answer; out: its document. model: whether a model is
+    needed; None: where one is given. files: files that its form takes; empty: none.
     """
 
     title: str = ""

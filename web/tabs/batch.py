@@ -47,7 +47,7 @@ def _show(found: TimeToTarget, asked: Asked) -> Found:
                     block,
                     commands=tuple(point.command for point in line.points),
                     marks=tuple(_mark(line, point.value, point.fits) for point in line.points),
-                    told="The shaded row is the knee: more GPUs pay up to here.",
+                    note="The shaded row is the knee: more GPUs pay up to here.",
                 )
                 for line, block in zip(lines, tables, strict=True)
             ),

@@ -81,7 +81,7 @@ def _part(part: Table | Block | Chart, state: State) -> dict[str, Any] | Chart:
     return {
         "block": block,
         "word": table.word or text("apply"),
-        "told": table.told,
+        "note": table.note,
         "folded": table.folded,
         "text": [(_said(line), isinstance(line, Fixed)) for line in block.text if line],
         "header": [

@@ -40,7 +40,7 @@ def _show(found: Reinforcement, asked: Asked) -> Found:
                 links=tuple(_split(one, asked) for one in by),
                 marks=tuple(_mark(one) for one in by),
                 word="Show",
-                told="Shaded: the split shown above. Grey: it cannot be, with the reason.",
+                note="Shaded: the split shown above. Grey: it cannot be, with the reason.",
             ),
             Table(inside),
         ),
@@ -61,7 +61,7 @@ def _split(one: RlSplit, asked: Asked) -> str | None:
 
 
 def _chart(found: Reinforcement) -> Chart:
-    """The phases of a step one under the other; those of different GPUs run beside each other."""
+    """The phases of a step, one row each; phases of different GPUs run in parallel."""
     at: dict[str, float] = {}
     data, names = [], []
     for i, phase in enumerate(found.phases):

@@ -104,7 +104,7 @@ def _show(found: Drawn, asked: Asked) -> Found:
                 links=tuple(_other(row[0], asked, not row[-1]) for row in comparison.rows),
                 marks=tuple(_mark(row, document.schedule) for row in comparison.rows),
                 word="Draw",
-                told="Shaded: the one drawn. Grey: it does not run here, with the reason.",
+                note="Shaded: the one drawn. Grey: it does not run here, with the reason.",
             ),
             *map(Table, rest),
         ),

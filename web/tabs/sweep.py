@@ -51,7 +51,8 @@ class SweepForm(Record):
 
 
 def swept() -> list[tuple[str, str]]:
-    """(name, label) of every option that can be swept, those of the form's first level first."""
+    """(name, label) of every option that can be swept, first the options of the form's first
+    level."""
     found = [row for row in taken(Options, "compare") if row.is_number]
     found.sort(key=lambda row: row.says.form != "shown")
     return [(row.name, row.says.label or row.name.replace("_", " ")) for row in found]
@@ -172,7 +173,7 @@ def _swept(found: Comparison, asked: Asked, blocks: list[Any], common: dict[str,
                     marks=tuple(
                         _mark(point.fits, point.value, knee, now) for point in curve.points
                     ),
-                    told="Shaded: the knee. Outlined: the current value.",
+                    note="Shaded: the knee. Outlined: the current value.",
                 )
             )
         else:

@@ -133,8 +133,8 @@ class _Flattened:
 
 
 def is_factored(table: Columns) -> bool:
-    """Whether a table is one of factored columns: a search needs a few of its sums, nobody lists
-    it."""
+    """Whether a table has factored columns: a search reads a few sums of it, and never lists its
+    rows."""
     return isinstance(table.tp, Column)
 
 
@@ -184,7 +184,7 @@ def combined(ufunc: Any, a: Any, b: Any) -> Any:
 
 def _without_work(levels: Levels, ufunc: Any, a: Any, b: Any) -> Any:
     """The result where an operand is neutral (x + 0, 1 * x) or absorbs the other (0 * x), else
-    None. Truths are no numbers: their sum is a disjunction."""
+    None. Booleans are left out: their sum is a disjunction."""
     first, second = _constant(a), _constant(b)
     if first is None and second is None:
         return None
@@ -213,7 +213,7 @@ def apply(operation: Callable[..., Array], *operands: Any, boolean: bool | None 
     """An elementwise operation on columns and numbers. With plain arrays only, it is called as it
     is.
 
-    boolean: whether it makes truths; by default those of numpy that compare.
+    boolean: whether it makes truths; by default numpy's comparisons do.
     """
     columns: list[Column] = []
     key: list[Any] = [operation]

@@ -64,8 +64,8 @@ def _settle(levels: Levels, level: Level, wanted: Sequence[Column]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One operation of a block: reads slots or numbers, writes a slot, empties those that nobody
-    reads again."""
+    """One operation of a block: reads slots or numbers, writes a slot, empties slots that are not
+    read again."""
 
     operation: Callable[..., Array]
     operands: list[tuple[int, Any]]  # (slot, None), or (-1, number)

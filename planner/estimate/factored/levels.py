@@ -70,8 +70,8 @@ class Levels:
         return cls(options, pattern, Level(each, each), one)
 
     def union(self, a: Level, b: Level) -> Level:
-        """The level of the distinct combinations of two; one that hardly any rows share is that of
-        the rows."""
+        """The level of the distinct combinations of two; where hardly any rows share a combination,
+        the level of the rows."""
         if a is b or b.count == 1 or a is self.rows:
             return a
         if a.count == 1 or b is self.rows:

@@ -72,7 +72,7 @@ class _Local:
 
 
 def adapter_work(shape: LayerShape, m: Machine) -> AdapterWork | None:
-    """None where there are no adapters."""
+    """Time of the adapters of a layer; None without adapters."""
     spec, nothing = shape.plan.training.adapter, 0.0 * shape.tokens
     if spec is None:
         return None

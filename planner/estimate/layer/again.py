@@ -1,8 +1,8 @@
 """Forward seconds of the pieces of a layer that recompute repeats alone, or keeps of a layer whose
 rest it repeats: GEMMs, operators bound by memory, collectives and their share of late launches.
 
-Modules are those of Megatron-Core (megatron/core/transformer/transformer_config.py,
-recompute_modules); results those that MaxText names.
+Names of modules: Megatron-Core (megatron/core/transformer/transformer_config.py,
+recompute_modules); of results: MaxText.
 """
 
 from __future__ import annotations

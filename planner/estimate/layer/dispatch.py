@@ -1,5 +1,5 @@
 """How tokens reach the ranks of their experts and come back: which copies are sent, over which
-links, and what of it runs beside compute.
+links, and which part overlaps with compute.
 
 - all-to-all (NCCL): a copy for every expert of a token; Megatron-LM, MoEAlltoAllTokenDispatcher;
 - all-gather: every rank of the group receives all tokens; MoEAllGatherTokenDispatcher;

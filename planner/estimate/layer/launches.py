@@ -201,8 +201,8 @@ def _qk_norms(part: Part) -> float:
 
 
 def _split_softmax(shape: LayerShape) -> Array:
-    """Layers whose heads and sequences of a rank are no multiple of what the fused softmax takes,
-    as a share."""
+    """Share of layers whose local heads x sequences do not divide into blocks of the fused
+    softmax."""
     fused, mix = shape.plan.attention == "fused_softmax", shape.mix
     each = (
         n * (np.mod(shape.micro_batch * core.heads / shape.tp, _SOFTMAX_BATCH) > 0)

@@ -1,7 +1,7 @@
 """Operators bound by memory bandwidth: norms, residual adds, activation, RoPE, routing of tokens.
 
 Bytes are counted from the tensors each kernel reads and writes, for 16-bit elements; fused Megatron
-kernels, Korthikanti et al. 2022 (arXiv 2205.05198) section 4. Those of norm, RoPE and gate depend
+kernels, Korthikanti et al. 2022 (arXiv 2205.05198) section 4. Bytes of norm, RoPE and gate depend
 on the stack: see estimate.machine.kernels.
 """
 

@@ -97,9 +97,9 @@ class Memory:
 
 def representative_stages(plan: Plan, c: Columns) -> list[Array]:
     """First, last and the fullest stage between them, of which one is the worst; where layers
-    differ also the first stage with those of a later kind, the one after it, which may have no
-    others and more micro-batches in flight than the fullest, and the first with most of them.
-    Columns of stage numbers."""
+    differ also the first stage with layers of a later kind, the stage after it (which may hold that
+    kind alone and have more micro-batches in flight than the fullest), and the first stage with
+    most layers of the kind. Columns of stage numbers."""
     stages = [0.0 * c.pp, fullest_inner(plan, c), c.pp - 1]
     for kind in range(len(memory_kinds(plan.model).kinds) - 1, 0, -1):
         begins = first_with(plan, c, kind, False)

@@ -126,15 +126,15 @@ def _degrees(row: Row, gpus: int) -> dict[str, int | None]:
     """Parallel degrees: one that is empty is what the others leave, several are open. Context
     parallelism that is not printed is none, unless replicas are open too."""
     names = (*_DEGREES, "cp")
-    told = {name: whole(row, name, minimum=1) for name in names if row.get(name, "")}
-    left = [name for name in _DEGREES if name not in told]
-    taken = prod(told.values())
+    stated = {name: whole(row, name, minimum=1) for name in names if row.get(name, "")}
+    left = [name for name in _DEGREES if name not in stated]
+    taken = prod(stated.values())
     if left and taken < gpus and gpus % taken == 0:
         if len(left) == 1:
-            told[left[0]] = gpus // taken
+            stated[left[0]] = gpus // taken
         else:
-            return {name: told.get(name) for name in names}
-    found = {name: told.get(name, 1) for name in names}
+            return {name: stated.get(name) for name in names}
+    found = {name: stated.get(name, 1) for name in names}
     tp, pp, dp, cp = found.values()
     if tp * pp * cp * dp != gpus:
         raise Skip(
@@ -148,8 +148,8 @@ def _virtual(
 ) -> tuple[int | None, str | None]:
     """Virtual stages and schedule; of a pipeline whose row says neither both are open. 1F1B over
     virtual stages is the interleaved schedule."""
-    told, schedule = row.get("vpp", ""), row.get("schedule", "")
-    if told:
+    stated, schedule = row.get("vpp", ""), row.get("schedule", "")
+    if stated:
         vpp = whole(row, "vpp") or 1
     elif chunks is not None and pp:
         vpp = int(whole({"vpp": str(chunks / pp)}, "vpp", minimum=1))
@@ -209,24 +209,24 @@ def _recompute(half: Half) -> str | None:
     or recipes of its model; None: open."""
     row, words, supports = half.row, half.words, half.stack.supports
     known = [*supports.recompute, *supports.recompute_on_request]
-    told = row.get("recompute", "") or repeats(row, half.stack)
+    stated = row.get("recompute", "") or repeats(row, half.stack)
     listed = words.get("recompute_modules", "")
-    if told == "selective" and "modules" in known and is_recompute(listed):
+    if stated == "selective" and "modules" in known and is_recompute(listed):
         return listed
     kept, policy = words.get("kept_modules", ""), words.get("remat_policy", "")
     if kept and "keep" in known:
         named = dict.fromkeys(_KEPT.get(name, name) for name in kept.split("+"))
         results = f"keep:{'+'.join(name for name in named if name)}"
-        return results if is_recompute(results) else told
+        return results if is_recompute(results) else stated
     if policy == "custom" and "offload_modules" in words:
         return "full"  # nothing else stays
     if is_recompute(policy):
         return policy
-    if told == "selective" and told not in supports.recompute and not listed:
+    if stated == "selective" and stated not in supports.recompute and not listed:
         why = f"{half.stack.title} repeats other modules, which no cell lists"
-        half.answer.arguments["recompute"] = Used(told, "not understood", why)
-        told = told if told in known else ""
-    return told or (known[0] if len(known) == 1 else None)
+        half.answer.arguments["recompute"] = Used(stated, "not understood", why)
+        stated = stated if stated in known else ""
+    return stated or (known[0] if len(known) == 1 else None)
 
 
 def _sharded(half: Half, pp: int | None, ranks: int | None) -> tuple[int | None, int]:

@@ -126,9 +126,9 @@ def _of_arguments(row: Row) -> ModelSpec:
 
 
 def row_model(row: Row, stack: StackSpec) -> ModelSpec:
-    """Shape of a row's model: that of the catalogue's model of this name where its layers differ,
-    which no columns say, or where the row leaves the shape out; else that of its cells. Raises Skip
-    where a cell cannot be read, and where it contradicts the catalogue."""
+    """Shape of a row's model: the catalogue's model of this name where its layers differ (columns
+    cannot express that) or where the row leaves the shape out; else the shape in its cells. Raises
+    Skip where a cell cannot be read, and where it contradicts the catalogue."""
     found = _shape_of(row, stack)
     trained = whole(options_of(row), "mtp", 0)
     return found.model_copy(update={"mtp": trained}) if trained else found

@@ -143,8 +143,8 @@ def _settled(answer: Answer) -> Run:
 
 
 def _stack(row: Row, words: Mapping[str, str], measured: Calibration | None) -> StackSpec:
-    """The profile of a row's stack: that of the runs which its source prints, in the latest
-    release that is not newer than the one named and numbered alike."""
+    """The profile of a row's stack: the stack that its source ran, in the latest release that is
+    not newer than the release named, among releases numbered alike."""
     printed = _printed(row["stack"], row.get("source_ref", ""))
     stack = stack_spec(printed, measured)
     dated = _DATED.search(row.get("source_ref", ""))

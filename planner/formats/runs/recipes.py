@@ -2,7 +2,7 @@
 results alone.
 
 `planner/data/recipes.csv` has the mixtures of experts of Megatron-Bridge, evaluated from its
-sources (scripts/performance/configs) at the tag of each container. A recipe is that of a row where
+sources (scripts/performance/configs) at the tag of each container. A recipe belongs to a row where
 model, GPU, precision, layout and micro-batch agree.
 """
 

@@ -70,7 +70,7 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def _refuse_others(document: Document, family: object) -> None:
-    """Files of adapters, of diffusion pipelines, and of models that are no decoders."""
+    """Refuse files of adapters, of diffusion pipelines, and of models without a decoder."""
     if document.get("peft_type") is not None:
         base = document.get("base_model_name_or_path")
         raise document.error(

@@ -13,7 +13,7 @@ from planner.inputs.huggingface.source import ACTIVATIONS, Source
 
 
 def opt(s: Source, f: Family) -> Family:
-    """A model with norms after its blocks ends with that of its last layer."""
+    """A model with norms after its blocks has no further norm at its end."""
     narrow = "embeddings narrower than the hidden width are not expressed"
     s.doc.only("word_embed_proj_dim", s.hidden, narrow)
     return replace(f, final_norm=s.flag("do_layer_norm_before"))

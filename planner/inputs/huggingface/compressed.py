@@ -14,8 +14,8 @@ _FIRST = {CHOSEN: "compress_rate_csa", ALL: "compress_rate_hca"}  # as the first
 
 
 def kinds(s: Source) -> list[str]:
-    """By the rates of the layers, those of modules that predict further tokens after them; else
-    two layers that see all entries, then both kinds by turns."""
+    """Kinds of the layers by their compression rates, prediction modules last; without rates two
+    layers that see all entries, then both kinds by turns."""
     by_rate = {0: SLIDING, **{rate: kind for kind, rate in _RATES.items()}}
     rates = s.doc.listed("compress_ratios", int)
     if rates is None:

@@ -34,7 +34,8 @@ class Document:
 
     def of_class(self, assumed: Mapping[str, Any], spellings: Mapping[str, str]) -> Document:
         """The same object with the defaults of its class in transformers, and its keys in the
-        spelling of that class. A key that is null is no default: it is None there as well."""
+        spelling of that class. A key that is null does not take the default: it is None in
+        transformers as well."""
         spellings = {
             other: own
             for one, two in spellings.items()
@@ -131,8 +132,7 @@ class Document:
         return value
 
     def stated_count(self, key: str, minimum: int = 1, maximum: int = MAX_WIDTH) -> int | None:
-        """A whole number in range or null, where an absent key would mean a constant that nobody
-        should rely on."""
+        """A whole number in range or null, where an absent key would mean an arbitrary constant."""
         if not self.has(key):
             raise self.error(key, "is missing; the file must state it")
         return self.optional_count(key, minimum=minimum, maximum=maximum)

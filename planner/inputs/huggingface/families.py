@@ -1,6 +1,6 @@
 """The table of model types: what each is made of, as deviations from a Llama-like decoder.
 
-Keys and defaults of a type are those of its class in transformers (planner/data/hf_defaults.json);
+Keys and defaults of a type come from its class in transformers (planner/data/hf_defaults.json);
 only what the class does in code is said here. A trait may be a key of the config.json ("use_bias"),
 "!key" for its opposite.
 

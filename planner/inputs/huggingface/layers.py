@@ -14,8 +14,8 @@ Blocks = list[list[Part]]
 def stacked(layers: Sequence[Blocks]) -> dict[str, Any]:
     """Parts by name and the stack of layers made of them.
 
-    A layer is a list of blocks, a block a list of parts that read the same input. Parts that are
-    alike are one; those of one type that differ are numbered.
+    A layer is a list of blocks, a block a list of parts that read the same input. Equal parts are
+    merged; different parts of one type are numbered.
     """
     names: dict[str, str] = {}
     taken: dict[str, int] = {}

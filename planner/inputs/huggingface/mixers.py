@@ -22,7 +22,7 @@ _STEP_RANK = 16  # hidden width over the rank of Mamba's step, where it is "auto
 
 
 def extra(elements: int) -> list[Part]:
-    """Trained tensors outside all GEMMs: none where there are no elements."""
+    """Trained tensors outside all GEMMs; an empty list for 0 elements."""
     return [{"type": "extra", "elements": elements}] if elements else []
 
 
@@ -112,7 +112,7 @@ def sparse_latent(s: Source, f: Family, layer: Layer) -> list[Part]:
 
 
 def mamba(s: Source, f: Family, layer: Layer) -> list[Part]:
-    """Mamba, by the keys of Jamba or those of Mamba itself."""
+    """Mamba, from the keys of Jamba or of Mamba itself."""
     d = s.doc
     grown = d.count(d.first(("mamba_expand", "expand")), default=2) * s.hidden
     rank = d.first(("mamba_dt_rank", "time_step_rank"))

@@ -1,5 +1,5 @@
-"""Types that are not read: which of their parts are missing here, and what of the file a model TOML
-can start from."""
+"""Types that are not read: which of their parts are not modelled, and the fields of the file that a
+model TOML can start from."""
 
 from __future__ import annotations
 

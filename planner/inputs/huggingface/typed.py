@@ -41,8 +41,8 @@ def defaults() -> dict[str, dict[str, Any]]:
 
 
 def _missing(doc: Document, spellings: Mapping[str, str]) -> list[str]:
-    """Sizes without which there is no model, and that a file states under none of their names; a
-    vocabulary that is absent is the class's own."""
+    """Required sizes that a file states under none of their names. An absent vocabulary size is the
+    class's default."""
     needed = (("num_hidden_layers", LAYERS), ("hidden_size", HIDDEN))
     missing = [
         key

@@ -73,9 +73,9 @@ class Log:
     """What was read of one log.
 
     title: the program. steps: in the order of the file. memory: highest bytes of a rank, by kind.
-    stated: numbers of the recipe that the log repeats, by the name of our option. flops: whose
-    count its TFLOP/s are. smoothed: its times are running means. partly: what of the file was read
-    where not all was. notes: what else a reader should know.
+    stated: numbers of the recipe that the log repeats, by the name of our option. flops: whose FLOP
+    convention its TFLOP/s use. smoothed: its times are running means. partly: the part of the file
+    that was read, where not all was. notes: further remarks.
     """
 
     title: str = ""
@@ -136,9 +136,9 @@ class Reader:
     def phases(
         self, times: Mapping[str, float], named: Mapping[str, str]
     ) -> tuple[tuple[str, float], ...]:
-        """Phases of a step from the times of a program, by the names that `dpplan rl` gives them,
-        with a plus between those of one time; times of one phase add up, others keep their names.
-        Of a long log the first steps alone have them."""
+        """Phases of a step from the times of a program, by the names that `dpplan rl` gives them; a
+        time that covers several phases joins their names with a plus. Times of one phase add up,
+        others keep their names. Of a long log the first steps alone have them."""
         if self.phased:
             return ()
         self._phased += 1

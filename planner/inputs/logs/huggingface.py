@@ -44,8 +44,8 @@ _MEAN = "its step time is a mean over the whole run, start and checkpoints inclu
 
 class HuggingFace(Reader):
     """`{'loss': 1.2, 'grad_norm': 0.9, 'learning_rate': 2e-05, 'epoch': 0.1}` has no time: steps
-    are those of the bar, ` 10%|#  | 10/100 [00:35<05:12, 3.47s/it]`, else of the last dictionary,
-    `{'train_runtime': 100.0, 'train_steps_per_second': 1.0}`."""
+    are read from the progress bar, ` 10%|#  | 10/100 [00:35<05:12, 3.47s/it]`, else of the last
+    dictionary, `{'train_runtime': 100.0, 'train_steps_per_second': 1.0}`."""
 
     TITLE = "Hugging Face Trainer"
     MARKS: ClassVar = (

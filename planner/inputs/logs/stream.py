@@ -20,7 +20,7 @@ _GZIP = b"\x1f\x8b"
 
 
 class Pieces:
-    """A file that is being read. partly: what of it was, in words, where not all was."""
+    """A file that is being read. partly: the part that was read, in words, where not all was."""
 
     def __init__(self, file: BinaryIO, path: Path, field: str) -> None:
         self._file, self._path, self._field = file, path, field

@@ -15,7 +15,7 @@ _KINDS: dict[str, MemoryKind] = {"alloc": "allocated", "reserved": "reserved"}
 
 class Torchtune(Reader):
     """`Step 10 | loss:1.23 lr:2e-05 tokens_per_second_per_gpu:2613.5 peak_memory_active:28.2
-    peak_memory_alloc:27.9 peak_memory_reserved:44.7`, GiB; tokens are those of a step's loss."""
+    peak_memory_alloc:27.9 peak_memory_reserved:44.7`, GiB; tokens are counted where the loss is."""
 
     TITLE = "torchtune"
     MARKS: ClassVar = (b" tokens_per_second_per_gpu:",)

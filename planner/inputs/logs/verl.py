@@ -1,6 +1,6 @@
 """verl: what its loggers write of a step (verl at b178a3cd, 2026-01): `concat_dict_to_str` of
 verl/utils/logger/aggregate_logger.py on the terminal, `FileLogger` of verl/utils/tracking.py as
-JSON lines. Names of times are those of `marked_timer` in verl/trainer/ppo/ray_trainer.py, and of
+JSON lines. Names of times: `marked_timer` in verl/trainer/ppo/ray_trainer.py, and
 verl/trainer/fsdp_sft_trainer.py."""
 
 from __future__ import annotations
@@ -91,13 +91,15 @@ class Verl(Reader):
         return tokens / seconds
 
     def finish(self) -> None:
-        told = [
+        lengths = [
             f"{flag} {np.median(self._lengths[name]):,.0f}"
             for name, flag in _LENGTHS.items()
             if name in self._lengths
         ]
-        if told:
-            self.log.notes.append(f"its prompts and responses, for `dpplan rl`: {' '.join(told)}")
+        if lengths:
+            self.log.notes.append(
+                f"its prompts and responses, for `dpplan rl`: {' '.join(lengths)}"
+            )
 
 
 def _said(text: str, wanted: tuple[str, ...]) -> Iterator[tuple[str, float]]:

@@ -140,7 +140,7 @@ class _Events:
             self._named[name] = self._named.get(name, 0.0) + length * _US
 
     def summed(self) -> Trace:
-        """Sums by class, and what of the time nothing ran."""
+        """Sums by class, and the idle time."""
         spans = {
             kind: (np.frombuffer(self._start[kind]), np.frombuffer(self._end[kind]))
             for kind in self._start

@@ -149,7 +149,7 @@ class Regime(Document):
 
 
 class Rates(Document):
-    """Learning rates by three rules; times that of the reference where none was given."""
+    """Learning rates by three rules; factors of the reference's rate where none was given."""
 
     linear: Annotated[float, key("in proportion to the batch")]
     root: Annotated[float, key("with the square root of the batch")]
@@ -173,7 +173,7 @@ class BatchNeeds(Document):
 
 
 class LearningRate(Document):
-    """The learning rate that those of the batches start from."""
+    """The learning rate from which the rates of other batches are scaled."""
 
     reference: Annotated[float | None, key("of the reference batch, as requested")]
     rule: Annotated[str, key("linear or root, for this optimizer")]

@@ -25,7 +25,7 @@ class FittedCurve(Document):
 
 
 class SlowPair(Document):
-    """Two ranks whose messages take longer than those of most pairs."""
+    """Two ranks whose messages take longer than between most pairs."""
 
     first: Annotated[int, key("a rank")]
     second: Annotated[int, key("the other rank")]
@@ -33,7 +33,7 @@ class SlowPair(Document):
 
 
 class Unquiet(Document):
-    """A case whose samples are no measurement of it."""
+    """A case whose samples do not agree."""
 
     case: Annotated[str, key("what was timed")]
     why: Annotated[str, key("disturbed moments, or repeats that disagree")]

@@ -9,7 +9,7 @@ from planner.specs.documents.estimate import Estimate
 
 
 class StepTimes(Document):
-    """Steps of a log, those that are like the others told from the rest."""
+    """Steps of a log, with outliers apart from the rest."""
 
     lines: Annotated[int, key("lines of steps that were read")]
     steady: Annotated[int, key("of them, those that the numbers below are of")]
@@ -56,7 +56,7 @@ class Shortage(Document):
     allocated_bytes: Annotated[float | None, key("held by tensors before", "B")]
     capacity_bytes: Annotated[float | None, key("of the GPU, as torch counts", "B")]
     gpus: Annotated[int, key("messages alike, of other GPUs or repeated")]
-    phase: Annotated[str, key("of the step, by the traceback before it; empty: not told")]
+    phase: Annotated[str, key("of the step, by the traceback before it; empty: unknown")]
     term: Annotated[
         str | None, key("component of memory that asked; null: none that a recipe tells")
     ]
@@ -106,7 +106,7 @@ class SnapshotBytes(Document):
     largest_free_bytes: Annotated[float, key("largest piece of that in one", "B")]
     peak_bytes: Annotated[float, key("highest held by tensors in the recording", "B")]
     segments: Annotated[int, key("pieces that were reserved")]
-    held: Annotated[list[HeldLine], key("by component, told from the stacks; largest first")]
+    held: Annotated[list[HeldLine], key("by component, read from the stacks; largest first")]
 
 
 class Checked(Document):

@@ -85,7 +85,7 @@ class SweptOption(Document):
 
 
 class EqualCount(Document):
-    """How many GPUs a request has so that they cost, or draw, what those of the first do."""
+    """Number of GPUs with which a request costs, or draws, as much as the first request."""
 
     exact_gpus: Annotated[float, key("GPUs that would be exactly equal", "GPUs")]
     gpus: Annotated[int, key("GPUs taken", "GPUs")]
@@ -226,7 +226,7 @@ class Part(Document):
 
 
 class Parts(Document):
-    """What of the step shrinks between the first and the last count; columns sum."""
+    """How the parts of a step change between the first and the last count; columns sum."""
 
     first: Annotated[float, key("first count that fits", "GPUs")]
     last: Annotated[float, key("last count that fits", "GPUs")]

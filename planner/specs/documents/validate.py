@@ -445,7 +445,7 @@ class Apart(Document):
 
 class NotPrinted(Document):
     """Rows that leave parts of their recipe open, each completed by the fastest layout that fits:
-    they test the search with the estimate, and are no part of the errors of the others."""
+    they test the search with the estimate, and are not in the errors of other rows."""
 
     rows: Annotated[int, key("such rows; `rows[].not_printed` names the cells of each")]
     cells: Annotated[dict[str, int], key("rows that leave each of these cells open, most first")]

@@ -1,9 +1,9 @@
-"""THE option table: what a user may ask, in the same names on the command line, in a scenario file
-and in a query string.
+"""THE option table: everything that a user may set, under the same names on the command line, in a
+scenario file and in a query string.
 
-An option is one field of a record, declared with everything that is said of it (`row.option`). The
-options of a request are `Options`, in the parts of this folder; those of one verb alone are in
-`own`. Numbers are read, and held to their bounds, in one place for all of these (`numbers`).
+An option is one field of a record, declared with all its texts and bounds (`row.option`). The
+options of a request are `Options`, in the parts of this folder; options of a single verb are in
+`own`. Numbers are read and checked against their bounds in one place (`numbers`).
 """
 
 from __future__ import annotations

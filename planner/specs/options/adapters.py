@@ -1,4 +1,4 @@
-"""Options: what of the weights is trained, all or adapters beside them."""
+"""Options: which weights are trained, all or adapters beside them."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar

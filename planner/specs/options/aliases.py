@@ -12,7 +12,8 @@ from planner.specs.options.row import Alias
 
 
 def same(value: object, *words: str, note: str = "") -> tuple[Alias, ...]:
-    """Words that mean a value; note: what of the word is not counted, or why they are the same."""
+    """Words that mean a value; note: the part of the word's meaning that is not modelled, or why
+    they are the same."""
     return tuple(Alias(word, value, note) for word in words)
 
 

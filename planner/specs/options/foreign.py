@@ -1,6 +1,6 @@
 """Options of other tools and what they are called here, or that they are not modelled.
 
-The names are those of Megatron-LM (arguments.py), DeepSpeed (config.json), transformers and
+Sources of the names: Megatron-LM (arguments.py), DeepSpeed (config.json), transformers and
 accelerate, torchrun, torchtitan, nanotron and Slurm.
 """
 
@@ -320,8 +320,8 @@ _ANSWERS = {name: said for said, names in _SAID.items() for name in names}
 
 
 def answer(option: str) -> str:
-    """What an option of another tool is called here, "" for one that nobody knows:
-    "--micro-batch-size" -> "is --micro-batch here, ..."."""
+    """What an option of another tool is called here, "" for an unknown option: "--micro-batch-size"
+    -> "is --micro-batch here, ..."."""
     name = option.lstrip("-").replace("_", "-").replace(".", "-").lower()
     return _ANSWERS.get(name, "")
 

@@ -1,4 +1,4 @@
-"""Options of one verb alone, beside those of a request.
+"""Options of single verbs, beside the options of a request.
 
 Long: a record per verb, with a line per word that the command line or a page shows of an option.
 """
@@ -360,7 +360,8 @@ class BatchOptions(Shared):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelTimes(Record):
-    """Seconds, bytes and micro-batches of a schedule; those of a layout where a model is given."""
+    """Seconds, bytes and micro-batches of a schedule; taken from a layout where a model is
+    given."""
 
     GROUP: ClassVar = Group("schedule", "Schedule")
 

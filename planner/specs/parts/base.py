@@ -132,8 +132,8 @@ class Attended:
 class Scan:
     """A recurrence over the sequence, or another core kernel whose work is linear in tokens.
 
-    By token and layer; a fit by the name and the GPU's architecture says what of a roofline it
-    reaches. FLOP are those of the chunked kernel.
+    By token and layer; a fit by the name and the GPU's architecture gives the share of the roofline
+    that it reaches. FLOP are counted for the chunked kernel.
     """
 
     name: str
@@ -221,7 +221,7 @@ class Part(Spec):
         raise NotImplementedError
 
     def products(self, of: Stream) -> Iterator[Product]:
-        """GEMMs of one layer, in the order of the forward pass; those of routed experts apart."""
+        """GEMMs of one layer, in the order of the forward pass; routed experts' GEMMs apart."""
         raise NotImplementedError
 
     def core(self) -> tuple[Core, ...]:

@@ -22,7 +22,8 @@ _BYTES = 2.0  # of an element of 16 bit
 
 class HyperConnection(Part):
     """One branch's weights of the lanes, made of all of them: to collapse them, to spread what the
-    branch adds, and with a matrix to mix them; or those of the collapse before the head alone."""
+    branch adds, and with a matrix to mix them; or only the weights of the collapse before the head.
+    """
 
     type: Literal["hyper"] = "hyper"
     lanes: int = Field(ge=2, le=64)

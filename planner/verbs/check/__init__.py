@@ -214,9 +214,9 @@ def _log(path: Path, log: Log, recipe: _Recipe | None) -> Checked:
 
 def _tokens_per_s(log: Log, steps: StepTimes | None, size: Size) -> float | None:
     """As the log prints it of what varies from step to step, else by the size of a step."""
-    told = [step.tokens_per_s for step in log.steps if step.tokens_per_s is not None]
-    if told and steps is not None and (steps.phases or not size.tokens):
-        return float(np.median(told))
+    logged = [step.tokens_per_s for step in log.steps if step.tokens_per_s is not None]
+    if logged and steps is not None and (steps.phases or not size.tokens):
+        return float(np.median(logged))
     return size.tokens / steps.seconds if steps and size.tokens else None
 
 
@@ -245,10 +245,10 @@ def _size(log: Log, recipe: _Recipe | None) -> tuple[Size, list[str]]:
 
 def _flops(log: Log, recipe: _Recipe, seconds: float) -> Flops | None:
     """Whose count the printed FLOP/s are: the one that they come nearest to."""
-    told = [step.tflops for step in log.steps if step.tflops is not None]
-    if not told:
+    logged = [step.tflops for step in log.steps if step.tflops is not None]
+    if not logged:
         return None
-    printed, r = float(np.median(told)), recipe.document
+    printed, r = float(np.median(logged)), recipe.document
     t, gpus = r.throughput, r.cluster.gpus
     tokens = float(r.layout.global_batch * r.training.seq_len)
     palm = t.tflops_palm * _TERA * r.step.seconds

@@ -1,6 +1,6 @@
 """A calibration from logs: clock, fabric and overheads fitted to the runs.
 
-Parameters, priors and the fit are those of the validated platforms
+Parameters, priors and the fit are the same as for validated platforms
 (`validate.parameters.PLATFORM`). A run informs a parameter as far as its step depends on it: a
 parameter that one layout does not determine stays near the profile.
 """

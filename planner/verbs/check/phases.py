@@ -51,11 +51,11 @@ def phases(predicted: Reinforcement, logs: Sequence[Checked]) -> Phases:
         for name in names
     }
     lines = [_line(name, s, predicted) for name, s in measured.items()]
-    told = {part for name in measured for part in name.split(_AND)}
+    known = {part for name in measured for part in name.split(_AND)}
     lines += [
         PhaseTime(phase.name, None, phase.seconds, phase.low, phase.high, None)
         for phase in predicted.phases
-        if phase.name not in told
+        if phase.name not in known
     ]
     return Phases(
         measured_s=seconds,

@@ -140,7 +140,7 @@ def _doubt(row: Row, one: Estimates) -> str:
 
 def appended(name: str, row: Row) -> str:
     """The table of a file with this row below its others; a new table where there is none. Raises
-    PlanError for a file that is no runs table."""
+    PlanError for a file that is not a runs table."""
     path = user_path(name, _FIELD)
     there = _there(path)
     if not there.strip():

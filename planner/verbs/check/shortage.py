@@ -11,7 +11,7 @@ from planner.specs.documents.check import Shortage
 from planner.specs.documents.estimate import Estimate
 from planner.units import show
 
-_ALIKE = 0.03  # of a size, within which what asked is told by it: the allocator rounds to 2 MiB
+_ALIKE = 0.03  # relative difference within which sizes are equal: the allocator rounds to 2 MiB
 _FP32, _BF16 = 4.0, 2.0
 # component that most likely asks in a phase
 _OF_PHASE = {

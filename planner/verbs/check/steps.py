@@ -53,10 +53,10 @@ def seconds_of(step: Step, size: Size) -> float | None:
 
 def step_times(log: Log, size: Size) -> StepTimes | None:
     """The middle and the spread of a log; None where no line tells a time."""
-    told = [(i, s) for i, one in enumerate(log.steps) if (s := seconds_of(one, size))]
-    if not told:
+    timed = [(i, s) for i, one in enumerate(log.steps) if (s := seconds_of(one, size))]
+    if not timed:
         return None
-    lines, times = np.array([i for i, _ in told]), np.array([s for _, s in told])
+    lines, times = np.array([i for i, _ in timed]), np.array([s for _, s in timed])
     middle, spread = _robust(times[len(times) // 2 :])
     first = _warm_up(times, middle, spread)
     kinds = np.full(len(times), "steady", dtype="U10")

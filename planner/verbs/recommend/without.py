@@ -28,7 +28,7 @@ from planner.verbs.requests import answer
 _NEAREST = 2
 _COUNTS = 8
 _MORE_GPUS = 8
-_FEWER = 0.9  # a larger batch is told where it needs at most this share of the GPUs
+_FEWER = 0.9  # a larger batch is mentioned where it needs at most this share of the GPUs
 
 
 @dataclass(frozen=True)

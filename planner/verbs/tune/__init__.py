@@ -286,8 +286,10 @@ def _told(data: Data) -> TuneData:
 
 def _common(points: Sequence[Point]) -> list[str]:
     """What all answers rest on."""
-    told = [point.report.assumptions for point in points if point.report is not None]
-    return [said for said in (told[0] if told else ()) if all(said in each for each in told)]
+    assumed = [point.report.assumptions for point in points if point.report is not None]
+    return [
+        said for said in (assumed[0] if assumed else ()) if all(said in each for each in assumed)
+    ]
 
 
 _COLUMNS = (

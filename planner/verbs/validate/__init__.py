@@ -26,7 +26,7 @@ def validate(
     progress: Progress | None = None,
 ) -> Validation:
     """Predicted against measured for these CSV files, all CSV files of these folders, or by default
-    the shipped runs. Raises PlanError for a file that is no table and an unknown suite.
+    the shipped runs. Raises PlanError for a file that is not a table and for an unknown suite.
 
     suites: only these; coverage: also how much the shipped bands hold; ablations: also errors with
     each mechanism switched off; cross_validation: also errors of held-out models, GPU counts and

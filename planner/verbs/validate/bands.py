@@ -26,9 +26,9 @@ _MUCH = 0.1  # share of the step from which a mechanism makes the kind of a run
 def residual_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
     """Runs with a time, as measured over predicted: the columns of planner/data/residuals.csv.
 
-    Predicted is `unseen_step_s`, by numbers fitted without the run's suite, which is what a plan
-    nobody has measured meets. Without it, and in `measured_over_default`, it is the prediction of
-    the shipped numbers. `seen`: its suite was in view while these were chosen.
+    Predicted is `unseen_step_s`, by numbers fitted without the run's suite, which is the case of a
+    plan that has not been measured. Without it, and in `measured_over_default`, it is the
+    prediction of the shipped numbers. `seen`: its suite was in view while these were chosen.
     """
     seen = {file.stem for file in SHIPPED.glob("*.csv")}
     return [
@@ -46,11 +46,11 @@ def residual_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
 
 
 def coverage(found: Sequence[Run], *, shipped: bool) -> Coverage:
-    """Share of runs inside bands of the shipped residuals, and how wide these are, by what was left
-    out of them.
+    """Share of runs inside bands of the shipped residuals, and the width of the bands, by the rows
+    that were left out of them.
 
     shipped: these are the shipped runs, which stand in the residuals as predicted without their
-    suite, beside those of suites never in view; else they are `found`, as the shipped numbers
+    suite, beside rows of suites never in view; else they are `found`, as the shipped numbers
     predict them. `score` is the mean interval score (Gneiting & Raftery 2007, equation 43) on
     ln(measured over predicted): width plus the distance of what fell outside, 2/(1 - coverage)
     fold; smaller is better.

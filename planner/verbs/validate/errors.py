@@ -45,7 +45,7 @@ def summarise(runs: Sequence[Run], noise: float | None = None) -> Summary:
     """Errors of step time and memory, out-of-memory rows called right, ranking over groups, and the
     noise floor.
 
-    noise: the noise floor that decides ties; by default that of these runs.
+    noise: the noise floor that decides ties; by default estimated from these runs.
     """
     ran = [run for run in runs if run.outcome != "oom"]
     oom = [run for run in runs if run.outcome == "oom"]

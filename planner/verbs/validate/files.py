@@ -56,7 +56,7 @@ def read_all(paths: Sequence[Path], suites: Sequence[str] = ()) -> list[Row]:
     """Rows of these CSV files, of all CSV files of these folders or of the recipes with results in
     them, of the shipped ones where none is named.
 
-    suites: only these. Raises PlanError for a file that is no table and for a suite that no row
+    suites: only these. Raises PlanError for a file that is not a table and for a suite that no row
     belongs to.
     """
     files: list[Path] = []

@@ -150,8 +150,8 @@ def step_times(
 
 
 def times_of(case: Case, asked: Sequence[Asked], *, moved: bool = False) -> StepTime:
-    """`step_times` of several questions in turn, in one evaluation: it takes as long as that of
-    one."""
+    """`step_times` of several questions in turn, in one evaluation, which takes as long as a single
+    question."""
     parts = [_numbers(case, *one, moved) for one in asked]
     rows = sum(count for count, _ in parts)
     numbers: dict[str, Any] = {}

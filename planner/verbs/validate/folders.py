@@ -103,8 +103,8 @@ def _measured(table: Path, name: str, entry: Entry, found: Planned) -> Row:
     """The row of a run with what was measured of it."""
     options = read_options(found.options)
     one = taken(options).estimates
-    told: Row = {key: str(entry.get(key, "")) for key in _NAMES}
-    seconds, peak = measured(told, "step_s"), measured(told, "peak_memory_gib")
+    result: Row = {key: str(entry.get(key, "")) for key in _NAMES}
+    seconds, peak = measured(result, "step_s"), measured(result, "peak_memory_gib")
     kind = str(entry.get("memory_kind") or "allocated")
     memory = {} if peak is None else {kind: peak * _GIB}
     oom = entry.get("outcome") == "oom"

@@ -93,7 +93,7 @@ def _at(column: Array, row: int) -> float:
 
 
 def group_of(row: Row) -> str:
-    """What rows of one group share: everything that is no layout, stack release and kernels
+    """What rows of one group share: everything but the layout, stack release and kernels
     included."""
     rest = sorted(
         part

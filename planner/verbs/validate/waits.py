@@ -1,5 +1,5 @@
 """Numbers that were read off runs of fine-tuning, the waits of the CPU in a trainer: fitted again
-to all runs but those of a model or of a method, which are then predicted."""
+without the runs of one model or method, which are then predicted."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def not_expressed(row: Row, run: Run, plan: Plan) -> list[str]:
 
 
 def _lists(words: dict[str, str]) -> bool:
-    """Whether a policy of its own says what it keeps, or what of it leaves."""
+    """Whether the row lists the tensors that its recompute policy keeps or offloads."""
     return bool({"kept_modules", "offload_modules"} & words.keys())
 
 

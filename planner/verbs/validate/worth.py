@@ -18,7 +18,7 @@ from planner.verbs.validate.rows import measured
 from planner.verbs.validate.scored import Scored, scored
 
 _CHANGED = 1e-3  # relative change of step or peak from which an option counts as doing something
-_FEWEST_RUNS = 3  # that state an option, for it to be told
+_FEWEST_RUNS = 3  # that state an option, for it to be listed
 
 # words of `options` that say which run it is, not how it computes
 _WHICH_RUN = frozenset({"release", "island_nodes", "oversubscription"})
@@ -27,10 +27,9 @@ _CELLS_OFF = {"recompute": "none", "sequence_parallel": "0", "optimizer_offload"
 
 
 def worths(rows: list[Row], calibration: Calibration | None = None) -> list[Worth]:
-    """What every option that rows state is worth: their predicted steps and peaks with it over
-    those without it, and the errors of both. Without a word of `options` the stack's default
-    holds, without a switch in a column that is off. Those of the largest change come first.
-    """
+    """What every option that rows state is worth: the ratio of their predicted steps and peaks with
+    and without it, and the errors of both. Without a word of `options` the stack's default holds,
+    without a switch in a column that is off. The largest changes come first."""
     found: dict[str, list[_Stated]] = defaultdict(list)
     for row in rows:
         seconds = measured(row, "step_s")
