@@ -89,8 +89,7 @@ def allowed(p: Plan, x: Row) -> bool:
     ):  # only sharded parameters can live in host memory
         return False
     if x.offload == "activations" and (
-        (x.pp > 1 and not can.offload_with_pipeline)
-        or (x.recompute != "none" and not can.offload_with_recompute)
+        x.pp > 1 or (x.recompute != "none" and not can.offload_with_recompute)
     ):
         return False
     if x.placement not in can.placements or (x.placement != "tp-cp-dp-pp" and x.ep > 1):

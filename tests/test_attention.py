@@ -19,6 +19,7 @@ from planner.formulas.rules import check
 from planner.formulas.rules.divide import CONTEXT
 from planner.inputs import catalog
 from planner.ledger import Sourced
+from planner.specs.capabilities import lacks
 from planner.specs.hardware import GpuSpec
 from planner.specs.names import ATTENTIONS, CONTEXT_WAYS, AttentionName, ContextWay
 from planner.specs.plan import Plan
@@ -192,8 +193,8 @@ def test_heads_limit_ulysses_and_the_reason_names_them() -> None:
     assert "--cp 32" in text
     assert "--cp-comm-type ring or all-gather or hybrid" in text
     other = _shared("ring", gpus=64, software="deepspeed")
-    assert not check(other, rows(64, {"cp": 2, "zero": 1}))["heads divide by cp"][0]
-    assert "shares sequences by ulysses, not ring" in CONTEXT.sentence(other, layout(64, cp=2))
+    (lack,) = lacks(other.stack, {"cp": 2, "cp_comm_type": "ring"})
+    assert str(lack) == "--cp-comm-type ring (it has ulysses)"
 
 
 def test_ulysses_keeps_the_keys_and_values_that_it_repeats() -> None:

@@ -14,6 +14,7 @@ from planner.estimate import Estimates, evaluate
 from planner.estimate.memory import PHASES
 from planner.formulas.rules import RULES
 from planner.ledger import Array
+from planner.specs.capabilities import lacks
 from planner.specs.columns import Columns
 from planner.specs.names import (
     KEPT_RESULTS,
@@ -200,10 +201,10 @@ def test_refused_where_the_model_or_the_stack_has_none() -> None:
     assert "has no mla_up_proj" in said["modules are those of the model"]
     assert refused(dense, recompute="mlp") == {}
     said = refused(dense, recompute="keep:qkv_proj")
-    assert "does not have --recompute keep:qkv_proj" in said["parallelism supported"]
-    fsdp = plans.plan(software="pytorch-fsdp", gpus=8, offload_modules=("attn_proj",))
-    said = refused(fsdp, zero=3, offload="activations")
-    assert "does not have --offload-modules attn_proj" in said["offloaded activations supported"]
+    assert "does not have --recompute keep:qkv_proj" in said["supported by the stack"]
+    fsdp = plans.plan(software="pytorch-fsdp", gpus=8).stack
+    (lack,) = lacks(fsdp, {"offload": "activations", "offload_modules": "attn_proj"})
+    assert str(lack) == "--offload-modules attn_proj (it has none)"
 
 
 def test_a_row_of_modules_is_the_row_of_the_table() -> None:

@@ -16,6 +16,7 @@ from planner.inputs.prices import prices
 from planner.inputs.run import storages
 from planner.ledger import Sourced
 from planner.specs.base import Spec
+from planner.specs.capabilities import has, values
 from planner.specs.cluster import ClusterTemplate
 from planner.specs.hardware import PRECISIONS, GpuSpec, LinkSpec
 from planner.specs.host import HostSpec
@@ -379,21 +380,21 @@ def _stacks() -> str:
         for s in stacks
     ]
     words = (
-        ("tensor", "tp"),
+        ("tp", "tp"),
         ("sequence_parallel", "sp"),
-        ("pipeline", "pp"),
-        ("context", "cp"),
-        ("expert", "ep"),
-        ("hybrid_shard", "hybrid shard"),
+        ("pp", "pp"),
+        ("cp", "cp"),
+        ("ep", "ep"),
+        ("shard_group", "hybrid shard"),
     )
     runs = [
         [
             f"`{s.id}`",
-            ", ".join(map(str, s.supports.zero)),
-            ", ".join(short for name, short in words if getattr(s.supports, name)) or "-",
-            ", ".join(s.supports.schedules) if s.supports.pipeline else "-",
-            ", ".join(s.supports.recompute),
-            ", ".join(s.supports.offload),
+            ", ".join(map(str, values(s, "zero"))),
+            ", ".join(short for name, short in words if has(s, name)) or "-",
+            ", ".join(values(s, "schedule")) if has(s, "pp") else "-",
+            ", ".join(values(s, "recompute")),
+            ", ".join(values(s, "offload")),
             s.fusion.attention,
         ]
         for s in stacks

@@ -17,6 +17,7 @@ from planner.inputs import catalog
 from planner.inputs.calibration import stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.inputs.model import model_spec
+from planner.specs.capabilities import values
 from planner.specs.document import read
 from planner.specs.documents.estimate import Estimate
 from planner.specs.documents.plan import describe
@@ -63,7 +64,7 @@ def _memory() -> str:
     for stack in catalog.load_all("stacks", StackSpec):
         ledger = state_ledger(plan_of(stack))
         cells = [
-            f"{_states_gb(ledger, z):,.1f}" if z in stack.supports.zero else "-" for z in range(4)
+            f"{_states_gb(ledger, z):,.1f}" if z in values(stack, "zero") else "-" for z in range(4)
         ]
         per_stack.append(
             [

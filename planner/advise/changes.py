@@ -16,6 +16,7 @@ from planner.formulas.stages import largest_chunk, stated_chunks
 from planner.inputs import catalog
 from planner.inputs.usual import STACKS
 from planner.search.space import MODULE_SETS, chunk_counts
+from planner.specs.capabilities import has, values
 from planner.specs.cluster import MAX_GPUS
 from planner.specs.documents.plan import LayoutChoice
 from planner.specs.hardware import LinkSpec
@@ -58,7 +59,6 @@ Update = dict[str, Any]  # columns of a layout with new values
 def layout_changes(plan: Plan, base: Layout) -> list[list[Update]]:
     """One thing changed at a time: each entry lists variants of one change, of which the best is
     worth telling."""
-    supports = plan.stack.supports
     replica = plan.training.global_batch // base.dp
     chunk = largest_chunk(plan, base.pp, base.vpp)
     micro = [b for b in divisors(replica) if b <= _MOST_MICRO_BATCH]
@@ -73,7 +73,7 @@ def layout_changes(plan: Plan, base: Layout) -> list[list[Update]]:
         [{"shard_group": g} for g in divisors(base.dp * base.cp)],
         *(way for name in ("tp", "pp", "cp", "ep") for way in _steps(base, name)),
         [{"vpp": v} for v in chunk_counts(plan, base.pp)],
-        [{"schedule": name} for name in SCHEDULES if name in supports.schedules],
+        [{"schedule": name} for name in SCHEDULES if has(plan.stack, "schedule", name)],
         [{"sequence_parallel": not base.sequence_parallel}],
         [{"micro_batch": b} for b in micro if b < base.micro_batch],
         [{"micro_batch": b} for b in micro if b > base.micro_batch],
@@ -230,7 +230,7 @@ def _narrow_states(plan: Plan) -> list[Change]:
     """Narrow types of states where the stack has them and none was asked for."""
     training = plan.training
     asked = (training.moments_precision, training.master_precision, training.gradient_precision)
-    able = plan.stack.supports.precision_aware and (
+    able = has(plan.stack, "master_precision") and (
         training.precision == "bf16" or is_low(training.precision)
     )
     if not able or any(asked) or training.state_precision:
@@ -246,13 +246,14 @@ def _narrow_states(plan: Plan) -> list[Change]:
 def _bf16_states(plan: Plan) -> list[Change]:
     """Fine-tuning as recipes for one small GPU have it: no fp32 copy of anything, and with 8-bit
     moments and gradients that are gone once used."""
-    training, able = plan.training, plan.stack.supports.optimizer_in_backward
+    training = plan.training
     asked = (training.moments_precision, training.master_precision, training.gradient_precision)
     if training.precision != "bf16" or training.state_precision or any(asked) or training.partial:
         return []
     bf16 = {"state_precision": "bf16"}
     out = [Change("weights, gradients and moments in bf16", bf16)]
-    if able == "sharded" or (able == "one GPU" and plan.cluster.gpus == 1):
+    wanted = "one GPU" if plan.cluster.gpus == 1 else "sharded"
+    if has(plan.stack, "optimizer_in_backward", wanted):
         inside = {**bf16, "optimizer": "adam8bit", "optimizer_in_backward": True}
         out.append(Change("weights in bf16, 8-bit Adam inside backward", inside))
         if plan.cluster.gpus == 1:  # the recipe of torchtune for 8 billion on 24 GB
@@ -283,8 +284,9 @@ def _precisions(plan: Plan, speed: bool, memory: bool) -> list[Change]:
     """Formats of fewer bits that the stack and the GPU have, and weights kept in them."""
     training, stack, gpu = plan.training, plan.stack.precision, plan.cluster.gpu
     out = []
-    known = {recipe for recipe in stack.recipes if gpu.rate(recipe) is not None}
-    if speed and training.precision in ("bf16", "fp16") and known.intersection(stack.recipes[:1]):
+    recipes = values(plan.stack, "precision")[1:]
+    known = {recipe for recipe in recipes if gpu.rate(recipe) is not None}
+    if speed and training.precision in ("bf16", "fp16") and known.intersection(recipes[:1]):
         out.append(Change("precision fp8", {"precision": "fp8"}))
     if speed and training.mixed_precision and "nvfp4" in known - {training.precision}:
         out.append(Change("precision nvfp4", {"precision": "nvfp4"}))
@@ -303,7 +305,7 @@ def _kernels(plan: Plan, speed: bool) -> list[Change]:
         out.append(Change("fused kernels (norm, RoPE, gate)", {"fused_kernels": True}))
         out.append(Change("torch.compile", {"compile": True}))
     graphs = _EXPERT_GRAPHS if plan.model.routed else _DENSE_GRAPHS
-    can = set(graphs.split("+")) <= set(plan.stack.supports.cuda_graphs)
+    can = set(graphs.split("+")) <= {*values(plan.stack, "cuda_graphs")}
     if speed and can and not plan.training.cuda_graphs:
         out.append(Change(f"CUDA graphs of {graphs}", {"cuda_graphs": graphs}))
     if speed and plan.model.routed and plan.stack.family == "megatron":

@@ -19,6 +19,7 @@ from planner.search.answer import answer_of
 from planner.search.pick import pick
 from planner.search.room import room
 from planner.specs.base import PlanError
+from planner.specs.capabilities import has
 from planner.specs.columns import Columns
 from planner.specs.layout import Layout, recompute_in
 from planner.specs.options import Options
@@ -138,7 +139,7 @@ def _best_of_each(
     candidates: list[Layout] = []
     for group, update in listed:
         layout = completed(
-            base.layout, update, plan.cluster.gpus, plan.stack.supports.sequence_parallel
+            base.layout, update, plan.cluster.gpus, has(plan.stack, "sequence_parallel")
         )
         if layout is not None:
             largest = largest_chunk(plan, layout.pp, layout.vpp)

@@ -11,6 +11,7 @@ from planner.estimate.trained import kind_adapters
 from planner.formulas.experts import tensor_of
 from planner.formulas.params import stream_of
 from planner.ledger import Array
+from planner.specs.capabilities import has
 from planner.specs.columns import Columns
 from planner.specs.layers import layers_of
 from planner.specs.parts import Moe, Product
@@ -91,7 +92,7 @@ _UPDATE_BYTES = 2.0  # of an element of a momentum that is gathered: bf16
 
 def gathered_bytes(plan: Plan, c: Columns, elements: Array) -> Array:
     """Bytes of a whole matrix that a rank gathers before it updates its shard of it."""
-    if plan.stack.supports.sharded_matrices != "gathered":
+    if not has(plan.stack, "whole_matrices", "gathered"):
         return 0.0 * elements
     return np.where((c.zero >= 1) & (c.shards > 1), _UPDATE_BYTES * elements, 0.0)
 

@@ -18,6 +18,7 @@ from planner.formulas import kernels
 from planner.formulas.data_parallel import shard_count
 from planner.formulas.optimizers import Gemm, Work, optimizer_of
 from planner.ledger import Array, each
+from planner.specs.capabilities import has
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 
@@ -67,7 +68,7 @@ def of_stage(plan: Plan, m: Machine, c: Columns, layers: Array, who: Replicas) -
         return MatrixTime(0.0 * layers, None)
     combinations, spread = combinations_of(m, c, {"tp": c.tp, "ep": c.ep})
     layer: _Layer = each(_layer(plan, m, work, combinations), spread)
-    gathered = plan.stack.supports.sharded_matrices == "gathered"
+    gathered = has(plan.stack, "whole_matrices", "gathered")
     dense = 1.0 if gathered else shard_count(c.zero, 1.0, who.shards.ranks)
     experts = shard_count(c.zero, 1.0, who.experts.ranks)
     seconds = np.maximum(layers * layer.dense / dense, layer.largest_dense) + np.maximum(

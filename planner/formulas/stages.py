@@ -10,6 +10,7 @@ import numpy as np
 from planner.formulas import flops
 from planner.formulas.params import layer_tensors, parameter_leaves
 from planner.ledger import Array, total
+from planner.specs.capabilities import has
 from planner.specs.layers import Kind, Layers, memory_kinds, timed_kinds
 from planner.specs.model import ModelSpec
 from planner.specs.pipeline_layout import Chunk, layout_text, pipeline_layout
@@ -113,7 +114,7 @@ def shape_of(plan: Plan, layers: Layers | None = None) -> Shape:
 
 
 def _costs_of(plan: Plan) -> Costs | None:
-    able = plan.stack.supports.uneven == "any" and plan.request.uneven_stages is not False
+    able = has(plan.stack, "pipeline_layout", "any") and plan.request.uneven_stages is not False
     stated = plan.stack.layer_split == "stated" or plan.request.uneven_stages
     return _layer_costs(plan.model, plan.training.seq_len) if able and stated else None
 

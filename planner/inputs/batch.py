@@ -17,6 +17,7 @@ from planner.inputs import catalog
 from planner.inputs.degrees import LEAST_MAX_TP, contexts_of, stages_of
 from planner.inputs.usual import tried
 from planner.ledger import Array
+from planner.specs.capabilities import has
 from planner.specs.layers import shared_heads
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
@@ -117,18 +118,14 @@ def _replicas(options: Options, model: ModelSpec, seq_len: int) -> tuple[int, ..
     if options.dp is not None:
         return (options.dp * micro,)
     stacks = [
-        catalog.load("stacks", StackSpec, name).supports
+        catalog.load("stacks", StackSpec, name)
         for name in ([options.stack] if options.stack else {name for name, _ in tried(options)})
     ]
-    tensor = (
-        [t for t in divisors(shared_heads(model)) if t <= LEAST_MAX_TP]
-        if any(s.tensor for s in stacks)
-        else [1]
-    )
-    stages = (
-        stages_of(model.layers, options.uneven_stages) if any(s.pipeline for s in stacks) else [1]
-    )
-    context = contexts_of(seq_len) if any(s.context for s in stacks) else [1]
+    able = {name for name in ("tp", "pp", "cp") if any(has(stack, name) for stack in stacks)}
+    heads = divisors(shared_heads(model))
+    tensor = [t for t in heads if t <= LEAST_MAX_TP] if "tp" in able else [1]
+    stages = stages_of(model.layers, options.uneven_stages) if "pp" in able else [1]
+    context = contexts_of(seq_len) if "cp" in able else [1]
     inside = {
         t * p * c
         for t in ([options.tp] if options.tp else tensor)

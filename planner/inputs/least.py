@@ -7,6 +7,7 @@ import numpy as np
 from planner import schedules
 from planner.formulas.divisors import divisors
 from planner.formulas.rules import RULES, Rule, check
+from planner.specs.capabilities import values
 from planner.specs.columns import Columns
 from planner.specs.layout import PLACEMENTS, Layout
 from planner.specs.options import Options
@@ -23,7 +24,7 @@ def broken_rule(plan: Plan, options: Options) -> Rule | None:
 
 def possible(plan: Plan, options: Options) -> bool:
     """Whether the least layout of the request breaks no rule at some ZeRO stage."""
-    stages = plan.stack.supports.zero if plan.request.zero is None else [plan.request.zero]
+    stages = values(plan.stack, "zero") if plan.request.zero is None else [plan.request.zero]
     least = least_layout(plan, options)
     columns = Columns.of(least.model_copy(update={"zero": stage}) for stage in stages)
     return bool(np.logical_and.reduce(list(check(plan, columns).values())).any())
@@ -43,7 +44,7 @@ def least_layout(plan: Plan, options: Options) -> Layout:
         dp=dp,
         cp=cp,
         ep=options.ep or 1,
-        zero=plan.stack.supports.zero[0] if zero is None else zero,
+        zero=values(plan.stack, "zero")[0] if zero is None else zero,
         shard_group=options.shard_group or dp * cp,
         sequence_parallel=bool(options.sequence_parallel),
         recompute=options.recompute or "none",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from planner.inputs import catalog
 from planner.specs.base import PlanError
+from planner.specs.capabilities import values
 from planner.specs.cluster import ClusterTemplate
 from planner.specs.documents.listing import (
     ClusterEntry,
@@ -153,9 +154,9 @@ def _stacks() -> Sequence[Entry]:
             id=s.id,
             title=s.title,
             aliases=list(s.aliases),
-            zero=s.supports.zero,
-            schedules=list(s.supports.schedules),
-            recompute=list(s.supports.recompute),
+            zero=list(values(s, "zero")),
+            schedules=list(values(s, "schedule")),
+            recompute=list(values(s, "recompute")),
             source=s.source,
         )
         for s in catalog.load_all("stacks", StackSpec)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.estimate import Estimates
+from planner.specs.capabilities import has
 from planner.specs.layout import Layout
 from planner.specs.options import LAYOUT, Options, command_line, rows
 from planner.specs.plan import Plan
@@ -18,15 +19,15 @@ _KERNELS = ("compile", "cuda_graphs", "fused_kernels")
 def pick(options: Options, plan: Plan, layout: Layout) -> Options:
     """The request with stack, batch and layout filled in; what follows from the rest, and what
     acts in no such layout, is left out."""
-    supports, whole = plan.stack.supports, layout.shard_group == layout.dp * layout.cp
+    whole = layout.shard_group == layout.dp * layout.cp
     follows = {
         "dp": True,
-        "cp": layout.cp == 1 and not supports.context,
+        "cp": layout.cp == 1 and not has(plan.stack, "cp"),
         "ep": plan.model.routed is None,
         "vpp": layout.pp == 1,
         "schedule": layout.pp == 1,
         "sequence_parallel": layout.tp == 1,
-        "shard_group": whole and (layout.zero < 3 or not supports.hybrid_shard),
+        "shard_group": whole and (layout.zero < 3 or not has(plan.stack, "shard_group")),
         "offload": layout.offload == "none",
     }
     idle = list(_OF_SEARCHES)

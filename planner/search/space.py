@@ -15,6 +15,7 @@ from planner.formulas.stages import ENDS, equal_chunks, largest_chunk
 from planner.inputs.degrees import LEAST_MAX_TP, TOKENS_PER_CONTEXT_RANK
 from planner.ledger import Array
 from planner.specs.base import PlanError
+from planner.specs.capabilities import has, values
 from planner.specs.columns import COLUMNS, ByName, unique_rows
 from planner.specs.layers import modules_of, shared_heads
 from planner.specs.layout import (
@@ -80,27 +81,27 @@ def _expand(
 def degrees(plan: Plan) -> dict[str, list[int]]:
     """Tensor, pipeline and context parallel degrees that are tried where the request leaves them
     open."""
-    model, supports, parts = plan.model, plan.stack.supports, divisors(plan.cluster.gpus)
+    model, stack, parts = plan.model, plan.stack, divisors(plan.cluster.gpus)
     most = max(LEAST_MAX_TP, plan.cluster.nvlink_domain)
-    pps = [p for p in parts if p <= model.layers] if supports.pipeline else [1]
+    pps = [p for p in parts if p <= model.layers] if has(stack, "pp") else [1]
     if plan.request.pipeline_layout is not None:
         chunks = len(pipeline_layout(plan.request.pipeline_layout))
         pps = [p for p in pps if chunks % p == 0]
-    elif supports.uneven == "no" or plan.request.uneven_stages is False:
+    elif not has(stack, "pipeline_layout") or plan.request.uneven_stages is False:
         pps = [p for p in pps if equal_chunks(plan, p, 1)]
     longest = max(1, plan.training.seq_len // TOKENS_PER_CONTEXT_RANK)
     heads = shared_heads(model)
     return {
-        "tp": [t for t in parts if t <= most and heads % t == 0] if supports.tensor else [1],
+        "tp": [t for t in parts if t <= most and heads % t == 0] if has(stack, "tp") else [1],
         "pp": pps,
-        "cp": [c for c in parts if c <= longest] if supports.context else [1],
+        "cp": [c for c in parts if c <= longest] if has(stack, "cp") else [1],
     }
 
 
 def outer(plan: Plan, batches: Sequence[int]) -> ByName:
     """Rows of everything but recompute and offloading, for each global batch; rules are applied by
     the caller."""
-    request, model, supports = plan.request, plan.model, plan.stack.supports
+    request, model, stack = plan.request, plan.model, plan.stack
     gpus = plan.cluster.gpus
     open_ = degrees(plan)
     tps = _choices(request.tp, open_["tp"])
@@ -131,7 +132,7 @@ def outer(plan: Plan, batches: Sequence[int]) -> ByName:
     )
     del table["microbatches"]
 
-    eps = divisors(model.routed.experts) if model.routed and supports.expert else [1]
+    eps = divisors(model.routed.experts) if model.routed and has(stack, "ep") else [1]
     if _length(table) * len(eps) > MOST_ROWS * len(batches):
         fixed = plan.request.model_dump(
             exclude={"acting"}, exclude_none=True, exclude_defaults=True
@@ -147,19 +148,19 @@ def outer(plan: Plan, batches: Sequence[int]) -> ByName:
     if request.ep is None:
         apart = table["ep"] * tensor_of(plan, table["tp"])
         table = _where(table, np.mod(table["tp"] * table["dp"] * table["cp"], apart) == 0)
-    both = [0, 1] if supports.sequence_parallel else [0]
+    both = [0, 1] if has(stack, "sequence_parallel") else [0]
     asked = request.sequence_parallel
     table = _cross(
         table, "sequence_parallel", _choices(None if asked is None else int(asked), both)
     )
     if asked is None:
         table = _where(table, (table["sequence_parallel"] == 0) | (table["tp"] > 1))
-    table = _cross(table, "zero", _choices(request.zero, supports.zero))
+    table = _cross(table, "zero", _choices(request.zero, values(stack, "zero")))
     asked_order = None if request.placement is None else PLACEMENTS.index(request.placement)
     table = _cross(
         table,
         "placement",
-        _choices(asked_order, [PLACEMENTS.index(name) for name in supports.placements]),
+        _choices(asked_order, [PLACEMENTS.index(name) for name in values(stack, "placement")]),
     )
     if (
         asked_order is None
@@ -210,12 +211,14 @@ def _where(table: ByName, wanted: Array) -> ByName:
 
 def inner(plan: Plan, recomputes: Sequence[str]) -> ByName:
     """Recompute and offloading: what goes with every row."""
-    request, supports = plan.request, plan.stack.supports
+    request = plan.request
     if request.offload is not None:
         offloads: Sequence[int] = [OFFLOADS.index(request.offload)]
     else:
         there = [
-            name for name in supports.offload if name not in NVME or plan.cluster.nvme is not None
+            name
+            for name in values(plan.stack, "offload")
+            if name not in NVME or plan.cluster.nvme is not None
         ]
         offloads = [OFFLOADS.index(name) for name in there] if request.search_offload else [0]
     kinds = [recompute_parts(text) for text in recomputes]
@@ -256,7 +259,7 @@ def recomputes(plan: Plan, layers: int) -> list[str]:
     else all but groups that keep no less than a smaller one."""
     if plan.request.recompute is not None:
         return [recompute_in(plan.request.recompute, layers)]
-    allowed = plan.stack.supports.recompute
+    allowed = values(plan.stack, "recompute")
     out: list[str] = [k for k in ("none", "selective", "full") if k in allowed]
     if "modules" in allowed:
         has = modules_of(plan.model)
@@ -279,7 +282,7 @@ def chunk_counts(plan: Plan, pp: int) -> list[int]:
         return [len(pipeline_layout(plan.request.pipeline_layout)) // pp]
     counts = np.arange(1, (layers + ENDS) // pp + 1)
     each = set(counts[equal_chunks(plan, pp, counts)].tolist())
-    dealt = plan.stack.supports.uneven == "any" and asked is not False
+    dealt = has(plan.stack, "pipeline_layout", "any") and asked is not False
     if dealt and (asked or not equal_chunks(plan, pp, 1)):
         each |= {-(-layers // (pp * size)) for size in range(1, -(-layers // pp) + 1)}
     return sorted(v for v in each if v * pp <= layers or equal_chunks(plan, pp, v))
@@ -293,7 +296,7 @@ def _schedules(plan: Plan, pp: int, microbatches: int) -> list[tuple[int, int]]:
     names = (
         [request.schedule]
         if request.schedule
-        else [s for s in plan.stack.supports.schedules if not schedules.is_dominated(s)]
+        else [s for s in values(plan.stack, "schedule") if not schedules.is_dominated(s)]
     )
     out = []
     for name in names:
@@ -312,7 +315,7 @@ def _schedules(plan: Plan, pp: int, microbatches: int) -> list[tuple[int, int]]:
 def _shard_groups(plan: Plan, zero: int, ranks: int) -> list[int]:
     if plan.request.shard_group is not None:
         return [plan.request.shard_group]
-    if zero != 3 or not plan.stack.supports.hybrid_shard:
+    if zero != 3 or not has(plan.stack, "shard_group"):
         return [ranks]
     node = min(plan.cluster.nvlink_domain, ranks)
     return [d for d in divisors(ranks) if d > 1 and (d % node == 0 or d == ranks)] or [ranks]

@@ -14,6 +14,7 @@ from planner.inputs.scenario import Scenario
 from planner.inputs.usual import able_stacks, named_stacks
 from planner.search import search
 from planner.specs.base import PlanError
+from planner.specs.capabilities import has
 from planner.specs.options import LAYOUT, Options, flag
 from planner.specs.plan import Plan
 
@@ -23,7 +24,7 @@ def why_none(scenario: Scenario) -> PlanError:
     options = scenario.options
     if not scenario.plans:
         return PlanError("--zero", options.zero, "no stack runs this; name one with --stack")
-    plan = max(scenario.plans, key=lambda p: (p.stack.supports.tensor, p.stack.supports.pipeline))
+    plan = max(scenario.plans, key=lambda p: (has(p.stack, "tp"), has(p.stack, "pp")))
     first = _does_not_divide(options) or _does_not_accumulate(options)
     return first or _broken_rule(plan, options) or _nothing_is_left(scenario)
 

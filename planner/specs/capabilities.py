@@ -1,7 +1,8 @@
 """What a stack can do: each option that a stack may lack, declared once.
 
 An entry says which words of the option there are, which of them a value uses, and which a stack
-has by its file in planner/stacks. Search, rules, refusals and export ask here.
+has by its file in planner/stacks. Search, rules, refusals, advice, readers and writers ask here,
+and nothing else reads `[supports]`: `values` and `has` of a name in the table.
 """
 
 from __future__ import annotations
@@ -32,27 +33,37 @@ from planner.specs.stack import StackSpec
 
 Request = Mapping[str, Any]  # values of options, or the fields of a layout, by name
 _ON = ("on",)  # of an option that a stack has or has not
-_ZERO = ("0", "1", "2", "3")
+_ZERO = (0, 1, 2, 3)
 
 
 @dataclass(frozen=True)
 class Capability:
     """An option that a stack may lack.
 
-    uses: the words that a value needs; applies: whether it acts beside the rest of a request.
+    has: the words that a stack has, its default first; uses: those that a value needs; applies:
+    whether it acts beside the rest of a request; listed: a refusal lists what the stack has;
+    on_request: words that it has besides, which no search tries by itself; name: of an entry that
+    is not the first of its option.
     """
 
     option: str
     title: str
-    words: tuple[str, ...]
-    has: Callable[[StackSpec], Sequence[str]]
-    uses: Callable[[Any], Iterable[str]]
+    words: tuple[Any, ...]
+    has: Callable[[StackSpec], Sequence[Any]]
+    uses: Callable[[Any], Iterable[Any]]
     applies: Callable[[Request], bool] = lambda request: True
     says: str = "it has"
+    listed: bool = False
+    on_request: Callable[[StackSpec], Sequence[Any]] = lambda stack: ()
+    name: str = ""
 
-    def missing(self, stack: StackSpec, value: Any) -> list[str]:
+    def all_of(self, stack: StackSpec) -> tuple[Any, ...]:
+        """Words that a stack has, where they are asked for too."""
+        return (*self.has(stack), *self.on_request(stack))
+
+    def missing(self, stack: StackSpec, value: Any) -> list[Any]:
         """Words that a value needs and the stack does not have."""
-        has = self.has(stack)
+        has = self.all_of(stack)
         return [word for word in self.uses(value) if word not in has]
 
 
@@ -76,32 +87,58 @@ class Lack:
 
     def __str__(self) -> str:
         """The option as it is typed, and what the stack has instead: "--zero 3 (it has 0, 1)"."""
-        has = ", ".join(self.capability.has(self.stack)) or "none"
         entry = self.capability
-        return f"{self.typed} ({entry.title if entry.words == _ON else f'{entry.says} {has}'})"
+        has = ", ".join(map(str, entry.all_of(self.stack))) or "none"
+        return f"{self.typed} ({f'{entry.says} {has}' if entry.listed else entry.title})"
 
 
 def _switch(option: str, title: str, has: Callable[[StackSpec], bool], **more: Any) -> Capability:
     """An option that is on or off: True, a degree above 1, a size."""
+    return _graded(option, title, _ON, lambda stack: _ON if has(stack) else (), **more)
 
-    def uses(value: Any) -> tuple[str, ...]:
+
+def _graded(
+    option: str,
+    title: str,
+    words: Sequence[Any],
+    has: Callable[[StackSpec], Sequence[Any]],
+    **more: Any,
+) -> Capability:
+    """An option that is on or off, and more or less widely: its first word is the least."""
+
+    def uses(value: Any) -> Sequence[Any]:
         degree = isinstance(value, int) and not isinstance(value, bool)
-        return _ON if (value > 1 if degree else bool(value)) else ()
+        return words[:1] if (value > 1 if degree else bool(value)) else ()
 
-    more = {"uses": uses, **more}
-    return Capability(option, title, _ON, lambda stack: _ON if has(stack) else (), **more)
+    return Capability(option, title, tuple(words), has, **{"uses": uses, **more})
 
 
 def _listed(
-    option: str, title: str, words: Sequence[str], has: Callable[[StackSpec], Any], **more: Any
+    option: str,
+    title: str,
+    words: Sequence[Any],
+    has: Callable[[StackSpec], Sequence[Any]],
+    **more: Any,
 ) -> Capability:
     """An option whose value is words of a list, joined by + where there are several."""
 
-    def uses(value: Any) -> list[str]:
-        return [word for word in str(value).split("+") if word in words and word != "none"]
+    def uses(value: Any) -> list[Any]:
+        given = [value] if value in words else str(value).split("+")
+        return [word for word in given if word in words and word != "none"]
 
-    more = {"uses": uses, **more}
-    return Capability(option, title, tuple(words), lambda s: tuple(map(str, has(s))), **more)
+    return Capability(option, title, tuple(words), has, **{"uses": uses, "listed": True, **more})
+
+
+def _beside(
+    name: str,
+    option: str,
+    title: str,
+    words: Sequence[Any],
+    has: Callable[[StackSpec], Sequence[Any]],
+) -> Capability:
+    """What else is possible with an option that a stack has: rules and estimates ask for it, and
+    no value alone needs it."""
+    return Capability(option, title, tuple(words), has, lambda value: (), name=name)
 
 
 def _recompute_kinds(value: str) -> tuple[str, ...]:
@@ -122,9 +159,20 @@ def _sharded_partly(request: Request) -> bool:
     return dp is not None and (request.get("shard_group") or 0) < dp * cp
 
 
+def _hybrid_stages(stack: StackSpec) -> tuple[int, ...]:
+    """ZeRO-2 too where it is FSDP that keeps gathered weights (reshard_after_forward: never)."""
+    least = 2 if stack.state.zero2_gathers else stack.supports.hybrid_zero
+    return _ZERO[least:] if stack.supports.hybrid_shard else ()
+
+
 def _recipes(stack: StackSpec) -> tuple[str, ...]:
     recipes = stack.precision.recipes
     return ("fp8", *recipes) if recipes else ()
+
+
+def _widths(least: str, widest: str, stated: str) -> tuple[str, ...]:
+    """What a stack has of two words, of which the second includes the first."""
+    return {least: (least,), widest: (least, widest)}.get(stated, ())
 
 
 CAPABILITIES: tuple[Capability, ...] = (
@@ -134,9 +182,18 @@ CAPABILITIES: tuple[Capability, ...] = (
     _switch("ep", "expert parallelism", lambda s: s.supports.expert),
     _switch("sequence_parallel", "sequence parallelism", lambda s: s.supports.sequence_parallel),
     _listed("schedule", "schedules", SCHEDULES, lambda s: s.supports.schedules, applies=_stages),
-    _switch("pipeline_layout", "chunks that differ in layers", lambda s: s.supports.uneven != "no"),
+    _graded(
+        "pipeline_layout",
+        "chunks that differ in layers",
+        ("one chunk", "any"),
+        lambda s: _widths("one chunk", "any", s.supports.uneven),
+    ),
     _listed(
-        "zero", "ZeRO stages", _ZERO, lambda s: (*s.supports.zero, *s.supports.zero_on_request)
+        "zero",
+        "ZeRO stages",
+        _ZERO,
+        lambda s: s.supports.zero,
+        on_request=lambda s: s.supports.zero_on_request,
     ),
     _listed(
         "zero",
@@ -145,10 +202,12 @@ CAPABILITIES: tuple[Capability, ...] = (
         lambda s: sorted({*s.supports.zero} & {*s.supports.zero_with_pipeline}),
         applies=_piped,
         says="with a pipeline it has",
+        name="zero_with_pipeline",
     ),
     _switch(
         "shard_group", "hybrid sharding", lambda s: s.supports.hybrid_shard, applies=_sharded_partly
     ),
+    _beside("hybrid_zero", "shard_group", "ZeRO stages of hybrid sharding", _ZERO, _hybrid_stages),
     _listed("zeropp", "ZeRO++", ZEROPP_PARTS, lambda s: ZEROPP_PARTS if s.supports.zeropp else ()),
     _switch("hpz", "secondary shards of ZeRO++", lambda s: s.supports.zeropp),
     _switch("sub_group_size", "sub-groups of ZeRO-3", lambda s: s.state.zero3_turn is not None),
@@ -156,10 +215,18 @@ CAPABILITIES: tuple[Capability, ...] = (
         "recompute",
         "kinds of recomputation",
         RECOMPUTE_KINDS,
-        lambda s: (*s.supports.recompute, *s.supports.recompute_on_request),
+        lambda s: s.supports.recompute,
         uses=_recompute_kinds,
+        on_request=lambda s: s.supports.recompute_on_request,
     ),
     _listed("offload", "offloading", OFFLOADS, lambda s: s.supports.offload),
+    _beside(
+        "offload_with_recompute",
+        "offload",
+        "offloading of what recomputation keeps",
+        ("activations",),
+        lambda s: ("activations",) if s.supports.offload_with_recompute else (),
+    ),
     _listed(
         "offload_modules",
         "modules that are offloaded alone",
@@ -200,17 +267,34 @@ CAPABILITIES: tuple[Capability, ...] = (
     ),
     _listed("attention", "kernels of attention", ATTENTIONS, lambda s: s.supports.attentions),
     _switch("compile", "torch.compile", lambda s: s.supports.compile),
+    # the recipe that a stack calls fp8 first
     _listed("precision", "low-precision recipes", ("fp8", *RECIPES), _recipes),
-    _switch(
+    _graded(
         "optimizer_in_backward",
         "updates inside backward",
-        lambda s: s.supports.optimizer_in_backward != "no",
+        ("one GPU", "sharded"),
+        lambda s: _widths("one GPU", "sharded", s.supports.optimizer_in_backward),
     ),
+    # narrow moments and gradients come with it
     _listed(
         "master_precision",
         "master copies as remainders",
         ("remainder",),
         lambda s: ("remainder",) if s.supports.precision_aware else (),
+    ),
+    _beside(
+        "whole_matrices",
+        "optimizer",
+        "updates of matrices that ZeRO shards",
+        ("dealt", "gathered"),
+        lambda s: tuple({s.supports.sharded_matrices} - {"no"}),
+    ),
+    _beside(
+        "sharded_rows",
+        "optimizer",
+        "shards that are rows of tensors, not pieces of flat buffers",
+        _ON,
+        lambda s: () if s.supports.flat_shards else _ON,
     ),
     _switch("lora", "adapters", lambda s: s.supports.adapters),
     _switch(
@@ -220,11 +304,20 @@ CAPABILITIES: tuple[Capability, ...] = (
         uses=lambda value: () if value in EIGHT_BIT else _ON,
     ),
 )
+_BY_NAME = {entry.name or entry.option: entry for entry in CAPABILITIES}
 
 
-def named(option: str) -> Capability:
-    """The first entry of an option."""
-    return next(entry for entry in CAPABILITIES if entry.option == option)
+def values(stack: StackSpec, name: str, *, on_request: bool = False) -> tuple[Any, ...]:
+    """The words that a stack has of an entry, its default first; on_request: those too that no
+    search tries by itself."""
+    entry = _BY_NAME[name]
+    return entry.all_of(stack) if on_request else tuple(entry.has(stack))
+
+
+def has(stack: StackSpec, name: str, word: Any = None) -> bool:
+    """Whether a stack has a word of an entry, or any where none is given."""
+    had = values(stack, name, on_request=True)
+    return bool(had) if word is None else word in had
 
 
 def lacks(stack: StackSpec, request: Request) -> list[Lack]:

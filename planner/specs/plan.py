@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planner.specs.base import Spec
+from planner.specs.capabilities import values
 from planner.specs.cluster import ClusterSpec
 from planner.specs.data import InputSpec, LengthsSpec
 from planner.specs.layout import LayoutRequest
@@ -88,8 +89,8 @@ class Plan(Spec):
     @property
     def precision(self) -> Precision:
         """The number format by name: what the stack calls fp8 has another."""
-        asked, known = self.training.precision, self.stack.precision.recipes
-        return known[0] if asked == "fp8" and known else asked
+        asked, known = self.training.precision, values(self.stack, "precision")
+        return known[1] if asked == "fp8" and known else asked
 
     @property
     def recipe(self) -> Recipe | None:
@@ -162,7 +163,8 @@ class Plan(Spec):
     @property
     def context_way(self) -> ContextWay:
         """How ranks of context parallelism share a sequence: of the request, else of the stack."""
-        return self.training.context_way or self.stack.supports.context_ways[0]
+        ways: tuple[ContextWay, ...] = values(self.stack, "cp_comm_type")
+        return self.training.context_way or (ways[0] if ways else "ring")
 
     @property
     def selective(self) -> Selective:

@@ -56,7 +56,6 @@ class Supports(Spec):
     zero_on_request: tuple[ZeroStage, ...] = Field(default=(), strict=False)
     recompute_on_request: tuple[RecomputeKind, ...] = Field(default=(), strict=False)
     offload: tuple[OffloadName, ...] = Field(default=("none",), min_length=1, strict=False)
-    offload_with_pipeline: bool = False  # activations can be offloaded on several stages
     # modules that can be offloaded alone, beside pipelines and modules that are repeated
     offload_modules: tuple[OffloadModule, ...] = Field(default=(), strict=False)
     offload_with_recompute: bool = False  # what recompute still keeps can be offloaded

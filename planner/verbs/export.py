@@ -45,7 +45,6 @@ from planner.specs.options.replicas import ReplicaOptions
 from planner.specs.options.run import AnswerOptions, RunOptions
 from planner.specs.options.task import TaskOptions
 from planner.specs.options.training import TrainingOptions
-from planner.specs.plan import Plan
 from planner.units import percent, show
 from planner.verbs.estimate import taken
 
@@ -192,7 +191,7 @@ def plan_of(options: Options, one: Estimates, deals: bool = True) -> dict[str, A
         "gpus": plan.cluster.gpus,
         "seq_len": plan.training.seq_len,
         "global_batch": layout.global_batch,
-        "precision": _recipe(plan),
+        "precision": plan.precision,
         "optimizer": plan.training.optimizer,
     }
     table = rows(Options)
@@ -204,12 +203,6 @@ def plan_of(options: Options, one: Estimates, deals: bool = True) -> dict[str, A
     if plan.training.tokens is not None:
         out["tokens"] = plan.training.tokens
     return out
-
-
-def _recipe(plan: Plan) -> str:
-    """The precision, of fp8 the scaling that the stack calls so."""
-    asked, has = plan.training.precision, plan.stack.precision.recipes
-    return has[0] if asked == "fp8" and has else asked
 
 
 def nodes_of(gpus: int, size: int) -> tuple[int, int]:

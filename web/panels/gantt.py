@@ -7,6 +7,7 @@ from planner.api import Options, PlanError
 from planner.inputs.calibration import stack_spec
 from planner.show import schedule_page
 from planner.show.figures import Chart
+from planner.specs.capabilities import values
 from planner.specs.options import rows
 from planner.specs.options.own import ScheduleOptions
 from planner.verbs.schedule import draw
@@ -29,5 +30,5 @@ def chart(options: Options) -> Chart:
         drawn.program,
         drawn.timing,
         _MOST_BARS,
-        stack_spec(taken.stack).supports.schedules if taken else None,
+        values(stack_spec(taken.stack), "schedule") if taken else None,
     )

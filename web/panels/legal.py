@@ -21,6 +21,7 @@ from planner.formulas.rules import RULES, check
 from planner.inputs.scenario import acting, resolve
 from planner.ledger import Array
 from planner.search import degrees
+from planner.specs.capabilities import has, values
 from planner.specs.columns import Columns, joined
 from planner.specs.layout import OFFLOADS, PLACEMENTS, SCHEDULES, recompute_parts
 from planner.specs.plan import Plan
@@ -202,13 +203,13 @@ class _Tries:
     def _rows(self, degrees: Array, changed: dict[str, Any]) -> Columns:
         """A table of these degrees; other options as `changed`, as fixed, or as the stack does
         by default."""
-        supports = self.plan.stack.supports
+        stack = self.plan.stack
         given = {
             name: changed.get(name, getattr(self.options, name))
             for name in (*OTHERS, "shard_group", "placement")
         }
         zero = self.plan.request.zero if given["zero"] is None else given["zero"]
-        zeros = np.array(supports.zero if zero is None else [int(zero)], dtype=float)
+        zeros = np.array(values(stack, "zero") if zero is None else [int(zero)], dtype=float)
         tp, pp, cp, dp = np.repeat(degrees, len(zeros), axis=0).T
 
         def column(value: Array) -> Array:
@@ -218,7 +219,7 @@ class _Tries:
         if vpp is None:
             vpp = np.where(pp > 1, schedules.default_chunks(schedule), 1) if schedule else 1
         name = schedule or ("interleaved" if vpp > 1 else "1f1b")
-        usual = next((kind for kind in ("none", "full") if kind in supports.recompute), "none")
+        usual = next((kind for kind in ("none", "full") if has(stack, "recompute", kind)), "none")
         kind, size = recompute_parts(given["recompute"] or usual)
         return Columns(
             tp=tp,
@@ -230,7 +231,7 @@ class _Tries:
             zero=np.tile(zeros, len(degrees)),
             shard_group=column(given["shard_group"] or dp * cp),
             sequence_parallel=column(
-                (tp > 1) & supports.sequence_parallel if sequence is None else sequence
+                (tp > 1) & has(stack, "sequence_parallel") if sequence is None else sequence
             ),
             recompute=column(kind),
             recompute_size=column(size),

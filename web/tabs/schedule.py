@@ -10,6 +10,7 @@ from planner.inputs.calibration import stack_spec
 from planner.show.schedule import schedule_blocks
 from planner.show.schedule_page import chart
 from planner.specs.base import PlanError
+from planner.specs.capabilities import values
 from planner.specs.document import UNSET
 from planner.specs.documents.schedule import Schedule
 from planner.specs.options import Group, Record, option
@@ -121,7 +122,7 @@ def _not_in_software(document: Schedule) -> dict[str, str]:
     if document.estimate is UNSET:
         return {}
     stack = stack_spec(document.estimate.stack)
-    known = stack.supports.schedules
+    known = values(stack, "schedule")
     return {
         row.schedule: f"{stack.title or stack.id} has no such schedule"
         for row in document.comparison

@@ -11,6 +11,7 @@ from planner.formats.runs.cells import Row, Skip, whole
 from planner.formats.runs.half import Half
 from planner.formats.runs.model import repeats
 from planner.formats.runs.table import WORD
+from planner.specs.capabilities import has, values
 from planner.specs.layout import PLACEMENTS
 from planner.specs.names import is_recompute
 from planner.specs.pipeline_layout import Chunk, layout_text, pipeline_layout
@@ -59,9 +60,8 @@ def read_layout(half: Half) -> None:
     _put(half, "zero", zero, "zero")
     group = whole(row, "shard_group", 0) * (cp or 1)
     group = min(group, ranks) if group and ranks else group or ranks or 0
-    least_shared = 2 if stack.state.zero2_gathers else stack.supports.hybrid_zero
-    sharded = zero is not None and zero >= least_shared
-    grouped = bool(group) and stack.supports.hybrid_shard and sharded and ranks != 1
+    shared = zero is not None and has(stack, "hybrid_zero", zero)
+    grouped = bool(group) and shared and ranks != 1
     states = bool(group) and bool(row.get("shard_group")) and group != ranks
     _put(half, "shard_group", group if grouped or states else None, "shard_group")
     _put(half, "sequence_parallel", _sequence_parallel(half, tp), "sequence_parallel")
@@ -80,13 +80,13 @@ def _put(half: Half, option: str, value: object, where: str) -> None:
 
 def _search(half: Half, least: int, group: int) -> None:
     """Where cells are open: what the search keeps to, and no room to spare, since the run ran."""
-    supports, conditions = half.stack.supports, []
+    stages, conditions = values(half.stack, "zero"), []
     if half.get("zero") is None:
-        if min(supports.zero) < least <= max(supports.zero):
+        if min(stages) < least <= max(stages):
             conditions.append(f"zero >= {least}")
-        if group and supports.hybrid_shard:
+        if group and has(half.stack, "shard_group"):
             conditions.append(f"shard_group = {group}")
-    if half.get("schedule") is None and not set(supports.schedules) <= set(_USUAL):
+    if half.get("schedule") is None and not {*values(half.stack, "schedule")} <= {*_USUAL}:
         conditions.append(f"schedule = {','.join(_USUAL)}")
     if conditions:
         half.imply("where", tuple(conditions), "what published runs do where none says it")
@@ -116,7 +116,7 @@ def _expert_parallel(half: Half, ranks: int | None) -> None:
 
 def _sequence_parallel(half: Half, tp: int | None) -> bool | None:
     stated, stack = half.get("sequence_parallel"), half.stack
-    if tp == 1 or (stated is None and tp is not None and not stack.supports.sequence_parallel):
+    if tp == 1 or (stated is None and tp is not None and not has(stack, "sequence_parallel")):
         return False
     known = "sequence_parallel" in stack.unstated.model_fields_set
     return stack.unstated.sequence_parallel if stated is None and tp and known else stated
@@ -166,14 +166,12 @@ def _virtual(
 
 def _stages(stack: StackSpec, least: int, pp: int | None) -> list[int]:
     """ZeRO stages from this one on that the stack has."""
-    supports = stack.supports
-    return [
-        z for z in supports.zero if z >= least and (pp == 1 or z in supports.zero_with_pipeline)
-    ]
+    stages = values(stack, "zero" if pp == 1 else "zero_with_pipeline")
+    return [stage for stage in stages if stage >= least]
 
 
 def _interleaves(stack: StackSpec) -> bool:
-    return "interleaved" in stack.supports.schedules
+    return has(stack, "schedule", "interleaved")
 
 
 def _pipeline_layout(row: Row, options: Mapping[str, str], layers: int) -> tuple[Chunk, ...] | None:
@@ -207,8 +205,8 @@ def _pipeline_layout(row: Row, options: Mapping[str, str], layers: int) -> tuple
 def _recompute(half: Half) -> str | None:
     """The way to recompute that the row says, modules where it lists them and what a policy keeps,
     or recipes of its model; None: open."""
-    row, words, supports = half.row, half.words, half.stack.supports
-    known = [*supports.recompute, *supports.recompute_on_request]
+    row, words = half.row, half.words
+    known = values(half.stack, "recompute", on_request=True)
     stated = row.get("recompute", "") or repeats(row, half.stack)
     listed = words.get("recompute_modules", "")
     if stated == "selective" and "modules" in known and is_recompute(listed):
@@ -222,7 +220,7 @@ def _recompute(half: Half) -> str | None:
         return "full"  # nothing else stays
     if is_recompute(policy):
         return policy
-    if stated == "selective" and stated not in supports.recompute and not listed:
+    if stated == "selective" and stated not in values(half.stack, "recompute") and not listed:
         why = f"{half.stack.title} repeats other modules, which no cell lists"
         half.answer.arguments["recompute"] = Used(stated, "not understood", why)
         stated = stated if stated in known else ""
@@ -234,16 +232,16 @@ def _sharded(half: Half, pp: int | None, ranks: int | None) -> tuple[int | None,
     host memory, by the cells and by LLMQ's switches. With sharded weights LLMQ keeps no whole copy
     of them on the GPU, on one GPU neither, and makes one of the master weights for every pass,
     unless quantised weights persist."""
-    row, words, supports = half.row, half.words, half.stack.supports
+    row, words = half.row, half.words
     flags = words.get("flags", "")
     offload = half.get("offload") or "none"
     if offload == "optimizer" or "offload" in flags:
         offload = "params" if "parameters" in flags else "optimizer"
-    may_offload = offload != "none" and _OFFLOAD_ZERO in supports.zero
+    may_offload = offload != "none" and _OFFLOAD_ZERO in values(half.stack, "zero")
     least = whole(row, "zero", _OFFLOAD_ZERO if may_offload else half.stack.unstated.zero)
     least = max([least, *(stage for switch, stage in _SHARDING.items() if switch in flags)])
     listed = words.get("activation_offload") or words.get("offload_modules", "none")
-    if offload == "none" and listed != "none" and "activations" in supports.offload:
+    if offload == "none" and listed != "none" and has(half.stack, "offload", "activations"):
         offload = "activations"
     if "offload-master" in flags and "quants" not in flags and least >= _OFFLOAD_ZERO:
         offload = "params"

@@ -12,10 +12,10 @@ from planner.specs.plan import Plan
 RULES: tuple[Rule, ...] = (
     *(divide.DEGREES, divide.HEADS, divide.WIDTHS, divide.WHOLE, divide.PLAIN, divide.LAYERS),
     *(divide.BATCH, divide.SEQUENCE, divide.CONTEXT, divide.EXPERTS),
-    *(stack.MICROBATCHES, stack.SCHEDULE, stack.SHARD_GROUP, stack.ZERO, stack.SUPPORTED),
+    *(stack.MICROBATCHES, stack.SCHEDULE, stack.SHARD_GROUP, stack.SUPPORTED),
     *(state.MODULES, state.PARAMETERS, state.DRIVES, state.ACTIVATIONS, state.IN_BACKWARD),
-    *(state.FROZEN, state.QUANTISED, state.EXAMPLES, divide.TEACHER, state.GRAPHS),
-    *(state.MATRICES, state.TYPES, stack.PLACEMENT, stack.SEQUENCE_PARALLEL, stack.ACTING),
+    *(state.FROZEN, state.EXAMPLES, divide.TEACHER, state.MATRICES, state.TYPES),
+    *(stack.PLACEMENT, stack.SEQUENCE_PARALLEL, stack.ACTING),
 )
 
 

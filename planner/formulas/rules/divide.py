@@ -8,6 +8,7 @@ from planner.formulas import experts
 from planner.formulas.rules.rule import Rule, divides, ones
 from planner.formulas.stages import equal_chunks
 from planner.ledger import Array
+from planner.specs.capabilities import has, values
 from planner.specs.columns import Columns
 from planner.specs.layers import attended_of, cores_of, limits_of, parts_of
 from planner.specs.layout import Layout
@@ -106,7 +107,7 @@ WHOLE = Rule("towers and convolutions stay whole", ("pp", "cp"), _whole, _divide
 PLAIN = Rule(
     "convolutions run on plain torch",
     ("stack",),
-    lambda plan, c: ones(c) & (not (plan.model.convolutions and plan.stack.supports.tensor)),
+    lambda plan, c: ones(c) & (not (plan.model.convolutions and has(plan.stack, "tp"))),
     lambda plan, x: (
         f"{plan.stack.title} divides layers of its own, of transformers, and {plan.model.name} is"
         " of convolutions"
@@ -115,39 +116,37 @@ PLAIN = Rule(
 
 
 def _layers(plan: Plan, c: Columns) -> Array:
-    model, stack = plan.model, plan.stack
-    chunks = c.pp * c.vpp
+    chunks, unlike = c.pp * c.vpp, has(plan.stack, "pipeline_layout", "any")
     if plan.request.pipeline_layout is not None:
         stated = len(pipeline_layout(plan.request.pipeline_layout))
-        able = {"no": equal_chunks(plan, c.pp, c.vpp), "one chunk": c.vpp == 1, "any": True}
-        return (chunks == stated) & able[stack.supports.uneven]
+        return (chunks == stated) & ((c.vpp == 1) | unlike)
     whole = equal_chunks(plan, c.pp, c.vpp)
-    if stack.supports.uneven == "no" or plan.request.uneven_stages is False:
+    if not has(plan.stack, "pipeline_layout") or plan.request.uneven_stages is False:
         return whole
-    dealt = (c.vpp == 1) | (stack.supports.uneven == "any")
-    return whole | (dealt & (chunks <= model.layers))
+    dealt = (c.vpp == 1) | unlike
+    return whole | (dealt & (chunks <= plan.model.layers))
 
 
 def _unfilled(plan: Plan, x: Layout) -> str:
     said, title = f"pp {x.pp} x vpp {x.vpp} = {x.pp * x.vpp}", plan.stack.title
-    layers, uneven = plan.model.layers, plan.stack.supports.uneven
+    layers, uneven = plan.model.layers, has(plan.stack, "pipeline_layout")
     if plan.request.pipeline_layout is not None:
         stated = len(pipeline_layout(plan.request.pipeline_layout))
         if x.pp * x.vpp != stated:
             return f"the pipeline layout has {stated} chunks (bars and one), {said}"
-        return f"{title} does not let a user state what its chunks hold"
+        return f"{title} lets a user state what its chunks hold with one chunk per rank alone"
     if x.pp * x.vpp > layers:
         return f"{said} chunks are more than the {layers} layers"
     refused = f"{layers} layers do not divide into {said} equal chunks"
-    if uneven != "no" and plan.request.uneven_stages is False:
+    if uneven and plan.request.uneven_stages is False:
         return refused
-    if uneven == "one chunk":
+    if uneven:
         return f"{refused}, and {title} makes unequal ones with one chunk per rank alone"
     return f"{refused}, and those of {title} are equal"
 
 
 def _searched_uneven(plan: Plan, x: Layout) -> tuple[str, ...]:
-    refused = plan.request.uneven_stages is False and plan.stack.supports.uneven != "no"
+    refused = plan.request.uneven_stages is False and has(plan.stack, "pipeline_layout")
     return ("leave out --no-uneven-stages, and unequal ones are searched",) if refused else ()
 
 
@@ -197,8 +196,6 @@ def _context(plan: Plan, c: Columns) -> Array:
     """Ulysses shares out the heads that tensor parallelism leaves to a rank: each rank gets as many
     of the queries, and as many of keys and values or copies of one."""
     ok = c.cp == 1
-    if plan.context_way not in plan.stack.supports.context_ways:
-        return ok
     shared, even = c.tp * c.cp, ones(c)
     for core, _ in cores_of(plan.model):
         if isinstance(core, Scan):  # whose ranks share heads, whatever way attention goes
@@ -210,23 +207,20 @@ def _context(plan: Plan, c: Columns) -> Array:
     return ok | even
 
 
-def _scanned(model: ModelSpec, core: Scan) -> str:
+def _scanned(plan: Plan, core: Scan) -> str:
     """What the ranks that share a sequence divide of a layer with a state."""
-    limits = next(part.limits() for part, _ in parts_of(model) if core in part.core())
+    limits = next(part.limits() for part, _ in parts_of(plan.model) if core in part.core())
     return min(limits, key=lambda limit: limit.count != core.units).what
 
 
 def _unshared(plan: Plan, x: Layout) -> str:
-    ways, model = plan.stack.supports.context_ways, plan.model
-    if plan.context_way not in ways:
-        return f"{plan.stack.title} shares sequences by {' or '.join(ways)}, not {plan.context_way}"
-    for core, _ in cores_of(model):
+    for core, _ in cores_of(plan.model):
         if isinstance(core, Scan) and core.units % (x.tp * x.cp):
             return (
-                f"ranks that share a sequence share the {core.units} {_scanned(model, core)}, of"
+                f"ranks that share a sequence share the {core.units} {_scanned(plan, core)}, of"
                 f" which tp {x.tp} leaves {core.units / x.tp:g}: they do not divide by cp {x.cp}"
             )
-    core = next(core for core, _ in attended_of(model))
+    core = next(core for core, _ in attended_of(plan.model))
     return (
         f"Ulysses shares heads: the {core.heads / x.tp:g} of {core.heads}"
         f" ({core.kv_heads or core.heads} of keys and values) that tp {x.tp} leaves a rank do not"
@@ -235,9 +229,8 @@ def _unshared(plan: Plan, x: Layout) -> str:
 
 
 def _other_ways(plan: Plan, x: Layout) -> tuple[str, ...]:
-    ways = plan.stack.supports.context_ways
-    others = [way for way in ways if way not in ("ulysses", plan.context_way)]
-    ulysses = plan.context_way == "ulysses" or plan.context_way not in ways
+    others = [way for way in values(plan.stack, "cp_comm_type") if way != "ulysses"]
+    ulysses = plan.context_way == "ulysses"
     return (f"--cp-comm-type {' or '.join(others)}",) if others and ulysses else ()
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from planner import schedules
 from planner.formulas.rules.rule import Rule, divides, ones
 from planner.ledger import Array
-from planner.specs.capabilities import lacks
+from planner.specs.capabilities import has, lacks, values
 from planner.specs.columns import Columns
-from planner.specs.layout import PLACEMENTS, SCHEDULES, Layout
+from planner.specs.layout import CODES, PLACEMENTS, SCHEDULES, Layout
 from planner.specs.options import flag
 from planner.specs.plan import Plan
 
@@ -44,36 +44,27 @@ def _schedule(plan: Plan, c: Columns) -> Array:
     ok = ones(c)
     for code, name in enumerate(SCHEDULES):
         ok = np.where(c.schedule == code, schedules.chunks_fit(name, c.vpp), ok)
-    ok = ok & np.where(c.vpp > 1, c.pp > 1, True)
-    return ok & (c.is_schedule(*plan.stack.supports.schedules) | (c.pp == 1))
+    return ok & np.where(c.vpp > 1, c.pp > 1, True)
 
 
 SCHEDULE = Rule(
-    "schedule fits vpp and stack",
+    "schedule fits vpp",
     ("schedule",),
     _schedule,
     lambda plan, x: (
-        f"schedule {x.schedule} with vpp {x.vpp} and pp {x.pp} is not possible with"
-        f" {plan.stack.title} (it runs {', '.join(plan.stack.supports.schedules)}; vpp > 1 means"
-        " interleaved, breadth-first, or with 2 a V, and needs pp > 1)"
+        f"schedule {x.schedule} does not run with vpp {x.vpp} and pp {x.pp}: vpp > 1 means"
+        " interleaved, breadth-first, or with 2 a V, and needs pp > 1"
     ),
-    ways=lambda plan, x: (
-        "take --vpp 1" if x.vpp > 1 else "",
-        "leave out --schedule" if x.schedule not in plan.stack.supports.schedules else "",
-    ),
+    ways=lambda plan, x: ("take --vpp 1" if x.vpp > 1 else "",),
 )
 
 
-def _hybrid_stages(plan: Plan) -> tuple[int, ...]:
-    """ZeRO stages that hybrid sharding goes with: ZeRO-2 too where it is FSDP that keeps gathered
-    weights (reshard_after_forward: never)."""
-    least = 2 if plan.stack.state.zero2_gathers else plan.stack.supports.hybrid_zero
-    hybrid = tuple(range(least, 4))
-    return hybrid if plan.stack.supports.hybrid_shard else ()
+def _hybrid_stages(plan: Plan) -> str:
+    return " or ".join(map(str, values(plan.stack, "hybrid_zero")))
 
 
 def _shards(plan: Plan, c: Columns) -> Array:
-    hybrid = np.isin(c.zero, _hybrid_stages(plan)) & (c.shard_group > 1)
+    hybrid = np.isin(c.zero, values(plan.stack, "hybrid_zero")) & (c.shard_group > 1)
     return divides(c.shard_group, c.replicas) & ((c.shard_group == c.replicas) | hybrid)
 
 
@@ -84,86 +75,59 @@ SHARD_GROUP = Rule(
     lambda plan, x: (
         f"shard group {x.shard_group} must divide dp x cp = {x.dp * x.cp}; a smaller one needs"
         f" hybrid sharding, which {plan.stack.title} has"
-        f" {'with ZeRO ' + ' or '.join(map(str, s)) if (s := _hybrid_stages(plan)) else 'not'}"
+        f" {f'with ZeRO {stages}' if (stages := _hybrid_stages(plan)) else 'not'}"
     ),
     near=("shard_group",),
 )
 
 
-def _zero(plan: Plan, c: Columns) -> Array:
-    supports = plan.stack.supports
-    piped = np.isin(c.zero, supports.zero_with_pipeline)
-    alone = np.isin(c.zero, [*supports.zero, *supports.zero_on_request])
-    return alone & np.where(c.pp > 1, piped, True)
-
-
-def _other_stages(plan: Plan, x: Layout) -> tuple[str, ...]:
-    supports, piped = plan.stack.supports, x.pp > 1
-    allowed = [z for z in supports.zero if not piped or z in supports.zero_with_pipeline]
-    return (
-        " or ".join(f"--zero {z}" for z in allowed),
-        "--pp 1" if piped and x.zero in supports.zero else "",
-    )
-
-
-ZERO = Rule(
-    "ZeRO stage supported",
-    ("zero",),
-    _zero,
-    lambda plan, x: (
-        f"{plan.stack.title} does not have {_lacking(plan, {'zero': x.zero, 'pp': x.pp})}"
-    ),
-    ways=_other_stages,
-)
+# what a layout has of a degree that its stack lacks
+_OFF = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "sequence_parallel": 0}
 
 
 def _supported(plan: Plan, c: Columns) -> Array:
-    s = plan.stack.supports
-    ok = ones(c)
-    for column, has in ((c.tp, s.tensor), (c.pp, s.pipeline), (c.cp, s.context), (c.ep, s.expert)):
-        if not has:
-            ok = ok & (column == 1)
-    if not s.sequence_parallel:
-        ok = ok & (c.sequence_parallel == 0)
-    repeats = c.is_recompute(*s.recompute, *s.recompute_on_request)
-    return ok & repeats & c.offloads(*s.offload)
+    stack, ok = plan.stack, ones(c)
+    for name, off in _OFF.items():
+        if not has(stack, name):
+            ok = ok & (getattr(c, name) == off)
+    alone = c.pp == 1
+    for name, words in CODES.items():
+        known = [code for code, word in enumerate(words) if has(stack, name, word)]
+        if len(known) < len(words):
+            able = np.isin(getattr(c, name), known)
+            ok = ok & (able | alone if name == "schedule" else able)
+    stages = np.isin(c.zero, values(stack, "zero", on_request=True))
+    return ok & np.where(alone, stages, np.isin(c.zero, values(stack, "zero_with_pipeline")))
 
 
-_USED = ("tp", "pp", "cp", "ep", "sequence_parallel", "recompute", "offload")
-
-
-def _lacking(plan: Plan, used: dict[str, object]) -> str:
-    return " and ".join(map(str, lacks(plan.stack, used)))
+def _within(plan: Plan, x: Layout) -> tuple[str, ...]:
+    if all(lack.capability.option != "zero" for lack in lacks(plan.stack, dict(x))):
+        return ("leave it out",)
+    stages = values(plan.stack, "zero_with_pipeline" if x.pp > 1 else "zero")
+    piped = x.pp > 1 and has(plan.stack, "zero", x.zero)
+    return " or ".join(f"--zero {stage}" for stage in stages), "--pp 1" if piped else ""
 
 
 SUPPORTED = Rule(
-    "parallelism supported",
+    "supported by the stack",
     ("stack",),
     _supported,
     lambda plan, x: (
-        f"{plan.stack.title} does not have {_lacking(plan, {n: getattr(x, n) for n in _USED})}"
+        f"{plan.stack.title} does not have {' and '.join(map(str, lacks(plan.stack, dict(x))))}"
     ),
-    ways=lambda plan, x: ("leave it out",),
+    ways=_within,
 )
-
-
-def _placement(plan: Plan, c: Columns) -> Array:
-    known = c.is_placement(*plan.stack.supports.placements)
-    return known & ((c.placement == 0) | (c.ep == 1))
 
 
 PLACEMENT = Rule(
     "placement supported",
     ("placement",),
-    _placement,
+    lambda plan, c: (c.placement == 0) | (c.ep == 1),
     lambda plan, x: (
-        f"{plan.stack.title} places ranks as {' or '.join(plan.stack.supports.placements)},"
-        f" {PLACEMENTS[0]} alone where experts are shared out; here it is {x.placement}, ep {x.ep}"
+        f"ranks are placed as {PLACEMENTS[0]} alone where experts are shared out; here it is"
+        f" {x.placement}, ep {x.ep}"
     ),
-    ways=lambda plan, x: (
-        f"--placement {PLACEMENTS[0]}",
-        "--ep 1" if x.placement in plan.stack.supports.placements else "",
-    ),
+    ways=lambda plan, x: (f"--placement {PLACEMENTS[0]}", "--ep 1"),
 )
 SEQUENCE_PARALLEL = Rule(
     "sequence parallelism needs tp",

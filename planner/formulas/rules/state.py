@@ -7,7 +7,7 @@ from planner.formulas.params import stream_of
 from planner.formulas.rules.rule import Rule, divides, ones
 from planner.ledger import Array
 from planner.specs.adapters import adapts_experts
-from planner.specs.capabilities import lacks, named
+from planner.specs.capabilities import has, values
 from planner.specs.columns import Columns
 from planner.specs.layers import modules_of
 from planner.specs.layout import (
@@ -69,32 +69,28 @@ DRIVES = Rule(
 
 
 def _activations(plan: Plan, c: Columns) -> Array:
-    s, modules = plan.stack.supports, plan.training.offload_modules
-    piped = (c.pp == 1) | s.offload_with_pipeline
-    repeated = c.is_recompute("none") | s.offload_with_recompute
-    if modules:
-        piped = set(modules) <= set(s.offload_modules)
-        repeated = repeated | c.is_recompute("selective", "modules")
-    return ~c.offloads("activations") | (piped & repeated)
+    repeated = c.is_recompute("none") | has(plan.stack, "offload_with_recompute")
+    if plan.training.offload_modules:
+        kept = repeated | c.is_recompute("selective", "modules")
+    else:
+        kept = repeated & (c.pp == 1)
+    return ~c.offloads("activations") | kept
 
 
 def _not_offloaded(plan: Plan, x: Layout) -> str:
-    s, modules = plan.stack.supports, "+".join(plan.training.offload_modules)
-    if modules and (lacking := lacks(plan.stack, {"offload_modules": modules})):
-        return f"{plan.stack.title} does not have {lacking[0]}; leave --offload-modules out"
+    beside = has(plan.stack, "offload_with_recompute")
     return (
-        f"{plan.stack.title} offloads activations "
-        + ("" if s.offload_with_pipeline else "only without a pipeline, ")
-        + ("beside recompute" if s.offload_with_recompute else "only without recompute")
-        + f"; here pp is {x.pp}, recompute {x.recompute}"
+        f"{plan.stack.title} offloads activations only without a pipeline,"
+        f" {'beside recompute' if beside else 'only without recompute'}; here pp is {x.pp},"
+        f" recompute {x.recompute}"
     )
 
 
 def _kept(plan: Plan, x: Layout) -> tuple[str, ...]:
-    s = plan.stack.supports
+    beside = has(plan.stack, "offload_with_recompute")
     return (
-        "--pp 1" if x.pp > 1 and not s.offload_with_pipeline else "",
-        "--recompute none" if x.recompute != "none" and not s.offload_with_recompute else "",
+        "--pp 1" if x.pp > 1 else "",
+        "--recompute none" if x.recompute != "none" and not beside else "",
         "--offload none",
     )
 
@@ -109,24 +105,24 @@ def _in_backward(plan: Plan, c: Columns) -> Array:
         return ones(c)
     # of one layer's gradients, where they are reduced layer by layer
     sharded = (c.zero >= _ZERO_2) & (c.pp == 1) & (c.ep == 1)
-    able = {"no": False, "one GPU": c.gpus == 1, "sharded": (c.gpus == 1) | sharded}
+    able = (c.gpus == 1) | (_updates_shards(plan) & sharded)
     once = c.microbatches(plan.training.global_batch) == 1
-    return (
-        once & able[plan.stack.supports.optimizer_in_backward] & ~c.offloads(*OFFLOADED_OPTIMIZER)
-    )
+    return once & able & ~c.offloads(*OFFLOADED_OPTIMIZER)
 
 
-_IN_BACKWARD = {
-    "no": "cannot",
-    "one GPU": "can on one GPU alone, since all replicas' gradients share buckets",
-    "sharded": "can on one GPU, or without --pp and --ep where gradients are sharded",
-}
+def _updates_shards(plan: Plan) -> bool:
+    return has(plan.stack, "optimizer_in_backward", "sharded")
 
 
 def _not_in_backward(plan: Plan, x: Layout) -> str:
     turns = plan.training.global_batch // (x.dp * x.micro_batch)
+    able = (
+        "can on one GPU, or without --pp and --ep where gradients are sharded"
+        if _updates_shards(plan)
+        else "can on one GPU alone, since all replicas' gradients share buckets"
+    )
     return (
-        f"{plan.stack.title} {_IN_BACKWARD[plan.stack.supports.optimizer_in_backward]} with weights"
+        f"{plan.stack.title} {able} with weights"
         " that are updated inside backward, which frees each gradient at once: nothing accumulates,"
         f" and no state waits on the host; here micro-batches per step are {turns}, zero {x.zero},"
         f" pp {x.pp}, ep {x.ep}, dp x cp {x.dp * x.cp}, offload {x.offload}"
@@ -134,10 +130,10 @@ def _not_in_backward(plan: Plan, x: Layout) -> str:
 
 
 def _after_backward(plan: Plan, x: Layout) -> tuple[str, ...]:
-    able, each = plan.stack.supports.optimizer_in_backward, x.dp * x.micro_batch
+    able, each = _updates_shards(plan), x.dp * x.micro_batch
     return (
         f"--global-batch {each}" if plan.training.global_batch > each else "",
-        "--zero 2 or 3" if able == "sharded" and x.zero < _ZERO_2 and x.dp * x.cp > 1 else "",
+        "--zero 2 or 3" if able and x.zero < _ZERO_2 and x.dp * x.cp > 1 else "",
         "leave out --optimizer-in-backward",
     )
 
@@ -190,19 +186,6 @@ FROZEN = Rule(
     _not_frozen,
     ways=_whole_adapters,
 )
-QUANTISED = Rule(
-    "frozen weights in such a format",
-    ("base_precision", "stack"),
-    lambda plan, c: ones(c) & (not _lacks(plan, "base_precision", plan.training.base_precision)),
-    lambda plan, x: f"{plan.stack.title} keeps no weights in {plan.training.base_precision}",
-    ways=lambda plan, x: ("--base-precision fp8",),
-)
-
-
-def _lacks(plan: Plan, option: str, value: object) -> bool:
-    return value is not None and bool(named(option).missing(plan.stack, value))
-
-
 EXAMPLES = Rule(
     "micro-batches hold whole examples",
     ("task", "micro_batch"),
@@ -213,27 +196,15 @@ EXAMPLES = Rule(
         " take a --micro-batch and --global-batch that they divide"
     ),
 )
-GRAPHS = Rule(
-    "graphs can be captured",
-    ("cuda_graphs",),
-    lambda plan, c: (
-        ones(c) & (set(plan.training.cuda_graphs) <= {*plan.stack.supports.cuda_graphs})
-    ),
-    lambda plan, x: (
-        f"{plan.stack.title} captures {', '.join(plan.stack.supports.cuda_graphs)} as CUDA graphs,"
-        f" not {'+'.join(plan.training.cuda_graphs)}"
-    ),
-    ways=lambda plan, x: ("leave out --cuda-graphs",),
-)
 
 
 def _matrices(plan: Plan, c: Columns) -> Array:
-    own, supports = OPTIMIZERS[plan.training.optimizer], plan.stack.supports
+    own, flat = OPTIMIZERS[plan.training.optimizer], not has(plan.stack, "sharded_rows")
     sharded = (c.zero >= 1) & (c.replicas > 1)
     ok = ones(c)
-    if (own.factored and supports.flat_shards) or (own.work and supports.sharded_matrices == "no"):
+    if (own.factored and flat) or (own.work and not has(plan.stack, "whole_matrices")):
         ok = ok & ~sharded
-    if own.block and supports.flat_shards:
+    if own.block and flat:
         ok = ok & ~(sharded & (c.zero >= _ZERO_3))
     if own.work or own.paged:
         ok = ok & ~c.offloads(*OFFLOADED_OPTIMIZER)
@@ -261,7 +232,7 @@ def _whole_tensors(plan: Plan, x: Layout) -> tuple[str, ...]:
     if x.offload in OFFLOADED_OPTIMIZER:
         return "--offload none", "--optimizer adam"
     zero_2 = OPTIMIZERS[plan.training.optimizer].block
-    whole = "--zero 2" if zero_2 else "--zero 0" if 0 in plan.stack.supports.zero else ""
+    whole = "--zero 2" if zero_2 else "--zero 0" if 0 in values(plan.stack, "zero") else ""
     return whole, "--optimizer adam"
 
 
@@ -300,8 +271,6 @@ def _no_such_types(plan: Plan) -> list[str]:
         " or take --state-precision bf16": types["master"] and state.master == 0,
         "--master-precision remainder: 16 bits complete a bf16 weight, not an fp16 one; take"
         " --precision bf16": remainder and training.precision == "fp16",
-        f"--master-precision remainder: {title} keeps whole master copies; leave it out": remainder
-        and not plan.stack.supports.precision_aware,
         f"--gradient-precision: gradients of {title} have the type of its weights, with no buffer"
         " of their own; leave it out, or take --state-precision bf16": types["gradient"]
         and not state.persistent_gradients

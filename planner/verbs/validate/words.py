@@ -13,6 +13,7 @@ from itertools import compress
 from planner.estimate.memory import state_ledger, state_of
 from planner.formats.runs.cells import Row, options_of
 from planner.formats.runs.read import Run
+from planner.specs.capabilities import has, values
 from planner.specs.decoder import decoder_of
 from planner.specs.documents.validate import Task
 from planner.specs.layers import parts_of
@@ -58,11 +59,9 @@ def _lists(words: dict[str, str]) -> bool:
 
 def _as_planned(key: str, value: str, plan: Plan, words: dict[str, str]) -> bool:
     """Whether the stack and the model of the estimate do what the word says."""
-    states, supports = state_ledger(plan), plan.stack.supports
-    repeats = (*supports.recompute, *supports.recompute_on_request)
+    states, stack = state_ledger(plan), plan.stack
     says: dict[str, bool] = {
-        "activation_offload": value in _KEPT_BY_RECOMPUTE
-        and "activations" in plan.stack.supports.offload,
+        "activation_offload": value in _KEPT_BY_RECOMPUTE and has(stack, "offload", "activations"),
         "autocast": value == plan.training.precision,
         "params_dtype": _BYTES.get(value) == states["parameters"],
         "grads_dtype": _BYTES.get(value) == states["gradients"]
@@ -71,10 +70,10 @@ def _as_planned(key: str, value: str, plan: Plan, words: dict[str, str]) -> bool
         or (value == "fp32" and plan.training.master_precision == "remainder"),
         "peft": plan.training.adapter is not None
         and (value == "lora" or plan.training.base_precision is not None),
-        "recompute_modules": is_recompute(value) and "modules" in repeats,
-        "kept_modules": "keep" in plan.stack.supports.recompute,
+        "recompute_modules": is_recompute(value) and has(stack, "recompute", "modules"),
+        "kept_modules": has(stack, "recompute", "keep"),
         "remat_policy": is_recompute(value) or (value == "custom" and _lists(words)),
-        "offload_modules": set(value.split("+")) <= set(plan.stack.supports.offload_modules),
+        "offload_modules": {*value.split("+")} <= {*values(stack, "offload_modules")},
         "hybrid_pattern": decoder_of(plan.model) is None,  # read of the row's arguments
         "mla": value == "1" and any(part.type == "latent" for part, _ in parts_of(plan.model)),
         "overlap_grad_reduce": value == "1" and plan.stack.overlap.gradient_sync,
