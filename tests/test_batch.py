@@ -181,15 +181,16 @@ def test_the_floor_is_below_every_point_even_where_more_gpus_have_a_faster_layou
 
 
 def test_a_slow_network_is_named() -> None:
-    out = found(critical="1e12", nic_bandwidth="2 Gbit/s")
+    """Replicas alone, so that every point has the layout of the one before: the same gradients are
+    sent while each GPU computes less. Where pipelines are free, a deeper one may send less."""
+    out = found(critical="1e12", nic_bandwidth="2 Gbit/s", tp=1, pp=1)
     why = out.regimes["strong"].why
     assert why.main == "communication"
     assert why.stops
     assert "exposed communication x" in why.sentence
     ratios = [p.communication_ratio for p in out.regimes["strong"].points if p.fits]
-    # layouts change from point to point, so that single steps may fall
-    assert ratios[0] == min(ratios)
-    assert ratios[-1] > 4 * ratios[0]
+    assert len(ratios) == len(out.regimes["strong"].points) > 1
+    assert ratios == sorted(ratios)
 
 
 def test_a_larger_critical_batch_is_never_slower() -> None:

@@ -281,6 +281,14 @@ def test_the_formulas_of_a_step_are_recorded() -> None:
     assert {"gemm_s", "running_frac", "forward_only_s", "reinforcement_step_s"} <= seen
 
 
+def test_a_stack_without_what_is_asked_for_leaves_the_others_of_the_framework() -> None:
+    """verl trains on FSDP, which has no tensor parallelism, and on Megatron-Core, which has."""
+    given = {"model": "gpt2", "gpu": "a100", "gpus": 2, "tp": 2}
+    found = rl(RlOptions(prompts=16, response_length=256), given)
+    assert (found.training.stack, found.training.layout.tp) == ("megatron-core", 2)
+    assert found.fits
+
+
 def test_cost_and_work() -> None:
     found = rl(RlOptions(updates=2, update_batch=256, kept="50%"), {**ASKED, "price": 2.0})
     assert found.work.sequences == 1024

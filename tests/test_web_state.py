@@ -32,12 +32,6 @@ SCRIPT = """torchrun --nnodes 4 --nproc-per-node 8 pretrain_gpt.py \\
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _started(client: TestClient) -> None:
-    """The first request waits for workers to start, and is refused where that takes long."""
-    assert any(client.get("/").status_code == 200 for _ in range(5))
-
-
 def bar(text: str) -> dict[str, dict[str, str]]:
     """What each link of the bar of tabs asks, by the path of its tab."""
     found = re.findall(r'<a href="([^"]*)" data-path="([^"]*)"', text)
@@ -112,12 +106,15 @@ def test_what_a_verb_does_not_take_is_said(client: TestClient) -> None:
         assert found == unused, path
 
 
-@pytest.mark.parametrize("path", ["/sweep", "/batch", "/strategies", "/tune", "/measured"])
+@pytest.mark.parametrize("path", ["/sweep", "/batch", "/strategies", "/tune", "/rl", "/measured"])
 def test_a_tab_answers_as_the_command_of_the_same_scenario(client: TestClient, path: str) -> None:
     tab = next(tab for tab in TABS if tab.path == path)
     assert isinstance(tab, Tab)
     taken, left = tab.split(list(SMALL.items()))
-    own = {"method": "full", "seq_len": "512"} if path == "/tune" else {}
+    own = {
+        "/tune": {"method": "full", "seq_len": "512"},
+        "/rl": {"response_length": "256"},  # gpt2 has positions for 1,024 tokens
+    }.get(path, {})
     text = client.get(path, params={**SMALL, **own}).text
     command = re.search(r'<pre class="command">dpplan (.*?)</pre>', text)
     assert command, plain(text)[-500:]

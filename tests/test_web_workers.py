@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 from unittest.mock import Mock
 from urllib.parse import urlencode
 
@@ -21,7 +21,7 @@ from planner.specs.base import PlanError
 from web import limits, run
 from web.app import app
 from web.tasks import TASKS
-from web.work import Busy, Ended, Fault, Gone, Unstarted, Workers, outcome
+from web.work import Busy, Ended, Fault, Gone, Job, Unstarted, Workers, outcome
 
 PAIRS = [("model", "gpt2"), ("gpu", "a100-sxm4-80gb"), ("gpus", "4")]
 
@@ -94,6 +94,24 @@ def test_answers_are_kept_and_shared(workers: Workers) -> None:
     again = workers.submit("what_if", (PAIRS,), "key")
     assert again.future.done()
     assert again.future.result() is first
+
+
+def test_a_start_that_takes_long_is_not_too_many_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Workers(1, 0.5)
+    start = made._new
+
+    def slowly() -> Any:
+        time.sleep(0.7)
+        return start()
+
+    def answered(_: Any, job: Job) -> bool:
+        job.future.set_result(b"answer")
+        return True
+
+    monkeypatch.setattr(made, "_new", slowly)
+    monkeypatch.setattr(made, "_answer", answered)
+    assert made.submit("what_if", (PAIRS,)).future.result(60) == b"answer"
+    made.stop()
 
 
 def test_too_many_waiting_are_told_so(

@@ -80,6 +80,7 @@ class Workers:
         self._kept: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._count, self._threads = count, []  # type: int, list[threading.Thread]
         self._processes: set[Any] = set()
+        self._up_since: float | None = None  # when the first process was ready
 
     def start(self) -> None:
         """Start the threads, and the first processes in the background."""
@@ -164,7 +165,8 @@ class Workers:
                 return
             if job.dropped or not job.future.set_running_or_notify_cancel():
                 continue
-            if time.monotonic() - job.since > self.limit_s:
+            # what waited for the first process to start has waited for no other request
+            if time.monotonic() - max(job.since, self._up_since or 0.0) > self.limit_s:
                 _fail(job, Busy())
                 continue
             if worker is not None and not worker[0].is_alive():  # ended from outside since
@@ -199,6 +201,7 @@ class Workers:
             ours.close()
             return None
         self._processes.add(process)
+        self._up_since = self._up_since or time.monotonic()
         return process, ours
 
     def _answer(self, worker: tuple[Any, Connection], job: Job) -> bool:

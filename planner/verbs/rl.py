@@ -197,11 +197,17 @@ def _splits(asked: _Asked) -> list[Pools]:
 
 
 def _try(asked: _Asked, pools: Pools) -> _Tried:
-    """The fastest layout and engine of a split."""
-    try:
-        found = [_with_engine(asked, pools, stack) for stack in _stacks(asked)]
-    except PlanError as error:
-        return _Tried(pools, why=str(error))
+    """The fastest layout and engine of a split, on any of the framework's stacks that can train
+    it."""
+    found: list[_Step] = []
+    refused: list[str] = []
+    for stack in _stacks(asked):
+        try:
+            found.append(_with_engine(asked, pools, stack))
+        except PlanError as error:
+            refused.append(str(error))
+    if not found:
+        return _Tried(pools, why="; ".join(dict.fromkeys(refused)))
     return _Tried(pools, min(found, key=_order))
 
 
