@@ -119,7 +119,18 @@ def _mixed(copy: Path) -> None:
     assert found["model"]["parameters"] == pytest.approx(1.3e9, rel=0.1)
 
 
-CHECKS = {"schedule.md": _searched, "code.md": _answered, "part.md": _mixed}
+def _added(copy: Path) -> None:
+    """An own mechanism is one file: an option, a leaf of memory, a component of the step."""
+    given = "--model gpt2 --gpu h100 --gpus 8 --stack pytorch-fsdp --zero 3 --micro-batch 1"
+    found = estimate(copy, f"{given} --lookahead 10")
+    slow = found["memory"]["components"]["slow_weights"]
+    assert slow == pytest.approx(found["model"]["parameters"] / 8 * 4, rel=0.01)
+    often = estimate(copy, f"{given} --lookahead 1")
+    seconds = [x["step"]["components"]["lookahead"] for x in (found, often)]
+    assert seconds[1] == pytest.approx(10 * seconds[0])
+
+
+CHECKS = {"schedule.md": _searched, "mechanism.md": _added, "code.md": _answered, "part.md": _mixed}
 
 
 @pytest.mark.parametrize("page", PAGES)

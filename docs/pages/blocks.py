@@ -263,6 +263,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         + output("dpplan estimate --scenario docs/examples/scenario.toml", parts=_HEAD)
     ),
     "extend schedule": lambda: script("docs/examples/schedule.py"),
+    "extend mechanism": lambda: file("docs/examples/mechanism.py"),
     "extend eager stack": lambda: file("docs/examples/eager.toml"),
     "extend formula": lambda: script("docs/examples/formula.py"),
     "runs file": lambda: code(

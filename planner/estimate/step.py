@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.estimate import host_link, loading, matrix_update, sync, uneven
+from planner.estimate import host_link, loading, matrix_update, mechanisms, sync, uneven
 from planner.estimate import pipeline as pipelines
 from planner.estimate.accounts import Accounts, Passes, accounts
 from planner.estimate.communicate import Traffic
@@ -39,6 +39,7 @@ from planner.ledger import Array, Ledger, group, merge, scale, section, total
 from planner.schedules.base import Work
 from planner.specs.columns import Columns
 from planner.specs.layout import RECOMPUTE_KINDS
+from planner.specs.mechanism import Step
 from planner.specs.plan import Plan
 from planner.specs.task import TASKS
 
@@ -175,6 +176,11 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
     if update.drives is not None:
         components["nvme"] = update.drives
         tail = tail + update.drives
+    if plan.mechanisms:
+        done = Step(c, m, owned, plan.cluster.gpus_per_host, total(components))
+        added = mechanisms.after_update(plan, done)
+        components = merge(components, added)
+        tail = tail + total(added)
     if plan.ranks.other is not None:
         with section("the other GPUs"):
             other = step_time(uneven.of_other_gpu(plan), c).components

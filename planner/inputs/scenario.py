@@ -20,7 +20,7 @@ from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
 from planner.specs.layout import PLACEMENTS, LayoutRequest
 from planner.specs.model import ModelSpec
-from planner.specs.options import LAYOUT, Filled, Options, Origin
+from planner.specs.options import LAYOUT, MECHANISMS, Filled, Options, Origin
 from planner.specs.options.numbers import number
 from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
@@ -134,6 +134,7 @@ def plans_of(
     )
     calibration = read_calibration(options.calibration) if options.calibration else None
     run = run_spec(options, cluster.nodes, calibration)
+    mechanisms = tuple(on for each in MECHANISMS if (on := each.of(options)) is not None)
 
     def plan_of(stack: StackSpec, zero: int | None) -> Plan:
         layout = LayoutRequest(
@@ -156,6 +157,7 @@ def plans_of(
             ranks=ranks,
             lengths=lengths,
             data=data,
+            mechanisms=mechanisms,
         )
         return plan.model_copy(update={"training": _kernels(plan, options)})
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from planner.specs.mechanism import Needed
 from planner.specs.names import (
     ATTENTIONS,
     CONTEXT_WAYS,
@@ -26,7 +27,7 @@ from planner.specs.names import (
     TensorOverlap,
     recompute_parts,
 )
-from planner.specs.options import flag
+from planner.specs.options import MECHANISMS, flag
 from planner.specs.precision import RECIPES
 from planner.specs.quantised import EIGHT_BIT
 from planner.specs.stack import StackSpec
@@ -175,6 +176,12 @@ def _widths(least: str, widest: str, stated: str) -> tuple[str, ...]:
     return {least: (least,), widest: (least, widest)}.get(stated, ())
 
 
+def _of_mechanism(needed: Needed) -> Capability:
+    if needed.words:
+        return _listed(needed.option, needed.title, needed.words, needed.has)
+    return _switch(needed.option, needed.title, needed.has)
+
+
 CAPABILITIES: tuple[Capability, ...] = (
     _switch("tp", "tensor parallelism", lambda s: s.supports.tensor),
     _switch("pp", "pipeline parallelism", lambda s: s.supports.pipeline),
@@ -303,6 +310,7 @@ CAPABILITIES: tuple[Capability, ...] = (
         lambda s: s.supports.quantised_base,
         uses=lambda value: () if value in EIGHT_BIT else _ON,
     ),
+    *(_of_mechanism(needed) for each in MECHANISMS for needed in each.NEEDS),
 )
 _BY_NAME = {entry.name or entry.option: entry for entry in CAPABILITIES}
 

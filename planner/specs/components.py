@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from planner.specs.options import MECHANISMS
+
 __all__ = [
     "AROUND",
     "BOTTLENECKS",
@@ -72,6 +74,7 @@ STEP: dict[str, Component] = {
         " part of overhead then",
     ),
     "input": Component("input", "waiting for data; only with options of loading"),
+    **{name: Component(*leaf) for each in MECHANISMS for name, leaf in each.STEP.items()},
 }
 
 # that no action of a pipeline schedule holds: what waits for other ranks and for data
@@ -158,6 +161,7 @@ MEMORY: dict[str, str] = {
     ),
     "optimizer_temporaries": "buffers of the optimizer step",
     "workspaces": "what cuBLAS and Transformer Engine keep for their GEMMs",
+    **{leaf: says for each in MECHANISMS for leaf, says in each.MEMORY.items()},
 }
 
 # reasons to wait for another rank

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from pydantic import InstanceOf, PlainSerializer
+
 from planner.specs.base import Spec
 from planner.specs.capabilities import values
 from planner.specs.cluster import ClusterSpec
 from planner.specs.data import InputSpec, LengthsSpec
 from planner.specs.layout import LayoutRequest
+from planner.specs.mechanism import Mechanism
 from planner.specs.model import ModelSpec
 from planner.specs.names import (
     ContextWay,
@@ -30,6 +36,13 @@ _FP32_BYTES = 4.0
 _WHOLE = dict.fromkeys(("adapter", "base_precision", "base_group", "base_upcast"))
 
 
+def _named(mechanisms: tuple[Mechanism, ...]) -> dict[str, Any]:
+    return {each.NAME: asdict(each) for each in mechanisms}  # type: ignore[call-overload]
+
+
+Mechanisms = Annotated[tuple[InstanceOf[Mechanism], ...], PlainSerializer(_named)]
+
+
 class Plan(Spec):
     """Everything an estimate depends on besides the layouts it is asked about."""
 
@@ -43,6 +56,12 @@ class Plan(Spec):
     ranks: RanksSpec = RanksSpec()
     lengths: LengthsSpec | None = None  # None: every sequence is full
     data: InputSpec | None = None  # None: loading is not looked at
+    mechanisms: Mechanisms = ()  # that are on
+
+    def without(self, kind: type[Mechanism]) -> Plan:
+        """The plan with a mechanism off."""
+        left = tuple(each for each in self.mechanisms if not isinstance(each, kind))
+        return self.model_copy(update={"mechanisms": left})
 
     @property
     def of_teacher(self) -> Plan | None:

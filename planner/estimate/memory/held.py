@@ -37,7 +37,7 @@ def reserved_of(phases: list[Ledger], segments: Array, *slacks: float) -> list[A
     of the step stay beside segments of the passes."""
     held: list[list[Array]] = [[] for _ in slacks]
     for name, phase in zip(PHASES, phases, strict=True):
-        lasting = total({leaf: phase[leaf] for leaf in LASTING})
+        lasting = total({leaf: phase[leaf] for leaf in LASTING if leaf in phase})
         passing = total({leaf: value for leaf, value in phase.items() if leaf not in LASTING})
         besides = segments if name in _PASSES else 0.0
         for slack, found in zip(slacks, held, strict=True):

@@ -11,6 +11,7 @@ from planner import schedules
 from planner.estimate import quantised, sync
 from planner.estimate.layer import dispatch
 from planner.estimate.matrices import gathered_bytes, largest, layer_matrices
+from planner.estimate.mechanisms import with_memory
 from planner.estimate.memory import (
     activations,
     caches,
@@ -35,6 +36,8 @@ from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
 from planner.specs.layers import parts_of
 from planner.specs.layout import NVME, NVME_PARAMS, OFFLOADED_OPTIMIZER, OFFLOADED_PARAMS
+from planner.specs.mechanism import Stage
+from planner.specs.options import MECHANISMS
 from planner.specs.parts import Mlp
 from planner.specs.plan import Plan
 
@@ -56,6 +59,7 @@ LASTING = (
     "communication_buckets",
     "low_precision_copies",
     "workspaces",
+    *(leaf for each in MECHANISMS for leaf in each.LASTING),
 )  # allocated once, or in a few large blocks
 
 _ZERO_1, _ZERO_2, _ZERO_3, _NEVER = 1.0, 2.0, 3.0, 4.0  # the first ZeRO stage that shards a state
@@ -336,8 +340,11 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
     # the caching allocator keeps what the passes freed; flat buffers larger than any of it need
     # segments of their own
     flat = np.where(state.flat_temporaries, temporary + embedding, 0.0)
+    host = own.host + host
+    if plan.mechanisms:
+        phases, host = with_memory(plan, phases, host, Stage(c, own.elements, own.owned))
     return StageMemory(
-        phases, flat, own.host + host, own.drive, own.saving, own.loading, kept.whole, kept.input
+        phases, flat, host, own.drive, own.saving, own.loading, kept.whole, kept.input
     )
 
 

@@ -19,6 +19,7 @@ from planner.specs.options.data import LOADING, LengthOptions, LoadingOptions, R
 from planner.specs.options.experts import ExpertOptions
 from planner.specs.options.layout import LAYOUT, LayoutOptions, SearchOptions
 from planner.specs.options.line import command_line, options_of_command, pairs_of_command
+from planner.specs.options.mechanisms import MECHANISMS, MechanismOptions
 from planner.specs.options.origin import SEARCHED, TYPED, Filled, Given, Origin, over
 from planner.specs.options.record import Record, refuse, refuse_of_all
 from planner.specs.options.replicas import ReplicaOptions
@@ -30,6 +31,7 @@ from planner.specs.options.training import StackOptions, TrainingOptions
 __all__ = [
     "LAYOUT",
     "LOADING",
+    "MECHANISMS",
     "TYPED",
     "Filled",
     "Given",
@@ -64,6 +66,7 @@ class Options(  # fields come in the order of the parts from the last to the fir
     RunOptions,
     TaskOptions,
     AdapterOptions,
+    MechanismOptions,
     TrainingOptions,
     ObjectiveOptions,
     ReplicaOptions,

@@ -4,8 +4,9 @@ nothing fitted again."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,13 +34,14 @@ _SMALLEST_SUITE = 3  # runs where it acts, for a suite to be named
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One mechanism and how it is switched off: in the numbers of the machine, or in what the
-    stack does."""
+    """One mechanism and how it is switched off: in the numbers of the machine, in what the stack
+    does, or in the plan."""
 
     name: str
     title: str
     off: Callable[[Machine], Machine] | None = None
     stack_off: Callable[[StackSpec], StackSpec] | None = None
+    plan_off: Callable[[Plan], Plan] | None = None
     acts_on: Callable[[Plan], bool] = lambda plan: True  # plans on which it can act at all
 
 
@@ -286,6 +288,14 @@ MECHANISMS: tuple[Mechanism, ...] = (
 )
 
 
+def with_active(plans: Iterable[Plan]) -> tuple[Mechanism, ...]:
+    """These and the mechanisms of planner/mechanisms that are on in a plan."""
+    kinds = {type(each) for plan in plans for each in plan.mechanisms}
+    named = sorted(kinds, key=lambda kind: kind.NAME)
+    active = (Mechanism(x.NAME, x.OFF, plan_off=partial(Plan.without, kind=x)) for x in named)
+    return (*MECHANISMS, *active)
+
+
 def ablations(rows: list[Row], calibration: Calibration | None = None) -> list[Ablation]:
     """Errors of step time with each mechanism off, over all runs with a time, over those it acts
     on, and in the suite in which it changes the sum of absolute errors most. Rows that cannot be
@@ -310,26 +320,29 @@ def ablations(rows: list[Row], calibration: Calibration | None = None) -> list[A
         times.append(seconds)
     if not found:
         return []
+    every = with_active(plan for plan, *_ in found.values())
     errs = np.concatenate(
         [
-            with_each_off(plan, Columns.of(layouts, plan.cluster.gpus)) / np.array(times) - 1
+            with_each_off(plan, Columns.of(layouts, plan.cluster.gpus), every) / np.array(times) - 1
             for plan, layouts, _, times in found.values()
         ],
         axis=1,
     )
     names = [suite for _, _, suites, _ in found.values() for suite in suites]
-    lines = [_line(m, names, errs[0], errs[i + 1]) for i, m in enumerate(MECHANISMS)]
+    lines = [_line(m, names, errs[0], errs[i + 1]) for i, m in enumerate(every)]
     return sorted(lines, key=lambda line: -(line.mape_after - line.mape_before))
 
 
-def with_each_off(plan: Plan, table: Columns) -> Array:
+def with_each_off(
+    plan: Plan, table: Columns, mechanisms: Sequence[Mechanism] = MECHANISMS
+) -> Array:
     """Step times of these layouts as they are, then with each mechanism off, shape (1 + mechanisms,
     layouts).
 
     What is a number of the machine is evaluated together, one block of rows each.
     """
     base, rows = machine(plan), len(table)
-    changed = [m.off(base) if m.off and m.acts_on(plan) else base for m in MECHANISMS]
+    changed = [m.off(base) if m.off and m.acts_on(plan) else base for m in mechanisms]
     together = [0, *(i + 1 for i, c in enumerate(changed) if c is not base and not c.without)]
     each = [base if i == 0 else changed[i - 1] for i in together]
     columns: dict[str, Any] = {
@@ -338,14 +351,18 @@ def with_each_off(plan: Plan, table: Columns) -> Array:
     blocks = step_time(
         plan, table.pick(np.tile(np.arange(rows), len(each))), Machine(**columns)
     ).seconds
-    out = np.zeros((1 + len(MECHANISMS), rows))
+    out = np.zeros((1 + len(mechanisms), rows))
     out[together] = blocks.reshape(len(each), rows)
-    for i, mechanism in enumerate(MECHANISMS):
-        stack = mechanism.stack_off(plan.stack) if mechanism.stack_off else plan.stack
+    for i, mechanism in enumerate(mechanisms):
+        other = plan
+        if mechanism.stack_off:
+            other = plan.model_copy(update={"stack": mechanism.stack_off(plan.stack)})
+        elif mechanism.plan_off:
+            other = mechanism.plan_off(plan)
         if changed[i].without:
             out[i + 1] = step_time(plan, table, changed[i]).seconds
-        elif stack != plan.stack:
-            out[i + 1] = step_time(plan.model_copy(update={"stack": stack}), table).seconds
+        elif (other.stack, other.mechanisms) != (plan.stack, plan.mechanisms):
+            out[i + 1] = step_time(other, table).seconds
         elif changed[i] is base:
             out[i + 1] = out[0]
     return out

@@ -1,0 +1,89 @@
+"""What a mechanism is: a way to train that can be on or off, with its options, memory and time.
+
+Each is a module of planner/mechanisms, found by being there. An active one is a frozen record of
+its settings in `Plan.mechanisms`; the estimate asks each active one at the same places, its hooks.
+Numbers of a stage and of a step are columns of one value per layout: arithmetic and numpy's where,
+minimum, maximum and clip take them, and `ledger.rowwise` hands them to other code as plain arrays.
+
+Nothing heavy is imported here: `--help` reads the options of every mechanism. Their modules import
+numpy and formulas inside the hooks that use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+if TYPE_CHECKING:
+    from planner.ledger import Array, Ledger
+    from planner.specs.columns import Columns
+
+
+class Needed(NamedTuple):
+    """An option that a stack may lack.
+
+    has(stack): words of the option that it has; words: all of them, none of an option that is a
+    switch or a number, which a stack has or has not.
+    """
+
+    option: str
+    title: str
+    has: Callable[[Any], Any]
+    words: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A pipeline stage of every layout."""
+
+    layout: Columns
+    elements: Array  # trained weights of it on a rank, before data parallelism shards them
+    owned: Array  # of these, what the rank's optimizer updates
+
+
+@dataclass(frozen=True)
+class Step:
+    """The slowest stage of every layout, once its weights are updated."""
+
+    layout: Columns
+    machine: Any  # numbers of the GPU, its links and its host: estimate.machine.Machine
+    owned: Array  # elements that a rank's optimizer updates
+    ranks_per_host: float
+    seconds: Array  # of the step so far
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """What a mechanism adds to a stage: by leaf in every phase, and in host memory."""
+
+    leaves: Ledger = field(default_factory=dict)
+    host: Array = 0.0
+
+
+class Mechanism:
+    """Base of mechanisms: nothing is added. A subclass is a frozen dataclass of settings."""
+
+    NAME: ClassVar[str]
+    OFF: ClassVar[str]  # what holds without it, for ablations
+    SOURCE: ClassVar[str]
+    OPTIONS: ClassVar[type[Any]]  # a record of options
+    NEEDS: ClassVar[tuple[Needed, ...]] = ()
+    # leaves that it adds: of memory, with what they hold, and those of them that are allocated
+    # once; of the step, with the bottleneck that they are and what they hold
+    MEMORY: ClassVar[Mapping[str, str]] = {}
+    LASTING: ClassVar[tuple[str, ...]] = ()
+    STEP: ClassVar[Mapping[str, tuple[str, str]]] = {}
+
+    @classmethod
+    def of(cls, options: Any) -> Self | None:
+        """The settings of a request; None where the mechanism is off."""
+        raise NotImplementedError
+
+    def memory(self, stage: Stage) -> Bytes:
+        """What it adds to a stage."""
+        return Bytes()
+
+    def after_update(self, step: Step) -> Ledger:
+        """Seconds after the update of the weights that nothing hides, by component."""
+        return {}

@@ -1,0 +1,22 @@
+"""Mechanisms, and their options as one record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from planner import plugins
+from planner.specs.mechanism import Mechanism
+from planner.specs.options.record import Record
+
+MECHANISMS: tuple[type[Mechanism], ...] = tuple(
+    module.MECHANISM for module in plugins.loaded("mechanisms").values()
+)
+
+if TYPE_CHECKING:  # only a mechanism reads its options
+
+    @dataclass(frozen=True, kw_only=True)
+    class MechanismOptions(Record): ...
+
+else:
+    MechanismOptions = type("MechanismOptions", tuple(each.OPTIONS for each in MECHANISMS), {})

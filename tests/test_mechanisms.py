@@ -1,0 +1,158 @@
+"""Laws that every mechanism of planner/mechanisms obeys, and cases worked by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import plans
+import pytest
+
+from planner import plugins
+from planner.estimate import Estimates, evaluate, outline
+from planner.formulas.params import parameter_count
+from planner.formulas.rules import check
+from planner.inputs.scenario import resolve
+from planner.ledger import first
+from planner.mechanisms.ema import Ema
+from planner.search import search
+from planner.specs.base import PlanError
+from planner.specs.columns import Columns
+from planner.specs.components import BOTTLENECKS
+from planner.specs.mechanism import Mechanism
+from planner.specs.options import MECHANISMS, Options, rows
+from planner.specs.options.schema import from_example
+from planner.specs.plan import Plan
+from planner.verbs.validate.ablation import with_active, with_each_off
+
+REQUEST: dict[str, Any] = {
+    "model": "gpt2",
+    "gpu": "h100",
+    "gpus": 8,
+    "gpus_per_node": 4,
+    "global_batch": 16,
+    "seq_len": 512,
+}
+EVERY = pytest.mark.parametrize("each", MECHANISMS, ids=lambda each: each.NAME)
+
+
+def on(each: type[Mechanism]) -> Plan:
+    """A request with the examples of the mechanism's options."""
+    given = {name: from_example(row) for name, row in rows(each.OPTIONS).items()}
+    plan = resolve(Options(**{**REQUEST, **given})).plans[0]
+    assert [type(one) for one in plan.mechanisms] == [each]
+    return plan
+
+
+def allowed(plan: Plan) -> Columns:
+    """Layouts of the GPUs on which the laws are tried."""
+    shapes: tuple[dict[str, Any], ...] = (
+        {},
+        {"zero": 1},
+        {"zero": 2},
+        {"zero": 3},
+        {"zero": 3, "shard_group": 4},
+        {"tp": 2},
+    )
+    table = plans.rows(8, *shapes)
+    return table.pick(np.logical_and.reduce([*check(plan, table).values()]))
+
+
+def answers(found: Estimates) -> dict[str, Any]:
+    parts = {**found.time.components, **found.memory.components}
+    return {**parts, "step": found.time.seconds, "device": found.memory.device} | {
+        "host": found.memory.host,
+        "drive": found.memory.drive,
+    }
+
+
+def test_a_module_is_a_mechanism_with_its_source() -> None:
+    assert [each.NAME for each in MECHANISMS] == [*plugins.names("mechanisms")]
+    for each in MECHANISMS:
+        assert each.SOURCE
+        assert each.OFF
+        assert {kind for kind, _ in each.STEP.values()} <= BOTTLENECKS.keys()
+        assert set(each.LASTING) <= each.MEMORY.keys()
+        assert each.of(Options(model="gpt2")) is None
+
+
+@EVERY
+def test_off_it_adds_nothing_and_on_its_parts_add_up(each: type[Mechanism]) -> None:
+    plan = on(each)
+    table = allowed(plan)
+    assert len(table)
+    with_it = evaluate(plan, table)
+    off = plan.without(each)
+    without = evaluate(off, table)
+    plain = evaluate(off.model_copy(update={"mechanisms": ()}), table)
+    assert {k: v.tolist() for k, v in answers(without).items()} == {
+        k: v.tolist() for k, v in answers(plain).items()
+    }
+    assert sum(with_it.time.components.values()) == pytest.approx(with_it.time.seconds, rel=1e-12)
+    assert sum(with_it.memory.components.values()) == pytest.approx(with_it.memory.peak, rel=1e-12)
+    changed = {n for n, v in answers(with_it).items() if (v != answers(without).get(n)).any()}
+    assert changed
+    ablated = with_active([plan])[-1:]
+    seconds = with_each_off(plan, table, ablated)
+    assert seconds.tolist() == [with_it.time.seconds.tolist(), without.time.seconds.tolist()]
+    own = {*each.MEMORY, *each.STEP}
+    assert not own & answers(without).keys()
+    for name in own & answers(with_it).keys():
+        assert (answers(with_it)[name] >= 0).all()
+
+
+@EVERY
+def test_a_search_finds_what_an_estimate_does(
+    each: type[Mechanism], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On distinct combinations as on plain columns."""
+    monkeypatch.setattr("planner.estimate._SMALL", 0)
+    found = search(on(each)).estimates
+    assert found is not None
+    fast = outline(on(each), found.space)
+    full = fast.full(np.arange(found.space.count))
+    np.testing.assert_allclose(fast.time.seconds, full.time.seconds, rtol=1e-12)
+    np.testing.assert_allclose(fast.memory.device, full.memory.device, rtol=1e-12)
+    np.testing.assert_allclose(fast.memory.host, full.memory.host, rtol=1e-12)
+
+
+def _averaged(place: str, zero: int) -> tuple[Estimates, Estimates]:
+    off = plans.plan(software="pytorch-fsdp", gpus=8)
+    plan = off.model_copy(update={"mechanisms": (Ema(place),)})
+    table = plans.rows(8, {"zero": zero})
+    return evaluate(off, table), evaluate(plan, table)
+
+
+@pytest.mark.parametrize(("zero", "ranks"), [(0, 1), (3, 8)])
+def test_an_average_on_the_device_is_one_more_fp32_copy(zero: int, ranks: int) -> None:
+    """4 bytes of each weight of a rank; a step reads average and weight, and writes the average."""
+    off, on = _averaged("device", zero)
+    owned = parameter_count(plans.model()) / ranks
+    assert first(on.memory.components["weight_average"]) == pytest.approx(4 * owned)
+    assert first(on.memory.peak - off.memory.peak) == pytest.approx(4 * owned)
+    assert first(on.memory.host) == 0
+    m = plans.numbers(on.plan)
+    moved = 12 * owned / (m.memory_bandwidth * m.stream_frac)
+    assert first(on.time.components["weight_average"]) == pytest.approx(moved)
+
+
+def test_an_average_on_the_host_waits_for_its_copy() -> None:
+    """Weights leave through pageable memory, and the CPU's update hides behind a long step."""
+    off, on = _averaged("host", 3)
+    owned = parameter_count(plans.model()) / 8
+    assert "weight_average" not in on.memory.components
+    assert first(on.memory.peak) == first(off.memory.peak)
+    assert first(on.memory.host) == pytest.approx(4 * owned)
+    m = plans.numbers(on.plan)
+    copied = 4 * owned / min(m.host_copy_bandwidth, m.host_staged)
+    assert first(on.time.components["weight_average"]) == pytest.approx(copied)
+    slow = plans.numbers(on.plan, host_update=1.0)
+    update = 20 * owned * on.plan.cluster.gpus_per_host
+    waits = first(evaluate(on.plan, on.table, None, slow).time.components["weight_average"])
+    rest = first(off.time.seconds - off.time.components["overhead"])
+    assert waits == pytest.approx(copied + update - rest)
+
+
+def test_an_average_needs_a_loop_of_ones_own() -> None:
+    with pytest.raises(PlanError, match="does not have --ema device"):
+        resolve(Options(**REQUEST, stack="megatron-core", ema="gpu"))  # type: ignore[call-arg]
