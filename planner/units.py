@@ -203,7 +203,7 @@ def _money(text: str, unit: str) -> float:
         amount, slash, per = "", "/", amount[4:]
     amount = amount.strip().lower()
     if amount and amount not in _MULTIPLIERS:
-        raise UnitError(f"{_quoted(text)} is no amount of US dollars")
+        raise UnitError(f"{_quoted(text)} is not an amount of US dollars")
     number *= _MULTIPLIERS.get(amount, 1.0)
     each = _OF_A_GPU.sub("", per.strip())  # a price is of one GPU in any case
     return number * _factor(f"USD/{each}" if slash else unit, unit, text)

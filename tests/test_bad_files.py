@@ -72,7 +72,7 @@ def test_a_hostile_toml_file_is_refused(kind: str, content: str, tmp_path: Path)
 
 HOSTILE_JSON: dict[str, bytes] = {
     "empty": b"",
-    "no JSON": b"{]",
+    "not JSON": b"{]",
     "a list": b"[1, 2]",
     "a number": b"7",
     "null": b"null",
@@ -158,7 +158,7 @@ def test_a_hostile_yaml_file_is_refused(content: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ({"tpp": 2}, ["tpp", "no option", "tp"]),
+        ({"tpp": 2}, ["tpp", "not an option", "tp"]),
         ({"gpus": "16"}, ["--gpus", "'16'"]),
         ({"gpus": 16.5}, ["--gpus", "16.5"]),
         ({"gpus": True}, ["--gpus", "True"]),
@@ -170,9 +170,9 @@ def test_a_hostile_yaml_file_is_refused(content: str, tmp_path: Path) -> None:
         ({"model": 7}, ["--model", "7"]),
         ({"price": True}, ["--price", "True"]),
         ({"tokens": False}, ["--tokens", "False"]),
-        ({"scenario": "other.json"}, ["scenario", "no option"]),
-        ({"": 1}, ["no option"]),
-        ({"json": True}, ["json", "no option"]),
+        ({"scenario": "other.json"}, ["scenario", "not an option"]),
+        ({"": 1}, ["not an option"]),
+        ({"json": True}, ["json", "not an option"]),
     ],
 )
 @pytest.mark.parametrize("suffix", [".json", ".toml", ".yaml"])

@@ -344,7 +344,7 @@ def test_nothing_fits_is_an_answer() -> None:
         (["--sweep", "gpus=8,16", "--critical-batch", "0"], "--critical-batch"),
         (["--sweep", "gpus=8,16", "--target-loss", "2", "--critical-batch", "1M"], "give one"),
         (["--sweep", "gpus=8,16", "--gradient-norm", "8:1"], "two batches"),
-        (["--sweep", "gpus=8,12", "--global-batch", "9"], "no whole batch"),
+        (["--sweep", "gpus=8,12", "--global-batch", "9"], "not a whole batch"),
     ],
 )
 def test_wrong_requests_are_refused(words: list[str], said: str) -> None:

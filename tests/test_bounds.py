@@ -48,7 +48,7 @@ def test_tables_of_runs_have_limits_that_errors_name(tmp_path: Path) -> None:
     tall = table(tmp_path, needed, *["r"] * 1_000_000)
     refused(dpplan("validate", tall), f"{rows.MOST_RUNS:,} runs")
     unclosed = table(tmp_path, needed, '"' + "1," * 200_000)
-    refused(dpplan("validate", unclosed), "no readable CSV")
+    refused(dpplan("validate", unclosed), "not a readable CSV")
 
 
 def test_a_name_that_no_file_can_have_is_refused() -> None:

@@ -37,9 +37,9 @@ def test_records_resume_and_drop_a_line_that_was_cut_off(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("hello\nworld\n", "no JSON"),
+        ("hello\nworld\n", "not JSON"),
         ('{"kind": "loss"}\n', "no records of this version"),
-        ("[1]\n[2]\n", "no record"),
+        ("[1]\n[2]\n", "not a record"),
         ('{"kind": "conditions", "schema": 99}\n', "this version"),
     ],
 )

@@ -177,7 +177,7 @@ def test_a_folder_that_cannot_hold_checkpoints_is_refused_before_measuring(tmp_p
     refused(
         dpplan("calibrate", "--out", tmp_path / "node.toml", "--storage", tmp_path / "none"),
         "--storage",
-        "is no folder",
+        "is not a folder",
     )
     refused(
         dpplan("calibrate", "--diff", "a.toml", "b.toml", "--storage", tmp_path),

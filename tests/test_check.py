@@ -285,7 +285,7 @@ def test_a_hostile_pickle_runs_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         "ends in the middle": plain[: len(plain) // 2],
         "broken pickle": b"\x80\x04e.",
         "more than": b"\x80\x04X\xff\xff\xff\x7fabc.",
-        "no memory snapshot": pickle.dumps({"a": 1}),
+        "not a memory snapshot": pickle.dumps({"a": 1}),
     }
     for why, content in hostile.items():
         path.write_bytes(content)

@@ -166,9 +166,9 @@ def test_a_command_is_quoted_for_a_shell_on_one_line() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("dpplan search --model gpt2", "is no command of dpplan estimate"),
-        ("rm -rf /", "is no command of dpplan estimate"),
-        ("dpplan estimate --model gpt2 --nothing 1", "'--nothing', which is no option"),
+        ("dpplan search --model gpt2", "is not a command of dpplan estimate"),
+        ("rm -rf /", "is not a command of dpplan estimate"),
+        ("dpplan estimate --model gpt2 --nothing 1", "'--nothing', which is not an option"),
         ("dpplan estimate 'gpt2", "No closing quotation"),
     ],
 )

@@ -451,7 +451,7 @@ def test_a_saved_answer_is_exported(tmp_path: Path) -> None:
     saved.write_text(json.dumps({"command": "dpplan list gpus", "layout": {}}))
     refused = dpplan("export", str(saved), "--to", "torchtitan")
     assert refused.status == 2
-    assert "is no answer of a layout" in refused.stderr
+    assert "is not an answer of a layout" in refused.stderr
 
 
 def test_files_are_written_into_a_folder(tmp_path: Path) -> None:

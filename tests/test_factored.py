@@ -122,7 +122,7 @@ def test_restriction_leaves_what_holds(
 
 def test_a_column_is_no_array() -> None:
     columns = space([(1, 1, 1), (2, 1, 1)], [0, 1], 5).columns()
-    with pytest.raises(TypeError, match="no array"):
+    with pytest.raises(TypeError, match="not an array"):
         np.asarray(columns.tp)
     with pytest.raises(TypeError, match="truth"):
         bool(columns.tp > 1)

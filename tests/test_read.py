@@ -394,4 +394,4 @@ def test_numbers_and_names_that_are_none_are_faults_of_the_file() -> None:
     endless = "base_emb_dim: 8\nper_device_batch_size: 1.0e+308\nici_tensor_parallelism: 64\n"
     assert "micro_batch" not in formats.read({"a.yml": endless}).options
     named = planned({"a.yaml": trainer.format(1, "Qwen/Qwen3--1B")}, {"gpu": "h100", "gpus": 8})
-    assert "no name of the Hub" in named.refused
+    assert "not a name of the Hub" in named.refused

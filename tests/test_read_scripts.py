@@ -167,7 +167,7 @@ def test_generation_is_another_command() -> None:
 
 
 def test_a_broken_script_is_one_sentence_with_its_place() -> None:
-    with pytest.raises(PlanError, match=r"train.py.*no valid Python \(line 2, column"):
+    with pytest.raises(PlanError, match=r"train.py.*not valid Python \(line 2, column"):
         formats.read({"train.py": "args = SFTConfig(max_length=1)\nthis is ("})
 
 

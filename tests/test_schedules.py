@@ -306,7 +306,7 @@ def test_text_and_back(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("0F0,0X0", "line 1: '0X0' is no action"),
+        ("0F0,0X0", "line 1: '0X0' is not an action"),
         ("0F0,0B0\n1F", "line 2: '1F' lacks its micro-batch"),
         ("\n\n", "holds no action"),
         ("(0F0;0F1)OVERLAP_F_B", "one F with one B"),

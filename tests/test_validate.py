@@ -208,8 +208,8 @@ def test_files_and_folders(tmp_path: Path) -> None:
         (b"\xff\xfe\x00", "not UTF-8"),
         (",".join(PLAIN).encode() + b"\n" + b"x," * 40, "more cells than the header"),
         (",".join([*PLAIN, "tp"]).encode() + b"\n", "'tp' twice"),
-        (",".join(PLAIN).encode() + b'\n"open', "no readable CSV"),
-        (",".join(PLAIN).encode() + b"\n" + b"y" * 200_000, "no readable CSV"),
+        (",".join(PLAIN).encode() + b'\n"open', "not a readable CSV"),
+        (",".join(PLAIN).encode() + b"\n" + b"y" * 200_000, "not a readable CSV"),
         (b"x" * 9_000_000, "larger than"),
     ],
 )

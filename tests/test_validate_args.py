@@ -50,7 +50,7 @@ def test_a_row_without_a_shape_has_that_of_its_flags() -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ("{", "args is no JSON of flags"),
+        ("{", "args is not JSON of flags"),
         ("[1]", "list where flags"),
         ('{"hidden-size": 64}', "do not say layers and heads"),
         ('{"hidden-size": 64, "hybrid-layer-pattern": "MX"}', "do not say layers and heads"),

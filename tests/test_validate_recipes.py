@@ -77,9 +77,9 @@ def test_a_log_is_a_result_and_a_row_appended_from_it_is_the_same(tmp_path: Path
 def test_a_wrong_table_names_the_run_and_the_remedy(tmp_path: Path) -> None:
     wrong = {
         "recipe,step_s,gpus\n,7,16\n": "names no recipe",
-        "recipe,step_s,colour\nbridge.yaml,7,red\n": "no option",
+        "recipe,step_s,colour\nbridge.yaml,7,red\n": "not an option",
         "recipe,step_s,gpus\nbridge.yaml,7,many\n": "gpus",
-        "name,step_s\nx,7\n": "no line of recipe",
+        "name,step_s\nx,7\n": "not a line of recipe",
         "recipe,step_s\nmissing.yaml,7\n": "missing.yaml",
     }
     for table, said in wrong.items():

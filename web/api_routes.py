@@ -133,12 +133,12 @@ def several(request: Request) -> dict[str, Pairs]:
             try:
                 found[name] = parse_qsl(given[name], max_num_fields=limits.MOST_PAIRS)
             except ValueError:
-                remedy = f"is no query string of at most {limits.MOST_PAIRS} options"
+                remedy = f"is not a query string of at most {limits.MOST_PAIRS} options"
                 raise PlanError(name, None, remedy) from None
     unknown = set(given) - {*SLOTS, *(f"{slot}_name" for slot in SLOTS)}
     if unknown:
         raise PlanError(
-            sorted(unknown)[0][:50], None, f"is no option; scenarios are {', '.join(SLOTS)}"
+            sorted(unknown)[0][:50], None, f"is not an option; scenarios are {', '.join(SLOTS)}"
         )
     if not 2 <= len(found) <= len(SLOTS):
         raise PlanError(

@@ -237,7 +237,7 @@ def _for_this_server(_: Scope, headers: Headers, served: Served) -> Refused | No
         return Refused(400, "Host", given[0], str(error))
     if is_loopback(name) or name in served.hosts:
         return None
-    remedy = f"is no name of this server; start it with --allow-host {name[:100]}"
+    remedy = f"is not a name of this server; start it with --allow-host {name[:100]}"
     return Refused(421, "Host", given[0], remedy)
 
 

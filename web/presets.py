@@ -53,7 +53,7 @@ def preset(run_id: str) -> Preset:
     """One preset. Raises PlanError where there is none of this id."""
     found = presets().get(run_id)
     if found is None:
-        raise PlanError("preset", run_id[:50], "is no published run here; /presets lists them")
+        raise PlanError("preset", run_id[:50], "is not a published run here; /presets lists them")
     return found
 
 

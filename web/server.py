@@ -103,7 +103,7 @@ class Connection(H11Protocol):
             remedy = f"its head is longer than {limits.HEAD_BYTES:,} bytes; post it instead"
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, remedy)
         else:
-            self._refuse(HTTPStatus.BAD_REQUEST, "is no valid HTTP")
+            self._refuse(HTTPStatus.BAD_REQUEST, "is not valid HTTP")
 
     @property
     def unsent(self) -> int:

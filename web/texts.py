@@ -248,7 +248,7 @@ TEXTS: dict[str, str] = {
     "chart_no_script": "Charts are drawn with JavaScript; the table has the same numbers.",
     "error": "This cannot be answered",
     "error_back": "Change an input, or go back.",
-    "no_path": "is no address here: / is the page, /reference lists the API",
+    "no_path": "is not an address here: / is the page, /reference lists the API",
     "no_method": "is not taken at this address; /reference lists the API",
     "busy": "The server is busy: too many requests are waiting. Try again in a moment.",
     "fault": "The server failed on this request. The fault is its own; its log says more.",

@@ -101,7 +101,7 @@ def _storage(folder: str | None) -> str | None:
         return None
     path = catalog.user_path(folder, "--storage").absolute()
     if not path.is_dir():
-        raise PlanError("--storage", folder, "is no folder; give the one that checkpoints go to")
+        raise PlanError("--storage", folder, "is not a folder; give the one that checkpoints go to")
     writable(path / "checkpoint", "--storage")
     return str(path)
 

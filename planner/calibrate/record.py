@@ -145,7 +145,7 @@ def read(path: Path, conditions: Record | None = None) -> list[Record]:
         except (ValueError, RecursionError):
             if number == len(lines):  # the run was killed while it wrote
                 break
-            raise _foreign(path, f"line {number} is no JSON") from None
+            raise _foreign(path, f"line {number} is not JSON") from None
         why = _no_head(record) if number == 1 else wrong(record)
         if why is not None:
             raise _foreign(path, f"line {number}: {why}")
@@ -167,7 +167,7 @@ _CONDITIONS = ("device", "threads", "ranks", "torch")
 def _no_head(record: Any) -> str | None:
     """What is wrong with the first line, which says where and how the others were measured."""
     if not isinstance(record, dict) or "kind" not in record:
-        return "is no record"
+        return "is not a record"
     if record["kind"] != "conditions" or record.get("schema") != SCHEMA:
         return "the file holds no records of this version"
     return None
@@ -181,7 +181,7 @@ def held(path: Path) -> FileIO:
     """The records, open and held by this process alone until it ends or closes them. Raises
     PlanError where another run holds them."""
     if path.exists() and not path.is_file():
-        raise PlanError("--out", str(path), "holds raw records, and is no file; move it away")
+        raise PlanError("--out", str(path), "holds raw records, and is not a file; move it away")
     try:
         file = FileIO(path, "a+")
     except (OSError, ValueError) as error:

@@ -207,7 +207,7 @@ def _storage_folder(settings: Settings, ranks: Ranks) -> Path | None:
         return folder
     if settings.storage:
         raise PlanError(
-            "--storage", settings.storage, "is no folder on every node; give one that all have"
+            "--storage", settings.storage, "is not a folder on every node; give one that all have"
         )
     return None  # where a node does not have the folder of --out, nobody asked for it
 

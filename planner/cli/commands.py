@@ -103,7 +103,7 @@ def _wrong_words(error: TyperException, words: Sequence[str]) -> tuple[str, str]
         if row is not None and known:
             return option, f"{option}: {why_not(row, words[0])}"
         if other := foreign.answer(named):
-            return option, f"{option}: is no option of `{command}`; it {other}"
+            return option, f"{option}: is not an option of `{command}`; it {other}"
     elif not named and not param and not words[0].startswith("-") and not known:
         meant = foreign.COMMANDS.get(words[0].lower())
         hint = f"did you mean `dpplan {meant}`? " if meant else near(words[0], COMMANDS)

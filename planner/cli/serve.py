@@ -20,7 +20,7 @@ _BACKLOG = 512  # connections that wait to be taken
 _WHY = {
     errno.EADDRINUSE: ("--port", "is in use; name another, or end what listens there"),
     errno.EACCES: ("--port", "is not permitted to this user; name one above 1023"),
-    errno.EADDRNOTAVAIL: ("--host", "is no address of this machine"),
+    errno.EADDRNOTAVAIL: ("--host", "is not an address of this machine"),
 }
 
 
@@ -66,7 +66,7 @@ def bound(host: str, port: int) -> list[socket.socket]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
-        raise PlanError("--host", host, "is no address or name that resolves here") from None
+        raise PlanError("--host", host, "is not an address or name that resolves here") from None
     made: list[socket.socket] = []
     failed: list[OSError] = []
     for family, address in dict.fromkeys((one[0], one[4]) for one in found):

@@ -298,10 +298,11 @@ def _widest(runs: Residuals, case: Case, parts: Mapping[str, float]) -> str:
     name = max(parts, key=parts.__getitem__)
     if name == "general" and not case.tabled and not (runs.levels.gpu == case.gpu).any():
         return (
-            "the width is that nobody timed GEMMs of this GPU, and that between clusters and teams"
+            "the width is GEMMs of this GPU, which were not timed, and the spread between"
+            " clusters and teams"
         )
     if name == "general":
-        return "the width is mostly that between clusters and teams"
+        return "the width is mostly the spread between clusters and teams"
     shown = runs.feature(name) >= _AS_MUCH * case.feature(name)
     said = f"the width is mostly {FEATURES[name].words} ({parts[name]:.0%})"
     return said if shown.any() else f"{said}, which no validated run shows as much"

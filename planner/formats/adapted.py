@@ -131,7 +131,7 @@ def _dropout(answer: Answer, name: str) -> None:
     try:
         answer.state("lora_dropout", float(value) or None, name)
     except (TypeError, ValueError):
-        answer.mark(name, "not understood", f"{value!r} is no share")
+        answer.mark(name, "not understood", f"{value!r} is not a share")
 
 
 def _targets(answer: Answer, names: Names) -> None:

@@ -90,7 +90,7 @@ def _number(text: str) -> int | str:
 def _count(value: object) -> int:
     """A number of nodes or processes. Raises ValueError for `auto`, `$N` and ranges."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError("is no number that the file states")
+        raise ValueError("is not a number that the file states")
     return value
 
 

@@ -317,7 +317,7 @@ def _recompute(answer: Answer) -> None:
     elif policy in ("full", "none"):
         answer.imply("recompute", policy, "full where none is named", name)
     else:
-        answer.mark(name, "not understood", "is no policy that is timed here")
+        answer.mark(name, "not understood", "is not a policy that is timed here")
     answer.mark(name, "read")
 
 
@@ -326,7 +326,7 @@ def _precision(answer: Answer) -> None:
     word = _QUANTIZATION.get(str(answer.get(name, "") or ""))
     wide = answer.get("dtype", "bfloat16") == "float32"
     if word is None:
-        answer.mark(name, "not understood", "is no precision that is timed here")
+        answer.mark(name, "not understood", "is not a precision that is timed here")
     else:
         precision = "fp32" if wide and word == "bf16" else word
         answer.imply("precision", precision, "of kernels", name, "dtype")

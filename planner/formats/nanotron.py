@@ -134,7 +134,7 @@ def _shape(answer: Answer) -> None:
     if kernel == "eager":
         answer.state("attention", kernel, attention)
     elif kernel is None:
-        answer.mark(attention, "not understood", "is no attention that is timed here")
+        answer.mark(attention, "not understood", "is not an attention that is timed here")
     answer.mark(attention, "implied", "as nanotron does")
 
 

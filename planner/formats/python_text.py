@@ -20,7 +20,7 @@ def tree(text: str) -> ast.Module:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
         column = getattr(error, "offset", None) or 1
-        raise ValueError(f"is no valid Python (line {line}, column {column})") from None
+        raise ValueError(f"is not valid Python (line {line}, column {column})") from None
     level: list[ast.AST] = [module]
     for _ in range(_DEEPEST):
         level = [child for one in level for child in ast.iter_child_nodes(one)]

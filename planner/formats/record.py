@@ -83,7 +83,7 @@ class Argument:
             return not value
         if self.factor != 1:
             if not isinstance(value, int | float) or not math.isfinite(value):
-                raise ValueError(f"{value!r} is no number")
+                raise ValueError(f"{value!r} is not a number")
             product = value * self.factor
             return int(product) if product == int(product) else product
         return self.meaning(value)

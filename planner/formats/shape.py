@@ -79,7 +79,7 @@ def _spec(fields: Mapping[str, Any]) -> ModelSpec:
     layers, hidden, heads = (held[name] for name in _NEEDED)
     for name in _NEEDED:
         if not isinstance(held[name], int):
-            raise PlanError(_FIELD, held[name], f"is no whole number of {name}: give --model")
+            raise PlanError(_FIELD, held[name], f"is not a whole number of {name}: give --model")
     held.setdefault("kv_heads", heads)
     held.setdefault("head_dim", hidden // heads)
     gated = held.get("mlp", "plain") == "gated"

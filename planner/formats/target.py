@@ -114,7 +114,7 @@ def no_decoder(model: ModelSpec) -> str:
     if model.convolutions or not model.vocab:
         return f"is a model of {model.samples}"
     if named:
-        return f"is no decoder alone: it has a tower ({named}) beside the first"
+        return f"is more than a decoder: it has a tower ({named}) beside the first"
     if any(getattr(part, "mask", "causal") == "full" for part, _ in parts_of(model)):
         return "is an encoder, whose tokens see those that follow"
     return ""

@@ -82,7 +82,7 @@ def _divergence(answer: Answer) -> None:
     try:
         answer.state("divergence", _BETAS.get(float(beta), "jsd"), "beta")
     except (TypeError, ValueError):
-        answer.mark("beta", "not understood", f"{beta!r} is no share")
+        answer.mark("beta", "not understood", f"{beta!r} is not a share")
 
 
 def written(options: Mapping[str, Any], names: Names) -> dict[str, Any]:

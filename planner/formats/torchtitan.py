@@ -151,7 +151,7 @@ def _plain(text: str) -> Any:
 
 def _degree(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError("is no degree")
+        raise ValueError("is not a degree")
     return value
 
 
@@ -219,7 +219,7 @@ def _model(answer: Answer) -> None:
         answer.mark("model.name", "read")
     elif flavor is not None:
         for name in ("model.name", "model.flavor"):
-            answer.mark(name, "not understood", "is no flavor of a model of the catalogue")
+            answer.mark(name, "not understood", "is not a flavor of a model of the catalogue")
 
 
 def _sharding(answer: Answer) -> None:
@@ -297,7 +297,7 @@ def _pipeline(answer: Answer) -> None:
     given = answer.get(name, "1F1B")
     schedule = _SCHEDULES.get(str(given).lower())
     if schedule is None:
-        answer.mark(name, "not understood", "is no schedule that is timed here")
+        answer.mark(name, "not understood", "is not a schedule that is timed here")
         return
     answer.imply("schedule", schedule, "1F1B where none is named", name)
     if schedule in ONE_CHUNK:
@@ -354,7 +354,7 @@ def _precision(answer: Answer) -> None:
         answer.state("precision", "mxfp8", converters)
         answer.mark(f"{MX}.recipe_name", "read")
     elif held:
-        answer.mark(converters, "not understood", "is no conversion that is timed here")
+        answer.mark(converters, "not understood", "is not a conversion that is timed here")
     else:
         for one in answer.values:
             if one.startswith("quantize."):

@@ -172,9 +172,9 @@ def whole(value: Any) -> int | None:
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"{value!r} is no number") from None
+        raise ValueError(f"{value!r} is not a number") from None
     if isinstance(value, bool) or not number.is_integer():  # nor infinite
-        raise ValueError(f"{value!r} is no whole number")
+        raise ValueError(f"{value!r} is not a whole number")
     return int(number)
 
 

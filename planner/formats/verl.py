@@ -108,7 +108,7 @@ def _model(answer: Answer) -> None:
         if isinstance(path, str) and _HUB.fullmatch(path):
             answer.state("model", path, name)
         else:
-            answer.mark(name, "not understood", "is no name of the Hub: give --model")
+            answer.mark(name, "not understood", "is not a name of the Hub: give --model")
     for name in ("model.lora_rank", "actor_rollout_ref.model.lora_rank"):
         if answer.get(name, 0):
             answer.mark(name, "not understood", "adapters are not read from here")

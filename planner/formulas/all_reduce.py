@@ -78,7 +78,7 @@ def recursive_doubling_s(
     unit="s",
     equation=(
         "base + 2 log2 n steps + 2 (g-1)/g S / B_pair + 2 (N-1)/n S / B_card; +2 steps of S where n"
-        " is no power of two"
+        " is not a power of two"
     ),
     source=(
         "Rabenseifner 2004 (ICCS, LNCS 3036:1), Thakur et al. 2005 section 4.3: 2 lg p alpha + 2"

@@ -103,7 +103,7 @@ def forward_volume_bytes(
     unit="B",
     equation="DDP 2 G; ZeRO-1 G; ZeRO-2 m G; ZeRO-3 m (W + G); each (d-1)/d",
     source=(
-        "ZeRO, arXiv 1910.02054 section 7; gradients that nobody keeps whole are reduced in every"
+        "ZeRO, arXiv 1910.02054 section 7; gradients that no rank keeps whole are reduced in every"
         " micro-batch"
     ),
 )

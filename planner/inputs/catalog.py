@@ -156,7 +156,7 @@ def user_path(name: str, field: str) -> Path:
     try:
         return Path(name).expanduser()
     except (RuntimeError, ValueError) as error:
-        raise PlanError(field, name, f"is no usable path: {error}") from None
+        raise PlanError(field, name, f"is not a usable path: {error}") from None
 
 
 # one per thread and task, as the recorder of planner.ledger
@@ -226,7 +226,7 @@ def opened(path: Path, field: str) -> Iterator[BinaryIO]:
     except ValueError as error:
         if isinstance(error, PlanError):
             raise
-        raise PlanError(field, str(path), f"is no usable path: {error}") from None
+        raise PlanError(field, str(path), f"is not a usable path: {error}") from None
 
 
 def read_text(path: Path, field: str, most_bytes: int = MAX_FILE_BYTES) -> str:
@@ -263,7 +263,7 @@ def read_text(path: Path, field: str, most_bytes: int = MAX_FILE_BYTES) -> str:
     except ValueError as error:
         if isinstance(error, PlanError):
             raise
-        raise PlanError(field, str(path), f"is no usable path: {error}") from None
+        raise PlanError(field, str(path), f"is not a usable path: {error}") from None
 
 
 def read_toml(path: Path, field: str) -> dict[str, Any]:

@@ -165,7 +165,7 @@ def _per_node(options: Options, node: Node) -> int:
         raise PlanError(
             "--gpus",
             gpus,
-            f"is no multiple of {per_node} GPUs per node; take {below} or {above}, "
+            f"is not a multiple of {per_node} GPUs per node; take {below} or {above}, "
             "or set --gpus-per-node",
         )
     return per_node

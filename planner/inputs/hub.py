@@ -26,7 +26,7 @@ def config_of(name: str, given: str, known: str) -> Path:
     given: as it was typed; known: the name of this very model in the catalogue, "" where it is not
     there. Raises PlanError with what to install or do.
     """
-    no_file = "" if ":" in given else "is no file, and "
+    no_file = "" if ":" in given else "is not a file, and "
     url = f"https://huggingface.co/{name}/resolve/main/{FILE}"
     remedy = f"download {url} and give its path"
     if known:
@@ -43,7 +43,7 @@ def config_of(name: str, given: str, known: str) -> Path:
     try:
         cached = try_to_load_from_cache(name, FILE)
     except ValueError as error:  # no name that the Hub gives
-        raise PlanError("--model", given, f"is no name of the Hub ({error})") from None
+        raise PlanError("--model", given, f"is not a name of the Hub ({error})") from None
     if isinstance(cached, str):
         return Path(cached)
     if constants.HF_HUB_OFFLINE or not _is_reached(constants.ENDPOINT):

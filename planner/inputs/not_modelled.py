@@ -127,7 +127,7 @@ _MODELS = (
     ),
     _other(
         "a recurrent model, which is not modelled",
-        f"{_NO_NEAR}: its scans are no attention",
+        f"{_NO_NEAR}: its scans are not attention",
         "rwkv5 rwkv6 hyena retnet zamba lstm",
     ),
     _other(

@@ -293,7 +293,7 @@ def _children(place: _Place, value: Any) -> Iterator[tuple[_Place, Any]]:
 def _unusable(value: Any) -> ValueError | None:
     """Why no answer could repeat a value; None where one can."""
     if isinstance(value, str) and not is_text(value):
-        return NotText("half of a surrogate pair, which is no character")
+        return NotText("half of a surrogate pair, which is not a character")
     if isinstance(value, int) and abs(value) >= _MOST_INTEGER:
         return ValueError(f"a whole number of more than {MOST_DIGITS} digits")
     if isinstance(value, float) and not math.isfinite(value):

@@ -45,23 +45,23 @@ _LIMITS = (
         lambda a: a.step_s,
         lambda s: s <= _LONGEST_STEP_S,
         lambda s: (
-            f"a step of {show(s / _DAY_S, 'days')} is no plan: look at --global-batch, --gpus and"
-            " the bandwidths"
+            f"a step of {show(s / _DAY_S, 'days')} is implausible: look at --global-batch, --gpus"
+            " and the bandwidths"
         ),
     ),
     Limit(
         lambda a: a.run.days,
         lambda days: days <= _LONGEST_RUN_DAYS,
         lambda days: (
-            f"a run of {show(days / 365.25, 'count')} years is no plan: look at --tokens, --gpus"
-            " and --mtbf"
+            f"a run of {show(days / 365.25, 'count')} years is implausible: look at --tokens,"
+            " --gpus and --mtbf"
         ),
     ),
     Limit(
         lambda a: a.run.cost_usd,
         lambda usd: usd <= _DEAREST_USD,
         lambda usd: (
-            f"nobody has {show(usd, 'USD')} for a run: look at --tokens, --price and --gpus"
+            f"a run for {show(usd, 'USD')} is implausible: look at --tokens, --price and --gpus"
         ),
     ),
     Limit(

@@ -38,7 +38,7 @@ def module_of(name: str, field: str = "--schedule") -> ModuleType:
     if found is None:
         near = difflib.get_close_matches(name, BY_NAME, 3, 0.4)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
-        raise PlanError(field, name, f"is no schedule; {hint}there are {', '.join(BY_NAME)}")
+        raise PlanError(field, name, f"is not a schedule; {hint}there are {', '.join(BY_NAME)}")
     return found
 
 

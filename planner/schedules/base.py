@@ -154,7 +154,7 @@ def parse_action(text: str) -> Action | None:
         return pair(one, other) if one.kind == FORWARD else pair(other, one)
     found = _ONE.fullmatch(cell)
     if found is None:
-        raise ValueError(f"{cell!r} is no action; one reads STAGE F|B|I|W MICROBATCH, such as 0F3")
+        raise ValueError(f"{cell!r} is not an action, STAGE F|B|I|W MICROBATCH, such as 0F3")
     stage, kind, microbatch = found.groups()
     if kind in _SHARDING:
         return None

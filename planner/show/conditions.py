@@ -57,7 +57,7 @@ def _length_lines(found: Lengths) -> list[str]:
     return [
         (
             f"documents of {found.mean_tokens:,.0f} tokens after cutting, {found.packing}:"
-            f" {percent(found.useful_frac, 2)} of the tokens are no padding,"
+            f" {percent(found.useful_frac, 2)} of the tokens are not padding,"
             f" {found.useful_tokens_per_s:,.0f} useful tokens/s"
         ),
         (

@@ -65,7 +65,7 @@ def _verdict(r: Tuning) -> Block:
         below=[
             "micro-batch: the largest power of two at this length, context: the longest sequence"
             " with one per micro-batch, model: the largest of the catalogue, each with a chance of"
-            " 95 and of 5 % to fit; useful: tokens computed that are no padding"
+            " 95 and of 5 % to fit; useful: tokens computed that are not padding"
         ],
     )
 

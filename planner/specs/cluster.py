@@ -116,8 +116,8 @@ class ClusterSpec(Spec):
     def _whole_nodes(self) -> Self:
         if self.gpus > self.gpus_per_node and self.gpus % self.gpus_per_node:
             raise ValueError(
-                f"gpus {self.gpus} is no multiple of gpus_per_node {self.gpus_per_node}; plan whole"
-                f" nodes ({self.gpus // self.gpus_per_node * self.gpus_per_node} or"
+                f"gpus {self.gpus} is not a multiple of gpus_per_node {self.gpus_per_node}; plan"
+                f" whole nodes ({self.gpus // self.gpus_per_node * self.gpus_per_node} or"
                 f" {-(-self.gpus // self.gpus_per_node) * self.gpus_per_node}) or set"
                 " --gpus-per-node"
             )

@@ -22,7 +22,7 @@ def host_name(text: str) -> str:
     name = bare.lower().removesuffix(".")
     if len(name) > _LONGEST or not _LABELS.fullmatch(name):
         raise ValueError(
-            "is no name of a host; give one name or IP address, without scheme, port or *"
+            "is not a name of a host; give one name or IP address, without scheme, port or *"
         )
     return name
 
@@ -39,5 +39,5 @@ def asked_host(header: str) -> str:
     """The host of a Host header, without its port. Raises ValueError with a sentence."""
     found = _WITH_PORT.fullmatch(header)
     if found is None:
-        raise ValueError("is no name of a host with or without a port")
+        raise ValueError("is not a name of a host with or without a port")
     return host_name(found["host"])

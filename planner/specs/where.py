@@ -77,7 +77,7 @@ def _one(text: str) -> Constraint:
     if name not in known:
         near = difflib.get_close_matches(name, known, 2, 0.5)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
-        raise ValueError(f"{name} is no layout option; {hint}there are {names}")
+        raise ValueError(f"{name} is not a layout option; {hint}there are {names}")
     values = [value.strip().lower() for value in found[3].split(",")]
     if name in SHARES:
         return _share(name, operator, found[3])

@@ -327,11 +327,11 @@ def saved(name: str, rank: int | None) -> dict[str, Any]:
         raise PlanError("ANSWER", name, str(error)) from None
     picks = _picks(found)
     if rank and picks and rank not in picks:
-        raise PlanError("--rank", rank, "is no layout of this answer")
+        raise PlanError("--rank", rank, "is not a layout of this answer")
     command = picks.get(rank or min(picks, default=0))
     if not isinstance(command, str):
         remedy = (
-            "is no answer of a layout: save one with `dpplan estimate ... --json > answer.json`"
+            "is not an answer of a layout: save one with `dpplan estimate ... --json > answer.json`"
         )
         raise PlanError("ANSWER", name, remedy)
     try:

@@ -127,7 +127,7 @@ def _cluster(address: str) -> Iterator[Workers]:
         raise PlanError(
             "--dask",
             address,
-            "is no address at which a scheduler answers, such as tcp://10.0.0.1:8786; `dask"
+            "is not an address at which a scheduler answers, such as tcp://10.0.0.1:8786; `dask"
             " scheduler` starts one and prints its own",
         ) from error
     with client:

@@ -49,7 +49,7 @@ def check(case: Case, got: Outcome) -> None:
     else:
         assert answer.stdout.strip()
         if not _MAY_BE_WORDS.search(" ".join(case.words)) and not case.files:
-            assert not _NO_NUMBER.search(answer.stdout), "prints what is no number"
+            assert not _NO_NUMBER.search(answer.stdout), "prints what is not a number"
     for found in got.documents:
         of_document(found)
 

@@ -51,7 +51,7 @@ class Kind:
         """Keys that the kind may have, from its spec."""
         if self.spec is None:
             return self.keys
-        with warnings.catch_warnings(action="ignore"):  # a default with its source is no JSON
+        with warnings.catch_warnings(action="ignore"):  # a default with its source is not JSON
             found = self.spec.model_json_schema()
         tables = [found, *found.get("$defs", {}).values()]
         return tuple(sorted({name for one in tables for name in one.get("properties", ())}))

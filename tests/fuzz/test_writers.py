@@ -117,7 +117,7 @@ def _left(case: Case, folder: Path, whole: set[str], kept: dict[str, str]) -> No
     path = folder / NAME
     # one that is killed while it writes in place may leave a part; others write it whole again
     if case.killed < len(case.sizes):
-        assert path.read_text() in whole - {OLD}, "the result that is left is no whole one"
+        assert path.read_text() in whole - {OLD}, "the result that is left is not a whole one"
     for name, text in kept.items():
         assert (folder / name).read_text() == text, f"{name} of the user is changed"
     names = {NAME, *kept, *({"other.html"} if "link" in case.target else ())}

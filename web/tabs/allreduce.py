@@ -59,7 +59,7 @@ def _by_size(found: AllReduce) -> Chart:
             [size.bytes, *(size.seconds[name] for name in _used(found)), size.fastest]
             for size in found.sizes
         ],
-        "The parameter server needs machines of its own and is no candidate for the fastest.",
+        "The parameter server needs machines of its own and is not a candidate for the fastest.",
         order="smallest message first",
     )
 

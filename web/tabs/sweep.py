@@ -65,7 +65,7 @@ def _find(asked: Asked) -> Comparison:
     over = form.over or ("" if sweep or own.vary else _OVER)
     if over:
         if over not in dict(swept()):
-            raise PlanError("over", over, "is no number that can be swept")
+            raise PlanError("over", over, "is not a number that can be swept")
         sweep = (*sweep, f"{over}={form.values or _around(over, asked)}")
     named = {text.partition("=")[0].strip().replace("-", "_") for text in (*sweep, *own.vary)}
     for name in named & given.keys():

@@ -95,7 +95,7 @@ class Column(np.lib.mixins.NDArrayOperatorsMixin):
         return self.level.count * self.width
 
     def __array__(self, *_: Any, **__: Any) -> Array:
-        raise TypeError("a factored column is no array; ask its space for values")
+        raise TypeError("a factored column is not an array; ask its space for values")
 
     def __bool__(self) -> bool:
         raise TypeError("the truth of a column is one value per layout")

@@ -98,7 +98,7 @@ def _micro_batch(row: Row, dp: int | None) -> int | None:
     global_batch = whole(row, "global_batch")
     if dp and global_batch % (dp * (stated or 1)):
         raise Skip(
-            f"global_batch {global_batch} is no multiple of dp {dp} x micro_batch {stated or 1}"
+            f"global_batch {global_batch} is not a multiple of dp {dp} x micro_batch {stated or 1}"
         )
     return stated or 1 if dp == global_batch else stated
 

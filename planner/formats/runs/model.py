@@ -115,7 +115,7 @@ def _of_arguments(row: Row) -> ModelSpec:
     try:
         flags = megatron.of_values(readers.read_json(row[_ARGUMENTS]))
     except ValueError as error:
-        raise Skip(f"{_ARGUMENTS} is no JSON of flags: {error}") from None
+        raise Skip(f"{_ARGUMENTS} is not JSON of flags: {error}") from None
     stated = {name: one.value for name, one in megatron.FORMAT.read(flags).model.items()}
     stated["vocab"] = whole(row, "vocab", stated.get("vocab") or _VOCAB)
     option, notes = model_of(stated, None)

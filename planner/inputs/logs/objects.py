@@ -33,7 +33,7 @@ def objects(
         yield from _streamed(source, at, begins)
     except _BrokenList as error:
         where = f"line {at[0] + 1}, column {at[1] + 1}"
-        raise PlanError(field, str(path), f"is no valid {what}: {error} ({where})") from None
+        raise PlanError(field, str(path), f"is not valid {what}: {error} ({where})") from None
 
 
 class _BrokenList(ValueError):

@@ -67,7 +67,7 @@ class Table:
             lines = _rows(source)
             cls._fill(log, next(lines), lines, path)
         except csv.Error as error:
-            raise PlanError(field, str(path), f"is no readable CSV: {error}") from None
+            raise PlanError(field, str(path), f"is not a readable CSV: {error}") from None
         if not log.steps:
             named = ", ".join(("step time", "tokens per second", "samples per second"))
             remedy = f"has no column of {named}, nor a clock beside the steps, in any known name"

@@ -83,7 +83,7 @@ def _answer() -> dict[str, Any]:
 def _summary(found: Any) -> dict[str, Any]:
     """The fields of `snapshot.Snapshot`."""
     if not isinstance(found, dict) or not isinstance(found.get("segments"), list):
-        raise _Refused("is no memory snapshot of torch: it has no `segments`")
+        raise _Refused("is not a memory snapshot of torch: it has no `segments`")
     out: dict[str, Any] = {"reserved": 0.0, "allocated": 0.0, "freest": 0.0, "held": {}}
     segments = [segment for segment in found["segments"] if isinstance(segment, dict)]
     for segment in segments:

@@ -35,7 +35,7 @@ class Size(Document):
     bytes: Annotated[float, key("bytes reduced", "B")]
     seconds: Annotated[dict[str, float], key("by name of the algorithm", "s")]
     fastest: Annotated[
-        str, key("the parameter server, which needs machines of its own, is no candidate")
+        str, key("the parameter server, which needs machines of its own, is not a candidate")
     ]
     bus_bytes_per_s: Annotated[
         float, key("2 (n-1)/n bytes over the seconds of the fastest, as nccl-tests", "B/s")

@@ -115,7 +115,7 @@ class Checked(Document):
     name: Annotated[str, key("its name, without folders")]
     kind: Annotated[str, key("log, trace, snapshot, runs or prediction")]
     program: Annotated[str, key("that wrote it")]
-    partly: Annotated[str, key("what of it was read; empty: all")]
+    partly: Annotated[str, key("the part that was read; empty: all")]
     steps: Annotated[StepTimes | None, key("of a log; null without steps or a batch")]
     tokens_per_s: Annotated[float | None, key("of the job, at the middle step", "tokens/s")]
     flops: Annotated[Flops | None, key("null: none printed, or no recipe")]

@@ -243,7 +243,7 @@ class Curve(Document):
     unit: Annotated[str, key('unit of `points[].value`, "" for a plain number')]
     points: Annotated[list[CurvePoint], key("by ascending value")]
     amdahl: Annotated[Amdahl | None, key("strong scaling over three counts or more")]
-    parts: Annotated[Parts | None, key("GPUs: what of the step shrinks with them")]
+    parts: Annotated[Parts | None, key("GPUs: which parts of the step shrink with them")]
     pays_until: Annotated[
         float | None,
         key("GPUs up to which each added one brings `stop_below` of the first", "GPUs"),

@@ -25,7 +25,7 @@ class Lengths(Document):
 
     packing: Annotated[Packing, key("padded, longest, bucketed or packed")]
     mean_tokens: Annotated[float, key("mean length of a document, longer ones cut", "tokens")]
-    useful_frac: Annotated[float, key("share of tokens that are no padding", "1")]
+    useful_frac: Annotated[float, key("share of tokens that are not padding", "1")]
     useful_tokens_per_s: Annotated[float, key("throughput without padding", "tokens/s")]
     padded_frac: Annotated[
         float, key("`useful_frac` when every document is padded to the sequence", "1")

@@ -327,7 +327,7 @@ class Estimate(Report):
     search: Annotated[SearchCounts, key("the search behind the layout")]
     doubts: Annotated[
         list[str],
-        key("what of the answer nobody would believe, with the options to look at, as sentences"),
+        key("implausible values of the answer, with the options to look at, as sentences"),
     ]
     without: Annotated[
         list[str], key("what holds without a default that decides this answer, as sentences")

@@ -34,7 +34,7 @@ class Phases(Document):
         key("everything but communication of data parallelism, with encoding and decoding", "s"),
     ]
     exposed_s: Annotated[float, key("what that communication adds", "s")]
-    hidden_s: Annotated[float, key("what of it runs beside compute", "s")]
+    hidden_s: Annotated[float, key("the part that overlaps with compute", "s")]
 
 
 class SentBytes(Document):

@@ -46,7 +46,7 @@ class TuneMethod(Document):
     stack: Annotated[str | None, key("profile id of the stack")]
     layout: Annotated[Layout | None, key("as `layout` of a report")]
     useful_frac: Annotated[
-        float | None, key("share of the tokens computed that are no padding", "1")
+        float | None, key("share of the tokens computed that are not padding", "1")
     ]
     step_seconds: Annotated[float | None, key("expected time of a step", "s")]
     step_low: Annotated[float | None, key("fast end of its 80 % band", "s")]

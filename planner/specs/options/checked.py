@@ -28,7 +28,7 @@ def read(record: type[R], given: Mapping[str, Any]) -> R:
             other = foreign.answer(name)
             near = words.near(name, [one.replace("_", "-") for one in table], 3).strip()
             hint = f"it {other}" if other else near or "`dpplan schema` lists them"
-            raise PlanError(name, value, f"is no option; {hint}")
+            raise PlanError(name, value, f"is not an option; {hint}")
     for name, row in table.items():
         if row.is_needed and name not in values:
             seen = row.says.catalogue

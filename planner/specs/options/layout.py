@@ -299,7 +299,7 @@ class SearchOptions(Record):
             why_not=OF_METHODS,
             needs=Needs(
                 lambda given: given.offload == "activations",
-                "says what of the activations is offloaded: give --offload activations, too",
+                "selects which activations are offloaded: give --offload activations, too",
                 "--offload activations",
             ),
             form="folded",

@@ -32,7 +32,7 @@ def pairs_of_command(line: str, record: type[Record], verb: str) -> list[tuple[s
     ValueError where it is of another verb, or has a word that it would not write."""
     words = shlex.split(line)
     if words[:2] != ["dpplan", verb]:
-        raise ValueError(f"is no command of dpplan {verb}")
+        raise ValueError(f"is not a command of dpplan {verb}")
     switches, valued = {}, {}
     for name, row in rows(record).items():
         if bool in row.types:
@@ -47,7 +47,7 @@ def pairs_of_command(line: str, record: type[Record], verb: str) -> list[tuple[s
         elif word in valued:
             out.append((valued[word], next(rest, "")))
         else:
-            raise ValueError(f"has {word!r}, which is no option")
+            raise ValueError(f"has {word!r}, which is not an option")
     return out
 
 

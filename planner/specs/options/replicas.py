@@ -88,7 +88,7 @@ class ReplicaOptions(Record):
         int | None,
         option(
             "GPUs that share a secondary copy of the weights, which the backward pass"
-            " all-gathers (zero_hpz_partition_size of ZeRO++; usually those of a node)",
+            " all-gathers (zero_hpz_partition_size of ZeRO++; usually a node's)",
             label="Secondary shards",
             least=2,
             most=1_000_000,

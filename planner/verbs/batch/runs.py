@@ -136,7 +136,7 @@ def batches_of(first_batch: int, first_gpus: int, gpus: int) -> list[int]:
         raise PlanError(
             "--global-batch",
             first_batch,
-            f"of {first_gpus} GPUs is no whole batch on {gpus}; give a multiple of "
+            f"of {first_gpus} GPUs is not a whole batch on {gpus}; give a multiple of "
             f"{first_gpus // math.gcd(gpus, first_gpus)}",
         )
     most = rows(Options)["global_batch"].says.most

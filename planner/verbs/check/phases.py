@@ -32,7 +32,7 @@ def read_answer(path: Path, field: str) -> Reinforcement:
     try:
         return document.read(text, Reinforcement)
     except msgspec.MsgspecError as error:
-        remedy = f"is no answer of `dpplan rl --json`: {error}"
+        remedy = f"is not an answer of `dpplan rl --json`: {error}"
         raise PlanError(field, str(path), remedy) from None
 
 

@@ -24,8 +24,8 @@ _WIRES = (
 _KINDS = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"})
 _IDLE = ("launch", "bubble", "overhead", "stragglers", "input", "nvme")
 _SAYS = {
-    "matmul": "GEMMs, those of recompute too",
-    "attention": "attention kernels, those of recompute too",
+    "matmul": "GEMMs, recompute included",
+    "attention": "attention kernels, recompute included",
     OTHER: "norms, activations, loss and all kernels of no other class",
     "optimizer": "kernels of the update",
     "communication": "all collectives, waiting for other ranks inside them too",

@@ -147,7 +147,7 @@ def appended(name: str, row: Row) -> str:
         return csv_text(COLUMNS, [[row[key] for key in COLUMNS]])
     header = [cell.strip() for cell in next(csv.reader(io.StringIO(there)), [])]
     if missing := [key for key in REQUIRED if key not in header]:
-        remedy = f"is no runs table: it has no column {missing[0]!r}; name another file"
+        remedy = f"is not a runs table: it has no column {missing[0]!r}; name another file"
         raise PlanError(_FIELD, name, remedy)
     line = csv_text(header, [[row.get(key, "") for key in header]]).partition("\n")[2]
     return there + ("" if there.endswith("\n") else "\n") + line
@@ -170,4 +170,4 @@ def _there(path: Path) -> str:
     try:
         return found.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
     except UnicodeDecodeError:
-        raise PlanError(_FIELD, str(path), "is no UTF-8 text; name another file") from None
+        raise PlanError(_FIELD, str(path), "is not UTF-8 text; name another file") from None

@@ -159,7 +159,7 @@ def _weak(requests: Sequence[Options]) -> tuple[list[Options], list[str]]:
             raise PlanError(
                 "--global-batch",
                 first,
-                f"of {fewest} GPUs is no whole batch on {options.gpus}; give a multiple of"
+                f"of {fewest} GPUs is not a whole batch on {options.gpus}; give a multiple of"
                 f" {fewest}",
             )
         batches.append(batch)

@@ -55,7 +55,7 @@ def varied(text: str) -> Dimension:
     for word in words:
         if word not in FAMILIES:
             known = ", ".join(FAMILIES)
-            raise PlanError("--vary", word, f"is no strategy; strategies are {known}")
+            raise PlanError("--vary", word, f"is not a strategy; strategies are {known}")
     return Dimension(name, tuple(Value(word, dict(FAMILIES[word])) for word in words))
 
 
@@ -65,7 +65,7 @@ def swept(text: str) -> Dimension:
     name, words = _split(text, "--sweep")
     if not _VARIED[name].is_number:
         numeric = ", ".join(n for n, row in _VARIED.items() if row.is_number)
-        raise PlanError("--sweep", name, f"is no number; sweep one of {numeric}, or use --vary")
+        raise PlanError("--sweep", name, f"is not a number; sweep one of {numeric}, or use --vary")
     values = [value for word in words for value in _expanded(_VARIED[name], word, text)]
     if len(set(values)) != len(values):
         raise PlanError("--sweep", text, "names a value twice; give each once")
@@ -82,7 +82,7 @@ def _split(text: str, option: str) -> tuple[str, list[str]]:
         raise PlanError(option, text, f"must be NAME=VALUES, as in {option} {example}")
     if name not in _VARIED and not (option == "--vary" and name == "strategy"):
         extra = "strategy, " if option == "--vary" else ""
-        raise PlanError(option, name, f"is no option; options are {extra}{', '.join(_VARIED)}")
+        raise PlanError(option, name, f"is not an option; options are {extra}{', '.join(_VARIED)}")
     if len(set(words)) != len(words):
         raise PlanError(option, text, "names a value twice; give each once")
     return name, words
@@ -97,7 +97,7 @@ def _expanded(row: Row, text: str, whole: str) -> list[str]:
         raise PlanError(
             "--sweep",
             whole,
-            "is no range; write FIRST..LAST (doubling), FIRST..LAST*FACTOR or FIRST..LAST+STEP",
+            "is not a range; write FIRST..LAST (doubling), FIRST..LAST*FACTOR or FIRST..LAST+STEP",
         )
     first, last, step = (
         _count(row, match.group(i), whole) if match.group(i) else 2.0 for i in (1, 2, 4)

@@ -81,7 +81,7 @@ def _set(written: Written, given: Mapping[str, str]) -> dict[str, Setting]:
     for key in given:
         if key not in written.inputs:
             known = ", ".join(written.inputs) or "none"
-            raise PlanError("--set", key[:50], f"is no input of this lesson; it has {known}")
+            raise PlanError("--set", key[:50], f"is not an input of this lesson; it has {known}")
     return {key: _setting(written.inputs[key], key, text) for key, text in given.items()}
 
 
@@ -127,7 +127,7 @@ def _names(written: Written, values: Mapping[str, Setting], problems: list[str])
             elif wanted in written.commands:
                 found[wanted] = _answered(_command(written, wanted, values), problems)
             else:
-                raise ValueError(f"{wanted!r} is no input, figure or command of this lesson")
+                raise ValueError(f"{wanted!r} is not an input, figure or command of this lesson")
         return found[wanted]
 
     return name

@@ -154,7 +154,7 @@ def _typed(words: Sequence[str], tables: Sequence[Mapping[str, Row]]) -> Iterato
         if not word.startswith("--") and argument:
             yield argument, word
         elif name not in known:
-            raise PlanError("command", word, "is no option")
+            raise PlanError("command", word, "is not an option")
         else:
             yield name, True if known[name].is_switch else next(rest, "")
 

@@ -118,7 +118,7 @@ def _called(node: ast.Call, name: str, names: Names) -> Any:
     if name in formulas():
         found = formulas()[name][1](**_arguments(node, names))
         return first(found) if np.size(found) == 1 else found
-    raise ValueError(f"{name!r} is no formula of planner.formulas")
+    raise ValueError(f"{name!r} is not a formula of planner.formulas")
 
 
 def _arguments(node: ast.Call, names: Names) -> dict[str, Any]:

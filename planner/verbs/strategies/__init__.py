@@ -200,7 +200,7 @@ def _asked(options: Options, name: str | None) -> tuple[Strategy, ...]:
     if name not in BY_NAME:
         near = difflib.get_close_matches(name, BY_NAME, 3)
         known = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(BY_NAME)}"
-        raise PlanError("--strategy", name, f"is no strategy; {known}")
+        raise PlanError("--strategy", name, f"is not a strategy; {known}")
     return (BY_NAME[name],)
 
 

@@ -47,10 +47,10 @@ def _entries(table: Path) -> Iterator[Entry]:
         reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
         for line in reader:
             if None in line or "recipe" not in line:
-                raise PlanError(table.name, reader.line_num, "is no line of recipe and results")
+                raise PlanError(table.name, reader.line_num, "is not a line of recipe and results")
             yield {name.strip(): one.strip() for name, one in line.items() if one and one.strip()}
     except csv.Error as error:
-        raise PlanError(table.name, reader.line_num, f"is no readable CSV: {error}") from None
+        raise PlanError(table.name, reader.line_num, f"is not a readable CSV: {error}") from None
 
 
 def _of_toml(table: Path, text: str) -> Iterator[Entry]:
@@ -90,7 +90,7 @@ def _row(table: Path, number: int, entry: Entry) -> Row:
 def _option(where: str, name: str, value: Any) -> Any:
     known = rows(Options)
     if name not in known:
-        remedy = f"is no option of dpplan estimate, and none of {', '.join(_NAMES)}"
+        remedy = f"is not an option of dpplan estimate, and none of {', '.join(_NAMES)}"
         raise PlanError(where, name, remedy)
     try:
         typed = isinstance(value, str) and known[name].kind in (bool, int, float)

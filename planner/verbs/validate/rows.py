@@ -69,7 +69,7 @@ def read_rows(path: Path) -> Iterator[Row]:
         yield from _rows(reader, header, name)
     except csv.Error as error:
         raise PlanError(
-            _FIELD, name, f"is no readable CSV (line {reader.line_num}: {error})"
+            _FIELD, name, f"is not a readable CSV (line {reader.line_num}: {error})"
         ) from None
 
 
