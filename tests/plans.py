@@ -17,6 +17,7 @@ from planner.specs.cluster import ClusterSpec
 from planner.specs.columns import Columns
 from planner.specs.decoder import Decoder, decoder_of
 from planner.specs.layout import Layout, LayoutRequest
+from planner.specs.mechanism import Mechanism
 from planner.specs.model import Experts, ModelSpec
 from planner.specs.options import Options
 from planner.specs.plan import Plan
@@ -90,6 +91,7 @@ def plan(
     seq_len: int = 1024,
     global_batch: int = 64,
     request: LayoutRequest | None = None,
+    mechanisms: tuple[Mechanism, ...] = (),
     **training: Any,
 ) -> Plan:
     return Plan(
@@ -98,6 +100,7 @@ def plan(
         training=TrainingSpec(seq_len=seq_len, global_batch=global_batch, **training),
         stack=stack(software),
         request=request or LayoutRequest(),
+        mechanisms=mechanisms,
     )
 
 

@@ -24,6 +24,7 @@ from planner.formulas.optimizers import _rotated
 from planner.formulas.overlap import offload_exposed_s
 from planner.formulas.stages import contents
 from planner.ledger import total
+from planner.mechanisms.zeropp import Zeropp
 from planner.specs.data import LengthsSpec
 from planner.specs.layers import memory_kinds
 from planner.specs.parts.mlp import Mlp
@@ -32,10 +33,13 @@ from planner.specs.parts.mlp import Mlp
 def test_codes_of_zero_pp_are_written_and_read_once_on_each_side() -> None:
     """qwZ makes a byte of two and two of a byte again: 2 (2 + 1) bytes moved per element, at what
     elementwise kernels get of the memory's 2 TB/s."""
-    of = plans.plan(software="deepspeed", zeropp=("qwz",))
+    qwz = Zeropp(("qwz",))
+    of = plans.plan(software="deepspeed", mechanisms=(qwz,))
     m = plans.numbers(of, memory_bandwidth=2e12, elementwise_frac=0.75)
-    assert sync._recode_s(of, m, "qwz", 2.0, 1.0) == pytest.approx(6 / 1.5e12)
-    assert sync._recode_s(of, m, "qgz", 2.0, 0.5) == 0.0  # is not asked for
+    codes = qwz.coded("weights")
+    assert codes is not None
+    assert sync._recode_s(m, codes, 2.0) == pytest.approx(6 / 1.5e12)
+    assert qwz.coded("gradients") is None  # is not asked for
 
 
 @pytest.mark.parametrize(

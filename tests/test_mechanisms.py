@@ -20,7 +20,7 @@ from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.components import BOTTLENECKS
 from planner.specs.mechanism import Mechanism
-from planner.specs.options import MECHANISMS, Options, rows
+from planner.specs.options import MECHANISMS, Options, options_of_command, rows
 from planner.specs.options.schema import from_example
 from planner.specs.plan import Plan
 from planner.verbs.validate.ablation import with_active, with_each_off
@@ -38,8 +38,11 @@ EVERY = pytest.mark.parametrize("each", MECHANISMS, ids=lambda each: each.NAME)
 
 def on(each: type[Mechanism]) -> Plan:
     """A request with the examples of the mechanism's options."""
-    given = {name: from_example(row) for name, row in rows(each.OPTIONS).items()}
-    plan = resolve(Options(**{**REQUEST, **given})).plans[0]
+    own = rows(each.OPTIONS)
+    given = {name: from_example(row) for name, row in own.items()}
+    needs = "".join(f" {row.says.needs.give}" for row in own.values() if row.says.needs)
+    beside = options_of_command(f"dpplan estimate{needs}", Options, "estimate")
+    plan = resolve(Options(**{**REQUEST, **beside, **given})).plans[0]
     assert [type(one) for one in plan.mechanisms] == [each]
     return plan
 

@@ -14,6 +14,7 @@ from planner.formats.plan import planned
 from planner.formulas.params import parameter_count
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
+from planner.mechanisms.zeropp import Zeropp
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.verbs.estimate import estimate
@@ -59,7 +60,8 @@ def test_each_part_that_is_off_is_waited_for() -> None:
 def test_zero_pp_moves_what_the_paper_says() -> None:
     """arXiv 2306.10209 table 1: weights in half the bytes of 16 bit, gradients in a quarter, and no
     second gather between nodes; a second copy of the weights on every node."""
-    whole, quantised = _traffic(3), _traffic(3, zeropp=("qwz", "qgz"), hpz=8)
+    codes = ("qwz", "qgz")
+    whole, quantised = _traffic(3), _traffic(3, mechanisms=(Zeropp(codes, 8),))
     of_layer = "parameters of a layer"
     assert quantised[of_layer].bytes == pytest.approx(whole[of_layer].bytes / 2)
     assert quantised[of_layer].count == pytest.approx(whole[of_layer].count / 2)
@@ -75,8 +77,9 @@ def test_zero_pp_moves_what_the_paper_says() -> None:
         return float(evaluate(of, _rows(3)).memory.peak[0])
 
     own = parameter_count(plans.model())
-    assert peak(hpz=8) - peak() == pytest.approx(2 * own / 8, rel=0.35)  # and fragmentation
-    assert peak(zeropp=("qwz", "qgz")) == peak()
+    copied = peak(mechanisms=(Zeropp(copied=8),)) - peak()
+    assert copied == pytest.approx(2 * own / 8, rel=0.35)  # and fragmentation
+    assert peak(mechanisms=(Zeropp(codes),)) == peak()
 
 
 def test_buckets_of_deepspeed_by_their_size() -> None:

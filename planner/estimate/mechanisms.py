@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 from planner.ledger import Array, Ledger, merge
-from planner.specs.mechanism import Stage, Step
+from planner.specs.mechanism import Codes, Sharded, Stage, Step
 from planner.specs.plan import Plan
 
 
@@ -19,6 +20,20 @@ def with_memory(
         held = [merge(phase, added.leaves) for phase in held]
         host = host + added.host
     return held, host
+
+
+def coded(plan: Plan, what: Literal["weights", "gradients"]) -> Codes | None:
+    """How weights are gathered or gradients are reduced in codes; None: as they are."""
+    every = (mechanism.coded(what) for mechanism in plan.mechanisms)
+    return next((codes for codes in every if codes is not None), None)
+
+
+def gathered_again(
+    plan: Plan, layer: Sharded, all_gather_s: Callable[[Array, Array], Array]
+) -> Array | None:
+    """Seconds in which backward gathers a layer from copies near by; None: there are none."""
+    every = (mechanism.gathered_again(layer, all_gather_s) for mechanism in plan.mechanisms)
+    return next((seconds for seconds in every if seconds is not None), None)
 
 
 def after_update(plan: Plan, step: Step) -> Ledger:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.estimate import communicate, quantised
+from planner.estimate import communicate, mechanisms, quantised
 from planner.estimate.communicate import Group, Traffic, place, place_twice, share_of
 from planner.estimate.gradients import Buckets, buckets_of, first_bytes, tensors
 from planner.estimate.machine import Machine
@@ -18,13 +18,12 @@ from planner.formulas import experts as sharing
 from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.layout import NVME_PARAMS, OFFLOADED_PARAMS
-from planner.specs.names import SyncPart, ZeroppPart
+from planner.specs.mechanism import Codes, Sharded
+from planner.specs.names import SyncPart
 from planner.specs.plan import Plan
 
 # parts in which a stack without buckets of its own reduces: about a bucket of torch's DDP
 LAST_BYTES = 25e6
-# ZeRO++, Wang et al. 2023 (arXiv 2306.10209) section 3: weights in INT8, gradients in INT4
-_QWZ_BYTES, _QGZ_BYTES = 1.0, 0.5
 _WIRE_BYTES = {"fp32": 4.0, "bf16": 2.0}
 # share of the gathers of embedding and head that nothing hides under prefetching: the one forward,
 # at the start of the step
@@ -87,7 +86,7 @@ class ShardedLayer:
     """Communication of one layer and micro-batch under ZeRO-2 and ZeRO-3."""
 
     gather: Array  # one all-gather of the layer's parameters
-    again: Array  # the all-gather before backward, of hpZ among the ranks of a second copy
+    again: Array  # the all-gather before backward, from copies near by if there are any
     scatter: (
         Array  # reduce-scatter of its gradients, and all-reduce over mirrors under hybrid sharding
     )
@@ -121,9 +120,9 @@ def beside(plan: Plan, part: SyncPart) -> bool:
 
 
 def shard_bytes(plan: Plan) -> float:
-    """Bytes of a parameter on its way to the ranks that gather it under ZeRO-3: qwZ sends codes of
-    8 bit, whose scales (one of a block) are not counted."""
-    return _QWZ_BYTES if "qwz" in plan.training.zeropp else gathered_bytes(plan)
+    """Bytes of a parameter on its way to the ranks that gather it under ZeRO-3."""
+    codes = mechanisms.coded(plan, "weights")
+    return gathered_bytes(plan) if codes is None else codes.bytes
 
 
 def wire_bytes(plan: Plan) -> float:
@@ -156,14 +155,22 @@ def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas
         per_layer = per_layer + trained
     each, own = shard_bytes(plan), gathered_bytes(plan)
     weights = each * per_layer - quantised.saved_per_layer(plan, c, of.every, each)
-    hops = _QGZ_BYTES if "qgz" in plan.training.zeropp else wire_bytes(plan)
-    gradients = hops * trained
+    codes = mechanisms.coded(plan, "gradients")
+    gradients = (wire_bytes(plan) if codes is None else codes.bytes) * trained
     gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
-    gather = gather + _recode_s(plan, m, "qwz", own, each) * per_layer
-    again = gather
-    if plan.training.hpz is not None:
-        near = np.minimum(float(plan.training.hpz), who.shards.ranks)
-        again = communicate.all_gather_s(m, own * per_layer, place(near, c.tp, plan.cluster.tiers))
+    if (narrow := mechanisms.coded(plan, "weights")) is not None:
+        gather = gather + _recode_s(m, narrow, own) * per_layer
+    copied = None
+    if plan.mechanisms:
+        layer = Sharded(c, per_layer, own, who.shards.ranks)
+        copied = mechanisms.gathered_again(
+            plan,
+            layer,
+            lambda sent, ranks: communicate.all_gather_s(
+                m, sent, place(ranks, c.tp, plan.cluster.tiers)
+            ),
+        )
+    again = gather if copied is None else copied
     streamed: Array = 0.0
     zero3 = c.zero >= 3
     if np.any(
@@ -187,7 +194,8 @@ def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas
     cap = plan.training.data_bucket
     calls = 1.0 if cap is None else np.maximum(gradients / cap, 1.0)
     scatter = calls * communicate.reduce_scatter_s(m, gradients / calls, who.shards, m.network_frac)
-    scatter = scatter + 2 * _recode_s(plan, m, "qgz", wire_bytes(plan), hops) * trained
+    if codes is not None:
+        scatter = scatter + _recode_s(m, codes, wire_bytes(plan)) * trained
     if np.any(who.mirrors.ranks > 1):
         scatter = scatter + communicate.all_reduce_s(m, gradients / who.shards.ranks, who.mirrors)
     return ShardedLayer(
@@ -199,14 +207,14 @@ def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas
         streamed,
         weights,
         gradients,
-        plan.training.hpz is not None,
+        copied is not None,
     )
 
 
-def _recode_s(plan: Plan, m: Machine, part: ZeroppPart, wide: float, narrow: float) -> Array:
+def _recode_s(m: Machine, codes: Codes, wide: float) -> Array:
     """Seconds per element in which codes are made of what is sent, and read back: memory moved by
-    one kernel each. qgZ does it twice, inside the node and between nodes."""
-    moved = 2 * (wide + narrow) if part in plan.training.zeropp else 0.0
+    one kernel each."""
+    moved = 2 * codes.times * (wide + codes.bytes)
     return moved / (m.elementwise_frac * m.memory_bandwidth)
 
 

@@ -188,6 +188,7 @@ def _pipeline_layout(options: Options, model: ModelSpec) -> str | None:
 
 
 # options of dispatch, which is there where experts are shared out
+_NOTHING = (None, "none")
 _OF_DISPATCH = ("dispatcher", "ep_overlap", "shared_expert_overlap")
 
 
@@ -200,15 +201,17 @@ def acting(options: Options, stack: StackSpec) -> tuple[str, ...]:
         "shard_group": options.shard_group is not None and options.zero != 0,
         "schedule": options.schedule is not None and stages,
         "cp_comm_type": options.cp_comm_type is not None and left > 1 and options.cp != 1,
-        "zeropp": options.zeropp not in (None, "none") and left > 1 and options.dp != 1,
         "sub_group_size": options.sub_group_size is not None and left > 1 and options.dp != 1,
-        "hpz": options.hpz is not None and left > 1 and options.dp != 1,
         "dp_overlap": options.dp_overlap is not None and left > 1 and options.dp != 1,
         "dp_bucket": options.dp_bucket is not None and not stack.state.fixed_buckets,
         "tp_overlap": options.tp_overlap is not None and options.gpus > 1 and options.tp != 1,
         **{name: bool(getattr(options, name)) and options.ep != 1 for name in _OF_DISPATCH},
         "placement": options.placement not in (None, PLACEMENTS[0]) and stages and options.dp != 1,
     }
+    for each in MECHANISMS:
+        if each.ACTS and each.of(options) is not None:
+            stated = (name for name in each.ACTS.options if getattr(options, name) not in _NOTHING)
+            could |= dict.fromkeys(stated, each.ACTS.could(options))
     return tuple(name for name, can in could.items() if can)
 
 

@@ -153,8 +153,6 @@ def _replicas(options: Options) -> dict[str, Any]:
     return {
         "data_overlap": None if asked is None else words(asked),
         "data_bucket": number(options, "dp_bucket"),
-        "zeropp": words(options.zeropp),
-        "hpz": options.hpz,
     }
 
 

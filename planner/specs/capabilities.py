@@ -21,7 +21,6 @@ from planner.specs.names import (
     PLACEMENTS,
     RECOMPUTE_KINDS,
     SCHEDULES,
-    ZEROPP_PARTS,
     DispatcherName,
     LossKernel,
     TensorOverlap,
@@ -215,8 +214,6 @@ CAPABILITIES: tuple[Capability, ...] = (
         "shard_group", "hybrid sharding", lambda s: s.supports.hybrid_shard, applies=_sharded_partly
     ),
     _beside("hybrid_zero", "shard_group", "ZeRO stages of hybrid sharding", _ZERO, _hybrid_stages),
-    _listed("zeropp", "ZeRO++", ZEROPP_PARTS, lambda s: ZEROPP_PARTS if s.supports.zeropp else ()),
-    _switch("hpz", "secondary shards of ZeRO++", lambda s: s.supports.zeropp),
     _switch("sub_group_size", "sub-groups of ZeRO-3", lambda s: s.state.zero3_turn is not None),
     _listed(
         "recompute",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 if TYPE_CHECKING:
     from planner.ledger import Array, Ledger
@@ -31,6 +31,17 @@ class Needed(NamedTuple):
     title: str
     has: Callable[[Any], Any]
     words: Sequence[str] = ()
+
+
+class Acts(NamedTuple):
+    """Where options do something, so that a request that states them has no other layout.
+
+    could(request): whether some layout of its GPUs is there; where: layouts that are.
+    """
+
+    options: tuple[str, ...]
+    could: Callable[[Any], bool]
+    where: Callable[[Columns], Array]
 
 
 @dataclass(frozen=True)
@@ -54,6 +65,23 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Sharded:
+    """Weights that ZeRO-3 shards: of a layer or of a stage, of every layout."""
+
+    layout: Columns
+    elements: Array  # before they are sharded
+    each: float  # bytes of one as kernels read it
+    ranks: Array  # over which they are sharded
+
+
+class Codes(NamedTuple):
+    """What is sent in place of values: bytes of one, and how often codes are made and read back."""
+
+    bytes: float
+    times: int
+
+
+@dataclass(frozen=True)
 class Bytes:
     """What a mechanism adds to a stage: by leaf in every phase, and in host memory."""
 
@@ -69,6 +97,7 @@ class Mechanism:
     SOURCE: ClassVar[str]
     OPTIONS: ClassVar[type[Any]]  # a record of options
     NEEDS: ClassVar[tuple[Needed, ...]] = ()
+    ACTS: ClassVar[Acts | None] = None  # None: in every layout
     # leaves that it adds: of memory, with what they hold, and those of them that are allocated
     # once; of the step, with the bottleneck that they are and what they hold
     MEMORY: ClassVar[Mapping[str, str]] = {}
@@ -83,6 +112,21 @@ class Mechanism:
     def memory(self, stage: Stage) -> Bytes:
         """What it adds to a stage."""
         return Bytes()
+
+    def gathered(self, stage: Sharded) -> Array:
+        """Bytes of weights that lie gathered on a rank during the passes."""
+        return 0.0
+
+    def coded(self, what: Literal["weights", "gradients"]) -> Codes | None:
+        """How what shards gather and reduce is quantised; None: not at all."""
+        return None
+
+    def gathered_again(
+        self, layer: Sharded, all_gather_s: Callable[[Array, Array], Array]
+    ) -> Array | None:
+        """Seconds in which the backward pass gathers a layer from copies near by; None: from all
+        ranks that shard it. all_gather_s(bytes, ranks): of ranks that are neighbours."""
+        return None
 
     def after_update(self, step: Step) -> Ledger:
         """Seconds after the update of the weights that nothing hides, by component."""

@@ -91,8 +91,6 @@ TensorOverlap = Literal["none", "async", "user-buffers"]
 SyncPart = Literal["reduce", "forward", "backward"]
 SYNC_PARTS: tuple[SyncPart, ...] = get_args(SyncPart)
 # what ZeRO++ quantises: weights in 8 bit, gradients in 4
-ZeroppPart = Literal["qwz", "qgz"]
-ZEROPP_PARTS: tuple[ZeroppPart, ...] = get_args(ZeroppPart)
 # what selective recomputation drops: the scores of attention, or by torchtitan's rules by operator
 Selective = Literal["attention", "per-op"]
 # how the ranks of context parallelism share a sequence

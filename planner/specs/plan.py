@@ -58,6 +58,11 @@ class Plan(Spec):
     data: InputSpec | None = None  # None: loading is not looked at
     mechanisms: Mechanisms = ()  # that are on
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of the mechanisms that are on, by name."""
+        return _named(self.mechanisms)
+
     def without(self, kind: type[Mechanism]) -> Plan:
         """The plan with a mechanism off."""
         left = tuple(each for each in self.mechanisms if not isinstance(each, kind))

@@ -32,7 +32,6 @@ from planner.specs.names import (
     TaskName,
     TensorOverlap,
     UpcastName,
-    ZeroppPart,
 )
 from planner.specs.task import TASKS
 
@@ -83,8 +82,6 @@ class TrainingSpec(Spec):
     # data-parallel communication beside compute, of that which the stack overlaps; None: all of it
     data_overlap: tuple[SyncPart, ...] | None = Field(default=None, strict=False)
     data_bucket: float | None = Field(default=None, ge=1000, le=1e13)  # bytes of gradients
-    zeropp: tuple[ZeroppPart, ...] = Field(default=(), strict=False)  # quantised by ZeRO++
-    hpz: int | None = Field(default=None, ge=2, le=1_000_000)  # ranks of a second copy of weights
     # type in which weights, gradients and moments are kept: bf16, and nothing in fp32; None: as the
     # stack does
     state_precision: Literal["bf16"] | None = None

@@ -21,6 +21,7 @@ from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.readers import read_json
 from planner.inputs.scenario import resolve
+from planner.ledger import first
 from planner.report import layout as report
 from planner.search.answer import answer_of
 from planner.search.pick import pick_command, pick_of
@@ -40,6 +41,7 @@ from planner.specs.options.cluster import ClusterOptions
 from planner.specs.options.data import LengthOptions, LoadingOptions, RankOptions
 from planner.specs.options.experts import ExpertOptions
 from planner.specs.options.export import ExportOptions
+from planner.specs.options.mechanisms import MECHANISMS, MechanismOptions
 from planner.specs.options.numbers import number
 from planner.specs.options.replicas import ReplicaOptions
 from planner.specs.options.run import AnswerOptions, RunOptions
@@ -61,6 +63,7 @@ _OF_RECIPE = tuple(
         *rows(AdapterOptions),
         *rows(TaskOptions),
         *rows(ReplicaOptions),
+        *rows(MechanismOptions),
         *("cp_comm_type", "tp_overlap", "offload_modules"),
     )
     if name not in _OF_DATA
@@ -180,11 +183,12 @@ def plan_of(options: Options, one: Estimates, deals: bool = True) -> dict[str, A
         "cp_comm_type": layout.cp == 1,
         "tp_overlap": layout.tp == 1,
         **dict.fromkeys(("dp_overlap", "dp_bucket"), ranks == 1),
-        **dict.fromkeys(
-            ("zeropp", "hpz", "sub_group_size"), ranks == 1 or layout.zero < _SHARDS_ALL
-        ),
+        "sub_group_size": ranks == 1 or layout.zero < _SHARDS_ALL,
         "placement": layout.pp == 1 or layout.dp == 1 or layout.placement == PLACEMENTS[0],
     }
+    for each in MECHANISMS:
+        if each.ACTS:
+            idle |= dict.fromkeys(each.ACTS.options, not first(each.ACTS.where(one.table)))
     out: dict[str, Any] = {
         "model": options.model,
         "stack": plan.stack.id,

@@ -36,7 +36,7 @@ from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
 from planner.specs.layers import parts_of
 from planner.specs.layout import NVME, NVME_PARAMS, OFFLOADED_OPTIMIZER, OFFLOADED_PARAMS
-from planner.specs.mechanism import Stage
+from planner.specs.mechanism import Sharded, Stage
 from planner.specs.options import MECHANISMS
 from planner.specs.parts import Mlp
 from planner.specs.plan import Plan
@@ -377,9 +377,8 @@ def _gathered(
         narrow * root + frozen.GATHERED_LAYERS * (narrow * whole_layer - saved),
         np.where(whole, narrow * elements - saved * split.layers, 0.0),
     )
-    if training.hpz is not None:  # the second copy of ZeRO++
-        near = np.minimum(float(training.hpz), c.shards)
-        gathered = gathered + np.where(c.zero >= _ZERO_3, narrow * elements / near, 0.0)
+    for mechanism in plan.mechanisms:
+        gathered = gathered + mechanism.gathered(Sharded(c, elements, narrow, c.shards))
     sharded = np.where(c.zero == _ZERO_2, narrow * layer, 0.0)
     both = (narrow + sync.wire_bytes(plan)) * layer
     return gathered, np.where((c.zero >= _ZERO_3) | whole, both, sharded)

@@ -12,7 +12,7 @@ from planner.ledger import Array
 from planner.specs.capabilities import has, lacks, values
 from planner.specs.columns import Columns
 from planner.specs.layout import CODES, PLACEMENTS, SCHEDULES, Layout
-from planner.specs.options import flag
+from planner.specs.options import MECHANISMS, flag
 from planner.specs.plan import Plan
 
 _ZERO_2, _ZERO_3 = 2.0, 3.0  # the first ZeRO stages that shard gradients, and parameters
@@ -153,13 +153,12 @@ _ACTS: dict[str, Callable[[Columns], Array]] = {
     "cp_comm_type": lambda c: c.cp > 1,
     "dp_overlap": lambda c: c.replicas > 1,
     "dp_bucket": lambda c: (c.zero < _ZERO_2) & (c.replicas > 1),  # FSDP has layers for buckets
-    "zeropp": _is_sharded,
     "sub_group_size": _is_sharded,
-    "hpz": _is_sharded,
     "tp_overlap": lambda c: (c.tp > 1) & (c.sequence_parallel > 0),
     "dispatcher": lambda c: c.ep > 1,
     "ep_overlap": lambda c: c.ep > 1,
     "shared_expert_overlap": lambda c: c.ep > 1,
+    **{name: acts.where for each in MECHANISMS if (acts := each.ACTS) for name in acts.options},
 }
 
 

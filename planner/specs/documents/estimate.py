@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from planner.ledger import Kind
 from planner.specs.document import UNSET, Document, Unset, key
@@ -287,6 +287,9 @@ class Report(Document):
     cluster: Annotated[Cluster, key("GPUs and links")]
     stack: Annotated[Stack, key("the training stack")]
     training: Annotated[TrainingSpec, key("what is trained how; keys below")]
+    mechanisms: Annotated[
+        dict[str, dict[str, Any]] | Unset, key("mechanisms that are on, each with its settings")
+    ]
     layout: Annotated[Layout, key("the chosen layout")]
     pick: Annotated[str, key("the command that estimates exactly this layout")]
     memory: Annotated[Memory, key("memory per GPU")]

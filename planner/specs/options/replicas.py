@@ -1,32 +1,23 @@
 """Options: how replicas are kept in step."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
-from planner.specs.names import SYNC_PARTS, ZEROPP_PARTS, joined_words
+from planner.specs.names import SYNC_PARTS, joined_words
 from planner.specs.options.layout import LayoutOptions
 from planner.specs.options.record import Record
 from planner.specs.options.row import Needs, option
 from planner.specs.options.verbs import METHODS, OF_METHODS, SEARCHES
 
 
-def _shards_all(given: Any) -> bool:
-    return given.zero in (None, 3)
-
-
 def _sync_parts(text: str) -> str:
     return joined_words(text, SYNC_PARTS)
-
-
-def _zeropp_parts(text: str) -> str:
-    return joined_words(text, ZEROPP_PARTS)
 
 
 _OF_REPLICAS = Needs(
     lambda given: given.dp != 1 and given.gpus != 1,
     "is of data parallelism: leave it out, or give --dp above 1",
 )
-_OF_ZERO_3 = Needs(_shards_all, "is of ZeRO++, which is ZeRO-3: take --zero 3", "--zero 3")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,37 +55,6 @@ class ReplicaOptions(Record):
             example="64 MiB",
             unset="as the stack has it",
             needs=_OF_REPLICAS,
-            verbs=SEARCHES - METHODS,
-            why_not=OF_METHODS,
-            form="folded",
-        ),
-    ] = None
-    zeropp: Annotated[
-        str | None,
-        option(
-            "Quantised collectives of ZeRO++: qwz (8-bit all-gather of weights), qgz (4-bit"
-            " all-to-all reduction of gradients), joined by +",
-            label="ZeRO++",
-            read=_zeropp_parts,
-            example="qwz+qgz",
-            unset="16 bit",
-            needs=_OF_ZERO_3,
-            verbs=SEARCHES - METHODS,
-            why_not=OF_METHODS,
-            form="folded",
-        ),
-    ] = None
-    hpz: Annotated[
-        int | None,
-        option(
-            "GPUs that share a secondary copy of the weights, which the backward pass"
-            " all-gathers (zero_hpz_partition_size of ZeRO++; usually a node's)",
-            label="Secondary shards",
-            least=2,
-            most=1_000_000,
-            example="8",
-            unset="none",
-            needs=_OF_ZERO_3,
             verbs=SEARCHES - METHODS,
             why_not=OF_METHODS,
             form="folded",

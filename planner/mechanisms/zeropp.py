@@ -1,0 +1,142 @@
+"""ZeRO++: collectives of ZeRO-3 in codes of few bits, and a second copy of the weights.
+
+qwZ gathers weights in 8 bit and qgZ reduces gradients in 4 bit; scales, one of a block, are not
+counted. hpZ keeps a second copy of the weights, sharded over few GPUs, usually those of a node,
+from which the backward pass gathers them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from planner.specs.mechanism import Acts, Codes, Mechanism, Needed, Sharded
+from planner.specs.names import joined_words
+from planner.specs.options.record import Record
+from planner.specs.options.replicas import ReplicaOptions
+from planner.specs.options.row import Needs, option
+from planner.specs.options.verbs import METHODS, OF_METHODS, SEARCHES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planner.ledger import Array
+    from planner.specs.columns import Columns
+    from planner.specs.stack import StackSpec
+
+_ZERO_3 = 3.0
+_PARTS = ("qwz", "qgz")
+_QWZ_BYTES, _QGZ_BYTES = 1.0, 0.5
+_QGZ_HOPS = 2  # inside the node, and between nodes
+_SHARDED = Needs(
+    lambda given: given.zero in (None, 3),
+    "is of ZeRO++, which is ZeRO-3: take --zero 3",
+    "--zero 3",
+)
+
+
+def _parts(text: str) -> str:
+    return joined_words(text, _PARTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZeroppOptions(Record):
+    GROUP: ClassVar = ReplicaOptions.GROUP
+    VERBS: ClassVar = SEARCHES
+    WHY_NOT: ClassVar = ReplicaOptions.WHY_NOT
+
+    zeropp: Annotated[
+        str | None,
+        option(
+            "Quantised collectives of ZeRO++: qwz (8-bit all-gather of weights), qgz (4-bit"
+            " all-to-all reduction of gradients), joined by +",
+            label="ZeRO++",
+            read=_parts,
+            example="qwz+qgz",
+            unset="16 bit",
+            needs=_SHARDED,
+            verbs=SEARCHES - METHODS,
+            why_not=OF_METHODS,
+            form="folded",
+        ),
+    ] = None
+    hpz: Annotated[
+        int | None,
+        option(
+            "GPUs that share a secondary copy of the weights, which the backward pass"
+            " all-gathers (zero_hpz_partition_size of ZeRO++; usually a node's)",
+            label="Secondary shards",
+            least=2,
+            most=1_000_000,
+            example="8",
+            unset="none",
+            needs=_SHARDED,
+            verbs=SEARCHES - METHODS,
+            why_not=OF_METHODS,
+            form="folded",
+        ),
+    ] = None
+
+
+def _possible(options: Any) -> bool:
+    left = options.gpus // ((options.tp or 1) * (options.pp or 1))
+    return left > 1 and options.dp != 1
+
+
+def _sharded(c: Columns) -> Array:
+    return (c.zero >= _ZERO_3) & (c.replicas > 1)
+
+
+def _has_parts(stack: StackSpec) -> tuple[str, ...]:
+    return _PARTS if stack.supports.zeropp else ()
+
+
+@dataclass(frozen=True)
+class Zeropp(Mechanism):
+    """codes: what is quantised; copied: ranks that share the second copy, None where none is."""
+
+    codes: tuple[str, ...] = ()
+    copied: int | None = None
+
+    NAME = "zeropp"
+    OFF = "weights and gradients travel in 16 bit, both gathers of weights between all ranks"
+    SOURCE = "ZeRO++, Wang et al. 2023 (arXiv 2306.10209) section 3"
+    OPTIONS = ZeroppOptions
+    NEEDS = (
+        Needed("zeropp", "ZeRO++", _has_parts, _PARTS),
+        Needed("hpz", "secondary shards of ZeRO++", lambda stack: stack.supports.zeropp),
+    )
+    ACTS = Acts(("zeropp", "hpz"), _possible, _sharded)
+
+    @classmethod
+    def of(cls, options: ZeroppOptions) -> Zeropp | None:
+        codes = () if options.zeropp in (None, "none") else tuple(options.zeropp.split("+"))
+        return cls(codes, options.hpz) if codes or options.hpz is not None else None
+
+    def coded(self, what: Literal["weights", "gradients"]) -> Codes | None:
+        if what == "weights":
+            return Codes(_QWZ_BYTES, 1) if "qwz" in self.codes else None
+        return Codes(_QGZ_BYTES, _QGZ_HOPS) if "qgz" in self.codes else None
+
+    def gathered_again(
+        self, layer: Sharded, all_gather_s: Callable[[Array, Array], Array]
+    ) -> Array | None:
+        if self.copied is None:
+            return None
+        return all_gather_s(layer.each * layer.elements, self._near(layer))
+
+    def gathered(self, stage: Sharded) -> Array:
+        import numpy as np
+
+        if self.copied is None:
+            return 0.0
+        second = stage.each * stage.elements / self._near(stage)
+        return np.where(stage.layout.zero >= _ZERO_3, second, 0.0)
+
+    def _near(self, of: Sharded) -> Array:
+        import numpy as np
+
+        return np.minimum(float(self.copied or 1), of.ranks)
+
+
+MECHANISM = Zeropp
