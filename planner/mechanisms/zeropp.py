@@ -1,7 +1,7 @@
 """ZeRO++: collectives of ZeRO-3 in codes of few bits, and a second copy of the weights.
 
 qwZ gathers weights in 8 bit and qgZ reduces gradients in 4 bit; scales, one of a block, are not
-counted. hpZ keeps a second copy of the weights, sharded over few GPUs, usually those of a node,
+counted. hpZ keeps a second copy of the weights, sharded over few GPUs, usually of one node,
 from which the backward pass gathers them.
 """
 

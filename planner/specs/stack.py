@@ -95,7 +95,7 @@ class StateBytes(Spec):
     optimizer."""
 
     parameter: float = Field(gt=0, le=8)  # the copy the model holds (fp32 shards under FSDP)
-    compute: float = Field(gt=0, le=8)  # the copy kernels read: gathered or cast; 2 in bf16
+    compute: float = Field(default=2.0, gt=0, le=8)  # the 16-bit copy that kernels read
     gradient: float = Field(gt=0, le=8)
     gradient_wire: float = Field(gt=0, le=8)  # type in which gradients are reduced across replicas
     master: float = Field(
@@ -153,7 +153,7 @@ class Activations(Spec):
     )  # per hidden element of each norm: 2 fused (its input), 6 eager
     mlp_gated: float = Field(ge=0, le=32)  # per MLP element of a gated MLP: 6 fused, 8 eager
     mlp_plain: float = Field(
-        ge=0, le=32
+        default=4.0, ge=0, le=32
     )  # per MLP element of a plain MLP: 4 fused GeLU, 12 decomposed
     qkv_copies: float = Field(
         default=0.0, ge=0, le=8
@@ -205,7 +205,13 @@ class Fusion(Spec):
     joint_qkv: bool  # queries, keys and values are one GEMM
     joint_gate: bool  # gate and up projection are one GEMM
     # share of memory bandwidth that elementwise kernels reach where the memory is slow
-    elementwise_frac: Efficiency
+    elementwise_frac: Efficiency = Sourced(
+        0.83,
+        "1",
+        "measured",
+        "best of large bandwidth-bound kernels on A100: residual .83, fused softmax .82/.84 of HBM",
+        "2026-11",
+    )
     # what they would move on a memory of unlimited bandwidth: bytes in flight over latency
     elementwise_limit: BytesPerSecond
     cross_entropy_bytes: Number  # moved per logit, forward and backward together
@@ -254,7 +260,15 @@ class Overlap(Spec):
     offload_copies: bool = (
         False  # offloaded activations are copied on streams of their own, a layer ahead
     )
-    slowdown: Fraction  # extra compute time while sharing the chip with a collective
+    # extra compute time while sharing the chip with a collective
+    slowdown: Fraction = Sourced(
+        0.45,
+        "1",
+        "assumed",
+        "compute slows by 19 % on average and 40 % at worst beside a collective, arXiv 2507.03114;"
+        " over all validated runs",
+        "2026-11",
+    )
 
 
 class ExpertWork(Spec):
@@ -288,15 +302,21 @@ class Launch(Spec):
     # GPU architectures on which its launch scripts set CUDA_LAUNCH_BLOCKING=1: the CPU waits for
     # every kernel
     blocking: Names = ()
-    operators_forward: Number
-    operators_backward: Number
+    operators_forward: Number = Sourced(
+        30.0, "1", "assumed", "kernels of one layer, own count", "2026-11"
+    )
+    operators_backward: Number = Sourced(
+        39.0, "1", "assumed", "kernels of one layer, own count", "2026-11"
+    )
     operators_per_collective: Number
     # what the hook of one weight's gradient costs per micro-batch, in operators; none: no Python
     # hook of its own
     operators_per_gradient: Number = Sourced(
         0.0, "1", "assumed", "gradients have no hook in Python", "2026-11"
     )
-    step_overhead: Seconds
+    step_overhead: Seconds = Sourced(
+        0.005, "s", "assumed", "data, scheduler and logging between steps", "2026-11"
+    )
     # GPU time lost per layer and forward pass because the CPU waits for a result before it goes on
     layer_idle: Seconds
     # the same per adapter that is resident beside others, matrix and forward pass: where the tokens
