@@ -12,7 +12,7 @@ from command import dpplan
 from fastapi.testclient import TestClient
 
 from planner.specs.options import Origin
-from web import state
+from web import state, view
 from web.tabs import TABS, Tab
 
 # what a person typed, some of it taken by few verbs: with a file's values beside it
@@ -25,6 +25,7 @@ GIVEN = {
     **{f"from.{name}": f"file|train.sh:3 --{name}|{value}" for name, value in OF_FILE.items()},
 }
 SMALL = {"model": "gpt2", "gpu": "a100-sxm4-80gb", "gpus": "8", "price": "2.0", "tp": "2"}
+PICKED = Origin("search", "picked")
 SCRIPT = """torchrun --nnodes 4 --nproc-per-node 8 pretrain_gpt.py \\
   --tensor-model-parallel-size 2 \\
   --num-layers 24 --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 \\
@@ -92,6 +93,62 @@ def test_what_is_given_survives_every_tab(client: TestClient) -> None:
 def test_no_tab_takes_its_own_defaults_along(client: TestClient) -> None:
     for tab in TABS:
         assert bar(client.get(tab.path).text) == {one.path: {} for one in TABS}, tab.path
+
+
+def test_every_layout_that_the_page_offers_answers_its_number() -> None:
+    """Advice, the best of each family, the layout taken: what is clicked is what was shown."""
+    asked = {"model": "gpt2", "gpu": "a100-sxm4-80gb", "gpus": "8", "advice": "99", "tokens": "1B"}
+    here = state.of_pairs(asked.items())
+    report = state.api.estimate(here.options)
+    shown, late = view.answer(report, here), view.late(report, here)
+    families = [one for one in report.alternatives if one.family]
+    advice = zip(report.advice, late["advice"], strict=True)
+    offered = [
+        (shown["fixed"], report.step.seconds),
+        *((there["query"], one.step_seconds) for one, there in advice),
+        *((t["query"], f.step_seconds) for f, t in zip(families, late["families"], strict=True)),
+    ]
+    assert {one.kind for one in report.advice} == {"keep", "search"}
+    for query, step_s in offered:
+        if query is None:  # of a family of which nothing fits
+            continue
+        there = state.of_pairs(parse_qsl(query))
+        found = state.api.estimate(there.options, brief=True)
+        assert found.step.seconds == pytest.approx(step_s, rel=1e-12), query
+        assert there.is_typed("model")
+    assert state.of_pairs(parse_qsl(shown["fixed"])).options.origin("tp") == PICKED
+
+
+def test_another_verb_searches_again_what_the_search_had_filled_in(client: TestClient) -> None:
+    """A layout that was clicked is given to no other verb as if a person had chosen it."""
+    chosen = {**SMALL, "pp": "1", "stack": "megatron-core", "gpus": "8"}
+    filled = {"zero": "1", "micro_batch": "4", "global_batch": "32"}
+    address = {**chosen, **filled, **{f"from.{n}": f"search|picked|{v}" for n, v in filled.items()}}
+    assert bar(client.get("/", params=address).text)["/batch"] == address  # and back, unchanged
+    limits = {"days": "30", "tokens": "10B", "max_gpus": "16"}
+    pages = {
+        "/recommend": client.get("/recommend", params={**address, **limits}),
+        "/schedule": client.get("/schedule", params={**address, "pp": "2"}),
+    }
+    for path, answer in pages.items():
+        assert answer.status_code == 200, plain(answer.text)
+        command = re.search(r'<pre class="command">dpplan (.*?)</pre>', answer.text)
+        assert command
+        kept = {name for name in filled if f"--{name.replace('_', '-')} " in command[1]}
+        again = re.search(r"Searched again here[^<]*", answer.text)
+        said = set(re.findall(r"--([\w-]+)", again[0])) if again else set[str]()
+        assert "--tp 2" in command[1]
+        free = path == "/recommend"
+        assert kept == (set() if free else set(filled)), (path, command[1])
+        assert said == ({name.replace("_", "-") for name in filled} if free else set())
+    assert "No cluster" not in pages["/recommend"].text
+    nothing = {**chosen, "cp": "1", "global_batch": "2", **limits}
+    assert (
+        "No cluster was tried: no number of whole nodes of 8 GPUs goes with --tp 2, --pp 1, --cp 1,"
+        " --global-batch 2; change --tp or --pp or --global-batch<"
+    ) in client.get("/recommend", params=nothing).text
+    changed = state.of_pairs({**address, "micro_batch": "2"}.items())
+    assert (changed.is_typed("micro_batch"), changed.conflicts) == (True, [])
 
 
 def test_what_a_verb_does_not_take_is_said(client: TestClient) -> None:

@@ -9,6 +9,7 @@ import json
 import math
 from functools import cache
 from typing import Any
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from planner.specs.base import PlanError
 from planner.specs.document import changed, plain, to_json
 from planner.specs.documents.compare import FIGURES
 from planner.specs.documents.estimate import Estimate
+from planner.specs.options import Origin
 from planner.specs.options.own import CompareOptions
 from planner.specs.plan import Plan
 from planner.verbs.compare import compare, side_by_side
@@ -40,6 +42,7 @@ from web.panels import (
     roofline,
     scaling,
 )
+from web.state import State, of_pairs
 
 FIXED = {
     "model": "llama-2-7b",
@@ -121,7 +124,8 @@ def test_no_kernel_is_above_the_roof() -> None:
 
 
 def test_scaling_is_the_curve_of_a_comparison() -> None:
-    chart = scaling.chart(api.read_options(FIXED), 1024)
+    here = State(api.read_options(FIXED))
+    chart = scaling.chart(here, 1024)
     assert [row[0] for row in chart.rows] == [2, 4, 8, 16, 32, 64, 128]
     fitting = {row[0]: row for row in chart.rows if row[1] == "fits"}
     sweep = CompareOptions(sweep=("gpus=8..128",))
@@ -140,6 +144,16 @@ def test_scaling_is_the_curve_of_a_comparison() -> None:
             ]
         )
     assert fitting[16][2] == pytest.approx(report().step.seconds, rel=1e-9)
+    clicked = {
+        row[0]: update
+        for row, update in zip(chart.rows, chart.states, strict=True)
+        if update is not None
+    }
+    assert set(clicked) == set(fitting)
+    there = of_pairs(parse_qsl(here.updated(clicked[64])))
+    assert there.is_typed("gpus")
+    again = api.estimate(there.options, brief=True)
+    assert again.step.seconds == pytest.approx(fitting[64][2], rel=1e-12)
     assert "tp 2 x pp 4 does not divide 4 GPUs" in chart.summary
     assert f"More GPUs pay up to {curve.pays_until:,.0f}" in chart.summary
     seconds = [row[2] for row in fitting.values()]
@@ -147,26 +161,36 @@ def test_scaling_is_the_curve_of_a_comparison() -> None:
 
 
 def test_scaling_stops_where_the_server_does() -> None:
-    rows = scaling.chart(api.read_options(FIXED), 32).rows
+    rows = scaling.chart(State(api.read_options(FIXED)), 32).rows
     assert [row[0] for row in rows] == [2, 4, 8, 16, 32]
 
 
 def test_scaling_says_why_nothing_runs() -> None:
     with pytest.raises(PlanError, match="does not fit"):
-        scaling.chart(api.read_options({**FIXED, "model": "llama-2-70b", "gpu": "rtx4090"}), 32)
+        scaling.chart(
+            State(api.read_options({**FIXED, "model": "llama-2-70b", "gpu": "rtx4090"})), 32
+        )
 
 
 def test_the_front_is_a_front_and_its_states_lead_to_its_numbers() -> None:
-    front, heat = landscape.charts(api.read_options(OPEN))
+    open_ = State(api.read_options(OPEN))
+    front, heat = landscape.charts(open_)
     seconds, memory = [row[2] for row in front.rows], [row[4] for row in front.rows]
     assert seconds == sorted(seconds)
     assert memory == sorted(memory, reverse=True)
-    for row, state in list(zip(front.rows, front.states, strict=True))[
-        :: max(1, len(front.rows) // 4)
+    points = [(update, *row[2:5:2]) for row, update in zip(front.rows, front.states, strict=True)]
+    cells = [
+        (update, *row[4:6]) for row, update in zip(heat.rows, heat.states, strict=True) if row[3]
+    ]
+    for update, step_s, device_bytes in [
+        *points[:: max(1, len(points) // 4)],
+        *cells[:: max(1, len(cells) // 4)],
     ]:
-        again = api.estimate(api.read_options({**OPEN, **state}), brief=True)
-        assert again.step.seconds == pytest.approx(row[2], rel=1e-12)
-        assert again.memory.device_bytes == pytest.approx(row[4], rel=1e-12)
+        pinned = of_pairs(parse_qsl(open_.updated(update)))
+        again = api.estimate(pinned.options, brief=True)
+        assert again.step.seconds == pytest.approx(step_s, rel=1e-12)
+        assert again.memory.device_bytes == pytest.approx(device_bytes, rel=1e-12)
+        assert pinned.options.origin("tp") == Origin("search", "picked")
     best = min(row[4] for row in heat.rows if row[3])
     assert best == seconds[0]
     fastest = api.estimate(api.read_options({**OPEN, "headroom": "0%"}), brief=True)
@@ -374,7 +398,7 @@ def test_every_figure_is_one_that_plotly_knows() -> None:
     options = api.read_options(FIXED)
     for chart in (
         *estimate_figures.charts(report()),
-        *landscape.charts(api.read_options(OPEN)),
+        *landscape.charts(State(api.read_options(OPEN))),
         roofline.chart(options),
         crossover.chart(options),
         gantt.chart(options),

@@ -4,7 +4,8 @@ calibration. It is the query string, and nothing else.
 `gpus=64` in an address was typed. `from.gpus=file|train.sh:3|32` beside it says what train.sh has:
 where the values are the same, it is the file's, else the person chose another. What an address
 leaves out and a page fills in is marked as a default (`default|page|64`), which no link between
-tabs takes along.
+tabs takes along. What a search filled in is marked as searched (`search|picked|2`): another verb
+searches it again.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import contextlib
 import html
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast, get_args
 from urllib.parse import parse_qsl, urlencode
@@ -24,6 +25,7 @@ import tomli_w
 from planner import api
 from planner.inputs import catalog
 from planner.inputs.readers import NotText, read_json, read_toml
+from planner.search.pick import of_command
 from planner.specs.options import TYPED, Given, Origin, Row, flag, pairs_of_command, rows
 from planner.specs.options.checked import from_text
 from planner.specs.options.origin import OriginKind
@@ -125,6 +127,24 @@ class State:
             out[CALIBRATION_FILE] = self.calibration
         return out
 
+    def picked(self, command: str, chosen: Collection[str] = ()) -> State:
+        """The state that the command of a pick asks for: what differs is of the search, but for
+        options that a person has chosen with it. Raises PlanError for what no page answers."""
+        options = _within_limits(of_command(self.options, command))
+        origins = {name: one for name, one in options.origins.items() if name not in chosen}
+        options = replace(options, origins=origins)
+        return replace(self, options=options, marks=marks_of(Given(options.given(), origins)))
+
+    def update(self, other: State) -> dict[str, str]:
+        """What the address of another state has in place of this one's; empty: left out."""
+        old, new = dict(self.pairs), dict(other.pairs)
+        return {n: new.get(n, "") for n in {**old, **new} if old.get(n) != new.get(n)}
+
+    def updated(self, update: Mapping[str, str]) -> str:
+        """The query string with such an update."""
+        kept = [pair for pair in self.pairs if pair[0] not in update]
+        return urlencode([*kept, *((name, text) for name, text in update.items() if text)])
+
     def changed(self, **update: Any) -> State:
         """The state with some options changed. Raises PlanError for wrong ones."""
         kept = {name: one for name, one in self.options.origins.items() if name not in update}
@@ -153,6 +173,17 @@ def stated(pairs: Pairs) -> Pairs:
     return [one for one in pairs if one not in left and (one[1] or one[0] in START)]
 
 
+def searched(pairs: Pairs) -> set[str]:
+    """Names whose values a search has filled in: no given of a person."""
+    texts = {(MARK + name, text) for name, text in pairs}
+    marks = [(name, *mark.split("|", 2)) for name, mark in pairs if name.startswith(MARK)]
+    return {
+        name.removeprefix(MARK)
+        for name, kind, *_, text in marks
+        if kind == "search" and (name, text) in texts
+    }
+
+
 def _origins(marks: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, Origin]:
     """Origins of options from their marks and values. Raises PlanError for a mark that is none."""
     out = {}
@@ -163,7 +194,7 @@ def _origins(marks: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, Or
             raise api.PlanError(_short(MARK + name), _short(mark), remedy)
         if texts.get(name) == value:
             out[name] = Origin(cast(OriginKind, kind), where)
-        elif name in texts and kind != "default":
+        elif name in texts and kind not in ("default", "search"):
             out[name] = Origin("typed", over=f"{where} says {value}")
     return out
 
@@ -172,7 +203,7 @@ def marks_of(given: Given) -> dict[str, str]:
     """Marks of options by name, of those that files say or said."""
     out = {}
     for name, one in given.origins.items():
-        where, value = one.where, _text(given.get(name))
+        where, value = one.where or "picked", _text(given.get(name))
         if one.over:
             where, _, value = one.over.partition("; ")[0].rpartition(" says ")
         if one.over or one.kind != "typed":

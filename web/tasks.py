@@ -254,8 +254,8 @@ def panel(pairs: Pairs, name: str) -> bytes:
     """Charts that need work of their own."""
     with _asked(pairs) as state:
         makers: dict[str, Callable[[], list[Chart]]] = {
-            "pareto": lambda: landscape.charts(state.options),
-            "scaling": lambda: [scaling.chart(state.options, limits.MAX_GPUS)],
+            "pareto": lambda: landscape.charts(state),
+            "scaling": lambda: [scaling.chart(state, limits.MAX_GPUS)],
             "roofline": lambda: [roofline.chart(state.options)],
             "schedule": lambda: [gantt.chart(state.options)],
             "crossover": lambda: [crossover.chart(state.options)],
@@ -268,14 +268,7 @@ def panel(pairs: Pairs, name: str) -> bytes:
 
 def _links(chart: Chart, state: State) -> list[str | None]:
     """Where each row of the table leads: the state with that layout, or that number of GPUs."""
-    return [None if fixed is None else _query(state, fixed) for fixed in chart.states]
-
-
-def _query(state: State, update: dict[str, Any]) -> str | None:
-    try:
-        return state.changed(**update).query
-    except PlanError:
-        return None
+    return [None if update is None else state.updated(update) for update in chart.states]
 
 
 def explanation(pairs: Pairs) -> bytes:

@@ -143,6 +143,7 @@ TEXTS: dict[str, str] = {
     "take": "Take {value}",
     "keep": "Keep {value}",
     "not_used": "Not used here: {options}",
+    "searched_again": "Searched again here, as the search had filled it in: {options}",
     "scenario_file": "Load a scenario file",
     "scenario_kinds": "Also an answer as JSON, a report, or a picture of an answer as SVG.",
     "scenarios": "Scenarios",

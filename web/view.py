@@ -3,6 +3,7 @@ advice, families."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +15,8 @@ from planner.specs.document import plain
 from planner.specs.documents.advice import Advice
 from planner.specs.documents.estimate import Alternative, Estimate, Step
 from planner.specs.documents.memory import Memory
-from planner.specs.documents.plan import Layout, describe, options_of
+from planner.specs.documents.plan import describe
 from planner.specs.documents.run import Run
-from planner.specs.options import LAYOUT
 from planner.units import chance_text, percent, show, span
 from web.state import State
 from web.texts import text
@@ -31,7 +31,7 @@ _IN_BAR = ("step.seconds", "run.days", "run.cost_usd")  # what stays in sight
 def answer(report: Estimate, state: State) -> dict[str, Any]:
     """What the block of the answer shows."""
     memory, step = report.memory, report.step
-    fixed = fixed_state(state, report.layout, report.stack.id)
+    fixed = _picked(state, report.pick)
     return {
         "title": (
             f"{report.model.title} {text('with')} {report.cluster.gpus:,} x"
@@ -230,21 +230,16 @@ def bottleneck(step: Step) -> str:
     return BOTTLENECKS[step.bottleneck].format(share=percent(step.bottleneck_frac, 0))
 
 
-def fixed_state(state: State, layout: Layout, stack: str) -> State | None:
-    """The state with one layout fixed; None where it has none here, such as one of more GPUs than
-    allowed."""
-    return _changed(state, {**dict.fromkeys(LAYOUT), **options_of(layout), "stack": stack})
-
-
-def _changed(state: State, update: dict[str, Any]) -> State | None:
+def _picked(state: State, command: str, chosen: Collection[str] = ()) -> State | None:
+    """The state of a pick; None where it has none here, such as one of more GPUs than allowed."""
     try:
-        return state.changed(**update)
+        return state.picked(command, chosen)
     except PlanError:
         return None
 
 
 def _family(entry: Alternative, state: State) -> dict[str, Any]:
-    fixed = fixed_state(state, entry.layout, entry.stack) if entry.fits else None
+    fixed = _picked(state, entry.command) if entry.fits else None
     return {
         "family": entry.family,
         "stack": entry.stack,
@@ -280,8 +275,7 @@ def late(report: Estimate, state: State) -> dict[str, Any]:
 def advised(entry: Advice, report: Estimate, state: State) -> dict[str, Any] | None:
     """One piece of advice and the state it leads to; None for a change that has no state here, such
     as more GPUs than allowed."""
-    batch = {"global_batch": entry.layout.global_batch}  # a default may depend on what changes
-    to = _changed(state, entry.changes | batch if entry.kind == "search" else _kept(entry))
+    to = _picked(state, entry.command, entry.changes)
     if to is None:
         return None
     saved, seconds = entry.bytes_saved, show(entry.step_seconds, "s")
@@ -302,17 +296,4 @@ def advised(entry: Advice, report: Estimate, state: State) -> dict[str, Any] | N
         "told": ", ".join(told),
         "query": to.query,
         "command": entry.command,
-    }
-
-
-def _kept(entry: Advice) -> dict[str, Any]:
-    """Options of a change that keeps the rest of the plan as it is: its layout alone answers."""
-    return {
-        **entry.changes,
-        **dict.fromkeys(LAYOUT),
-        **options_of(entry.layout),
-        "stack": entry.stack,
-        "global_batch": entry.layout.global_batch,
-        "where": (),
-        "search_offload": False,
     }

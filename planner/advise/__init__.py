@@ -257,6 +257,7 @@ def _entry(base: Base, here: Weighed, one: Weighed) -> Advice:
         change=one.text,
         kind=one.kind,
         command=command_line(one.options),
+        pick=pick_command(one.options, one.estimates, one.row),
         changes=one.update,
         fits=one.fits,
         gpus=plan.cluster.gpus,

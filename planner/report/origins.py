@@ -7,23 +7,22 @@ from typing import Any
 
 from planner.specs.document import UNSET
 from planner.specs.documents.estimate import OptionValue
-from planner.specs.documents.plan import Layout, options_of
 from planner.specs.options import TYPED, Filled, Options, Origin, flag
 
 _TAKEN = Origin("search", "layout taken of those searched")
 
 
 def scenario(
-    options: Options, filled: Iterable[Filled], layout: Layout, stack: str
+    options: Options, filled: Iterable[Filled], pick: Options, dp: int
 ) -> dict[str, OptionValue]:
-    """Every option of an answer by name: given ones first, then defaults, then the layout."""
+    """Every option of an answer by name: given ones first, then defaults, then those of the pick
+    and the replicas, which follow from it."""
     out = {
         name: _value(name, value, options.origin(name) or TYPED)
         for name, value in options.given().items()
     }
-    chosen = {"global_batch": layout.global_batch, "stack": stack, **options_of(layout)}
-    rest = [*filled, *(Filled(name, value, _TAKEN) for name, value in chosen.items())]
-    for one in rest:
+    picked = {**pick.given(), "dp": dp}
+    for one in (*filled, *(Filled(name, value, _TAKEN) for name, value in picked.items())):
         out.setdefault(one.option, _value(one.option, one.value, one.origin))
     return out
 

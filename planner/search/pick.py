@@ -6,9 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from planner.estimate import Estimates
+from planner.inputs.options import read_options
 from planner.specs.capabilities import has
 from planner.specs.layout import Layout
-from planner.specs.options import LAYOUT, Options, command_line, rows
+from planner.specs.options import LAYOUT, Options, command_line, options_of_command, rows
 from planner.specs.plan import Plan
 
 _OF_SEARCHES = ("where", "search_offload", "objective")
@@ -52,3 +53,13 @@ def pick_of(options: Options, estimates: Estimates, row: int = 0) -> Options:
 def pick_command(options: Options, estimates: Estimates, row: int = 0) -> str:
     """The command that estimates exactly the layout of a row."""
     return command_line(pick_of(options, estimates, row))
+
+
+def of_command(options: Options, command: str) -> Options:
+    """The request with the values of a command, such as that of its pick; what differs comes from
+    the search. Raises PlanError, ValueError."""
+    stated = read_options(options_of_command(command, Options, "estimate"))
+    pairs = {name: (getattr(stated, name), getattr(options, name)) for name in rows(Options)}
+    return options.changed(
+        **{name: new for name, (new, old) in pairs.items() if str(new) != str(old)}
+    )

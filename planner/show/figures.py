@@ -118,7 +118,8 @@ class Chart(Document):
         Literal["layout", "gpus"] | Unset, key("what choosing a point of the figure fixes")
     ] = UNSET
     states: Annotated[
-        Sequence[dict[str, Any] | None], key("options that choosing a row of the table fixes")
+        Sequence[dict[str, str] | None],
+        key("what choosing a row of the table changes in the address; empty: left out"),
     ] = ()
     table: Annotated[str | Unset, key("the table as HTML, where it was asked for")] = UNSET
     order: Annotated[str, key("in which order the rows of the table stand")] = ""

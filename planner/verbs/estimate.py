@@ -15,6 +15,7 @@ from planner.report.doubts import Answered, doubts
 from planner.report.search import best_of, rejections
 from planner.search import best, families, fastest_that_fits, smallest, timed
 from planner.search.answer import Answer, answer_of
+from planner.search.pick import pick_of
 from planner.search.why_none import why_none
 from planner.specs.document import UNSET, changed, extended
 from planner.specs.documents.estimate import Alternative, Estimate, SearchCounts, Tighter
@@ -76,7 +77,9 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
         crossing=crossing(options, answer),
         requirements=require.judge(required, found),
         command=command_line(typed),
-        scenario=origins.scenario(options, scenario.filled, found.layout, found.stack.id),
+        scenario=origins.scenario(
+            options, scenario.filled, pick_of(options, answer.chosen, answer.row), found.layout.dp
+        ),
     )
     return out, answer
 

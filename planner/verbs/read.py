@@ -17,11 +17,11 @@ from planner.formats.plan import Planned, planned
 from planner.formats.target import Asked, Target
 from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
+from planner.search.pick import of_command
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.advice import Advice
 from planner.specs.documents.estimate import Estimate
-from planner.specs.documents.plan import Layout, options_of
 from planner.specs.documents.read import Edit, OutOfMemory, Read, ReadArgument, Recipe, Term
 from planner.specs.options import LAYOUT, Options, flag, rows
 from planner.specs.options.own import ReadOptions
@@ -97,7 +97,7 @@ def _planned(found: Planned, options: Options) -> tuple[Estimate, Recipe | None,
     report, searched = answered(options)
     if options.advice == 0:
         return report, None, None
-    before = _asked(options, report.stack.id, report.layout)
+    before = _asked(of_command(options, report.pick))
     target = edits.target_of(found.recipe, before)
     stacks = target.stacks if target else (report.stack.id,)
     others = {} if target is None or report.memory.fits else _stacks(found, target, before)
@@ -111,7 +111,7 @@ def _planned(found: Planned, options: Options) -> tuple[Estimate, Recipe | None,
     def recipe(change: Advice | None) -> Recipe | None:
         if change is None:
             return None
-        after = _asked(options.changed(**change.changes), change.stack, change.layout)
+        after = _asked(of_command(options, change.pick))
         said = edits.edited(found.recipe, target, before, after, same)
         return extended(
             Recipe,
@@ -154,13 +154,11 @@ def _words(report: Estimate, change: Advice) -> str:
     return difference(report.layout, change.layout) if searched else change.change
 
 
-def _asked(options: Options, stack: str, layout: Layout) -> Asked:
-    """A layout as what writes files takes it."""
-    fixed = {**dict.fromkeys((*LAYOUT, "grad_accum")), **options_of(layout)}
-    fixed |= {"stack": stack, "global_batch": layout.global_batch, "where": ()}
-    one = taken(options.changed(**fixed)).estimates
+def _asked(pick: Options) -> Asked:
+    """A pick as what writes files takes it."""
+    one = taken(pick).estimates
     return Asked(
-        plan_of(options, one, deals=False),
+        plan_of(pick, one, deals=False),
         one.plan.model,
         *nodes_of(one.plan.cluster.gpus, one.plan.cluster.gpus_per_node),
     )

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from planner.api import Options
 from planner.estimate import Outline
 from planner.inputs.scenario import resolve
 from planner.ledger import Array
@@ -35,26 +34,22 @@ from planner.show.figures import (
     markers,
 )
 from planner.specs.documents.estimate import Line
-from planner.specs.documents.plan import describe, options_of
+from planner.specs.documents.plan import describe
 from planner.units import show
+from web.state import State
 
 _MOST_POINTS = 600  # of the cloud behind the front; more paint slowly and show nothing new
 _MOST_LABELS = 12  # columns of the heat map that have room for their numbers
 
 
-def state_of(entry: Line) -> dict[str, Any]:
-    """Options that fix one layout of a search."""
-    return {**options_of(entry.layout), "stack": entry.stack}
-
-
-def charts(options: Options) -> list[Chart]:
+def charts(state: State) -> list[Chart]:
     """Both charts from one search of all layouts that the request leaves open."""
-    scenario = resolve(options)
+    scenario = resolve(state.options)
     answer = answer_of(scenario)
     if answer is None:
         raise why_none(scenario)
     found = [one.estimates for one in answer.found if one.estimates is not None]
-    every = _Evaluated.of(options, found)
+    every = _Evaluated.of(state, found)
     return [_front(every), _heat_map(every)]
 
 
@@ -63,7 +58,7 @@ class _Evaluated:
     """Every evaluated layout as columns: which of the outlines it is of, its row there, what it
     takes."""
 
-    options: Options
+    state: State
     outlines: list[Outline]
     which: Array
     row: Array
@@ -74,14 +69,14 @@ class _Evaluated:
     pp: Array
 
     @classmethod
-    def of(cls, options: Options, outlines: list[Outline]) -> _Evaluated:
+    def of(cls, state: State, outlines: list[Outline]) -> _Evaluated:
         some = any(one.fits.any() for one in outlines)
 
         def joined(column: Callable[[Outline], Array]) -> Array:
             return np.concatenate([column(one) for one in outlines])
 
         return cls(
-            options,
+            state,
             outlines,
             np.repeat(np.arange(len(outlines)), [len(one.fits) for one in outlines]),
             joined(lambda one: np.arange(len(one.fits))),
@@ -94,7 +89,13 @@ class _Evaluated:
 
     def entry(self, i: int) -> Line:
         """The layout at i as a search lists it."""
-        return line_of(self.options, *self.outlines[self.which[i]].some([int(self.row[i])])[0])
+        return line_of(
+            self.state.options, *self.outlines[self.which[i]].some([int(self.row[i])])[0]
+        )
+
+    def update(self, entry: Line) -> dict[str, str]:
+        """What fixes a layout, in an address."""
+        return self.state.update(self.state.picked(entry.command))
 
     def usd_per_trillion(self, i: int) -> float | None:
         """What 1e12 tokens cost with the layout at i, in US dollars."""
@@ -109,7 +110,7 @@ def _front(every: _Evaluated) -> Chart:
         usable = np.arange(len(every.seconds))
     front = usable[pareto(every.seconds[usable], every.bytes[usable])]
     entries = [every.entry(i) for i in front]
-    states = [state_of(entry) for entry in entries]
+    states = [every.update(entry) for entry in entries]
     plan = every.outlines[0].plan
     rows: list[list[Any]] = [
         [
@@ -199,6 +200,7 @@ class _Cell:
     seconds: float | None = None
     bytes: float | None = None
     entry: Line | None = None
+    update: dict[str, str] | None = None  # what fixes the layout, in an address
 
     @property
     def text(self) -> str:
@@ -222,7 +224,8 @@ def _cell(every: _Evaluated, tp: float, pp: float) -> _Cell:
         return _Cell(tp, pp, len(here), bytes=float(every.bytes[here].min()))
     i = fitting[every.seconds[fitting].argmin()]
     seconds, held = float(every.seconds[i]), float(every.bytes[i])
-    return _Cell(tp, pp, len(here), seconds, held, every.entry(i))
+    entry = every.entry(i)
+    return _Cell(tp, pp, len(here), seconds, held, entry, every.update(entry))
 
 
 def _heat_map(every: _Evaluated) -> Chart:
@@ -259,7 +262,7 @@ def _heat_map(every: _Evaluated) -> Chart:
     trace = {
         **shared,
         "z": drawn(lambda cell: cell.seconds),
-        "customdata": drawn(lambda cell: state_of(cell.entry) if cell.entry else None),
+        "customdata": drawn(lambda cell: cell.update),
         "colorscale": "Cividis",
         "reversescale": True,
         "hovertemplate": "%{y}, %{x}: %{text}<extra></extra>",
@@ -293,6 +296,6 @@ def _heat_map(every: _Evaluated) -> Chart:
         "The fastest layout that fits for each pair, all else searched; grey: none fits,"
         " and the least memory that any needs. Select a cell to fix it.",
         select="layout",
-        states=[state_of(cell.entry) if cell.entry else None for cell in cells],
+        states=[cell.update for cell in cells],
         order="by tp, then by pp",
     )

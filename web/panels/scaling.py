@@ -3,7 +3,7 @@ around the number of the request."""
 
 from __future__ import annotations
 
-from planner.api import Options, PlanError
+from planner.api import PlanError
 from planner.inputs.scenario import resolve
 from planner.show.figures import (
     BLUE,
@@ -19,9 +19,11 @@ from planner.show.figures import (
     vline,
 )
 from planner.specs.documents.compare import Curve, CurvePoint
+from planner.specs.options import command_line
 from planner.specs.options.own import CompareOptions
 from planner.units import percent, show
 from planner.verbs.compare.scaling import over_gpus
+from web.state import State
 
 _FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 _PER_GPU = ("dp", "shard_group")  # follow from the number of GPUs
@@ -46,9 +48,10 @@ def counts(gpus: int, most: int) -> list[int]:
     return sorted(int(n) for n in around if 1 <= n <= most and n.is_integer())
 
 
-def chart(options: Options, most: int) -> Chart:
+def chart(state: State, most: int) -> Chart:
     """Estimates with the same global batch; dp follows the number of GPUs. Raises PlanError where
     nothing fits at any of them."""
+    options = state.options
     _, cluster, training = resolve(options).parts
     batch = training.global_batch
     others = {"global_batch": batch, **dict.fromkeys(_PER_GPU)}
@@ -57,6 +60,10 @@ def chart(options: Options, most: int) -> Chart:
         for gpus in counts(options.gpus, most)
     ]
     curve = over_gpus(requests, _STOP_BELOW)
+    updates = [
+        state.update(state.picked(command_line(request), ("gpus",))) if point.fits else None
+        for request, point in zip(requests, curve.points, strict=True)
+    ]
     fitting = [point for point in curve.points if point.fits]
     if not fitting:
         why = next(point.why for point in curve.points if point.value == options.gpus)
@@ -65,14 +72,14 @@ def chart(options: Options, most: int) -> Chart:
         "scaling",
         "Scaling over GPUs",
         _summary(curve, fitting, batch),
-        _figure(curve, fitting),
+        _figure(curve, fitting, [update for update in updates if update is not None]),
         _COLUMNS,
         [_cells(point) for point in curve.points],
         "Same global batch, layout as requested. Efficiency is throughput per GPU over that of the"
         f" first count; more GPUs stop paying where an added one brings less than"
         f" {percent(_STOP_BELOW, 0)} of one at the first count. Cost: {cluster.price.sentence}.",
         select="gpus",
-        states=[{"gpus": int(p.value), **dict.fromkeys(_PER_GPU)} for p in curve.points],
+        states=updates,
         order="fewest GPUs first",
     )
 
@@ -111,7 +118,9 @@ def _summary(curve: Curve, fitting: list[CurvePoint], batch: int) -> str:
     )
 
 
-def _figure(curve: Curve, fitting: list[CurvePoint]) -> dict[str, object]:
+def _figure(
+    curve: Curve, fitting: list[CurvePoint], updates: list[dict[str, str]]
+) -> dict[str, object]:
     gpus, first = [point.value for point in fitting], fitting[0]
     ideal = [first.tokens_per_s * n / first.value for n in gpus]
     rates = [point.tokens_per_s for point in fitting]
@@ -129,7 +138,7 @@ def _figure(curve: Curve, fitting: list[CurvePoint]) -> dict[str, object]:
                     for n, rate in zip(gpus, rates, strict=True)
                 ],
                 symbol="circle",
-                customdata=gpus,
+                customdata=updates,
             ),
             line(
                 "efficiency",

@@ -194,12 +194,12 @@ async function load(slot) {
   slot.dataset.shown = asked;
 }
 
-function select(chosen, doc) {
+function select(update) {
   const query = new URLSearchParams(current);
-  if (doc.select === "gpus") {
-    for (const name of ["dp", "shard_group"]) query.delete(name);
-    query.set("gpus", chosen);
-  } else for (const [name, value] of Object.entries(chosen)) query.set(name, value);
+  for (const [name, value] of Object.entries(update)) {
+    if (value === "") query.delete(name);
+    else query.set(name, value);
+  }
   jump(query.toString());
 }
 

@@ -15,14 +15,15 @@ from planner.inputs import catalog
 from planner.show.figures import Chart
 from planner.show.text import Block
 from planner.specs.base import PlanError
-from planner.specs.options import Given, Options, Record, Row, command_line, flag, rows
+from planner.specs.options import LAYOUT, Given, Options, Record, Row, command_line, flag, rows
 from planner.specs.options.own import WORK
-from web.state import MARK, PAGE, START, TEXTS, Pairs, State, filled, of_pairs, typed
+from web.state import MARK, PAGE, START, TEXTS, Pairs, State, filled, of_pairs, searched, typed
 
 Mark = Literal["yes", "maybe", "no", "here", "now", ""]
 R = TypeVar("R", bound=Record)
 
 _SCENARIO = ("model", "gpu", "gpus")  # without which no plan is made
+_PICKED = (*LAYOUT, "stack", "global_batch")  # what a pick fills in
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,8 @@ class Tab(Page):
     page's defaults beside a request that leaves them out. question: the option of its own that
     selects the question of the verb; alone: options of a request that apply without a model. find:
     calls the verb; show: the page of its answer; out: its document. model: whether a model is
-    needed; None: where one is given. files: files that its form takes; empty: none.
+    needed; None: where one is given. files: files that its form takes; empty: none. of_layout: it
+    shows the layout of the plan; other tabs search again what the search had filled in.
     """
 
     title: str = ""
@@ -169,6 +171,7 @@ class Tab(Page):
     out: Callable[[Any], Any] = lambda found: found
     model: bool | None = True
     files: str = ""
+    of_layout: bool = False
 
     @property
     def address(self) -> str:
@@ -209,8 +212,13 @@ class Tab(Page):
             if name not in self.own and verb not in row.verbs
         }
         left |= {"config"} if "model" in left else set()
+        left |= self.freed(pairs)
         kept = [one for one in pairs if one[0].removeprefix(MARK) not in left]
         return kept, [one for one in pairs if one[0] in left and one[1]]
+
+    def freed(self, pairs: Pairs) -> set[str]:
+        """Options of a pick that the search had filled in, which are searched again here."""
+        return set() if self.of_layout else searched(pairs) & {*_PICKED}
 
     def row(self, name: str) -> Row:
         """An option of the form."""

@@ -15,8 +15,9 @@ from web.texts import text
 def form(tab: Tab, pairs: Pairs, error: PlanError | None) -> dict[str, Any]:
     """Fields shown and folded, the error that belongs to none of them, and pasted texts."""
     given: dict[str, list[str]] = {}
+    freed = tab.freed(pairs)
     for name, value in pairs:
-        if value != "":
+        if value != "" and (name not in freed or name not in (*tab.shown, *tab.folded)):
             given.setdefault(name, []).append(value)
     wrong = "" if error is None else error.field.removeprefix("--").replace("-", "_")
     pasted = {name: given[name][0] for name in TEXTS if name in given}

@@ -40,6 +40,7 @@ TAB = Tab(
     ask="Show runs like mine",
     shown=("model", "gpu", "gpus"),
     start=PAGE,
+    of_layout=True,
     find=_find,
     show=_show,
 )

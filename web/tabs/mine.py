@@ -7,7 +7,6 @@ import contextlib
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from urllib.parse import urlencode
 
 from planner import formats
 from planner.formats.plan import planned
@@ -18,7 +17,7 @@ from planner.show.text import Block
 from planner.specs.base import PlanError
 from planner.specs.documents.check import Check
 from planner.specs.documents.read import Read
-from planner.specs.options import Given, Options, flag, pairs_of_command
+from planner.specs.options import Given, flag
 from planner.units import show, span
 from planner.verbs import check, read
 from planner.verbs.check.sort import is_runs_table, recipes_of
@@ -195,15 +194,15 @@ def _links(found: Mine, asked: Asked) -> tuple[tuple[str, str], ...]:
     queries = [(word, one.query) for word, one in out]
     if found.recipe and not asked.state.config:  # which no command holds
         changes = (("Apply what makes it fit", found.recipe.remedy), (_BETTER, found.recipe.better))
-        queries += [(word, _query(one.command)) for word, one in changes if one]
+        queries += [
+            (word, found.plan.picked(one.command, one.changes).query)
+            for word, one in changes
+            if one
+        ]
     return tuple((word, f"/?{one}") for word, one in queries if len(one) <= limits.MAX_QUERY_BYTES)
 
 
 _BETTER = "Apply the better recipe"
-
-
-def _query(command: str) -> str:
-    return urlencode(pairs_of_command(command, Options, "estimate"))
 
 
 def _results(found: Mine) -> tuple[Result, ...]:

@@ -14,7 +14,7 @@ from planner.show.figures import Chart
 from planner.show.text import Block, Fixed
 from planner.specs.base import PlanError
 from planner.specs.document import changed
-from planner.specs.options import Options, flag, pairs_of_command
+from planner.specs.options import flag
 from web.render import rendered
 from web.state import Pairs, State, stated
 from web.tabs.base import Tab, Table, asked
@@ -47,13 +47,18 @@ def page(
         parts = [_part(part, request.state) for part in found.parts]
         charts = [part for part in parts if isinstance(part, Chart)]
         runs = [list(run) for _, run in groupby(parts, lambda part: isinstance(part, Chart))]
-        unused = ", ".join(f"{flag(name)} {value}" for name, value in stated(left))
+        free = tab.freed(pairs)
+        unused, again = (
+            ", ".join(f"{flag(n)} {text}" for n, text in stated(left) if (n in free) == is_free)
+            for is_free in (False, True)
+        )
         body = rendered(
             "tab_answer.html",
             found=found,
             runs=runs,
             sheet=sheet,
             unused=unused,
+            again=again,
             conflicts=plan.conflicts,
             path="/" if tab.files else tab.path,
         )
@@ -72,8 +77,7 @@ def page(
 def _part(part: Table | Block | Chart, state: State) -> dict[str, Any] | Chart:
     """A part as the template takes it."""
     if isinstance(part, Chart):
-        links = [None if one is None else state.changed(**one).query for one in part.states]
-        return changed(part, table=rendered("table.html", chart=part, links=links))
+        return changed(part, table=rendered("table.html", chart=part, links=None))
     table = part if isinstance(part, Table) else Table(part)
     block, count = table.block, len(table.block.rows)
     links = list(table.links) or [_estimate(one, state) for one in table.commands]
@@ -125,7 +129,7 @@ def _estimate(command: str | None, state: State) -> str | None:
     to be in every row's."""
     if command is None or (state.config and len(state.config) > _MOST_PASTED):
         return None
-    pairs = pairs_of_command(command, Options, "estimate")
-    if state.config:
-        pairs = [(n, v) for n, v in pairs if n != "model"] + [("config", state.config)]
-    return f"/?{urlencode(pairs)}"
+    try:
+        return f"/?{state.picked(command).query}"
+    except PlanError:  # beyond the limits of a page
+        return None

@@ -54,6 +54,8 @@ def _verdict(found: Recommendation, head: Block) -> str:
     if not isinstance(found, SmallestCluster):
         return head.text[0] if head.text else ""
     row = found.answers.by_goal[found.goal]
+    if row is None and not found.tried:
+        return f"No cluster was tried: {found.types[0].reason}"
     if row is None:
         return f"No cluster of {found.tried:,} tried is within the limits"
     line = next(line for line in head.text if line.startswith(found.goal))

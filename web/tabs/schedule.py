@@ -200,6 +200,7 @@ TAB = Tab(
     ),
     start=[("pp", "4"), ("microbatches", "8"), ("schedule", "1f1b")],
     alone=_SHAPE,
+    of_layout=True,
     find=_find,
     show=_show,
     out=lambda drawn: drawn.document,

@@ -19,6 +19,7 @@ class Advice(Document):
         key("keep: the chosen plan with this alone changed; search: searched again with it"),
     ]
     command: Annotated[str, key("the command that requests it")]
+    pick: Annotated[str, key("the command that estimates exactly its layout")]
     changes: Annotated[
         dict[str, Value], key("options that were changed, with their new values; null: left out")
     ]

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from planner.specs import layout as specs
 from planner.specs.document import UNSET, Document, Unset, key
 from planner.specs.layout import OffloadName, PlacementName, ScheduleName
-from planner.specs.options import LAYOUT
 
 
 class Model(Document):
@@ -136,10 +135,3 @@ def describe(layout: Layout) -> str:
     if layout.placement != specs.PLACEMENTS[0]:
         parts.append(f"placement {layout.placement}")
     return ", ".join(parts)
-
-
-def options_of(layout: Layout) -> dict[str, Any]:
-    """The options that fix this layout."""
-    given = {name: getattr(layout, name) for name in LAYOUT}
-    follows = {"schedule": layout.pp == 1, "offload": layout.offload == "none"}
-    return {name: value for name, value in given.items() if not follows.get(name)}

@@ -19,7 +19,7 @@ from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
 from planner.specs.hardware import GpuSpec
 from planner.specs.model import ModelSpec
-from planner.specs.options import Options
+from planner.specs.options import Options, flag
 from planner.specs.options.recommend import Limits
 from planner.specs.plan import Plan
 from planner.specs.training import TrainingSpec
@@ -120,11 +120,7 @@ def kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limit
     every = [n for n in layout_counts(base, most) if n % node == 0]
     tried = [n for n in every if fewest.gpus <= n <= upper]
     if not every:
-        return Kind(
-            name,
-            base,
-            reason=f"no number of nodes of {node} GPUs divides the batch, the heads and the layers",
-        )
+        return Kind(name, base, reason=_indivisible(base, node, most))
     if not tried:
         short = upper < every[0] or all(n > upper for n in every if n >= fewest.gpus)
         return Kind(
@@ -137,6 +133,19 @@ def kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limit
     left_out = f"fewer than {tried[0]:,} GPUs: {fewest.why}" if tried[0] > every[0] else None
     requests = tuple(base.changed(gpus=n) for n in tried)
     return Kind(name, base, requests, left_out=left_out)
+
+
+def _indivisible(base: Options, node: int, most: int) -> str:
+    """Which options leave no number of whole nodes, and which of them to change."""
+    fixed = [name for name in ("tp", "pp", "cp", "dp", "global_batch") if getattr(base, name)]
+    loose = [
+        name
+        for name in fixed
+        if any(n % node == 0 for n in layout_counts(base.changed(**{name: None}), most))
+    ]
+    said = ", ".join(f"{flag(name)} {getattr(base, name)}" for name in fixed)
+    change = " or ".join(flag(name) for name in loose or fixed)
+    return f"no number of whole nodes of {node} GPUs goes with {said}; change {change}"
 
 
 def bare_bytes(plans: Sequence[Plan]) -> float:

@@ -9,7 +9,6 @@ from typing import Any
 
 from planner.formulas.params import parameter_count
 from planner.inputs import catalog
-from planner.specs.documents.plan import options_of
 from planner.specs.layers import of_samples
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
@@ -93,9 +92,8 @@ def _pinned(
     rung: Rung, changes: Callable[[Options, int], dict[str, Any]]
 ) -> Callable[[int], Options]:
     """The request of a rung with its layout, of which no other is sought."""
-    report = rung.point.report
-    assert report is not None  # it fits
-    fixed = rung.point.options.changed(**options_of(report.layout), stack=report.stack)
+    fixed = rung.point.taken
+    assert fixed is not None  # it fits
     return lambda size: fixed.changed(**changes(fixed, size))
 
 
