@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.formats import deepspeed, sharding, trainer
-from planner.formats.record import Answer, Argument, Format, Value
+from planner.formats.record import Answer, Argument, Format, Value, unread
 
 _DEEPSPEED, _MEGATRON = "deepspeed_config.", "megatron_lm_config.megatron_lm_"
 _PARALLEL = "parallelism_config.parallelism_config_"
 _BACKENDS = {"te": "fp8-delayed", "ao": "fp8-tensorwise"}
-_DEVICES = ("none", "cpu", "nvme")
 _TORCH = "torchtitan"
 _TORCH_NOTE = "tensor and context parallelism of torch, which are estimated as torchtitan runs them"
 
@@ -53,27 +52,9 @@ TABLE = (
     Argument(_DEEPSPEED + "gradient_accumulation_steps", "grad_accum", meaning=trainer.whole),
     Argument(_DEEPSPEED + "zero_stage", "zero", meaning=trainer.whole),
 )
-IRRELEVANT = (
-    *("compute_environment", "debug", "downcast_bf16", "machine_rank", "main_training_function"),
-    *("main_process_ip", "main_process_port", "rdzv_backend", "same_network", "tpu_*", "gpu_ids"),
-    *("use_cpu", "command_file", "commands", "image_uri", "iam_role_name", "profile", "region"),
-    *("base_job_name", "pytorch_version", "transformers_version", "py_version", "sagemaker*"),
-    *("additional_args", "mpirun_config*", "enable_cpu_affinity", "main_process_*"),
-    *("deepspeed_config.zero3_init_flag", "deepspeed_config.zero3_save_16bit_model"),
-    *("deepspeed_config.deepspeed_multinode_launcher", "deepspeed_config.deepspeed_hostfile"),
-    *("deepspeed_config.deepspeed_*clusion_filter", "deepspeed_config.gradient_clipping"),
-    *("deepspeed_config.offload_*_nvme_path", "deepspeed_config.deepspeed_moe_layer_cls_names"),
-    *("megatron_lm_config.megatron_lm_gradient_clipping", "fp8_config.use_autocast_during_eval"),
-    *("fp8_config.amax*", "fp8_config.margin", "fp8_config.interval"),
-)
-LACKS = {
-    "dynamo_config*": "how torch.compile works is not modelled, only that it does",
-    "fp8_config*": "is taken as the backend has it by default",
-    "parallelism_config*": "is not modelled",
-    "ec2_instance_type": "give --cluster",
-    "deepspeed_config.seq_parallel_communication_data_type": "is taken as the compute type",
-    "kt_config*": "experts on the host are not modelled",
-}
+UNREAD = unread("accelerate")
+IRRELEVANT = UNREAD.irrelevant
+LACKS = UNREAD.lacks
 
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:

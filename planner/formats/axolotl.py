@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.formats import adapted, sharding, trainer
 from planner.formats.packed import Rows, read_rows
-from planner.formats.record import Answer, Argument, Format, Value
+from planner.formats.record import Answer, Argument, Format, Value, unread
 from planner.formats.trl import IRRELEVANT as OF_TRL
 from planner.formats.trl import LACKS as TRL_LACKS
 
@@ -67,81 +67,9 @@ TABLE = (
     Argument("node_count", "nodes", meaning=trainer.whole),
 )
 _STARTED = ("gpus", "gpu", "nodes")  # options that services around Axolotl name in its file
-IRRELEVANT = (
-    *trainer.IRRELEVANT,
-    *OF_TRL,
-    *("datasets*", "pretraining_dataset*", "test_datasets*", "lr_scheduler*", "learning_rate"),
-    *("train_on_*", "strict", "model_type", "cls_model_config", "eot_tokens", "added_tokens*"),
-    *(
-        "default_system_message",
-        "roles*",
-        "shuffle_*",
-        "loss_watchdog*",
-        "type_of_model",
-        "tokens.*",
-    ),
-    *(
-        "lora_model_dir",
-        "lora_fan_in_fan_out",
-        "lora_on_cpu",
-        "resize_token_embeddings*",
-        "gc_steps",
-    ),
-    *("skip_prepare_dataset", "push_dataset_to_hub", "sample_packing_*", "eval_sample_packing"),
-    *("min_sample_len", "excess_length_strategy", "torchdistx_path", "rl_beta", "orpo_alpha"),
-    *("kto_*", "dpo_*", "simpo_*", "cpo_*", "cosine_*", "eta_min", "lr_quadratic_warmup", "ddp"),
-    *("flash_optimum", "gptq_*", "gptq", "experimental_skip_move_to_device", "mean_resizing*"),
-    *("num_labels", "is_*_derived_model", "remove_unused_columns", "secrets", "volumes*", "branch"),
-    *(
-        "dockerfile_commands*",
-        "provider",
-        "memory*",
-        "timeout*",
-        "project_name",
-        "ray_*",
-        "use_ray",
-    ),
-    *("otel_*", "use_otel_metrics", "test_value", "curriculum_sampling", "hf_use_auth_token"),
-    *("model_config.output_router_logits", "base_model_ignore_patterns", "embeddings_skip_upcast"),
-    *("gradient_checkpointing_kwargs*", "streaming_multipack*", "multipack_real_batches"),
-    *("trl.beta", "trl.temperature", "trl.top_*", "trl.reward_*", "trl.epsilon*", "trl.loss_type"),
-    *("trl.scale_rewards", "trl.log_completions", "trl.num_completions*", "trl.chat_template*"),
-    *("trl.generation_kwargs*", "trl.multi_objective*", "trl.vllm_server*", "trl.mask_*"),
-    *("pad_to_sequence_len", "freeze_mm_modules", "eval_table_size", "do_causal_lm_eval"),
-    *("pretrain_multipack*", "reinit_weights", "noisy_embedding_alpha"),
-    *("model_quantization_config_kwargs.*", "bnb_config_kwargs.*", "diffusion.*", "loraplus*"),
-    *("center_rewards_coefficient", "early_stopping*", "use_eaft", "eaft_*", "rl_coef"),
-    *("tokenizer_*", "image_*", "processor_*", "eval_causal_lm_metrics", "rwd*", "evals*"),
-    *("kd_alpha", "kd_ce_alpha", "kd_temperature*", "kd_beta", "kd_normalize_topk", "kd_online_*"),
-    *("lisa_layers_attribute", "center_rewards_coefficient"),
-)
-LACKS = {
-    **TRL_LACKS,
-    "rl": "the step is estimated as one of training alone: no generation, no reference model",
-    "process_reward_model": "the step is estimated as one of the model with its head",
-    "trl.*": "generation is not part of the estimate, which is of a step of training alone",
-    "vllm.*": "generation is not part of the estimate, which is of a step of training alone",
-    "ebft*": "is not modelled",
-    "qat*": "quantisation in training is not modelled",
-    "relora*": "is not modelled",
-    "unfrozen_parameters": "frozen weights are not read",
-    "flex_attn_compile_kwargs*": "flex attention is not modelled",
-    "use_kernels": "kernels of the Hub are not modelled",
-    "use_scattermoe": "experts are computed as the stack does",
-    "use_sonicmoe": "experts are computed as the stack does",
-    "experts_implementation": "experts are computed as the stack does",
-    "quantize_moe_experts": "frozen weights in 4 bit are not read",
-    "lora_*_kernel": "fused kernels of adapters are not modelled",
-    "tiled_mlp*": "is not modelled",
-    "layer_offloading": "is not modelled",
-    "plugins": "see the arguments of each plugin",
-    "liger_*": "is read with the other kernels of Liger",
-    "batch_size": "is micro-batch times accumulation of one GPU, which the others say",
-    "llmcompressor*": "sparse training is not modelled",
-    "s2_attention": "is not modelled",
-    "max_packed_sequence_len": "is not read; sequence_len is",
-    "fused_attn_kernel": "is not modelled",
-}
+UNREAD = unread("axolotl")
+IRRELEVANT = (*trainer.IRRELEVANT, *OF_TRL, *UNREAD.irrelevant)
+LACKS = {**TRL_LACKS, **UNREAD.lacks}
 
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:

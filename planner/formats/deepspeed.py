@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.formats import trainer
-from planner.formats.record import SQUARE, Answer, Argument, Format, Value
+from planner.formats.record import SQUARE, Answer, Argument, Format, Value, unread
 
 _ZERO = "zero_optimization."
 _PLACES = {"none": "", "cpu": "cpu", "nvme": "nvme"}
@@ -91,46 +91,9 @@ TABLE = (
     Argument("communication_data_type", "grad_reduce_precision", words=_TYPES),
     Argument("sequence_parallel_size", "cp", meaning=trainer.whole),
 )
-IRRELEVANT = (
-    *("steps_per_print", "wall_clock_breakdown", "gradient_clipping", "scheduler.*", "dump_state"),
-    *("optimizer.params*", "optimizer.legacy_fusion", "prescale_gradients", "memory_breakdown"),
-    *("gradient_predivide_factor", "fp16.loss_scale*", "fp16.initial_scale_power", "_comment"),
-    *("fp16.hysteresis", "fp16.min_loss_scale", "fp16.consecutive_hysteresis", "fp16.fp16_*"),
-    *("zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "monitor_config.*"),
-    *(
-        "comms_config*",
-        "comms_logger*",
-        "tensorboard*",
-        "wandb*",
-        "csv_monitor*",
-        "flops_profiler*",
-    ),
-    *("checkpoint.*", "seed", "elasticity*", "train_steps", "disable_allgather", "bf16.loss_scale"),
-    *("zero_optimization.stage3_gather_16bit_weights_on_model_save", "data_efficiency.seed"),
-    *("zero_optimization.gather_16bit_weights_on_model_save", "zero_optimization.load_*"),
-    *("zero_optimization.ignore_unused_parameters", "zero_optimization.elastic_checkpoint"),
-    *("zero_optimization.stage3_gather_fp16_weights_on_model_save", "bf16.immediate_grad_update"),
-    "bf16.check_grad_overflow",
-)
-LACKS = {
-    _ZERO + "zero_nontrainable_weights": "is not modelled",
-    _ZERO + "mics_*": "MiCS is not modelled",
-    _ZERO + "zenflow*": "is not read; --cpu-update delayed says it",
-    "compression_training*": "compression of weights in training is not modelled",
-    "sparse_attention*": "is not modelled",
-    "progressive_layer_drop*": "is not modelled",
-    "data_efficiency*": "steps of random-LTD and of curricula differ, which is not modelled",
-    "curriculum_learning*": "is not modelled",
-    "tensor_parallel.*": "DeepSpeed's automatic tensor parallelism is not modelled",
-    "torch_autocast*": "is not modelled beside DeepSpeed's own types",
-    "compile*": "DeepCompile is not modelled",
-    "autotuning*": "the tuner chooses micro-batch and stage: give what it chose",
-    "amp*": "is not modelled",
-    "hybrid_engine*": "is not modelled",
-    "pipeline*": "is not modelled in this stack",
-    "seq_parallel_communication_data_type": "is taken as the compute type",
-    "fp16.auto_cast": "inputs are cast by the model",
-}
+UNREAD = unread("deepspeed")
+IRRELEVANT = UNREAD.irrelevant
+LACKS = UNREAD.lacks
 # of ZeRO: moved by what is modelled at its defaults alone
 _TAKEN = {
     # what is gathered ahead is the next layer, whole

@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.formats import adapted, sharding, trainer, trainer_script, written
 from planner.formats.packed import Rows, read_rows
-from planner.formats.record import Answer, Argument, Format, Value
+from planner.formats.record import Answer, Argument, Format, Value, unread
 
 LENGTH = Argument(
     "block_size",
@@ -19,12 +19,8 @@ LENGTH = Argument(
 )
 TABLE = (*trainer.TABLE, trainer.CHECKPOINTING, LENGTH)
 _FROZEN = adapted.Frozen(doubled="use_bnb_nested_quant", default_doubled=False)
-IRRELEVANT = (
-    *trainer.IRRELEVANT,
-    *trainer_script.IRRELEVANT,
-    *("lora_alpha", "lora_task_type", "max_train_samples", "preprocessing_num_workers", "token"),
-    "fsdp_transformer_layer_cls_to_wrap",
-)
+UNREAD = unread("hf_trainer")
+IRRELEVANT = (*trainer.IRRELEVANT, *trainer_script.IRRELEVANT, *UNREAD.irrelevant)
 
 LACKS = {
     **trainer.LACKS,

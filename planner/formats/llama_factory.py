@@ -11,7 +11,7 @@ from typing import Any
 
 from planner.formats import adapted, sharding, trainer, trainer_script
 from planner.formats.packed import Rows, read_rows
-from planner.formats.record import Answer, Argument, Format, Value
+from planner.formats.record import Answer, Argument, Format, Value, unread
 from planner.formats.trl import LACKS as TRL_LACKS
 from planner.specs.names import BITSANDBYTES
 
@@ -92,61 +92,9 @@ TABLE = (
         words={"alltoall": "alltoall", "allgather": "allgather", "flex": "deepep"},
     ),
 )
-IRRELEVANT = (
-    *trainer.IRRELEVANT,
-    *("stage", "dataset*", "media_dir", "mask_history", "train_on_prompt", "mix_strategy"),
-    *("interleave_probs", "overwrite_cache", "preprocessing_*", "max_samples", "ignore_pad_token*"),
-    *("tool_format", "default_system", "enable_thinking", "preserve_thinking", "tokenized_path"),
-    *("image_*", "video_*", "audio_*", "use_audio_in_video", "crop_to_patches", "infer_*"),
-    *("adapter_name_or_path", "adapter_folder", "create_new_adapter", "export_*", "vllm_*"),
-    *("sglang_*", "print_param_status", "pref_*", "simpo_*", "kto_*", "dpo_*", "ld_alpha"),
-    *("ppo_*", "reward_model_type", "do_sample", "temperature", "top_*", "max_new_tokens"),
-    *("num_beams", "repetition_penalty", "skip_special_tokens", "ray_*", "master_*"),
-    *("lora_alpha", "lora_dropout", "use_rslora", "loraplus*", "pissa_*", "moe_aux_loss_coef"),
-    *("asft_alpha", "eaft_alpha", "split_special_tokens", "resize_vocab", "add_*tokens", "buffer*"),
-    *("new_special_tokens*", "init_special_tokens", "model_class", "sample_backend", "fp8_backend"),
-    *("init_config.*", "dist_config.dcp_path", "dist_timeout", "lr_scheduler_config*"),
-    *("optim_config.wd", "optim_config.*betas", "optim_config.*eps", "optim_config.momentum"),
-    *("optim_config.nesterov", "optim_config.ns_steps", "quantization_type", "peft_config.lora_*"),
-    *(
-        "double_quantization",
-        "quantization_device_map",
-        "use_reentrant_gc",
-        "task*",
-        "lang",
-        "n_shot",
-    ),
-    *("disable_shuffling", "compute_accuracy", "early_stopping_steps", "low_cpu_mem_usage"),
-    *("bias_activation_fusion", "apply_rope_fusion", "masked_softmax_fusion", "export_hf*"),
-    *("cross_entropy_loss_fusion", "calculate_per_token_loss", "overlap_*", "megatron_pretrained*"),
-    *("account_for_*", "fsdp_transformer_layer_cls_to_wrap", "fsdp_auto_wrap_policy", "val_size"),
-    *("enable_torch_profiler", "profiler_*", "profile_modules", "batching_workers", "ref_model"),
-    *("oft_*", "use_dft_loss", "use_asft_loss", "use_eaft_loss", "dist_config.ep_dispatcher"),
-)
-LACKS = {
-    **TRL_LACKS,
-    "peft_config.*": "is not modelled",
-    "galore_*": "every matrix of a layer is taken to be projected",
-    "apollo_*": "every matrix of a layer is taken to be projected",
-    "use_badam": "BAdam is not modelled",
-    "badam_*": "BAdam is not modelled",
-    "use_adam_mini": "Adam-mini is not modelled",
-    "use_unsloth": "Unsloth's kernels are those of --stack unsloth",
-    "shift_attn": "is not modelled",
-    "mixture_of_depths": "is not modelled",
-    "use_llama_pro": "blocks that are added are not modelled",
-    "freeze_*": "frozen weights are not read",
-    "peft_config.freeze_*": "frozen weights are not read",
-    "use_kt": "experts on the host are not modelled",
-    "kt_*": "experts on the host are not modelled",
-    "kernel_config.*": "kernels are taken as the stack has them",
-    "quant*": "frozen weights in 4 or 8 bit are not read",
-    "use_v1_kernels": "kernels are taken as the stack has them",
-    "upcast_*": "is not modelled",
-    "train_from_scratch": "all weights are trained",
-    "reward_model": "the reward model is not part of the estimate",
-    "batching_strategy": "every sequence is taken as full",
-}
+UNREAD = unread("llama_factory")
+IRRELEVANT = (*trainer.IRRELEVANT, *UNREAD.irrelevant)
+LACKS = {**TRL_LACKS, **UNREAD.lacks}
 
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:

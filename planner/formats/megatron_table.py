@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.formats.record import Argument, patterns
+from planner.formats.record import Argument, patterns, unread
 from planner.specs.names import CONTEXT_WAYS, ContextWay
 from planner.specs.pipeline_layout import layout_name
 
@@ -156,47 +156,8 @@ STATE_TYPES = _TYPES
 
 # names that move neither memory nor the time of a step: data and loss, checkpoints and logs, kinds
 # of programs and what every estimate of the stack assumes, arithmetic that is not counted
-IRRELEVANT = patterns(
-    """
-    data-* *-data-path per-split-data-args-path split mock-data vocab-file merge-file
-    tokenizer-* tiktoken-* no-mmap-bin-files mmap-bin-files num-workers dataloader-*
-    no-create-attention-mask-in-dataloader create-attention-mask-in-dataloader reset-*
-    eod-mask-loss seed fim-* *-dataset* num-dataset-builder-threads lr min-lr lr-* decoupled-*
-    weight-decay* start-weight-decay end-weight-decay clip-grad adam-* sgd-* muon-* init-method*
-    norm-epsilon *-eps *-loss-coeff *-loss-scaling-factor loss-scale* initial-loss-scale
-    min-loss-scale hysteresis override-opt-param-scheduler override-opt_param-scheduler
-    use-checkpoint-opt-param-scheduler use-checkpoint-opt_param-scheduler mup-* use-mup
-    train-iters train-samples exit-* finetune calculate-per-token-loss apply-wd-to-qk-layernorm
-    no-weight-decay* softmax-scale eval-global-batch-size save* load* no-load-* no-save-* ckpt-*
-    no-ckpt-* dist-ckpt-* async-* use-persistent-ckpt-worker auto-detect-ckpt-format
-    use-checkpoint-args use-dist-ckpt* auto-continue-train pretrained-checkpoint
-    non-persistent-* replication* use-tokenizer-model-from-checkpoint-args verify-integrity
-    no-use-tokenizer-model-from-checkpoint-args use-mp-args-from-checkpoint-args log-* logging-*
-    timing-* tensorboard-* wandb* eval-* *-log-* enable-one-logger one-logger-* profile*
-    use-pytorch-profiler record-memory-* memory-snapshot* nvtx* straggler* check-* no-check-*
-    rerun-* error-injection* enable-ft-* skip-* no-record-throughput test-mode
-    disable-last-saving use-mcore-models use-legacy-models distributed-*
-    disable-gloo-process-groups enable-gloo-process-groups enable-experimental
-    use-cpu-initialization local-rank manual-gc* transformer-impl te-rng-tracker
-    inference-rng-tracker no-async-* no-persist-layer-norm overlap-p2p-comm
-    overlap-p2p-communication batch-p2p-comm* delay-wgrad-compute empty-unused-memory-level
-    ddp-* nccl-* use-ring-exchange-p2p lazy-mpu-init account-for-*-in-pipeline-split
-    high-priority-stream-groups model-provider export-* variable-seq-lengths rotary-*
-    use-rope-scaling rope-* no-rope-fusion apply-rope-fusion mscale* beta-fast beta-slow
-    original-max-position-embeddings yarn-* no-yarn-* use-flashinfer-fused-rope no-rope-freq
-    use-rotary-position-embeddings attention-softmax-in-fp32 apply-query-key-layer-scaling
-    apply-layernorm-1p apply-residual-connection-post-layernorm layernorm-zero-centered-gamma
-    no-bias-*-fusion bias-*-fusion no-masked-softmax-fusion masked-softmax-fusion
-    no-gradient-accumulation-fusion gradient-accumulation-fusion bias-dropout-fusion fp8-amax-*
-    fp8-margin fp8-interval no-fp8-wgrad glu-linear-offset activation-func-clamp-value
-    use-fused-weighted-squared-relu moe-mlp-glu-interleave-size moe-router-* moe-aux-loss-coeff
-    moe-z-loss-coeff moe-input-jitter-eps moe-permute-fusion moe-per-layer-logging
-    moe-token-drop-policy moe-pad-* moe-token-dispatcher-* moe-use-legacy-grouped-gemm
-    moe-paged-stash-* moe-apply-probs-on-input moe-enable-routing-replay
-    use-precision-aware-optimizer vocab-extra-ids deterministic-mode group-query-attention
-    mtp-use-repeated-layer cuda-graph-warmup-steps reuse-grad-buf-for-mxfp8-param-ag
-    """
-)
+UNREAD = unread("megatron_table")
+IRRELEVANT = UNREAD.irrelevant
 # switches that are off where they are left out
 OFF = patterns(
     """
@@ -209,29 +170,4 @@ OFF = patterns(
     """
 )
 # names that do move them, and that no estimate has
-LACKS = {
-    "rampup-batch-size": "the estimate is of one batch: the last",
-    "step-batch-size-schedule": "the estimate is of one batch: the last",
-    "cross-entropy-*": "the estimate has the loss as the stack computes it",
-    "vae-*": "a model of diffusion: give --model",
-    "timestep-*": "a model of diffusion: give --model",
-    "use-fsdp2-*": "the estimate has fp32 states, sharded",
-    "inference-*": "is of generation, which a step of training has not",
-    "rl-*": "is of reinforcement learning; `dpplan rl` plans that",
-    "grpo-*": "is of reinforcement learning; `dpplan rl` plans that",
-    "num-distributed-optimizer-instances": "optimizer states are sharded over all replicas here",
-    "hybrid-*": "a hybrid of attention and other layers: give --model",
-    "mamba-*": "a hybrid of attention and other layers: give --model",
-    "spec": "layers of its own: give --model",
-    "experimental-attention-variant": "attention of its own: give --model",
-    "linear-*": "layers of linear attention: give --model",
-    "dsa-*": "sparse attention: give --model",
-    "decoder-*": "an encoder and a decoder: give --model",
-    "encoder-*": "an encoder and a decoder: give --model",
-    "img-*": "a tower of images: give --model",
-    "patch-dim": "a tower of images: give --model",
-    "microbatch-group-size-*": "the schedule is that of one micro-batch per stage in turn",
-    "overlap-param-gather-with-optimizer-step": "the estimate has no such overlap",
-    "defer-embedding-wgrad-compute": "the estimate does not defer it",
-    "wgrad-deferral-limit": "the estimate does not defer it",
-}
+LACKS = UNREAD.lacks

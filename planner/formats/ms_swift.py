@@ -16,7 +16,7 @@ from typing import Any
 
 from planner.formats import adapted, megatron, sharding, taught, trainer, written
 from planner.formats.packed import Rows, read_rows
-from planner.formats.record import UNSET, Answer, Argument, Format, Value
+from planner.formats.record import UNSET, Answer, Argument, Format, Value, unread
 from planner.formats.shell import Command, script
 from planner.formats.trl import IRRELEVANT as OF_TRL
 from planner.formats.trl import LACKS as TRL_LACKS
@@ -74,51 +74,9 @@ TABLE = (
     Argument("sequence_parallel_size", "cp", meaning=trainer.whole),
     Argument("env PYTORCH_CUDA_ALLOC_CONF", "expandable_segments", meaning=_expandable),
 )
-IRRELEVANT = (
-    *trainer.IRRELEVANT,
-    *OF_TRL,
-    *("env *", "dataset*", "val_dataset*", "split_dataset_ratio", "load_from_cache_file", "system"),
-    *("model_name", "model_author", "model_type", "model_kwargs", "load_data_args", "load_args"),
-    *("template*", "truncation_strategy", "loss_scale", "external_plugins", "agent_template"),
-    *("save_*", "warmup_*", "lora_alpha", "lora_bias", "lora_dtype", "init_weights", "lora_ga_*"),
-    *("enable_thinking", "add_non_thinking_prefix", "response_prefix", "new_special_tokens"),
-    *("custom_*", "cached_*", "create_checkpoint_symlink", "add_version", "use_hf", "task_type"),
-    *("problem_type", "num_labels", "rpo_alpha", "sft_alpha", "seq_kd", "cpo_alpha", "teacher_*"),
-    *("desirable_weight", "undesirable_weight", "tau_*", "advantage_estimator", "kl_*", "gamma"),
-    *("fipo_*", "rlsd_*", "chord_mu*", "overlong_filter", "dynamic_sample", "max_resample*"),
-    *("soft_*", "stop_words", "columns", "early_stop_interval", "merge_lora", "lazy_tokenize"),
-    *("adapters", "ref_adapters", "logprobs", "vit_lr", "aligner_lr", "aligner_*", "max_turns"),
-    *("multi_turn_scheduler", "use_gym_env", "gym_env", "context_manager", "metric*", "stream"),
-    *("strict", "check_model", "acc_strategy", "interleave_prob", "download_mode", "truncate*"),
-    *("use_chat_template", "shuffle*", "model_revision", "async_generate", "importance_*"),
-    *("log_*", "report_to", "resume_*", "use_logits_to_keep", "eval_*", "predict_with_generate"),
-    *("router_aux_loss_coef", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "port"),
-    *("bnb_4bit_compute_dtype", "bnb_4bit_quant_storage", "ddp_*", "node_rank", "master_*"),
-)
-_GENERATES = "the step is estimated as one of training alone: no generation, no reference model"
-LACKS = {
-    **TRL_LACKS,
-    "rlhf_type": _GENERATES,
-    "reward_*": _GENERATES,
-    "offload_teacher_model": "the teacher is taken to stay on the GPUs",
-    "teacher_deepspeed": "the teacher is taken to be cut as its student is",
-    "ref_model*": _GENERATES,
-    "sleep_level": _GENERATES,
-    "offload_model": _GENERATES,
-    "offload_optimizer": _GENERATES,
-    "move_model_batches": _GENERATES,
-    "response_length": _GENERATES,
-    "freeze_*": "frozen weights are not read",
-    "trainable_parameters*": "frozen weights are not read",
-    "galore_*": "every matrix of a layer is taken to be projected",
-    "lisa_*": "is not modelled",
-    "llamapro_*": "blocks that are added are not modelled",
-    "optimizer": "plugins of optimizers are not read",
-    "deepspeed_autotp_size": "DeepSpeed's automatic tensor parallelism is not modelled",
-    "vit_gradient_checkpointing": "is taken as of the language model",
-    "experts_impl": "experts are computed as the stack does",
-    "quant_*": "frozen weights in 4 or 8 bit are not read",
-}
+UNREAD = unread("ms_swift")
+IRRELEVANT = (*trainer.IRRELEVANT, *OF_TRL, *UNREAD.irrelevant)
+LACKS = {**TRL_LACKS, **UNREAD.lacks}
 
 
 def detect(name: str, text: str) -> bool:

@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import math
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 Use = Literal["read", "implied", "irrelevant", "not understood"]
 SQUARE = "bucket_of_width"  # bytes per square of the hidden size: no option, a bucket is
 STEPS = "steps"  # of a run: no option, for its tokens are
 MODEL = "model."  # before the name of a field of a model, where an argument is no option
+_UNREAD = Path(__file__).parent.parent / "data" / "arguments.toml"
 _AGAIN = re.compile(r" \(line \d+\)$")  # how a key is named that a file gives twice
 UNSET = object()  # the default of an argument that says nothing where it is left out
 
@@ -289,6 +293,26 @@ class Format:
             return Used(value.value, "irrelevant", f"{name[: again.start()]} is given again below")
         why = next((why for one, why in self.lacks.items() if fnmatchcase(name, one)), "")
         return Used(value.value, "not understood", why)
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Arguments of a format that its reader does not need: patterns of names that move neither
+    memory nor time, and of names that are not modelled, with why."""
+
+    irrelevant: tuple[str, ...]
+    lacks: Mapping[str, str]
+
+
+def unread(kind: str) -> Unread:
+    """The arguments that a format does not read, from planner/data/arguments.toml."""
+    table = _unread()[kind]
+    return Unread(tuple(table.get("irrelevant", ())), table.get("lacks", {}))
+
+
+@cache
+def _unread() -> dict[str, Any]:
+    return tomllib.loads(_UNREAD.read_text("utf-8"))
 
 
 def patterns(text: str) -> tuple[str, ...]:

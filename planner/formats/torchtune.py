@@ -12,7 +12,7 @@ from typing import Any
 
 from planner.formats import adapted, trainer, written
 from planner.formats.packed import Rows, read_rows
-from planner.formats.record import STEPS, Answer, Argument, Format, Value
+from planner.formats.record import STEPS, Answer, Argument, Format, Value, unread
 from planner.formats.target import Asked
 from planner.inputs import catalog
 from planner.specs import adapters
@@ -162,45 +162,9 @@ TABLE = (
     Argument("tensor_parallel_dim", "tp", meaning=trainer.whole),
     Argument("context_parallel_dim", "cp", meaning=trainer.whole),
 )
-IRRELEVANT = (
-    *("output_dir", "checkpointer.*", "tokenizer.*", "dataset*", "seed", "shuffle", "epochs"),
-    *("lr_scheduler.*", "optimizer.*", "metric_logger.*", "log_*", "profiler.*", "resume_from*"),
-    *("max_steps_per_epoch", "clip_grad_norm", "run_val_every_n_steps", "batch_size_val", "name"),
-    *("device", "save_*", "*_checkpointer.*", "collate_fn", "model.lora_alpha", "low_cpu_ram"),
-    *("loss.*", "prompt*", "temperature", "top_k", "tasks", "limit"),
-    *("enable_kv_cache", "base_model_path", "debug_*", "use_distributed_state_dict", "max_new*"),
-    *(
-        "tensor_parallel_plan._component_",
-        "model.image_size",
-        "dataloader.*",
-        "cudnn_*",
-        "kd_ratio",
-    ),
-    *("early_exit*", "keep_last*", "max_seq_length", "chat_format", "sampler*", "train_on_input"),
-)
-_GENERATES = "generation is not part of the estimate, which is of a step of training alone"
-LACKS = {
-    "teacher_model.*": "how the teacher is built beside its shape is not read",
-    "kd_loss.*": "the divergence is taken as the forward one",
-    "reward_and_value_model.*": "models of rewards and values are not part of the estimate",
-    "policy_model.*": "is read of `model`",
-    "ac_mode": "every layer that is checkpointed is taken as all",
-    "ac_option": "every layer that is checkpointed is taken as all",
-    "quantizer*": "quantisation in training is not modelled",
-    "grpo_samples": _GENERATES,
-    "forward_batch_size": _GENERATES,
-    "max_generated_tokens": _GENERATES,
-    "inference.*": _GENERATES,
-    "orchestration.*": _GENERATES,
-    "postprocessing.*": _GENERATES,
-    "training.*": _GENERATES,
-    "ppo_*": _GENERATES,
-    "num_steps": _GENERATES,
-    "model.decoder_trainable": "what is trained of several parts is not read",
-    "model.encoder_trainable": "what is trained of several parts is not read",
-    "model.fusion_trainable": "what is trained of several parts is not read",
-    "use_flex": "flex attention is not modelled",
-}
+UNREAD = unread("torchtune")
+IRRELEVANT = UNREAD.irrelevant
+LACKS = UNREAD.lacks
 _TAKEN = {
     "custom_sharded_layers": "shards are taken of every layer alike",
     "memory_efficient_fsdp_wrap": "shards are taken of every layer alike",

@@ -15,7 +15,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from planner.formats.record import STEPS, Answer, Argument, Value
+from planner.formats.record import STEPS, Answer, Argument, Value, unread
 from planner.inputs import catalog
 from planner.inputs.readers import read_json, yaml_places, yaml_text
 from planner.specs.base import PlanError
@@ -70,65 +70,10 @@ ATTENTIONS = {
 }
 RECOMPUTE = {True: "full", False: "none"}
 # names that move neither the memory nor the time of a step
-IRRELEVANT = (
-    *(
-        "learning_rate",
-        "lr",
-        "min_lr",
-        "lr_*",
-        "warmup_*",
-        "weight_decay",
-        "adam_*",
-        "max_grad_norm",
-    ),
-    *("label_smoothing*", "seed", "data_seed", "full_determinism", "neftune*", "optim_args"),
-    *(
-        "logging_*",
-        "log_*",
-        "report_to",
-        "run_name",
-        "project",
-        "disable_tqdm",
-        "wandb*",
-        "trackio*",
-    ),
-    *("swanlab*", "mlflow*", "comet*", "use_wandb", "use_swanlab", "use_mlflow", "use_tensorboard"),
-    *("use_comet", "use_trackio", "plot_loss", "include_*", "skip_memory_metrics", "label_names"),
-    *("output_dir", "overwrite_*", "save_*", "saves_per_epoch", "hub_*", "push_to_hub*", "hf_*"),
-    *("resume_from_checkpoint", "load_best_model_at_end", "metric_for_best_model", "auto_resume*"),
-    *("greater_is_better", "restore_callback*", "ignore_data_skip", "enable_jit_checkpoint"),
-    *("do_train", "do_eval", "do_predict", "eval_*", "evals_per_epoch", "evaluation_strategy"),
-    *("per_device_eval_batch_size", "prediction_loss_only", "fp16_full_eval", "bf16_full_eval"),
-    *(
-        "predict_with_generate",
-        "generation_*",
-        "compute_accuracy",
-        "batch_eval_metrics",
-        "callbacks",
-    ),
-    *("early_stopping*", "val_set_size", "val_size", "test_*", "benchmarks", "jit_mode_eval"),
-    *("dataset*", "dataloader_*", "data_*", "remove_unused_columns", "length_column_name"),
-    *("train_sampling_strategy", "num_proc", "preprocess*", "shuffle*", "streaming*", "columns"),
-    *("train_dataset*", "text_column", "system_prompt", "chat_template*", "template"),
-    *("tokenizer*", "special_tokens*", "eos_token", "pad_token", "bos_token", "trust_remote_code"),
-    *("model_revision", "revision*", "cache_dir", "use_fast_tokenizer", "processor*"),
-    *("ddp_timeout", "ddp_backend", "ddp_find_unused_parameters", "ddp_broadcast_buffers"),
-    *("ddp_static_graph", "local_rank", "accelerator_config.*", "average_tokens_across_devices"),
-    *("use_cpu", "no_cuda", "use_cache", "debug", "low_cpu_mem_usage", "device_map", "_comment"),
-    *("gradient_checkpointing_kwargs*", "activation_checkpointing_kwargs*", "num_epochs", "epochs"),
-    *("num_train_epochs", "rng_seed", "torch_empty_cache_steps"),
-)
-FROZEN = "is of frozen weights beside adapters"
+UNREAD = unread("trainer")
+IRRELEVANT = UNREAD.irrelevant
 # what moves memory or time and no estimate has; off, it says nothing
-LACKS = {
-    "optim_target_modules": "every matrix of a layer is taken to be projected",
-    "lora_*": "is not modelled",
-    "load_in_*bit": FROZEN,
-    "auto_find_batch_size": "the trainer may take a smaller micro-batch than the file says",
-    "torch_compile_*": "how torch.compile works is not modelled, only that it does",
-    "parallelism_config*": "is read of accelerate's own files",
-    "liger_kernel_config*": "kernels are taken all or none",
-}
+LACKS = UNREAD.lacks
 
 
 def own(*names: str) -> Callable[[str, str], bool]:

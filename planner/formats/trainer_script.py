@@ -18,7 +18,7 @@ from typing import Any
 
 from planner.formats import megatron, trainer
 from planner.formats.python_text import constant, named, tree
-from planner.formats.record import Answer, Value
+from planner.formats.record import Answer, Value, unread
 from planner.formats.shell import Command, script
 from planner.specs.names import BITSANDBYTES
 
@@ -226,11 +226,8 @@ def _is_code(cell: Any) -> bool:
 
 # ----- both -----
 
-IRRELEVANT = (
-    *("bnb_4bit_compute_dtype", "bnb_4bit_quant_storage", "random_state", "loftq_config"),
-    *("lora_init_lora_weights", "lora_inference_mode", "lora_fan_in_fan_out", "token"),
-    *("num_warmup_*", "fix_tokenizer", "auto_model", "formatting_*", "quantization_config"),
-)
+UNREAD = unread("trainer_script")
+IRRELEVANT = UNREAD.irrelevant
 
 
 def read(answer: Answer) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from planner.formats import adapted, sharding, taught, trainer, trainer_script, written
 from planner.formats.packed import Rows, read_rows
-from planner.formats.record import Answer, Argument, Format, Value
+from planner.formats.record import Answer, Argument, Format, Value, unread
 from planner.formats.target import Asked
 
 LENGTH = Argument(
@@ -25,51 +25,10 @@ TABLE = (
     LENGTH,
     Argument("activation_offloading", "offload", words={True: "activations", False: None}),
 )
-IRRELEVANT = (
-    *trainer.IRRELEVANT,
-    *trainer_script.IRRELEVANT,
-    *("dataset_*", "truncation_mode", "eval_packing", "completion_only_loss", "loss_type", "beta"),
-    *("assistant_only_loss", "model_init_kwargs.*", "router_aux_loss_coef", "disable_dropout"),
-    *("label_*", "ld_alpha", "f_*", "use_weighting", "discopop_tau", "loss_weights", "max_grad*"),
-    *("ref_model_mixup_alpha", "ref_model_sync_steps", "sync_ref_model", "desirable_weight"),
-    *("undesirable_weight", "temperature", "top_p", "top_k", "min_p", "repetition_penalty"),
-    *("epsilon*", "delta", "importance_sampling_level", "reward_*", "scale_rewards", "sapo_*"),
-    *("mask_truncated_completions", "top_entropy_quantile", "entropy_*", "multi_objective_*"),
-    *("log_completions*", "num_completions_to_print", "vllm_server_*", "vllm_group_port"),
-    *(
-        "precompute_ref_batch_size",
-        "ignore_bias_buffers",
-        "script",
-        "seq_kd",
-        "teacher_model_init*",
-    ),
-    *("code_*", "e2b_*", "pass_rate_*", "wandb_*", "output_dataset_name", "hub_model_revision"),
-    *("benchmarks", "callbacks", "cosine_*", "repetition_n_grams", "max_samples", "parallel_*"),
-    *(
-        "generation_kwargs*",
-        "chat_template_kwargs*",
-        "lora_alpha",
-        "lora_dropout",
-        "lora_task_type",
-    ),
-    *("use_rslora", "bnb_4bit_quant_type", "use_bnb_nested_quant", "pad_to_multiple_of"),
-    *("packing_strategy", "system_prompt", "overwrite_hub_revision", "push_to_hub_revision"),
-)
+UNREAD = unread("trl")
+IRRELEVANT = (*trainer.IRRELEVANT, *trainer_script.IRRELEVANT, *UNREAD.irrelevant)
 _GENERATES = "generation is not part of the estimate, which is of a step of training alone"
-_REFERENCE = "the reference model is not part of the estimate, which is of a step of training alone"
-LACKS = {
-    **trainer.LACKS,
-    "num_generations": _GENERATES,
-    "max_completion_length": _GENERATES,
-    "max_new_tokens": _GENERATES,
-    "max_prompt_length": _GENERATES,
-    "use_vllm": _GENERATES,
-    "vllm_*": _GENERATES,
-    "num_iterations": _GENERATES,
-    "steps_per_generation": _GENERATES,
-    "generation_batch_size": _GENERATES,
-    "precompute_ref_log_probs": _REFERENCE,
-}
+LACKS = {**trainer.LACKS, **UNREAD.lacks}
 _FROZEN = adapted.Frozen(doubled="use_bnb_nested_quant", default_doubled=False)
 _GENERATING = ("num_generations", "reward_funcs", "max_completion_length")
 _PAIRED = ("max_prompt_length", "precompute_ref_log_probs", "beta", "rpo_alpha")
