@@ -17,6 +17,7 @@ from planner.evidence.case import FEATURES, features, slowest_host
 from planner.formulas import offload
 from planner.inputs import catalog
 from planner.inputs.cluster import cluster_spec
+from planner.mechanisms.cpu_update import CpuUpdate
 from planner.specs.cluster import ClusterTemplate
 from planner.specs.hardware import GpuSpec
 from planner.specs.host import CPU_OPTIMIZERS, HostSpec
@@ -150,13 +151,13 @@ def test_what_the_update_hides_behind() -> None:
     """Beside the backward pass no less shows than beside the whole step, and no more than after."""
     for rate in (1e8, 1e11):
         after, overlapped, delayed = (
-            update_s(on(cpu_update=when), host_update=rate)
-            for when in ("after", "overlapped", "delayed")
+            update_s(on(mechanisms=when), host_update=rate)
+            for when in ((), (CpuUpdate("overlapped"),), (CpuUpdate("delayed"),))
         )
         assert after >= overlapped >= delayed >= 0
-    assert update_s(on(cpu_update="delayed"), host_update=1e30, host_staged=1e30) == pytest.approx(
-        0, abs=1e-9
-    )
+    assert update_s(
+        on(mechanisms=(CpuUpdate("delayed"),)), host_update=1e30, host_staged=1e30
+    ) == pytest.approx(0, abs=1e-9)
 
 
 def test_hosts_of_the_catalogue_exist_and_are_plausible() -> None:

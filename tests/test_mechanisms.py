@@ -56,6 +56,7 @@ def allowed(plan: Plan) -> Columns:
         {"zero": 3},
         {"zero": 3, "shard_group": 4},
         {"tp": 2},
+        {"zero": 1, "offload": "optimizer"},
     )
     table = plans.rows(8, *shapes)
     return table.pick(np.logical_and.reduce([*check(plan, table).values()]))

@@ -36,6 +36,12 @@ def gathered_again(
     return next((seconds for seconds in every if seconds is not None), None)
 
 
+def beside_cpu_update(plan: Plan, backward: Array, components: Ledger) -> Array:
+    """Seconds behind which an update on the CPU hides."""
+    every = (each.beside_cpu_update(backward, components) for each in plan.mechanisms)
+    return sum(every, start=0.0)
+
+
 def after_update(plan: Plan, step: Step) -> Ledger:
     """Seconds that each adds once the weights are updated."""
     return merge(*(mechanism.after_update(step) for mechanism in plan.mechanisms))

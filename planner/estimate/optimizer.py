@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.estimate import sync
+from planner.estimate import mechanisms, sync
 from planner.estimate.machine import Machine
 from planner.estimate.memory import offload, paged_bytes, state_ledger
 from planner.estimate.state_types import moment_type_bytes
 from planner.formulas import data_parallel, kernels
 from planner.formulas import offload as formulas
 from planner.formulas.optimizers import OPTIMIZERS, paging_s
-from planner.ledger import Array
+from planner.ledger import Array, Ledger
 from planner.specs.columns import Columns
 from planner.specs.host import CPU_OPTIMIZERS, CpuOptimizer
 from planner.specs.layout import NVME, NVME_PARAMS, OFFLOADED_OPTIMIZER
@@ -27,7 +27,7 @@ class Beside:
     """Seconds that run while states are on their way, or are updated on the CPU."""
 
     backward: Array  # of one micro-batch, beside which gradients leave
-    rest: Array  # of the step without the optimizer, where its update is delayed
+    components: Ledger  # of the step without the optimizer
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def optimizer_s(
         beside.backward,
         c.microbatches(plan.training.global_batch),
     )
-    hides = {"after": 0.0, "overlapped": beside.backward, "delayed": beside.rest}
-    late = formulas.delayed_update_exposed_s(on_cpu + back, hides[plan.training.cpu_update])
+    hides = mechanisms.beside_cpu_update(plan, beside.backward, beside.components)
+    late = formulas.delayed_update_exposed_s(on_cpu + back, hides)
     return Update(np.where(offloaded, leaving + late, on_gpu), waiting)
 
 

@@ -163,8 +163,7 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         apart = plan.training.free_passes - objective.own
         components["reference"] = objective.own * once + apart * compared
     with section("optimizer"):  # on the CPU beside what of the step runs while it updates
-        rest = total(components) if plan.training.cpu_update == "delayed" else 0.0
-        beside = Beside(backward, rest)
+        beside = Beside(backward, components)
         owned = end.elements / shard_count(c.zero, 1.0, held.by.shards.ranks)
         matrices = matrix_update.of_stage(plan, m, c, slowest.layers, held.by)
         update = optimizer_s(plan, m, c, owned, matrices.seconds, beside)

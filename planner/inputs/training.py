@@ -109,7 +109,6 @@ def training_spec(
         loss_kernel=options.loss_kernel,
         loss_chunks=options.loss_chunks,
         cpu_optimizer=options.cpu_optimizer,
-        cpu_update=options.cpu_update,
         context_way=options.cp_comm_type,
         fused_norm=options.fused_norm,
         overlap=options.overlap,

@@ -129,7 +129,7 @@ def report(
         cluster=_cluster(plan),
         stack=Stack(plan.stack.id, plan.stack.title, state_ledger(plan)),
         training=plan.training,
-        mechanisms=plan.settings or UNSET,
+        mechanisms=plan.settings,
         layout=layout_document(plan, table.layout(0)),
         pick=pick_command(options, one),
         memory=_memory(plan, one, paced.seconds),

@@ -128,6 +128,11 @@ class Mechanism:
         ranks that shard it. all_gather_s(bytes, ranks): of ranks that are neighbours."""
         return None
 
+    def beside_cpu_update(self, backward: Array, components: Ledger) -> Array:
+        """Seconds behind which an update on the CPU hides. backward: of one micro-batch;
+        components: of the step before the update."""
+        return 0.0
+
     def after_update(self, step: Step) -> Ledger:
         """Seconds after the update of the weights that nothing hides, by component."""
         return {}

@@ -148,7 +148,6 @@ Verdict = Literal["fits", "may not fit", "probably does not fit", "does not fit"
 # implementations of an optimizer on the host's processors, see specs.host
 CpuOptimizerName = Literal["deepspeed", "torch-fused", "torch-eager"]
 # when the host updates: beside nothing, beside the backward pass, or beside the whole next step
-CpuUpdateName = Literal["after", "overlapped", "delayed"]
 # frameworks whose files `dpplan export` writes, see planner/formats
 TargetName = Literal[
     "megatron",

@@ -12,7 +12,6 @@ from planner.specs.names import (
     BaseName,
     ContextWay,
     CpuOptimizerName,
-    CpuUpdateName,
     DispatcherName,
     DivergenceName,
     ExpertKernels,
@@ -113,7 +112,6 @@ class TrainingSpec(Spec):
     # of which what they keep goes to host memory with --offload activations; none: all that is kept
     offload_modules: tuple[OffloadModule, ...] = Field(default=(), strict=False)
     cpu_optimizer: CpuOptimizerName | None = None  # of an optimizer that is offloaded
-    cpu_update: CpuUpdateName = "after"  # when the host computes it
 
     # a mixture of experts
     etp: int | None = Field(default=None, ge=1, le=1_000_000)  # ranks that split every expert

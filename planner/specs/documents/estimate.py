@@ -288,7 +288,7 @@ class Report(Document):
     stack: Annotated[Stack, key("the training stack")]
     training: Annotated[TrainingSpec, key("what is trained how; keys below")]
     mechanisms: Annotated[
-        dict[str, dict[str, Any]] | Unset, key("mechanisms that are on, each with its settings")
+        dict[str, dict[str, Any]], key("mechanisms that are on, each with its settings")
     ]
     layout: Annotated[Layout, key("the chosen layout")]
     pick: Annotated[str, key("the command that estimates exactly this layout")]

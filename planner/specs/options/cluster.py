@@ -9,7 +9,6 @@ from planner.specs.names import (
     NVME,
     OFFLOADED_OPTIMIZER,
     CpuOptimizerName,
-    CpuUpdateName,
 )
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, option
@@ -30,20 +29,20 @@ _OF_DRIVES = Needs(
     "--offload to NVMe",
 )
 
-_NO_UPDATE = "is of the update on the host, which this verb does not look at"
+NO_UPDATE = "is of the update on the host, which this verb does not look at"
 
 
 def _on_host(given: Any) -> bool:
     return given.search_offload or given.offload in OFFLOADED_OPTIMIZER
 
 
-_OF_UPDATE = Needs(
+OF_UPDATE = Needs(
     _on_host,
     "is of an optimizer on the host: give --offload optimizer, --offload params, or"
     " --search-offload, too",
     "--offload optimizer",
 )
-_UPDATES = REQUESTS - METHODS - {"strategies", "recommend offload"}
+UPDATES = REQUESTS - METHODS - {"strategies", "recommend offload"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,9 +297,9 @@ class ClusterOptions(Record):
             catalogue="hosts",
             example="epyc-9004",
             unset=USUAL_NODE,
-            verbs=_UPDATES,
-            why_not=_NO_UPDATE,
-            needs=_OF_UPDATE,
+            verbs=UPDATES,
+            why_not=NO_UPDATE,
+            needs=OF_UPDATE,
             form="folded",
         ),
     ] = None
@@ -314,9 +313,9 @@ class ClusterOptions(Record):
             most=100_000,
             example="2",
             unset="as the launcher of the stack does: 1, or all cores",
-            verbs=_UPDATES,
-            why_not=_NO_UPDATE,
-            needs=_OF_UPDATE,
+            verbs=UPDATES,
+            why_not=NO_UPDATE,
+            needs=OF_UPDATE,
             form="folded",
         ),
     ] = None
@@ -328,25 +327,12 @@ class ClusterOptions(Record):
             label="Optimizer on the CPU",
             example="torch-eager",
             unset="as the stack does",
-            verbs=_UPDATES,
-            why_not=_NO_UPDATE,
-            needs=_OF_UPDATE,
+            verbs=UPDATES,
+            why_not=NO_UPDATE,
+            needs=OF_UPDATE,
             form="folded",
         ),
     ] = None
-    cpu_update: Annotated[
-        CpuUpdateName,
-        option(
-            "When the host updates: after the backward pass, overlapped with it (SuperOffload), or"
-            " delayed beside the next step (ZenFlow, ZeRO-Offload's delayed update)",
-            label="Update on the CPU",
-            example="delayed",
-            verbs=_UPDATES,
-            why_not=_NO_UPDATE,
-            needs=_OF_UPDATE,
-            form="folded",
-        ),
-    ] = "after"
     nvme_read: Annotated[
         str | None,
         option(
@@ -357,7 +343,7 @@ class ClusterOptions(Record):
             least=1e6,
             most=1e14,
             example="10 GB/s",
-            verbs=_UPDATES,
+            verbs=UPDATES,
             why_not=_NO_DRIVES,
             needs=_OF_DRIVES,
             form="folded",
@@ -373,7 +359,7 @@ class ClusterOptions(Record):
             least=1e6,
             most=1e14,
             example="5 GB/s",
-            verbs=_UPDATES,
+            verbs=UPDATES,
             why_not=_NO_DRIVES,
             needs=_OF_DRIVES,
             form="folded",
@@ -389,7 +375,7 @@ class ClusterOptions(Record):
             least=1e6,
             most=1e18,
             example="30 TB",
-            verbs=_UPDATES - {"schedule"},
+            verbs=UPDATES - {"schedule"},
             why_not=_NO_DRIVES,
             needs=_OF_DRIVES,
             form="folded",

@@ -1,0 +1,62 @@
+"""When the host updates states that are offloaded to it: after the backward pass, overlapped with
+the last one, or delayed beside the next step, with weights that are one step old."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from planner.specs.mechanism import Mechanism
+from planner.specs.options.cluster import NO_UPDATE, OF_UPDATE, UPDATES, ClusterOptions
+from planner.specs.options.record import Record
+from planner.specs.options.row import option
+
+if TYPE_CHECKING:
+    from planner.ledger import Array, Ledger
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuUpdateOptions(Record):
+    GROUP: ClassVar = ClusterOptions.GROUP
+    VERBS: ClassVar = UPDATES
+
+    cpu_update: Annotated[
+        Literal["after", "overlapped", "delayed"],
+        option(
+            "When the host updates: after the backward pass, overlapped with it (SuperOffload), or"
+            " delayed beside the next step (ZenFlow, ZeRO-Offload's delayed update)",
+            label="Update on the CPU",
+            example="delayed",
+            verbs=UPDATES,
+            why_not=NO_UPDATE,
+            needs=OF_UPDATE,
+            form="folded",
+        ),
+    ] = "after"
+
+
+@dataclass(frozen=True)
+class CpuUpdate(Mechanism):
+    """when: overlapped or delayed."""
+
+    when: str
+
+    NAME = "cpu-update"
+    OFF = "the update on the CPU hides behind nothing"
+    SOURCE = (
+        "ZeRO-Offload, Ren et al. 2021 (arXiv 2101.06840), delayed parameter update; ZenFlow"
+        " (arXiv 2505.12242); SuperOffload (arXiv 2509.21271)"
+    )
+    OPTIONS = CpuUpdateOptions
+
+    @classmethod
+    def of(cls, options: CpuUpdateOptions) -> CpuUpdate | None:
+        return None if options.cpu_update == "after" else cls(options.cpu_update)
+
+    def beside_cpu_update(self, backward: Array, components: Ledger) -> Array:
+        from planner.ledger import total
+
+        return backward if self.when == "overlapped" else total(components)
+
+
+MECHANISM = CpuUpdate
