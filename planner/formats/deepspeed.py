@@ -89,7 +89,8 @@ TABLE = (
     Argument(_ZERO + "sub_group_size", "sub_group_size", meaning=_turn, writes=int),
     Argument(_ZERO + "zero_hpz_partition_size", "hpz", meaning=_several),
     Argument("communication_data_type", "grad_reduce_precision", words=_TYPES),
-    Argument("sequence_parallel_size", "cp", meaning=trainer.whole),
+    Argument("sequence_parallel_size", "cp", meaning=trainer.whole, writes=_several),
+    Argument("tensor_parallel.autotp_size", "tp", meaning=_several, writes=_several),
 )
 UNREAD = unread("deepspeed")
 IRRELEVANT = UNREAD.irrelevant
@@ -256,7 +257,7 @@ def document(options: Mapping[str, Any]) -> dict[str, Any]:
     for argument in TABLE:
         value = options.get(argument.option)
         theirs = None if value is None else argument.theirs(value)
-        if theirs is not None and argument.option != "cp":
+        if theirs is not None:
             held[argument.name] = theirs
     held |= zero_of(options)
     parts = str(options.get("zeropp") or "").split("+")
@@ -267,8 +268,6 @@ def document(options: Mapping[str, Any]) -> dict[str, Any]:
     if options.get("state_precision") == "bf16":
         held["bf16.bf16_master_weights_and_grads"] = True
         held["bf16.bf16_optimizer_states"] = True
-    if (options.get("cp") or 1) > 1:
-        held["sequence_parallel_size"] = options["cp"]
     return trainer.nested(held)
 
 

@@ -72,6 +72,12 @@ TABLE = (
     replace(trainer.CHECKPOINTING, default=True),
     Argument("zero_hpz_partition_size", "hpz", meaning=trainer.whole),
     Argument("sequence_parallel_size", "cp", meaning=trainer.whole),
+    Argument(
+        "deepspeed_autotp_size",
+        "tp",
+        meaning=trainer.whole,
+        writes=lambda ranks: ranks if ranks > 1 else None,
+    ),
     Argument("env PYTORCH_CUDA_ALLOC_CONF", "expandable_segments", meaning=_expandable),
 )
 UNREAD = unread("ms_swift")

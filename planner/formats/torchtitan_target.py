@@ -111,9 +111,7 @@ TARGET = Target(
     program='-m torchtitan.train --job.config_file "$RECIPE/train.toml"',
     write=_write,
     checkout="torchtitan",
-    where=dict.fromkeys(
-        _STACKS, ("zero != 1", "sequence_parallel = yes or tp = 1", "cp = 1 or zero >= 2")
-    ),
+    where=dict.fromkeys(_STACKS, ("sequence_parallel = yes or tp = 1", "cp = 1 or zero >= 2")),
     lost={
         "model": "torchtitan has no flavor of its shape: write one in torchtitan/models",
         "zero": "FSDP shards parameters or nothing",

@@ -17,7 +17,7 @@ from planner.inputs import catalog
 from planner.inputs.degrees import LEAST_MAX_TP, contexts_of, stages_of
 from planner.inputs.usual import tried
 from planner.ledger import Array
-from planner.specs.capabilities import has
+from planner.specs.capabilities import values
 from planner.specs.layers import shared_heads
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
@@ -121,7 +121,7 @@ def _replicas(options: Options, model: ModelSpec, seq_len: int) -> tuple[int, ..
         catalog.load("stacks", StackSpec, name)
         for name in ([options.stack] if options.stack else {name for name, _ in tried(options)})
     ]
-    able = {name for name in ("tp", "pp", "cp") if any(has(stack, name) for stack in stacks)}
+    able = {name for name in ("tp", "pp", "cp") if any(values(stack, name) for stack in stacks)}
     heads = divisors(shared_heads(model))
     tensor = [t for t in heads if t <= LEAST_MAX_TP] if "tp" in able else [1]
     stages = stages_of(model.layers, options.uneven_stages) if "pp" in able else [1]

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from planner.inputs.calibration import stack_spec
 from planner.inputs.catalog import ids
 from planner.specs.base import PlanError
-from planner.specs.capabilities import lacks
+from planner.specs.capabilities import lacks, values
 from planner.specs.names import NVME, RECOMPUTE_KINDS, recompute_parts
 from planner.specs.options import Options
 from planner.specs.stack import StackSpec
@@ -51,7 +51,7 @@ USUAL = (
     _usual("pytorch-ddp", 0, ANY, STAGE, family="ddp", fixed={"zero": 0}),
     _usual("deepspeed", 1, ANY, STAGE, STATES, family="zero1", fixed={"zero": 1, "tp": 1, "pp": 1}),
     _usual("deepspeed", 2, ANY, STAGE, STATES, family="zero2", fixed={"zero": 2, "tp": 1, "pp": 1}),
-    _usual("deepspeed", 3, STATES, DRIVES),
+    _usual("deepspeed", 3, STATES, DRIVES, fixed={"tp": 1}),
     _usual("pytorch-fsdp", 3, ANY, STAGE, STATES, ACTIVATIONS, family="zero3", fixed={"zero": 3}),
     _usual("pytorch-ddp", 0, ACTIVATIONS),
     _usual("megatron-core", 1, ANY, STAGE, ACTIVATIONS, MODULES, family="3d"),
@@ -88,17 +88,23 @@ def _usual_of(options: Options) -> list[tuple[str, int | None]]:
     return [
         (one.stack, one.zero)
         for one in (USUAL[:1] if alone else USUAL)
-        if asked in one.asked and options.zero in (None, one.zero)
+        if asked in one.asked
+        and options.zero in (None, one.zero)
+        and all(getattr(options, name) in (None, value) for name, value in one.fixed.items())
     ]
 
 
 def able_stacks(options: Options) -> list[StackSpec]:
-    """All stacks that have what a request states, the usual ones first, releases and forks last."""
+    """All stacks that have what a request states, the usual ones first, releases and forks last,
+    and after all of them those whose degrees no search tries."""
     stacks = [stack_spec(name) for name in ids("stacks")]
+    degrees = [name for name in ("tp", "pp", "cp", "ep") if (getattr(options, name) or 1) > 1]
     order = (*STACKS, *FURTHER)
 
-    def place(stack: StackSpec) -> tuple[int, bool]:
-        return order.index(stack.id) if stack.id in order else len(order), bool(stack.release_of)
+    def place(stack: StackSpec) -> tuple[bool, int, bool]:
+        usual = order.index(stack.id) if stack.id in order else len(order)
+        rare = any(not values(stack, name) for name in degrees)
+        return rare, usual, bool(stack.release_of)
 
     return sorted((stack for stack in stacks if not lacks(stack, vars(options))), key=place)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.estimate import Estimates
 from planner.inputs.options import read_options
-from planner.specs.capabilities import has
+from planner.specs.capabilities import has, values
 from planner.specs.layout import Layout
 from planner.specs.options import LAYOUT, Options, command_line, options_of_command, rows
 from planner.specs.plan import Plan
@@ -23,7 +23,7 @@ def pick(options: Options, plan: Plan, layout: Layout) -> Options:
     whole = layout.shard_group == layout.dp * layout.cp
     follows = {
         "dp": True,
-        "cp": layout.cp == 1 and not has(plan.stack, "cp"),
+        "cp": layout.cp == 1 and not values(plan.stack, "cp"),
         "ep": plan.model.routed is None,
         "vpp": layout.pp == 1,
         "schedule": layout.pp == 1,

@@ -83,7 +83,7 @@ def degrees(plan: Plan) -> dict[str, list[int]]:
     open."""
     model, stack, parts = plan.model, plan.stack, divisors(plan.cluster.gpus)
     most = max(LEAST_MAX_TP, plan.cluster.nvlink_domain)
-    pps = [p for p in parts if p <= model.layers] if has(stack, "pp") else [1]
+    pps = [p for p in parts if p <= model.layers] if values(stack, "pp") else [1]
     if plan.request.pipeline_layout is not None:
         chunks = len(pipeline_layout(plan.request.pipeline_layout))
         pps = [p for p in pps if chunks % p == 0]
@@ -92,9 +92,9 @@ def degrees(plan: Plan) -> dict[str, list[int]]:
     longest = max(1, plan.training.seq_len // TOKENS_PER_CONTEXT_RANK)
     heads = shared_heads(model)
     return {
-        "tp": [t for t in parts if t <= most and heads % t == 0] if has(stack, "tp") else [1],
+        "tp": [t for t in parts if t <= most and heads % t == 0] if values(stack, "tp") else [1],
         "pp": pps,
-        "cp": [c for c in parts if c <= longest] if has(stack, "cp") else [1],
+        "cp": [c for c in parts if c <= longest] if values(stack, "cp") else [1],
     }
 
 
@@ -132,7 +132,7 @@ def outer(plan: Plan, batches: Sequence[int]) -> ByName:
     )
     del table["microbatches"]
 
-    eps = divisors(model.routed.experts) if model.routed and has(stack, "ep") else [1]
+    eps = divisors(model.routed.experts) if model.routed and values(stack, "ep") else [1]
     if _length(table) * len(eps) > MOST_ROWS * len(batches):
         fixed = plan.request.model_dump(
             exclude={"acting"}, exclude_none=True, exclude_defaults=True

@@ -97,6 +97,15 @@ def _switch(option: str, title: str, has: Callable[[StackSpec], bool], **more: A
     return _graded(option, title, _ON, lambda stack: _ON if has(stack) else (), **more)
 
 
+def _degree(option: str, title: str, has: Callable[[StackSpec], bool]) -> Capability:
+    """A degree of parallelism, which may be run only where it is asked for."""
+
+    def on_request(stack: StackSpec) -> Sequence[str]:
+        return _ON if option in stack.supports.parallel_on_request else ()
+
+    return _switch(option, title, has, on_request=on_request)
+
+
 def _graded(
     option: str,
     title: str,
@@ -182,10 +191,10 @@ def _of_mechanism(needed: Needed) -> Capability:
 
 
 CAPABILITIES: tuple[Capability, ...] = (
-    _switch("tp", "tensor parallelism", lambda s: s.supports.tensor),
-    _switch("pp", "pipeline parallelism", lambda s: s.supports.pipeline),
-    _switch("cp", "context parallelism", lambda s: s.supports.context),
-    _switch("ep", "expert parallelism", lambda s: s.supports.expert),
+    _degree("tp", "tensor parallelism", lambda s: s.supports.tensor),
+    _degree("pp", "pipeline parallelism", lambda s: s.supports.pipeline),
+    _degree("cp", "context parallelism", lambda s: s.supports.context),
+    _degree("ep", "expert parallelism", lambda s: s.supports.expert),
     _switch("sequence_parallel", "sequence parallelism", lambda s: s.supports.sequence_parallel),
     _listed("schedule", "schedules", SCHEDULES, lambda s: s.supports.schedules, applies=_stages),
     _graded(
@@ -241,7 +250,7 @@ CAPABILITIES: tuple[Capability, ...] = (
         "cp_comm_type",
         "ways to share a sequence",
         CONTEXT_WAYS,
-        lambda s: s.supports.context_ways if s.supports.context else (),
+        lambda s: s.supports.context_ways if has(s, "cp") else (),
         applies=lambda request: request.get("cp") != 1,
     ),
     _listed("placement", "orders of ranks", PLACEMENTS, lambda s: s.supports.placements),
@@ -256,7 +265,7 @@ CAPABILITIES: tuple[Capability, ...] = (
         "dispatcher",
         "token dispatchers",
         get_args(DispatcherName),
-        lambda s: s.supports.dispatchers if s.supports.expert else (),
+        lambda s: s.supports.dispatchers if has(s, "ep") else (),
         applies=lambda request: request.get("ep") != 1,
     ),
     _switch("ep_overlap", "overlap of expert dispatch", lambda s: s.supports.expert_overlap),

@@ -29,6 +29,7 @@ from planner.specs.names import (
 from planner.specs.training import Attention
 
 ZeroStage = Annotated[int, Field(ge=0, le=3)]
+Degree = Literal["tp", "pp", "cp", "ep"]
 LayerSplit = Literal["even", "even, last", "ends count", "stated", "ends dealt", "blocks", "cost"]
 
 
@@ -53,6 +54,7 @@ class Supports(Spec):
     schedules: tuple[ScheduleName, ...] = Field(default=("1f1b",), min_length=1, strict=False)
     recompute: list[RecomputeKind] = Field(min_length=1)
     # what it runs where it is asked for, and no search tries by itself
+    parallel_on_request: tuple[Degree, ...] = Field(default=(), strict=False)
     zero_on_request: tuple[ZeroStage, ...] = Field(default=(), strict=False)
     recompute_on_request: tuple[RecomputeKind, ...] = Field(default=(), strict=False)
     offload: tuple[OffloadName, ...] = Field(default=("none",), min_length=1, strict=False)

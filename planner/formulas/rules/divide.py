@@ -107,7 +107,7 @@ WHOLE = Rule("towers and convolutions stay whole", ("pp", "cp"), _whole, _divide
 PLAIN = Rule(
     "convolutions run on plain torch",
     ("stack",),
-    lambda plan, c: ones(c) & (not (plan.model.convolutions and has(plan.stack, "tp"))),
+    lambda plan, c: ones(c) & (not (plan.model.convolutions and values(plan.stack, "tp"))),
     lambda plan, x: (
         f"{plan.stack.title} divides layers of its own, of transformers, and {plan.model.name} is"
         " of convolutions"

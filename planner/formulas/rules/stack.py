@@ -88,7 +88,8 @@ _OFF = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "sequence_parallel": 0}
 def _supported(plan: Plan, c: Columns) -> Array:
     stack, ok = plan.stack, ones(c)
     for name, off in _OFF.items():
-        if not has(stack, name):
+        wanted = (getattr(plan.request, name) or off) > off
+        if not values(stack, name, on_request=wanted):
             ok = ok & (getattr(c, name) == off)
     alone = c.pp == 1
     for name, words in CODES.items():
