@@ -6,13 +6,14 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from command import dpplan
 
 from planner.formats.runs.read import read
 from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
 from planner.specs.options import Options, command_line, options_of_command, refuse
 from planner.verbs.estimate import chosen
-from planner.verbs.validate import memory
+from planner.verbs.validate import as_recipe, memory
 from planner.verbs.validate.predict import validate_rows
 from planner.verbs.validate.reinforcement import is_phased
 from planner.verbs.validate.rows import SHIPPED, read_rows
@@ -52,6 +53,33 @@ def test_the_command_of_a_run_gives_the_number_that_is_scored() -> None:
             assert float(one.time.seconds[0]) == pytest.approx(run.predicted_step_s, rel=1e-9)
         peak = memory.peak_bytes(one, run.memory_kind) / 2**30
         assert peak == pytest.approx(run.predicted_peak_gib, rel=1e-9), run.command
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda path: path.stem)
+def test_a_row_is_a_recipe(table: Path) -> None:
+    """By its table and id it is the request of its command, whose number the tests above hold."""
+    row = next((row for row in read_rows(table) if not is_phased(row)), None)
+    if row is None:
+        return
+    found = as_recipe.planned((f"{table.name}:{row['run_id']}",), {})
+    assert (found.refused, found.missing) == ("", ())
+    assert read_options(found.options) == typed(command_line(read(row).options))
+
+
+def test_a_row_answers_the_number_of_its_validation_and_typed_options_beat_it() -> None:
+    row = next(read_rows(SHIPPED / "torchtune.csv"))
+    name = f"torchtune.csv:{row['run_id']}"
+    (run,) = validate_rows([row]).rows
+    answer = dpplan("estimate", "--recipe", name, "--json").json()
+    assert answer["step"]["seconds"] == pytest.approx(run.predicted_step_s, rel=1e-9)
+    where = f"row {row['run_id']} of torchtune.csv, column seq_len"
+    length = int(row["seq_len"])
+    assert answer["scenario"]["seq_len"] == {"value": length, "from": "run", "where": where}
+    other = dpplan("read", name, "--seq-len", length // 2, "--json").json()["estimate"]
+    assert other["scenario"]["seq_len"]["over"] == f"{where} says {length}"
+    assert other["training"]["seq_len"] == length // 2
+    wrong = dpplan("estimate", "--recipe", "torchtune.csv:torchtune-")
+    assert "has no run 'torchtune-'; it has " in wrong.stderr
 
 
 def test_a_run_says_where_each_value_comes_from() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -20,6 +20,9 @@ from planner.inputs.files import remembered
 from planner.specs.options import Given, Options, Row, rows, taken
 from planner.specs.options.own import ScenarioFile
 from planner.specs.options.verbs import ALIKE
+
+if TYPE_CHECKING:
+    from planner.formats.plan import Planned
 
 _NUMBERS = (int, float)
 _WRITTEN = ("written", "folder")
@@ -80,12 +83,21 @@ def _given(typed: dict[str, Any]) -> Given:
     given = merge(typed)
     if not recipe:
         return given
-    from planner.formats.plan import planned, texts
-
-    found = planned(texts(tuple(recipe)), given)
+    found = recipe_of(tuple(recipe), given)
     if found.refused:
         raise PlanError("--recipe", " ".join(recipe), found.refused)
     return found.options
+
+
+def recipe_of(names: tuple[str, ...], given: Given) -> Planned:
+    """The request of launch files, or of a row of a runs table, with what is given beside it."""
+    if any(".csv:" in name for name in names):
+        from planner.verbs.validate import as_recipe
+
+        return as_recipe.planned(names, given)
+    from planner.formats.plan import planned, texts
+
+    return planned(texts(names), given)
 
 
 def _kinds(body: Body) -> dict[str, Any]:

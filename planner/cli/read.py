@@ -14,11 +14,11 @@ def command(given: Given, own: ReadOptions, out: Output) -> Answer:
     Exit status: 0 read, and the plan fits or has no estimate yet, 3 it does not fit, 2 the request
     is wrong.
     """
-    from planner.formats.plan import planned, texts
+    from planner.cli.made import recipe_of
     from planner.show.read import read_blocks
     from planner.verbs import read
 
-    found = read.answer(planned(texts(own.files), given))
+    found = read.answer(recipe_of(own.files, given))
     fits = found.refused is None and (found.estimate is None or found.estimate.memory.fits)
     return Answer(
         found,

@@ -80,7 +80,13 @@ def planned(files: Mapping[str, str], given: Mapping[str, Any]) -> Planned:
 def _planned(files: Mapping[str, str], given: Mapping[str, Any]) -> Planned:
     recipe = formats.read(files)
     typed = Given(given)
-    options = over(_of_width(recipe, files, typed), typed)
+    return settled(recipe, _of_width(recipe, files, typed), typed)
+
+
+def settled(recipe: formats.Recipe, said: Given, typed: Given) -> Planned:
+    """The request of what a recipe says and of what is typed beside it. Raises PlanError where
+    what is typed is wrong."""
+    options = over(said, typed)
     for one, other in (_SIZE, _SIZE[::-1]):  # two ways to say one number
         if one in typed and other not in typed:
             options.pop(other, None)

@@ -76,8 +76,8 @@ class ScenarioFile(Record):
     recipe: Annotated[
         tuple[str, ...],
         option(
-            "Launch script or configuration of another program (dpplan read); options of a scenario"
-            " and those given here win",
+            "Launch script or configuration of another program (dpplan read), or a measured run"
+            " (RUNS.csv:ID); options of a scenario and those given here win",
             file="read",
             example="train.sh",
         ),
@@ -91,8 +91,8 @@ class ReadOptions(Record):
     files: Annotated[
         tuple[str, ...],
         option(
-            "Files of one recipe: launch script, arguments, YAML, TOML or JSON; options given"
-            " here win",
+            "Files of one recipe: launch script, arguments, YAML, TOML or JSON; or a measured run"
+            " (RUNS.csv:ID); options given here win",
             file="read",
             argument="FILE...",
             example="train.sh",
