@@ -280,20 +280,20 @@ def advised(entry: Advice, report: Estimate, state: State) -> dict[str, Any] | N
         return None
     saved, seconds = entry.bytes_saved, show(entry.step_seconds, "s")
     change = percent(entry.step_change_frac, 0, sign=True)
-    told = [
+    effect = [
         text("advice_step", step=seconds, change=change)
         if report.memory.fits
         else text("advice_fits_step", step=seconds)
     ]
     if report.memory.fits:
         tokens = percent(entry.tokens_change_frac, 0, sign=True)
-        told.insert(0, text("advice_tokens", change=tokens))
+        effect.insert(0, text("advice_tokens", change=tokens))
     if abs(saved) >= _WORTH_SAYING:
         moved = "advice_saved" if saved > 0 else "advice_more"
-        told.append(text(moved, bytes=show(abs(saved), "B")))
+        effect.append(text(moved, bytes=show(abs(saved), "B")))
     return {
         "change": entry.change,
-        "told": ", ".join(told),
+        "effect": ", ".join(effect),
         "query": to.query,
         "command": entry.command,
     }

@@ -15,7 +15,7 @@ _TAKEN = Origin("search", "layout taken of those searched")
 def scenario(
     options: Options, filled: Iterable[Filled], pick: Options, dp: int
 ) -> dict[str, OptionValue]:
-    """Every option of an answer by name: given ones first, then defaults, then those of the pick
+    """Every option of an answer by name: given ones first, then defaults, then values of the pick
     and the replicas, which follow from it."""
     out = {
         name: _value(name, value, options.origin(name) or TYPED)
