@@ -56,8 +56,8 @@ def pick_command(options: Options, estimates: Estimates, row: int = 0) -> str:
 
 
 def of_command(options: Options, command: str) -> Options:
-    """The request with the values of a command, such as the command of its pick; what differs comes from
-    the search. Raises PlanError, ValueError."""
+    """The request with the values of a command, for example the command of its pick; what
+    differs comes from the search. Raises PlanError, ValueError."""
     stated = read_options(options_of_command(command, Options, "estimate"))
     pairs = {name: (getattr(stated, name), getattr(options, name)) for name in rows(Options)}
     return options.changed(
