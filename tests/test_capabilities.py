@@ -11,6 +11,7 @@ import pytest
 
 from planner import api
 from planner.inputs import catalog
+from planner.inputs.least import possible
 from planner.inputs.scenario import resolve
 from planner.specs.base import PlanError
 from planner.specs.capabilities import CAPABILITIES, lacks
@@ -34,13 +35,13 @@ BESIDE: dict[str, dict[str, Any]] = {
     "dispatcher": {"ep": 8},
     "ep_overlap": {"ep": 8},
     "shard_group": {"zero": 3, "dp": 16},
-    "optimizer_in_backward": {"global_batch": 16, "micro_batch": 1},
+    "optimizer_in_backward": {"gpus": 1, "global_batch": 1, "micro_batch": 1},
 }
 OF_EXPERTS = ("ep", "dispatcher", "ep_overlap")
 SPELLED: dict[tuple[str, str], Any] = {
     ("recompute", "block"): "block:2",
     ("recompute", "group"): "group:2",
-    ("recompute", "modules"): "layernorm+mlp",
+    ("recompute", "modules"): "core_attn+mlp",
     ("recompute", "keep"): "keep:qkv_proj",
 }
 ON: dict[str, Any] = {"hpz": 8, "sub_group_size": 10**8, "shard_group": 8, "lora": 16}
@@ -88,7 +89,8 @@ def test_a_request_is_refused_where_the_table_says_so(asked: dict[str, Any]) -> 
         options = api.read_options({**asked, "stack": name})
         lacking = lacks(stack, vars(options))
         try:
-            resolve(options)
+            scenario = resolve(options)
+            assert any(possible(plan, scenario.options) for plan in scenario.plans), name
             refused = None
         except PlanError as error:
             refused = error

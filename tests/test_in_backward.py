@@ -99,7 +99,12 @@ def test_gradients_and_their_passes_are_what_it_saves() -> None:
 
 def test_rows_say_it() -> None:
     found = row(
-        stack="pytorch-fsdp", gpus="1", dp="1", global_batch="4", options="optimizer_in_bwd=1"
+        stack="pytorch-fsdp",
+        gpus="1",
+        dp="1",
+        zero="3",
+        global_batch="4",
+        options="optimizer_in_bwd=1",
     )
     plan, _ = row_plan(found)
     assert plan.training.optimizer_in_backward

@@ -86,13 +86,13 @@ def test_heads_groups_and_channels_limit_what_is_shared() -> None:
     assert heads.holds(of, c).tolist() == [True, False, True, True]
     said = heads.sentence(of, plans.layout(8, tp=8))
     assert "4 heads" in said
-    (context,) = [rule for rule in rules.RULES if rule.name == "heads divide by cp"]
+    (context,) = [rule for rule in rules.RULES if rule.name == "heads of scans divide by cp"]
     assert context.holds(of, c).tolist() == [True, True, False, False]
     assert "4 heads of Kimi delta attention" in context.sentence(of, plans.layout(8, cp=8))
 
 
 def test_every_scan_has_a_name_where_it_limits_context_parallelism() -> None:
-    (rule,) = [one for one in rules.RULES if one.name == "heads divide by cp"]
+    (rule,) = [one for one in rules.RULES if one.name == "heads of scans divide by cp"]
     for name in MODELS:
         of = plans.plan(model_of(name), gpus=64)
         for core, _ in scans_of(of.model):

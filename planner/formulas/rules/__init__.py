@@ -11,10 +11,11 @@ from planner.specs.plan import Plan
 
 RULES: tuple[Rule, ...] = (
     *(divide.DEGREES, divide.HEADS, divide.WIDTHS, divide.WHOLE, divide.PLAIN, divide.LAYERS),
-    *(divide.BATCH, divide.SEQUENCE, divide.CONTEXT, divide.EXPERTS),
+    *(divide.BATCH, divide.SEQUENCE, divide.SCANS, divide.CONTEXT, divide.EXPERTS),
     *(stack.MICROBATCHES, stack.SCHEDULE, stack.SHARD_GROUP, stack.SUPPORTED),
     *(state.MODULES, state.PARAMETERS, state.DRIVES, state.ACTIVATIONS, state.IN_BACKWARD),
-    *(state.FROZEN, state.EXAMPLES, divide.TEACHER, state.MATRICES, state.TYPES),
+    *(state.LISA, state.FROZEN, state.ADAPTERS, state.EXAMPLES, divide.TEACHER),
+    *(state.ON_HOST, state.BLOCKS, state.MATRICES, state.TYPES),
     *(stack.PLACEMENT, stack.SEQUENCE_PARALLEL, stack.ACTING),
 )
 

@@ -10,10 +10,9 @@ from planner.formulas.stages import equal_chunks
 from planner.ledger import Array
 from planner.specs.capabilities import has, values
 from planner.specs.columns import Columns
-from planner.specs.layers import attended_of, cores_of, limits_of, parts_of
+from planner.specs.layers import attended_of, limits_of, parts_of, scans_of
 from planner.specs.layout import Layout
 from planner.specs.model import ModelSpec
-from planner.specs.parts import Scan
 from planner.specs.parts.base import WIDTHS as WIDTH_NAMES
 from planner.specs.parts.base import Limit
 from planner.specs.pipeline_layout import pipeline_layout
@@ -192,34 +191,36 @@ SEQUENCE = Rule(
 )
 
 
-def _context(plan: Plan, c: Columns) -> Array:
+def _scans(plan: Plan, c: Columns) -> Array:
+    """Ranks share the heads of a layer with a state, whatever way attention goes."""
+    ok = ones(c)
+    for core, _ in scans_of(plan.model):
+        ok = ok & divides(c.tp * c.cp, core.units)
+    return ok | (c.cp == 1)
+
+
+def _unscanned(plan: Plan, x: Layout) -> str:
+    core = next(core for core, _ in scans_of(plan.model) if core.units % (x.tp * x.cp))
+    limits = next(part.limits() for part, _ in parts_of(plan.model) if core in part.core())
+    what = min(limits, key=lambda limit: limit.count != core.units).what
+    return (
+        f"ranks that share a sequence share the {core.units} {what}, of which tp {x.tp} leaves"
+        f" {core.units / x.tp:g}: they do not divide by cp {x.cp}"
+    )
+
+
+def _heads_of_ulysses(plan: Plan, c: Columns) -> Array:
     """Ulysses shares out the heads that tensor parallelism leaves to a rank: each rank gets as many
     of the queries, and as many of keys and values or copies of one."""
-    ok = c.cp == 1
-    shared, even = c.tp * c.cp, ones(c)
-    for core, _ in cores_of(plan.model):
-        if isinstance(core, Scan):  # whose ranks share heads, whatever way attention goes
-            even = even & divides(shared, core.units)
-        elif plan.context_way == "ulysses":
-            keys = core.kv_heads or core.heads
-            even = even & divides(shared, core.heads)
-            even = even & (divides(shared, keys) | (np.mod(shared, keys) == 0))
-    return ok | even
-
-
-def _scanned(plan: Plan, core: Scan) -> str:
-    """What the ranks that share a sequence divide of a layer with a state."""
-    limits = next(part.limits() for part, _ in parts_of(plan.model) if core in part.core())
-    return min(limits, key=lambda limit: limit.count != core.units).what
+    shared, ok = c.tp * c.cp, ones(c)
+    for core, _ in attended_of(plan.model) if plan.context_way == "ulysses" else ():
+        keys = core.kv_heads or core.heads
+        ok = ok & divides(shared, core.heads)
+        ok = ok & (divides(shared, keys) | (np.mod(shared, keys) == 0))
+    return ok | (c.cp == 1)
 
 
 def _unshared(plan: Plan, x: Layout) -> str:
-    for core, _ in cores_of(plan.model):
-        if isinstance(core, Scan) and core.units % (x.tp * x.cp):
-            return (
-                f"ranks that share a sequence share the {core.units} {_scanned(plan, core)}, of"
-                f" which tp {x.tp} leaves {core.units / x.tp:g}: they do not divide by cp {x.cp}"
-            )
     core = next(core for core, _ in attended_of(plan.model))
     return (
         f"Ulysses shares heads: the {core.heads / x.tp:g} of {core.heads}"
@@ -230,12 +231,12 @@ def _unshared(plan: Plan, x: Layout) -> str:
 
 def _other_ways(plan: Plan, x: Layout) -> tuple[str, ...]:
     others = [way for way in values(plan.stack, "cp_comm_type") if way != "ulysses"]
-    ulysses = plan.context_way == "ulysses"
-    return (f"--cp-comm-type {' or '.join(others)}",) if others and ulysses else ()
+    return (f"--cp-comm-type {' or '.join(others)}",) if others else ()
 
 
+SCANS = Rule("heads of scans divide by cp", ("cp",), _scans, _unscanned, ("cp",))
 CONTEXT = Rule(
-    "heads divide by cp", ("cp", "cp_comm_type"), _context, _unshared, ("cp",), _other_ways
+    "heads divide by cp", ("cp", "cp_comm_type"), _heads_of_ulysses, _unshared, ("cp",), _other_ways
 )
 
 

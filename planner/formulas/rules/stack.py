@@ -93,7 +93,8 @@ def _supported(plan: Plan, c: Columns) -> Array:
             ok = ok & (getattr(c, name) == off)
     alone = c.pp == 1
     for name, words in CODES.items():
-        known = [code for code, word in enumerate(words) if has(stack, name, word)]
+        had = values(stack, name, on_request=True)
+        known = [code for code, word in enumerate(words) if word in had]
         if len(known) < len(words):
             able = np.isin(getattr(c, name), known)
             ok = ok & (able | alone if name == "schedule" else able)

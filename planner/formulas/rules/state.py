@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.formulas.optimizers import OPTIMIZERS, TYPE_BYTES
+from planner.formulas.optimizers import OPTIMIZERS, TYPE_BYTES, Optimizer
 from planner.formulas.params import stream_of
 from planner.formulas.rules.rule import Rule, divides, ones
 from planner.ledger import Array
@@ -147,44 +147,40 @@ IN_BACKWARD = Rule(
 )
 
 
-def _frozen(plan: Plan, c: Columns) -> Array:
-    training, ok = plan.training, ones(c)
-    if training.trainable_layers is not None or training.active_layers is not None:
-        return ok & (c.pp == 1)
-    if training.adapter is not None and plan.stack.family != "megatron":
-        experts = adapts_experts(plan.model.routed, stream_of(plan.model), training.adapter)
-        ok = ok & (c.tp == 1) & ((c.ep == 1) | (not experts))
-    return ok
+def _adapters(plan: Plan, c: Columns) -> Array:
+    adapter, ok = plan.training.adapter, ones(c)
+    if adapter is None or plan.stack.family == "megatron":
+        return ok
+    experts = adapts_experts(plan.model.routed, stream_of(plan.model), adapter)
+    return ok & (c.tp == 1) & ((c.ep == 1) | (not experts))
 
 
-def _not_frozen(plan: Plan, x: Layout) -> str:
-    if plan.training.active_layers is not None:
-        return "a stage would have as many random layers as another by chance alone"
-    if plan.training.trainable_layers is not None:
-        return (
-            "the first stages of a pipeline would have no backward pass, which no schedule here"
-            f" knows; here pp is {x.pp}"
-        )
-    return (
+LISA = Rule(
+    "random layers stay on one stage",
+    ("lisa",),
+    lambda plan, c: (c.pp == 1) | (plan.training.active_layers is None),
+    lambda plan, x: "a stage would have as many random layers as another by chance alone",
+    ways=lambda plan, x: ("--pp 1", "leave out --lisa"),
+)
+FROZEN = Rule(
+    "frozen layers stay on one stage",
+    ("trainable_layers",),
+    lambda plan, c: (c.pp == 1) | (plan.training.trainable_layers is None),
+    lambda plan, x: (
+        "the first stages of a pipeline would have no backward pass, which no schedule here knows;"
+        f" here pp is {x.pp}"
+    ),
+    ways=lambda plan, x: ("--pp 1", "leave out --trainable-layers"),
+)
+ADAPTERS = Rule(
+    "adapters supported",
+    ("lora", "tp"),
+    _adapters,
+    lambda plan, x: (
         f"{plan.stack.title} has no adapters of matrices that tensor or expert parallelism divides;"
         f" here tp is {x.tp}, ep {x.ep}"
-    )
-
-
-def _whole_adapters(plan: Plan, x: Layout) -> tuple[str, ...]:
-    if plan.training.active_layers is not None:
-        return "--pp 1", "leave out --lisa"
-    if plan.training.trainable_layers is not None:
-        return "--pp 1", "leave out --trainable-layers"
-    return ("--tp 1" if x.tp > 1 else "--ep 1",)
-
-
-FROZEN = Rule(
-    "frozen weights supported",
-    ("lora", "trainable_layers", "lisa", "tp"),
-    _frozen,
-    _not_frozen,
-    ways=_whole_adapters,
+    ),
+    ways=lambda plan, x: ("--tp 1" if x.tp > 1 else "--ep 1",),
 )
 EXAMPLES = Rule(
     "micro-batches hold whole examples",
@@ -198,50 +194,63 @@ EXAMPLES = Rule(
 )
 
 
+def _optimizer(plan: Plan) -> Optimizer:
+    return OPTIMIZERS[plan.training.optimizer]
+
+
+def _on_host(plan: Plan, c: Columns) -> Array:
+    own = _optimizer(plan)
+    return ~c.offloads(*OFFLOADED_OPTIMIZER) if own.work or own.paged else ones(c)
+
+
+def _blocks(plan: Plan, c: Columns) -> Array:
+    if not _optimizer(plan).block or has(plan.stack, "sharded_rows"):
+        return ones(c)
+    return (c.zero < _ZERO_3) | (c.replicas == 1)
+
+
 def _matrices(plan: Plan, c: Columns) -> Array:
-    own, flat = OPTIMIZERS[plan.training.optimizer], not has(plan.stack, "sharded_rows")
-    sharded = (c.zero >= 1) & (c.replicas > 1)
-    ok = ones(c)
+    own, flat = _optimizer(plan), not has(plan.stack, "sharded_rows")
     if (own.factored and flat) or (own.work and not has(plan.stack, "whole_matrices")):
-        ok = ok & ~sharded
-    if own.block and flat:
-        ok = ok & ~(sharded & (c.zero >= _ZERO_3))
-    if own.work or own.paged:
-        ok = ok & ~c.offloads(*OFFLOADED_OPTIMIZER)
-    return ok
+        return (c.zero < 1) | (c.replicas == 1)
+    return ones(c)
 
 
-def _pieces(plan: Plan, x: Layout) -> str:
-    own, title = OPTIMIZERS[plan.training.optimizer], plan.stack.title
-    if x.offload in OFFLOADED_OPTIMIZER and (own.work or own.paged):
-        what = "pages its states itself" if own.paged else "has no implementation on the CPU here"
-        return f"{own.title} {what}"
-    if own.block:
-        return (
-            f"{own.title} has a scale per {own.block} elements of a tensor, and shards of {title}"
-            f" under ZeRO-{x.zero} are cut out of flat buffers anywhere inside them"
-        )
-    needs = "means of rows and columns" if own.factored else "matrices"
-    return (
-        f"{own.title} needs {needs}, and shards of {title} under ZeRO-{x.zero} are pieces of flat"
-        " buffers, which are vectors"
-    )
-
-
-def _whole_tensors(plan: Plan, x: Layout) -> tuple[str, ...]:
-    if x.offload in OFFLOADED_OPTIMIZER:
-        return "--offload none", "--optimizer adam"
-    zero_2 = OPTIMIZERS[plan.training.optimizer].block
-    whole = "--zero 2" if zero_2 else "--zero 0" if 0 in values(plan.stack, "zero") else ""
-    return whole, "--optimizer adam"
-
-
+ON_HOST = Rule(
+    "optimizer runs on the CPU",
+    ("optimizer", "offload"),
+    _on_host,
+    lambda plan, x: (
+        f"{_optimizer(plan).title} pages its states itself"
+        if _optimizer(plan).paged
+        else f"{_optimizer(plan).title} has no implementation on the CPU here"
+    ),
+    ways=lambda plan, x: ("--offload none", "--optimizer adam"),
+)
+BLOCKS = Rule(
+    "optimizer's blocks stay whole",
+    ("optimizer", "zero"),
+    _blocks,
+    lambda plan, x: (
+        f"{_optimizer(plan).title} has a scale per {_optimizer(plan).block} elements of a tensor,"
+        f" and shards of {plan.stack.title} under ZeRO-{x.zero} are cut out of flat buffers"
+        " anywhere inside them"
+    ),
+    ways=lambda plan, x: ("--zero 2", "--optimizer adam"),
+)
 MATRICES = Rule(
     "optimizer knows what ZeRO cuts",
-    ("optimizer", "zero", "offload"),
+    ("optimizer", "zero"),
     _matrices,
-    _pieces,
-    ways=_whole_tensors,
+    lambda plan, x: (
+        f"{_optimizer(plan).title} needs"
+        f" {'means of rows and columns' if _optimizer(plan).factored else 'matrices'}, and shards"
+        f" of {plan.stack.title} under ZeRO-{x.zero} are pieces of flat buffers, which are vectors"
+    ),
+    ways=lambda plan, x: (
+        "--zero 0" if 0 in values(plan.stack, "zero") else "",
+        "--optimizer adam",
+    ),
 )
 
 
