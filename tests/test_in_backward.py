@@ -10,6 +10,7 @@ from planner import api
 from planner.estimate import Estimates, evaluate
 from planner.estimate.memory import PHASES
 from planner.formulas.rules import check
+from planner.mechanisms.optimizer_in_backward import InBackward
 from planner.specs.base import PlanError
 from planner.specs.capabilities import lacks
 from planner.specs.columns import Columns
@@ -39,7 +40,7 @@ def test_where_it_is_possible(software: str, gpus: int, chosen: dict, allowed: b
     layout = plans.layout(gpus, **chosen)
     for turns in (1, 2):
         of = plans.plan(
-            software=software, gpus=gpus, global_batch=layout.dp * turns, optimizer_in_backward=True
+            software=software, gpus=gpus, global_batch=layout.dp * turns, mechanisms=(InBackward(),)
         )
         # nothing accumulates: one micro-batch per step
         able = not lacks(of.stack, {"optimizer_in_backward": True})
@@ -68,7 +69,7 @@ def test_refusals_name_the_remedy(more: dict, says: list[str]) -> None:
 
 def run(inside: bool, **training: object) -> Estimates:
     of = plans.plan(
-        software="pytorch-fsdp", global_batch=8, optimizer_in_backward=inside, **training
+        software="pytorch-fsdp", global_batch=8, mechanisms=(InBackward(),) * inside, **training
     )
     return evaluate(of, plans.rows(8, {"zero": 3, "recompute": "full"}))
 
@@ -107,5 +108,5 @@ def test_rows_say_it() -> None:
         options="optimizer_in_bwd=1",
     )
     plan, _ = row_plan(found)
-    assert plan.training.optimizer_in_backward
+    assert plan.mechanisms == (InBackward(),)
     assert not_expressed(found) == []

@@ -16,6 +16,7 @@ from planner.inputs.scenario import resolve
 from planner.ledger import first
 from planner.mechanisms.ema import Ema
 from planner.search import search
+from planner.search.batched import Chosen, choose
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.components import BOTTLENECKS
@@ -25,24 +26,26 @@ from planner.specs.options.schema import from_example
 from planner.specs.plan import Plan
 from planner.verbs.validate.ablation import with_active, with_each_off
 
+# micro-batches of one sequence, one of them per step: where nothing accumulates
 REQUEST: dict[str, Any] = {
     "model": "gpt2",
     "gpu": "h100",
     "gpus": 8,
     "gpus_per_node": 4,
-    "global_batch": 16,
+    "global_batch": 8,
     "seq_len": 512,
 }
 EVERY = pytest.mark.parametrize("each", MECHANISMS, ids=lambda each: each.NAME)
 
 
 def on(each: type[Mechanism]) -> Plan:
-    """A request with the examples of the mechanism's options."""
+    """The first plan with layouts of a request with the examples of the mechanism's options."""
     own = rows(each.OPTIONS)
     given = {name: from_example(row) for name, row in own.items()}
     needs = "".join(f" {row.says.needs.give}" for row in own.values() if row.says.needs)
     beside = options_of_command(f"dpplan estimate{needs}", Options, "estimate")
-    plan = resolve(Options(**{**REQUEST, **beside, **given})).plans[0]
+    plans_of = resolve(Options(**{**REQUEST, **beside, **given})).plans
+    plan = next(one for one in plans_of if len(allowed(one)))
     assert [type(one) for one in plan.mechanisms] == [each]
     return plan
 
@@ -118,6 +121,19 @@ def test_a_search_finds_what_an_estimate_does(
     np.testing.assert_allclose(fast.time.seconds, full.time.seconds, rtol=1e-12)
     np.testing.assert_allclose(fast.memory.device, full.memory.device, rtol=1e-12)
     np.testing.assert_allclose(fast.memory.host, full.memory.host, rtol=1e-12)
+
+
+@EVERY
+def test_plans_that_are_searched_together_are_kept_apart(each: type[Mechanism]) -> None:
+    plan = on(each)
+    off = plan.without(each)
+    together = choose([[plan], [off]])
+    for plans_of, found in zip(([plan], [off]), together, strict=True):
+        (alone,) = choose([plans_of])
+        assert isinstance(alone, Chosen)
+        assert isinstance(found, Chosen)
+        assert answers(found.estimates).keys() == answers(alone.estimates).keys()
+        assert first(found.estimates.time.seconds) == first(alone.estimates.time.seconds)
 
 
 def _averaged(place: str, zero: int) -> tuple[Estimates, Estimates]:

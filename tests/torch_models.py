@@ -23,6 +23,7 @@ from torch.utils.checkpoint import (
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
 from planner.inputs.huggingface import read_config
+from planner.mechanisms.optimizer_in_backward import InBackward
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
 
@@ -220,7 +221,7 @@ def plan(
         attention=attention,
         selective="per-op" if mode == "per-op" else "attention",
         precision=precision,
-        optimizer_in_backward=in_backward,
+        mechanisms=(InBackward(),) if in_backward else (),
         state_precision="bf16" if in_backward else None,
     )
     state = of.stack.state.model_copy(

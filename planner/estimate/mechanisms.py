@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from planner.ledger import Array, Ledger, merge
-from planner.specs.mechanism import Codes, Sharded, Stage, Step
+from planner.specs.mechanism import Codes, Gradients, Sharded, Stage, Step
 from planner.specs.plan import Plan
 
 
@@ -34,6 +34,20 @@ def gathered_again(
     """Seconds in which backward gathers a layer from copies near by; None: there are none."""
     every = (mechanism.gathered_again(layer, all_gather_s) for mechanism in plan.mechanisms)
     return next((seconds for seconds in every if seconds is not None), None)
+
+
+def gradient_passes(plan: Plan, usual: float) -> float:
+    """Passes of a step over gradients."""
+    every = (mechanism.gradient_passes() for mechanism in plan.mechanisms)
+    return next((passes for passes in every if passes is not None), usual)
+
+
+def freed(
+    plan: Plan, phases: list[Ledger], gradients: Callable[[], Gradients]
+) -> list[Ledger] | None:
+    """Phases of a stage whose gradients are freed when they have been used; None: they are not."""
+    every = (mechanism.freed(phases, gradients()) for mechanism in plan.mechanisms)
+    return next((changed for changed in every if changed is not None), None)
 
 
 def beside_cpu_update(plan: Plan, backward: Array, components: Ledger) -> Array:

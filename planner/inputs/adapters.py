@@ -46,12 +46,6 @@ def _check(options: Options) -> None:
             f"{own.title} works on whole matrices, and of adapters or some layers that is not"
             " modelled; take adam or another that works element by element",
         )
-    if options.optimizer_in_backward:
-        raise PlanError(
-            "--optimizer-in-backward",
-            True,
-            "frees gradients that frozen weights do not have: leave it out",
-        )
 
 
 def adapter_spec(options: Options, model: ModelSpec) -> AdapterSpec | None:

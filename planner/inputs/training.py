@@ -127,7 +127,6 @@ def training_spec(
         low_parts=low_parts(options.low_precision, model),
         wide_layers=_wide_layers(options, model),
         expandable_segments=options.expandable_segments,
-        optimizer_in_backward=options.optimizer_in_backward,
         sub_group_size=options.sub_group_size,
         **task_fields(options),
         **expert_fields(options, model, gpu),

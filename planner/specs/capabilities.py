@@ -185,6 +185,8 @@ def _widths(least: str, widest: str, stated: str) -> tuple[str, ...]:
 
 
 def _of_mechanism(needed: Needed) -> Capability:
+    if needed.graded:
+        return _graded(needed.option, needed.title, needed.words, needed.has)
     if needed.words:
         return _listed(needed.option, needed.title, needed.words, needed.has)
     return _switch(needed.option, needed.title, needed.has)
@@ -282,12 +284,6 @@ CAPABILITIES: tuple[Capability, ...] = (
     _switch("compile", "torch.compile", lambda s: s.supports.compile),
     # the recipe that a stack calls fp8 first
     _listed("precision", "low-precision recipes", ("fp8", *RECIPES), _recipes),
-    _graded(
-        "optimizer_in_backward",
-        "updates inside backward",
-        ("one GPU", "sharded"),
-        lambda s: _widths("one GPU", "sharded", s.supports.optimizer_in_backward),
-    ),
     # narrow moments and gradients come with it
     _listed(
         "master_precision",

@@ -24,13 +24,15 @@ class Needed(NamedTuple):
     """An option that a stack may lack.
 
     has(stack): words of the option that it has; words: all of them, none of an option that is a
-    switch or a number, which a stack has or has not.
+    switch or a number, which a stack has or has not; graded: of one that a stack has more or less
+    widely, the least first.
     """
 
     option: str
     title: str
     has: Callable[[Any], Any]
     words: Sequence[str] = ()
+    graded: bool = False
 
 
 class Acts(NamedTuple):
@@ -51,6 +53,23 @@ class Stage:
     layout: Columns
     elements: Array  # trained weights of it on a rank, before data parallelism shards them
     owned: Array  # of these, what the rank's optimizer updates
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Gradients of a stage of every layout, in elements on a rank, and what updates take."""
+
+    shards: Array  # ranks that share them
+    layer: Array
+    tensor: Array  # the largest weight of a layer
+    head: Array
+    last: Array  # head and final norm
+    words: Array  # embedding
+    tied: bool  # whether the head is the embedding
+    each: float  # bytes of one
+    temporary: float  # bytes of the optimizer's buffers per element that it updates
+    product: Array  # bytes of the largest one as a GEMM gives it
+    as_given: bool  # whether the optimizer reads it in that type
 
 
 @dataclass(frozen=True)
@@ -109,6 +128,11 @@ class Mechanism:
         """The settings of a request; None where the mechanism is off."""
         raise NotImplementedError
 
+    @classmethod
+    def rules(cls) -> tuple[Any, ...]:
+        """Rules that layouts have to meet while it is on: of formulas.rules."""
+        return ()
+
     def memory(self, stage: Stage) -> Bytes:
         """What it adds to a stage."""
         return Bytes()
@@ -126,6 +150,15 @@ class Mechanism:
     ) -> Array | None:
         """Seconds in which the backward pass gathers a layer from copies near by; None: from all
         ranks that shard it. all_gather_s(bytes, ranks): of ranks that are neighbours."""
+        return None
+
+    def gradient_passes(self) -> float | None:
+        """Passes of a step over gradients; None: as many as without it."""
+        return None
+
+    def freed(self, phases: list[Ledger], of: Gradients) -> list[Ledger] | None:
+        """Ledgers of the phases of a stage with gradients that do not outlive the update of their
+        weight; None: they do."""
         return None
 
     def beside_cpu_update(self, backward: Array, components: Ledger) -> Array:

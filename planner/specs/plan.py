@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import InstanceOf, PlainSerializer
 
@@ -30,6 +30,7 @@ from planner.specs.stack import StackSpec
 from planner.specs.training import Attention, TrainingSpec, scores_on_chip
 
 _FP32_BYTES = 4.0
+AMechanism = TypeVar("AMechanism", bound=Mechanism)
 
 
 # nothing is frozen, and all is in 16 bit
@@ -62,6 +63,10 @@ class Plan(Spec):
     def settings(self) -> dict[str, Any]:
         """Settings of the mechanisms that are on, by name."""
         return _named(self.mechanisms)
+
+    def setting(self, kind: type[AMechanism]) -> AMechanism | None:
+        """A mechanism that is on; None where it is off."""
+        return next((each for each in self.mechanisms if isinstance(each, kind)), None)
 
     def without(self, kind: type[Mechanism]) -> Plan:
         """The plan with a mechanism off."""

@@ -85,9 +85,7 @@ class TrainingSpec(Spec):
     # stack does
     state_precision: Literal["bf16"] | None = None
     expandable_segments: bool | None = None  # of PyTorch's allocator (PYTORCH_CUDA_ALLOC_CONF)
-    # every weight is updated as soon as its gradient is there, which is freed then
     sub_group_size: float | None = Field(default=None, ge=1, le=1e13)  # elements of a ZeRO-3 update
-    optimizer_in_backward: bool = False
     # what is trained: all, adapters beside frozen weights, or the last layers, final norm and head
     adapter: AdapterSpec | None = None
     base_precision: BaseName | None = None  # matrices beside adapters; None: as kernels read them

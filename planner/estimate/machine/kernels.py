@@ -6,6 +6,7 @@ from typing import Any
 
 from planner.estimate.machine.attention import attention_numbers
 from planner.estimate.machine.clock import recipe_frac, sustained_clock
+from planner.estimate.mechanisms import gradient_passes
 from planner.estimate.state_types import moment_type_bytes, state_of
 from planner.formulas import casts
 from planner.formulas.optimizers import OPTIMIZERS, TYPE_BYTES, update_traffic_bytes
@@ -65,9 +66,8 @@ _STREAM = Sourced(
     "2026-11",
 )
 
-# passes over gradients: unscaling (two), their norm, zeroing, and the update itself; a gradient
-# that is used inside backward is freed instead
-_PASSES, _PASSES_IN_BACKWARD = 5.0, 1.0
+# passes over gradients: unscaling (two), their norm, zeroing, and the update itself
+_PASSES = 5.0
 _OPTIMIZER_SOURCE = (
     "own count: read and write of gradient, master, moments, buffers and parameter, with unscaling,"
     " norm and zeroing"
@@ -154,7 +154,7 @@ def optimizer_traffic(plan: Plan) -> float:
             state.gradient if mixed else wide,
             weight if own.work else weight + moments + state.optimizer_temporary,
             state.parameter if mixed and state.master else 0.0,
-            _PASSES_IN_BACKWARD if training.optimizer_in_backward else _PASSES,
+            gradient_passes(plan, _PASSES),
         )
     )
 

@@ -8,19 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner import schedules
-from planner.estimate import quantised, sync
+from planner.estimate import mechanisms, quantised, sync
 from planner.estimate.layer import dispatch
 from planner.estimate.matrices import gathered_bytes, largest, layer_matrices
-from planner.estimate.mechanisms import with_memory
-from planner.estimate.memory import (
-    activations,
-    caches,
-    frozen,
-    in_backward,
-    loss,
-    low_precision,
-    offload,
-)
+from planner.estimate.memory import activations, caches, frozen, loss, low_precision, offload
+from planner.estimate.memory.gradients import stage_gradients
 from planner.estimate.memory.workspaces import workspace_bytes
 from planner.estimate.moments import Moments, moments, state_ledger
 from planner.estimate.stages import StageSplit, repeated
@@ -332,17 +324,14 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
             "optimizer_temporaries": temporary,
         },
     ]
-    if training.optimizer_in_backward:
-        gradient = state_ledger(plan)["gradients"]
-        alone = in_backward.alive(plan, c, p, gradient, state.optimizer_temporary)
-        phases = in_backward.phases(plan, phases, alone, weight)
-        temporary = nothing
+    if freed := mechanisms.freed(plan, phases, lambda: stage_gradients(plan, c, p, weight)):
+        phases, temporary = freed, nothing
     # the caching allocator keeps what the passes freed; flat buffers larger than any of it need
     # segments of their own
     flat = np.where(state.flat_temporaries, temporary + embedding, 0.0)
     host = own.host + host
     if plan.mechanisms:
-        phases, host = with_memory(plan, phases, host, Stage(c, own.elements, own.owned))
+        phases, host = mechanisms.with_memory(plan, phases, host, Stage(c, own.elements, own.owned))
     return StageMemory(
         phases, flat, host, own.drive, own.saving, own.loading, kept.whole, kept.input
     )

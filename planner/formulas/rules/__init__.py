@@ -7,13 +7,15 @@ from planner.formulas.rules import divide, stack, state
 from planner.formulas.rules.rule import Rule as Rule
 from planner.ledger import Array
 from planner.specs.columns import Columns
+from planner.specs.options import MECHANISMS
 from planner.specs.plan import Plan
 
 RULES: tuple[Rule, ...] = (
     *(divide.DEGREES, divide.HEADS, divide.WIDTHS, divide.WHOLE, divide.PLAIN, divide.LAYERS),
     *(divide.BATCH, divide.SEQUENCE, divide.SCANS, divide.CONTEXT, divide.EXPERTS),
     *(stack.MICROBATCHES, stack.SCHEDULE, stack.SHARD_GROUP, stack.SUPPORTED),
-    *(state.MODULES, state.PARAMETERS, state.DRIVES, state.ACTIVATIONS, state.IN_BACKWARD),
+    *(state.MODULES, state.PARAMETERS, state.DRIVES, state.ACTIVATIONS),
+    *(rule for each in MECHANISMS for rule in each.rules()),
     *(state.LISA, state.FROZEN, state.ADAPTERS, state.EXAMPLES, divide.TEACHER),
     *(state.ON_HOST, state.BLOCKS, state.MATRICES, state.TYPES),
     *(stack.PLACEMENT, stack.SEQUENCE_PARALLEL, stack.ACTING),

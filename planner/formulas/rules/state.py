@@ -100,53 +100,6 @@ ACTIVATIONS = Rule(
 )
 
 
-def _in_backward(plan: Plan, c: Columns) -> Array:
-    if not plan.training.optimizer_in_backward:
-        return ones(c)
-    # of one layer's gradients, where they are reduced layer by layer
-    sharded = (c.zero >= _ZERO_2) & (c.pp == 1) & (c.ep == 1)
-    able = (c.gpus == 1) | (_updates_shards(plan) & sharded)
-    once = c.microbatches(plan.training.global_batch) == 1
-    return once & able & ~c.offloads(*OFFLOADED_OPTIMIZER)
-
-
-def _updates_shards(plan: Plan) -> bool:
-    return has(plan.stack, "optimizer_in_backward", "sharded")
-
-
-def _not_in_backward(plan: Plan, x: Layout) -> str:
-    turns = plan.training.global_batch // (x.dp * x.micro_batch)
-    able = (
-        "can on one GPU, or without --pp and --ep where gradients are sharded"
-        if _updates_shards(plan)
-        else "can on one GPU alone, since all replicas' gradients share buckets"
-    )
-    return (
-        f"{plan.stack.title} {able} with weights"
-        " that are updated inside backward, which frees each gradient at once: nothing accumulates,"
-        f" and no state waits on the host; here micro-batches per step are {turns}, zero {x.zero},"
-        f" pp {x.pp}, ep {x.ep}, dp x cp {x.dp * x.cp}, offload {x.offload}"
-    )
-
-
-def _after_backward(plan: Plan, x: Layout) -> tuple[str, ...]:
-    able, each = _updates_shards(plan), x.dp * x.micro_batch
-    return (
-        f"--global-batch {each}" if plan.training.global_batch > each else "",
-        "--zero 2 or 3" if able and x.zero < _ZERO_2 and x.dp * x.cp > 1 else "",
-        "leave out --optimizer-in-backward",
-    )
-
-
-IN_BACKWARD = Rule(
-    "weights can be updated in backward",
-    ("optimizer_in_backward",),
-    _in_backward,
-    _not_in_backward,
-    ways=_after_backward,
-)
-
-
 def _adapters(plan: Plan, c: Columns) -> Array:
     adapter, ok = plan.training.adapter, ones(c)
     if adapter is None or plan.stack.family == "megatron":

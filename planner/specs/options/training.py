@@ -225,22 +225,6 @@ class TrainingOptions(Record):
             form="folded",
         ),
     ] = None
-    optimizer_in_backward: Annotated[
-        bool,
-        option(
-            "Update each weight as soon as its gradient is ready, then free the gradient"
-            " (optimizer_in_bwd of torchtune, early_step_in_backward of torchtitan, LOMO)",
-            label="Optimizer in backward",
-            verbs=REQUESTS - METHODS,
-            why_not=OF_METHODS,
-            needs=Needs(
-                lambda given: given.precision != "fp16",
-                "cannot look for overflows in all gradients first, which fp16 needs: leave it out,"
-                " or take --precision bf16",
-            ),
-            form="folded",
-        ),
-    ] = False
     sub_group_size: Annotated[
         float | None,
         option(
