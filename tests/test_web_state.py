@@ -27,9 +27,12 @@ GIVEN = {
 SMALL = {"model": "gpt2", "gpu": "a100-sxm4-80gb", "gpus": "8", "price": "2.0", "tp": "2"}
 PICKED = Origin("search", "picked")
 SCRIPT = """torchrun --nnodes 4 --nproc-per-node 8 pretrain_gpt.py \\
-  --tensor-model-parallel-size 2 \\
-  --num-layers 24 --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 \\
-  --max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 256 --bf16
+  --tensor-model-parallel-size 8 --sequence-parallel --use-distributed-optimizer \\
+  --num-layers 80 --hidden-size 8192 --num-attention-heads 64 --ffn-hidden-size 28672 --swiglu \\
+  --group-query-attention --num-query-groups 8 --vocab-size 128256 --seq-length 8192 \\
+  --normalization RMSNorm --position-embedding-type rope --untie-embeddings-and-output-weights \\
+  --disable-bias-linear --max-position-embeddings 8192 --micro-batch-size 1 \\
+  --global-batch-size 256 --bf16
 """
 
 
@@ -78,6 +81,27 @@ def test_a_default_of_the_page_is_recognised_and_left_behind() -> None:
     assert state.filled([("tokens", "")], state.PAGE[3:]) == [("tokens", "")]
     named = [("config", "{}"), ("cluster", "dgx"), ("nodes", "2"), ("tokens", "1B")]
     assert state.filled(named, state.PAGE) == named
+
+
+def test_whatever_a_page_fills_in_is_marked_as_its_default(client: TestClient) -> None:
+    for typed in ([], [("tokens", "2T")], [("price", "2.0")], [("gpu", "h200")]):
+        pages = [state.filled(typed, state.PAGE)]
+        pages += [tab.asked(typed) for tab in TABS if isinstance(tab, Tab)]
+        for pairs in pages:
+            assert state.stated(pairs) == typed
+            marks = {name: mark for name, mark in pairs if name.startswith(state.MARK)}
+            for name, text in pairs:
+                if (name, text) not in typed and name not in marks:
+                    assert marks[state.MARK + name].startswith(state.DEFAULT), (name, text)
+    wrong = client.get("/", params={"tp": "x", **GIVEN, "tokens": ""} | {"tp": "x"})
+    assert wrong.status_code == 422
+    kept = dict(re.findall(r'name="from\.(\w+)" value="([^"]*)"', wrong.text))
+    assert {name: mark.partition("|")[0] for name, mark in kept.items()} == dict.fromkeys(
+        OF_FILE, "file"
+    )
+    wrong = client.get("/", params={"tp": "x"})
+    kept = dict(re.findall(r'name="from\.(\w+)" value="([^"]*)"', wrong.text))
+    assert kept == {name: f"{state.DEFAULT}{value}" for name, value in state.PAGE}
 
 
 def test_what_is_given_survives_every_tab(client: TestClient) -> None:
@@ -209,7 +233,8 @@ def dropped(client: TestClient, **typed: str) -> str:
 def test_a_file_wins_over_defaults_and_asks_about_what_was_typed(client: TestClient) -> None:
     carried = bar(client.get("/").text)["/run"]
     text = dropped(client, **carried, gpu="h100")
-    assert "24 layers" in plain(text) or "it fits" in plain(text)
+    assert "--model llama-3-70b --" in plain(text)
+    assert "needs 102 GiB per GPU" in plain(text)
     assert "you chose" not in text
     apply = bar(text)["/"]
     assert (apply["gpus"], apply["from.gpus"].split("|")[0]) == ("32", "file")
@@ -238,7 +263,7 @@ def test_a_file_that_was_read_gives_way_to_the_next(client: TestClient) -> None:
     other = SCRIPT.replace("--nnodes 4", "--nnodes 2")
     files = {"files": ("other.sh", other.encode(), "text/plain")}
     again = bar(client.post("/run", data=marked, files=files).text)["/"]
-    assert (again["gpus"], again["tp"]) == ("16", "2")
+    assert (again["gpus"], again["tp"]) == ("16", "8")
     assert again["from.gpus"].startswith("file|other.sh")
 
 

@@ -412,6 +412,8 @@ def _unread(field: str, error: ValueError) -> api.PlanError:
 def readable(pairs: Pairs) -> State:
     """What can be read of pairs that may be wrong: one after the other, the wrong ones left out."""
     known = [(n, text) for n, text in pairs if n in (*rows(api.Options), *TEXTS) and text]
+    # marks behind the values: a default of the page stays one
+    known += [(n, text) for n, text in pairs if n.startswith(MARK) and text]
     kept: dict[str, str] = {}
     for name, text in known:
         if name in kept:
@@ -425,8 +427,7 @@ def readable(pairs: Pairs) -> State:
     try:
         return of_pairs(kept.items())
     except api.PlanError:  # no model: what is asked of the first page
-        model = [("model", kept["model"])] if "model" in kept else PAGE[:1]
-        return of_pairs([*model, *PAGE[1:]])
+        return of_pairs(filled([("model", kept["model"])] if "model" in kept else [], PAGE))
 
 
 def toml_of(state: State) -> str:
