@@ -347,6 +347,10 @@ def test_every_panel_is_drawn_and_from_there_tabs_go_on(page: Page, address: str
     expect(page).to_have_url(re.compile("micro_batch="))
     settled(page)
     assert figures(page)["step.seconds"] == pytest.approx(table[-1], rel=1e-12)
+    filled = {name for name in state(page) if f"from.{name}" in state(page)}
+    said = page.locator(".against").inner_text()
+    more = re.search(r"and (\d+) more", said)
+    assert said.count("→") + int(more[1] if more else 0) == len(filled) > 0
     chart.locator("summary").click()
     expect(chart.locator("tbody tr").first).to_be_visible()
     expect(page.locator("#chart-heat-map")).to_be_attached()

@@ -27,7 +27,7 @@ function shownOf(form, name, value) {
 function changes(form, query) {
   const [then, now] = [new URLSearchParams(base.query), new URLSearchParams(query)];
   return [...new Set([...then.keys(), ...now.keys()])]
-    .filter((name) => then.getAll(name).join() !== now.getAll(name).join())
+    .filter((name) => !name.startsWith("from.") && then.getAll(name).join() !== now.getAll(name).join())
     .map((name) => {
       const label = form.querySelector(`label[for="f-${name}"]`)?.textContent ?? name;
       return `${label} ${shownOf(form, name, then.get(name))} → ${shownOf(form, name, now.get(name))}`;

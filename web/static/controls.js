@@ -28,7 +28,7 @@ export function fillForm(form, query) {
     control.value = value;
     if (control.slider) sync(control);
     const folded = control.closest("details.more");
-    if (folded && value !== "") folded.open = true;
+    if (folded && value !== (control.dataset.start ?? "")) folded.open = true;
   }
 }
 

@@ -49,7 +49,11 @@ def page(
         runs = [list(run) for _, run in groupby(parts, lambda part: isinstance(part, Chart))]
         free = tab.freed(pairs)
         unused, again = (
-            ", ".join(f"{flag(n)} {text}" for n, text in stated(left) if (n in free) == is_free)
+            ", ".join(
+                f"{flag(name)} {text}"
+                for name, text in stated(pairs)
+                if name in dict(left) and (name in free) == is_free
+            )
             for is_free in (False, True)
         )
         body = rendered(
