@@ -88,7 +88,7 @@ def digest() -> str:
     files |= {ROOT / name for name in studies()}
     whole = hashlib.sha256()
     for path in sorted(files):
-        if path.suffix != ".pyc":
+        if "__pycache__" not in path.parts:
             whole.update(path.relative_to(ROOT).as_posix().encode() + b"\0")
             whole.update(hashlib.sha256(path.read_bytes()).digest())
     return whole.hexdigest()

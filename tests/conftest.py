@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import planner  # noqa: F401  (before numpy, whose threads it counts)
+# processes that tests start compile the package once, not each
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+import planner  # noqa: F401, E402  (before numpy, whose threads it counts)
 
 if TYPE_CHECKING:
     from fastapi.testclient import TestClient
