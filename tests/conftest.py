@@ -17,12 +17,16 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import planner  # noqa: F401, E402  (before numpy, whose threads it counts)
+from planner.verbs import workers  # noqa: E402
 
 if TYPE_CHECKING:
     from fastapi.testclient import TestClient
 
 # torch's threads, where two processes of tests share two cores, wait for each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# tests share the cores already: verbs start processes where asked to alone (tests/test_dealt.py)
+workers._MOST_PROCESSES = 1
 
 # first, so that at the end no process is alone with them
 LONGEST = (
