@@ -16,6 +16,7 @@ from planner.estimate.machine import machine
 from planner.estimate.states import rank_parameters
 from planner.formulas import experts
 from planner.formulas.rules import RULES
+from planner.mechanisms.paged_stash import PagedStash
 from planner.specs.base import PlanError
 from planner.specs.model import Experts
 from planner.specs.plan import Plan
@@ -149,7 +150,7 @@ def test_the_fullest_rank_is_waited_for_up_to_its_capacity() -> None:
     assert even.time.seconds[0] < bounded.time.seconds[0] < full.time.seconds[0]
     assert bounded.time.seconds[0] == pytest.approx(of(expert_load=1.25).time.seconds[0])
     assert even.memory.device[0] < bounded.memory.device[0] < full.memory.device[0]
-    paged = of(expert_load=2.0, capacity_factor=1.25, paged_stash=1.0)
+    paged = of(expert_load=2.0, capacity_factor=1.25, mechanisms=(PagedStash(1.0),))
     assert paged.memory.device[0] == pytest.approx(even.memory.device[0])
     assert paged.time.seconds[0] == bounded.time.seconds[0]
 

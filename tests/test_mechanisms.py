@@ -21,7 +21,7 @@ from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.components import BOTTLENECKS
 from planner.specs.mechanism import Mechanism
-from planner.specs.options import MECHANISMS, Options, options_of_command, rows
+from planner.specs.options import MECHANISMS, Options, rows
 from planner.specs.options.schema import from_example
 from planner.specs.plan import Plan
 from planner.verbs.validate.ablation import with_active, with_each_off
@@ -40,11 +40,8 @@ EVERY = pytest.mark.parametrize("each", MECHANISMS, ids=lambda each: each.NAME)
 
 def on(each: type[Mechanism]) -> Plan:
     """The first plan with layouts of a request with the examples of the mechanism's options."""
-    own = rows(each.OPTIONS)
-    given = {name: from_example(row) for name, row in own.items()}
-    needs = "".join(f" {row.says.needs.give}" for row in own.values() if row.says.needs)
-    beside = options_of_command(f"dpplan estimate{needs}", Options, "estimate")
-    plans_of = resolve(Options(**{**REQUEST, **beside, **given})).plans
+    given = {name: from_example(row) for name, row in rows(each.OPTIONS).items()}
+    plans_of = resolve(Options(**{**REQUEST, **each.EXAMPLE, **given})).plans
     plan = next(one for one in plans_of if len(allowed(one)))
     assert [type(one) for one in plan.mechanisms] == [each]
     return plan
@@ -60,6 +57,7 @@ def allowed(plan: Plan) -> Columns:
         {"zero": 3, "shard_group": 4},
         {"tp": 2},
         {"zero": 1, "offload": "optimizer"},
+        {"ep": 8, "zero": 1},
     )
     table = plans.rows(8, *shapes)
     return table.pick(np.logical_and.reduce([*check(plan, table).values()]))

@@ -42,6 +42,12 @@ def gradient_passes(plan: Plan, usual: float) -> float:
     return next((passes for passes in every if passes is not None), usual)
 
 
+def kept_load(plan: Plan) -> float | None:
+    """Load of a rank's experts, in means, that what they keep has room for; None: as usual."""
+    every = (mechanism.kept_load() for mechanism in plan.mechanisms)
+    return next((load for load in every if load is not None), None)
+
+
 def freed(
     plan: Plan, phases: list[Ledger], gradients: Callable[[], Gradients]
 ) -> list[Ledger] | None:

@@ -48,6 +48,7 @@ class CpuUpdate(Mechanism):
         " (arXiv 2505.12242); SuperOffload (arXiv 2509.21271)"
     )
     OPTIONS = CpuUpdateOptions
+    EXAMPLE: ClassVar = {"offload": "optimizer"}
 
     @classmethod
     def of(cls, options: CpuUpdateOptions) -> CpuUpdate | None:

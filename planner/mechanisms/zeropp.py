@@ -102,6 +102,7 @@ class Zeropp(Mechanism):
     OFF = "weights and gradients travel in 16 bit, both gathers of weights between all ranks"
     SOURCE = "ZeRO++, Wang et al. 2023 (arXiv 2306.10209) section 3"
     OPTIONS = ZeroppOptions
+    EXAMPLE: ClassVar = {"zero": 3}
     NEEDS = (
         Needed("zeropp", "ZeRO++", _has_parts, _PARTS),
         Needed("hpz", "secondary shards of ZeRO++", lambda stack: stack.supports.zeropp),

@@ -115,6 +115,7 @@ class Mechanism:
     OFF: ClassVar[str]  # what holds without it, for ablations
     SOURCE: ClassVar[str]
     OPTIONS: ClassVar[type[Any]]  # a record of options
+    EXAMPLE: ClassVar[Mapping[str, Any]] = {}  # options beside which the examples of its own act
     NEEDS: ClassVar[tuple[Needed, ...]] = ()
     ACTS: ClassVar[Acts | None] = None  # None: in every layout
     # leaves that it adds: of memory, with what they hold, and those of them that are allocated
@@ -150,6 +151,11 @@ class Mechanism:
     ) -> Array | None:
         """Seconds in which the backward pass gathers a layer from copies near by; None: from all
         ranks that shard it. all_gather_s(bytes, ranks): of ranks that are neighbours."""
+        return None
+
+    def kept_load(self) -> float | None:
+        """Load of a rank's experts, in means, that what they keep for backward has room for; None:
+        of the fullest rank, or the capacity."""
         return None
 
     def gradient_passes(self) -> float | None:

@@ -124,9 +124,6 @@ class TrainingSpec(Spec):
     # follows; None: as expert_load says
     expert_spread: float | None = Field(default=None, ge=0, le=100)
     capacity_factor: float | None = Field(default=None, ge=1, le=1000)
-    # what experts keep for backward lies in pages for this many times the mean, not for the
-    # capacity
-    paged_stash: float | None = Field(default=None, ge=1, le=1000)
 
     @property
     def free_passes(self) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.estimate import mechanisms
 from planner.estimate.machine.kernels import split_experts
 from planner.estimate.memory import beside_frozen, modules
 from planner.estimate.stages import Repeated, StageSplit
@@ -63,7 +64,7 @@ def routed_tokens(plan: Plan, c: Columns) -> Array:
     )
     even = moe.per_token * tokens
     # buffers are as large as a capacity says, filled or not, unless pages hold what is filled
-    load = plan.training.paged_stash or plan.training.capacity_factor
+    load = mechanisms.kept_load(plan) or plan.training.capacity_factor
     if load is None:
         load = experts.load_of(plan, c.ep, np.maximum(moe.experts / c.ep, 1.0), even)
     return load * even

@@ -5,11 +5,11 @@ from typing import Annotated, Any, ClassVar
 
 from planner.specs.names import DispatcherName, ExpertKernels
 from planner.specs.options.record import Record
-from planner.specs.options.row import Group, Needs, beside, option
+from planner.specs.options.row import Group, Needs, option
 from planner.specs.options.verbs import SEARCHES
 
 _MOST_RANKS = 1_000_000
-_MOST_TIMES = 1000  # the mean: more than there are ranks of experts in any run
+MOST_TIMES = 1000  # the mean: more than there are ranks of experts in any run
 _MOST_SPREAD = 100  # one expert of ten thousand has all tokens
 _BY_STRATEGY = "is of a mixture of experts, whose expert parallelism strategies do not have"
 _AS_STACK = "as the stack does"
@@ -104,7 +104,7 @@ class ExpertOptions(Record):
             " layer waits for it",
             label="Load of the fullest rank",
             least=1,
-            most=_MOST_TIMES,
+            most=MOST_TIMES,
             example="1.5",
             unset="1: balanced",
             form="folded",
@@ -131,24 +131,9 @@ class ExpertOptions(Record):
             " are dropped, and buffers have this size, filled or not",
             label="Capacity factor",
             least=1,
-            most=_MOST_TIMES,
+            most=MOST_TIMES,
             example="1.2",
             unset="none are dropped",
-            form="folded",
-        ),
-    ] = None
-    paged_stash: Annotated[
-        float | None,
-        option(
-            "Activations that experts keep for the backward pass are paged: this many times a"
-            " rank's mean load, not buffers as large as the capacity (Megatron-LM's paged"
-            " stash)",
-            label="Paged stash",
-            least=1,
-            most=_MOST_TIMES,
-            example="1.1",
-            unset="buffers are as large as the capacity",
-            needs=beside("keeps less than a capacity has room for", "capacity_factor"),
             form="folded",
         ),
     ] = None
