@@ -170,7 +170,8 @@ def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
         raise PlanError(
             FIELD,
             name,
-            f"is an unsupported file type; supported: {known} (dpplan scenarios: use --scenario)",
+            f"is an unsupported file type; supported: {known} (scenarios of dpplan: --scenario;"
+            " a row of a runs table: FILE.csv:RUN)",
         )
     return {one: values for one, values in found.items() if values}
 
