@@ -32,9 +32,15 @@ workers._MOST_PROCESSES = 1
 LONGEST = (
     "test_web_browser.py",
     "test_every_option.py",
-    "test_crossval.py",
-    "test_calibrate_ranks.py",
     "test_memory_oracle.py",
+    "test_docs.py",
+    "test_calibrate_ranks.py",
+    "test_extending.py",
+    "test_documents.py",
+    "test_own_options.py",
+    "test_questions.py",
+    "test_crossval.py",
+    "test_laws.py",
 )
 
 # the developer's loop, `pytest -m core`: laws, cases worked by hand, one request per verb
