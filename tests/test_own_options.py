@@ -175,8 +175,8 @@ CASES: dict[str, tuple[str, str]] = {
     "validate runs": (SUITE, f"validate {RUNS}"),
     "validate suite": (SUITE, "validate --suite single-papers"),
     "validate calibration": (
-        "validate --suite llmq",
-        f"validate --suite llmq --calibration {CALIBRATION}",
+        "validate --suite torchtune",
+        f"validate --suite torchtune --calibration {CALIBRATION}",
     ),
     "validate coverage": (SUITE, f"{SUITE} --coverage"),
     "validate csv": (SUITE, f"{SUITE} --csv {{file}}.csv"),
