@@ -3,10 +3,11 @@ help) come from the planner."""
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
-TEXTS: dict[str, str] = tomllib.loads(
+from planner.inputs.readers import read_toml
+
+TEXTS: dict[str, str] = read_toml(
     Path(__file__).with_name("texts.toml").read_text(encoding="utf-8")
 )
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
+
+from planner.inputs.readers import read_toml
 
 Use = Literal["read", "implied", "irrelevant", "not understood"]
 SQUARE = "bucket_of_width"  # bytes per square of the hidden size: no option, a bucket is
@@ -312,7 +313,7 @@ def unread(kind: str) -> Unread:
 
 @cache
 def _unread() -> dict[str, Any]:
-    return tomllib.loads(_UNREAD.read_text("utf-8"))
+    return read_toml(_UNREAD.read_text("utf-8"))
 
 
 def patterns(text: str) -> tuple[str, ...]:

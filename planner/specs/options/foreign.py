@@ -1,13 +1,17 @@
 """Options of other tools and what they are called here, or that they are not modelled
-(planner/data/foreign.toml), and words that people type for a command."""
+(planner/data/foreign.json), and words that people type for a command.
+
+Sources of the names: Megatron-LM (arguments.py), DeepSpeed (config.json), transformers and
+accelerate, torchrun, torchtitan, nanotron and Slurm; in lower case with -, without leading --.
+"""
 
 from __future__ import annotations
 
-import tomllib
+import json
 from functools import cache
 from pathlib import Path
 
-_FILE = Path(__file__).parents[2] / "data" / "foreign.toml"
+_FILE = Path(__file__).parents[2] / "data" / "foreign.json"
 # words that people type for a command, and what does that here
 COMMANDS = {
     **dict.fromkeys(("plan", "run", "fit", "fits", "memory", "predict", "estimator"), "estimate"),
@@ -38,5 +42,5 @@ def names() -> tuple[str, ...]:
 
 @cache
 def _answers() -> dict[str, str]:
-    answers: dict[str, list[str]] = tomllib.loads(_FILE.read_text("utf-8"))
+    answers: dict[str, list[str]] = json.loads(_FILE.read_text("utf-8"))
     return {name: says for says, names in answers.items() for name in names}
