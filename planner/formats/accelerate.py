@@ -16,8 +16,6 @@ from planner.formats.record import Answer, Argument, Format, Value, unread
 _DEEPSPEED, _MEGATRON = "deepspeed_config.", "megatron_lm_config.megatron_lm_"
 _PARALLEL = "parallelism_config.parallelism_config_"
 _BACKENDS = {"te": "fp8-delayed", "ao": "fp8-tensorwise"}
-_TORCH = "torchtitan"
-_TORCH_NOTE = "tensor and context parallelism of torch, which are estimated as torchtitan runs them"
 
 
 def _compiles(value: Any) -> bool:
@@ -161,10 +159,6 @@ def _parallel(answer: Answer) -> None:
         "sp_attn_implementation",
     ):
         answer.mark(_PARALLEL + name, "implied", "as it is taken to be")
-    torch = [answer.option(one) or 1 for one in ("tp", "cp")]
-    if max(torch) > 1 and answer.option("stack") == sharding.FSDP:
-        answer.options.pop("stack")
-        answer.state("stack", _TORCH, "distributed_type", _TORCH_NOTE)
 
 
 def write(options: Mapping[str, Any]) -> str:
@@ -172,7 +166,7 @@ def write(options: Mapping[str, Any]) -> str:
     stack, gpus = options.get("stack"), options.get("gpus") or 1
     each = options.get("gpus_per_node") or gpus
     held: dict[str, Any] = {"compute_environment": "LOCAL_MACHINE", "machine_rank": 0}
-    shards = stack in (sharding.FSDP, _TORCH, "pytorch-fsdp")
+    shards = stack in (sharding.FSDP, "torchtitan", "pytorch-fsdp")
     if shards and options.get("zero") != 0:
         held |= {"distributed_type": "FSDP"} | _fsdp_of(options) | _parallel_of(options)
     elif stack in sharding.BY_DEEPSPEED:

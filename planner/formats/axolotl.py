@@ -129,8 +129,9 @@ def _sharding(answer: Answer) -> None:
     answer.mark("heads_k_stride", "irrelevant")
     if (answer.option("cp") or 1) > 1:
         answer.imply("cp_comm_type", "ring", "ring attention shares the sequence")
-    torch = [answer.option(one) or 1 for one in ("tp", "cp", "ep")]
-    if max(torch) > 1 and answer.option("stack") in (trainer.DDP, sharding.FSDP):
+    stack = answer.option("stack")
+    degrees = [answer.option(name) or 1 for name in ("tp", "cp", "ep")]
+    if (stack == trainer.DDP and max(degrees) > 1) or (stack == sharding.FSDP and degrees[-1] > 1):
         answer.imply("stack", "torchtitan", "torch's own parallelism, as torchtitan runs it")
 
 

@@ -65,7 +65,7 @@ def target(
         stacks=stacks,
         program=program.format(f'"$RECIPE/{name}"'),
         write=more.pop("files", None) or files(write, name, stacks[0]),
-        where=more.pop("where", {FSDP: ("zero >= 2",)}),
+        where=more.pop("where", {FSDP: ("zero >= 2", "cp = 1")}),
         alone=more.pop("alone", ALONE),
         lost=LOST,
         fill=more.pop("fill", FILL),
