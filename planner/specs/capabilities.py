@@ -1,8 +1,9 @@
 """What a stack can do: each option that a stack may lack, declared once.
 
 An entry says which words of the option there are, which of them a value uses, and which a stack
-has by its file in planner/stacks. Search, rules, refusals, advice, readers and writers ask here,
-and nothing else reads `[supports]`: `values` and `has` of a name in the table.
+has by its file in planner/stacks. Search, rules, refusals, advice, readers of runs and the page ask
+here, by `values` and `has`, and nothing else reads `[supports]`. What the files of a program can
+say of a layout is stated by its target: `Target.where` in planner/formats.
 """
 
 from __future__ import annotations
