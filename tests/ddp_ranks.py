@@ -1,7 +1,4 @@
-"""One rank of a DDP training on a CPU: prints its buckets as JSON. Run by tests/test_buckets.py.
-
-python ddp_ranks.py RANK RANKS PORT
-"""
+"""One rank of a DDP training on a CPU: its buckets. Run by ranks.py."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from rank_processes import as_rank
 from torch.nn.parallel import DistributedDataParallel
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -50,11 +46,8 @@ def run(tied: bool, cap_mb: int | None) -> dict[str, Any]:
     return {"buckets": reduced, "arrived": order}
 
 
-def results(rank: int, ranks: int) -> dict[str, Any]:
+def results() -> dict[str, Any]:
+    """By tied embeddings and the capacity of buckets."""
     return {
         f"{tied} {cap}": run(tied, cap) for tied, cap in ((False, None), (True, None), (False, 4))
     }
-
-
-if __name__ == "__main__":
-    as_rank(results)

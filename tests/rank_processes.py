@@ -15,34 +15,31 @@ SECONDS = 300.0  # a limit against ranks that wait for each other for ever
 
 
 def printed(script: Path, ranks: int) -> list[Any]:
-    """What every rank of `python SCRIPT RANK RANKS PORT` printed last, read as JSON."""
+    """What `python SCRIPT RANKS PORT` printed last, read as JSON: the result of every rank."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    started = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(rank), str(ranks), str(port)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=script.parent,
-        )
-        for rank in range(ranks)
-    ]
-    out = [process.communicate(timeout=SECONDS) for process in started]
-    assert all(process.returncode == 0 for process in started), "\n".join(
-        error[-2000:] for _, error in out
+    done = subprocess.run(
+        [sys.executable, str(script), str(ranks), str(port)],
+        capture_output=True,
+        text=True,
+        cwd=script.parent,
+        timeout=SECONDS,
+        check=False,
     )
-    return [json.loads(text.splitlines()[-1]) for text, _ in out]
+    assert done.returncode == 0, done.stderr[-4000:]
+    results: list[Any] = json.loads(done.stdout.splitlines()[-1])
+    return results
 
 
-def as_rank(work: Callable[[int, int], Any]) -> None:
-    """The other side of `printed`: be the rank that the arguments name and print what
-    `work(rank, ranks)` returns."""
+def as_ranks(work: Callable[[int, int], Any]) -> None:
+    """The other side of `printed`: be all ranks, forked once torch is imported, which takes longer
+    than what they do, and print what `work(rank, ranks)` returns on each."""
     import torch
     import torch.distributed as dist
 
-    rank, ranks, port = (int(x) for x in sys.argv[1:])
+    ranks, port = (int(x) for x in sys.argv[1:])
+    rank = next((rank for rank in range(1, ranks) if os.fork() == 0), 0)
     os.environ |= {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
@@ -51,6 +48,9 @@ def as_rank(work: Callable[[int, int], Any]) -> None:
     }
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
-    print(json.dumps(work(rank, ranks)))
+    results: list[Any] = [None] * ranks
+    dist.all_gather_object(results, work(rank, ranks))
+    if rank == 0:
+        print(json.dumps(results))
     dist.barrier()
     dist.destroy_process_group()

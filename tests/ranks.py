@@ -1,15 +1,16 @@
-"""One rank of a small distributed training on a CPU: prints its bytes as JSON. Run by
-tests/test_memory_ranks.py.
+"""Ranks of small distributed trainings on a CPU: prints their bytes and DDP's buckets as JSON. Run
+by tests/test_ranks.py.
 
-python ranks.py RANK RANKS PORT
+python ranks.py RANKS PORT
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import ddp_ranks
 import torch
-from rank_processes import as_rank
+from rank_processes import as_ranks
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -151,8 +152,9 @@ def run(mode: str, rank: int, ranks: int) -> dict[str, int]:
 
 
 def results(rank: int, ranks: int) -> dict[str, Any]:
-    return {mode: run(mode, rank, ranks) for mode in MODES}
+    bytes_ = {mode: run(mode, rank, ranks) for mode in MODES}
+    return {"bytes": bytes_, "buckets": ddp_ranks.results()}
 
 
 if __name__ == "__main__":
-    as_rank(results)
+    as_ranks(results)

@@ -3,16 +3,11 @@ hand and in its limits."""
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import plans
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from rank_processes import printed
 
 from planner.estimate import evaluate
 from planner.estimate.buckets import of_estimate, ready_s, timeline
@@ -184,47 +179,6 @@ def test_larger_buckets_are_fewer_and_end_later_when_the_network_is_fast() -> No
     assert small.tail_s < large.tail_s
     assert small.buckets[0].bytes >= FIRST_BUCKET_BYTES
     assert all(b.bytes >= BUCKET_CAP_BYTES for b in small.buckets[1:-1])
-
-
-# --------------------------------------------------------------------------------------- a real run
-
-
-@cache
-def ran() -> dict[str, dict[str, Any]]:
-    """What the first of two ranks printed: buckets of the second backward pass, and gradients in
-    the order in which they came."""
-    for needed in ("torch", "transformers"):
-        pytest.importorskip(needed, reason=f"the oracle is {needed}, of the dev extra")
-    first, second = printed(Path(__file__).parent / "ddp_ranks.py", 2)
-    assert first == second
-    found: dict[str, dict[str, Any]] = first
-    return found
-
-
-@pytest.mark.oracle
-@pytest.mark.parametrize(("tied", "cap_mib"), [(False, None), (True, None), (False, 4)])
-def test_buckets_equal_those_of_a_real_ddp_run(tied: bool, cap_mib: int | None) -> None:
-    """Number, order and sizes of buckets, and which gradients are in each, as DDP reduces them over
-    gloo."""
-    from ddp_ranks import FFN, HEADS, HIDDEN, KV_HEADS, LAYERS, VOCAB
-
-    model = plans.model(
-        layers=LAYERS,
-        hidden=HIDDEN,
-        heads=HEADS,
-        kv_heads=KV_HEADS,
-        head_dim=HIDDEN // HEADS,
-        ffn_hidden=FFN,
-        vocab=VOCAB,
-        tied_embeddings=tied,
-    )
-    real = ran()[f"{tied} {cap_mib}"]
-    ours = [one.elements for one in reversed(tensors(model))]
-    assert ours == real["arrived"]
-    cap = BUCKET_CAP_BYTES if cap_mib is None else cap_mib * 2**20
-    found = assign([4 * n for n in ours], first_bytes(cap), cap)
-    assert len(found) > 3
-    assert [[ours[i] for i in bucket] for bucket in found] == real["buckets"]
 
 
 @pytest.mark.parametrize("cap", [1e5, 3e6, BUCKET_CAP_BYTES])

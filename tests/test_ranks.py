@@ -1,5 +1,5 @@
-"""A real training step of two ranks on a CPU: bytes of parameters, gradients and optimizer of each
-rank equal the formulas."""
+"""A real training of two ranks on a CPU: bytes of parameters, gradients and optimizer of each rank
+equal the formulas, and buckets of DDP those that are assigned."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ import pytest
 for needed in ("torch", "transformers"):
     pytest.importorskip(needed, reason=f"the oracle is {needed}, of the dev extra")
 
+import ddp_ranks  # noqa: E402
 import ranks  # noqa: E402
 from rank_processes import printed  # noqa: E402
 from ranks import FFN, HEADS, HIDDEN, LAYERS, TOKENS, VOCAB  # noqa: E402
 
 from planner.estimate import evaluate  # noqa: E402
+from planner.estimate.gradients import BUCKET_CAP_BYTES, assign, first_bytes, tensors  # noqa: E402
 from planner.estimate.memory import PHASES  # noqa: E402
 from planner.ledger import Ledger  # noqa: E402
 
@@ -44,9 +46,15 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def seen() -> list[dict[str, dict[str, int]]]:
+def ran() -> list[dict[str, Any]]:
     """What every rank printed."""
     return printed(Path(ranks.__file__), RANKS)
+
+
+@pytest.fixture
+def seen(ran: list[dict[str, Any]]) -> list[dict[str, dict[str, int]]]:
+    """Bytes of every rank."""
+    return [one["bytes"] for one in ran]
 
 
 def predicted(mode: str) -> list[list[Ledger]]:
@@ -91,3 +99,29 @@ def test_gathered_parameters(seen: list[dict[str, dict[str, int]]]) -> None:
             rank["fsdp"]["gathered"]
             < predicted("fsdp")[0][PHASES.index("forward")]["gathered_layers"][0]
         )
+
+
+@pytest.mark.parametrize(("tied", "cap_mib"), [(False, None), (True, None), (False, 4)])
+def test_buckets_equal_those_of_a_real_ddp_run(
+    ran: list[dict[str, Any]], tied: bool, cap_mib: int | None
+) -> None:
+    """Number, order and sizes of buckets of the second backward pass, and which gradients are in
+    each in the order in which they came, as DDP reduces them over gloo."""
+    model = plans.model(
+        layers=ddp_ranks.LAYERS,
+        hidden=ddp_ranks.HIDDEN,
+        heads=ddp_ranks.HEADS,
+        kv_heads=ddp_ranks.KV_HEADS,
+        head_dim=ddp_ranks.HIDDEN // ddp_ranks.HEADS,
+        ffn_hidden=ddp_ranks.FFN,
+        vocab=ddp_ranks.VOCAB,
+        tied_embeddings=tied,
+    )
+    real, second = (one["buckets"][f"{tied} {cap_mib}"] for one in ran)
+    assert real == second
+    ours = [one.elements for one in reversed(tensors(model))]
+    assert ours == real["arrived"]
+    cap = BUCKET_CAP_BYTES if cap_mib is None else cap_mib * 2**20
+    found = assign([4 * n for n in ours], first_bytes(cap), cap)
+    assert len(found) > 3
+    assert [[ours[i] for i in bucket] for bucket in found] == real["buckets"]
