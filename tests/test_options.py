@@ -26,6 +26,7 @@ from planner.specs import options
 from planner.specs.options.verbs import REQUESTS
 record = options.Options
 record.origins = dataclasses.field(default_factory=dict, compare=False)
+record.spelled = dataclasses.field(default=(), compare=False)
 record.__annotations__ = {**record.__annotations__, "made_up": Annotated[str | None, options.option(
     "Made up for a test", label="Made up", unit="B/s", needs_unit=("GB/s",), least=1e3, most=1e15,
     example="3 GB/s", group=options.rows(record)["tp"].group, verbs=REQUESTS - {"schedule"},
@@ -33,7 +34,7 @@ record.__annotations__ = {**record.__annotations__, "made_up": Annotated[str | N
 record.made_up = None
 del record.__init__, record.__setattr__, record.__delattr__, record.__hash__
 dataclasses.dataclass(frozen=True, kw_only=True)(record)
-options.row._rows.cache_clear()
+options.table._rows.cache_clear()
 
 from typer.testing import CliRunner
 from planner.cli.app import app

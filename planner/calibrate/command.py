@@ -24,7 +24,7 @@ from planner.inputs import catalog, files
 from planner.specs.documents.calibrate import Calibrated, Compared, Merged, Verification
 from planner.specs.options.checked import read
 from planner.specs.options.commands import CalibrateOptions
-from planner.specs.options.row import rows
+from planner.specs.options.table import rows
 
 Report = Callable[[Progress], None]
 _MOST_TOLERANCE = 10  # beyond it a request is a slip of the hand

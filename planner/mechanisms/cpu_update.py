@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from planner.specs.mechanism import Mechanism
-from planner.specs.options.cluster import NO_UPDATE, OF_UPDATE, UPDATES, ClusterOptions
+from planner.specs.options.cluster import ClusterOptions
+from planner.specs.options.named import OF_UPDATE
 from planner.specs.options.record import Record
 from planner.specs.options.row import option
+from planner.specs.options.verbs import NO_UPDATE, UPDATES
 
 if TYPE_CHECKING:
     from planner.ledger import Array, Ledger

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from planner.specs.mechanism import Mechanism
-from planner.specs.options.experts import MOST_TIMES, ExpertOptions
+from planner.specs.options.experts import ExpertOptions
+from planner.specs.options.named import MOST_TIMES
 from planner.specs.options.record import Record
 from planner.specs.options.row import beside, option
 

@@ -1,8 +1,8 @@
 """THE option table: everything that a user may set, under the same names on the command line, in a
 scenario file and in a query string.
 
-An option is one field of a record, declared with all its texts and bounds (`row.option`). The
-options of a request are `Options`, in the parts of this folder; options of a single verb are in
+An option is one field of a record, with its texts and bounds in a row of options.json (`table`).
+The options of a request are `Options`, in the parts of this folder; options of a single verb are in
 `own`. Numbers are read and checked against their bounds in one place (`numbers`).
 """
 
@@ -23,8 +23,9 @@ from planner.specs.options.mechanisms import MECHANISMS, MechanismOptions
 from planner.specs.options.origin import SEARCHED, TYPED, Filled, Given, Origin, over
 from planner.specs.options.record import Record, refuse, refuse_of_all
 from planner.specs.options.replicas import ReplicaOptions
-from planner.specs.options.row import Group, Reading, Row, flag, option, rows, taken, why_not
+from planner.specs.options.row import Group, Reading, Row, flag, option, why_not
 from planner.specs.options.run import AnswerOptions, ObjectiveOptions, RunOptions
+from planner.specs.options.table import rows, taken
 from planner.specs.options.task import TaskOptions
 from planner.specs.options.training import StackOptions, TrainingOptions
 

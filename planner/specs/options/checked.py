@@ -13,7 +13,8 @@ from typing_extensions import TypedDict
 
 from planner.specs.base import PlanError, sentence
 from planner.specs.options import foreign, numbers, words
-from planner.specs.options.row import Row, rows
+from planner.specs.options.row import Row
+from planner.specs.options.table import rows
 
 R = TypeVar("R")
 
@@ -56,8 +57,8 @@ def checked(record: type, given: Mapping[str, Any]) -> dict[str, Any]:
 def _is_plain(annotation: Any, value: Any) -> bool:
     """Whether a value is of the very type that is asked for, which pydantic would return as it is:
     it builds a validator of all options at the first value that it is asked about."""
-    kinds = get_args(annotation.__origin__) if annotation.__metadata__[1:] == () else ()
-    kinds = kinds if NoneType in kinds else (annotation.__origin__,)
+    kinds = get_args(annotation)
+    kinds = kinds if NoneType in kinds else (annotation,)
     for kind in kinds:
         if type(value) is kind and kind in _PLAIN and (kind is not float or math.isfinite(value)):
             return True

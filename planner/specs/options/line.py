@@ -6,7 +6,8 @@ import shlex
 from typing import Any
 
 from planner.specs.options.record import Record
-from planner.specs.options.row import flag, rows
+from planner.specs.options.row import flag
+from planner.specs.options.table import rows
 
 
 def command_line(options: Record, verb: str = "estimate") -> str:

@@ -6,7 +6,8 @@ import math
 import re
 
 from planner.error import PlanError
-from planner.specs.options.row import Row, rows
+from planner.specs.options.row import Row
+from planner.specs.options.table import rows
 from planner.units import UnitError, is_bare, parse, parse_count, show, unit_factor
 
 _NOT_POSITIVE = "is not positive; "

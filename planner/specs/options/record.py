@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from planner.error import PlanError
-from planner.specs.options.row import Group, rows, why_not
+from planner.specs.options.row import Group, why_not
+from planner.specs.options.table import rows
 
 
 class Record:

@@ -1,4 +1,8 @@
-"""What an option is: a row of the table, declared as the annotation of a record's field.
+"""What an option is: a field of a record, and a row of the table.
+
+    tp: int | None = None
+
+with its row in options.json (`table`), or from outside this folder with the row in the annotation:
 
     tp: Annotated[int | None, option("Tensor-parallel degree", label="Tensor parallel")] = None
 
@@ -9,14 +13,11 @@ made of the rows. Nothing heavy is imported here: `--help` reads the table.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
-from typing import get_type_hints as hints_of
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 NAME_LENGTH = 4096  # characters of a catalogue name or a path
 TEXT_LENGTH = 200  # of anything else that is typed: numbers with units, words
@@ -233,57 +234,6 @@ class Row:
         if self.says.unset or self.is_needed or self.default in (None, False, ()):
             return self.says.unset
         return str(self.default)
-
-
-def rows(record: type) -> Mapping[str, Row]:
-    """The rows of a record of options by name, in the order of its fields."""
-    kind: Any = record  # mypy takes the classes for unhashable
-    return _rows(kind)
-
-
-@cache
-def _rows(record: Any) -> Mapping[str, Row]:
-    out = {}
-    for part in reversed(record.__mro__):
-        own = inspect.get_annotations(part)
-        written = any(isinstance(said, str) for said in own.values())
-        hints = hints_of(part, include_extras=True) if written else own
-        verbs = part.VERBS if "VERBS" in part.__dict__ else getattr(record, "VERBS", frozenset())
-        for name in own:
-            annotation: Any = hints.get(name)
-            if get_origin(annotation) is not Annotated:
-                continue
-            kind, says = _without_none(annotation.__origin__), annotation.__metadata__[0]
-            out[name] = Row(
-                name=name,
-                kind=kind,
-                annotation=annotation,
-                default=part.__dict__.get(name, dataclasses.MISSING),
-                group=says.group or part.GROUP,
-                verbs=says.verbs or verbs,
-                says=dataclasses.replace(
-                    says,
-                    why_not=says.why_not or part.WHY_NOT,
-                    example=says.example or ("true" if kind is bool else ""),
-                ),
-            )
-    return out
-
-
-def _without_none(kind: Any) -> Any:
-    if get_origin(kind) not in (Union, UnionType):
-        return kind
-    left = tuple(one for one in get_args(kind) if one is not NoneType)
-    return left[0] if len(left) == 1 else Union[left]  # noqa: UP007
-
-
-def taken(record: type, verb: str) -> tuple[Row, ...]:
-    """The options of a record that a verb takes, or any of its questions."""
-    return tuple(
-        row
-        for row in rows(record).values()
-        if any(one == verb or one.startswith(f"{verb} ") for one in row.verbs)
-    )
 
 
 def why_not(row: Row, verb: str) -> str:

@@ -28,3 +28,14 @@ OF_METHODS = "is set by each method (--method); ask `dpplan estimate` for anothe
 # verbs that take what another takes, since they ask it
 ALIKE = {"read": "estimate", "export": "estimate"}
 OF_SEQUENCES = "follows from prompts, responses and their lengths"
+NOT_OF_RUNS = "is of the whole run, which this verb does not look at"
+PARTLY = REQUESTS - {"strategies", "recommend offload"}  # that may train a part of the weights
+OF_FROZEN = f"leaves weights frozen, and {OF_METHODS}"
+UPDATES = REQUESTS - METHODS - {"strategies", "recommend offload"}
+NO_UPDATE = "is of the update on the host, which this verb does not look at"
+NO_DRIVES = "is of NVMe drives, which this verb does not look at"
+TWO_KINDS = WHOLE_STEPS - {"recommend cluster"}
+ONE_KIND = "is of a second GPU type, which this verb does not look at"
+LOADS = WHOLE_STEPS - {"strategies"} | INPUT
+# verbs that tell waiting for data alone; others also how much of everything keeps up
+WAITS = LOADS - {"estimate", "search"} - INPUT

@@ -1,0 +1,98 @@
+"""Rows of options.json and fields of records: each has the other, and says what it may."""
+
+from __future__ import annotations
+
+import copy
+import pkgutil
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any, ClassVar, get_type_hints
+
+import pytest
+from pydantic import ConfigDict, TypeAdapter
+from typing_extensions import TypedDict
+
+from planner.specs import options
+from planner.specs.options import Group, Record, option, rows, table
+
+_NAMED = dict.fromkeys(("verbs", "several", "needs", "read", "group", "aliases"), str)
+_NUMBERS = dict.fromkeys(("least", "most", "length"), int | float | str)
+_LISTS = dict.fromkeys(("needs_unit", "strategies"), list[str])
+
+
+def _records(base: type) -> dict[str, type]:
+    """Records of the folder by their name in the file."""
+    for module in pkgutil.iter_modules(options.__path__):
+        import_module(f"{options.__name__}.{module.name}")
+    out: dict[str, type] = {}
+    each: type
+    for each in base.__subclasses__():
+        out |= _records(each)
+        if each.__module__.startswith(options.__name__):
+            out[table.key(each)] = each
+    return out
+
+
+def test_every_section_is_a_record_and_every_row_a_line() -> None:
+    records = _records(Record)
+    named = [name for rows in table.tables().values() for name in rows]
+    assert set(table.tables()) <= set(records)
+    for name, section in table.tables().items():
+        assert [*section] == [x for x in rows(records[name]) if x in section], name
+    lines = table.FILE.read_text("utf-8").splitlines()
+    assert len(lines) == 2 * len(table.tables()) + len(named) + 2
+    assert [line.split('"')[1] for line in lines if line.startswith(" " * 4)] == named
+
+
+def test_every_column_has_its_type() -> None:
+    hints = {name: each for name, each in get_type_hints(option).items() if name not in _NAMED}
+    make: Any = TypedDict
+    row: Any = make("Row", {**hints, **_NAMED, **_NUMBERS, **_LISTS}, total=False)
+    row.__pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+    rows_of: TypeAdapter[Any] = TypeAdapter(row)
+    for section in table.tables().values():
+        for each in section.values():
+            rows_of.validate_python(each)
+
+
+ROW = {"help": "Made up"}
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "no row": ({}, r"made_up has no row: add it to options\.json"),
+    "no field": ({"made_up": ROW, "other": ROW}, "has no field other"),
+    "column": ({"made_up": {**ROW, "lest": 1}}, "made_up has no column lest"),
+    "condition": ({"made_up": {**ROW, "needs": "OF_NOBODY"}}, "made_up refers to no OF_NOBODY"),
+    "reader": ({"made_up": {**ROW, "read": "nobody"}}, "made_up refers to no nobody"),
+    "bound": ({"made_up": {**ROW, "most": "MOST_NONE"}}, "made_up refers to no MOST_NONE"),
+    "verbs": ({"made_up": {**ROW, "verbs": "REQUESTS - NONE"}}, "made_up refers to no NONE"),
+    "verb": ({"made_up": {**ROW, "verbs": "REQUESTS - estimat"}}, "made_up refers to no estimat"),
+    "text": ({"made_up": {**ROW, "why_not": "is {NOTHING}"}}, "made_up refers to no NOTHING"),
+    "words": ({"made_up": {**ROW, "aliases": "NOTHING"}}, "made_up refers to no NOTHING"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_one_clear_error(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class MadeUp(Record):
+        GROUP: ClassVar = Group("made", "Made up")
+
+        made_up: int = 1
+
+    section, said = FAULTS[fault]
+    tables = copy.deepcopy(table.tables()) | {table.key(MadeUp): section}
+    monkeypatch.setattr(table, "tables", lambda: tables)
+    with pytest.raises(TypeError, match=said):
+        rows(MadeUp)
+    tables[table.key(MadeUp)] = {"made_up": ROW}
+    assert rows(MadeUp)["made_up"].says.help == "Made up"
+
+
+def test_a_default_is_of_the_type_of_its_field() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class MadeUp(Record):
+        GROUP: ClassVar = Group("made", "Made up")
+
+        made_up: Annotated[int | None, option("Made up")] = "1"  # type: ignore[assignment]
+
+    with pytest.raises(TypeError, match=r"MadeUp\.made_up is .*, not '1'"):
+        rows(MadeUp)
