@@ -11,7 +11,7 @@ from planner.inputs.scenario import resolve
 from planner.ledger import Call, recording
 from planner.report import layout as report
 from planner.report import origins, require
-from planner.report.doubts import Answered, doubts
+from planner.report.doubts import answered_of, doubts
 from planner.report.search import best_of, rejections
 from planner.search import best, families, fastest_that_fits, smallest, timed
 from planner.search.answer import Answer, answer_of
@@ -60,14 +60,7 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
         found,
         alternatives=[] if brief else [*best_of_families(options, answer), *_top(options, answer)],
         advice=advice,
-        doubts=doubts(
-            Answered(
-                found.cluster.gpus,
-                float(found.layout.global_batch * found.training.seq_len),
-                found.step.seconds,
-                found.run,
-            )
-        ),
+        doubts=[*scenario.doubts, *doubts(answered_of(found))],
         without=[
             *advise.deciding(scenario, answer.fits, advice),
             *([] if brief else host_update.without(answer.chosen, answer.row)),
@@ -194,7 +187,7 @@ def taken(options: Options) -> Taken:
     if answer is None:
         raise why_none(scenario)
     one = report.evaluate_row(answer.chosen, answer.row)
-    return Taken(one, _counts(answer), scenario.assumptions)
+    return Taken(one, _counts(answer), scenario.sentences)
 
 
 def chosen(options: Options) -> Estimates:

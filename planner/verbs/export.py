@@ -109,7 +109,7 @@ def export(options: Options, asked: ExportOptions) -> Export:
     if answer is None:
         raise why_none(scenario)
     one = report.evaluate_row(answer.chosen, answer.row)
-    figures = report.figures(one, scenario.assumptions)
+    figures = report.figures(one, scenario.sentences)
     plan = plan_of(options, one, target.deals)
     gpus = figures.cluster.gpus
     request = Asked(plan, one.plan.model, *nodes_of(gpus, figures.cluster.gpus_per_node))

@@ -228,10 +228,10 @@ def _trained(asked: _Asked, pools: Pools, stack: str) -> _Training:
     if answer is None:
         raise why_none(scenario)
     train = report.evaluate_row(answer.chosen, answer.row)
-    figures = report.figures(train, scenario.assumptions)
+    figures = report.figures(train, scenario.sentences)
     layouts = sum(one.estimates.space.count for one in answer.found if one.estimates is not None)
     command = pick_command(options, train)
-    return _Training(train, command, figures, scenario.assumptions, layouts)
+    return _Training(train, command, figures, scenario.sentences, layouts)
 
 
 def training_options(options: Options, model: ModelSpec, job: Job, gpus: int) -> Options:

@@ -65,6 +65,7 @@ class Run(Document):
     seq_len: Annotated[int, key("of one sequence", "tokens")]
     micro_batch_tokens: Annotated[float, key("of one micro-batch on one rank", "tokens")]
     predicted_step_s: Annotated[float, key("by the numbers that ship", "s")]
+    mfu: Annotated[float, key("model FLOP/s utilisation of the predicted step", "1")]
     measured_step_s: Annotated[float | None, key("null where the source has none", "s")]
     time_error: Annotated[
         float | None,

@@ -110,7 +110,7 @@ def _plan(
     bucket = number(given, "bucket")
     if bucket is not None and plan.stack.overlap.bucket is not None:
         plan = with_overlap(plan, bucket=Sourced(bucket, "B", "assumed", "stated in the request"))
-    return plan, scenario.assumptions
+    return plan, scenario.sentences
 
 
 def _best(found: Iterable[Chosen | str]) -> Chosen | None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.evidence.band import LINEAGE, Residuals, missed, recorded, residuals, widened
-from planner.evidence.spread import COVERAGE, SIDE, Spread
+from planner.evidence.band import Residuals, missed, novelty, recorded, residuals, widened
+from planner.evidence.spread import COVERAGE, SIDE
 from planner.ledger import Array
 from planner.specs.documents.validate import BandLine, Coverage, LeftOut, Run
 from planner.verbs.validate.predict import has_time
@@ -36,6 +36,7 @@ def residual_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
             **{name: getattr(run, name) for name in RESIDUAL_COLUMNS},
             **run.features,
             "seen": int(run.suite in seen),
+            "mfu": run.mfu * run.predicted_step_s / run.measured_step_s,
             "measured_over_predicted": run.measured_step_s
             / (run.unseen_step_s or run.predicted_step_s),
             "measured_over_default": run.measured_step_s / run.predicted_step_s,
@@ -112,13 +113,10 @@ def ends(
     own, theirs = key(runs), key(known)
     for name, suite in sorted(set(zip(own.tolist(), runs.suite.tolist(), strict=True))):
         others = known.where((theirs != name) & (known.suite != suite))
-        around: dict[tuple[str, bool], Spread] = {}
+        around = missed(others)
         for row in np.flatnonzero((own == name) & (runs.suite == suite)):
             case = runs.case(int(row))
-            kind = case.gpu, case.family == LINEAGE
-            if kind not in around:
-                around[kind] = missed(others, case.gpu, lineage=kind[1])
-            found, _ = widened(around[kind], case)
+            found, _ = widened(around, case, novelty(others, case))
             low[row], high[row] = np.log(found.ends())
     return low, high
 
@@ -128,6 +126,10 @@ _KINDS: dict[str, Callable[[Residuals], Array]] = {
     "offload": lambda r: r.feature("offload") > 0,
     "mixture of experts": lambda r: r.feature("experts") > 0,
     "8-bit GEMMs": lambda r: r.feature("fp8") > 0,
+    "4-bit GEMMs": lambda r: r.feature("fp4") > 0,
+    "Blackwell": lambda r: r.feature("blackwell") > 0,
+    "AMD": lambda r: r.feature("amd") > 0,
+    "a training loop of one's own": lambda r: r.feature("loop") > 0,
     "adapters": lambda r: r.feature("adapters") > 0,
     "adapters on a quantised base": lambda r: r.feature("quantised") > 0,
     "attention, long sequences": lambda r: r.feature("long") > _MUCH,

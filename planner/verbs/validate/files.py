@@ -90,7 +90,7 @@ def _table_of(folder: Path) -> Path | None:
 
 def residual_lines(*documents: Validation) -> str:
     """CSV of measured over predicted step time per run, the basis of `planner.evidence.band`."""
-    as_is, numbers = [*RESIDUAL_COLUMNS, "seen"], [*FEATURES, *_RATIOS]
+    as_is, numbers = [*RESIDUAL_COLUMNS, "seen"], [*FEATURES, "mfu", *_RATIOS]
     return _table(
         [*as_is, *numbers],
         [

@@ -16,6 +16,7 @@ from planner.evidence.case import FEATURES, case_of
 from planner.formats.runs.cells import Row, Skip
 from planner.formulas.params import parameter_count
 from planner.inputs.calibration import Calibration
+from planner.report.layout import throughput
 from planner.search.room import firm_bytes
 from planner.specs.base import PlanError, sentence
 from planner.specs.document import changed
@@ -201,6 +202,7 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
             one.table.micro_batch[0] * plan.training.seq_len / one.table.cp[0]
         ),
         predicted_step_s=predicted_s,
+        mfu=throughput(plan, one, one.table).mfu,
         measured_step_s=measured_s,
         time_error=predicted_s / measured_s - 1 if measured_s and ran else None,
         unseen_step_s=None,
