@@ -12,7 +12,7 @@ from planner.formulas import run_level
 from planner.ledger import Array, first, section, total
 from planner.specs.base import PlanError
 from planner.specs.document import changed
-from planner.specs.documents.run import Reliability, Run, Storage
+from planner.specs.documents.run import Project, Reliability, Run, Storage
 from planner.specs.plan import Plan
 from planner.units import show
 
@@ -189,6 +189,7 @@ def whole_run(plan: Plan, time: StepTime) -> Run:
         hardware_usd=None,
         electricity_usd=None,
         reliability=failures,
+        project=Project(*run_level.PROJECT_FRAC, counted=run.as_project),
     )
     if training.tokens is None:
         return out
@@ -197,6 +198,8 @@ def whole_run(plan: Plan, time: StepTime) -> Run:
     length = first(time.row_tokens)
     rate = run_level.tokens_per_s(training.global_batch, length, first(time.seconds))
     wall = float(run_level.run_s(training.tokens, rate, good))
+    if run.as_project:
+        wall *= run_level.PROJECT_FRAC[1]
     energy = power_w * wall
     paid = plan.gpus + (run.spare_nodes or 0) * cluster.gpus_per_host
     hardware, electricity = cost_usd(plan, paid * wall, energy)

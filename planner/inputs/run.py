@@ -60,6 +60,7 @@ def run_spec(options: Options, nodes: int, calibration: Calibration | None = Non
         storage_bytes_per_s=stored,
         storage_read_bytes_per_s=read,
         storage_measured=options.storage is None and measured is not None,
+        as_project=options.run_as == "project",
         restart_s=number(options, "restart"),
         spare_nodes=options.spare_nodes,
         electricity_usd_per_j=electricity(options),

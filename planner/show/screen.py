@@ -16,6 +16,7 @@ from planner.show.estimate import (
     band_text,
     cost_text,
     fullest,
+    project_row,
     rate_text,
     remark_rows,
     requirement_blocks,
@@ -92,7 +93,7 @@ def _answer(r: Estimate) -> Block:
         *([("", str(r.step.pace))] if r.step.pace_frac > _UNLIKE else []),
         ("speed", f"{rate_text(r)}; {_mfu(t)}; {_step_text(r)}"),
         ("run", whole),
-        *([] if run.days is None else [("cost", cost_text(r))]),
+        *([] if run.days is None else [("cost", cost_text(r)), project_row(run)]),
     )
     return Block(title_of(r), [verdict(r), *(f"{label:<8}{text}" for label, text in rows)])
 

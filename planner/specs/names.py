@@ -124,6 +124,7 @@ DivergenceName = Literal["forward", "reverse", "jsd"]
 Packing = Literal["padded", "longest", "bucketed", "packed"]
 Split = Literal["equal", "proportional"]
 CheckpointWriter = Literal["async", "sync"]
+RunKind = Literal["plan", "project"]
 # what they keep is offloaded, by Megatron-LM's names (--offload-modules), and tensors of a layer
 # that is repeated, by MaxText's
 OffloadModule = Literal[

@@ -35,6 +35,7 @@ class RunSpec(Spec):
         default=None, ge=1, le=5
     )  # energy of the building over that of its computers
     grid_kg_per_j: float | None = Field(default=None, ge=0)  # CO2 equivalent of electricity
+    as_project: bool = False  # what whole projects usually take over the plan is counted
     storages: tuple[StorageSpec, ...] = ()  # shipped places for checkpoints, to compare with
 
     @property
