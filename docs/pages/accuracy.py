@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import get_args
 
-from pages import bands, crossvalidation, finetuning, meaning, trust
+from pages import bands, crossvalidation, finetuning, meaning, projects, trust
 from pages.sheets import sheets
 from pages.text import NOTICE, percent, table
 from planner import api
@@ -378,6 +378,7 @@ SECTIONS: tuple[Callable[[], list[str]], ...] = (
     _fine_tuning,
     _cross_validation,
     _bands,
+    projects.parts,
     _ranking,
     _memory,
     _ablations,

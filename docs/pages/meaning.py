@@ -68,8 +68,8 @@ Beside it, independent and added in quadrature, stand what is new in a request a
 by more than the rest. A GPU, a stack or a combination of methods (experts, number formats,
 adapters, offloading, long sequences) that n suites show widens by its factor over the root of
 1 + n; a GPU whose GEMMs nobody timed by another {uncertainty.UNTIMED_GPU - 1:.0%}. A mechanism
-that may take longer or less by a factor moves the end of the band by its share of the step, and a property
-of the request by the whole factor:
+that may take longer or less by a factor moves the end of the band by its share of the step, and a
+property of the request by the whole factor:
 
 {_widening()}
 

@@ -260,7 +260,7 @@ def widened(
 
 def forget() -> None:
     """Read the recorded residuals again."""
-    for known in (recorded, _recorded_missed, _recorded_band):
+    for known in (recorded, _recorded_missed, _recorded_band, on_gpu):
         known.cache_clear()
 
 
@@ -321,6 +321,46 @@ def _of_missed(runs: Residuals, general: Spread, case: Case) -> Band:
         _nearest(stack, at.family == case.family, ("stack", "family")),
         parts,
     )
+
+
+@dataclass(frozen=True)
+class OnGpu:
+    """Validated runs on one GPU."""
+
+    runs: int
+    suites: int
+    median_error: float  # of the predicted step time, as a share
+
+    @property
+    def is_thin(self) -> bool:
+        """Whether they say little: of fewer than two suites, or missed by much."""
+        return self.suites < _FEW_SUITES or self.median_error > _POOR
+
+    def words(self, gpu: str) -> str:
+        """The same in words."""
+        if not self.runs:
+            return f"no validated run on {gpu}"
+        plural, of = ("" if self.runs == 1 else "s"), ("" if self.suites == 1 else "s")
+        return (
+            f"{self.runs:,} validated run{plural} on {gpu}, of {self.suites} suite{of}, median"
+            f" error {self.median_error:.0%}"
+        )
+
+
+_FEW_SUITES = 3  # suites on a GPU below which its runs are called few
+_POOR = 0.15  # median error above which they are called poor
+
+
+@cache
+def on_gpu(gpu: str) -> OnGpu:
+    """What recorded runs say of a GPU (profile id)."""
+    runs = recorded()
+    at = runs.levels.gpu == gpu
+    if not at.any():
+        return OnGpu(0, 0, 0.0)
+    errors = np.abs(np.exp(-runs.log_ratio[at]) - 1)
+    median = quantile(errors, np.ones(len(errors)), 0.5)
+    return OnGpu(int(at.sum()), len(set(runs.suite[at].tolist())), median)
 
 
 def _nearest(same: Array, like: Array, names: tuple[str, str]) -> str:

@@ -23,6 +23,7 @@ from planner.specs.documents.recommend import (
 )
 from planner.units import chance_text, in_unit, percent, show, span
 
+_MOST_RIVALS = 4  # kinds that could as well be the best
 _MOST_MODELS = 12  # models of the catalogue that are listed
 _ABOVE_FIRST = 3  # of them, those that are larger than the first that fits
 
@@ -58,6 +59,7 @@ def _cluster(document: SmallestCluster) -> list[Block]:
                 f"{goal:<10}  {_sentence(row) if row else _none(goal, document)}"
                 for goal, row in rows.items()
             ),
+            *_undecided(document),
             *(Fixed(f"            {command}") for command in commands),
             *elsewhere_lines(document.prices),
             (
@@ -85,6 +87,18 @@ def _cluster(document: SmallestCluster) -> list[Block]:
             )
         )
     return blocks
+
+
+def _undecided(document: SmallestCluster) -> list[str]:
+    """Kinds that could as well be the best."""
+    if not document.undecided:
+        return []
+    others = ", ".join(document.undecided[:_MOST_RIVALS])
+    more = len(document.undecided) - _MOST_RIVALS
+    return [
+        f"order       within their bands {document.goal}, too: {others}"
+        + (f" and {more} more" if more > 0 else "")
+    ]
 
 
 def _without(found: Sequence[Without]) -> Block:
@@ -135,7 +149,8 @@ def _sentence(row: ClusterRow) -> str:
         if row.cost_usd is None
         else f"{show(row.cost_usd, 'USD')} ({row.price_source})"
     )
-    return f"{sentence}: {show(row.days, 'days')} ({_band(row)}), {cost}{_how_likely(row)}"
+    thin = "" if row.thin is None else f"; rests on {row.thin}"
+    return f"{sentence}: {show(row.days, 'days')} ({_band(row)}), {cost}{_how_likely(row)}{thin}"
 
 
 def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], goal: str, days: bool) -> Block:

@@ -55,6 +55,7 @@ def verdict(r: Estimate) -> str:
     m, step = r.memory, r.step
     band = span(step.low, step.high, "s")
     doubted = "".join(f" DOUBTFUL: {doubt}." for doubt in r.doubts)
+    doubted += "".join(f" {one[0].upper()}{one[1:]}." for one in r.both_ways)
     if not m.fits:
         lacking = f"{m.verdict.upper()}: {short_of(r)}{_still(m)}."
         return f"{lacking} A step would take {show(step.seconds, 's')} ({band}).{doubted}"

@@ -21,6 +21,7 @@ from planner.specs.document import UNSET, changed, extended
 from planner.specs.documents.estimate import Alternative, Estimate, SearchCounts, Tighter
 from planner.specs.options import Options, command_line, refuse
 from planner.units import show
+from planner.verbs.both_ways import both_ways
 from planner.verbs.crossing import crossing
 
 
@@ -61,6 +62,7 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
         alternatives=[] if brief else [*best_of_families(options, answer), *_top(options, answer)],
         advice=advice,
         doubts=[*scenario.doubts, *doubts(answered_of(found))],
+        both_ways=[] if brief else both_ways(options, found, advice),
         without=[
             *advise.deciding(scenario, answer.fits, advice),
             *([] if brief else host_update.without(answer.chosen, answer.row)),
