@@ -438,8 +438,8 @@ class SwapOrRecompute(Document):
     verdict: Annotated[
         str | None,
         key(
-            "swap or recompute: the faster of `choices`, those that fit first; null where the stack"
-            " can do neither"
+            "swap or recompute: the faster of `choices` that fit; null where none does, or the"
+            " stack can do neither"
         ),
     ]
     refused: Annotated[

@@ -111,7 +111,9 @@ def _steps(scenario: Scenario, plan: Plan, layout: Layout) -> list[Choice]:
 
 def _faster(steps: Sequence[Choice]) -> str | None:
     best = min(steps, key=lambda one: (not one.fits, one.step_seconds), default=None)
-    return None if best is None else "recompute" if best.link is None else "swap"
+    if best is None or not best.fits:
+        return None
+    return "recompute" if best.link is None else "swap"
 
 
 def _refused(plan: Plan, layout: Layout) -> str | None:
