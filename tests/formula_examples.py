@@ -730,6 +730,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "checkpoint_s": [10.0, 60.0],
         "mtbf_s": [1e4, 1e6],
     },
+    "formulas.run_level.either_s": {"first_s": [1e4, 1e8], "second_s": 3.6e4},
     "formulas.run_level.job_mtbf_s": {"mtbf_gpu_s": 1.8e8, "gpus": [8.0, 16384.0, 1e6]},
     "formulas.run_level.checkpoint_bytes": {"parameters": [7e9, 4e11], "bytes_per_parameter": 14.0},
     "formulas.run_level.checkpoint_stop_s": {

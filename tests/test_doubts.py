@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -164,3 +166,12 @@ def test_an_mfu_beyond_every_measured_one_is_doubted() -> None:
     assert best.run_id in beyond[0]
     unknown = highest("mi300x-192gb")
     assert unknown.where == "any GPU"
+
+
+def test_a_model_of_too_many_layers_is_refused_at_once() -> None:
+    shape = {"name": "x", "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn_hidden": 14336}
+    shape |= {"head_dim": 128, "vocab": 128256, "layers": 100_000}
+    began = time.process_time()
+    with pytest.raises(PlanError, match="2000"):
+        api.estimate(api.read_options({"model": json.dumps(shape), "gpu": "h100", "gpus": 64}))
+    assert time.process_time() - began < 1

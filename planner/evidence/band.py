@@ -266,7 +266,7 @@ def forget() -> None:
 
 @cache
 def _recorded_missed(without: str | None = None) -> tuple[Residuals, Spread]:
-    """The shipped runs, or those of all suites but one, and `missed` over them."""
+    """The shipped runs, of all suites or of all but one, and `missed` over them."""
     runs = recorded()
     runs = runs if without is None else runs.where(runs.suite != without)
     return runs, missed(runs)

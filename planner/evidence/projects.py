@@ -45,7 +45,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Usual:
-    """GPU-hours of a project over those of the best plan: middle and both ends of an 80 % band."""
+    """GPU-hours of a project over the best plan: middle and both ends of an 80 % band."""
 
     low: float
     middle: float
@@ -69,7 +69,7 @@ def recorded() -> Totals:
 
 
 def usual_of(totals: Totals) -> Usual:
-    """Weighted quantiles of these projects; those of one team count less each."""
+    """Weighted quantiles of these projects; several of one team count less each."""
     weight = suite_weight(suite_members(totals.team), _CORRELATION)
     ends = (quantile(totals.log_ratio, weight, q) for q in (1 - SIDE, 0.5, SIDE))
     return Usual(*(float(np.exp(end)) for end in ends))

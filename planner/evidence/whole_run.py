@@ -33,8 +33,8 @@ def whole_run(step: Spread, run: Run, *, stated: bool) -> Spread:
 
 
 def _project(step: Spread, project: Project) -> Spread:
-    """Distribution of the wall time of a project over the usual one: that of published projects,
-    which has errors of the step in it, no narrower than the step's."""
+    """Distribution of the wall time of a project over the usual one, as published projects scatter
+    (errors of the step included), no narrower than the step's."""
     low, high = step.ends()
     return Spread.of_ends(
         min(low, project.low / project.usual), max(high, project.high / project.usual)

@@ -68,6 +68,16 @@ def job_mtbf_s(mtbf_gpu_s: Array, gpus: Array) -> Array:
 
 
 @formula(
+    unit="s",
+    equation="1 / (1 / first + 1 / second)",
+    source="rates of independent Poisson processes add up",
+)
+def either_s(first_s: Array, second_s: Array) -> Array:
+    """Mean time until the first of two independent events."""
+    return 1 / (1 / first_s + 1 / second_s)
+
+
+@formula(
     unit="B",
     equation="parameters (parameter + optimizer bytes)",
     source="gradients are not saved; each state once",

@@ -127,7 +127,7 @@ def _sequence(request: Request) -> str | None:
 
 
 def _failures(request: Request) -> str | None:
-    """The time between failures of one GPU taken for that of the job, or the reverse."""
+    """An MTBF of one GPU given as the MTBF of the job, or the reverse."""
     options, gpus = request.options, request.cluster.gpus
     if options.mtbf is None:
         return None

@@ -183,7 +183,7 @@ def tighter_text(one: Tighter, capacity_bytes: float) -> str:
 
 
 def project_row(run: Run) -> tuple[str, str]:
-    """What whole projects take over the plan, or what of it is counted already."""
+    """Usual days and cost of a whole project, or whether they are counted already."""
     one = run.project
     ratio = f"usually {one.usual:g} times the best plan ({one.low:g} .. {one.high:g})"
     if one.counted:

@@ -91,14 +91,9 @@ def _cluster(document: SmallestCluster) -> list[Block]:
 
 def _undecided(document: SmallestCluster) -> list[str]:
     """Kinds that could as well be the best."""
-    if not document.undecided:
-        return []
-    others = ", ".join(document.undecided[:_MOST_RIVALS])
-    more = len(document.undecided) - _MOST_RIVALS
-    return [
-        f"order       within their bands {document.goal}, too: {others}"
-        + (f" and {more} more" if more > 0 else "")
-    ]
+    first, more = document.undecided[:_MOST_RIVALS], len(document.undecided) - _MOST_RIVALS
+    others = ", ".join(first) + (f" and {more} more" if more > 0 else "")
+    return [f"order       within their bands {document.goal}, too: {others}"] if first else []
 
 
 def _without(found: Sequence[Without]) -> Block:

@@ -32,18 +32,17 @@ def _beyond(found: Report, ratio: float) -> bool:
 
 
 def _batch(options: Options, found: Report, advice: Sequence[Advice]) -> str | None:
-    """A batch that nobody stated, on so many GPUs that it limits."""
+    """A default batch on so many GPUs that it limits."""
     if options.global_batch is not None or options.grad_accum is not None:
         return None
     doubled = [one for one in advice if set(one.changes) == {"global_batch"}]
     if not any(one.tokens_change_frac >= _WORTH for one in doubled):
         return None
     default, length = found.layout.global_batch, found.training.seq_len
-    times = _LARGER
-    while times > 1 and default * times * length > largest_published()[1]:
-        times //= 2
-    other = _answer(options.changed(global_batch=default * times))
-    if other is None or times < 2:
+    most = largest_published()[1] // (default * length)
+    times = min(_LARGER, 1 << most.bit_length() >> 1)  # a power of two
+    other = _answer(options.changed(global_batch=default * times)) if times > 1 else None
+    if other is None:
         return None
     gain = other.throughput.tokens_per_s / found.throughput.tokens_per_s
     if not _beyond(found, 1 / gain):
@@ -56,7 +55,7 @@ def _batch(options: Options, found: Report, advice: Sequence[Advice]) -> str | N
 
 
 def _precision(options: Options, found: Report, advice: Sequence[Advice]) -> str | None:
-    """A precision that nobody stated."""
+    """The default precision, and the fastest other one."""
     if options.precision is not None:
         return None
     others = [one for one in advice if set(one.changes) == {"precision"} and one.fits]
@@ -71,7 +70,7 @@ def _precision(options: Options, found: Report, advice: Sequence[Advice]) -> str
 
 
 def _price(options: Options, found: Report) -> str | None:
-    """A kind of price that nobody chose."""
+    """The default kind of price, and all others."""
     cost, usd = found.run.cost_usd, found.cluster.usd_per_gpu_hour
     if cost is None or not usd or options.market is not None:
         return None

@@ -79,8 +79,8 @@ STRATEGIES = (
         title="DiLoCo",
         family="local",
         differs=(
-            "DDP inside each node; every --local-steps steps ({local_steps}) nodes all-reduce their parameter"
-            " changes, with Nesterov as the outer optimizer"
+            "DDP inside each node; every --local-steps steps ({local_steps}) nodes all-reduce their"
+            " parameter changes, with Nesterov as the outer optimizer"
         ),
         source="Douillard et al. 2023 (arXiv 2311.08105)",
         stack="pytorch-ddp",
