@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 from collections import namedtuple
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from plans import flat_of
 
@@ -241,5 +241,5 @@ def brute_force(p: Plan) -> set[Layout]:
                         placement=placement,
                     )
                     if worth_trying(p, x, chunk(pp, vpp)) and allowed(p, x):
-                        found.add(Layout(**x._asdict()))
+                        found.add(Layout(**cast(Any, x)._asdict()))
     return found

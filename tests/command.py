@@ -69,7 +69,7 @@ def python(
 def dpplan_process(*words: object, timeout_s: float = 60, **environment: str) -> Answer:
     """Run `dpplan WORDS...` as a process of its own, its output piped."""
     code = "import sys; from planner.cli import main; sys.argv[0] = 'dpplan'; main()"
-    return python(code, *words, timeout=timeout_s, **environment)
+    return python(code, *words, folder=ROOT, timeout=timeout_s, **environment)
 
 
 def refused(answer: Answer, *said: str) -> str:

@@ -29,7 +29,7 @@ from planner.calibrate.settings import Failed, Progress, Settings
 pytestmark = pytest.mark.oracle
 
 RANKS = 2
-SMALL = {
+SMALL: dict[str, Any] = {
     "layers": 2,
     "hidden": 64,
     "heads": 4,

@@ -23,6 +23,12 @@ from planner.specs.documents.run import Storage
 from planner.specs.training import TrainingSpec
 
 
+def fields(kind: type) -> tuple[msgspec.inspect.Field, ...]:
+    info = msgspec.inspect.type_info(kind)
+    assert isinstance(info, msgspec.inspect.StructType)
+    return info.fields
+
+
 def _declared() -> list[type[Document]]:
     """What planner/specs/documents declares; charts are documents of their own."""
     for found in pkgutil.iter_modules(documents.__path__):
@@ -37,7 +43,7 @@ def _declared() -> list[type[Document]]:
 
 @pytest.mark.parametrize("kind", _declared(), ids=lambda kind: kind.__name__)
 def test_every_key_is_declared_with_a_sentence(kind: type[Document]) -> None:
-    for field in msgspec.inspect.type_info(kind).fields:
+    for field in fields(kind):
         said = field.type
         assert isinstance(said, msgspec.inspect.Metadata), field.name
         assert (said.extra_json_schema or {}).get("description"), field.name
@@ -179,7 +185,7 @@ def _parts(kind: type, seen: set[type]) -> set[type]:
                 yield from among(one)
 
     seen.add(kind)
-    for field in msgspec.inspect.type_info(kind).fields:
+    for field in fields(kind):
         for part in among(field.type):
             if part not in seen:
                 _parts(part, seen)
@@ -209,7 +215,7 @@ def test_answers_are_as_declared_and_every_key_occurs(
         )
         seen |= set(_set(found.read(list[kind] if answer.startswith("list ") else kind)))
     parts = _parts(kind, set()) - (set() if answer == "estimate" else _parts(Estimate, set()))
-    promised = {(part, name) for part in parts for name in part.__struct_fields__}
+    promised = {(part, field.name) for part in parts for field in fields(part)}
     assert {f"{part.__name__}.{name}" for part, name in promised - seen} == set()
 
 

@@ -84,7 +84,7 @@ def changed(**update: Any) -> Job:
     return dataclasses.replace(JOB, **update)
 
 
-def fast(m: Machine, **update: float) -> Machine:
+def fast(m: Machine, **update: Any) -> Machine:
     return dataclasses.replace(m, **update)
 
 

@@ -130,7 +130,7 @@ def test_the_other_documents_are_those_of_the_command_line(client: TestClient) -
     assert {k: v for k, v in found.items() if k != "seconds"} == {
         k: v for k, v in said.items() if k != "seconds"
     }
-    words = (
+    words: tuple[str, ...] = (
         "--schedule",
         "zb-h1",
         "--pp",
