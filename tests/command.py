@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -52,6 +53,11 @@ def dpplan(*words: object, columns: int = WIDE) -> Answer:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Answer(result.exit_code, result.stdout, result.stderr)
+
+
+def argv(line: str) -> tuple[str, ...]:
+    """Words of a line as a shell makes them."""
+    return tuple(shlex.split(line))
 
 
 def python(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import ROOT, dpplan_process, python
+from command import ROOT, argv, dpplan_process, python
 
 pytest.importorskip("torch", reason="calibration measures with torch, of the calibrate extra")
 pytest.importorskip("scipy", reason="fits need scipy, of the calibrate extra")
@@ -151,18 +151,11 @@ def test_verification_trains_every_parallelism_and_counts_bytes_exactly(
     }
     words = [word for how in cases.PARALLEL for word in ("--case", case(how, **extra.get(how, {})))]
     answer = dpplan_process(
-        "calibrate",
-        "--verify",
-        "--quick",
-        "--processes",
+        *argv("calibrate --verify --quick --processes"),
         RANKS,
-        "--threads",
-        1,
-        "--calibration",
+        *argv("--threads 1 --calibration"),
         calibrated,
-        "--tolerance",
-        10,
-        "--report",
+        *argv("--tolerance 10 --report"),
         tmp_path / "report",
         "--json",
         *words,
@@ -290,8 +283,13 @@ def test_a_full_disk_keeps_the_file_that_was_there(tmp_path: Path) -> None:
     out.write_text("schema_version = 1\n", encoding="utf-8")
     words = (4 * 1024, "calibrate", "--quick", "--threads", "1", "--out", out)
     # nor may compiled modules, which Python cuts off without a word, for whoever imports them next
-    beside = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    answer = python(LIMITED, *words, timeout=120, **beside)
+    answer = python(
+        LIMITED,
+        *words,
+        timeout=120,
+        PYTHONDONTWRITEBYTECODE="1",
+        PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}",
+    )
     assert answer.status == 2, answer.stderr
     assert "cannot be written" in answer.stderr
     assert "Traceback" not in answer.stderr

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import numpy as np
 import plans
 import pytest
-from command import dpplan, refused
+from command import argv, dpplan, refused
 
 from planner.advise.changes import Promise, request_changes
 from planner.estimate import Estimates, evaluate
@@ -219,16 +219,7 @@ def test_gradients_reduced_in_bf16_are_cast_for_the_update() -> None:
 
 
 def test_refusals_name_the_reason() -> None:
-    asked: tuple[str, ...] = (
-        "estimate",
-        "--model",
-        "qwen2.5-0.5b",
-        "--gpu",
-        "h100",
-        "--gpus",
-        "8",
-        "--micro-batch",
-    )
+    asked: tuple[str, ...] = argv("estimate --model qwen2.5-0.5b --gpu h100 --gpus 8 --micro-batch")
     asked = (*asked, "1", "--global-batch", "64")
     flat = ("--stack", "composer-fsdp", "--zero", "3", "--optimizer")
     for words, says in (
@@ -236,16 +227,7 @@ def test_refusals_name_the_reason() -> None:
         ((*flat, "adafactor"), "means of rows and columns"),
         ((*flat, "adam8bit"), "a scale per 256 elements"),
         (
-            (
-                "--stack",
-                "deepspeed",
-                "--zero",
-                "2",
-                "--offload",
-                "optimizer",
-                "--optimizer",
-                "muon",
-            ),
+            argv("--stack deepspeed --zero 2 --offload optimizer --optimizer muon"),
             "no implementation on the CPU",
         ),
         (("--optimizer", "adam8bit", "--moments-precision", "bf16"), "a type of their own"),

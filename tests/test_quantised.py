@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import plans
 import pytest
-from command import dpplan, refused
+from command import argv, dpplan, refused
 
 from planner.estimate import Estimates, evaluate
 from planner.estimate.matrices import held_matrices
@@ -163,16 +163,7 @@ def test_making_them_takes_time_and_int8_multiplies_codes_forward() -> None:
 
 
 def test_on_the_command_line() -> None:
-    asked: tuple[str, ...] = (
-        "--model",
-        "llama-3-8b",
-        "--gpu",
-        "rtx4090",
-        "--gpus",
-        "1",
-        "--stack",
-        "hf-fsdp",
-    )
+    asked: tuple[str, ...] = argv("--model llama-3-8b --gpu rtx4090 --gpus 1 --stack hf-fsdp")
     asked += ("--seq-len", "2048", "--micro-batch", "1", "--global-batch", "1")
     asked += ("--recompute", "full")
     lora = ("--lora", "16", "--loss-kernel", "liger")
@@ -189,15 +180,8 @@ def test_on_the_command_line() -> None:
 
 
 def test_adapters_that_do_not_fit_are_told_of_nf4() -> None:
-    asked: tuple[str, ...] = (
-        "--model",
-        "llama-3-8b",
-        "--gpu",
-        "v100-sxm2-16gb",
-        "--gpus",
-        "1",
-        "--stack",
-        "hf-fsdp",
+    asked: tuple[str, ...] = argv(
+        "--model llama-3-8b --gpu v100-sxm2-16gb --gpus 1 --stack hf-fsdp"
     )
     asked += ("--seq-len", "1024", "--micro-batch", "1", "--global-batch", "1", "--lora", "16")
     found = dpplan("estimate", *asked, "--json").json()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import dpplan, refused
+from command import argv, dpplan, refused
 from run_tables import PLAIN, entry, row, write
 
 from planner import api
@@ -419,10 +419,7 @@ def test_nothing_to_show_is_no_error(tmp_path: Path) -> None:
     answer = dpplan(
         "validate",
         table,
-        "--coverage",
-        "--ablations",
-        "--cross-validate",
-        "--csv",
+        *argv("--coverage --ablations --cross-validate --csv"),
         tmp_path / "out.csv",
         "--plot",
         tmp_path / "out.html",
