@@ -178,3 +178,12 @@ def test_the_least_layout_is_what_rules_are_asked_about() -> None:
                 value = int(text.split(flag)[1].split()[0].rstrip(",;"))
                 near = layout.model_copy(update={option: value})
                 assert rule.holds(of, Columns.of([near]))[0], text
+
+
+def test_what_a_stack_has_on_one_gpu_alone_is_refused_on_several() -> None:
+    """LitGPT quantises frozen weights on one device."""
+    asked = {"model": "llama-3.1-8b", "gpu": "h100", "lora": 16, "base_precision": "nf4"}
+    quantised = {**asked, "stack": "lightning-fsdp"}
+    assert api.estimate(api.read_options({**quantised, "gpus": 1})).memory.fits
+    with pytest.raises(PlanError, match=r"on several GPUs\); leave it out, or take --stack"):
+        api.estimate(api.read_options({**quantised, "gpus": 8}))

@@ -156,6 +156,10 @@ def _recompute_kinds(value: str) -> tuple[str, ...]:
     return () if kind == "none" else (kind,)
 
 
+def _quantised_base(value: str) -> tuple[str, ...]:
+    return () if value in EIGHT_BIT else _ON
+
+
 def _piped(request: Request) -> bool:
     return (request.get("pp") or 1) > 1
 
@@ -311,7 +315,15 @@ CAPABILITIES: tuple[Capability, ...] = (
         "base_precision",
         "weights in quantised formats",
         lambda s: s.supports.quantised_base,
-        uses=lambda value: () if value in EIGHT_BIT else _ON,
+        uses=_quantised_base,
+    ),
+    _switch(
+        "base_precision",
+        "weights in quantised formats on several GPUs",
+        lambda s: s.supports.quantised_base and s.supports.quantised_base_sharded,
+        uses=_quantised_base,
+        applies=lambda request: request.get("gpus") != 1,
+        name="base_precision_sharded",
     ),
     *(_of_mechanism(needed) for each in MECHANISMS for needed in each.NEEDS),
 )

@@ -66,6 +66,11 @@ class Supports(Spec):
     optimizer_in_backward: Literal["no", "one GPU", "sharded"] = "no"
     # weights that are not trained may be kept in formats of bitsandbytes, GPTQ, AWQ or HQQ
     quantised_base: bool = False
+    quantised_base_sharded: bool = True  # on several GPUs, too
+    # where a moving average of the weights can be kept
+    weight_average: tuple[Literal["none", "device", "host"], ...] = Field(
+        default=("none",), min_length=1, strict=False
+    )
     zeropp: bool = False  # quantised communication and secondary shards of ZeRO-3
     # what ZeRO cuts: pieces of flat buffers, or tensors along their first dimension
     flat_shards: bool = True
