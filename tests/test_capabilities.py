@@ -117,6 +117,10 @@ def test_a_stack_that_takes_the_place_of_the_default_is_named() -> None:
         ({"schedule": "zb-v", "pp": 4}, "torchtitan", "--schedule zb-v"),
         ({"schedule": "zb-2p", "pp": 4}, "zero-bubble", "--schedule zb-2p"),
         ({"tp_overlap": "async", "tp": 2}, "torchtitan", "--tp-overlap async"),
+        # which act under ZeRO-3 alone
+        ({"hpz": 8}, "deepspeed", "--hpz 8"),
+        ({"zeropp": "qwz"}, "deepspeed", "--zeropp qwz"),
+        ({"sub_group_size": 1e8}, "deepspeed", "--sub-group-size 100000000.0"),
     ):
         found = api.estimate(api.read_options({**REQUEST, **asked}))
         assert found.stack.id == stack
