@@ -305,7 +305,8 @@ def offload_modules_name(text: str) -> str:
     """Names of offloaded modules in one order; ValueError where one is none."""
     names = [name.strip().replace("-", "_") for name in text.split("+")]
     if not set(names) <= set(OFFLOAD_MODULES):
-        raise ValueError(f"{_meant(text, OFFLOAD_MODULES)}must be modules joined by +, of {', '.join(OFFLOAD_MODULES)}")
+        listed = ", ".join(OFFLOAD_MODULES)
+        raise ValueError(f"{_meant(text, OFFLOAD_MODULES)}must be modules joined by +, of {listed}")
     return "+".join(name for name in OFFLOAD_MODULES if name in names)
 
 
