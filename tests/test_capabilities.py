@@ -9,7 +9,7 @@ from typing import Any
 import plans
 import pytest
 
-from planner import api
+from planner import api, formats
 from planner.inputs import catalog
 from planner.inputs.least import possible
 from planner.inputs.scenario import resolve
@@ -191,3 +191,16 @@ def test_what_a_stack_has_on_one_gpu_alone_is_refused_on_several() -> None:
     assert api.estimate(api.read_options({**quantised, "gpus": 1})).memory.fits
     with pytest.raises(PlanError, match=r"on several GPUs\); leave it out, or take --stack"):
         api.estimate(api.read_options({**quantised, "gpus": 8}))
+
+
+def test_a_target_states_no_condition_that_its_stack_has_anyway() -> None:
+    """What a stack runs is in its file; `where` is what files cannot say of it."""
+    asked = {"model": "mixtral-8x7b", "gpu": "h100", "gpus": 8, "advice": 0}
+    for target in formats.targets():
+        for name, conditions in target.where.items():
+            for one in conditions:
+                opposite = {"zero = 3": "zero <= 2", "zero >= 2": "zero <= 1", "cp = 1": "cp >= 2"}
+                other = opposite.get(one, one.replace("= none,full", "!= none,full"))
+                assert other != one
+                options = api.read_options({**asked, "stack": name, "where": (other,)})
+                assert api.estimate(options, brief=True).stack.id == name, (target.kind, one)

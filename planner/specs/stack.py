@@ -42,6 +42,11 @@ class Supports(Spec):
     tensor: bool = False
     sequence_parallel: bool = False
     pipeline: bool = False
+    tensor_alone: bool = True  # tensor parallelism runs without sequence parallelism
+    replicas_beside: bool = True  # replicas of whole weights run beside other degrees
+    # the least ZeRO stages beside degrees whose ranks share the weights as well
+    context_zero: ZeroStage = 0
+    expert_zero: ZeroStage = 0
     # pipelines whose chunks differ in layers: one chunk per rank, or several
     uneven: Literal["no", "one chunk", "any"] = "no"
     zero_with_pipeline: list[ZeroStage] = Field(default_factory=lambda: [0, 1])
