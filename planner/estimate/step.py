@@ -175,9 +175,10 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
     if update.drives is not None:
         components["nvme"] = update.drives
         tail = tail + update.drives
-    if plan.mechanisms:
-        done = Step(c, m, owned, plan.cluster.gpus_per_host, total(components))
-        added = mechanisms.after_update(plan, done)
+    added = mechanisms.after_update(
+        plan, lambda: Step(c, m, owned, plan.cluster.gpus_per_host, total(components))
+    )
+    if added:
         components = merge(components, added)
         tail = tail + total(added)
     if plan.ranks.other is not None:

@@ -160,17 +160,11 @@ def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas
     gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
     if (narrow := mechanisms.coded(plan, "weights")) is not None:
         gather = gather + _recode_s(m, narrow, own) * per_layer
-    copied = None
-    if plan.mechanisms:
-        layer = Sharded(c, per_layer, own, who.shards.ranks)
-        copied = mechanisms.gathered_again(
-            plan,
-            layer,
-            lambda sent, ranks: communicate.all_gather_s(
-                m, sent, place(ranks, c.tp, plan.cluster.tiers)
-            ),
-        )
-    again = gather if copied is None else copied
+    again = gather
+    near = mechanisms.near(plan, lambda: Sharded(per_layer, own, who.shards.ranks))
+    if near is not None:
+        neighbours = place(near, c.tp, plan.cluster.tiers)
+        again = communicate.all_gather_s(m, own * per_layer, neighbours)
     streamed: Array = 0.0
     zero3 = c.zero >= 3
     if np.any(
@@ -207,7 +201,7 @@ def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas
         streamed,
         weights,
         gradients,
-        copied is not None,
+        near is not None,
     )
 
 

@@ -1,9 +1,12 @@
 """What a mechanism is: a way to train that can be on or off, with its options, memory and time.
 
 Each is a module of planner/mechanisms, found by being there. An active one is a frozen record of
-its settings in `Plan.mechanisms`; the estimate asks each active one at the same places, its hooks.
-Numbers of a stage and of a step are columns of one value per layout: arithmetic and numpy's where,
-minimum, maximum and clip take them, and `ledger.rowwise` hands them to other code as plain arrays.
+its settings in `Plan.mechanisms`; the estimate asks each active one at the same places, its hooks,
+and asks for a hook only where it is defined.
+
+What differs between layouts reaches a hook as plain numpy arrays (float64, one value per layout, to
+be read only), and plain arrays or numbers come back: all of numpy, and Python that loops over rows,
+works in a hook. `estimate.mechanisms` converts, once, and only where a mechanism is on.
 
 Nothing heavy is imported here: `--help` reads the options of every mechanism. Their modules import
 numpy and formulas inside the hooks that use them.
@@ -72,6 +75,30 @@ class Gradients:
     as_given: bool  # whether the optimizer reads it in that type
 
 
+class Updated(NamedTuple):
+    """Bytes while weights of a stage are updated inside backward."""
+
+    gradients: Array
+    temporaries: Array  # buffers of the optimizer
+    given: Array = 0.0  # of `Gradients.product`, what `gradients` counts already
+
+
+class Alive(NamedTuple):
+    """The same at three moments: what is updated is of a layer, of the head, of the embedding."""
+
+    layer: Updated
+    head: Updated
+    embedding: Updated
+
+
+@dataclass(frozen=True)
+class Running:
+    """What runs while the CPU updates weights, in every layout."""
+
+    backward: Array  # seconds of the backward pass of one micro-batch
+    step: Array  # seconds of the step before the update
+
+
 @dataclass(frozen=True)
 class Step:
     """The slowest stage of every layout, once its weights are updated."""
@@ -87,7 +114,6 @@ class Step:
 class Sharded:
     """Weights that ZeRO-3 shards: of a layer or of a stage, of every layout."""
 
-    layout: Columns
     elements: Array  # before they are sharded
     each: float  # bytes of one as kernels read it
     ranks: Array  # over which they are sharded
@@ -134,23 +160,10 @@ class Mechanism:
         """Rules that layouts have to meet while it is on: of formulas.rules."""
         return ()
 
-    def memory(self, stage: Stage) -> Bytes:
-        """What it adds to a stage."""
-        return Bytes()
-
-    def gathered(self, stage: Sharded) -> Array:
-        """Bytes of weights that lie gathered on a rank during the passes."""
-        return 0.0
+    # settings, the same for all layouts
 
     def coded(self, what: Literal["weights", "gradients"]) -> Codes | None:
         """How what shards gather and reduce is quantised; None: not at all."""
-        return None
-
-    def gathered_again(
-        self, layer: Sharded, all_gather_s: Callable[[Array, Array], Array]
-    ) -> Array | None:
-        """Seconds in which the backward pass gathers a layer from copies near by; None: from all
-        ranks that shard it. all_gather_s(bytes, ranks): of ranks that are neighbours."""
         return None
 
     def kept_load(self) -> float | None:
@@ -162,16 +175,29 @@ class Mechanism:
         """Passes of a step over gradients; None: as many as without it."""
         return None
 
-    def freed(self, phases: list[Ledger], of: Gradients) -> list[Ledger] | None:
-        """Ledgers of the phases of a stage with gradients that do not outlive the update of their
-        weight; None: they do."""
-        return None
+    # of layouts: plain arrays in and out; asked only where a subclass defines them
 
-    def beside_cpu_update(self, backward: Array, components: Ledger) -> Array:
-        """Seconds behind which an update on the CPU hides. backward: of one micro-batch;
-        components: of the step before the update."""
-        return 0.0
+    def memory(self, stage: Stage) -> Bytes:
+        """What it adds to a stage: leaves of MEMORY in every phase, and bytes in host memory."""
+        raise NotImplementedError
+
+    def gathered(self, stage: Sharded) -> Array:
+        """Bytes of weights that lie gathered on a rank during the passes under ZeRO-3."""
+        raise NotImplementedError
+
+    def near(self, layer: Sharded) -> Array:
+        """Ranks, neighbours of each other, from which the backward pass gathers a layer; without
+        it, from all ranks that shard the layer."""
+        raise NotImplementedError
+
+    def freed(self, of: Gradients) -> Alive:
+        """What is alive where gradients do not outlive the update of their weight."""
+        raise NotImplementedError
+
+    def beside_cpu_update(self, of: Running) -> Array:
+        """Seconds behind which an update on the CPU hides; without it, none."""
+        raise NotImplementedError
 
     def after_update(self, step: Step) -> Ledger:
-        """Seconds after the update of the weights that nothing hides, by component."""
-        return {}
+        """Seconds after the update of the weights that nothing hides: leaves of STEP."""
+        raise NotImplementedError

@@ -330,8 +330,9 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
     # segments of their own
     flat = np.where(state.flat_temporaries, temporary + embedding, 0.0)
     host = own.host + host
-    if plan.mechanisms:
-        phases, host = mechanisms.with_memory(plan, phases, host, Stage(c, own.elements, own.owned))
+    phases, host = mechanisms.with_memory(
+        plan, phases, host, lambda: Stage(c, own.elements, own.owned)
+    )
     return StageMemory(
         phases, flat, host, own.drive, own.saving, own.loading, kept.whole, kept.input
     )
@@ -366,8 +367,9 @@ def _gathered(
         narrow * root + frozen.GATHERED_LAYERS * (narrow * whole_layer - saved),
         np.where(whole, narrow * elements - saved * split.layers, 0.0),
     )
-    for mechanism in plan.mechanisms:
-        gathered = gathered + mechanism.gathered(Sharded(c, elements, narrow, c.shards))
+    beside = mechanisms.gathered(plan, lambda: Sharded(elements, narrow, c.shards))
+    if beside is not None:
+        gathered = gathered + np.where(c.zero >= _ZERO_3, beside, 0.0)
     sharded = np.where(c.zero == _ZERO_2, narrow * layer, 0.0)
     both = (narrow + sync.wire_bytes(plan)) * layer
     return gathered, np.where((c.zero >= _ZERO_3) | whole, both, sharded)
