@@ -24,6 +24,7 @@ from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.components import BOTTLENECKS
 from planner.specs.mechanism import Bytes, Mechanism, Stage, Step
+from planner.specs.names import NVME
 from planner.specs.options import MECHANISMS, Options, rows
 from planner.specs.options.schema import from_example
 from planner.specs.plan import Plan
@@ -42,6 +43,12 @@ REQUEST: dict[str, Any] = {
     "seq_len": 512,
 }
 EVERY = pytest.mark.parametrize("each", MECHANISMS, ids=lambda each: each.NAME)
+OF_PLANS = pytest.mark.parametrize(
+    "each", [each for each in MECHANISMS if not each.OFFLOADS], ids=lambda each: each.NAME
+)
+OF_LAYOUTS = pytest.mark.parametrize(
+    "each", [each for each in MECHANISMS if each.OFFLOADS], ids=lambda each: each.NAME
+)
 
 
 def on(each: type[Mechanism]) -> Plan:
@@ -49,7 +56,7 @@ def on(each: type[Mechanism]) -> Plan:
     given = {name: from_example(row) for name, row in rows(each.OPTIONS).items()}
     plans_of = resolve(Options(**{**REQUEST, **each.EXAMPLE, **given})).plans
     plan = next(one for one in plans_of if len(allowed(one)))
-    assert [type(one) for one in plan.mechanisms] == [each]
+    assert [type(one) for one in plan.mechanisms] == [each] * (not each.OFFLOADS)
     return plan
 
 
@@ -63,6 +70,7 @@ def allowed(plan: Plan) -> Columns:
         {"zero": 3, "shard_group": 4},
         {"tp": 2},
         {"zero": 1, "offload": "optimizer"},
+        *({"zero": 3, "offload": way} for way in ("none", "params", *NVME)),
         {"ep": 8, "zero": 1},
     )
     table = plans.rows(8, *shapes)
@@ -87,7 +95,23 @@ def test_a_module_is_a_mechanism_with_its_source() -> None:
         assert each.of(Options(model="gpt2")) is None
 
 
-@EVERY
+@OF_LAYOUTS
+def test_it_adds_to_layouts_that_offload_so_alone(each: type[Mechanism]) -> None:
+    """Beside them in a table as without them."""
+    plan = on(each)
+    table = allowed(plan)
+    by_it = table.offloads(*each.OFFLOADS)
+    assert 0 < by_it.sum() < len(table)
+    together, alone = evaluate(plan, table), evaluate(plan, table.pick(~by_it))
+    assert sum(together.time.components.values()) == pytest.approx(together.time.seconds)
+    for name, leaf in answers(together).items():
+        others = answers(alone).get(name, 0.0)
+        np.testing.assert_allclose(leaf[~by_it], others, rtol=1e-12, err_msg=name)
+    own = [answers(together)[name] for name in {*each.MEMORY, *each.STEP}]
+    assert all((leaf[by_it] > 0).all() for leaf in own)
+
+
+@OF_PLANS
 def test_off_it_adds_nothing_and_on_its_parts_add_up(each: type[Mechanism]) -> None:
     plan = on(each)
     table = allowed(plan)
@@ -127,7 +151,7 @@ def test_a_search_finds_what_an_estimate_does(
     np.testing.assert_allclose(fast.memory.host, full.memory.host, rtol=1e-12)
 
 
-@EVERY
+@OF_PLANS
 def test_plans_that_are_searched_together_are_kept_apart(each: type[Mechanism]) -> None:
     plan = on(each)
     off = plan.without(each)

@@ -3,12 +3,14 @@ estimate become plain arrays on the way in, and plain arrays columns on the way 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from planner.ledger import Array, Ledger, merge, plug_in, total
+from planner.specs.columns import Columns
 from planner.specs.mechanism import (
     Alive,
     Bytes,
@@ -16,24 +18,32 @@ from planner.specs.mechanism import (
     Gradients,
     Mechanism,
     Running,
+    Shard,
     Sharded,
     Stage,
     Step,
     Updated,
 )
+from planner.specs.options import MECHANISMS
 from planner.specs.plan import Plan
 
-_HOST, _VALUE = "host memory", "value"  # names of results that are no leaves
+_HOST, _DRIVE, _VALUE = "host memory", "drives", "value"  # names of results that are no leaves
 
 
-def _defining(plan: Plan, hook: str) -> Iterator[Mechanism]:
-    """Active mechanisms that define a hook."""
+_OF_LAYOUTS = tuple(each() for each in MECHANISMS if each.OFFLOADS)
+
+
+def _defining(plan: Plan, c: Columns, hook: str) -> list[Mechanism]:
+    """Mechanisms that are on and define a hook, those that layouts switch on first."""
     base = getattr(Mechanism, hook)
-    return (each for each in plan.mechanisms if getattr(type(each), hook) is not base)
+    every = [*_OF_LAYOUTS, *plan.mechanisms]
+    defining = (each for each in every if getattr(type(each), hook) is not base)
+    return [x for x in defining if not x.OFFLOADS or np.any(c.offloads(*x.OFFLOADS))]
 
 
 def _ask(
     mechanism: Mechanism,
+    c: Columns,
     hook: str,
     record: Any,
     names: Sequence[str],
@@ -42,32 +52,39 @@ def _ask(
     """What a hook returns, by name. read: its results of what it returns."""
     ask = getattr(mechanism, hook)
     where = f"{hook} of the mechanism {mechanism.NAME}"
-    return plug_in(where, lambda plain: read(ask(plain)), record, names)
+    found = plug_in(where, lambda plain: read(ask(plain)), record, names)
+    if not mechanism.OFFLOADS:
+        return found
+    on = c.offloads(*mechanism.OFFLOADS)
+    return {name: np.where(on, leaf, 0.0) for name, leaf in found.items()}
 
 
 def _single(found: Array) -> Ledger:
     return {_VALUE: found}
 
 
-def _value(mechanism: Mechanism, hook: str, record: Any) -> Array:
-    """What a hook returns that has one result."""
-    return _ask(mechanism, hook, record, (_VALUE,), _single)[_VALUE]
+def _values(plan: Plan, c: Columns, hook: str, record: Callable[[], Any]) -> Iterator[Array]:
+    """What hooks return that have one result."""
+    for each in _defining(plan, c, hook):
+        yield _ask(each, c, hook, record(), (_VALUE,), _single)[_VALUE]
 
 
 def with_memory(
-    plan: Plan, phases: Sequence[Ledger], host: Array, stage: Callable[[], Stage]
-) -> tuple[list[Ledger], Array]:
-    """Ledgers of the phases of a stage and its bytes in host memory, with what each adds."""
-    held = list(phases)
-    for mechanism in _defining(plan, "memory"):
-        added = _ask(mechanism, "memory", stage(), (*mechanism.MEMORY, _HOST), _by_name)
+    plan: Plan, c: Columns, phases: list[Ledger], host: Array, stage: Callable[[], Stage]
+) -> tuple[list[Ledger], Array, Array]:
+    """Ledgers of the phases of a stage, its bytes in host memory and on drives, with what each
+    adds."""
+    drive: Array = 0.0 * host
+    for mechanism in _defining(plan, c, "memory"):
+        added = _ask(mechanism, c, "memory", stage(), (*mechanism.MEMORY, _HOST, _DRIVE), _by_name)
         host = host + added.pop(_HOST, 0.0)
-        held = [merge(phase, added) for phase in held]
-    return held, host
+        drive = drive + added.pop(_DRIVE, 0.0)
+        phases = [merge(phase, added) for phase in phases]
+    return phases, host, drive
 
 
 def _by_name(found: Bytes) -> Ledger:
-    return {**found.leaves, _HOST: found.host}
+    return {**found.leaves, _HOST: found.host, _DRIVE: found.drive}
 
 
 def coded(plan: Plan, what: Literal["weights", "gradients"]) -> Codes | None:
@@ -76,16 +93,20 @@ def coded(plan: Plan, what: Literal["weights", "gradients"]) -> Codes | None:
     return next((codes for codes in every if codes is not None), None)
 
 
-def gathered(plan: Plan, stage: Callable[[], Sharded]) -> Array | None:
+def gathered(plan: Plan, c: Columns, stage: Callable[[], Sharded]) -> Array | None:
     """Bytes of weights that lie gathered on a rank beside those that a pass gathers; None: none."""
-    every = [*_defining(plan, "gathered")]
-    return sum(_value(each, "gathered", stage()) for each in every) if every else None
+    every = [*_values(plan, c, "gathered", stage)]
+    return sum(every) if every else None
 
 
-def near(plan: Plan, layer: Callable[[], Sharded]) -> Array | None:
+def near(plan: Plan, c: Columns, layer: Callable[[], Sharded]) -> Array | None:
     """Ranks near by from which backward gathers a layer; None: from all that shard it."""
-    every = (_value(each, "near", layer()) for each in _defining(plan, "near"))
-    return next(every, None)
+    return next(_values(plan, c, "near", layer), None)
+
+
+def brought(plan: Plan, c: Columns, copied: Array, shard: Callable[[], Shard]) -> Array:
+    """Seconds in which a rank's shard of a layer reaches the GPU. copied: from host memory."""
+    return functools.reduce(np.maximum, _values(plan, c, "brought", shard), copied)
 
 
 def gradient_passes(plan: Plan, usual: float) -> float:
@@ -100,10 +121,12 @@ def kept_load(plan: Plan) -> float | None:
     return next((load for load in every if load is not None), None)
 
 
-def freed(plan: Plan, phases: list[Ledger], of: Callable[[], Gradients]) -> list[Ledger] | None:
+def freed(
+    plan: Plan, c: Columns, phases: list[Ledger], of: Callable[[], Gradients]
+) -> list[Ledger] | None:
     """Phases of a stage whose gradients are freed when they have been used; None: they are not."""
-    for mechanism in _defining(plan, "freed"):
-        found = _ask(mechanism, "freed", of(), _MOMENTS, _by_moment)
+    for mechanism in _defining(plan, c, "freed"):
+        found = _ask(mechanism, c, "freed", of(), _MOMENTS, _by_moment)
         return _without_gradients(phases, *(_moment(found, name) for name in Alive._fields))
     return None
 
@@ -145,17 +168,17 @@ def _without_gradients(
     ]
 
 
-def beside_cpu_update(plan: Plan, backward: Array, components: Ledger) -> Array:
+def beside_cpu_update(plan: Plan, c: Columns, backward: Array, components: Ledger) -> Array:
     """Seconds behind which an update on the CPU hides. backward: of one micro-batch; components: of
     the step before the update."""
-    every = [*_defining(plan, "beside_cpu_update")]
-    if not every:
-        return 0.0
-    of = Running(backward, total(components))
-    return sum(_value(each, "beside_cpu_update", of) for each in every)
+    running = functools.partial(Running, backward)
+    return sum(_values(plan, c, "beside_cpu_update", lambda: running(total(components))))
 
 
-def after_update(plan: Plan, step: Callable[[], Step]) -> Ledger:
-    """Seconds that each adds once the weights are updated."""
-    every = [*_defining(plan, "after_update")]
-    return merge(*(_ask(each, "after_update", step(), tuple(each.STEP), dict) for each in every))
+def after_update(plan: Plan, c: Columns, step: Callable[[Ledger], Step]) -> Ledger:
+    """Seconds that each adds once the weights are updated. step: with what those before add."""
+    added: Ledger = {}
+    for each in _defining(plan, c, "after_update"):
+        more = _ask(each, c, "after_update", step(added), tuple(each.STEP), dict)
+        added = merge(added, more)
+    return added

@@ -29,6 +29,7 @@ from planner.estimate.layer.rows import (
 )
 from planner.estimate.machine import Machine, machine
 from planner.estimate.memory import offload
+from planner.estimate.moments import state_ledger
 from planner.estimate.optimizer import Beside, optimizer_s
 from planner.estimate.stages import StageSplit, by_memory
 from planner.estimate.states import RankParameters
@@ -172,13 +173,13 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
     if matrices.gathers is not None:  # before each matrix, beside nothing
         components["data_parallel"] = components["data_parallel"] + matrices.gathers.seconds
         tail = tail + matrices.gathers.seconds
-    if update.drives is not None:
-        components["nvme"] = update.drives
-        tail = tail + update.drives
-    added = mechanisms.after_update(
-        plan, lambda: Step(c, m, owned, plan.cluster.gpus_per_host, total(components))
-    )
-    if added:
+
+    def updated(added: Ledger) -> Step:
+        seconds, hosts = total(merge(components, added)), plan.cluster.gpus_per_host
+        each, states = sync.compute_bytes(plan), state_ledger(plan)["optimizer"]
+        return Step(plan, c, m, owned, update.on_cpu, seconds, hosts, each, states)
+
+    if added := mechanisms.after_update(plan, c, updated):
         components = merge(components, added)
         tail = tail + total(added)
     if plan.ranks.other is not None:

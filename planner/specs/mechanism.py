@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 if TYPE_CHECKING:
     from planner.ledger import Array, Ledger
     from planner.specs.columns import Columns
+    from planner.specs.names import OffloadName
+    from planner.specs.plan import Plan
 
 
 class Needed(NamedTuple):
@@ -51,11 +53,15 @@ class Acts(NamedTuple):
 
 @dataclass(frozen=True)
 class Stage:
-    """A pipeline stage of every layout."""
+    """A pipeline stage of every layout. Bytes are those of a rank, before anything is offloaded."""
 
+    plan: Plan
     layout: Columns
     elements: Array  # trained weights of it on a rank, before data parallelism shards them
     owned: Array  # of these, what the rank's optimizer updates
+    parameters: Array  # bytes
+    optimizer: Array  # bytes
+    element_bytes: float  # of a weight as kernels read it
 
 
 @dataclass(frozen=True)
@@ -103,11 +109,15 @@ class Running:
 class Step:
     """The slowest stage of every layout, once its weights are updated."""
 
+    plan: Plan
     layout: Columns
     machine: Any  # numbers of the GPU, its links and its host: estimate.machine.Machine
     owned: Array  # elements that a rank's optimizer updates
-    ranks_per_host: float
+    on_cpu: Array  # seconds of their update on the CPU; 0 where the GPU updates
     seconds: Array  # of the step so far
+    ranks_per_host: float
+    element_bytes: float  # of a weight as kernels read it
+    optimizer_bytes: float  # of the optimizer's states of one element
 
 
 @dataclass(frozen=True)
@@ -119,6 +129,15 @@ class Sharded:
     ranks: Array  # over which they are sharded
 
 
+@dataclass(frozen=True)
+class Shard:
+    """A rank's shard of a layer's weights, in every layout that keeps them off the GPU."""
+
+    layout: Columns
+    machine: Any
+    bytes: Array
+
+
 class Codes(NamedTuple):
     """What is sent in place of values: bytes of one, and how often codes are made and read back."""
 
@@ -128,10 +147,11 @@ class Codes(NamedTuple):
 
 @dataclass(frozen=True)
 class Bytes:
-    """What a mechanism adds to a stage: by leaf in every phase, and in host memory."""
+    """What a mechanism adds to a stage on a rank: by leaf in every phase, and off the GPU."""
 
     leaves: Ledger = field(default_factory=dict)
     host: Array = 0.0
+    drive: Array = 0.0  # on NVMe drives
 
 
 class Mechanism:
@@ -144,11 +164,15 @@ class Mechanism:
     EXAMPLE: ClassVar[Mapping[str, Any]] = {}  # options beside which the examples of its own act
     NEEDS: ClassVar[tuple[Needed, ...]] = ()
     ACTS: ClassVar[Acts | None] = None  # None: in every layout
+    # of a mechanism that layouts switch on: what they offload. Its hooks are asked wherever one
+    # does, their results counted there alone; `of` gives None
+    OFFLOADS: ClassVar[tuple[OffloadName, ...]] = ()
     # leaves that it adds: of memory, with what they hold, and those of them that are allocated
     # once; of the step, with the bottleneck that they are and what they hold
     MEMORY: ClassVar[Mapping[str, str]] = {}
     LASTING: ClassVar[tuple[str, ...]] = ()
     STEP: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    BOTTLENECKS: ClassVar[Mapping[str, str]] = {}  # of its own, see specs.components
 
     @classmethod
     def of(cls, options: Any) -> Self | None:
@@ -178,7 +202,7 @@ class Mechanism:
     # of layouts: plain arrays in and out; asked only where a subclass defines them
 
     def memory(self, stage: Stage) -> Bytes:
-        """What it adds to a stage: leaves of MEMORY in every phase, and bytes in host memory."""
+        """What it adds to a stage: leaves of MEMORY in every phase, and bytes off the GPU."""
         raise NotImplementedError
 
     def gathered(self, stage: Sharded) -> Array:
@@ -192,6 +216,10 @@ class Mechanism:
 
     def freed(self, of: Gradients) -> Alive:
         """What is alive where gradients do not outlive the update of their weight."""
+        raise NotImplementedError
+
+    def brought(self, shard: Shard) -> Array:
+        """Seconds in which a shard comes to host memory, while another travels to the GPU."""
         raise NotImplementedError
 
     def beside_cpu_update(self, of: Running) -> Array:

@@ -15,7 +15,7 @@ RULES: tuple[Rule, ...] = (
     *(divide.DEGREES, divide.HEADS, divide.WIDTHS, divide.WHOLE, divide.PLAIN, divide.LAYERS),
     *(divide.BATCH, divide.SEQUENCE, divide.SCANS, divide.CONTEXT, divide.EXPERTS),
     *(stack.MICROBATCHES, stack.SCHEDULE, stack.SHARD_GROUP, stack.SUPPORTED),
-    *(state.MODULES, state.PARAMETERS, state.DRIVES, state.ACTIVATIONS),
+    *(state.MODULES, state.PARAMETERS, state.ACTIVATIONS),
     *(of_mechanism(each, rule) for each in MECHANISMS for rule in each.rules()),
     *(state.LISA, state.FROZEN, state.ADAPTERS, state.EXAMPLES, divide.TEACHER),
     *(state.ON_HOST, state.BLOCKS, state.MATRICES, state.TYPES),

@@ -87,9 +87,10 @@ def of_mechanism(kind: type[Mechanism], rule: Rule) -> Rule:
     """The rule of a mechanism: it holds where that is off."""
 
     def holds(plan: Plan, c: Columns) -> Array:
-        if plan.setting(kind) is None:
+        off = ~c.offloads(*kind.OFFLOADS) if kind.OFFLOADS else ones(c) & (not plan.setting(kind))
+        if np.all(off):
             return ones(c)
-        return on_arrays(kind, functools.partial(rule.holds, plan), c)
+        return off | on_arrays(kind, functools.partial(rule.holds, plan), c)
 
     return replace(rule, holds=holds)
 
