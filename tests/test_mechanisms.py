@@ -44,7 +44,9 @@ REQUEST: dict[str, Any] = {
 }
 EVERY = pytest.mark.parametrize("each", MECHANISMS, ids=lambda each: each.NAME)
 OF_PLANS = pytest.mark.parametrize(
-    "each", [each for each in MECHANISMS if not each.OFFLOADS], ids=lambda each: each.NAME
+    "each",
+    [each for each in MECHANISMS if not each.OFFLOADS and "implied" not in vars(each)],
+    ids=lambda each: each.NAME,
 )
 OF_LAYOUTS = pytest.mark.parametrize(
     "each", [each for each in MECHANISMS if each.OFFLOADS], ids=lambda each: each.NAME
@@ -53,10 +55,13 @@ OF_LAYOUTS = pytest.mark.parametrize(
 
 def on(each: type[Mechanism]) -> Plan:
     """The first plan with layouts of a request with the examples of the mechanism's options."""
-    given = {name: from_example(row) for name, row in rows(each.OPTIONS).items()}
+    own = {} if each.OPTIONS is None else rows(each.OPTIONS)
+    given = {name: from_example(row) for name, row in own.items()}
     plans_of = resolve(Options(**{**REQUEST, **each.EXAMPLE, **given})).plans
     plan = next(one for one in plans_of if len(allowed(one)))
-    assert [type(one) for one in plan.mechanisms] == [each] * (not each.OFFLOADS)
+    by_option = not each.OFFLOADS and "implied" not in vars(each)
+    assert [type(one) for one in plan.mechanisms] == [each] * by_option
+    assert each.implied(plan) is ("implied" in vars(each))
     return plan
 
 

@@ -17,6 +17,7 @@ from planner.specs.mechanism import (
     Codes,
     Gradients,
     Mechanism,
+    Room,
     Running,
     Shard,
     Sharded,
@@ -30,15 +31,26 @@ from planner.specs.plan import Plan
 _HOST, _DRIVE, _VALUE = "host memory", "drives", "value"  # names of results that are no leaves
 
 
-_OF_LAYOUTS = tuple(each() for each in MECHANISMS if each.OFFLOADS)
+_IMPLIED = tuple(each for each in MECHANISMS if "implied" in vars(each))
+_OF_LAYOUTS = tuple(each for each in MECHANISMS if each.OFFLOADS)
 
 
 def _defining(plan: Plan, c: Columns, hook: str) -> list[Mechanism]:
-    """Mechanisms that are on and define a hook, those that layouts switch on first."""
-    base = getattr(Mechanism, hook)
-    every = [*_OF_LAYOUTS, *plan.mechanisms]
-    defining = (each for each in every if getattr(type(each), hook) is not base)
-    return [x for x in defining if not x.OFFLOADS or np.any(c.offloads(*x.OFFLOADS))]
+    """Mechanisms that are on and define a hook, those that no option of their own switches on
+    first."""
+    on = [each() for each in _IMPLIED if _defines(each, hook) and each.implied(plan)]
+    by_layouts = (each for each in _OF_LAYOUTS if _defines(each, hook))
+    on += [each() for each in by_layouts if np.any(c.offloads(*each.OFFLOADS))]
+    return [*on, *(each for each in plan.mechanisms if _defines(type(each), hook))]
+
+
+def _defines(kind: type[Mechanism], hook: str) -> bool:
+    return getattr(kind, hook) is not getattr(Mechanism, hook)
+
+
+def defined(plan: Plan, c: Columns, hook: str) -> bool:
+    """Whether a mechanism that is on defines a hook."""
+    return bool(_defining(plan, c, hook))
 
 
 def _ask(
@@ -107,6 +119,11 @@ def near(plan: Plan, c: Columns, layer: Callable[[], Sharded]) -> Array | None:
 def brought(plan: Plan, c: Columns, copied: Array, shard: Callable[[], Shard]) -> Array:
     """Seconds in which a rank's shard of a layer reaches the GPU. copied: from host memory."""
     return functools.reduce(np.maximum, _values(plan, c, "brought", shard), copied)
+
+
+def evicted(plan: Plan, c: Columns, room: Callable[[], Room]) -> Array | None:
+    """Bytes of the optimizer's states that leave a full GPU; None: none ever does."""
+    return next(_values(plan, c, "evicted", room), None)
 
 
 def gradient_passes(plan: Plan, usual: float) -> float:
@@ -179,6 +196,6 @@ def after_update(plan: Plan, c: Columns, step: Callable[[Ledger], Step]) -> Ledg
     """Seconds that each adds once the weights are updated. step: with what those before add."""
     added: Ledger = {}
     for each in _defining(plan, c, "after_update"):
-        more = _ask(each, c, "after_update", step(added), tuple(each.STEP), dict)
+        more = _ask(each, c, "after_update", step(added), (*each.STEP, *each.ADDS), dict)
         added = merge(added, more)
     return added

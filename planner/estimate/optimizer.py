@@ -8,11 +8,10 @@ import numpy as np
 
 from planner.estimate import mechanisms, sync
 from planner.estimate.machine import Machine
-from planner.estimate.memory import paged_bytes
 from planner.estimate.state_types import moment_type_bytes
 from planner.formulas import data_parallel, kernels
 from planner.formulas import offload as formulas
-from planner.formulas.optimizers import OPTIMIZERS, paging_s
+from planner.formulas.optimizers import OPTIMIZERS
 from planner.ledger import Array, Ledger
 from planner.specs.columns import Columns
 from planner.specs.host import CPU_OPTIMIZERS, CpuOptimizer
@@ -47,8 +46,6 @@ def optimizer_s(
     matrices beside streaming states.
     """
     on_gpu = _on_gpu_s(m, owned) + matrices_s
-    if OPTIMIZERS[plan.training.optimizer].paged:
-        on_gpu = on_gpu + paging_s(paged_bytes(plan, c), m.host_copy_bandwidth)
     offloaded = c.offloads(*OFFLOADED_OPTIMIZER)
     if not np.any(offloaded):
         return Update(on_gpu, 0.0)

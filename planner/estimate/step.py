@@ -28,7 +28,7 @@ from planner.estimate.layer.rows import (
     mean_time,
 )
 from planner.estimate.machine import Machine, machine
-from planner.estimate.memory import offload
+from planner.estimate.memory import evicted_bytes, offload
 from planner.estimate.moments import state_ledger
 from planner.estimate.optimizer import Beside, optimizer_s
 from planner.estimate.stages import StageSplit, by_memory
@@ -168,20 +168,14 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         owned = end.elements / shard_count(c.zero, 1.0, held.by.shards.ranks)
         matrices = matrix_update.of_stage(plan, m, c, slowest.layers, held.by)
         update = optimizer_s(plan, m, c, owned, matrices.seconds, beside)
-    components["optimizer"] = update.seconds
-    tail = end.exposed + update.seconds
-    if matrices.gathers is not None:  # before each matrix, beside nothing
-        components["data_parallel"] = components["data_parallel"] + matrices.gathers.seconds
-        tail = tail + matrices.gathers.seconds
-
-    def updated(added: Ledger) -> Step:
-        seconds, hosts = total(merge(components, added)), plan.cluster.gpus_per_host
-        each, states = sync.compute_bytes(plan), state_ledger(plan)["optimizer"]
-        return Step(plan, c, m, owned, update.on_cpu, seconds, hosts, each, states)
-
-    if added := mechanisms.after_update(plan, c, updated):
-        components = merge(components, added)
-        tail = tail + total(added)
+        after: Ledger = {"optimizer": update.seconds}
+        if matrices.gathers is not None:  # before each matrix, beside nothing
+            after["data_parallel"] = matrices.gathers.seconds
+        before = merge(components, after)
+        done = functools.partial(_done, plan, m, c, owned, update.on_cpu, before)
+        added = mechanisms.after_update(plan, c, done)
+    components = merge(before, added)
+    tail = functools.reduce(np.add, [end.exposed, *after.values(), *added.values()])
     if plan.ranks.other is not None:
         with section("the other GPUs"):
             other = step_time(uneven.of_other_gpu(plan), c).components
@@ -208,6 +202,24 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         detail=listed.detail,
         row_tokens=uneven.row_tokens(plan, c),
         before=plan.training.early_passes * compared,
+    )
+
+
+def _done(
+    plan: Plan, m: Machine, c: Columns, owned: Array, on_cpu: Array, before: Ledger, more: Ledger
+) -> Step:
+    """A step whose update is done. before, more: components until then, and since."""
+    return Step(
+        plan=plan,
+        layout=c,
+        machine=m,
+        owned=owned,
+        on_cpu=on_cpu,
+        evicted=evicted_bytes(plan, c),
+        seconds=total(merge(before, more)),
+        ranks_per_host=plan.cluster.gpus_per_host,
+        element_bytes=sync.compute_bytes(plan),
+        optimizer_bytes=state_ledger(plan)["optimizer"],
     )
 
 

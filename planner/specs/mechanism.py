@@ -98,6 +98,15 @@ class Alive(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Room:
+    """Bytes of the optimizer's states on a stage, and of the device beside everything else, in
+    every layout."""
+
+    optimizer: Array
+    room: Array
+
+
+@dataclass(frozen=True)
 class Running:
     """What runs while the CPU updates weights, in every layout."""
 
@@ -114,6 +123,7 @@ class Step:
     machine: Any  # numbers of the GPU, its links and its host: estimate.machine.Machine
     owned: Array  # elements that a rank's optimizer updates
     on_cpu: Array  # seconds of their update on the CPU; 0 where the GPU updates
+    evicted: Array  # bytes of the optimizer's states that were not on the GPU
     seconds: Array  # of the step so far
     ranks_per_host: float
     element_bytes: float  # of a weight as kernels read it
@@ -160,7 +170,7 @@ class Mechanism:
     NAME: ClassVar[str]
     OFF: ClassVar[str]  # what holds without it, for ablations
     SOURCE: ClassVar[str]
-    OPTIONS: ClassVar[type[Any]]  # a record of options
+    OPTIONS: ClassVar[type[Any] | None] = None  # a record of options
     EXAMPLE: ClassVar[Mapping[str, Any]] = {}  # options beside which the examples of its own act
     NEEDS: ClassVar[tuple[Needed, ...]] = ()
     ACTS: ClassVar[Acts | None] = None  # None: in every layout
@@ -172,12 +182,18 @@ class Mechanism:
     MEMORY: ClassVar[Mapping[str, str]] = {}
     LASTING: ClassVar[tuple[str, ...]] = ()
     STEP: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    ADDS: ClassVar[tuple[str, ...]] = ()  # components of the step that are there without it
     BOTTLENECKS: ClassVar[Mapping[str, str]] = {}  # of its own, see specs.components
 
     @classmethod
     def of(cls, options: Any) -> Self | None:
         """The settings of a request; None where the mechanism is off."""
         raise NotImplementedError
+
+    @classmethod
+    def implied(cls, plan: Plan) -> bool:
+        """Whether a plan has it without an option of its own; `of` gives None."""
+        return False
 
     @classmethod
     def rules(cls) -> tuple[Any, ...]:
@@ -218,6 +234,10 @@ class Mechanism:
         """What is alive where gradients do not outlive the update of their weight."""
         raise NotImplementedError
 
+    def evicted(self, of: Room) -> Array:
+        """Bytes of the optimizer's states that lie in host memory between updates."""
+        raise NotImplementedError
+
     def brought(self, shard: Shard) -> Array:
         """Seconds in which a shard comes to host memory, while another travels to the GPU."""
         raise NotImplementedError
@@ -227,5 +247,5 @@ class Mechanism:
         raise NotImplementedError
 
     def after_update(self, step: Step) -> Ledger:
-        """Seconds after the update of the weights that nothing hides: leaves of STEP."""
+        """Seconds after the update of the weights that nothing hides: leaves of STEP and ADDS."""
         raise NotImplementedError
