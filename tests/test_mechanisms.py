@@ -74,6 +74,7 @@ def allowed(plan: Plan) -> Columns:
         {"zero": 3},
         {"zero": 3, "shard_group": 4},
         {"tp": 2},
+        {"tp": 2, "sequence_parallel": True},
         {"zero": 1, "offload": "optimizer"},
         *({"zero": 3, "offload": way} for way in ("none", "params", *NVME)),
         {"ep": 8, "zero": 1},

@@ -132,6 +132,12 @@ def gradient_passes(plan: Plan, usual: float) -> float:
     return next((passes for passes in every if passes is not None), usual)
 
 
+def gemm_streams(plan: Plan) -> float:
+    """Streams on which GEMMs run at once."""
+    every = (mechanism.gemm_streams() for mechanism in plan.mechanisms)
+    return next((streams for streams in every if streams is not None), 1.0)
+
+
 def kept_load(plan: Plan) -> float | None:
     """Load of a rank's experts, in means, that what they keep has room for; None: as usual."""
     every = (mechanism.kept_load() for mechanism in plan.mechanisms)

@@ -172,7 +172,21 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         if matrices.gathers is not None:  # before each matrix, beside nothing
             after["data_parallel"] = matrices.gathers.seconds
         before = merge(components, after)
-        done = functools.partial(_done, plan, m, c, owned, update.on_cpu, before)
+
+        def done(more: Ledger) -> Step:
+            return Step(
+                plan=plan,
+                layout=c,
+                machine=m,
+                owned=owned,
+                on_cpu=update.on_cpu,
+                evicted=evicted_bytes(plan, c),
+                seconds=total(merge(before, more)),
+                ranks_per_host=plan.cluster.gpus_per_host,
+                element_bytes=sync.compute_bytes(plan),
+                optimizer_bytes=state_ledger(plan)["optimizer"],
+            )
+
         added = mechanisms.after_update(plan, c, done)
     components = merge(before, added)
     tail = functools.reduce(np.add, [end.exposed, *after.values(), *added.values()])
@@ -202,24 +216,6 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         detail=listed.detail,
         row_tokens=uneven.row_tokens(plan, c),
         before=plan.training.early_passes * compared,
-    )
-
-
-def _done(
-    plan: Plan, m: Machine, c: Columns, owned: Array, on_cpu: Array, before: Ledger, more: Ledger
-) -> Step:
-    """A step whose update is done. before, more: components until then, and since."""
-    return Step(
-        plan=plan,
-        layout=c,
-        machine=m,
-        owned=owned,
-        on_cpu=on_cpu,
-        evicted=evicted_bytes(plan, c),
-        seconds=total(merge(before, more)),
-        ranks_per_host=plan.cluster.gpus_per_host,
-        element_bytes=sync.compute_bytes(plan),
-        optimizer_bytes=state_ledger(plan)["optimizer"],
     )
 
 

@@ -113,6 +113,7 @@ class Nvme(Mechanism):
         " deepspeed/runtime/swap_tensor/pipelined_optimizer_swapper.py"
     )
     OPTIONS = NvmeOptions
+    HARDWARE = ("nvme_read", "nvme_write", "nvme_capacity")
     OFFLOADS = NVME
     EXAMPLE: ClassVar = {"zero": 3, "offload": "optimizer-nvme"}
     STEP: ClassVar = {

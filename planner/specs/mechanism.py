@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 if TYPE_CHECKING:
-    from planner.ledger import Array, Ledger
+    from planner.ledger import Array, Ledger, Sourced
     from planner.specs.columns import Columns
     from planner.specs.names import OffloadName
-    from planner.specs.plan import Plan
 
 
 class Needed(NamedTuple):
@@ -53,9 +52,9 @@ class Acts(NamedTuple):
 
 @dataclass(frozen=True)
 class Stage:
-    """A pipeline stage of every layout. Bytes are those of a rank, before anything is offloaded."""
+    """A pipeline stage of every layout. Bytes are of a rank, before anything is offloaded."""
 
-    plan: Plan
+    plan: Any  # what is trained, where, by which stack: specs.plan.Plan
     layout: Columns
     elements: Array  # trained weights of it on a rank, before data parallelism shards them
     owned: Array  # of these, what the rank's optimizer updates
@@ -118,7 +117,7 @@ class Running:
 class Step:
     """The slowest stage of every layout, once its weights are updated."""
 
-    plan: Plan
+    plan: Any  # what is trained, where, by which stack: specs.plan.Plan
     layout: Columns
     machine: Any  # numbers of the GPU, its links and its host: estimate.machine.Machine
     owned: Array  # elements that a rank's optimizer updates
@@ -172,6 +171,7 @@ class Mechanism:
     SOURCE: ClassVar[str]
     OPTIONS: ClassVar[type[Any] | None] = None  # a record of options
     EXAMPLE: ClassVar[Mapping[str, Any]] = {}  # options beside which the examples of its own act
+    HARDWARE: ClassVar[tuple[str, ...]] = ()  # options of the cluster, in no launch file
     NEEDS: ClassVar[tuple[Needed, ...]] = ()
     ACTS: ClassVar[Acts | None] = None  # None: in every layout
     # of a mechanism that layouts switch on: what they offload. Its hooks are asked wherever one
@@ -191,7 +191,7 @@ class Mechanism:
         raise NotImplementedError
 
     @classmethod
-    def implied(cls, plan: Plan) -> bool:
+    def implied(cls, plan: Any) -> bool:
         """Whether a plan has it without an option of its own; `of` gives None."""
         return False
 
@@ -209,6 +209,14 @@ class Mechanism:
     def kept_load(self) -> float | None:
         """Load of a rank's experts, in means, that what they keep for backward has room for; None:
         of the fullest rank, or the capacity."""
+        return None
+
+    def numbers(self, plan: Any) -> Mapping[str, Sourced]:
+        """Numbers of the machine (estimate.machine.Machine) that it sets."""
+        return {}
+
+    def gemm_streams(self) -> float | None:
+        """Streams on which GEMMs run at once, each with a workspace; None: one."""
         return None
 
     def gradient_passes(self) -> float | None:

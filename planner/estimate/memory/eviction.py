@@ -1,4 +1,4 @@
-"""Optimizer states that leave the GPU where there is no room beside everything else."""
+"""Optimizer states that leave a GPU that is full."""
 
 from __future__ import annotations
 

@@ -157,7 +157,6 @@ _ACTS: dict[str, Callable[[Columns], Array]] = {
     "dp_overlap": lambda c: c.replicas > 1,
     "dp_bucket": lambda c: (c.zero < _ZERO_2) & (c.replicas > 1),  # FSDP has layers for buckets
     "sub_group_size": _is_sharded,
-    "tp_overlap": lambda c: (c.tp > 1) & (c.sequence_parallel > 0),
     "dispatcher": lambda c: c.ep > 1,
     "ep_overlap": lambda c: c.ep > 1,
     "shared_expert_overlap": lambda c: c.ep > 1,

@@ -99,10 +99,6 @@ OF_ACTIVATIONS = Needs(
     "selects which activations are offloaded: give --offload activations, too",
     "--offload activations",
 )
-OF_TENSOR = Needs(
-    lambda given: given.tp != 1 and given.sequence_parallel is not False,
-    "is of tensor parallelism with sequence parallelism: leave it out, or give --tp above 1",
-)
 WITHOUT_OFFLOAD = Needs(
     lambda given: given.offload is None, "searches what --offload fixes: leave one of them out"
 )
