@@ -78,6 +78,12 @@ def allowed(p: Plan, x: Row) -> bool:
         return False
     if x.pp > 1 and (x.schedule not in can.schedules or x.zero not in can.zero_with_pipeline):
         return False
+    if x.tp > 1 and not x.sequence_parallel and not can.tensor_alone:
+        return False
+    if x.zero == 0 and x.dp > 1 and x.tp * x.pp * x.cp > 1 and not can.replicas_beside:
+        return False
+    if (x.cp > 1 and x.zero < can.context_zero) or (x.ep > 1 and x.zero < can.expert_zero):
+        return False
     whole = x.shard_group == x.dp * x.cp
     hybrid = x.zero == 3 and can.hybrid_shard and x.shard_group > 1
     if x.zero not in can.zero or not (whole or hybrid):
