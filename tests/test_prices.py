@@ -137,8 +137,8 @@ def test_what_is_cheapest_elsewhere_is_what_is_cheapest_there() -> None:
     interrupted = {one.id for one in markets() if one.preempted_after is not None}
     assert interrupted.isdisjoint(elsewhere)  # such runs take longer than on machines that stay
     for market in set(MARKETS) - interrupted - elsewhere - {MARKETS[0]}:
-        there = side_by_side(GPUS, market=market).prices.cheapest
-        assert there is None or there.label == here.cheapest.label
+        cheapest = side_by_side(GPUS, market=market).prices.cheapest
+        assert cheapest is None or cheapest.label == here.cheapest.label
 
 
 def test_the_order_of_gpus_changes_nothing() -> None:
