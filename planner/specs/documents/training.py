@@ -3,7 +3,7 @@ that they had there before they got keys of their own, which version 1 of docume
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -28,7 +28,7 @@ _OPTIONS = ("hpz", "optimizer_in_backward", "cpu_update", "paged_stash")
 def training_document(spec: TrainingSpec, options: Options) -> Training:
     """The training of a request with these options."""
     values = vars(options)
-    coded = values["zeropp"] or "none"
+    coded: Any = values["zeropp"] or "none"
     return Training.model_construct(
         **dict(spec),
         **{name: values[name] for name in _OPTIONS},
