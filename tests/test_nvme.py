@@ -12,15 +12,16 @@ from command import argv, dpplan, refused
 
 from planner.estimate import evaluate
 from planner.estimate.machine import machine
-from planner.estimate.memory import offload as places
 from planner.estimate.step import layer_seconds
 from planner.formulas import offload as outside
 from planner.formulas.params import parameter_count
 from planner.formulas.rules import check
 from planner.inputs import catalog
 from planner.ledger import Sourced
+from planner.mechanisms.nvme import Nvme
 from planner.specs.documents.recommend import Layer
 from planner.specs.hardware import LinkSpec, NvmeSpec
+from planner.specs.mechanism import Stage
 from planner.specs.plan import Plan
 from planner.verbs.recommend import swaps
 
@@ -179,7 +180,11 @@ def test_what_leaves_host_memory_is_on_the_drives() -> None:
 def test_buffers_do_not_grow_with_the_model() -> None:
     of = deepspeed()
     one = TABLE.pick([AT["params-nvme"]])
-    small, large = (float(places.buffers(of, one, np.array([owned]))[0]) for owned in (1e9, 1e10))
+    nothing = np.zeros(1)
+    small, large = (
+        Nvme().memory(Stage(of, one, nothing, np.array([owned]), nothing, nothing, 2.0)).host[0]
+        for owned in (1e9, 1e10)
+    )
     assert small == large == pytest.approx(12 * 4 * 1e8 + 2 * 5e8)
 
 
@@ -259,9 +264,7 @@ def test_rules_of_drives() -> None:
     rows = plans.rows(
         GPUS, *({"zero": zero, "offload": way} for zero in (2, 3) for way in WAYS[3:])
     )
-    assert (
-        check(known, rows)["offloaded parameters need ZeRO-3"].tolist() == [False] * 3 + [True] * 3
-    )
+    assert check(known, rows)["drives are of ZeRO-3"].tolist() == [False] * 3 + [True] * 3
     assert check(known, rows)["drives known for NVMe offloading"].all()
     assert not check(unknown, rows)["drives known for NVMe offloading"].any()
     assert (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import functools
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -328,51 +330,8 @@ def test_a_wrong_request_names_field_and_remedy(own: Any, given: Any, field: str
 
 # ------------------------------------------------------------------------------ measured rows
 
-ROW = {
-    "run_id": "a",
-    "suite": "own",
-    "gpu": "h100-sxm5-80gb",
-    "gpus": "16",
-    "gpus_per_node": "8",
-    "stack": "nemo",
-    "model": "dense",
-    "layers": "32",
-    "hidden": "4096",
-    "ffn_hidden": "14336",
-    "heads": "32",
-    "kv_heads": "8",
-    "head_dim": "128",
-    "vocab": "128256",
-    "mlp": "swiglu",
-    "norm": "rmsnorm",
-    "positions": "rope",
-    "seq_len": "",
-    "precision": "bf16",
-    "tp": "2",
-    "pp": "1",
-    "vpp": "1",
-    "cp": "1",
-    "dp": "8",
-    "zero": "1",
-    "sequence_parallel": "1",
-    "recompute": "none",
-    "schedule": "1f1b",
-    "micro_batch": "1",
-    "global_batch": "512",
-    "options": "packing=sequence;vllm_memory=0.6;optimizer_offload_between_phases=1",
-    "step_s": "100",
-    "algorithm": "grpo",
-    "policy_lag": "0",
-    "max_seq_len": "4096",
-    "mean_seq_len": "1000",
-    "prompts_per_step": "64",
-    "generation_global_batch": "2048",
-    "train_global_batch": "512",
-    "colocated": "1",
-    "training_gpus": "16",
-    "generation_gpus": "16",
-    "generation_tp": "1",
-}
+TABLE = Path(__file__).parent / "data/reinforcement.csv"
+ROW = next(csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()))
 
 
 def test_a_row_of_reinforcement_learning_is_predicted_by_phases() -> None:

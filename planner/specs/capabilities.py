@@ -24,7 +24,6 @@ from planner.specs.names import (
     SCHEDULES,
     DispatcherName,
     LossKernel,
-    TensorOverlap,
     recompute_parts,
 )
 from planner.specs.options import MECHANISMS, flag
@@ -290,12 +289,6 @@ CAPABILITIES: tuple[Capability, ...] = (
     ),
     _listed("placement", "orders of ranks", PLACEMENTS, lambda s: s.supports.placements),
     _listed("cuda_graphs", "scopes of CUDA graphs", GRAPH_SCOPES, lambda s: s.supports.cuda_graphs),
-    _listed(
-        "tp_overlap",
-        "overlap of tensor parallelism",
-        get_args(TensorOverlap),
-        lambda s: ("none", *s.overlap.tensor_ways),
-    ),
     _listed(
         "dispatcher",
         "token dispatchers",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
 
 from planner import schedules
-from planner.formulas.rules.rule import Rule, divides, ones
+from planner.formulas.rules.rule import Rule, divides, on_arrays, ones
 from planner.ledger import Array
 from planner.specs.capabilities import has, lacks, values
 from planner.specs.columns import Columns
@@ -240,11 +241,15 @@ _ACTS: dict[str, Callable[[Columns], Array]] = {
     "dp_overlap": lambda c: c.replicas > 1,
     "dp_bucket": lambda c: (c.zero < _ZERO_2) & (c.replicas > 1),  # FSDP has layers for buckets
     "sub_group_size": _is_sharded,
-    "tp_overlap": lambda c: (c.tp > 1) & (c.sequence_parallel > 0),
     "dispatcher": lambda c: c.ep > 1,
     "ep_overlap": lambda c: c.ep > 1,
     "shared_expert_overlap": lambda c: c.ep > 1,
-    **{name: acts.where for each in MECHANISMS if (acts := each.ACTS) for name in acts.options},
+    **{
+        name: functools.partial(on_arrays, each, acts.where)
+        for each in MECHANISMS
+        if (acts := each.ACTS)
+        for name in acts.options
+    },
 }
 
 

@@ -28,9 +28,8 @@ _OPTIONS = ("hpz", "optimizer_in_backward", "cpu_update", "paged_stash")
 def training_document(spec: TrainingSpec, options: Options) -> Training:
     """The training of a request with these options."""
     values = vars(options)
-    coded: Any = values["zeropp"] or "none"
+    coded: str = values["zeropp"] or "none"
+    quantised: Any = () if coded == "none" else tuple(coded.split("+"))
     return Training.model_construct(
-        **dict(spec),
-        **{name: values[name] for name in _OPTIONS},
-        zeropp=() if coded == "none" else tuple(coded.split("+")),
+        **dict(spec), **{name: values[name] for name in _OPTIONS}, zeropp=quantised
     )
