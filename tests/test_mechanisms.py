@@ -24,7 +24,7 @@ from planner.specs.mechanism import Mechanism
 from planner.specs.options import MECHANISMS, Options, rows
 from planner.specs.options.schema import from_example
 from planner.specs.plan import Plan
-from planner.verbs.validate.ablation import with_active, with_each_off
+from planner.studies.validate.ablation import with_active, with_each_off
 
 # micro-batches of one sequence, one of them per step: where nothing accumulates
 REQUEST: dict[str, Any] = {

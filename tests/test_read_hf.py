@@ -22,11 +22,11 @@ from planner.formats import (
     trl,
 )
 from planner.formats.target import Asked
+from planner.formats.verbs.read import read as read_files
 from planner.inputs import catalog
 from planner.specs.base import PlanError
 from planner.specs.hardware import GpuSpec
 from planner.specs.model import ModelSpec
-from planner.verbs.read import read as read_files
 
 RECIPES = Path(__file__).parent / "data" / "recipes"
 

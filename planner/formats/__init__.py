@@ -8,14 +8,14 @@ contradict each other are an error that names both places.
 from __future__ import annotations
 
 import math
-import pkgutil
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib import import_module
+from types import ModuleType
 from typing import Any
 
+from planner import plugins
 from planner.formats.record import STEPS, Answer, Format, Stated, Used, Value
 from planner.formats.shape import model_of
 from planner.formats.target import Target
@@ -51,23 +51,30 @@ class Recipe:
 
 @cache
 def formats() -> tuple[Format, ...]:
-    """Every format: the modules of this folder that declare one."""
-    modules = (import_module(f"{__name__}.{one.name}") for one in pkgutil.iter_modules(__path__))
-    return tuple(module.FORMAT for module in modules if hasattr(module, "FORMAT"))
+    """Every format: the modules of this folder that declare one, and formats of other
+    distributions. Raises PlanError where two have one id."""
+    found = {name: module.FORMAT for name, module in _modules() if hasattr(module, "FORMAT")}
+    owners: dict[str, str] = {}
+    for name, one in found.items():
+        plugins.refuse_twice("formats", one.kind, owners, plugins.owner("formats", name))
+    return tuple(found.values())
 
 
 @cache
 def targets() -> tuple[Target, ...]:
     """Every framework whose files are written: the modules of this folder that declare some, in the
     order of their words for --to."""
-    modules = (import_module(f"{__name__}.{one.name}") for one in pkgutil.iter_modules(__path__))
     found = [
         one
-        for module in modules
+        for _, module in _modules()
         for one in (*getattr(module, "TARGETS", ()), getattr(module, "TARGET", None))
         if one is not None
     ]
     return tuple(sorted(found, key=lambda one: str(one.kind)))
+
+
+def _modules() -> Iterable[tuple[str, ModuleType]]:
+    return plugins.loaded("formats").items()
 
 
 def target(kind: str) -> Target:

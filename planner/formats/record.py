@@ -24,7 +24,7 @@ Use = Literal["read", "implied", "irrelevant", "not understood"]
 SQUARE = "bucket_of_width"  # bytes per square of the hidden size: no option, a bucket is
 STEPS = "steps"  # of a run: no option, for its tokens are
 MODEL = "model."  # before the name of a field of a model, where an argument is no option
-_UNREAD = Path(__file__).parent.parent / "data" / "arguments.toml"
+_UNREAD = Path(__file__).with_name("arguments.toml")
 _AGAIN = re.compile(r" \(line \d+\)$")  # how a key is named that a file gives twice
 UNSET = object()  # the default of an argument that says nothing where it is left out
 
@@ -306,7 +306,7 @@ class Unread:
 
 
 def unread(kind: str) -> Unread:
-    """The arguments that a format does not read, from planner/data/arguments.toml."""
+    """The arguments that a format does not read, from planner/formats/arguments.toml."""
     table = _unread()[kind]
     return Unread(tuple(table.get("irrelevant", ())), table.get("lacks", {}))
 
