@@ -223,11 +223,13 @@ def _outside() -> tuple[tuple[str, EntryPoint], ...]:
         return ()
     from importlib.metadata import Distribution
 
-    points = [point for path in found for point in Distribution.at(path).entry_points]
-    ours = {(point.group, point.name, point.value): point for point in points}
+    by_name: dict[str, Distribution] = {}
+    for distribution in map(Distribution.at, found):
+        by_name.setdefault(distribution.name, distribution)  # the first of the path is imported
     return tuple(
         (point.group.removeprefix("dpplan."), point)
-        for point in sorted(ours.values(), key=lambda one: (one.group, one.name, one.value))
+        for name in sorted(by_name)
+        for point in by_name[name].entry_points
         if point.group.startswith("dpplan.")
     )
 

@@ -26,7 +26,7 @@ def main() -> None:
         except Unprinted:  # which `contained` says
             raise
         except PlanError as error:  # of plug-ins, before there is a command
-            from planner.cli.finish import clear_errors
+            from planner.cli.refusal import clear_errors
 
             with clear_errors("--json" in sys.argv):
                 raise error from None

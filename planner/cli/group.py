@@ -15,8 +15,8 @@ from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
 from planner import plugins
-from planner.cli.finish import refuse
 from planner.cli.made import Body, made, options_of
+from planner.cli.refusal import refuse
 from planner.error import PlanError
 from planner.specs.options import Options, foreign, rows, why_not
 from planner.specs.options.words import near

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from planner import plugins
-from planner.cli.finish import Answer, check_results, clear_errors, finish
+from planner.cli.finish import Answer, check_results, finish
+from planner.cli.refusal import clear_errors
 from planner.error import PlanError
 from planner.inputs.files import remembered
 from planner.specs.options import Given, Options, Row, rows, taken

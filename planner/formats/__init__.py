@@ -167,7 +167,8 @@ def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
         raise PlanError(FIELD, name, f"is larger than the {MOST_BYTES:,} characters that are read")
     try:
         own = [one for one in formats() if one.detect(name, text)]
-        found = {one: one.parse(text) for one in own}
+        whole = [one for one in own if one.whole]
+        found = {one: one.parse(text) for one in whole or own}
     except PlanError:
         raise
     except ValueError as error:

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from planner.calibrate.options import CalibrateOptions
-from planner.cli.finish import Answer, refuse
+from planner.cli.finish import Answer
+from planner.cli.refusal import refuse
 from planner.error import PlanError
 from planner.specs.options import flag
 from planner.specs.options.own import Output

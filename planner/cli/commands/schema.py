@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.cli.finish import print_json
+from planner.cli.refusal import print_json
 
 
 def command() -> None:
