@@ -38,9 +38,9 @@ def install(site: Path, name: str, points: Mapping[str, Mapping[str, str]], **fi
     return site
 
 
-def run(site: Path, *words: str, **environment: str) -> Answer:
+def run(site: Path, *words: str, DPPLAN_PLUGINS: str = "on") -> Answer:
     path = os.pathsep.join((str(ROOT), str(site)))
-    return dpplan_process(*words, PYTHONPATH=path, **environment)
+    return dpplan_process(*words, PYTHONPATH=path, DPPLAN_PLUGINS=DPPLAN_PLUGINS)
 
 
 @pytest.fixture(scope="module")
