@@ -20,8 +20,8 @@ from planner.cli.group import COMMANDS
 from planner.inputs import catalog
 from planner.ledger import FORMULAS
 from planner.specs import components
+from planner.specs.documents.training import Training
 from planner.specs.model import ModelSpec
-from planner.specs.training import TrainingSpec
 from planner.studies.runs.table import COLUMNS
 from planner.studies.validate.rows import REQUIRED
 
@@ -213,7 +213,7 @@ def test_every_name_in_a_document_is_documented() -> None:
         assert f"| `{name}` |" in memory
     for name in ModelSpec.model_fields:
         assert f"| `{name}` |" in text("docs/extending/model.md")
-    for name in TrainingSpec.model_fields:
+    for name in Training.model_fields:
         assert f"| `{name}` |" in text("docs/contract.md")
 
 

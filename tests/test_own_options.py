@@ -250,8 +250,8 @@ def test_json_is_one_document(verb: str) -> None:
     own = options_of(verb, body_of(verb))[1]
     if "json" not in own or verb == "calibrate":
         return
-    words = next(given for option, (given, _) in CASES.items() if option.startswith(f"{verb} "))
-    words = words.split()
+    line = next(given for option, (given, _) in CASES.items() if option.startswith(f"{verb} "))
+    words = line.split()
     text, plain, document = (dpplan(*words, *more) for more in ([], ["--plain"], ["--json"]))
     assert json.loads(document.stdout) is not None
     assert document.stdout != text.stdout

@@ -204,7 +204,7 @@ ADAPTED: dict[str, dict[str, Any]] = {
 }
 
 
-TASKS = {
+TASKS: dict[str, dict[str, Any]] = {
     "max_length: 512\nmodel_name_or_path: a/b\nbeta: 0.1\nprecompute_ref_log_probs: true\n": {
         "task": "dpo",
         "reference": "precomputed",

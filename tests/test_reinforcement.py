@@ -33,7 +33,7 @@ from planner.show.explain import nested
 from planner.specs.base import PlanError
 from planner.specs.options import Options
 from planner.studies.validate.predict import validate_rows
-from planner.studies.validate.reinforcement import training_row
+from planner.studies.validate.reinforcement import phased
 from planner.verbs.estimate import chosen
 
 ENGINE = Engine(1, 2.0, 0.6, 256, 1e-3, 1e-5)
@@ -84,7 +84,7 @@ def changed(**update: Any) -> Job:
     return dataclasses.replace(JOB, **update)
 
 
-def fast(m: Machine, **update: float) -> Machine:
+def fast(m: Machine, **update: Any) -> Machine:
     return dataclasses.replace(m, **update)
 
 
@@ -381,7 +381,8 @@ def test_a_row_of_reinforcement_learning_is_predicted_by_phases() -> None:
     assert run.predicted_step_s == pytest.approx(sum(run.phases.values()))
     assert {"generation", "old log-probabilities", "training", "refit"} <= run.phases.keys()
     # four updates of 512 sequences of 1,000 tokens in rows of 4,096, which 8 replicas share
-    assert training_row(ROW)["global_batch"] == "128"
+    assert "--update-batch 512" in run.command
+    assert phased(ROW).train.estimates.plan.training.global_batch == 128
     apart = {**ROW, "training_gpus": "8", "generation_gpus": "8", "colocated": "0", "dp": "4"}
     (off,) = validate_rows([{**apart, "policy_lag": "1"}]).rows
     assert off.predicted_step_s < sum(off.phases.values())
@@ -394,5 +395,5 @@ def test_a_row_that_does_not_say_what_it_generates_is_set_apart() -> None:
     assert not run.phases
     others = ({"mean_seq_len": "9000"}, {"generation_tp": "3"}, {"algorithm": "swe"})
     wrong = validate_rows([{**ROW, **one} for one in (*others, {"prompts_per_step": ""})])
-    named = [one.reason.split()[0] for one in wrong.skipped]
-    assert named == ["mean_seq_len", "generation_tp", "algorithm", "prompts_per_step"]
+    named = ("mean_seq_len is", "--generation-tp: 3", "algorithm is", "prompts_per_step is")
+    assert all(name in one.reason for name, one in zip(named, wrong.skipped, strict=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import plans
 import pytest
 from command import dpplan
@@ -9,7 +11,7 @@ from command import dpplan
 from planner.estimate.machine import machine
 
 
-def _hidden(gpu: str, software: str, way: str | None, **training: bool) -> float:
+def _hidden(gpu: str, software: str, way: str | None, **training: Any) -> float:
     of = plans.plan(gpu=gpu, software=software, tensor_overlap=way, **training)
     return float(machine(of).tensor_hidden)
 
