@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from planner import api, formats
+from planner import api
+from planner.formats import recipe as formats
 from planner.formats.documents.export import Export
 from planner.formats.launch import LAUNCHERS, RUN
 from planner.formats.options import ExportOptions

@@ -11,7 +11,7 @@ import pytest
 import sample_logs as samples
 from command import dpplan, refused
 
-from planner import formats
+from planner.formats import recipe as formats
 from planner.rl.options import RlOptions
 from planner.specs.options import rows
 

@@ -18,8 +18,9 @@ from command import dpplan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner import api, formats
+from planner import api
 from planner.formats import axolotl, launch
+from planner.formats import recipe as formats
 from planner.formats.documents.export import Export
 from planner.formats.options import ExportOptions
 from planner.formats.target import Asked, Target

@@ -120,8 +120,9 @@ def test_a_command_imports_nothing_heavy() -> None:
         assert "numpy" in found
 
 
-def test_help_imports_neither_numpy_nor_the_planner() -> None:
-    found = imported("estimate", "--help")
+@pytest.mark.parametrize("words", [("--help",), ("estimate", "--help")])
+def test_help_imports_neither_numpy_nor_the_planner(words: tuple[str, ...]) -> None:
+    found = imported(*words)
     assert not found & {*HEAVY, "rich", "yaml", "numpy", "pydantic"}
 
 

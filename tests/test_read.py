@@ -9,7 +9,7 @@ import pytest
 from command import dpplan, refused
 from fastapi.testclient import TestClient
 
-from planner import formats
+from planner.formats import recipe as formats
 from planner.formats.plan import planned, texts
 from planner.formats.shell import script
 from planner.formats.verbs.read import answer

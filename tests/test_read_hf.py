@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner import formats
 from planner.formats import (
     accelerate,
     axolotl,
@@ -21,6 +20,7 @@ from planner.formats import (
     ms_swift,
     trl,
 )
+from planner.formats import recipe as formats
 from planner.formats.target import Asked
 from planner.formats.verbs.read import read as read_files
 from planner.inputs import catalog

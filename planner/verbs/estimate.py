@@ -38,7 +38,7 @@ def for_target(options: Options) -> Options:
     """The request with what --for asks of it; formats are loaded for that alone."""
     if options.for_target is None:
         return options
-    request: Options = plugins.load("formats", "--for", options.for_target).request(options)
+    request: Options = plugins.load("formats.recipe", "--for", options.for_target).request(options)
     return request
 
 

@@ -11,9 +11,10 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from planner import __version__, formats
+from planner import __version__
 from planner.estimate import Estimates
 from planner.formats import launch
+from planner.formats import recipe as formats
 from planner.formats.documents.export import Export, ExportedFile, NotExpressible
 from planner.formats.options import ExportOptions
 from planner.formats.plan import planned

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from planner import formats
+from planner.formats import recipe as formats
 from planner.inputs import catalog
 from planner.studies.check.phases import is_answer
 from planner.studies.logs import says_anything, stream

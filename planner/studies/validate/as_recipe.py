@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from planner.formats import FIELD, Recipe
 from planner.formats.plan import Planned, settled
+from planner.formats.recipe import FIELD, Recipe
 from planner.specs.base import PlanError
 from planner.specs.options import Given
 from planner.studies.runs.cells import Skip

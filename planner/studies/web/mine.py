@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from planner import formats
+from planner.formats import recipe as formats
 from planner.formats.documents.read import Read
 from planner.formats.plan import planned
 from planner.formats.verbs import read

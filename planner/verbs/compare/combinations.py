@@ -66,7 +66,7 @@ def combinations(own: CompareOptions) -> Combinations:
 def _of_file(name: str) -> dict[str, Any]:
     """Options of a scenario file, or of a recipe of another program."""
     if plugins.has("formats"):
-        formats = plugins.load("formats", "FILE")
+        formats = plugins.load("formats.recipe", "FILE")
         text = plugins.load("formats.plan", "FILE").texts((name,))
         if formats.knows(text):
             return dict(formats.read(text).options)
