@@ -24,7 +24,6 @@ COMMANDS = {
     **dict.fromkeys(("web", "dashboard", "ui", "server"), "serve"),
     **dict.fromkeys(("gpus", "models", "networks", "stacks", "clusters", "hosts"), "list"),
     "version": "--version",
-    "help": "--help",
 }
 
 

@@ -107,8 +107,9 @@ class option:
     such as 128k or 60d counts, where the value is a plain number: tokens of a context (k is 1,024),
     or the unit that the number is in.
     read: checks a text, and gives it in one spelling. form: whether the page shows it at once or
-    folded; slider: drawn as one. short: another flag for it on the command line. brief: in the
-    short --help of every verb that takes it. argument: what stands for it in the usage of a
+    folded; slider: drawn as one. short: another flag for it on the command line. brief: the help in
+    a few words, for the short --help, which shows of the options of a request only those that have
+    it. argument: what stands for it in the usage of a
     command, where it is a word and no flag.
     """
 
@@ -137,7 +138,7 @@ class option:
     form: Form = "absent"
     slider: bool = False
     short: str = ""
-    brief: bool = False
+    brief: str = ""
     group: Group | None = None
     argument: str = ""
 
@@ -215,6 +216,11 @@ class Row:
         return f"{self.says.help}{values}{needs}{again}" + (
             f" [default: {self.unset}]" if self.unset else ""
         )
+
+    @property
+    def brief(self) -> str:
+        """Its help in a few words: the first clause, where no shorter one is declared."""
+        return self.says.brief or re.split(r"[:;] | \(|, (?:e\.g\.|such as) ", self.says.help)[0]
 
     @property
     def needs(self) -> str:
