@@ -51,8 +51,6 @@ TABLE = (
     Argument(_DEEPSPEED + "zero_stage", "zero", meaning=trainer.whole),
 )
 UNREAD = unread("accelerate")
-IRRELEVANT = UNREAD.irrelevant
-LACKS = UNREAD.lacks
 
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
@@ -82,7 +80,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     for name in values:
         if name.startswith(tuple(_OWNERS.values())) and not name.startswith(_owner(kind)):
             answer.mark(name, "irrelevant", "not of this distributed_type")
-    trainer.mark_off(answer, LACKS)
+    trainer.mark_off(answer, UNREAD.lacks)
 
 
 def _owner(kind: str) -> str:
@@ -239,7 +237,7 @@ FORMAT = Format(
     detect=lambda name, text: trainer.is_data(name) and _is_launch.search(text) is not None,
     parse=trainer.parse,
     table=TABLE,
-    irrelevant=IRRELEVANT,
-    lacks=LACKS,
+    irrelevant=UNREAD.irrelevant,
+    lacks=UNREAD.lacks,
     read_more=read_more,
 )

@@ -11,8 +11,6 @@ from typing import Any
 from planner.formats import adapted, sharding, trainer
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import Answer, Argument, Format, Value, unread
-from planner.formats.trl import IRRELEVANT as OF_TRL
-from planner.formats.trl import LACKS as TRL_LACKS
 
 _KERNEL_FLAGS = {"flash_attention": "flash2", "sdp_attention": "flash2", "eager_attention": "eager"}
 _LIGER = ("liger_rms_norm", "liger_rope", "liger_glu_activation", "liger_swiglu")
@@ -68,8 +66,6 @@ TABLE = (
 )
 _STARTED = ("gpus", "gpu", "nodes")  # options that services around Axolotl name in its file
 UNREAD = unread("axolotl")
-IRRELEVANT = (*trainer.IRRELEVANT, *OF_TRL, *UNREAD.irrelevant)
-LACKS = {**TRL_LACKS, **UNREAD.lacks}
 
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
@@ -94,7 +90,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     read_rows(answer, Rows(packed=("sample_packing",), padded=("pad_to_sequence_len",)))
     trainer.read_degrees(answer)
     trainer.mark_empty(answer)
-    trainer.mark_off(answer, LACKS)
+    trainer.mark_off(answer, UNREAD.lacks)
 
 
 def _teacher(answer: Answer) -> None:
@@ -294,7 +290,7 @@ FORMAT = Format(
     detect=trainer.own("base_model"),
     parse=trainer.parse,
     table=TABLE,
-    irrelevant=IRRELEVANT,
-    lacks=LACKS,
+    irrelevant=UNREAD.irrelevant,
+    lacks=UNREAD.lacks,
     read_more=read_more,
 )

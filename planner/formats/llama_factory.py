@@ -12,7 +12,6 @@ from typing import Any
 from planner.formats import adapted, sharding, trainer, trainer_script
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import Answer, Argument, Format, Value, unread
-from planner.formats.trl import LACKS as TRL_LACKS
 from planner.specs.names import BITSANDBYTES
 
 STACK = "llama-factory"
@@ -93,8 +92,6 @@ TABLE = (
     ),
 )
 UNREAD = unread("llama_factory")
-IRRELEVANT = (*trainer.IRRELEVANT, *UNREAD.irrelevant)
-LACKS = {**TRL_LACKS, **UNREAD.lacks}
 
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
@@ -134,7 +131,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _trained(answer)
     trainer.read_degrees(answer)
     trainer.mark_empty(answer)
-    trainer.mark_off(answer, LACKS)
+    trainer.mark_off(answer, UNREAD.lacks)
 
 
 def _trained(answer: Answer) -> None:
@@ -323,7 +320,7 @@ FORMAT = Format(
     ),
     parse=trainer_script.parse,
     table=TABLE,
-    irrelevant=IRRELEVANT,
-    lacks=LACKS,
+    irrelevant=UNREAD.irrelevant,
+    lacks=UNREAD.lacks,
     read_more=read_more,
 )

@@ -299,16 +299,24 @@ class Format:
 @dataclass(frozen=True)
 class Unread:
     """Arguments of a format that its reader does not need: patterns of names that move neither
-    memory nor time, and of names that are not modelled, with why."""
+    memory nor time, of names that are not modelled, with why, and of switches that are off where
+    they are left out."""
 
     irrelevant: tuple[str, ...]
     lacks: Mapping[str, str]
+    off: tuple[str, ...]
 
 
 def unread(kind: str) -> Unread:
     """The arguments that a format does not read, from planner/data/arguments.toml."""
     table = _unread()[kind]
-    return Unread(tuple(table.get("irrelevant", ())), table.get("lacks", {}))
+    base = [unread(name) for name in table.get("with", ())]
+    why = {name: says for says, names in table.get("lacks", {}).items() for name in names}
+    return Unread(
+        (*(name for one in base for name in one.irrelevant), *table.get("irrelevant", ())),
+        {name: says for one in base for name, says in one.lacks.items()} | why,
+        (*(name for one in base for name in one.off), *table.get("off", ())),
+    )
 
 
 @cache

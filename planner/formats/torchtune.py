@@ -17,64 +17,16 @@ from planner.formats.target import Asked
 from planner.inputs import catalog
 from planner.specs import adapters
 from planner.specs.base import PlanError
+from planner.specs.options.aliases import words
 
 STACK = "torchtune"
 _ADAPTED = re.compile(r"^(lora|qlora|dora)_")
 _TUNED = re.compile(r"_(instruct|base|classifier|reward)$")
 # our model by the name of the function that builds it
-MODELS = {
-    "llama2_7b": "llama-2-7b",
-    "llama2_13b": "llama-2-13b",
-    "llama2_70b": "llama-2-70b",
-    "llama3_8b": "llama-3-8b",
-    "llama3_70b": "llama-3-70b",
-    "llama3_1_8b": "llama-3.1-8b",
-    "llama3_1_70b": "llama-3.1-70b",
-    "llama3_1_405b": "llama-3.1-405b",
-    "llama3_2_1b": "meta-llama/Llama-3.2-1B",
-    "llama3_2_3b": "meta-llama/Llama-3.2-3B",
-    "llama3_3_70b": "meta-llama/Llama-3.3-70B-Instruct",
-    "llama3_2_vision_11b": "meta-llama/Llama-3.2-11B-Vision-Instruct",
-    "llama3_2_vision_90b": "meta-llama/Llama-3.2-90B-Vision-Instruct",
-    "llama4_scout_17b_16e": "llama-4-scout",
-    "llama4_maverick_17b_128e": "llama-4-maverick",
-    "mistral_7b": "mistral-7b",
-    "gemma_2b": "google/gemma-2b",
-    "gemma_7b": "google/gemma-7b",
-    "gemma2_2b": "gemma-2-2b",
-    "gemma2_9b": "gemma-2-9b",
-    "gemma2_27b": "gemma-2-27b",
-    "phi3_mini": "phi-3-mini",
-    "phi4_14b": "phi-4",
-    "qwen2_0_5b": "Qwen/Qwen2-0.5B-Instruct",
-    "qwen2_1_5b": "Qwen/Qwen2-1.5B-Instruct",
-    "qwen2_7b": "Qwen/Qwen2-7B-Instruct",
-    "qwen2_5_0_5b": "qwen2.5-0.5b",
-    "qwen2_5_1_5b": "qwen2.5-1.5b",
-    "qwen2_5_3b": "qwen2.5-3b",
-    "qwen2_5_7b": "qwen2.5-7b",
-    "qwen2_5_14b": "qwen2.5-14b",
-    "qwen2_5_32b": "qwen2.5-32b",
-    "qwen2_5_72b": "qwen2.5-72b",
-    "qwen3_0_6b": "qwen3-0.6b",
-    "qwen3_1_7b": "qwen3-1.7b",
-    "qwen3_4b": "qwen3-4b",
-    "qwen3_8b": "qwen3-8b",
-    "qwen3_14b": "qwen3-14b",
-    "qwen3_32b": "qwen3-32b",
-}
-_OPTIMIZERS = {
-    "torch.optim.AdamW": "adam",
-    "torch.optim.Adam": "adam",
-    "bitsandbytes.optim.PagedAdamW": "paged-adam",
-    "bitsandbytes.optim.PagedAdamW8bit": "paged-adam8bit",
-    "bitsandbytes.optim.AdamW8bit": "adam8bit",
-    "torchao.optim.AdamW8bit": "adam8bit",
-    "torchao.prototype.low_bit_optim.AdamW8bit": "adam8bit",
-    "torch.optim.Adafactor": "adafactor",
-    "torch.optim.SGD": "sgd",
-    "torch.optim.Muon": "muon",
-}
+MODELS = words("models", "torchtune")
+_OPTIMIZERS = words("optimizers", "torchtune")
+# releases up to 0.6 lack the second loss of a kind, so that the first is written
+_LOSSES = words("loss_kernels", "torchtune")
 _PREFIX = "torchtune.models."
 # its modules of models, of which the longest that a builder's name begins with holds it
 _MODULES = (
@@ -122,13 +74,6 @@ def _offloads(what: str) -> Mapping[Any, Any]:
     return {True: what, False: None}
 
 
-_LOSSES = {  # the first of a kind is written: releases up to 0.6 lack the second
-    "torchtune.modules.loss.CEWithChunkedOutputLoss": "chunked",
-    "torchtune.modules.loss.LinearCrossEntropyLoss": "chunked",
-    "torch.nn.CrossEntropyLoss": "torch",
-}
-
-
 def _loss(component: Any) -> str:
     if component not in _LOSSES:
         raise ValueError(f"{component!r} is not modelled; the estimate is of cross-entropy")
@@ -163,8 +108,6 @@ TABLE = (
     Argument("context_parallel_dim", "cp", meaning=trainer.whole),
 )
 UNREAD = unread("torchtune")
-IRRELEVANT = UNREAD.irrelevant
-LACKS = UNREAD.lacks
 _TAKEN = {
     "custom_sharded_layers": "shards are taken of every layer alike",
     "memory_efficient_fsdp_wrap": "shards are taken of every layer alike",
@@ -210,7 +153,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
         answer.mark(name, "implied", note)
     trainer.read_degrees(answer)
     trainer.mark_empty(answer)
-    trainer.mark_off(answer, LACKS)
+    trainer.mark_off(answer, UNREAD.lacks)
 
 
 _KD = "kd_loss._component_"
@@ -358,8 +301,8 @@ FORMAT = Format(
     detect=lambda name, text: trainer.is_data(name) and _component_key.search(text) is not None,
     parse=parse,
     table=TABLE,
-    irrelevant=IRRELEVANT,
-    lacks=LACKS,
+    irrelevant=UNREAD.irrelevant,
+    lacks=UNREAD.lacks,
     read_more=read_more,
 )
 

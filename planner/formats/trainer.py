@@ -15,65 +15,21 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from planner.formats.record import STEPS, Answer, Argument, Value, unread
+from planner.formats.record import STEPS, Answer, Argument, Value
 from planner.inputs import catalog
 from planner.inputs.readers import read_json, yaml_places, yaml_text
 from planner.specs.base import PlanError
+from planner.specs.options.aliases import words
 from planner.specs.task import TASKS
 
 DDP = "hf-trainer"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+|[\w-][\w.-]*")
 _QUANTISED_COPY = re.compile(r"(?:-unsloth)?-bnb-4bit$")
-# the first of several that are the same here is the one that is written
-OPTIMIZERS = {
-    "adamw_torch_fused": "adam",
-    "adamw_torch": "adam",
-    "adamw_torch_npu_fused": "adam",
-    "adamw_torch_xla": "adam",
-    "adamw_apex_fused": "adam",
-    "adamw_hf": "adam",
-    "adamw": "adam",
-    "adam": "adam",
-    "adamw_bnb_8bit": "adam8bit",
-    "adamw_8bit": "adam8bit",
-    "adamw_torch_8bit": "adam8bit",
-    "paged_adamw_32bit": "paged-adam",
-    "paged_adamw": "paged-adam",
-    "paged_adamw_8bit": "paged-adam8bit",
-    "adafactor": "adafactor",
-    "lion_32bit": "lion",
-    "lion": "lion",
-    "muon": "muon",
-    "shampoo": "shampoo",
-    "soap": "soap",
-    "sgd": "sgd",
-    "galore_adamw": "galore",
-    "galore_adamw_8bit": "galore8bit",
-    "apollo_adamw": "apollo",
-}
+OPTIMIZERS = words("optimizers", "trainer")
 _BY_LAYER = "_layerwise"  # ends the name of one that updates every weight in its hook
 SUBSPACES = ("galore", "galore8bit", "apollo", "apollo-mini")
-ATTENTIONS = {
-    "flash_attention_2": "flash2",
-    "flash_attention_3": "flash3",
-    "flash_attention_4": "flash4",
-    "flash_attn": "flash2",
-    "flash_attention": "flash2",
-    "fa2": "flash2",
-    "fa3": "flash3",
-    "kernels-community/flash-attn": "flash2",
-    "kernels-community/flash-attn2": "flash2",
-    "kernels-community/flash-attn3": "flash3",
-    "kernels-community/vllm-flash-attn3": "flash3",
-    "sdpa": "flash2",  # torch chooses FlashAttention 2 where it has a mask that it can take
-    "eager": "eager",
-}
+ATTENTIONS = words("attentions", "trainer")
 RECOMPUTE = {True: "full", False: "none"}
-# names that move neither the memory nor the time of a step
-UNREAD = unread("trainer")
-IRRELEVANT = UNREAD.irrelevant
-# what moves memory or time and no estimate has; off, it says nothing
-LACKS = UNREAD.lacks
 
 
 def own(*names: str) -> Callable[[str, str], bool]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from planner.formats import megatron, trainer
 from planner.formats.python_text import constant, named, tree
-from planner.formats.record import Answer, Value, unread
+from planner.formats.record import Answer, Value
 from planner.formats.shell import Command, script
 from planner.specs.names import BITSANDBYTES
 
@@ -225,9 +225,6 @@ def _is_code(cell: Any) -> bool:
 
 
 # ----- both -----
-
-UNREAD = unread("trainer_script")
-IRRELEVANT = UNREAD.irrelevant
 
 
 def read(answer: Answer) -> None:

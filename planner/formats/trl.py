@@ -26,9 +26,7 @@ TABLE = (
     Argument("activation_offloading", "offload", words={True: "activations", False: None}),
 )
 UNREAD = unread("trl")
-IRRELEVANT = (*trainer.IRRELEVANT, *trainer_script.IRRELEVANT, *UNREAD.irrelevant)
 _GENERATES = "generation is not part of the estimate, which is of a step of training alone"
-LACKS = {**trainer.LACKS, **UNREAD.lacks}
 _FROZEN = adapted.Frozen(doubled="use_bnb_nested_quant", default_doubled=False)
 _GENERATING = ("num_generations", "reward_funcs", "max_completion_length")
 _PAIRED = ("max_prompt_length", "precompute_ref_log_probs", "beta", "rpo_alpha")
@@ -56,7 +54,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     trainer_script.read(answer)
     if answer.option("teacher") and (base := answer.option("base_precision")):
         answer.imply("teacher_precision", base, "gkd.py loads the teacher as its student")
-    trainer.mark_off(answer, LACKS)
+    trainer.mark_off(answer, UNREAD.lacks)
 
 
 _OBJECTIVES = {"dpo": "dpo", "kto": "kto", "orpo": "orpo", "reward": "reward", "gkd": "distil"}
@@ -155,8 +153,8 @@ FORMAT = Format(
     ),
     parse=trainer_script.parse,
     table=TABLE,
-    irrelevant=IRRELEVANT,
-    lacks=LACKS,
+    irrelevant=UNREAD.irrelevant,
+    lacks=UNREAD.lacks,
     read_more=read_more,
 )
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from planner.formats.record import Answer, Argument, Format, Value, patterns
+from planner.formats.record import Answer, Argument, Format, Value, unread
 from planner.formats.shell import script
 from planner.formats.target import GATHERED, SHARDED, Asked, Target, theirs
 
@@ -279,30 +279,7 @@ FORMAT = Format(
     detect=lambda name, text: bool(_PROGRAM.search(text)),
     parse=_parse,
     table=_TABLE,
-    irrelevant=patterns(
-        """
-        data.* optim.* trainer.* checkpoint.* profiler.* model.trust_remote_code
-        model.use_remove_padding model.override_config* model.tokenizer_path
-        model.external_lib model.lora_alpha model.target_modules use_remove_padding
-        actor_rollout_ref.model.use_remove_padding
-        actor_rollout_ref.model.trust_remote_code actor_rollout_ref.model.lora_alpha
-        actor_rollout_ref.model.target_modules actor_rollout_ref.model.external_lib
-        actor_rollout_ref.model.override_config* actor_rollout_ref.actor.optim.lr*
-        actor_rollout_ref.actor.optim.weight_decay
-        actor_rollout_ref.actor.optim.total_training_steps
-        actor_rollout_ref.actor.optim.clip_grad
-        actor_rollout_ref.actor.optim.warmup_style actor_rollout_ref.actor.grad_clip
-        actor_rollout_ref.actor.clip_* actor_rollout_ref.actor.kl_*
-        actor_rollout_ref.actor.use_kl_loss actor_rollout_ref.actor.entropy_coeff
-        actor_rollout_ref.actor.loss_* actor_rollout_ref.actor.policy_loss*
-        actor_rollout_ref.actor.tau_* actor_rollout_ref.actor.ppo_epochs
-        actor_rollout_ref.actor.shuffle actor_rollout_ref.actor.checkpoint*
-        actor_rollout_ref.actor.profiler* actor_rollout_ref.actor.load_weight
-        *.use_dist_checkpointing *.dist_checkpointing_path *.use_mbridge
-        *.vanilla_mbridge *.forward_prefetch *.wrap_policy* *.seed *.full_determinism
-        config-* hydra*
-        """
-    ),
+    irrelevant=unread("verl").irrelevant,
     read_more=_more,
     writable=lambda values: not any(name.startswith(_ACTOR) for name in values),
 )

@@ -4,7 +4,7 @@ the like of each option, by record and field.
 A field of a record has its type and default in Python, and the rest in its row, whose columns are
 the fields of `option`. Code is referred to by name: "verbs": "REQUESTS - METHODS - batch" takes
 sets of `verbs` and words of verbs; "{OF_METHODS}" in a text, and a bound, condition, reader or
-group that is a name, is a constant of `verbs` or `named`; "aliases" one of `aliases`.
+group that is a name, is a constant of `verbs` or `named`; "aliases" a kind of words.json.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ def _option(where: str, row: dict[str, Any]) -> option:
         raise TypeError(f"options.json: {where} has no column {min(row.keys() - COLUMNS)}")
     try:
         out = {name: _READ[name](cell) if name in _READ else cell for name, cell in row.items()}
-    except AttributeError as error:
-        raise TypeError(f"options.json: {where} refers to no {error.name}") from None
+    except (AttributeError, KeyError) as error:
+        name = getattr(error, "name", None) or error.args[0]
+        raise TypeError(f"options.json: {where} refers to no {name}") from None
     return option(**out)
 
 
@@ -105,7 +106,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("needs", "read", "group"), _named),
     **dict.fromkeys(("verbs", "several"), _verbs),
     **dict.fromkeys(("needs_unit", "strategies"), tuple),
-    "aliases": lambda name: getattr(aliases, name),
+    "aliases": aliases.aliases,
 }
 
 
