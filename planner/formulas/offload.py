@@ -58,8 +58,8 @@ def tiled_update_s(read_s: Array, update_s: Array, write_s: Array, tiles: Array)
 def update_bandwidth_bytes_per_s(
     threads: Array, core_bytes_per_s: Array, stream_bytes_per_s: Array, update_frac: Array
 ) -> Array:
-    """What an update moves in host memory: a share of what all cores stream, or what the threads of
-    all ranks of the host move, where they are few."""
+    """Host memory bandwidth of the CPU optimizer: a share of the stream bandwidth of all cores, or
+    that of the threads in use if they are few."""
     return np.minimum(update_frac * stream_bytes_per_s, threads * core_bytes_per_s)
 
 

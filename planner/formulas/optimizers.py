@@ -146,7 +146,7 @@ class Gemm:
 
 @dataclass(frozen=True)
 class Work:
-    """What the update of one matrix computes beyond streaming its states."""
+    """Compute of the update of one matrix beyond streaming its states."""
 
     gemms: tuple[Gemm, ...]
     wide: bool  # in fp32 (TF32 where there is), else in bf16
@@ -228,7 +228,7 @@ def _projected(rank: float, found: bool) -> Callable[[Array, Array], Work]:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """What is kept of every tensor and computed on it.
+    """States per tensor and work per update.
 
     Where `rest` names another optimizer, this one is of the matrices of layers, routers and experts
     among them, and the other of embeddings, head, norms and biases.

@@ -1,4 +1,4 @@
-"""What the ranks of a pipeline hold: how the layers of a model are dealt out to chunks."""
+"""Pipeline stages: how the layers of a model are assigned to chunks."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Contents(NamedTuple):
 def contents(
     plan: Plan, pp: int, vpp: int, folded: bool = False, layers: Layers | None = None
 ) -> Contents:
-    """What every chunk of a pipeline of pp ranks with vpp chunks each holds.
+    """Contents of every chunk of a pipeline of pp ranks with vpp chunks each.
 
     Rank r holds chunks r, r + pp, r + 2 pp ...; folded (a V): r and 2 pp - 1 - r.
 
@@ -264,7 +264,7 @@ def _cheapest(costs: Costs, usual: Array) -> Array:
         return float(spent.max())
 
     def filled(most: float) -> Array:
-        """Chunks of no more than that, but for the first; each of the others has a layer."""
+        """Chunks of at most that size, except for the first; every other has at least one layer."""
         each, left = np.zeros(chunks), len(costs.layers)
         for chunk in range(chunks - 1, 0, -1):
             room = most - (costs.end if chunk == chunks - 1 else 0.0)

@@ -238,8 +238,8 @@ def packed_attention_frac(mean: Array, mean_square: Array) -> Array:
 def packed_window_frac(
     mean: Array, mean_in_window: Array, square_in_window: Array, window: Array
 ) -> Array:
-    """The same of a layer with a sliding window. mean_in_window, square_in_window: moments of the
-    length of documents cut to the window, over the window."""
+    """Fraction of attention left by packing for a layer with a sliding window. mean_in_window,
+    square_in_window: moments of the length of documents cut to the window, over the window."""
     pairs = window**2 * square_in_window / 2 + window * (mean - window * mean_in_window)
     return pairs / mean / (window - window**2 / 2)
 

@@ -66,12 +66,12 @@ def chunks_fit(name: str, v: Array) -> Array:
 
 
 def default_chunks(name: str) -> int:
-    """Chunks per rank when none are asked for."""
+    """Default number of chunks per rank."""
     return 1 if BY_NAME[name].CHUNKS == "one" else 2
 
 
 def actions(name: str, p: int, m: int, v: int | None = None) -> Actions:
-    """What each of p ranks runs, in order, for m micro-batches and v chunks per rank. Raises
+    """The actions of each of p ranks, in order, for m micro-batches and v chunks per rank. Raises
     PlanError naming the option."""
     module = module_of(name)
     for field, value, most in (

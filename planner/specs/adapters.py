@@ -1,5 +1,5 @@
 """Parameter-efficient fine-tuning: low-rank adapters beside frozen matrices (LoRA, arXiv
-2106.09685; rsLoRA, 2312.03732; DoRA, 2402.09353), or the last layers alone.
+2106.09685; rsLoRA, 2312.03732; DoRA, 2402.09353), or the last layers only.
 
 Targets are words for matrices: the words of Hugging Face PEFT, torchtune and Megatron-Bridge, and
 three for many at once. A matrix that several words name has one adapter.
@@ -119,7 +119,7 @@ def _inputs(part: Mlp | Moe) -> tuple[str, ...]:
 
 
 def _roles(part: Part, one: Product) -> tuple[str, ...]:
-    """What the matrices of a product do."""
+    """Roles of the matrices of a product."""
     if one.name in ("mlp_in", "shared_in") and isinstance(part, Mlp | Moe):
         return _inputs(part)
     if one.name == "kv":

@@ -2,7 +2,7 @@
 
 Formulas, rules and estimates read a table of layouts by the names below. A column is a plain array
 or anything that computes like one: the factored columns of planner/estimate/factored are evaluated
-where their values are asked for. Nothing here loops over layouts.
+when their values are read. Nothing here loops over layouts.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Columns:
         return _is_one_of(self.recompute, CODES["recompute"], kinds)
 
     def repeats_module(self, *names: str) -> Array:
-        """Rows that repeat one of these modules alone."""
+        """Rows that recompute one of these modules by itself."""
         return self.is_recompute("modules") & self._has(RECOMPUTE_MODULES, names)
 
     def keeps_result(self, name: str) -> Array:

@@ -28,7 +28,7 @@ def host_name(text: str) -> str:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a name, as `host_name` has it, is of this machine alone: RFC 6761, section 6.3."""
+    """Whether a name, as `host_name` has it, is the loopback: RFC 6761, section 6.3."""
     try:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:

@@ -213,7 +213,7 @@ def of_samples(model: Shape) -> bool:
 
 @functools.lru_cache(maxsize=512)
 def modules_of(model: Shape) -> frozenset[str]:
-    """Modules that some layer has and that can be repeated alone or offloaded, by the names of
+    """Modules of the layers that can be recomputed or offloaded by themselves, by the names of
     specs.names."""
     parts = [part for part, _ in parts_of(model)]
     latent = any(isinstance(part, Latent) for part in parts)
@@ -235,7 +235,7 @@ def modules_of(model: Shape) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=512)
 def limits_of(model: Shape) -> tuple[Limit, ...]:
-    """What tensor parallelism has to divide."""
+    """Sizes that tensor parallelism has to divide."""
     every = (limit for part, _ in parts_of(model) for limit in part.limits())
     return tuple(dict.fromkeys(every))
 

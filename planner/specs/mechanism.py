@@ -1,4 +1,4 @@
-"""What a mechanism is: a way to train that can be on or off, with its options, memory and time.
+"""A mechanism: a way to train that can be on or off, with its options, memory and time.
 
 Each is a module of planner/mechanisms, found by being there. An active one is a frozen record of
 its settings in `Plan.mechanisms`; the estimate asks each active one at the same places, its hooks.
@@ -94,7 +94,8 @@ class Sharded:
 
 
 class Codes(NamedTuple):
-    """What is sent in place of values: bytes of one, and how often codes are made and read back."""
+    """Quantised codes sent in place of values: bytes per value, and passes that encode and
+    decode."""
 
     bytes: float
     times: int
@@ -102,7 +103,7 @@ class Codes(NamedTuple):
 
 @dataclass(frozen=True)
 class Bytes:
-    """What a mechanism adds to a stage: by leaf in every phase, and in host memory."""
+    """Memory that a mechanism adds to a stage: by leaf in every phase, and in host memory."""
 
     leaves: Ledger = field(default_factory=dict)
     host: Array = 0.0
@@ -135,7 +136,7 @@ class Mechanism:
         return ()
 
     def memory(self, stage: Stage) -> Bytes:
-        """What it adds to a stage."""
+        """Memory that it adds to a stage."""
         return Bytes()
 
     def gathered(self, stage: Sharded) -> Array:

@@ -1,4 +1,4 @@
-"""What is trained: layers made of parts, and the embedding, norms and head around them."""
+"""The model: layers made of parts, and the embedding, norms and head around them."""
 
 from collections.abc import Iterable
 from typing import Any, Literal, Self
@@ -146,7 +146,7 @@ class ModelSpec(Shape):
 
     @property
     def samples(self) -> str:
-        """What a batch counts, in words."""
+        """Name of the unit of a batch: sequences, images."""
         plain = "sample" if of_samples(self) else "sequence"
         return f"{self.sample or plain}s"
 

@@ -270,7 +270,7 @@ def recompute_text(kind: int, size: int) -> str:
 
 
 def joined_words(text: str, known: tuple[str, ...]) -> str:
-    """Words joined by + in one order, or none; ValueError where one is none of those known."""
+    """Words joined by + in canonical order. Raises ValueError for an unknown one."""
     names = [name.strip().lower() for name in text.split("+")]
     if names == ["none"]:
         return "none"
@@ -280,7 +280,7 @@ def joined_words(text: str, known: tuple[str, ...]) -> str:
 
 
 def offload_modules_name(text: str) -> str:
-    """Names of offloaded modules in one order; ValueError where one is none."""
+    """Names of offloaded modules in canonical order. Raises ValueError for an unknown one."""
     names = [name.strip().replace("-", "_") for name in text.split("+")]
     if not set(names) <= set(OFFLOAD_MODULES):
         raise ValueError(f"must be modules joined by +, of {', '.join(OFFLOAD_MODULES)}")
@@ -288,8 +288,8 @@ def offload_modules_name(text: str) -> str:
 
 
 def recompute_in(text: str, layers: int) -> str:
-    """What this is where a chunk of a pipeline has so many layers: a group ends with its chunk, one
-    of a single layer is full recompute, and so is a block that has every layer."""
+    """The effective recomputation for a pipeline chunk of this many layers: a group ends with its
+    chunk, one of a single layer is full recompute, and so is a block that has every layer."""
     kind, _, size = text.partition(":")
     if kind == "block" and int(size) >= layers:
         return "full"

@@ -45,7 +45,7 @@ Mechanisms = Annotated[tuple[InstanceOf[Mechanism], ...], PlainSerializer(_named
 
 
 class Plan(Spec):
-    """Everything an estimate depends on besides the layouts it is asked about."""
+    """Everything an estimate depends on besides the layouts."""
 
     model: ModelSpec
     teacher: ModelSpec | None = None  # of distillation; None: there is none, or none is known
@@ -75,7 +75,7 @@ class Plan(Spec):
 
     @property
     def of_teacher(self) -> Plan | None:
-        """The teacher on the same GPUs, in forward passes alone; None where there is none."""
+        """The plan of the teacher on the same GPUs, forward only; None without a teacher."""
         if self.teacher is None:
             return None
         frozen = {
@@ -127,7 +127,7 @@ class Plan(Spec):
         return RECIPES.get(self.precision)
 
     def is_low(self, part: LowPart) -> bool:
-        """Whether a part is in the format of the GEMMs too: as asked, else as the stack does it."""
+        """Whether a part is in the format of the GEMMs too: by the request, else by the stack."""
         if self.recipe is None:
             return False
         asked, stack = self.training.low_parts, self.stack.precision
@@ -151,14 +151,15 @@ class Plan(Spec):
 
     @property
     def expandable_segments(self) -> bool:
-        """Whether the allocator's segments grow: as asked, else as the stack's recipes have it."""
+        """Whether the allocator's segments are expandable: by the request, else by the stack's
+        recipes."""
         asked = self.training.expandable_segments
         return self.stack.expandable_segments if asked is None else asked
 
     @property
     def dispatchers(self) -> tuple[DispatcherName, DispatcherName]:
-        """How tokens reach the ranks of their experts inside one host, and across hosts: as asked,
-        else as the stack does it."""
+        """How tokens reach the ranks of their experts inside one host, and across hosts: by the
+        request, else by the stack."""
         asked, stack = self.training.dispatcher, self.stack.experts
         return (asked, asked) if asked else (stack.dispatcher, stack.dispatcher_across)
 
@@ -197,7 +198,7 @@ class Plan(Spec):
 
     @property
     def selective(self) -> Selective:
-        """What selective recomputation repeats: of the request, else of the stack."""
+        """Kind of selective recomputation: by the request, else by the stack."""
         return self.training.selective or self.stack.selective
 
     @property

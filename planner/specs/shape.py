@@ -42,7 +42,7 @@ class Tower(Spec):
 
 
 class Shape(Spec):
-    """What the layers of a model are made of."""
+    """Composition of the layers of a model."""
 
     layers: int = Field(ge=1, le=100_000)
     hidden: int = Width

@@ -155,5 +155,5 @@ class TrainingSpec(Spec):
 
     @property
     def element_bytes(self) -> float:
-        """Bytes of an activation element: 8 and 4 bit are formats of GEMM operands alone."""
+        """Bytes of an activation element: 8 and 4 bit are formats of GEMM operands only."""
         return 2.0 if self.mixed_precision else 4.0

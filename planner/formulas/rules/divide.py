@@ -1,4 +1,4 @@
-"""What has to divide: GPUs, heads, widths, layers, batch, sequence, experts."""
+"""Rules of divisibility: GPUs, heads, widths, layers, batch, sequence, experts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _heads(plan: Plan, c: Columns) -> Array:
 
 
 def _refused_heads(plan: Plan, x: Layout) -> str:
-    """What cannot be shared; heads of keys and values are named with the heads they are of."""
+    """The head counts that tp does not divide; KV heads are named with their query heads."""
     limits = [limit for limit in limits_of(plan.model) if limit.what not in WIDTH_NAMES]
     refused = [limit for limit in limits if not _fits(limit, np.float64(x.tp))]
     said = " and ".join(f"{limit.count} {limit.what}" for limit in refused)
@@ -81,8 +81,8 @@ WIDTHS = Rule(
 
 
 def _whole(plan: Plan, c: Columns) -> Array:
-    """What no rank shares with another: the layers of towers along a pipeline, or their
-    sequences, and convolutions."""
+    """Parts of the model that are not sharded: layers of towers along a pipeline, their sequences,
+    and convolutions."""
     alone = plan.model.towers or plan.model.convolutions
     return ((c.pp == 1) & (c.cp == 1)) if alone else ones(c)
 

@@ -1,4 +1,4 @@
-"""What a rule is: a condition on the columns of layouts, and what to say where it fails.
+"""A rule: a condition on the columns of layouts, and the sentence where it fails.
 
 The nearest values that a sentence names are those that satisfy the same condition.
 """
@@ -26,7 +26,7 @@ class Rule:
 
     holds(plan, columns): True where a layout is allowed; said(plan, layout): why another is not;
     near: options whose nearest values that satisfy the condition are named; ways(plan, layout):
-    other ways out, where they are empty there is none.
+    other ways out; empty if there are none.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What the stack runs of schedules, shards, parallelism and placement, and what options do."""
+"""Rules of the stack: schedules, sharding, parallelism, placement, and options that act."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the weights, states and activations of a layout allow: offloading, updates, types."""
+"""Rules of weights, optimizer states and activations: offloading, updates, types."""
 
 from __future__ import annotations
 

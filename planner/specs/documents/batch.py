@@ -111,7 +111,7 @@ class RegimePoint(Document):
 
 
 class Why(Document):
-    """What makes GPU-time to the target grow."""
+    """Causes of growing GPU-time to the target."""
 
     at: Annotated[int, key("`stops_at`, or the last count", "GPUs")]
     stops: Annotated[bool, key("an added GPU there brings less than `stop_below`")]
@@ -157,7 +157,7 @@ class Rates(Document):
 
 
 class BatchNeeds(Document):
-    """What one batch needs to reach the target."""
+    """Steps, tokens and time to the target at one batch size."""
 
     global_batch: Annotated[int, key("sequences per optimizer step", "sequences")]
     tokens_per_step: Annotated[float, key("tokens of one optimizer step", "tokens")]

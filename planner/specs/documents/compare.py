@@ -143,7 +143,7 @@ class Change(Document):
 
 
 class Difference(Document):
-    """What makes the difference between requests side by side."""
+    """Decomposed difference between requests side by side."""
 
     to: Annotated[
         str, key("label of the first request that fits, which the others are compared to")

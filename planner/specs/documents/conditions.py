@@ -48,7 +48,7 @@ class Lengths(Document):
 
 
 class Stragglers(Document):
-    """What waiting for the slowest rank adds to a step."""
+    """Step time added by waiting for the slowest rank."""
 
     seconds: Annotated[
         dict[str, float],
@@ -76,7 +76,7 @@ class InputTimes(Document):
 
 
 class Input(Document):
-    """What the input pipeline has to provide."""
+    """Requirements on the input pipeline."""
 
     sample_bytes: Annotated[float, key("read per sample", "B")]
     decoded_bytes: Annotated[float, key("copied to the GPU per sample", "B")]

@@ -60,7 +60,7 @@ class StepByWire(StepFigures):
 
 
 class Evidence(Document):
-    """What the width of the band rests on."""
+    """Evidence behind the width of the band."""
 
     gpu: Annotated[str, key("what validated runs share of the GPU: GPU, architecture or nothing")]
     software: Annotated[str, key("what they share of the stack: stack, family or nothing")]
@@ -213,7 +213,7 @@ class Requirement(Document):
 
 
 class Provenance(Document):
-    """What the step time rests on: shares of its sensitivity to the numbers of the machine."""
+    """Provenance of the step time: sensitivity shares by kind of machine number."""
 
     measured_frac: Annotated[float, key("share of measured numbers", "1")]
     vendor_frac: Annotated[float, key("share of vendors' numbers", "1")]
@@ -253,7 +253,7 @@ KwhPerToken = Annotated[float, key("energy of a million tokens at the wall plug"
 
 
 class PerToken(Document):
-    """What tokens cost."""
+    """Cost per token."""
 
     usd_per_million_tokens: UsdPerToken
     kwh_per_million_tokens: KwhPerToken

@@ -19,7 +19,7 @@ from planner.specs.documents.run import Run
 
 
 class ModelLimits(Document):
-    """What the run may take; null: no such limit."""
+    """Limits of the run; null: no such limit."""
 
     days: Annotated[float | None, key("`--days`", "days")]
     budget_usd: Annotated[float | None, key("`--budget`", "USD")]
@@ -27,7 +27,7 @@ class ModelLimits(Document):
 
 
 class ClusterLimits(ModelLimits):
-    """What the run may take on clusters of any size; null: no such limit."""
+    """Limits of the run on clusters of any size; null: no such limit."""
 
     max_gpus: Annotated[int, key("`--max-gpus`, or the most that are tried", "GPUs")]
     power_kw: Annotated[float | None, key("`--power-kw`: mean power at the plug", "kW")]
@@ -117,7 +117,7 @@ class Answers(Document):
 
 
 class Without(Document):
-    """What holds where one default is replaced."""
+    """The answer with one default replaced."""
 
     default: Annotated[
         str, key("what is replaced: global batch, precision, most GPUs, failures, all of these")
@@ -345,7 +345,7 @@ class LargestModel(Document):
 
 
 class SwapCosts(Document):
-    """What keeping, recomputing and swapping a layer's activations takes."""
+    """Cost of keeping, recomputing or swapping a layer's activations."""
 
     kept_bytes: Annotated[float, key("activations that it keeps for backward", "B")]
     recompute_s: Annotated[float, key("its forward run again", "s")]
@@ -371,7 +371,7 @@ class Layer(SwapCosts):
 
 
 class LengthLink(Document):
-    """What is cheaper over one link."""
+    """The cheaper choice over one link."""
 
     id: Annotated[str, key("profile id of the link")]
     cheaper: Annotated[str, key("swap or recompute")]
@@ -407,7 +407,7 @@ class Needed(Document):
 
 
 class Bound(Document):
-    """What ZeRO-Infinity's equations ask of the link for one kind of data."""
+    """Bandwidth that ZeRO-Infinity's equations require for one kind of data."""
 
     what: Annotated[str, key("what moves")]
     flop_per_byte: Annotated[float, key("arithmetic intensity", "FLOP/B")]

@@ -11,7 +11,7 @@ from planner.specs.documents.plan import Layout
 
 
 class RlWork(Document):
-    """What a step generates and trains on."""
+    """Sequences and tokens that a step generates and trains on."""
 
     algorithm: Annotated[str, key("ppo, grpo, dapo or rloo")]
     sequences: Annotated[float, key("responses that are generated", "sequences")]

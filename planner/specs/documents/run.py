@@ -19,7 +19,7 @@ class Storage(Document):
 
 
 class Reliability(Document):
-    """What failures, checkpoints and restarts take from a run."""
+    """Time lost to failures, checkpoints and restarts."""
 
     mtbf_gpu_s: Annotated[float, key("running time of one GPU between failures of its job", "s")]
     mtbf_s: Annotated[float, key("time between failures of this job", "s")]

@@ -17,7 +17,7 @@ from planner.specs.options import Objective
 
 
 class Shortfall(Document):
-    """What layouts that do not fit the GPU's memory are short of."""
+    """Memory that layouts which do not fit are short of."""
 
     least_bytes: Annotated[float, key("the nearest to fitting", "B")]
     median_bytes: Annotated[float, key("the median", "B")]

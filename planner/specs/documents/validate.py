@@ -18,7 +18,7 @@ Task = Literal[
 
 
 class Need(Document):
-    """What a run says of the device memory it needed."""
+    """Evidence of a run on the device memory it needed."""
 
     relation: Annotated[
         Relation,

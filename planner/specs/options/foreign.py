@@ -28,8 +28,8 @@ COMMANDS = {
 
 
 def answer(option: str) -> str:
-    """What an option of another tool is called here, "" for an unknown option: "--micro-batch-size"
-    -> "is --micro-batch here, ..."."""
+    """The name here of another tool's option, "" for an unknown option: "--micro-batch-size" -> "is
+    --micro-batch here, ..."."""
     name = option.lstrip("-").replace("_", "-").replace(".", "-").lower()
     return _answers().get(name, "")
 

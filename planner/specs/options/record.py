@@ -44,8 +44,8 @@ def refuse(record: Record, verb: str, besides: str = "") -> None:
 
 
 def refuse_of_all(records: Sequence[Record], verb: str, besides: str = "") -> None:
-    """The same of requests that are answered side by side: an option that acts in one of them is
-    not ignored."""
+    """Refuse options that no request of a comparison uses; one in which the option acts
+    suffices."""
     given: dict[str, Any] = {}
     for record in records:
         given |= {one.name: one.typed for one in getattr(record, "spelled", ())} | record.given()

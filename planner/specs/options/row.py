@@ -1,4 +1,4 @@
-"""What an option is: a field of a record, and a row of the table.
+"""An option: a field of a record, and a row of the table.
 
     tp: int | None = None
 
@@ -62,11 +62,11 @@ class Reading:
 
 @dataclass(frozen=True)
 class Needs:
-    """What has to hold beside an option for it to act, else it is refused.
+    """A condition on other options without which an option has no effect and is refused.
 
     holds: whether it does in a request, as a record of options; says: why the option does nothing
-    where it does not, and the remedy; give: the options to state, for its help; verbs: that ask
-    for it, all where empty.
+    where it does not, and the remedy; give: the options to state, for its help; verbs: to which it
+    applies, all where empty.
     """
 
     holds: Callable[[Any], bool]
@@ -89,9 +89,9 @@ def beside(why: str, *names: str, verbs: frozenset[str] = frozenset()) -> Needs:
 
 @dataclass(frozen=True)
 class option:
-    """Everything said of one option beside its name, type and default.
+    """The declaration of an option beside its name, type and default.
 
-    help: a sentence in the field's terms. label: the same in a few words, for the form.
+    help: a sentence in the field's terms. label: a few words, for the form.
     unit: in which a bare number is read, "" where there is none; needs_unit: the units in which a
     bare number is likely meant, where two are and it is therefore refused; or_unit: of another
     dimension, in which it may be given as well. least, most: bounds in that unit, of each number
@@ -236,7 +236,7 @@ class Row:
 
     @property
     def unset(self) -> str:
-        """What holds where it is left out, in words; "" where nothing does."""
+        """The default in words; "" if leaving it out has no meaning."""
         if self.says.unset or self.is_needed or self.default in (None, False, ()):
             return self.says.unset
         return str(self.default)

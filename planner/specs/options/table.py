@@ -42,8 +42,8 @@ def key(record: type) -> str:
 
 
 def said(record: type, fields: list[str]) -> dict[str, option]:
-    """What the file says of the fields of a record, in their order. Raises TypeError where a field
-    has no row, or a row no field."""
+    """Declarations of the fields of a record from the file, in their order. Raises TypeError where
+    a field has no row, or a row no field."""
     table = tables().get(key(record), {})
     for name in fields:
         if name not in table:
@@ -142,7 +142,7 @@ def _rows(record: Any) -> Mapping[str, Row]:
 
 
 def _declared(part: Any) -> dict[str, tuple[Any, option]]:
-    """(type, what is said of it) of each option that a class declares itself."""
+    """(type, declaration) of each option that a class declares itself."""
     own = inspect.get_annotations(part)
     written = any(isinstance(each, str) for each in own.values())
     hints = hints_of(part, include_extras=True) if written else own

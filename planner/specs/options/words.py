@@ -1,5 +1,4 @@
-"""What a text means to an option: one of its words, another word for one, or a number written
-short."""
+"""Reading a text as the value of an option: a word, a synonym, or an abbreviated number."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A convolution over the pixels of an image, with its batch norm and activation.
 
-An image is one token: what is said here per token is per image. Ranks share no convolution.
+An image is one token: values per token are per image. Ranks share no convolution.
 """
 
 from collections.abc import Iterator
