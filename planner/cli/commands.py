@@ -1,4 +1,4 @@
-"""The commands, one module each under planner.cli: loaded when they are asked for."""
+"""The commands, one module each under planner.cli: loaded on use."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def body_of(name: str) -> Body:
 
 
 class Commands(TyperGroup):
-    """Loads a command when it is asked for. Unknown options end as any wrong request does: one
-    sentence, one JSON document under --json, status 2."""
+    """Loads a command on use. Unknown options end as any wrong request does: one sentence, one JSON
+    document under --json, status 2."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)

@@ -22,8 +22,8 @@ _TOP = {
 
 
 class Verb(NamedTuple):
-    """What may follow a verb: its flags with a sentence, the words of a flag's value, and the words
-    of its first argument. A flag without a value has None."""
+    """Words that may follow a verb: its flags with a sentence, the words of a flag's value, and the
+    words of its first argument. A flag without a value has None."""
 
     says: str
     flags: dict[str, str]

@@ -33,11 +33,11 @@ _PLAIN_PATH = re.compile(r"[\w.-]+/[\w.-]+")  # org/name of a hub, which says wh
 
 @dataclass(frozen=True)
 class Recipe:
-    """What files say: the plan in our options, and every argument.
+    """Contents of launch files: the plan in our options, and every argument.
 
     kinds: ids of the formats that read a part, the format with most arguments first. stated: what
-    says an option, by its name. notes: what was made of the files beside single arguments, as
-    sentences.
+    says an option, by its name. notes: sentences on how the files were read, beside single
+    arguments.
     values: the arguments of each format as they were parsed.
     """
 
@@ -86,8 +86,8 @@ def knows(files: Mapping[str, str]) -> bool:
 
 
 def read(files: Mapping[str, str]) -> Recipe:
-    """What these texts, by the names of their files, say together. Raises PlanError where one is
-    of no known kind or is broken, and where two contradict each other."""
+    """The recipe of these texts, by file name. Raises PlanError for a broken text, an unknown
+    format, or two that contradict each other."""
     if len(files) > MOST_FILES:
         raise PlanError(FIELD, len(files), f"are more than {MOST_FILES} files")
     values: dict[Format, dict[str, Value]] = {}
@@ -102,7 +102,7 @@ def read(files: Mapping[str, str]) -> Recipe:
 
 
 def joined(values: Mapping[Format, Mapping[str, Value]]) -> Recipe:
-    """What these arguments of formats say together. Raises PlanError where two contradict each
+    """The recipe of parsed arguments, by format. Raises PlanError where two contradict each
     other."""
     answers = {one: _counted(one.read(found)) for one, found in values.items()}
     order = sorted(answers, key=lambda one: -len(values[one]))
@@ -185,8 +185,8 @@ def _agree(name: str, old: Value | None, new: Value) -> None:
 
 
 def _joined(parts: list[dict[str, Stated]], called: str) -> dict[str, Stated]:
-    """What the formats state together; what one implies gives way to what another states, and what
-    its program does by itself to both."""
+    """Options of all formats: a stated one wins over an implied one, and both over a program's
+    default."""
     out: dict[str, Stated] = {}
     for part in parts:
         for name, one in part.items():

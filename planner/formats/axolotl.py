@@ -168,7 +168,7 @@ def _attention(answer: Answer) -> None:
 
 
 def _checkpointing(answer: Answer) -> None:
-    """Checkpoints keep inputs of layers; with offloading of activations alone there are none."""
+    """Checkpoints keep inputs of layers; activation offloading alone does not checkpoint."""
     name, away = "gradient_checkpointing", "activation_offloading"
     value, moved = answer.get(name, False), answer.get(away, False)
     repeats = value if isinstance(value, bool) else str(value).lower() not in ("false", "none")
@@ -225,7 +225,7 @@ def _adapted(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _objective(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What is learned beside plain words, and by which layers."""
+    """The objective, and the layers that train."""
     out: dict[str, Any] = {}
     task = options.get("task")
     if task == "reward":
@@ -246,8 +246,7 @@ def refuses_frozen(options: Mapping[str, Any]) -> bool:
 
 
 def write(options: Mapping[str, Any]) -> str:
-    """The YAML of a plan; what GPUs there are is said by what starts it: Axolotl's schema has no
-    name for them."""
+    """The YAML of a plan, without the GPUs: Axolotl's schema leaves them to the launcher."""
     own = [one for one in TABLE if one.option not in _STARTED]
     held = trainer.written(own, trainer.of_examples(options)) | trainer.task_of(options, "rl")
     held |= _objective(options)

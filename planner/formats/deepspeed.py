@@ -107,7 +107,7 @@ _TAKEN = {
 
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
-    """Precision, offloading, and the buckets that are modelled at their defaults alone."""
+    """Precision, offloading, and the buckets that are modelled only at their defaults."""
     precision(answer)
     read_zero(answer, _ZERO)
     asked = any(answer.get(name, "") == "auto" for name in ("bf16.enabled", "fp16.enabled"))
@@ -143,7 +143,7 @@ def precision(answer: Answer) -> None:
 
 
 def read_zero(answer: Answer, prefix: str) -> None:
-    """What ZeRO offloads, and its sizes."""
+    """Offloading of ZeRO, and its sizes."""
     places = []
     for part in ("optimizer", "param"):
         name = f"{prefix}offload_{part}.device"

@@ -41,7 +41,7 @@ def write(options: Mapping[str, Any]) -> str:
 
 
 def as_json(options: Mapping[str, Any]) -> str:
-    """What run_clm.py takes of them, which refuses names that it does not know."""
+    """The arguments that run_clm.py accepts; it refuses unknown names."""
     held = {name: one for name, one in _arguments(options).items() if name not in _NOT_TAKEN}
     return trainer.as_json(trainer.nested(held))
 

@@ -135,7 +135,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
 
 
 def _trained(answer: Answer) -> None:
-    """Adapters, or the last layers alone."""
+    """Adapters, or only the last layers."""
     if "model" in answer.values:
         adapted.read(answer, _SECOND, "peft_config.name")
         return

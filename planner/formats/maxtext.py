@@ -86,7 +86,7 @@ def _plain(text: str) -> Any:
 
 
 def _or_none(value: Any) -> Any:
-    """A width; 0 says that there is none."""
+    """A width; None for 0."""
     return value or None
 
 
@@ -138,7 +138,7 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
 
 
 def _of_named_model(answer: Answer) -> None:
-    """What says of a model that is named what its name says."""
+    """Mark arguments that a named model already implies."""
     for name in answer.values:
         if any(fnmatchcase(name, one) for one in _OF_MODEL):
             answer.mark(name, "implied", "of the model that is named")
@@ -156,8 +156,8 @@ def _towers(answer: Answer) -> None:
 
 
 def _experts(answer: Answer) -> None:
-    """How experts are computed: in grouped GEMMs, as MaxText does where nothing is said, or in a
-    dense product over buffers of a capacity."""
+    """How experts are computed: in grouped GEMMs, as MaxText does by default, or in a dense product
+    over buffers of a capacity."""
     capacity = answer.get("capacity_factor", -1)
     if answer.get("sparse_matmul", True) is False:
         if isinstance(capacity, int | float) and capacity >= 1:

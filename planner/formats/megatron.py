@@ -63,7 +63,7 @@ def _of_yaml(text: str) -> dict[str, Value]:
 
 
 def of_values(given: Any) -> dict[str, Value]:
-    """Arguments of a mapping of flags without their dashes. Raises ValueError where it is none."""
+    """Arguments of a mapping of flags without dashes. Raises ValueError for anything else."""
     if not isinstance(given, Mapping):
         raise ValueError(f"{type(given).__name__} where flags and their values must stand")
     known = {name: _listed(one) if isinstance(one, str) else one for name, one in given.items()}

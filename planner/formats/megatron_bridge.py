@@ -102,7 +102,7 @@ def _of_commands(text: str) -> Iterator[tuple[str, Value]]:
 
 
 def _of_python(text: str) -> dict[str, Value]:
-    """What a function assigns to `cfg`, where values are written out."""
+    """Assignments of literals to `cfg` in a function."""
     module = tree(text)
     constants = dict(_constants(module))
     recipes = [one for one in module.body if isinstance(one, ast.FunctionDef) and _assigns(one)]

@@ -1,4 +1,4 @@
-"""What arguments of Megatron-LM say together: shape of the model, precision, states, recompute,
+"""Arguments of Megatron-LM that act together: shape of the model, precision, states, recompute,
 batch, experts, graphs."""
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def _stack(answer: Answer) -> None:
 
 
 def _overlap(answer: Answer) -> None:
-    """Communication between replicas beside compute: off unless it is asked for. Of what is asked
-    for, all that the stage of ZeRO has is as the stack has it."""
+    """Overlap of data-parallel communication: off by default; if all that the ZeRO stage allows is
+    on, as in the stack."""
     stage = answer.option("zero") or 0
     asked = {"overlap-grad-reduce": ("reduce",), "overlap-param-gather": ("forward", "backward")}
     has = ("reduce", "forward", "backward")[: (1, 2, 2, 3)[stage]]

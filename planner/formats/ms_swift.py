@@ -133,7 +133,7 @@ def _worked_out(value: Value, variables: Mapping[str, str]) -> Value:
 
 
 def _task(command: Command) -> str:
-    """What a command of swift does; "" where it is none that trains."""
+    """Task of a swift command; "" if it does not train."""
     words = [one.text for one in command.words]
     if words and words[0] in ("swift", "megatron"):
         return words[1] if len(words) > 1 and words[1] in _TASKS else ""

@@ -92,7 +92,7 @@ def _batch(answer: Answer, dp: int) -> None:
 
 
 def _parallel(answer: Answer, tp: int, pp: int) -> None:
-    """What acts beside tensor parallelism, a pipeline or experts alone."""
+    """Arguments that act only beside tensor, pipeline or expert parallelism."""
     mode, overlap = f"{_P}tp_mode", f"{_P}tp_linear_async_communication"
     scatter = str(answer.get(mode, "ALL_REDUCE")).upper() == "REDUCE_SCATTER"
     if tp > 1:
@@ -158,7 +158,7 @@ def _write(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def _rest(asked: Asked) -> dict[str, Any]:
-    """What is not one to one."""
+    """Arguments that do not map one to one."""
     tp, pp = asked.get("tp", 1), asked.get("pp", 1)
     sp = asked.get("sequence_parallel", False)
     names = {ours: word for word, ours in reversed(_BF16.items())}
@@ -187,7 +187,7 @@ def _rest(asked: Asked) -> dict[str, Any]:
 
 
 def _usual(asked: Asked) -> dict[str, Any]:
-    """What nanotron needs beside the plan: the values of its examples."""
+    """Required arguments beside the plan, with the values of nanotron's examples."""
     steps, plain = asked.steps, decoder_of(asked.model)
     qwen = plain is not None and (plain.moe or plain.bias_qkv)
     return {

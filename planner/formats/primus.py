@@ -88,8 +88,8 @@ def _read_more(values: Mapping[str, Value], answer: Answer) -> None:
 
 
 def _experts_of_the_catalogue(answer: Answer) -> None:
-    """Without the widths of the model, whether it has experts is not in the file: what is said of
-    them acts where it has."""
+    """If the file names a catalogue model without widths, arguments on experts act only if the
+    model has experts."""
     if "model" in answer.options:
         for name in answer.values:
             if name.startswith("moe-") and answer.arguments.get(name) is not None:

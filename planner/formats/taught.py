@@ -19,7 +19,7 @@ _USUAL_BETA = 0.5  # of TRL's GKDConfig, and of ms-swift's
 
 @dataclass(frozen=True)
 class Names:
-    """What a trainer calls the arguments of a teacher, "" where it has none."""
+    """Names of a trainer's arguments of a teacher, "" for those that it lacks."""
 
     teacher: str = "teacher_model_name_or_path"
     server: str = "teacher_model_server_url"  # where another program holds it

@@ -150,7 +150,7 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
 
 
 def _switches(answer: Answer) -> None:
-    """What acts beside tensor, context or expert parallelism alone."""
+    """Arguments that act only beside tensor, context or expert parallelism."""
     tp, cp = answer.option("tp"), answer.option("cp")
     name = f"{PART}enable_async_tensor_parallel"
     if tp and tp > 1:

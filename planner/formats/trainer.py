@@ -189,7 +189,7 @@ def is_off(value: Any) -> bool:
 
 
 def mark_off(answer: Answer, lacks: Mapping[str, str]) -> None:
-    """What no estimate has and the file does not ask for either: as every estimate assumes."""
+    """Mark arguments of unmodelled features that are off, as every estimate assumes."""
     for name, found in answer.values.items():
         known = any(fnmatchcase(name, one) for one in lacks)
         if known and name not in answer.arguments and is_off(found.value):
@@ -197,7 +197,7 @@ def mark_off(answer: Answer, lacks: Mapping[str, str]) -> None:
 
 
 def mark_empty(answer: Answer) -> None:
-    """What is left empty says nothing."""
+    """Mark empty arguments as irrelevant."""
     for name, found in answer.values.items():
         if name not in answer.arguments and found.value is None:
             answer.mark(name, "irrelevant", "empty")
@@ -328,8 +328,8 @@ _TASKS: dict[str, str] = {
 
 
 def task_of(options: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The preferences that a plan learns under this argument, and their reference where that is
-    asked before the run."""
+    """The preference objective of a plan under this argument, and its reference model if that runs
+    before training."""
     task = options.get("task")
     if task not in _TASKS.values():
         return {}
@@ -352,7 +352,7 @@ def of_examples(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_task(answer: Answer, name: str, usual: int) -> None:
     """The objective that an argument names, where it is one of preferences or a model of rewards;
-    generation is none of a step of training alone. usual: micro-batch by default."""
+    generation is not part of a training step. usual: micro-batch by default."""
     task = {**_TASKS, "rm": "reward"}.get(str(answer.get(name, "")).lower())
     if task is not None:
         answer.state("task", task, name)
@@ -360,8 +360,8 @@ def read_task(answer: Answer, name: str, usual: int) -> None:
 
 
 def read_pairs(answer: Answer, usual: int) -> None:
-    """Examples of the objective that has been read: how many sequences each is, and whether a
-    reference is asked for its probabilities before the run."""
+    """Examples of the objective that has been read: how many sequences each is, and whether the
+    reference's log-probabilities are computed before the run."""
     each = TASKS[answer.option("task")].sequences
     stated = answer.options.get("micro_batch")
     if stated is None:

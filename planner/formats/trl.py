@@ -61,8 +61,8 @@ _OBJECTIVES = {"dpo": "dpo", "kto": "kto", "orpo": "orpo", "reward": "reward", "
 
 
 def _task(answer: Answer) -> None:
-    """The objective: by the trainer that a script starts, or by arguments that it alone has. What
-    generates is none of ours."""
+    """The objective: by the trainer that a script starts, or by arguments that only it has.
+    Trainers that generate are not read."""
     given, name = answer.values, trainer_script.OBJECTIVE
     word = str(answer.get(name, "")).lower()
     task = _OBJECTIVES.get(word, "")
@@ -110,7 +110,7 @@ def write(options: Mapping[str, Any]) -> str:
 
 
 def _objective(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments that one objective alone has; its script says the rest."""
+    """Arguments that only one objective has; its script tells the rest."""
     own = {
         "dpo": {"beta": 0.1},
         "kto": {"beta": 0.1, "desirable_weight": 1.0},

@@ -166,7 +166,7 @@ _ALGORITHMS = {"gae": "ppo", "grpo": "grpo", "rloo": "rloo"}
 
 
 def _whole_step(answer: Answer) -> None:
-    """What a step of reinforcement learning is beside the actor's, in options of `dpplan rl`."""
+    """The rest of a reinforcement-learning step beside the actor's, in options of `dpplan rl`."""
     algorithm = _ALGORITHMS.get(str(answer.get("algorithm.adv_estimator", "gae")))
     if algorithm is None or not any(name.startswith(_ACTOR) for name in answer.values):
         return

@@ -41,7 +41,7 @@ def plan_of(asked: Asked, stack: str = FSDP) -> dict[str, Any]:
 def files(
     write: Callable[[Mapping[str, Any]], str], name: str, stack: str
 ) -> Callable[[Asked, tuple[str, ...]], Mapping[str, str]]:
-    """What writes a trainer's file of this name, and DeepSpeed's where the stack is that."""
+    """The writer of a trainer's file of this name, and of DeepSpeed's for that stack."""
 
     def both(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
         plan = plan_of(asked, stack)

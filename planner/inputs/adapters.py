@@ -49,7 +49,7 @@ def _check(options: Options) -> None:
 
 
 def adapter_spec(options: Options, model: ModelSpec) -> AdapterSpec | None:
-    """Adapters as asked; none where all weights, or whole layers, are trained."""
+    """Adapters of the request; None if all weights, or whole layers, are trained."""
     if options.lora is None:
         return None
     spec = AdapterSpec(

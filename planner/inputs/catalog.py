@@ -122,7 +122,7 @@ _OFFERED = 4  # profiles that an unknown name is answered with
 
 
 def near(kind: str, wanted: str) -> str:
-    """What to say of an unknown name: the known ones most like it, and where all are listed."""
+    """Hint for an unknown name: the nearest known ones, and where all are listed."""
     owner = {one: one for one in ids(kind)}
     for path in folder(kind).glob("*.toml"):
         data = readers.read_toml(_text(path))
@@ -200,8 +200,8 @@ def _as_bytes(given: str | bytes) -> bytes:
 
 
 def given(path: Path) -> bytes | None:
-    """What a file holds where only given ones are read, nothing where it is none of them; None
-    where the disk is read."""
+    """Contents of a file if only given ones are read, empty for any other; None if the disk is
+    read."""
     found = _given.get()
     return None if found is None else _as_bytes(found.get(str(path), b""))
 

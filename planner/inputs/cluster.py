@@ -88,14 +88,14 @@ def node_size(options: Options) -> int:
 
 
 def price_of(options: Options, market: str | None = None) -> Price:
-    """What a GPU-hour of the request costs, or would cost in another market."""
+    """Price of a GPU-hour of the request, here or in another market."""
     measured = read_calibration(options.calibration) if options.calibration else None
     card, template = _card(options, measured)
     return price(options.changed(market=market) if market else options, card.id, template)
 
 
 def every_price(options: Options) -> list[Sourced]:
-    """What a GPU-hour of the request costs: in every market, where it leaves the market open."""
+    """Prices of a GPU-hour of the request: in every market, if it leaves the market open."""
     own = price_of(options)
     listed = own.is_listed and options.market is None
     found = [price_of(options, one.id) for one in markets()] if listed else [own]
@@ -103,9 +103,9 @@ def every_price(options: Options) -> list[Sourced]:
 
 
 def unit_cost(options: Options, what: str) -> float:
-    """What one GPU of the request costs an hour in US dollars (`cost`; own hardware with the
-    electricity of full load), or draws in W (`power`: the limit of its board or the one set).
-    Raises PlanError where no price of the market asked for is known."""
+    """One GPU of the request: its hourly price in US dollars (`cost`; own hardware with the
+    electricity of full load), or its power in W (`power`: the limit of its board or the one set).
+    Raises PlanError without a price in that market."""
     cluster, _ = cluster_spec(options.changed(gpus=node_size(options)))
     board_w = float(cluster.power_limit or cluster.gpu.power)
     if what == "power":

@@ -83,7 +83,7 @@ def result(name: str, field: str) -> Path:
 
 def folder(name: str, field: str, names: Iterable[str] = ()) -> list[Path]:
     """The paths of results of these names in a folder, which is made where names are given; refused
-    where none of them could be written. Raises PlanError naming the field."""
+    if none could be written. Raises PlanError naming the field."""
     try:
         path = os.path.expanduser(name)
         target, now = _place(path)
@@ -105,7 +105,7 @@ def folder(name: str, field: str, names: Iterable[str] = ()) -> list[Path]:
 
 
 def places(path: str) -> set[Place]:
-    """What a path names: the file that is there, or the place where one would be, or is open."""
+    """Identity of a path: the existing file, the place of a new one, or an open descriptor."""
     with suppress(OSError, ValueError):
         target, now = _place(os.path.expanduser(path))
         return {target if now is None or _is_descriptor(target) else _id(now)}

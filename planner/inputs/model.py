@@ -66,8 +66,8 @@ def _written_out(text: str) -> ModelSpec:
 
 
 def _same_shape(model: ModelSpec) -> ModelSpec | None:
-    """The catalogue's model of this shape, the one of the same context where there are several;
-    None: there is none, or its training is not published."""
+    """The catalogue's model of this shape, by the same context if there are several; None without a
+    match, or if its training is not published."""
     same = [
         known
         for known in catalog.load_all("models", ModelSpec)
@@ -96,7 +96,7 @@ def _copied(asked: str) -> ModelSpec | None:
 
 
 def _from_hub(asked: str, name: str) -> Path:
-    """config.json of org/name. Raises PlanError at once where the name says that it is none to be
+    """config.json of org/name. Raises PlanError at once if the name is of a kind that is not
     planned."""
     if why := not_modelled.of_name("models", asked, fetched=True):
         raise PlanError(FIELD, name, why)

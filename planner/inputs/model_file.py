@@ -84,12 +84,12 @@ def _follows(name: str, data: dict[str, Any]) -> bool:
 
 
 def _is_wrong(data: dict[str, Any]) -> bool:
-    """Whether a key is unknown, which is said before what is missing."""
+    """Whether a key is unknown, an error that precedes missing keys."""
     return any(key not in ModelSpec.stated_keys() for key in data)
 
 
 def _inferred(data: dict[str, Any], path: Path) -> dict[str, Any]:
-    """What follows from the keys that are there, by the convention of most models."""
+    """Keys that follow from the given ones, by the convention of most models."""
     out: dict[str, Any] = {"name": path.stem[:200] or "model"}
     hidden, heads = (_count(data, name) for name in ("hidden", "heads"))
     if heads:

@@ -47,8 +47,8 @@ def _of_kind(kind: str, readable: bool) -> Iterator[Other]:
 
 
 def of_name(kind: str, name: str, fetched: bool = False) -> str:
-    """What a name says it is, where that is not modelled, with the nearest thing to do; "" where it
-    says nothing. A name is taken apart at its separators: no part of a word counts.
+    """The kind of thing that a name tells and that is not modelled, with a remedy, as the rest of a
+    sentence; "" if it tells none. Only whole words of a name count.
 
     fetched: the name is one whose config.json can be read.
     """
@@ -60,7 +60,7 @@ def of_name(kind: str, name: str, fetched: bool = False) -> str:
 
 
 def of_type(model_type: str) -> str:
-    """The same of a model type of transformers, such as "bert" or "t5"."""
+    """The same for a model type of transformers, such as "bert" or "t5"."""
     whole = model_type.lower().replace("_", "-")
     parts = {whole, *whole.split("-")}
     return _said(_of_kind("models", readable=False), parts)

@@ -1,4 +1,4 @@
-"""What a GPU-hour costs: one market per answer, from dated lists, unless the request states it."""
+"""Price of a GPU-hour: of the request, else from dated lists, one market per answer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def markets() -> tuple[MarketSpec, ...]:
 
 
 def caution(market: str) -> str:
-    """What to know beside an amount at prices of this market, "" where nothing."""
+    """Caution on amounts at prices of this market, "" for none."""
     return next((one.note for one in markets() if one.id == market), "")
 
 
@@ -89,11 +89,11 @@ def _terms(one: PriceList) -> str:
 
 
 def price(options: Options, gpu: str, template: ClusterTemplate | None) -> Price:
-    """What a GPU-hour of this request costs: as stated, of own hardware, of the cluster file, or of
-    the market asked for.
+    """Price of a GPU-hour of this request: as stated, of own hardware, of the cluster file, or of
+    its market.
 
-    gpu: the profile's id. Raises PlanError for a market that is not known, and for options that
-    exclude each other.
+    gpu: the profile's id. Raises PlanError for an unknown market, and for options that exclude each
+    other.
     """
     stated, market = number(options, "price"), options.market
     if options.capex is not None:

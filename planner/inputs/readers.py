@@ -35,7 +35,7 @@ class NotText(ValueError):
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """What a TOML text holds."""
+    """Parse a TOML text."""
     if len(text) > MOST_BYTES:
         raise ValueError(f"is larger than the {MOST_BYTES:,} bytes that are read")
     if _LONG_KEY.search(text):
@@ -51,7 +51,7 @@ def read_toml(text: str) -> dict[str, Any]:
 
 
 def read_json(text: str | bytes, dropped: tuple[str, ...] = ()) -> Any:
-    """What a JSON text holds; a key that is given twice is an error, not the last one's value.
+    """Parse a JSON text; a duplicate key is an error.
 
     dropped: keys of the document that are not read, whose values may be infinite.
     """
@@ -138,7 +138,7 @@ def _below(
     out: dict[str, tuple[Any, int]],
     merged: dict[int, dict[Any, Any]],
 ) -> Iterator[tuple[str, Any]]:
-    """What is nested in a node, by path; its plain values go into `out`."""
+    """Nested nodes by path; plain values go into `out`."""
     import yaml
 
     for name, child in _inside(loader, node, merged):
@@ -241,7 +241,7 @@ def _whole(digits: str) -> int:
 
 
 def _said(error: Exception, text: str) -> str:
-    """What a YAML parser says, in one sentence with the place."""
+    """A YAML parser's error in one sentence with the place."""
     import yaml
 
     if isinstance(error, yaml.reader.ReaderError):

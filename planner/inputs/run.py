@@ -69,8 +69,8 @@ def run_spec(options: Options, nodes: int, calibration: Calibration | None = Non
 
 
 def electricity(options: Options) -> float:
-    """What the owner of the machines pays for a joule, in US dollars; 0 for rented ones, which come
-    with their electricity."""
+    """Electricity price per joule in US dollars of owned machines; 0 for rented ones, whose price
+    includes it."""
     if options.capex is None:
         return 0.0
     stated = number(options, "electricity")

@@ -68,8 +68,8 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
 
 
 def _usual_node(options: Options, cluster: ClusterSpec) -> list[Filled]:
-    """What a request leaves open of its nodes, as the cluster that it names or the usual node of
-    its GPU has it."""
+    """Properties of nodes that a request leaves open, from its cluster or the usual node of its
+    GPU."""
     values = {
         "gpus_per_node": cluster.gpus_per_node,
         "intra_node": cluster.intra_node.id,
@@ -101,7 +101,7 @@ def with_modules(options: Options, model: ModelSpec) -> tuple[ModelSpec, list[st
 
 
 def searched(options: Options) -> list[str]:
-    """What a request says of the layouts that are searched, as sentences."""
+    """Sentences on the layouts that a request has searched."""
     said = passed_over(options)
     said += [f"layouts: those with {condition} alone (--where)" for condition in options.where]
     if options.headroom is not None:

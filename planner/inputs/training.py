@@ -1,5 +1,4 @@
-"""What a step trains on where a request does not say: sequence, global batch and precision, each
-with where it comes from."""
+"""Defaults of sequence length, global batch and precision, each with its source."""
 
 from __future__ import annotations
 

@@ -141,6 +141,6 @@ def refusal(
 
 
 def named_stacks(names: Iterable[str]) -> str:
-    """The first few of these as a way out, "" where there are none."""
+    """The first few of these stacks as a remedy, "" for none."""
     *most, last = [*itertools.islice(names, _MOST_NAMED)] or [""]
     return f"take --stack {', '.join(most)}{' or ' if most else ''}{last}" if last else ""

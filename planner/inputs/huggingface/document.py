@@ -22,7 +22,8 @@ def plain_name(text: str) -> str:
 
 @dataclass(frozen=True)
 class Document:
-    """One JSON object of a config.json. What no getter asked for is unknown: `unread` lists it."""
+    """One JSON object of a config.json. Keys that no getter has read are unknown: `unread` lists
+    them."""
 
     where: str
     data: Mapping[str, Any]
@@ -209,7 +210,7 @@ class Document:
         return part
 
     def unread(self) -> Iterator[tuple[Document, str, Any]]:
-        """Keys that nothing asked for, with the object they are in."""
+        """Keys that were not read, with the object they are in."""
         yield from (
             (self, key, value)
             for key, value in self.data.items()
@@ -219,5 +220,5 @@ class Document:
             yield from part.unread()
 
     def read_keys(self) -> list[str]:
-        """Keys that were asked for: the ones this family knows."""
+        """Keys that were read: the ones this family knows."""
         return sorted(self._read)

@@ -1,4 +1,4 @@
-"""What single types have and no other: one small function each, named in the table of types."""
+"""Peculiarities of single types: one small function each, named in the table of types."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def japanese_mlp(s: Source, f: Family, layer: Layer) -> list[Part]:
 
 
 def japanese_bias(s: Source, f: Family, layer: Layer) -> list[Part]:
-    """A bias of the attention's output in the last layer alone."""
+    """A bias of the attention's output in the last layer only."""
     return m.extra(s.hidden * layer.last)
 
 

@@ -51,7 +51,7 @@ def sentence(doc: Document, family: object, known: Collection[str]) -> str:
 
 
 def _start(doc: Document) -> str:
-    """What a model TOML would begin with, from the keys that most files share."""
+    """The beginning of a model TOML, from the keys that most files share."""
     found: dict[str, Any] = {}
     for ours, names in (*_FILLED, ("vocab", ("vocab_size",))):
         value = next((doc.data[name] for name in names if name in doc.data), None)

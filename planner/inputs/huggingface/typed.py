@@ -117,8 +117,8 @@ def _leave_out_further(s: Source) -> None:
 
 
 def _ignore_idle(s: Source, known: dict[str, Any]) -> None:
-    """What no layer asked for: sizes of parts that this model has not, and keys that say no more
-    than the class does without them."""
+    """Keys that no layer has read: sizes of parts that this model lacks, and keys equal to the
+    default of the class."""
     keys = known.get("keys", {})
     for key, value in s.doc.data.items():
         same = key in keys and type(value) is type(keys[key]) and value == keys[key]

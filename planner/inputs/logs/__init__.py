@@ -35,8 +35,7 @@ def _is_state(head: bytes) -> bool:
 
 
 def read_log(path: Path, field: str) -> Log:
-    """The steps, memory and events of a log. Raises PlanError for a file that is none of those
-    known."""
+    """The steps, memory and events of a log. Raises PlanError for an unknown kind of file."""
     with stream.pieces(path, field) as source:
         head = source.head()
         if _is_state(head):

@@ -42,7 +42,7 @@ _AT = ("Step", "_step", "train/global_step", "trainer/global_step", "global_step
 
 
 def curve(name: str) -> tuple[str, float] | None:
-    """What a column or a tag holds; None: nothing that is read."""
+    """Meaning of a column or a tag; None if it is not read."""
     tail = name.rpartition(" - ")[2].strip()  # "run - metric", as charts of wandb name columns
     found = (one for one in _CURVES if re.search(one[0], tail, re.IGNORECASE))
     return next(((kind, factor) for _, kind, factor in found), None)

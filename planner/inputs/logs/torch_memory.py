@@ -1,5 +1,5 @@
-"""What torch says when memory runs out (c10/cuda/CUDACachingAllocator.cpp), and where in the step
-its traceback says that was."""
+"""torch's out-of-memory messages (c10/cuda/CUDACachingAllocator.cpp), and the phase of the step by
+their traceback."""
 
 from __future__ import annotations
 

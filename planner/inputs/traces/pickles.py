@@ -1,9 +1,9 @@
-"""What a memory snapshot of torch says, printed as JSON: a script for a process of its own.
+"""Print a memory snapshot of torch as JSON: a script that runs in a separate process.
 
-A pickle is a program, so this one runs where it can do no harm: `find_class` refuses every name,
-so that nothing is imported or called; limits of the operating system end it where it builds too
-much (repeated values, claimed lengths) or computes too long (keys of one hash), and a stack that
-overflows (the hash of nested tuples) ends this process alone. It imports the standard library only.
+A pickle is a program, so this one runs where it can do no harm: `find_class` refuses every name, so
+that nothing is imported or called; limits of the operating system end it where it builds too much
+(repeated values, claimed lengths) or computes too long (keys of one hash), and a stack that
+overflows (the hash of nested tuples) ends only this process. It imports the standard library only.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _size(record: dict[str, Any], key: str) -> float:
 
 
 def _class_of(frames: Any) -> str:
-    """What a stack allocated for, the innermost function first."""
+    """Class of an allocation by its stack, innermost function first."""
     for frame in frames if isinstance(frames, list) else ():
         if isinstance(frame, dict) and "name" in frame:
             file = str(frame.get("filename", "")).rpartition("/")[2]
@@ -142,7 +142,7 @@ def _class_of(frames: Any) -> str:
 
 @lru_cache(_MOST_NAMES)
 def _class_of_function(name: str) -> str:
-    """What a function allocates for; empty where its name does not tell."""
+    """Class of a function's allocations; empty if its name does not tell."""
     return next((kind for word, kind in _CLASSES if re.search(word, name)), "")
 
 

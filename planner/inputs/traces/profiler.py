@@ -52,7 +52,7 @@ _BEGINS = re.compile(r'\A\s*\[|"traceEvents"\s*:\s*\[')
 
 @dataclass
 class Trace:
-    """What ran on one GPU. seconds: of kernels by class, times that overlap counted twice;
+    """Kernel times of one GPU. seconds: of kernels by class, times that overlap counted twice;
     exposed: of them, those beside which nothing of the classes before ran; idle: nothing ran at
     all. steps: of the profiler. gaps: number of pauses between kernels."""
 
@@ -79,7 +79,7 @@ def is_one(head: bytes) -> bool:
 
 
 def read_trace(source: Pieces, path: Path, name: str) -> Trace:
-    """What a trace says. Raises PlanError where it is broken, or has no kernel of a GPU."""
+    """Contents of a trace. Raises PlanError if it is broken or has no GPU kernel."""
     found = _Events()
     for event in objects(source, path, name, "trace", _BEGINS):
         found.take(event)
