@@ -47,8 +47,8 @@ class Point:
 
     @property
     def roomy(self) -> bool:
-        """Whether it fits with the room that is wanted: as much as was asked for, by default as
-        much as a 95 % chance to fit needs."""
+        """Whether it fits with the wanted headroom: of the request, by default that of a 95 %
+        chance to fit."""
         if self.report is None or not self.fits:
             return False
         asked, memory = number(self.options, "headroom"), self.report.memory
@@ -58,7 +58,7 @@ class Point:
 
     @property
     def command(self) -> str:
-        """The command that requests it alone."""
+        """The command of this request."""
         return command_line(self.options)
 
     @property

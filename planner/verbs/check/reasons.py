@@ -1,5 +1,5 @@
-"""Which number would explain a step that is not as long as predicted, if it were another: each
-alone, the least surprising first."""
+"""Numbers that could explain a step that differs from the prediction: each by itself, the least
+surprising first."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ SUSPECTS: tuple[_Suspect, ...] = (
 
 
 def reasons(one: Estimates, measured_s: float, steps: StepTimes | None) -> list[Reason]:
-    """Numbers that alone explain a measured step, those nearest to what is usual first."""
+    """Numbers that alone explain a measured step, the values nearest to the usual first."""
     plan, numbers = one.plan, machine(one.plan)
     parts = {name: float(np.ravel(value)[0]) for name, value in one.time.components.items()}
     suspects = [suspect for suspect in SUSPECTS if suspect.applies(plan)]

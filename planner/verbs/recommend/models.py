@@ -92,7 +92,7 @@ def largest(
 
 @dataclass(frozen=True)
 class _Room:
-    """What the GPUs hold and compute together, and the least that a model takes of both."""
+    """Memory and compute of all GPUs, and the least that a model takes of both."""
 
     gpu_title: str
     bytes: float

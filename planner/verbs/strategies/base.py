@@ -82,7 +82,7 @@ class Context:
 
     @cached_property
     def plain(self) -> StepTime:
-        """The same layouts without sharding: computation of layers alone."""
+        """The same layouts without sharding: only the computation of layers."""
         table = replace(self.estimates.table, zero=np.zeros_like(self.estimates.table.zero))
         return step_time(self.plan, table, self.m)
 

@@ -1,5 +1,4 @@
-"""What single mechanisms are worth: the error over measured runs with one of them switched off,
-nothing fitted again."""
+"""Ablation: the error over measured runs with one mechanism off, without refitting."""
 
 from __future__ import annotations
 
