@@ -31,7 +31,7 @@ def coded(plan: Plan, what: Literal["weights", "gradients"]) -> Codes | None:
 def gathered_again(
     plan: Plan, layer: Sharded, all_gather_s: Callable[[Array, Array], Array]
 ) -> Array | None:
-    """Seconds in which backward gathers a layer from copies near by; None: there are none."""
+    """Seconds in which backward gathers a layer from nearby copies; None without them."""
     every = (mechanism.gathered_again(layer, all_gather_s) for mechanism in plan.mechanisms)
     return next((seconds for seconds in every if seconds is not None), None)
 

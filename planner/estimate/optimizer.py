@@ -32,7 +32,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class Update:
-    """What the optimizer adds to a step."""
+    """Time that the optimizer adds to a step."""
 
     seconds: Array  # where states are offloaded with their way to host memory or the CPU
     drives: Array | None  # what waiting for NVMe drives adds; None where nobody uses any
@@ -102,7 +102,7 @@ def _on_gpu_s(m: Machine, owned: Array) -> Array:
 
 
 def _drives_s(plan: Plan, m: Machine, c: Columns, owned: Array, update_s: Array) -> Array:
-    """What drives add to the update: states and gradients are read and written in a step,
+    """Time that NVMe drives add to the update: states and gradients are read and written in a step,
     parameters written where they live on drives."""
     state = state_ledger(plan)["optimizer"] + offload.GRADIENT_BYTES
     parameter = np.where(c.offloads(*NVME_PARAMS), sync.compute_bytes(plan), 0.0)

@@ -150,7 +150,7 @@ def layouts(plan: Plan) -> Columns:
 
 
 def _allowed(plan: Plan, batches: Sequence[int] | None = None) -> _Tried:
-    """What is tried and breaks no rule."""
+    """Layouts that break no rule."""
     tried = _tried(plan, MOST_LAYOUTS, batches)
     rules = [(rule.name, functools.partial(rule.holds, plan)) for rule in RULES]
     space, rejected = _restricted(tried.space, rules)

@@ -31,7 +31,7 @@ def answer_of(
     memory. None: none allowed.
 
     tick: called with the share of the work that is done, now and then. beside: another row of the
-    chosen plan that will be asked for in full, which is evaluated with the chosen one.
+    chosen plan that is needed in full, which is evaluated with the chosen one.
     """
     count = len(scenario.plans)
     found = tuple(

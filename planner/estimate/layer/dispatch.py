@@ -104,7 +104,7 @@ def by_dispatcher(
 
 
 def one_way(shape: LayerShape, m: Machine) -> OneWay:
-    """What each rank sends, and how long it takes."""
+    """Bytes that each rank sends, and their time."""
     plan = shape.plan
     inside, across = plan.dispatchers
     found = _one_way(shape, m, inside)

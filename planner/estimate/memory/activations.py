@@ -177,7 +177,7 @@ def _inputs(plan: Plan, c: Columns) -> Array:
 
 
 def _statistics(plan: Plan) -> float:
-    """Bytes of a norm per token: mean and deviation, or the latter alone."""
+    """Bytes of a norm per token: mean and deviation, or only the latter."""
     return _STATISTIC_BYTES * (2.0 if plan.model.norm == "layernorm" else 1.0)
 
 
@@ -199,7 +199,7 @@ def _drops_hidden(plan: Plan) -> bool:
 
 
 def embedding_mask(plan: Plan, c: Columns) -> Array:
-    """What dropout of the embedding keeps of a micro-batch; no layer repeats it."""
+    """Dropout mask of the embedding of a micro-batch; it is not recomputed."""
     masks = 1.0 if _drops_hidden(plan) else 0.0
     found = [
         memory.dropout_mask_bytes(tokens_of(own, c)[1], float(own.model.hidden), masks)
@@ -352,8 +352,8 @@ class Kept:
 
 
 def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
-    """What the recompute rule of every row leaves of the activations of a stage. again: the layers
-    that it repeats; a group works on one of its chunk at a time."""
+    """Activations of a stage that remain under the recomputation of every row. again: the
+    recomputed layers; a group works on one of its chunk at a time."""
     entering = _mean_input(plan, c)
     repeats = c.is_recompute("full", "block", "group", "keep")
     selective, grouped = c.is_recompute("selective"), c.is_recompute("group")
@@ -474,8 +474,8 @@ def sequence_buffers(plan: Plan, c: Columns) -> Array:
 
 
 def module_activations(plan: Plan, c: Columns) -> Array:
-    """What a module of multi-token prediction keeps beside its layer and its head: inputs of its
-    norms, and what is projected."""
+    """Activations of a multi-token prediction module beside its layer and head: inputs of its norms
+    and of its projection."""
     plan = head_plan(plan)
     h, (_, local) = float(plan.model.hidden), tokens_of(plan, c)
     norms = memory.norm_kept_bytes(local, h, MTP_NORMS - 1.0, norm_bytes(plan))
@@ -483,7 +483,7 @@ def module_activations(plan: Plan, c: Columns) -> Array:
 
 
 def head_activations(plan: Plan, c: Columns) -> Array:
-    """What the final norm and the head keep of a micro-batch: the norm's input and the head's."""
+    """Activations of final norm and head for a micro-batch: their inputs."""
     plan = head_plan(plan)
     h, (_, local) = float(plan.model.hidden), tokens_of(plan, c)
     norm = memory.norm_kept_bytes(local, h, float(plan.model.final_norm), norm_bytes(plan))

@@ -1,5 +1,5 @@
-"""What lives outside the GPU: activations in host memory between forward and backward, and states
-on NVMe drives with the buffers that they pass through."""
+"""Memory outside the GPU: activations in host memory between forward and backward, and states on
+NVMe drives with the buffers that they pass through."""
 
 from __future__ import annotations
 
