@@ -39,7 +39,7 @@ def _completion(shell: str | None) -> None:
 
     shells = get_args(completion.Shell)
     if shell not in shells:
-        raise typer.BadParameter(f"{shell!r} - is none of {', '.join(shells)}")
+        raise typer.BadParameter(f"{shell!r} - is not one of {', '.join(shells)}")
     print(completion.script(cast(completion.Shell, shell)), end="")
     raise typer.Exit
 

@@ -122,7 +122,7 @@ def _wrong_words(error: TyperException, words: Sequence[str]) -> tuple[str, str]
     elif not named and not param and not words[0].startswith("-") and not known:
         meant = foreign.COMMANDS.get(words[0].lower())
         hint = f"did you mean `dpplan {meant}`? " if meant else near(words[0], COMMANDS)
-        return "command", f"command: {words[0]!r} - is none; {hint}see `dpplan --help`"
+        return "command", f"command: {words[0]!r} - unknown; {hint}see `dpplan --help`"
     return option, said
 
 

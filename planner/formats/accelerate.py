@@ -104,7 +104,7 @@ def _precision(answer: Answer) -> None:
         answer.state("precision", _BACKENDS.get(backend, "fp8"), "mixed_precision")
         answer.mark("fp8_config.backend", "implied", "the recipe that this library has by default")
     elif kind in ("no", "none"):
-        note = "no mixed precision is asked for here"
+        note = "mixed precision is off here"
         answer.imply("precision", "fp32", note)
         answer.mark("mixed_precision", "implied", note)
     for name in ("fp8_config.fp8_format", "fp8_config.override_linear_precision"):

@@ -95,7 +95,7 @@ def read(answer: Answer, names: Names, asked: str, default: str = "") -> None:
         answer.mark(asked, "implied", "all weights are trained")
         every = (names.rank, *names.targets, names.dropout, names.scaled, names.parted, names.saved)
         for name in every:
-            answer.mark(name, "irrelevant", "no adapter is asked for")
+            answer.mark(name, "irrelevant", "adapters are off")
     else:
         answer.mark(asked, "not understood", "is not modelled: all weights are taken as trained")
 

@@ -174,7 +174,7 @@ def _checkpointing(answer: Answer) -> None:
     repeats = value if isinstance(value, bool) else str(value).lower() not in ("false", "none")
     offloads = moved not in (False, "false") or value in ("offload", "offload_disk")
     if "disk" in (moved, value) or value == "offload_disk":
-        answer.mark(away, "not understood", "activations are taken to host memory alone")
+        answer.mark(away, "not understood", "activations are offloaded only to host memory")
     elif offloads:
         answer.state("offload", "activations", away if away in answer.values else name)
     if moved is True:

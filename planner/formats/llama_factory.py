@@ -126,7 +126,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
                 "stage rm: logits that its value head makes and leaves are not counted"
             )
     elif stage == "ppo":
-        note = "the step is estimated as one of training alone: no generation, no reference model"
+        note = "only the training step is estimated: no generation, no reference model"
         answer.mark("stage", "not understood", note)
     _trained(answer)
     trainer.read_degrees(answer)

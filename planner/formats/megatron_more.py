@@ -153,7 +153,7 @@ def _dropout(answer: Answer) -> None:
     given = [f"{name}-dropout" for name in shares]
     for name in given:
         answer.mark(name, "read")
-    note = "dropout is 0.1 where nothing is said"
+    note = "dropout is 0.1 by default"
     stated = [name for name in given if name in answer.values]
     answer.imply("model.dropout", bool(on), note, *stated)
     if len(on) == 1:
@@ -180,7 +180,7 @@ def _layout(answer: Answer) -> None:
     tp, pp, layers = answer.get("tensor-model-parallel-size", 1), _stages(answer), None
     switch = "sequence-parallel"
     if tp == 1:
-        answer.mark(switch, "implied", "acts with tensor parallelism alone")
+        answer.mark(switch, "implied", "acts only with tensor parallelism")
         answer.imply("sequence_parallel", False, "there is no tensor parallelism")
     elif switch in answer.values:
         answer.state("sequence_parallel", bool(answer.get(switch)), switch)

@@ -50,7 +50,7 @@ def _first_way(value: Any) -> Any:
     words = value if isinstance(value, list) else [value]
     ways = {CONTEXT_WAY_WORDS.get(str(word)) for word in words}
     if len(ways) != 1 or None in ways:
-        raise ValueError(f"is no one way of {', '.join(CONTEXT_WAY_WORDS)}")
+        raise ValueError(f"is not one of {', '.join(CONTEXT_WAY_WORDS)}")
     return ways.pop()
 
 

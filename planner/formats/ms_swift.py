@@ -246,7 +246,7 @@ def _megatron(answer: Answer) -> None:
         if theirs in answer.values and used.use != "not understood":
             answer.mark(theirs, used.use, used.note)
     answer.mark(_MEGATRON, "read")
-    answer.imply("stack", "megatron-core", "Megatron-LM is asked for")
+    answer.imply("stack", "megatron-core", "Megatron-LM is on")
     read_rows(answer, Rows())
     answer.mark("padding_free", "implied", "every sequence is taken as full")
     trainer.mark_off(answer, UNREAD.lacks)

@@ -82,7 +82,7 @@ class Argument:
             key = value.lower() if isinstance(value, str) else value
             if key not in self.words:
                 known = ", ".join(str(one) for one in self.words)
-                raise ValueError(f"is none of {known}")
+                raise ValueError(f"is not one of {known}")
             return self.words[key]
         if self.negated:
             return not value

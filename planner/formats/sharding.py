@@ -30,7 +30,7 @@ FSDP, DEEPSPEED = "hf-fsdp", "hf-deepspeed"
 BY_DEEPSPEED = (DEEPSPEED, "deepspeed", "llama-factory")
 DEEPSPEED_FILE = "ds_config.json"  # as the trainer's file names it
 GRADIENTS, PARAMETERS = 2, 3  # stages of ZeRO that shard these
-ALONE = "neither fsdp nor deepspeed is asked for: every GPU has the whole model"
+ALONE = "neither fsdp nor deepspeed is on: every GPU has the whole model"
 _STAGE = re.compile(r"z(?:ero|ero_?stage|ero-stage)?[_-]?([0-3])(?!\d)", re.I)
 _HOST = re.compile(r"cpu|offload", re.I)
 
@@ -41,7 +41,7 @@ def read_sharding(answer: Answer, stack: str = DEEPSPEED) -> None:
     by_deepspeed = read_deepspeed(answer, "deepspeed", stack)
     cap = "ddp_bucket_cap_mb"
     if by_fsdp or by_deepspeed:
-        answer.mark(cap, "irrelevant", "of torch's DDP alone")
+        answer.mark(cap, "irrelevant", "only of torch's DDP")
     elif (size := number(answer, cap, 0)) > 0:
         answer.state("dp_bucket", size * 2**20, cap)
     if not (by_fsdp or by_deepspeed):
@@ -132,8 +132,8 @@ def read_fsdp(answer: Answer, prefix: str = "fsdp_config.") -> bool:
     if used is None or used.use != "not understood":
         answer.state("zero", stage, name, note)
     else:  # it has been found to mean nothing
-        answer.imply("zero", stage, "FSDP is asked for")
-    answer.imply("stack", FSDP, "FSDP is asked for")
+        answer.imply("zero", stage, "FSDP is on")
+    answer.imply("stack", FSDP, "FSDP is on")
     answer.mark("fsdp", "read")
     return True
 

@@ -274,7 +274,7 @@ def _pipeline(answer: Answer) -> None:
     elif each:
         answer.mark(size, "not understood", "the layers of the model are not known: give --model")
         return
-    answer.imply("vpp", chunks, "2 where nothing else is said", size)
+    answer.imply("vpp", chunks, "2 by default", size)
 
 
 def _layers(model: Any) -> int | None:

@@ -49,7 +49,7 @@ def built(component: Any) -> tuple[str, str]:
 def _model(component: Any) -> str:
     name, _ = built(component)
     if name not in MODELS:
-        raise ValueError(f"{name!r} is none of the models that are known: give --model")
+        raise ValueError(f"{name!r} is not a known model: give --model")
     return MODELS[name]
 
 
@@ -170,7 +170,7 @@ def _teacher(answer: Answer) -> None:
     except ValueError as error:
         answer.mark(name, "not understood", str(error).replace("--model", "--teacher"))
         return
-    answer.imply("task", "distil", "a teacher is asked for", name)
+    answer.imply("task", "distil", "there is a teacher", name)
     loss = str(answer.get(_KD, "")).rpartition(".")[2]
     known = next((ours for word, ours in _DIVERGENCES.items() if loss.startswith(word)), None)
     if known:
@@ -182,7 +182,7 @@ def _taught(options: Mapping[str, Any]) -> dict[str, Any]:
     if options.get("task") != "distil" or not options.get("teacher"):
         return {}
     if not options.get("lora"):
-        remedy = "is of adapters alone in torchtune's recipes: give --lora"
+        remedy = "only adapters can do it in torchtune's recipes: give --lora"
         raise PlanError("--task", "distil", remedy)
     built_by = _component(options["teacher"])
     if built_by is None:
@@ -190,7 +190,7 @@ def _taught(options: Mapping[str, Any]) -> dict[str, Any]:
     divergence = options.get("divergence") or "forward"
     loss = next((word for word, ours in _DIVERGENCES.items() if ours == divergence), None)
     if loss is None:
-        remedy = "is no loss of torchtune's: take forward or reverse"
+        remedy = "is not a loss of torchtune: take forward or reverse"
         raise PlanError("--divergence", divergence, remedy)
     chunked = "WithChunkedOutput" * (options.get("loss_kernel") == "chunked")
     return {

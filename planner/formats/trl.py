@@ -26,7 +26,7 @@ TABLE = (
     Argument("activation_offloading", "offload", words={True: "activations", False: None}),
 )
 UNREAD = unread("trl")
-_GENERATES = "generation is not part of the estimate, which is of a step of training alone"
+_GENERATES = "generation is not part of the estimate, which is of a training step only"
 _FROZEN = adapted.Frozen(doubled="use_bnb_nested_quant", default_doubled=False)
 _GENERATING = ("num_generations", "reward_funcs", "max_completion_length")
 _PAIRED = ("max_prompt_length", "precompute_ref_log_probs", "beta", "rpo_alpha")

@@ -226,7 +226,7 @@ def _of_fsdp(answer: Answer) -> None:
     prefix = _FSDP if any(name.startswith(_ACTOR) for name in answer.values) else _E
     for name in ("tp", "pp"):
         answer.drop(name)
-        answer.imply(name, 1, "FSDP alone")
+        answer.imply(name, 1, "only FSDP")
     sp = _first(
         answer,
         f"{prefix}ulysses_sequence_parallel_size",
@@ -252,7 +252,7 @@ def _of_fsdp(answer: Answer) -> None:
     if answer.get(f"{prefix}offload_policy"):
         answer.state("offload", "params", f"{prefix}offload_policy")
     for name in ("param_offload", "optimizer_offload"):
-        answer.mark(f"{prefix}{name}", "irrelevant", "between generation and training alone")
+        answer.mark(f"{prefix}{name}", "irrelevant", "only between generation and training")
     if answer.get(f"{prefix}model_dtype") in ("bf16", "bfloat16"):
         answer.state("state_precision", "bf16", f"{prefix}model_dtype")
     for name in ("model.use_liger", "actor_rollout_ref.model.use_liger"):
@@ -261,7 +261,7 @@ def _of_fsdp(answer: Answer) -> None:
         answer.mark(name, "implied", "off")
     compiled = _first(answer, f"{prefix}use_torch_compile", f"{_ACTOR}use_torch_compile")
     if compiled:
-        answer.mark(compiled, "irrelevant", "compiles the entropy of the loss alone")
+        answer.mark(compiled, "irrelevant", "compiles only the entropy of the loss")
     _precision(answer, f"{prefix}dtype")
 
 

@@ -14,7 +14,7 @@ STACKS = (FSDP, DEEPSPEED, ALONE)
 _JSON = ".json"
 LOST = {
     "zero": "FSDP shards gradients, parameters too, or nothing; DeepSpeed has every stage",
-    "shard_group": "shards of a part of the ranks are said in other words by every release",
+    "shard_group": "sharding in groups of ranks has other arguments in every release",
     "model": "the Hub has no such model: write its config.json",
     "recompute": "whole layers or nothing",
     "offload": "FSDP offloads parameters with their states, DeepSpeed states or both",

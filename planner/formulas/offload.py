@@ -84,7 +84,7 @@ def update_bytes(
 
 @formula(
     unit="s",
-    equation="(m - 1) max(2 G/L - T, 0) + max((G + F)/L - T, 0); m = 1: the last alone",
+    equation="(m - 1) max(2 G/L - T, 0) + max((G + F)/L - T, 0); m = 1: only the last",
     source=(
         "deepspeed/runtime/zero/stage3.py, partition_grads: gradients of a micro-batch are added on"
         " the GPU to those before, which come up and go back; with the last they leave in fp32, all"

@@ -10,7 +10,7 @@ from planner.ledger import Array, formula
     equation="r F + M",
     source=(
         "recompute repeats forward inside backward, collectives included: Korthikanti et al. 2022"
-        " (arXiv 2205.05198) section 5; modules alone: Megatron-Core, recompute_modules of"
+        " (arXiv 2205.05198) section 5; single modules: Megatron-Core, recompute_modules of"
         " megatron/core/transformer/transformer_config.py; results that are kept: MaxText,"
         " get_remat_policy of layers/decoders.py"
     ),

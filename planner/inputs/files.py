@@ -71,7 +71,7 @@ def result(name: str, field: str) -> Path:
             raise PlanError(field, name, "cannot be written: it is a folder")
         folder = os.path.dirname(target)
         if now is None and not os.path.isdir(folder):
-            raise PlanError(field, name, f"cannot be written: there is no folder {folder}")
+            raise PlanError(field, name, f"cannot be written: missing folder {folder}")
         held = folder if now is None else target
         if not _is_descriptor(target) and not os.access(held, os.W_OK):
             raise PlanError(field, name, "cannot be written: Permission denied")
@@ -93,7 +93,7 @@ def folder(name: str, field: str, names: Iterable[str] = ()) -> list[Path]:
             raise PlanError(field, name, "cannot be written into: it is a file; give a folder")
         if now is None and not os.path.isdir(os.path.dirname(target.rstrip("/"))):
             above = os.path.dirname(target.rstrip("/"))
-            raise PlanError(field, name, f"cannot be written: there is no folder {above}")
+            raise PlanError(field, name, f"cannot be written: missing folder {above}")
         wanted = list(names)
         if wanted:
             os.makedirs(path, exist_ok=True)

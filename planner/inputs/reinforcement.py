@@ -28,5 +28,5 @@ def framework(name: str) -> tuple[FrameworkSpec, EngineSpec]:
     if found is None:
         known = ", ".join(table.frameworks)
         hint = near(word, list(table.frameworks))
-        raise PlanError("--framework", name, f"is none of {known}; {hint}".rstrip("; "))
+        raise PlanError("--framework", name, f"is not one of {known}; {hint}".rstrip("; "))
     return found, table.engines[found.engine]

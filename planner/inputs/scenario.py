@@ -103,7 +103,7 @@ def with_modules(options: Options, model: ModelSpec) -> tuple[ModelSpec, list[st
 def searched(options: Options) -> list[str]:
     """Sentences on the layouts that a request has searched."""
     said = passed_over(options)
-    said += [f"layouts: those with {condition} alone (--where)" for condition in options.where]
+    said += [f"layouts: those with {condition} only (--where)" for condition in options.where]
     if options.headroom is not None:
         free = options.headroom
         said.append(

@@ -203,6 +203,8 @@ def graph_scopes(text: str | None) -> tuple[GraphScope, ...]:
     names = [] if text is None else [name.strip() for name in text.split("+")]
     for name in names:
         if name not in GRAPH_SCOPES or (name in _ALONE and len(names) > 1):
-            remedy = f"takes {', '.join(GRAPH_SCOPES)}, joined by +; none and full stand alone"
+            remedy = (
+                f"takes {', '.join(GRAPH_SCOPES)}, joined by +; none and full cannot be combined"
+            )
             raise PlanError("--cuda-graphs", text, remedy)
     return tuple(scope for scope in GRAPH_SCOPES if scope in names)

@@ -182,7 +182,7 @@ def _read(text: str) -> Requirement:
     name, _, end = word.lower().replace("_", "-").partition(".")
     if name == "fits":
         if compare or end:
-            raise PlanError(FIELD, text, "'fits' stands alone")
+            raise PlanError(FIELD, text, "'fits' takes no comparison")
         return Requirement(text, name)
     quantity = QUANTITIES.get(name)
     if quantity is None:

@@ -245,7 +245,7 @@ CAPABILITIES: tuple[Capability, ...] = (
     ),
     _listed(
         "offload_modules",
-        "modules that are offloaded alone",
+        "offloading of single modules",
         OFFLOAD_MODULES,
         lambda s: s.supports.offload_modules,
     ),

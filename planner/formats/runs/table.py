@@ -26,7 +26,7 @@ def _scopes(value: Any) -> str:
     """Scopes of CUDA graphs in one order."""
     names = str(value).split("+")
     if not set(names) <= set(GRAPH_SCOPES):
-        raise ValueError(f"is none of {', '.join(GRAPH_SCOPES)}")
+        raise ValueError(f"is not one of {', '.join(GRAPH_SCOPES)}")
     return "+".join(scope for scope in GRAPH_SCOPES if scope in names)
 
 

@@ -133,14 +133,14 @@ def _unfilled(plan: Plan, x: Layout) -> str:
         stated = len(pipeline_layout(plan.request.pipeline_layout))
         if x.pp * x.vpp != stated:
             return f"the pipeline layout has {stated} chunks (bars and one), {said}"
-        return f"{title} lets a user state what its chunks hold with one chunk per rank alone"
+        return f"{title} lets a user state the contents of chunks only with one chunk per rank"
     if x.pp * x.vpp > layers:
         return f"{said} chunks are more than the {layers} layers"
     refused = f"{layers} layers do not divide into {said} equal chunks"
     if uneven and plan.request.uneven_stages is False:
         return refused
     if uneven:
-        return f"{refused}, and {title} makes unequal ones with one chunk per rank alone"
+        return f"{refused}, and {title} makes unequal ones only with one chunk per rank"
     return f"{refused}, and those of {title} are equal"
 
 

@@ -51,7 +51,7 @@ PARAMETERS = Rule(
     ("offload",),
     lambda plan, c: ~c.offloads(*OFFLOADED_PARAMS, *NVME) | (c.zero >= _ZERO_3),
     lambda plan, x: (
-        f"DeepSpeed offloads to NVMe under ZeRO-3 alone, not with ZeRO-{x.zero}"
+        f"DeepSpeed offloads to NVMe only under ZeRO-3, not with ZeRO-{x.zero}"
         if x.offload in NVME
         else f"parameters can be offloaded only where they are sharded, not with ZeRO-{x.zero}"
     ),
@@ -112,7 +112,7 @@ LISA = Rule(
     "random layers stay on one stage",
     ("lisa",),
     lambda plan, c: (c.pp == 1) | (plan.training.active_layers is None),
-    lambda plan, x: "a stage would have as many random layers as another by chance alone",
+    lambda plan, x: "stages have different numbers of random layers",
     ways=lambda plan, x: ("--pp 1", "leave out --lisa"),
 )
 FROZEN = Rule(

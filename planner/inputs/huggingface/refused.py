@@ -45,8 +45,8 @@ def sentence(doc: Document, family: object, known: Collection[str]) -> str:
     close = difflib.get_close_matches(name.lower(), sorted(known), n=3, cutoff=0.6)
     near = f"did you mean {', '.join(close)}? " if close else ""
     return (
-        f"unknown; {near}{own}{len(known)} types are known (docs/mechanisms/model-types.md), of"
-        f" which this is none: its attention and MLP are not guessed; {start}"
+        f"unknown; {near}{own}{len(known)} types are known (docs/mechanisms/model-types.md), and"
+        f" this is not one of them: its attention and MLP are not guessed; {start}"
     )
 
 

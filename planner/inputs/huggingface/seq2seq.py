@@ -119,7 +119,7 @@ def mbart(doc: Document) -> Shape:
 def _bart(doc: Document, final: bool) -> Shape:
     hidden, rows = doc.count("d_model"), doc.count("max_position_embeddings", maximum=MAX_POSITIONS)
     read, written = _layers(doc, "encoder_layers", "decoder_layers")
-    doc.only("is_encoder_decoder", True, "the decoder alone is not planned")
+    doc.only("is_encoder_decoder", True, "a decoder without its encoder is not planned")
     doc.only("tie_word_embeddings", True, "a table of words for each stack is not expressed")
     doc.ignore("num_hidden_layers", "activation_dropout", "classifier_dropout", "init_std")
     doc.ignore("encoder_layerdrop", "decoder_layerdrop", "scale_embedding", "use_cache")

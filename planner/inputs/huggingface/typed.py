@@ -126,7 +126,7 @@ def _ignore_idle(s: Source, known: dict[str, Any]) -> None:
             s.doc.ignore(key)
         elif _OTHER.fullmatch(key) and isinstance(value, dict):
             s.doc.ignore(key)
-            s.note(f"{key} is not counted: the language model alone is planned")
+            s.note(f"{key} is not counted: only the language model is planned")
 
 
 def _positions(s: Source, f: Family) -> dict[str, Any]:

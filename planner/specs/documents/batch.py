@@ -62,7 +62,7 @@ class RegimePoint(Document):
     steps: Annotated[float, key("optimizer steps to the target")]
     tokens: Annotated[float, key("steps times tokens of a step", "tokens")]
     fits: Annotated[bool, key("there is a layout, and memory suffices")]
-    command: Annotated[str, key("the command that requests this point alone")]
+    command: Annotated[str, key("the command for this point")]
     why: Annotated[str, key("why it does not fit; only where it does not")] = _ABSENT
     step_seconds: Annotated[float, key("expected step time", "s")] = _ABSENT
     tokens_per_s: Annotated[float, key("throughput of the whole cluster", "tokens/s")] = _ABSENT

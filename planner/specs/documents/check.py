@@ -48,7 +48,7 @@ class Flops(Document):
 class Shortage(Document):
     """A message that memory ran out."""
 
-    asked_bytes: Annotated[float, key("that were asked for; 0: the message has no size", "B")]
+    asked_bytes: Annotated[float, key("requested; 0: the message has no size", "B")]
     missing_bytes: Annotated[float | None, key("of them more than the GPU had free", "B")]
     reserved_free_bytes: Annotated[
         float | None, key("reserved by torch's allocator and held by no tensor", "B")
@@ -226,4 +226,4 @@ class Check(Document):
         key("columns of a runs table, as `--append` writes; null without. The API always makes it"),
     ]
     prediction: Annotated[Estimate | None, key("of the recipe; null without one")]
-    notes: Annotated[list[str], key("why a result that was asked for is null, as sentences")]
+    notes: Annotated[list[str], key("why a requested result is null, as sentences")]

@@ -46,7 +46,7 @@ class Merge(Document):
 
     seconds: Annotated[float, key("of the GPU, files apart", "s")]
     device_bytes: Annotated[float, key("GPU memory alive", "B")]
-    adapter_bytes: Annotated[float, key("of a file of the adapters alone", "B")]
+    adapter_bytes: Annotated[float, key("of a file with only the adapters", "B")]
     merged_bytes: Annotated[float, key("of the files of the merged weights", "B")]
 
 
@@ -300,7 +300,7 @@ class Report(Document):
     merge: Annotated[Merge | None, key("adapters merged into their base; null without adapters")]
     inference: Annotated[
         Inference | None,
-        key("the trained model generating text on the same GPU; null: no decoder alone"),
+        key("the trained model generating text on the same GPU; null: not a plain decoder"),
     ]
     stragglers: Annotated[
         Stragglers | None,

@@ -32,7 +32,7 @@ class Cheapest(Document):
 class Prices(Document):
     """The prices of an answer: one market for all, unless requests ask for several."""
 
-    markets: Annotated[list[str], key("kinds of price of the answer; several only where asked for")]
+    markets: Annotated[list[str], key("kinds of price of the answer; several only on request")]
     per: Annotated[str, key("what is paid for: run, million tokens or hour")]
     machines: Annotated[list[PricedMachine], key("every kind of GPU or cluster")]
     covering: Annotated[

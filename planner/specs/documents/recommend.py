@@ -54,7 +54,7 @@ class ClusterRow(Judged):
     """One cluster with the fastest layout on it; ends of the 80 % band as `_low` and `_high`."""
 
     machine: Annotated[str, key("profile id of the GPU or cluster")]
-    command: Annotated[str, key("the command that requests it alone")]
+    command: Annotated[str, key("the command for it")]
     pick: Annotated[
         str | None, key("the command that estimates exactly the layout taken; null where none is")
     ]
@@ -197,7 +197,7 @@ class SearchedBandwidth(LinkPoint):
     fits: Annotated[bool, key("memory suffices")]
     layout: Annotated[Layout, key("as `layout` of a report")]
     stack: Annotated[str, key("profile id of the stack")]
-    command: Annotated[str, key("the command that requests it alone")]
+    command: Annotated[str, key("the command for it")]
     pick: Annotated[
         str | None, key("the command that estimates exactly the layout taken; null where none is")
     ]
@@ -239,7 +239,7 @@ class BatchRow(Document):
     global_batch: Annotated[int, key("sequences per optimizer step", "sequences")]
     tokens_per_step: Annotated[int, key("tokens of one optimizer step", "tokens")]
     of_best_frac: Annotated[float, key("tokens/s per GPU over those of the best", "1")]
-    command: Annotated[str, key("the command that requests it alone")]
+    command: Annotated[str, key("the command for it")]
     pick: Annotated[
         str | None, key("the command that estimates exactly the layout taken; null where none is")
     ]
@@ -290,9 +290,7 @@ class ModelRow(TriedModel):
     active_parameters: Annotated[int, key("parameters that one token uses", "parameters")]
     gpu_title: Annotated[str | None, key("name of the GPU for people")]
     cost_usd: Annotated[float | None, key("of the run; null also without a price", "USD")]
-    command: Annotated[
-        str, key("the command that requests it alone; a scaled model by the file of `--model-out`")
-    ]
+    command: Annotated[str, key("the command for it; a scaled model by the file of `--model-out`")]
     pick: Annotated[
         str | None, key("the command that estimates exactly the layout taken; null where none is")
     ]
@@ -367,7 +365,7 @@ class Layer(SwapCosts):
     forward_shared_s: Annotated[
         float, key("of its forward, what its collectives take of the link to host memory", "s")
     ]
-    backward_shared_s: Annotated[float, key("the same of its backward", "s")]
+    backward_shared_s: Annotated[float, key("likewise for its backward", "s")]
 
 
 class LengthLink(Document):
@@ -381,7 +379,7 @@ class HostLink(LengthLink):
     """The layer swapped over one link to host memory."""
 
     title: Annotated[str, key("name for people")]
-    alone_bytes_per_s: Annotated[float, key("one GPU alone, one way", "B/s")]
+    alone_bytes_per_s: Annotated[float, key("one GPU by itself, one way", "B/s")]
     bytes_per_s: Annotated[float, key("one GPU while all GPUs of the host copy, one way", "B/s")]
     copy_s: Annotated[float, key("one copy, out or back", "s")]
     out_exposed_s: Annotated[float, key("what copying out adds to forward", "s")]

@@ -69,7 +69,7 @@ class RlTraining(Document):
     seq_len: Annotated[int, key("tokens of a packed row", "tokens")]
     rows: Annotated[int, key("packed rows of an optimizer step", "sequences")]
     step_s: Annotated[float, key("one optimizer step", "s")]
-    forward_s: Annotated[float, key("its forward passes alone", "s")]
+    forward_s: Annotated[float, key("only its forward passes", "s")]
 
 
 class RlSplit(Document):

@@ -28,8 +28,7 @@ class Reliability(Document):
     checkpoint_stop_s: Annotated[float, key("time for which it stops training", "s")]
     interval_s: Annotated[float, key("work between checkpoints", "s")]
     best_interval_s: Annotated[
-        float,
-        key("Young-Daly; the interval is no shorter than a checkpoint takes to be written", "s"),
+        float, key("Young-Daly; the interval is at least the time of writing a checkpoint", "s")
     ]
     restart_s: Annotated[float, key("from failure to the next step, with loading", "s")]
     nodes_in_repair: Annotated[float, key("nodes in repair on average")]

@@ -59,8 +59,8 @@ class Search(Document):
     top: Annotated[
         list[Ranked],
         key(
-            "the best `--top` layouts in full, best first; those that differ in recompute or"
-            " offloading alone once"
+            "the best `--top` layouts in full, best first; those that differ only in recompute or"
+            " offloading once"
         ),
     ]
     pareto: Annotated[list[FrontPoint], key("front of time against memory, fastest first")]

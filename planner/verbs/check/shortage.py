@@ -70,13 +70,13 @@ def _shortage(
         why, remedy, name = _OUTSIDE, _ROOM, None
     elif idle >= said.asked:
         why = (
-            f"{show(said.asked, 'B')} were asked for while {show(idle, 'B')} were reserved and"
+            f"{show(said.asked, 'B')} were requested while {show(idle, 'B')} were reserved and"
             " free, in pieces too small: fragmentation, not need"
         )
         remedy = f"{_FRAGMENTED}: the free pieces are then one"
     else:
         short = "" if missing is None else f", {show(missing, 'B')} more than were free"
-        why = f"{what}: {show(said.asked, 'B')} were asked for{short}{_beyond(said, predicted)}"
+        why = f"{what}: {show(said.asked, 'B')} were requested{short}{_beyond(said, predicted)}"
         remedy = _REMEDIES.get(name or "", "the changes that `dpplan estimate` lists for memory")
     return Shortage(
         asked_bytes=said.asked,

@@ -99,7 +99,7 @@ def kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limit
         bare = bare_bytes(scenario.plans) * parameter_count(model)
         fewest = _Fewest(
             bare / float(cluster.gpu.usable_memory),
-            "parameters and optimizer states alone fill more",
+            "parameters and optimizer states already fill more",
         )
     if tokens is not None:
         # with all of the peak rate and no failures

@@ -262,7 +262,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
     ),
     Mechanism(
         "weights of tokens",
-        "HybridEP sends tokens alone",
+        "HybridEP sends only tokens",
         _without("token_weights"),
         acts_on=_experts,
     ),
