@@ -84,7 +84,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
 
 
 def _owner(kind: str) -> str:
-    return _OWNERS.get(kind, "none of them")
+    return _OWNERS.get(kind, "none")
 
 
 def _nodes(answer: Answer) -> None:

@@ -143,7 +143,7 @@ def _targets(answer: Answer, names: Names) -> None:
         words = ["all-linear"] if value is True else list(targets(value))
         unknown = [word for word in words if word not in WORDS]
         if unknown or not words:
-            answer.mark(name, "not understood", "matrices of no known name are among them")
+            answer.mark(name, "not understood", "it names unknown matrices")
         elif answer.option("lora_targets") is None:
             answer.state("lora_targets", "+".join(words), name)
         else:

@@ -66,8 +66,8 @@ class Target:
     started in, "" where that is installed; starts: the program of a plan, where that chooses it.
     deals: it deals layers out to stages as its profile does, so that no file has to say how. where:
     by stack, conditions on layouts that its files can say. means: by stack, options that every file
-    in bf16 means beside what it says. alone: the stack of one GPU, "" where that is the first.
-    lost: why an option cannot be said, by name. fill: placeholders that the user fills in.
+    in bf16 means beside what it says. alone (on one GPU): its stack, "" for the first. lost: why an
+    option cannot be said, by name. fill: placeholders that the user fills in.
     """
 
     kind: str

@@ -59,7 +59,7 @@ def update_bandwidth_bytes_per_s(
     threads: Array, core_bytes_per_s: Array, stream_bytes_per_s: Array, update_frac: Array
 ) -> Array:
     """Host memory bandwidth of the CPU optimizer: a share of the stream bandwidth of all cores, or
-    that of the threads in use if they are few."""
+    the bandwidth of the threads in use if they are few."""
     return np.minimum(update_frac * stream_bytes_per_s, threads * core_bytes_per_s)
 
 

@@ -80,7 +80,7 @@ _FROM = {"kv_heads": ["heads"], "head_dim": ["hidden", "heads"], "ffn_hidden": [
 
 def _follows(name: str, data: dict[str, Any]) -> bool:
     """Whether all is there that a key would be inferred from, so that it has to be given."""
-    return all(one in data for one in _FROM.get(name, ()))
+    return all(key in data for key in _FROM.get(name, ()))
 
 
 def _is_wrong(data: dict[str, Any]) -> bool:

@@ -29,13 +29,13 @@ def storages() -> tuple[StorageSpec, ...]:
 
 def storage_of(options: Options, name: str) -> StorageSpec | float | None:
     """A storage by id, or what it carries for the whole job in bytes per second."""
-    asked = getattr(options, name)
-    known = {one.id: one for one in storages()}
-    if asked in known:
-        return known[asked]
-    if asked is not None and "/" not in asked:
+    wanted = getattr(options, name)
+    known = {storage.id: storage for storage in storages()}
+    if wanted in known:
+        return known[wanted]
+    if wanted is not None and "/" not in wanted:
         raise PlanError(
-            flag(name), asked, f"needs its unit, as in '20 GB/s', or is one of {', '.join(known)}"
+            flag(name), wanted, f"needs its unit, as in '20 GB/s', or is one of {', '.join(known)}"
         )
     return number(options, name)
 

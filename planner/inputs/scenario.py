@@ -56,11 +56,16 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
     cluster, assumed = cluster_spec(options)
     training, defaults = training_spec(options, model, cluster.gpu)
     teacher, taught = teacher_spec(options, model)
-    said = [one.says for one in defaults]
+    said = [default.says for default in defaults]
     assumptions += [*assumed, *said, *taught, *searched(options)]
-    filled = (*_usual_node(options, cluster), *(one for one in defaults if one.value is not None))
+    filled = (
+        *_usual_node(options, cluster),
+        *(default for default in defaults if default.value is not None),
+    )
     parts = (model, cluster, training)
-    plans = tuple(one.model_copy(update={"teacher": teacher}) for one in plans_of(options, *parts))
+    plans = tuple(
+        default.model_copy(update={"teacher": teacher}) for default in plans_of(options, *parts)
+    )
     if options.global_batch is None and options.grad_accum is not None:
         batches = accumulated(options, options.grad_accum, model, training.seq_len)
         plans = tuple(_with_batch(plan, batch) for batch in batches for plan in plans)
@@ -85,17 +90,19 @@ def _usual_node(options: Options, cluster: ClusterSpec) -> list[Filled]:
 def with_modules(options: Options, model: ModelSpec) -> tuple[ModelSpec, list[str]]:
     """The model with the modules of multi-token prediction that are trained, and where their number
     is from. Raises PlanError where they cannot be, or where a pipeline layout has others."""
-    text, asked = options.pipeline_layout, options.mtp
-    held = None if text is None else sum(chunk.mtp for chunk in pipeline_layout(text))
-    if asked is not None and held not in (None, asked):
-        remedy = f"--pipeline-layout holds {held} of them (m): leave --mtp out, or state as many"
-        raise PlanError("--mtp", asked, remedy)
-    count = held if asked is None else asked
+    text, modules = options.pipeline_layout, options.mtp
+    laid_out = None if text is None else sum(chunk.mtp for chunk in pipeline_layout(text))
+    if modules is not None and laid_out not in (None, modules):
+        remedy = (
+            f"--pipeline-layout holds {laid_out} of them (m): leave --mtp out, or state as many"
+        )
+        raise PlanError("--mtp", modules, remedy)
+    count = laid_out if modules is None else modules
     if count and model.towers:
         raise PlanError("--mtp", count, f"{model.name} predicts no further words; leave it out")
     if count is None or count == model.mtp:
         return model, []
-    source = "--mtp" if asked is not None else "--pipeline-layout"
+    source = "--mtp" if modules is not None else "--pipeline-layout"
     said = f"multi-token prediction: {count} module{'' if count == 1 else 's'} trained ({source})"
     return model.model_copy(update={"mtp": count}), [said]
 

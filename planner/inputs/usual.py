@@ -41,9 +41,9 @@ class Usual:
 
 
 def _usual(
-    stack: str, zero: int, *asked: str, family: str = "", fixed: Mapping[str, int] = _OPEN
+    stack: str, zero: int, *conditions: str, family: str = "", fixed: Mapping[str, int] = _OPEN
 ) -> Usual:
-    return Usual(stack, zero, frozenset(asked), family, fixed)
+    return Usual(stack, zero, frozenset(conditions), family, fixed)
 
 
 # the order decides between layouts that are equally fast
@@ -72,25 +72,25 @@ def tried(options: Options) -> list[tuple[str, int | None]]:
     """Stack and ZeRO stage of each plan that a request without a stack is searched for: the usual
     ones that have what it states, else the first other stack that does."""
     usual = _usual_of(options)
-    able = [one for one in usual if not lacks(stack_spec(one[0]), vars(options))]
+    able = [pair for pair in usual if not lacks(stack_spec(pair[0]), vars(options))]
     return able or [(stack.id, options.zero) for stack in able_stacks(options)[:1]] or usual[-1:]
 
 
 def _usual_of(options: Options) -> list[tuple[str, int | None]]:
     if options.offload not in (None, "none"):
-        asked = ACTIVATIONS if options.offload == "activations" else STATES
-        asked = DRIVES if options.offload in NVME else asked
+        needs = ACTIVATIONS if options.offload == "activations" else STATES
+        needs = DRIVES if options.offload in NVME else needs
     else:
-        asked = ANY if options.zero is None else STAGE
+        needs = ANY if options.zero is None else STAGE
     kind = recompute_parts(options.recompute or "none")[0]
-    asked = MODULES if RECOMPUTE_KINDS[kind] == "modules" else asked
-    alone = options.gpus == 1 and asked == ANY  # one GPU shards nothing
+    needs = MODULES if RECOMPUTE_KINDS[kind] == "modules" else needs
+    alone = options.gpus == 1 and needs == ANY  # one GPU shards nothing
     return [
-        (one.stack, one.zero)
-        for one in (USUAL[:1] if alone else USUAL)
-        if asked in one.asked
-        and options.zero in (None, one.zero)
-        and all(getattr(options, name) in (None, value) for name, value in one.fixed.items())
+        (usual.stack, usual.zero)
+        for usual in (USUAL[:1] if alone else USUAL)
+        if needs in usual.asked
+        and options.zero in (None, usual.zero)
+        and all(getattr(options, name) in (None, value) for name, value in usual.fixed.items())
     ]
 
 

@@ -153,9 +153,9 @@ class InBackward(Mechanism):
 
 
 def _alive(g: Gradients) -> tuple[Ledger, Ledger, Ledger]:
-    """What is alive while a layer's weights, the head and the embedding are updated: gradients, and
-    temporaries of the optimizer for one tensor. A tied embedding's gradient waits from the loss on
-    for what the embedding adds to it."""
+    """Live memory while a layer's weights, the head and the embedding are updated: gradients, and
+    temporaries of the optimizer for one tensor. A tied embedding's gradient stays from the loss on
+    until the embedding's backward adds to it."""
     import numpy as np
 
     from planner.formulas.memory import updated_gradient_bytes

@@ -34,12 +34,12 @@ _MODULES = tuple(BY_NAME.values())  # codes of rows are positions in it
 
 def module_of(name: str, field: str = "--schedule") -> ModuleType:
     """The schedule of this name. Raises PlanError with near matches."""
-    found = BY_NAME.get(name)
-    if found is None:
+    module = BY_NAME.get(name)
+    if module is None:
         near = difflib.get_close_matches(name, BY_NAME, 3, 0.4)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         raise PlanError(field, name, f"is not a schedule; {hint}there are {', '.join(BY_NAME)}")
-    return found
+    return module
 
 
 def free_running(name: str) -> bool:

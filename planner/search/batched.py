@@ -3,7 +3,7 @@
 What one layout takes does not depend on how many GPUs there are besides it, on other global batches
 or on prices. Plans that differ only in these are one table: layouts are enumerated once for all
 global batches and evaluated together, so that what the plans have in common is computed once. On
-sweeps that is two to four times as fast as a search for each (benchmarks/sweep_rate.py --alone).
+sweeps that is two to four times as fast as a search for each (benchmarks/sweep_rate.py).
 """
 
 from __future__ import annotations

@@ -333,9 +333,9 @@ def has(stack: StackSpec, name: str, word: Any = None) -> bool:
 
 def lacks(stack: StackSpec, request: Request) -> list[Lack]:
     """Options of a request that the stack cannot run, each once."""
-    found: dict[str, Lack] = {}
+    lacking: dict[str, Lack] = {}
     for entry in CAPABILITIES:
         value = request.get(entry.option)
         if value is not None and entry.applies(request) and entry.missing(stack, value):
-            found.setdefault(entry.option, Lack(entry, value, stack))
-    return list(found.values())
+            lacking.setdefault(entry.option, Lack(entry, value, stack))
+    return list(lacking.values())

@@ -64,7 +64,7 @@ class Columns:
         gpus: how many there are, where that is known. Raises ValueError where the degrees of a
         layout do not multiply to them; that a shard group divides dp * cp is checked by `Layout`.
         """
-        rows = np.array([to_row(one) for one in layouts], dtype=float).reshape(-1, len(COLUMNS))
+        rows = np.array([to_row(each) for each in layouts], dtype=float).reshape(-1, len(COLUMNS))
         made = cls(*np.ascontiguousarray(rows.T))
         if gpus is not None and np.any(made.gpus != gpus):
             row = int(np.argmax(made.gpus != gpus))
@@ -164,7 +164,7 @@ class Columns:
     def _has(self, known: Sequence[str], names: Sequence[str]) -> Array:
         """Rows whose set has one of these."""
         bits = (np.floor(self.recompute_size / 2.0 ** known.index(name)) for name in names)
-        return functools.reduce(operator.or_, (np.mod(one, 2.0) >= 1.0 for one in bits))
+        return functools.reduce(operator.or_, (np.mod(bit, 2.0) >= 1.0 for bit in bits))
 
     def is_schedule(self, *names: ScheduleName) -> Array:
         """Rows with one of these pipeline schedules."""
@@ -210,7 +210,7 @@ def unique_rows(columns: Mapping[str, Array]) -> tuple[ByName, Array]:
     """(distinct combinations of these columns, index of each row's combination): evaluate once,
     gather."""
     rows = len(next(iter(columns.values())))
-    differ = [one for one in columns.values() if rows > 1 and (one != one[0]).any()]
+    differ = [each for each in columns.values() if rows > 1 and (each != each[0]).any()]
     if not differ:
         return {name: column[:1] for name, column in columns.items()}, np.zeros(rows, np.intp)
     key: Array = 0.0

@@ -74,7 +74,7 @@ class KernelCurve(Spec):
     fp8_efficiency, nvfp4_efficiency: likewise of the fp8 and nvfp4 rates; left out: as in 16 bit.
     gemm_tile_exponent: loss of smaller tiles, rate ~ (tile area / 32768) ** exponent.
     gemm_tile_overhead: prologue and epilogue of one tile.
-    gemm_wave_softness: 0 = whole waves of tiles (last wave runs alone), 1 = tail waves overlap
+    gemm_wave_softness: 0 = whole waves of tiles (last wave runs by itself), 1 = tail waves overlap
     perfectly.
     gemm_launch: fixed time of one GEMM kernel of a stream, with the gap to the next one.
     kernel_gap: fixed time of any other kernel of a stream: start, drain and the gap to the next

@@ -52,8 +52,8 @@ class Layers:
     @property
     def counts(self) -> tuple[int, ...]:
         """Layers of every kind."""
-        found = Counter(self.order)
-        return tuple(found[i] for i in range(len(self.kinds)))
+        counted = Counter(self.order)
+        return tuple(counted[i] for i in range(len(self.kinds)))
 
 
 @functools.lru_cache(maxsize=512)
@@ -88,13 +88,13 @@ def timed_kinds(model: Shape) -> Layers:
     return _told_apart(layers_of(model), masks=True)
 
 
-def _told_apart(found: Layers, masks: bool) -> Layers:
-    holding = [_bare(kind, masks) for kind in found.kinds]
+def _told_apart(layers: Layers, masks: bool) -> Layers:
+    holding = [_bare(kind, masks) for kind in layers.kinds]
     distinct = tuple(dict.fromkeys(holding))
-    first = [holding.index(one) for one in distinct]
-    at = [distinct.index(one) for one in holding]
-    order, module = (tuple(at[i] for i in each) for each in (found.order, found.module))
-    return Layers(tuple(found.kinds[i] for i in first), order, module)
+    first = [holding.index(content) for content in distinct]
+    at = [distinct.index(content) for content in holding]
+    order, module = (tuple(at[i] for i in each) for each in (layers.order, layers.module))
+    return Layers(tuple(layers.kinds[i] for i in first), order, module)
 
 
 def _bare(kind: Kind, masks: bool) -> tuple[object, ...]:
@@ -242,8 +242,10 @@ def limits_of(model: Shape) -> tuple[Limit, ...]:
 
 def shared_heads(model: Shape) -> int:
     """The most ranks over which all heads can be divided without copies."""
-    own = (one.count for one in limits_of(model) if not one.repeats and one.what not in WIDTHS)
-    return math.gcd(*own) or model.hidden
+    counts = (
+        limit.count for limit in limits_of(model) if not limit.repeats and limit.what not in WIDTHS
+    )
+    return math.gcd(*counts) or model.hidden
 
 
 def check(model: Shape) -> None:

@@ -255,7 +255,7 @@ def recompute_parts(text: str) -> tuple[int, int]:
     "core_attn+layernorm" -> (6, 5)."""
     if _RECOMPUTE.fullmatch(text) is None and text not in RECOMPUTE_KINDS:
         kind, names, known = _set(text)
-        return RECOMPUTE_KINDS.index(kind), sum(1 << known.index(one) for one in set(names))
+        return RECOMPUTE_KINDS.index(kind), sum(1 << known.index(part) for part in set(names))
     kind, _, size = text.partition(":")
     return RECOMPUTE_KINDS.index(kind), int(size or 0)
 
@@ -264,7 +264,7 @@ def recompute_text(kind: int, size: int) -> str:
     """The name of what `recompute_parts` found."""
     name = RECOMPUTE_KINDS[kind]
     if name in _SETS:
-        names = "+".join(one for i, one in enumerate(_SETS[name]) if size >> i & 1)
+        names = "+".join(part for i, part in enumerate(_SETS[name]) if size >> i & 1)
         return f"keep:{names}" if name == "keep" else names
     return f"{name}:{size}" if size else name
 

@@ -118,8 +118,8 @@ class Plan(Spec):
     @property
     def precision(self) -> Precision:
         """The number format by name: what the stack calls fp8 has another."""
-        asked, known = self.training.precision, values(self.stack, "precision")
-        return known[1] if asked == "fp8" and known else asked
+        requested, known = self.training.precision, values(self.stack, "precision")
+        return known[1] if requested == "fp8" and known else requested
 
     @property
     def recipe(self) -> Recipe | None:
@@ -130,13 +130,13 @@ class Plan(Spec):
         """Whether a part is in the format of the GEMMs too: by the request, else by the stack."""
         if self.recipe is None:
             return False
-        asked, stack = self.training.low_parts, self.stack.precision
+        requested, stack = self.training.low_parts, self.stack.precision
         by_stack: dict[LowPart, tuple[Precision, ...]] = {
             "weights": stack.weights,
             "attention": (),
             "dispatch": stack.dispatch,
         }
-        return self.precision in by_stack[part] if asked is None else part in asked
+        return self.precision in by_stack[part] if requested is None else part in requested
 
     @property
     def stream_bytes(self) -> float:
@@ -153,15 +153,15 @@ class Plan(Spec):
     def expandable_segments(self) -> bool:
         """Whether the allocator's segments are expandable: by the request, else by the stack's
         recipes."""
-        asked = self.training.expandable_segments
-        return self.stack.expandable_segments if asked is None else asked
+        requested = self.training.expandable_segments
+        return self.stack.expandable_segments if requested is None else requested
 
     @property
     def dispatchers(self) -> tuple[DispatcherName, DispatcherName]:
         """How tokens reach the ranks of their experts inside one host, and across hosts: by the
         request, else by the stack."""
-        asked, stack = self.training.dispatcher, self.stack.experts
-        return (asked, asked) if asked else (stack.dispatcher, stack.dispatcher_across)
+        requested, stack = self.training.dispatcher, self.stack.experts
+        return (requested, requested) if requested else (stack.dispatcher, stack.dispatcher_across)
 
     @property
     def flash_attention(self) -> bool:
@@ -256,8 +256,8 @@ class Plan(Spec):
         training = self.training
         if not training.partial or training.active_layers or self.model.outputs:
             return True
-        own = training.adapter is None and not self.model.tied_embeddings
-        return training.train_embeddings or own
+        untied = training.adapter is None and not self.model.tied_embeddings
+        return training.train_embeddings or untied
 
     @property
     def costs(self) -> bool:
@@ -268,5 +268,5 @@ class Plan(Spec):
     def usable_bytes(self) -> float:
         """Device memory that a framework can allocate on every GPU of the cluster."""
         other = self.ranks.other
-        own = float(self.cluster.gpu.usable_memory)
-        return own if other is None else min(own, float(other.usable_memory))
+        usable = float(self.cluster.gpu.usable_memory)
+        return usable if other is None else min(usable, float(other.usable_memory))

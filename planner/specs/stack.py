@@ -1,5 +1,4 @@
-"""What a training stack does: bytes it keeps, kernels it fuses, communication it overlaps,
-time it takes to launch.
+"""A training stack: bytes that it keeps, fused kernels, overlapped communication, launch times.
 
 A stack is choices and sourced numbers, never arithmetic: one TOML per stack in planner/stacks.
 """
@@ -34,7 +33,7 @@ LayerSplit = Literal["even", "even, last", "ends count", "stated", "ends dealt",
 
 
 class Supports(Spec):
-    """What the stack can run; the search never proposes anything else."""
+    """Capabilities of the stack; the search proposes nothing else."""
 
     zero: list[ZeroStage]
     hybrid_shard: bool = False
@@ -223,7 +222,7 @@ class Fusion(Spec):
 
 
 class Overlap(Spec):
-    """What communication runs beside compute."""
+    """Communication that overlaps with compute."""
 
     gradient_sync: bool  # data-parallel gradient reduction during backward
     bucket: Bytes | None = (
@@ -334,7 +333,7 @@ class Launch(Spec):
 
 
 class Unstated(Spec):
-    """What a run does where its recipe does not say; `dpplan validate` reads rows with it."""
+    """Defaults of a run whose recipe does not say; `dpplan validate` reads rows with them."""
 
     zero: int = Field(default=0, ge=0, le=3)  # ZeRO stage, the least: it rises until memory fits
     # beside tensor parallelism; what the table does not name is not known, and searched

@@ -151,7 +151,7 @@ class TrainingSpec(Spec):
     def partial(self) -> bool:
         """Whether some weights are frozen."""
         some = (self.adapter, self.trainable_layers, self.active_layers)
-        return any(one is not None for one in some)
+        return any(value is not None for value in some)
 
     @property
     def element_bytes(self) -> float:

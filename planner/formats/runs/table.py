@@ -19,7 +19,10 @@ _BUCKET_BYTES = 2  # of an element of a bucket, as DeepSpeed counts them
 _SWITCH = {"1": True, "0": False}
 _ON = {"1": True}
 
-_OPTIMIZERS = {**{name: name for name in OPTIMIZER_NAMES}, **words("optimizers", "runs")}
+_OPTIMIZERS: dict[str, str] = {
+    **{name: name for name in OPTIMIZER_NAMES},
+    **words("optimizers", "runs"),
+}
 
 
 def _scopes(value: Any) -> str:

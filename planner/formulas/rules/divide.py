@@ -272,10 +272,10 @@ EXPERTS = Rule(
 
 def _teacher(plan: Plan, c: Columns) -> Array:
     """Ranks divide a teacher as they divide its student; no pipeline does."""
-    own = plan.of_teacher if plan.training.teacher_here else None
-    if own is None:
+    teacher = plan.of_teacher if plan.training.teacher_here else None
+    if teacher is None:
         return ones(c)
-    return (c.pp == 1) & _heads(own, c) & _widths(own, c) & _experts(own, c)
+    return (c.pp == 1) & _heads(teacher, c) & _widths(teacher, c) & _experts(teacher, c)
 
 
 TEACHER = Rule(

@@ -26,7 +26,7 @@ class Rule:
 
     holds(plan, columns): True where a layout is allowed; said(plan, layout): why another is not;
     near: options whose nearest values that satisfy the condition are named; ways(plan, layout):
-    other ways out; empty if there are none.
+    other ways out; empty for none.
     """
 
     name: str
@@ -59,8 +59,8 @@ class Rule:
         table = Columns.of([layout]).each(lambda column: np.broadcast_to(column, values.shape))
         varied = Columns(**{**table.named(), name: values})
         fits = values[np.broadcast_to(self.holds(plan, varied), values.shape)]
-        found = [*fits[fits < given][-1:], *fits[fits > given][:1]]
-        return f"{flag(name)} {' or '.join(f'{value:g}' for value in found)}" if found else ""
+        nearest = [*fits[fits < given][-1:], *fits[fits > given][:1]]
+        return f"{flag(name)} {' or '.join(f'{value:g}' for value in nearest)}" if nearest else ""
 
 
 def _most(plan: Plan) -> int:

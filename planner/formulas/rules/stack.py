@@ -183,7 +183,7 @@ def _idle(plan: Plan, x: Layout) -> str:
 
 
 ACTING = Rule(
-    "what is asked for acts",
+    "the request takes effect",
     ("zero", "shard_group", "schedule", "placement", "cp_comm_type", "tp_overlap"),
     _acting,
     _idle,

@@ -36,7 +36,7 @@ def lacks_parts(family: object) -> bool:
 def sentence(doc: Document, family: object, known: Collection[str]) -> str:
     """Why a type is not read and what to do, as the rest of a sentence."""
     start = _start(doc)
-    own = "is its own code (auto_map), which is not run; " if doc.data.get("auto_map") else ""
+    code = "is its own code (auto_map), which is not run; " if doc.data.get("auto_map") else ""
     if family is None:
         return f"is missing; {len(known)} types are known, such as llama; {start}"
     name = str(family)[:100]
@@ -45,22 +45,22 @@ def sentence(doc: Document, family: object, known: Collection[str]) -> str:
     close = difflib.get_close_matches(name.lower(), sorted(known), n=3, cutoff=0.6)
     near = f"did you mean {', '.join(close)}? " if close else ""
     return (
-        f"unknown; {near}{own}{len(known)} types are known (docs/mechanisms/model-types.md), and"
+        f"unknown; {near}{code}{len(known)} types are known (docs/mechanisms/model-types.md), and"
         f" this is not one of them: its attention and MLP are not guessed; {start}"
     )
 
 
 def _start(doc: Document) -> str:
     """The beginning of a model TOML, from the keys that most files share."""
-    found: dict[str, Any] = {}
+    start: dict[str, Any] = {}
     for ours, names in (*_FILLED, ("vocab", ("vocab_size",))):
         value = next((doc.data[name] for name in names if name in doc.data), None)
         if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 10**7:
-            found[ours] = value
-    if found.get("layers", 0) > MAX_LAYERS:
-        del found["layers"]
-    filled = ", ".join(f"{key} = {value}" for key, value in found.items())
+            start[ours] = value
+    if start.get("layers", 0) > MAX_LAYERS:
+        del start["layers"]
+    filled = ", ".join(f"{key} = {value}" for key, value in start.items())
     begun = f" that begins with {filled}" if filled else ""
-    asked = [part for part, names in _ASKED.items() if any(map(doc.data.get, names))]
-    parts = f" and has parts of type {', '.join(asked)}" if asked else ""
+    wanted = [part for part, names in _ASKED.items() if any(map(doc.data.get, names))]
+    parts = f" and has parts of type {', '.join(wanted)}" if wanted else ""
     return f"write its layers as a model TOML{begun}{parts} (docs/extending: parts and stack)"

@@ -20,13 +20,13 @@ _LAYER_NORM = 2  # vectors: weight and bias
 def _stack(first: str, rest: str, last: str, layers: int, tower: str) -> list[dict[str, Any]]:
     """Layers of a stack, whose first and last have something beside them."""
     named = [first, *[rest] * (layers - 2), last] if layers > 1 else [first]
-    found: list[dict[str, Any]] = []
+    stack: list[dict[str, Any]] = []
     for name in named:
-        if found and found[-1]["layers"] == [name]:
-            found[-1]["times"] += 1
+        if stack and stack[-1]["layers"] == [name]:
+            stack[-1]["times"] += 1
         else:
-            found.append({"layers": [name], "times": 1, "tower": tower})
-    return found
+            stack.append({"layers": [name], "times": 1, "tower": tower})
+    return stack
 
 
 def _extra(name: str, elements: int) -> dict[str, Any]:
@@ -35,8 +35,8 @@ def _extra(name: str, elements: int) -> dict[str, Any]:
 
 def _layers(doc: Document, reading: str, writing: str) -> tuple[int, int]:
     """Layers of encoder and decoder."""
-    own = doc.count(reading, maximum=_MAX_LAYERS)
-    return own, doc.optional_count(writing, maximum=_MAX_LAYERS) or own
+    layers = doc.count(reading, maximum=_MAX_LAYERS)
+    return layers, doc.optional_count(writing, maximum=_MAX_LAYERS) or layers
 
 
 def dropout(doc: Document, *keys: str, default: bool = False) -> bool:

@@ -36,8 +36,8 @@ _OTHER = re.compile(r".{0,40}(vision|visual|image|video|audio|speech|depth|mm_).
 def defaults() -> dict[str, dict[str, Any]]:
     """By type: keys of its class in transformers with their defaults, other spellings of them, and
     the type of what is nested as text_config."""
-    found: dict[str, dict[str, Any]] = json.loads(_DEFAULTS.read_text("utf-8"))
-    return found
+    table: dict[str, dict[str, Any]] = json.loads(_DEFAULTS.read_text("utf-8"))
+    return table
 
 
 def _missing(doc: Document, spellings: Mapping[str, str]) -> list[str]:

@@ -89,9 +89,9 @@ class Log:
     partly: str = ""
     notes: list[str] = field(default_factory=list)
 
-    def held(self, kind: MemoryKind, found: float) -> None:
+    def held(self, kind: MemoryKind, amount: float) -> None:
         """Memory of a rank: the highest of all that was printed is kept."""
-        self.memory[kind] = max(self.memory.get(kind, 0.0), found)
+        self.memory[kind] = max(self.memory.get(kind, 0.0), amount)
 
 
 _MOST_PHASES = 64  # of a step
@@ -142,11 +142,11 @@ class Reader:
         if self.phased:
             return ()
         self._phased += 1
-        found: dict[str, float] = {}
+        by_phase: dict[str, float] = {}
         for name, seconds in islice(times.items(), _MOST_PHASES):
             ours = sys.intern(named.get(name, name))
-            found[ours] = found.get(ours, 0.0) + seconds
-        return tuple(found.items())
+            by_phase[ours] = by_phase.get(ours, 0.0) + seconds
+        return tuple(by_phase.items())
 
     def state(self, name: str, value: float | None) -> None:
         """A whole number of the recipe that the log repeats; anything else is ignored."""
@@ -183,7 +183,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 def positive(value: str) -> float | None:
     """A positive number; None for any other text."""
     try:
-        found = number(value)
+        counted = number(value)
     except ValueError:
         return None
-    return found if _LEAST < found < _MOST else None
+    return counted if _LEAST < counted < _MOST else None

@@ -80,15 +80,15 @@ def _answer() -> dict[str, Any]:
         return {"refused": "ends in the middle" if cut else "is a broken pickle"}
 
 
-def _summary(found: Any) -> dict[str, Any]:
+def _summary(snapshot: Any) -> dict[str, Any]:
     """The fields of `snapshot.Snapshot`."""
-    if not isinstance(found, dict) or not isinstance(found.get("segments"), list):
+    if not isinstance(snapshot, dict) or not isinstance(snapshot.get("segments"), list):
         raise _Refused("is not a memory snapshot of torch: it has no `segments`")
     out: dict[str, Any] = {"reserved": 0.0, "allocated": 0.0, "freest": 0.0, "held": {}}
-    segments = [segment for segment in found["segments"] if isinstance(segment, dict)]
+    segments = [segment for segment in snapshot["segments"] if isinstance(segment, dict)]
     for segment in segments:
         _add(out, segment)
-    return {**out, "segments": len(segments), **_replay(out, found.get("device_traces"))}
+    return {**out, "segments": len(segments), **_replay(out, snapshot.get("device_traces"))}
 
 
 def _add(out: dict[str, Any], segment: dict[str, Any]) -> None:
@@ -108,7 +108,9 @@ def _add(out: dict[str, Any], segment: dict[str, Any]) -> None:
 
 def _replay(out: dict[str, Any], traces: Any) -> dict[str, Any]:
     """The highest moment of the recording, going backwards from its end."""
-    trace = max((one for one in traces or () if isinstance(one, list)), key=len, default=[])
+    trace = max(
+        (events for events in traces or () if isinstance(events, list)), key=len, default=[]
+    )
     now = peak = out["allocated"]
     short: list[tuple[float, float]] = []
     for entry in reversed(trace):

@@ -52,5 +52,5 @@ ANSWERS: dict[str, str] = {
 def declared(answer: str) -> type[Document]:
     """The declaration of a document of ANSWERS."""
     module, _, name = ANSWERS[answer].partition(".")
-    found: type[Document] = getattr(import_module(f"{__name__}.{module}"), name)
-    return found
+    document: type[Document] = getattr(import_module(f"{__name__}.{module}"), name)
+    return document

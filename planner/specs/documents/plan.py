@@ -54,7 +54,7 @@ class Cluster(Document):
         str | None, key("kind, provider and date of the price, or how it was stated")
     ]
     price_missing: Annotated[
-        str | None, key("why there is none, with the markets that have one; null: it has one")
+        str | None, key("why it is missing, with the markets that have one; null: it has one")
     ]
     price_read: Annotated[str | None, key("where the price was read")]
 

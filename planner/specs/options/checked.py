@@ -27,7 +27,7 @@ def read(record: type[R], given: Mapping[str, Any]) -> R:
     for name, value in values.items():
         if name not in table:
             other = foreign.answer(name)
-            near = words.near(name, [one.replace("_", "-") for one in table], 3).strip()
+            near = words.near(name, [option.replace("_", "-") for option in table], 3).strip()
             hint = f"it {other}" if other else near or "`dpplan schema` lists them"
             raise PlanError(name, value, f"is not an option; {hint}")
     for name, row in table.items():

@@ -92,20 +92,20 @@ class option:
     """The declaration of an option beside its name, type and default.
 
     help: a sentence in the field's terms. label: a few words, for the form.
-    unit: in which a bare number is read, "" where there is none; needs_unit: the units in which a
-    bare number is likely meant, where two are and it is therefore refused; or_unit: of another
-    dimension, in which it may be given as well. least, most: bounds in that unit, of each number
-    where a text holds several; or_zero: 0 lies within them as well. Every number has both: what
-    nature or arithmetic allows, and where they allow all, a choice, some hundred times beyond what
-    exists. example: a value that parses, as text; of a switch it is "true". unset: what holds where
-    it is left out, in words. catalogue: kind of catalogue entry it names. file: it names a file
-    that is read or written, or a folder that is written into. length: characters at most, where it
-    is text. verbs: which take it, all of the record's where empty; why_not: why others do not;
-    needs: what has to hold beside it for it to act; strategies: of data parallelism that it is a
-    setting of, all where empty; several: verbs to which it may be given several times. aliases:
-    other words for its values. each: unit of each of several numbers in a text. reads: what a text
-    such as 128k or 60d counts, where the value is a plain number: tokens of a context (k is 1,024),
-    or the unit that the number is in.
+    unit: in which a bare number is read, "" where there is none; needs_unit: units between which a
+    bare number is ambiguous, so that it is refused; or_unit: of another dimension, in which it may
+    be given as well. least, most: bounds in that unit, of each number where a text holds several;
+    or_zero: 0 lies within them as well. Every number has both: what nature or arithmetic allows,
+    and where they allow all, a choice, some hundred times beyond what exists. example: a value that
+    parses, as text; of a switch it is "true". unset: what holds where it is left out, in words.
+    catalogue: kind of catalogue entry it names. file: it names a file that is read or written, or a
+    folder that is written into. length: characters at most, where it is text. verbs: which take it,
+    all of the record's where empty; why_not: why others do not; needs: what has to hold beside it
+    for it to act; strategies: of data parallelism that it is a setting of, all where empty;
+    several: verbs to which it may be given several times. aliases: other words for its values.
+    each: unit of each of several numbers in a text. reads: what a text such as 128k or 60d counts,
+    where the value is a plain number: tokens of a context (k is 1,024), or the unit that the number
+    is in.
     read: checks a text, and gives it in one spelling. form: whether the page shows it at once or
     folded; slider: drawn as one. short: another flag for it on the command line. brief: the help in
     a few words, for the short --help, which shows of the options of a request only those that have
@@ -231,7 +231,7 @@ class Row:
     @property
     def also(self) -> str:
         """Other words for its values, as the end of a sentence."""
-        words = [one.word for one in self.says.aliases if one.value is not None]
+        words = [alias.word for alias in self.says.aliases if alias.value is not None]
         return f"; also {', '.join(words)}" if words else ""
 
     @property
@@ -244,7 +244,7 @@ class Row:
 
 def why_not(row: Row, verb: str) -> str:
     """Why a verb does not take an option."""
-    owners = " and ".join(f"`dpplan {one}`" for one in sorted(row.verbs))
+    owners = " and ".join(f"`dpplan {owner}`" for owner in sorted(row.verbs))
     reason = row.says.why_not or f"belongs to {owners}"
     return f"{reason}; leave it out of `dpplan {verb}`"
 

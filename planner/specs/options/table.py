@@ -143,14 +143,14 @@ def _rows(record: Any) -> Mapping[str, Row]:
 
 def _declared(part: Any) -> dict[str, tuple[Any, option]]:
     """(type, declaration) of each option that a class declares itself."""
-    own = inspect.get_annotations(part)
-    written = any(isinstance(each, str) for each in own.values())
-    hints = hints_of(part, include_extras=True) if written else own
+    annotations = inspect.get_annotations(part)
+    written = any(isinstance(each, str) for each in annotations.values())
+    hints = hints_of(part, include_extras=True) if written else annotations
     # a field that is not compared is no option: it says where options come from
     known = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
     fields = {field.name for field in known if field.compare}
     out, plain = {}, []
-    for name in own:
+    for name in annotations:
         annotation: Any = hints[name]
         if get_origin(annotation) is Annotated:
             kind, says, *more = get_args(annotation)
@@ -159,7 +159,7 @@ def _declared(part: Any) -> dict[str, tuple[Any, option]]:
             plain.append(name)
     if plain:
         out |= {name: (hints[name], says) for name, says in said(part, plain).items()}
-    return {name: out[name] for name in own if name in out}
+    return {name: out[name] for name in annotations if name in out}
 
 
 def _fits(kind: Any, value: object) -> bool:
@@ -175,7 +175,7 @@ def _fits(kind: Any, value: object) -> bool:
 def _without_none(kind: Any) -> Any:
     if get_origin(kind) not in (Union, UnionType):
         return kind
-    left = tuple(one for one in get_args(kind) if one is not NoneType)
+    left = tuple(member for member in get_args(kind) if member is not NoneType)
     return left[0] if len(left) == 1 else Union[left]  # noqa: UP007
 
 
@@ -184,5 +184,5 @@ def taken(record: type, verb: str) -> tuple[Row, ...]:
     return tuple(
         row
         for row in rows(record).values()
-        if any(one == verb or one.startswith(f"{verb} ") for one in row.verbs)
+        if any(name == verb or name.startswith(f"{verb} ") for name in row.verbs)
     )

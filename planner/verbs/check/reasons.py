@@ -181,12 +181,12 @@ def _ordered(x: Array, y: Array) -> tuple[Array, Array]:
 def _reason(suspect: _Suspect, factor: float | None, parts: dict[str, float]) -> Reason:
     own = sum(parts.get(name, 0.0) for name in suspect.components)
     if factor is None:
-        says, spreads = f"{suspect.says}: no value of it explains the step alone", None
+        says, spreads = f"{suspect.says}: no value of it explains the step by itself", None
     else:
         spreads = abs(float(np.log(factor))) / suspect.spread
         usual = "usual" if spreads <= _LIKELY else "unusual"
         says = (
-            f"{suspect.says} at {percent(factor, 0)} of what is assumed would explain it alone;"
+            f"{suspect.says} at {percent(factor, 0)} of what is assumed would explain it by itself;"
             f" that is {usual} ({spreads:.1f} standard deviations of clusters)"
         )
     return Reason(

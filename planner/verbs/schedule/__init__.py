@@ -55,7 +55,7 @@ class Drawn:
 def draw(request: ScheduleOptions, given: Mapping[str, Any]) -> Drawn:
     """Time one schedule, and all others beside it. Raises PlanError for wrong requests.
 
-    given: the options of an estimate by name; without a model, only those of its layout.
+    given: the options of an estimate by name; without a model, only options of its layout.
     """
     one = _asked(request, given)
     refuse_idle(request, one.case)
