@@ -153,12 +153,6 @@ class Activations(Spec):
         ge=0, le=16
     )  # per hidden element of each norm: 2 fused (its input), 6 eager
     mlp_gated: float = Field(ge=0, le=32)  # per MLP element of a gated MLP: 6 fused, 8 eager
-    mlp_plain: float = Field(
-        default=4.0, ge=0, le=32
-    )  # per MLP element of a plain MLP: 4 fused GeLU, 12 decomposed
-    qkv_copies: float = Field(
-        default=0.0, ge=0, le=8
-    )  # more per query, key and value element: copies after RoPE or a transpose
     gathered_inputs: Literal["never", "without pipeline", "always"] = (
         "never"  # sequence parallelism: GEMMs keep whole inputs
     )
@@ -288,7 +282,6 @@ class ExpertWork(Spec):
     # GPU architectures on which both run beside compute of another micro-batch; of a stack with
     # fused experts where these are used
     overlapped: Names = ()
-    shared_overlap: bool = False  # and beside that of shared experts
     # weights of the router multiply what goes into an expert's last GEMM, not what comes out of it:
     # no expert's output is kept
     weighted_inside: bool = False

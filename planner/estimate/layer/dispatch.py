@@ -193,10 +193,7 @@ def overlaps(plan: Plan) -> bool:
 
 def beside_shared(plan: Plan) -> bool:
     """Whether they run beside shared experts."""
-    if plan.training.overlap is False:
-        return False
-    asked = plan.training.shared_expert_overlap
-    return plan.stack.experts.shared_overlap if asked is None else asked
+    return plan.training.overlap is not False and bool(plan.training.shared_expert_overlap)
 
 
 def hidden_share(plan: Plan) -> float:
