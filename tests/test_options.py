@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from command import ROOT, dpplan, python, refused
 
-from planner.cli.commands import Commands
+from planner.cli.group import Commands
 from planner.specs.base import PlanError
 from planner.specs.options import Options, Row, rows
 from planner.specs.options.checked import from_text

@@ -95,11 +95,13 @@ def price_of(options: Options, market: str | None = None) -> Price:
 
 
 def every_price(options: Options) -> list[Sourced]:
-    """Prices of a GPU-hour of the request: in every market, if it leaves the market open."""
-    price = price_of(options)
-    listed = price.is_listed and options.market is None
-    prices = [price_of(options, offer.id) for offer in markets()] if listed else [price]
-    return [offer.usd_per_gpu_hour for offer in prices if offer.usd_per_gpu_hour is not None]
+    """Prices of a GPU-hour of the request: in every market without preemption, if it leaves the
+    market open."""
+    own = price_of(options)
+    listed = own.is_listed and options.market is None
+    kept = [one for one in markets() if one.preempted_after is None]
+    found = [price_of(options, one.id) for one in kept] if listed else [own]
+    return [one.usd_per_gpu_hour for one in found if one.usd_per_gpu_hour is not None]
 
 
 def unit_cost(options: Options, what: str) -> float:
