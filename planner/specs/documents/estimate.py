@@ -332,6 +332,13 @@ class Estimate(Report):
         list[str],
         key("implausible values of the answer, with the options to look at, as sentences"),
     ]
+    both_ways: Annotated[
+        list[str],
+        key(
+            "answers by a default and by another value of it, which differ by more than the band,"
+            " as sentences"
+        ),
+    ]
     without: Annotated[
         list[str], key("what holds without a default that decides this answer, as sentences")
     ]
