@@ -21,7 +21,7 @@ from planner.evidence import band, case
 from planner.evidence.spread import COVERAGE, SIDE
 from planner.evidence.weights import suite_members
 from planner.ledger import Array
-from planner.verbs.validate.bands import ends, one_band
+from planner.studies.validate.bands import ends, one_band
 
 
 def line(name: str, runs: band.Residuals, low: Array, high: Array) -> None:
@@ -57,8 +57,8 @@ def own(runs: band.Residuals) -> tuple[Array, Array]:
 def write() -> None:
     """The residuals of shipped and fresh runs, each suite by numbers fitted without it."""
     from planner import api
-    from planner.verbs.validate.files import residual_lines
-    from planner.verbs.validate.rows import FRESH
+    from planner.studies.validate.files import residual_lines
+    from planner.studies.validate.rows import FRESH
 
     found = residual_lines(api.validate(unseen=True), api.validate([FRESH]))
     band.RESIDUALS.write_text(found, encoding="utf-8")

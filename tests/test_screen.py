@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from command import WIDE, dpplan
 
-from planner.cli.commands import COMMANDS
+from planner.cli.group import COMMANDS
 from planner.show import text as show_text
 from planner.show.text import Block, Fixed, ascii_of, atoms, block_lines, show_blocks, wrapped
 from planner.specs.names import KINDS

@@ -34,12 +34,12 @@ from planner.specs.base import PlanError
 from planner.specs.cluster import ONE_SWITCH, OVERSUBSCRIBED
 from planner.specs.columns import Columns
 from planner.specs.document import changed
-from planner.verbs.validate.ablation import MECHANISMS, ablations, with_each_off
-from planner.verbs.validate.bands import coverage
-from planner.verbs.validate.files import read_all
-from planner.verbs.validate.predict import validate_rows
-from planner.verbs.validate.scored import predict
-from planner.verbs.validate.worth import worths
+from planner.studies.validate.ablation import MECHANISMS, ablations, with_each_off
+from planner.studies.validate.bands import coverage
+from planner.studies.validate.files import read_all
+from planner.studies.validate.predict import validate_rows
+from planner.studies.validate.scored import predict
+from planner.studies.validate.worth import worths
 
 # runs in which mechanisms were seen to act that act in few
 ACTING = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pages.text import percent, table
-from planner.specs.documents.validate import BandLine, Coverage, FitCoverage
+from planner.studies.documents.validate import BandLine, Coverage, FitCoverage
 
 
 def parts(held: Coverage, fits: FitCoverage) -> list[str]:

@@ -49,9 +49,9 @@ Defaults are one value per GPU, GPU architecture or stack. Where a stack occurs 
 that amounts to one value per suite, and the error of that suite says little about others.
 
 What the runs are: published step times, read from papers, repositories and benchmark tables,
-shipped in `planner/data/runs` with their sources. Where a source does not print a part of its
-recipe, the row leaves it empty and the planner takes the default of the stack. Tier A rows print
-model, layout, batch and result; tier B rows rest on an assumption or two.
+shipped in `planner/studies/data/runs` with their sources. Where a source does not print a part of
+its recipe, the row leaves it empty and the planner takes the default of the stack. Tier A rows
+print model, layout, batch and result; tier B rows rest on an assumption or two.
 
 ## Bands
 
@@ -86,6 +86,6 @@ The weights and factors are choices among round numbers, by the interval score o
 
 Residuals are those of runs that were not seen: suites that were in view while the model was made
 are predicted by shared numbers fitted on all other suites (`suites` [below](#cross-validation)).
-Choices of mechanisms were made with them in view all the same. Suites in `planner/data/fresh` were
-never in view of a mechanism ([below](#do-the-bands-hold)).
+Choices of mechanisms were made with them in view all the same. Suites in
+`planner/studies/data/fresh` were never in view of a mechanism ([below](#do-the-bands-hold)).
 """

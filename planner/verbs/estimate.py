@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner import advise
+from planner import advise, plugins
 from planner.advise import host_update
 from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import resolve
@@ -39,9 +39,8 @@ def for_target(options: Options) -> Options:
     """The request with what --for asks of it; formats are loaded for that alone."""
     if options.for_target is None:
         return options
-    from planner import formats
-
-    return formats.request(options)
+    request: Options = plugins.load("formats.recipe", "--for", options.for_target).request(options)
+    return request
 
 
 def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
