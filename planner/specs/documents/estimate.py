@@ -67,9 +67,10 @@ class Evidence(Document):
     width: Annotated[
         dict[str, float],
         key(
-            "shares of the squared width of the band's slow half: `general`, what runs alike were"
-            " missed by; and what no request states: `offload`, hosts and copies; `islands` of the"
-            " network; `expert` traffic",
+            "shares of the squared width of the band's slow half: `general`, what plain runs of"
+            " measured software were missed by; `gpu`, `stack` and `combination` of methods, by how"
+            " few suites show them; methods, cards and mechanisms that were missed by more; and"
+            " what no request states: `offload`, hosts and copies; `islands` of the network",
             "1",
         ),
     ]
