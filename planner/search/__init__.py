@@ -25,6 +25,7 @@ from planner.search.choose import (
     spent,
     timed,
 )
+from planner.search.prune import pruned
 from planner.search.space import degrees, layouts_of
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
@@ -35,6 +36,7 @@ __all__ = [
     "MOST_LAYOUTS",
     "Candidates",
     "Found",
+    "Wanted",
     "allowed_layouts",
     "best",
     "degrees",
@@ -53,9 +55,9 @@ __all__ = [
 
 _FEW = 65536  # rows times options up to which plain columns are faster than factored ones
 _MOST_PLAIN = 1_000_000  # of a table of plain columns: 120 bytes each
-MOST_LAYOUTS = (
-    8_000_000  # of one stack, a few seconds; a request with more has unusually many divisors
-)
+# of one stack, enumerated: 40 bytes a row; a request with more has unusually many divisors
+MOST_LAYOUTS = 50_000_000
+MOST_EVALUATED = 2_000_000  # where all are wanted; beyond it only those among the best
 
 
 @dataclass(frozen=True)
@@ -169,20 +171,45 @@ def allowed_layouts(plan: Plan, batches: Sequence[int] | None = None) -> Space:
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """What a search is for: the `count` fastest layouts that fit, of all or of each family; or
+    every layout (whole), as far as these are not too many."""
+
+    count: int = 1
+    families: bool = False
+    whole: bool = False
+
+
+@dataclass(frozen=True)
 class Found:
     """Outcome of a search in one plan (one stack)."""
 
     plan: Plan
-    estimates: Outline | None  # of all allowed layouts; None when no layout is allowed
+    estimates: Outline | None  # of the layouts evaluated; None when no layout is allowed
     rejected: dict[str, int]  # layouts that a rule forbids, by rule
     enumerated: int
+    excluded: int = 0  # allowed layouts that are slower than what was wanted, by a bound
 
 
-def search(plan: Plan, tick: Callable[[float], None] | None = None) -> Found:
-    """Evaluate every allowed layout of the plan. tick: called with the share done, now and then."""
+_BEST = Wanted()
+
+
+def search(
+    plan: Plan, tick: Callable[[float], None] | None = None, wanted: Wanted = _BEST
+) -> Found:
+    """Evaluate the allowed layouts of the plan among which the wanted ones are. tick: called with
+    the share done, now and then."""
     allowed = _allowed(plan)
-    found = outline(plan, allowed.space, tick=tick) if allowed.space.count else None
-    return Found(plan, found, allowed.rejected, allowed.enumerated)
+    space = allowed.space
+    if not space.count:
+        return Found(plan, None, allowed.rejected, allowed.enumerated)
+    if wanted.whole and space.count <= MOST_EVALUATED:
+        found = outline(plan, space, tick=tick)
+        return Found(plan, found, allowed.rejected, allowed.enumerated)
+    kept = pruned(plan, space, wanted.count, _family_of(space) if wanted.families else None)
+    if tick is not None:
+        tick(1.0)
+    return Found(plan, kept.estimates, allowed.rejected, allowed.enumerated, kept.excluded)
 
 
 def family_rows(c: Columns) -> dict[str, Array]:
@@ -200,9 +227,19 @@ def family_rows(c: Columns) -> dict[str, Array]:
 
 
 def families(estimates: Outline) -> dict[str, Array]:
-    """`family_rows` of all layouts of a space, whose family does not depend on recompute or
-    offloading."""
+    """`family_rows` of all layouts of a space."""
     space = estimates.space
+    return {name: among[space.row] for name, among in _families_of_rows(space).items()}
+
+
+def _families_of_rows(space: Space) -> dict[str, Array]:
+    """`family_rows` of the rows of a space: a family depends on neither recompute nor
+    offloading."""
     any_option = {name: column[:1] for name, column in space.inner.items()}
-    rows = family_rows(Columns(**space.outer, **any_option))
-    return {name: among[space.row] for name, among in rows.items()}
+    return family_rows(Columns(**space.outer, **any_option))
+
+
+def _family_of(space: Space) -> Array:
+    """The family of every row as a number; 0 where it is of none."""
+    each = _families_of_rows(space).values()
+    return sum((i * among for i, among in enumerate(each, 1)), np.zeros(space.rows, dtype=np.intp))

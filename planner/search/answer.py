@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import Scenario
-from planner.search import Found, search
+from planner.search import Found, Wanted, search
 from planner.search.choose import choice, of_all
 
 
@@ -26,16 +26,18 @@ def answer_of(
     scenario: Scenario,
     tick: Callable[[float], None] | None = None,
     beside: Callable[[Outline], int | None] | None = None,
+    wanted: Wanted = Wanted(),
 ) -> Answer | None:
     """Fastest layout that fits over all plans; where none fits, the one that needs the least
     memory. None: none allowed.
 
     tick: called with the share of the work that is done, now and then. beside: another row of the
-    chosen plan that will be asked for in full, which is evaluated with the chosen one.
+    chosen plan that will be asked for in full, which is evaluated with the chosen one. wanted: what
+    the searches are looked at for besides.
     """
     count = len(scenario.plans)
     found = tuple(
-        search(plan, None if tick is None else lambda share, i=i: tick((i + share) / count))  # type: ignore[misc]
+        search(plan, None if tick is None else lambda share, i=i: tick((i + share) / count), wanted)  # type: ignore[misc]
         for i, plan in enumerate(scenario.plans)
     )
     evaluated = [one.estimates for one in found if one.estimates is not None]

@@ -13,7 +13,7 @@ from planner.report import layout as report
 from planner.report import origins, require
 from planner.report.doubts import Answered, doubts
 from planner.report.search import best_of, rejections
-from planner.search import best, families, fastest_that_fits, smallest, timed
+from planner.search import Wanted, best, families, fastest_that_fits, smallest, timed
 from planner.search.answer import Answer, answer_of
 from planner.search.pick import pick_of
 from planner.search.why_none import why_none
@@ -49,7 +49,9 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
     typed, options = options, for_target(options)
     required = require.read(options.require)
     scenario = resolve(options)
-    answer = answer_of(scenario, beside=fastest_that_fits)
+    answer = answer_of(
+        scenario, beside=fastest_that_fits, wanted=Wanted(max(options.top, 1), not brief)
+    )
     if answer is None:
         raise why_none(scenario)
     assumptions = (*scenario.assumptions, *host_update.assumed(answer.chosen, answer.row))
