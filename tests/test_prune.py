@@ -19,7 +19,6 @@ REQUESTS = [
     {"model": "llama-2-13b", "gpu": "a100", "gpus": 24, "stack": "zero-bubble"},
     {"model": "llama-3-8b", "gpu": "h100", "gpus": 32, "stack": "torchtitan", "compile": True},
     {"model": "llama-2-13b", "gpu": "a100", "gpus": 16, "search_offload": True},
-    {"model": "mamba2-2.7b", "gpu": "a100", "gpus": 16},
     {"model": "llama-3-8b", "gpu": "h100", "gpus": 64, "where": ("cp > 1", "pp > 1")},
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from planner.search import where
 from planner.search.choose import (
     Candidates,
     best,
+    choice,
     fastest_that_fits,
     order,
     pareto,
@@ -25,7 +26,8 @@ from planner.search.choose import (
     spent,
     timed,
 )
-from planner.search.prune import pruned
+from planner.search.prune import least_of_rows, pruned
+from planner.search.software import polished, probed
 from planner.search.space import degrees, layouts_of
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
@@ -192,14 +194,59 @@ class Found:
 
 
 _BEST = Wanted()
+_ROUNDS = 3  # searches with other free options at most
 
 
 def search(
     plan: Plan, tick: Callable[[float], None] | None = None, wanted: Wanted = _BEST
 ) -> Found:
-    """Evaluate the allowed layouts of the plan among which the wanted ones are. tick: called with
-    the share done, now and then."""
-    allowed = _allowed(plan)
+    """Evaluate the allowed layouts of the plan among which the wanted ones are, with the free
+    options of its stack that are best. tick: called with the share done, now and then."""
+    if not plan.free:
+        return _searched(plan, wanted, tick)
+    few = replace(wanted, whole=False)
+    found = _with_software(plan, few)
+    if wanted.whole and found.excluded:
+        return _searched(found.plan, wanted, tick)
+    return found
+
+
+def _with_software(plan: Plan, wanted: Wanted) -> Found:
+    """The best search over the free options of the stack. Where the request leaves nothing of its
+    layout open, nothing of the stack is."""
+    plain = plan.choosing(())
+    allowed = _allowed(plain)
+    space = allowed.space
+    if space.count <= 1:
+        return _evaluated(plain, allowed, wanted)
+    chosen = probed(plan, space, least_of_rows(plain, space))
+    if chosen:
+        best = _searched(plan.choosing(chosen), wanted)
+        if best.estimates is None:
+            chosen, best = (), _evaluated(plain, allowed, wanted)
+    else:
+        best = _evaluated(plain, allowed, wanted)
+    for _ in range(_ROUNDS):
+        assert best.estimates is not None
+        other = polished(plan, chosen, best.estimates)
+        if {*map(repr, other)} == {*map(repr, chosen)}:
+            break
+        found = _searched(plan.choosing(other), wanted)
+        if found.estimates is None or choice(found.estimates).rank >= choice(best.estimates).rank:
+            break
+        chosen, best = other, found
+    return best
+
+
+def _searched(
+    plan: Plan, wanted: Wanted, tick: Callable[[float], None] | None = None
+) -> Found:
+    return _evaluated(plan, _allowed(plan), wanted, tick)
+
+
+def _evaluated(
+    plan: Plan, allowed: _Tried, wanted: Wanted, tick: Callable[[float], None] | None = None
+) -> Found:
     space = allowed.space
     if not space.count:
         return Found(plan, None, allowed.rejected, allowed.enumerated)

@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.estimate import Estimates, cut, evaluate, outline
+from planner.estimate import Estimates, cut, evaluate
 from planner.estimate.factored import Space
 from planner.ledger import Array
 from planner.search import allowed_layouts
 from planner.search.choose import choice, of_all
+from planner.search.prune import pruned
 from planner.specs.base import PlanError, Spec
-from planner.specs.columns import Columns, joined
+from planner.specs.columns import ByName, Columns, joined
 from planner.specs.plan import Plan
 from planner.specs.ranks import RanksSpec
 
@@ -29,6 +30,7 @@ from planner.specs.ranks import RanksSpec
 # (benchmarks/sweep_rate.py: 0.4 GB with this, 1.1 GB with four times as many)
 BLOCK = 1_000_000
 
+_ORDER = ("offload", "recompute", "recompute_size")  # of the options of a row
 # fields that enumerate or rank layouts, or price a run, but do not change what one layout takes
 _APART: dict[str, frozenset[str]] = {
     "cluster": frozenset({"gpus", "title", "usd_per_gpu_hour"}),
@@ -260,8 +262,9 @@ def best_of_each(plans: Sequence[_Allowed]) -> list[_Best]:
     """The layout that each plan's own search would take. The plans differ in GPUs, global batch,
     price and length of the run, and all have layouts."""
     space, owner_of_row = _one_space(plans)
-    found = outline(plans[0].plan, space)
-    owner = owner_of_row[space.row]
+    kept = pruned(plans[0].plan, space, groups=owner_of_row)
+    found = kept.estimates
+    owner = owner_of_row[kept.rows][found.space.row]
     parts = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
     out = []
     for one, layouts in zip(plans, parts, strict=True):
@@ -282,11 +285,25 @@ def _one_space(plans: Sequence[_Allowed]) -> tuple[Space, Array]:
     patterns = [
         start + one.space.pattern[one.rows] for start, one in zip(starts, plans, strict=True)
     ]
-    options = np.concatenate([plan.space.options for plan in plans])
-    space = Space.of(outer, plans[0].space.inner, options, np.concatenate(patterns))
+    inner, options = _one_inner([plan.space for plan in plans])
+    space = Space.of(outer, inner, options, np.concatenate(patterns))
     # few bits: numbers below 65,536 are sorted in linear time
     owner = np.repeat(np.arange(len(plans), dtype=np.min_scalar_type(len(plans))), lengths)
     return space, owner[space.source]
+
+
+def _one_inner(spaces: Sequence[Space]) -> tuple[ByName, Array]:
+    """(the options that any of these spaces has, which of them go together in the patterns of all):
+    how layers may be recomputed depends on what else was enumerated."""
+    tables = [np.column_stack([space.inner[name] for name in _ORDER]) for space in spaces]
+    every, place = np.unique(np.concatenate(tables), axis=0, return_inverse=True)
+    places = np.split(place.reshape(-1), np.cumsum([len(table) for table in tables])[:-1])
+    out = []
+    for space, at in zip(spaces, places, strict=True):
+        options = np.zeros((len(space.options), len(every)), dtype=bool)
+        options[:, at] = space.options
+        out.append(options)
+    return {name: every[:, i] for i, name in enumerate(_ORDER)}, np.concatenate(out)
 
 
 # ------------------------------------------------------------------------------- the chosen rows

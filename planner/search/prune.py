@@ -36,6 +36,7 @@ class Pruned:
     """The layouts of a space that were evaluated: all that can be among the wanted ones."""
 
     estimates: Outline
+    rows: Array  # of every row of their space, its position in the space that was searched
     excluded: int  # layouts that were left out
 
 
@@ -47,7 +48,7 @@ def pruned(plan: Plan, space: Space, count: int = 1, groups: Array | None = None
     """
     fast = _fastest_option(space)
     if space.count <= _FEW or fast is None:
-        return Pruned(outline(plan, space), 0)
+        return Pruned(outline(plan, space), np.arange(space.rows), 0)
     groups = np.zeros(space.rows, dtype=np.intp) if groups is None else groups
     search = _Search(plan, space, fast, count, groups)
     return search.run()
@@ -63,25 +64,35 @@ def _fastest_option(space: Space) -> int | None:
     return option if space.options[:, option].all() else None
 
 
+def least_of_rows(plan: Plan, space: Space) -> Array:
+    """A bound of the seconds of every row with the option of its space that repeats least."""
+    fast = int(np.lexsort((space.inner["recompute"], space.inner["offload"]))[0])
+    bare = _bare(space, np.arange(space.rows), fast)
+    (least,) = bare.values(least_s(plan, bare.columns()))
+    return least
+
+
+def _bare(space: Space, rows: Array, option: int) -> Space:
+    """These rows with one option alone."""
+    outer = {name: column[rows] for name, column in space.outer.items()}
+    inner = {name: column[[option]] for name, column in space.inner.items()}
+    one = np.ones((1, 1), dtype=bool)
+    return Space(outer, inner, one, np.zeros(len(rows), dtype=np.intp), rows)
+
+
 class _Search:
     """One search. What is known of rows is refined in place: their bounds, which were evaluated,
     and the limit of each group."""
 
     def __init__(self, plan: Plan, space: Space, fast: int, count: int, groups: Array) -> None:
         self.plan, self.space, self.count, self.groups = plan, space, count, groups
-        self.inner = {name: column[[fast]] for name, column in space.inner.items()}
+        self.fast = fast
         self.done = np.zeros(space.rows, dtype=bool)
         self.limit = np.full(int(groups.max()) + 1, np.inf)
-        columns = self._bare(np.arange(space.rows)).columns()
-        (self.least,) = self._bare(np.arange(space.rows)).values(least_s(plan, columns))
+        bare = _bare(space, np.arange(space.rows), fast)
+        (self.least,) = bare.values(least_s(plan, bare.columns()))
         self.refined = np.zeros(space.rows, dtype=bool)
         self.best: dict[int, Array] = {}  # seconds of the best rows of each group so far
-
-    def _bare(self, rows: Array) -> Space:
-        """These rows with the fastest option alone."""
-        outer = {name: column[rows] for name, column in self.space.outer.items()}
-        one = np.ones((1, 1), dtype=bool)
-        return Space(outer, self.inner, one, np.zeros(len(rows), dtype=np.intp), rows)
 
     def run(self) -> Pruned:
         budget, blocks = _FIRST, 0
@@ -95,9 +106,11 @@ class _Search:
             blocks += 1
             budget *= 4
         if blocks != 1:
-            kept = np.flatnonzero(self.done & (self.least <= self.limit[self.groups]))
-            found = outline(self.plan, _part(self.space, kept))
-        return Pruned(found, self.space.count - found.space.count)
+            rows = np.flatnonzero(self.done & (self.least <= self.limit[self.groups]))
+            found = outline(self.plan, _part(self.space, rows))
+        else:
+            rows = np.flatnonzero(self.done)
+        return Pruned(found, rows[found.space.source], self.space.count - found.space.count)
 
     def _open(self) -> Array:
         """Rows that may hold a wanted layout and are not evaluated, by their bounds."""
@@ -110,7 +123,7 @@ class _Search:
         rows = rows[: max(_REFINED, budget // 8)]
         rough = rows[~self.refined[rows]]
         if len(rough):
-            bare = self._bare(rough)
+            bare = _bare(self.space, rough, self.fast)
             (seconds,) = bare.values(step_time(self.plan, bare.columns()).seconds)
             self.least[rough] = np.maximum(self.least[rough], seconds)
             self.refined[rough] = True
