@@ -15,10 +15,12 @@ from planner.formulas.rules import RULES
 from planner.ledger import Array
 from planner.search import where
 from planner.search.choose import (
+    ENOUGH,
     Candidates,
     best,
     choice,
     fastest_that_fits,
+    of_all,
     order,
     pareto,
     ranked,
@@ -26,7 +28,7 @@ from planner.search.choose import (
     spent,
     timed,
 )
-from planner.search.prune import least_of_rows, pruned
+from planner.search.prune import pruned
 from planner.search.software import polished, probed
 from planner.search.space import degrees, layouts_of
 from planner.specs.base import PlanError
@@ -180,6 +182,7 @@ class Wanted:
     count: int = 1
     families: bool = False
     whole: bool = False
+    limit: tuple[int, float] | None = None  # rank of a layout of another plan, see `of_all`
 
 
 @dataclass(frozen=True)
@@ -195,6 +198,8 @@ class Found:
 
 _BEST = Wanted()
 _ROUNDS = 3  # searches with other free options at most
+_QUICK = 4096  # layouts that are evaluated before free options are looked at
+_FAR = 1.5  # times the seconds of another plan, beyond what free options gain
 
 
 def search(
@@ -204,8 +209,7 @@ def search(
     options of its stack that are best. tick: called with the share done, now and then."""
     if not plan.free:
         return _searched(plan, wanted, tick)
-    few = replace(wanted, whole=False)
-    found = _with_software(plan, few)
+    found = _with_software(plan, replace(wanted, whole=False))
     if wanted.whole and found.excluded:
         return _searched(found.plan, wanted, tick)
     return found
@@ -219,14 +223,18 @@ def _with_software(plan: Plan, wanted: Wanted) -> Found:
     space = allowed.space
     if space.count <= 1:
         return _evaluated(plain, allowed, wanted)
-    chosen = probed(plan, space, least_of_rows(plain, space))
+    if space.count <= _QUICK and wanted.limit is not None:
+        found = _evaluated(plain, allowed, wanted)
+        if _far(found, wanted.limit):
+            return found
+    chosen = probed(plan, space)
     if chosen:
         best = _searched(plan.choosing(chosen), wanted)
         if best.estimates is None:
             chosen, best = (), _evaluated(plain, allowed, wanted)
     else:
         best = _evaluated(plain, allowed, wanted)
-    for _ in range(_ROUNDS):
+    for _ in range(0 if wanted.limit and _far(best, wanted.limit) else _ROUNDS):
         assert best.estimates is not None
         other = polished(plan, chosen, best.estimates)
         if {*map(repr, other)} == {*map(repr, chosen)}:
@@ -236,6 +244,15 @@ def _with_software(plan: Plan, wanted: Wanted) -> Found:
             break
         chosen, best = other, found
     return best
+
+
+def _far(found: Found, limit: tuple[int, float]) -> bool:
+    """Whether the best layout is so much behind another plan's that no free option makes up for
+    it."""
+    if found.estimates is None:
+        return True
+    level, amount = of_all(choice(found.estimates).rank, found.plan)
+    return level > limit[0] or (level == limit[0] == ENOUGH and amount > _FAR * limit[1])
 
 
 def _searched(

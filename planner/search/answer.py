@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import Scenario
 from planner.search import Found, Wanted, search
 from planner.search.choose import choice, of_all
+from planner.specs.capabilities import values
+from planner.specs.stack import StackSpec
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,17 @@ def answer_of(
     chosen plan that will be asked for in full, which is evaluated with the chosen one. wanted: what
     the searches are looked at for besides.
     """
-    count = len(scenario.plans)
-    found = tuple(
-        search(plan, None if tick is None else lambda share, i=i: tick((i + share) / count), wanted)  # type: ignore[misc]
-        for i, plan in enumerate(scenario.plans)
-    )
+    plans = scenario.plans
+    searches: dict[int, Found] = {}
+    best: tuple[int, float] | None = None
+    # the stack that runs most comes first: what it takes bounds what the others are worth
+    for done, i in enumerate(sorted(range(len(plans)), key=lambda i: -_ways(plans[i].stack))):
+        ticked = None if tick is None else functools.partial(_share, tick, done, len(plans))
+        one = searches[i] = search(plans[i], ticked, replace(wanted, limit=best))
+        if one.estimates is not None:
+            rank = of_all(choice(one.estimates).rank, one.plan)
+            best = rank if best is None else min(best, rank)
+    found = tuple(searches[i] for i in range(len(plans)))
     evaluated = [one.estimates for one in found if one.estimates is not None]
     if not evaluated:
         return None
@@ -48,3 +57,12 @@ def answer_of(
     other = None if beside is None else beside(estimates)
     chosen, row = estimates.some([taken.row] if other is None else [taken.row, other])[0]
     return Answer(found, chosen, row, taken.fits)
+
+
+def _share(tick: Callable[[float], None], done: int, count: int, share: float) -> None:
+    tick((done + share) / count)
+
+
+def _ways(stack: StackSpec) -> int:
+    """Degrees of parallelism that a stack searches."""
+    return sum(bool(values(stack, name)) for name in ("tp", "pp", "cp", "ep"))

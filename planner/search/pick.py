@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from planner.estimate import Estimates
-from planner.formulas.rules.stack import ACTS
 from planner.inputs.options import read_options
+from planner.search.software import acts
 from planner.specs.capabilities import has, values
 from planner.specs.columns import Columns
 from planner.specs.layout import Layout
@@ -51,11 +51,7 @@ def pick(options: Options, plan: Plan, layout: Layout) -> Options:
 def software_of(plan: Plan, layout: Layout) -> list[SoftwareChoice]:
     """The free options of the stack that a search has chosen and that act in a layout."""
     table = Columns.of([layout])
-    return [
-        one
-        for one in plan.chosen
-        if one.option not in ACTS or bool(ACTS[one.option](table)[0])
-    ]
+    return [one for one in plan.chosen if acts(one.option, table)]
 
 
 def pick_of(options: Options, estimates: Estimates, row: int = 0) -> Options:

@@ -64,10 +64,10 @@ def _fastest_option(space: Space) -> int | None:
     return option if space.options[:, option].all() else None
 
 
-def least_of_rows(plan: Plan, space: Space) -> Array:
-    """A bound of the seconds of every row with the option of its space that repeats least."""
+def least_of_rows(plan: Plan, space: Space, rows: Array) -> Array:
+    """A bound of the seconds of these rows with the option of their space that repeats least."""
     fast = int(np.lexsort((space.inner["recompute"], space.inner["offload"]))[0])
-    bare = _bare(space, np.arange(space.rows), fast)
+    bare = _bare(space, rows, fast)
     (least,) = bare.values(least_s(plan, bare.columns()))
     return least
 

@@ -18,47 +18,67 @@ from planner.estimate import Outline, evaluate
 from planner.estimate.factored import Space
 from planner.estimate.step import step_time
 from planner.formulas.rules import check
+from planner.formulas.rules.stack import ACTS
 from planner.ledger import Array
-from planner.search.choose import choice, ranked
+from planner.search.choose import ENOUGH, choice, ranked
+from planner.search.prune import least_of_rows
 from planner.specs.columns import Columns, unique_rows
 from planner.specs.plan import Plan, SoftwareChoice
 
 _KINDS = ("tp", "cp", "ep", "sequence_parallel", "zero")
+_SMALL = 2  # micro-batches of rows that are looked at
 _PROBED = 64  # rows that are looked at with one option changed
 _LISTED = 16  # layouts that are looked at with one option changed, of the best found
 _GAIN = 1e-6  # relative, below which a change is none
 _FORBIDDEN = (np.inf, np.inf)
 
 Choices = tuple[SoftwareChoice, ...]
-Rank = Callable[[Plan], tuple[float, float]]  # (level, amount) of the best layout, the least best
+# (level, amount) of the best layout, the least best; of what is to be beaten it may be any
+# other that is no better
+Rank = Callable[[Plan, tuple[float, float]], tuple[float, float]]
 
 
-def probed(plan: Plan, space: Space, least: Array) -> Choices:
+def probed(plan: Plan, space: Space) -> Choices:
     """Free options that are worth choosing for the fastest rows of each kind, whether they fit or
-    not. least: a bound of the seconds of every row."""
-    rows = _fastest_of_each(space, least)
+    not."""
+    rows = _fastest_of_each(plan, space)
     option = np.lexsort((space.inner["recompute"], space.inner["offload"]))[:1]
     table = Columns(
         **{name: column[rows] for name, column in space.outer.items()},
         **{name: np.repeat(column[option], len(rows)) for name, column in space.inner.items()},
     )
 
-    def rank(variant: Plan) -> tuple[float, float]:
+    def rank(variant: Plan, least: tuple[float, float]) -> tuple[float, float]:
         kept = _allowed(variant, table)
         if not len(kept):
             return _FORBIDDEN
         return 0.0, float(step_time(variant, table.pick(kept)).seconds.min())
 
-    return _descended(plan, rank, ())
+    return _descended(_acting(plan, table), rank, ())
 
 
-def _fastest_of_each(space: Space, least: Array) -> Array:
-    """The row with the least bound of each kind, the fastest kinds first."""
-    _, kind = unique_rows({name: space.outer[name] for name in _KINDS})
+def _fastest_of_each(plan: Plan, space: Space) -> Array:
+    """The row with the least bound of each kind, the fastest kinds first; of small micro-batches,
+    which tell as much."""
+    micro = space.outer["micro_batch"]
+    small = np.flatnonzero(micro <= max(_SMALL, micro.min()))
+    _, kind = unique_rows({name: space.outer[name][small] for name in _KINDS})
+    least = least_of_rows(plan, space, small)
     order = np.argsort(least, kind="stable")
     _, first = np.unique(kind[order], return_index=True)
-    rows: Array = order[np.sort(first)][:_PROBED]
+    rows: Array = small[order[np.sort(first)][:_PROBED]]
     return rows
+
+
+def _acting(plan: Plan, table: Columns) -> Plan:
+    """The plan with those of its free options that do something in some of these layouts."""
+    free = tuple(one for one in plan.free if acts(one.option, table))
+    return plan.model_copy(update={"free": free})
+
+
+def acts(option: str, table: Columns) -> bool:
+    """Whether an option does something in some of these layouts."""
+    return option not in ACTS or bool(np.any(ACTS[option](table)))
 
 
 def _allowed(plan: Plan, table: Columns) -> Array:
@@ -70,24 +90,29 @@ def polished(plan: Plan, start: Choices, found: Outline) -> Choices:
     rows = ranked(found, _LISTED)
     best = found.rows(rows if len(rows) else np.array([choice(found).row]))
 
-    def rank(variant: Plan) -> tuple[float, float]:
+    def rank(variant: Plan, least: tuple[float, float]) -> tuple[float, float]:
         kept = _allowed(variant, best)
-        return choice(evaluate(variant, best.pick(kept))).rank if len(kept) else _FORBIDDEN
+        if not len(kept):
+            return _FORBIDDEN
+        table = best.pick(kept)
+        if least[0] == ENOUGH and step_time(variant, table).seconds.min() >= least[1]:
+            return _FORBIDDEN  # whatever memory it needs
+        return choice(evaluate(variant, table)).rank
 
-    return _descended(plan, rank, start)
+    return _descended(_acting(plan, best), rank, start)
 
 
 def _descended(plan: Plan, rank: Rank, start: Sequence[SoftwareChoice]) -> Choices:
     """One option after the other at the value that ranks least, the stack's default among them."""
     now = {one.option: one for one in start}
-    least = rank(plan.choosing(tuple(now.values())))
+    least = rank(plan.choosing(tuple(now.values())), _FORBIDDEN)
     for option in dict.fromkeys(one.option for one in plan.free):
         for one in (None, *(one for one in plan.free if one.option == option)):
             if now.get(option) is one:
                 continue
             tried = {name: other for name, other in now.items() if name != option}
             tried |= {} if one is None else {option: one}
-            found = rank(plan.choosing(tuple(tried.values())))
+            found = rank(plan.choosing(tuple(tried.values())), least)
             level, amount = least
             if found[0] < level or (
                 found[0] == level and found[1] < amount - _GAIN * abs(amount)
