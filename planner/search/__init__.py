@@ -11,6 +11,7 @@ import numpy as np
 
 from planner.estimate import Outline, outline
 from planner.estimate.factored import Space
+from planner.estimate.ties import TIE
 from planner.formulas.rules import RULES
 from planner.ledger import Array
 from planner.search import where
@@ -29,7 +30,7 @@ from planner.search.choose import (
     timed,
 )
 from planner.search.prune import pruned
-from planner.search.software import polished, probed
+from planner.search.software import Choices, polished, probed, small_micro_batches
 from planner.search.space import degrees, layouts_of
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
@@ -227,23 +228,38 @@ def _with_software(plan: Plan, wanted: Wanted) -> Found:
         found = _evaluated(plain, allowed, wanted)
         if _far(found, wanted.limit):
             return found
-    chosen = probed(plan, space)
-    if chosen:
-        best = _searched(plan.choosing(chosen), wanted)
-        if best.estimates is None:
-            chosen, best = (), _evaluated(plain, allowed, wanted)
-    else:
-        best = _evaluated(plain, allowed, wanted)
-    for _ in range(0 if wanted.limit and _far(best, wanted.limit) else _ROUNDS):
-        assert best.estimates is not None
-        other = polished(plan, chosen, best.estimates)
-        if {*map(repr, other)} == {*map(repr, chosen)}:
+    chosen, plan = probed(plan, space)
+    chosen, most = _settled(plan, chosen)
+    best = _searched(plan.choosing(chosen), wanted, most=most)
+    if best.estimates is None:
+        return _evaluated(plain, allowed, wanted)
+    level, amount = choice(best.estimates).rank
+    known = level == ENOUGH and amount >= (1 - TIE) * most  # larger micro-batches gain nothing
+    if known or (wanted.limit and _far(best, wanted.limit)):
+        return best
+    other, rank = polished(plan, chosen, best.estimates)
+    if rank >= (level, amount):
+        return best
+    most = rank[1] if rank[0] == ENOUGH else np.inf
+    return _searched(plan.choosing(other), wanted, most=most)
+
+
+def _settled(plan: Plan, chosen: Choices) -> tuple[Choices, float]:
+    """(free options that are best where micro-batches are small, where a search is short; seconds
+    of a layout with them that fits with enough room)."""
+    most = np.inf
+    for _ in range(_ROUNDS):
+        variant = plan.choosing(chosen)
+        space = small_micro_batches(_allowed(variant).space)
+        if not space.count:
             break
-        found = _searched(plan.choosing(other), wanted)
-        if found.estimates is None or choice(found.estimates).rank >= choice(best.estimates).rank:
+        found = pruned(variant, space, most=most).estimates
+        other, (level, amount) = polished(plan, chosen, found)
+        most = min(most, amount if level == ENOUGH else np.inf)
+        if {*other} == {*chosen}:
             break
-        chosen, best = other, found
-    return best
+        chosen = other
+    return chosen, most
 
 
 def _far(found: Found, limit: tuple[int, float]) -> bool:
@@ -256,21 +272,31 @@ def _far(found: Found, limit: tuple[int, float]) -> bool:
 
 
 def _searched(
-    plan: Plan, wanted: Wanted, tick: Callable[[float], None] | None = None
+    plan: Plan,
+    wanted: Wanted,
+    tick: Callable[[float], None] | None = None,
+    most: float = np.inf,
 ) -> Found:
-    return _evaluated(plan, _allowed(plan), wanted, tick)
+    return _evaluated(plan, _allowed(plan), wanted, tick, most)
 
 
 def _evaluated(
-    plan: Plan, allowed: _Tried, wanted: Wanted, tick: Callable[[float], None] | None = None
+    plan: Plan,
+    allowed: _Tried,
+    wanted: Wanted,
+    tick: Callable[[float], None] | None = None,
+    most: float = np.inf,
 ) -> Found:
+    """most: seconds of a layout of this plan that is known to fit."""
     space = allowed.space
     if not space.count:
         return Found(plan, None, allowed.rejected, allowed.enumerated)
     if wanted.whole and space.count <= MOST_EVALUATED:
         found = outline(plan, space, tick=tick)
         return Found(plan, found, allowed.rejected, allowed.enumerated)
-    kept = pruned(plan, space, wanted.count, _family_of(space) if wanted.families else None)
+    groups = _family_of(space) if wanted.families else None
+    one = wanted.count == 1 and groups is None
+    kept = pruned(plan, space, wanted.count, groups, most if one else np.inf)
     if tick is not None:
         tick(1.0)
     return Found(plan, kept.estimates, allowed.rejected, allowed.enumerated, kept.excluded)

@@ -40,17 +40,25 @@ class Pruned:
     excluded: int  # layouts that were left out
 
 
-def pruned(plan: Plan, space: Space, count: int = 1, groups: Array | None = None) -> Pruned:
+def pruned(
+    plan: Plan,
+    space: Space,
+    count: int = 1,
+    groups: Array | None = None,
+    most: float = np.inf,
+) -> Pruned:
     """Evaluate what can be among the `count` fastest layouts that fit with enough room of each
     group.
 
-    groups: a number for every row of the space; by default all are one group.
+    groups: a number for every row of the space; by default all are one group. most: seconds of a
+    layout that is known to fit with enough room, where one layout is wanted.
     """
     fast = _fastest_option(space)
     if space.count <= _FEW or fast is None:
         return Pruned(outline(plan, space), np.arange(space.rows), 0)
     groups = np.zeros(space.rows, dtype=np.intp) if groups is None else groups
     search = _Search(plan, space, fast, count, groups)
+    search.limit[:] = most * _SLACK
     return search.run()
 
 

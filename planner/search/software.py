@@ -10,7 +10,7 @@ small spaces.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -38,9 +38,9 @@ Choices = tuple[SoftwareChoice, ...]
 Rank = Callable[[Plan, tuple[float, float]], tuple[float, float]]
 
 
-def probed(plan: Plan, space: Space) -> Choices:
-    """Free options that are worth choosing for the fastest rows of each kind, whether they fit or
-    not."""
+def probed(plan: Plan, space: Space) -> tuple[Choices, Plan]:
+    """(free options that are worth choosing for the fastest rows of each kind, whether they fit or
+    not; the plan without those values that make none of these rows faster)."""
     rows = _fastest_of_each(plan, space)
     option = np.lexsort((space.inner["recompute"], space.inner["offload"]))[:1]
     table = Columns(
@@ -48,26 +48,49 @@ def probed(plan: Plan, space: Space) -> Choices:
         **{name: np.repeat(column[option], len(rows)) for name, column in space.inner.items()},
     )
 
-    def rank(variant: Plan, least: tuple[float, float]) -> tuple[float, float]:
+    def seconds(choices: Mapping[str, SoftwareChoice]) -> Array:
+        variant, out = plan.choosing(tuple(choices.values())), np.full(len(rows), np.inf)
         kept = _allowed(variant, table)
-        if not len(kept):
-            return _FORBIDDEN
-        return 0.0, float(step_time(variant, table.pick(kept)).seconds.min())
+        if len(kept):
+            out[kept] = step_time(variant, table.pick(kept)).seconds
+        return out
 
-    return _descended(_acting(plan, table), rank, ())
+    now: dict[str, SoftwareChoice] = {}
+    least, alive = seconds(now), []
+    for one in plan.free:
+        if not acts(one.option, table):
+            continue
+        found = seconds({**now, one.option: one})
+        if (found < (1 - _GAIN) * least).any():
+            alive.append(one)
+        if found.min() < (1 - _GAIN) * least.min():
+            now[one.option], least = one, found
+    return tuple(now.values()), plan.model_copy(update={"free": tuple(alive)})
 
 
 def _fastest_of_each(plan: Plan, space: Space) -> Array:
     """The row with the least bound of each kind, the fastest kinds first; of small micro-batches,
     which tell as much."""
-    micro = space.outer["micro_batch"]
-    small = np.flatnonzero(micro <= max(_SMALL, micro.min()))
+    small = _small(space)
     _, kind = unique_rows({name: space.outer[name][small] for name in _KINDS})
     least = least_of_rows(plan, space, small)
     order = np.argsort(least, kind="stable")
     _, first = np.unique(kind[order], return_index=True)
     rows: Array = small[order[np.sort(first)][:_PROBED]]
     return rows
+
+
+def _small(space: Space) -> Array:
+    """Rows of small micro-batches."""
+    micro = space.outer["micro_batch"]
+    return np.flatnonzero(micro <= max(_SMALL, micro.min(initial=_SMALL)))
+
+
+def small_micro_batches(space: Space) -> Space:
+    """The part of a space with small micro-batches."""
+    rows = _small(space)
+    outer = {name: column[rows] for name, column in space.outer.items()}
+    return Space.of(outer, space.inner, space.options, space.pattern[rows])
 
 
 def _acting(plan: Plan, table: Columns) -> Plan:
@@ -85,8 +108,11 @@ def _allowed(plan: Plan, table: Columns) -> Array:
     return np.flatnonzero(np.logical_and.reduce(list(check(plan, table).values())))
 
 
-def polished(plan: Plan, start: Choices, found: Outline) -> Choices:
-    """Free options that are best for the best layouts found, with the memory that they take."""
+def polished(
+    plan: Plan, start: Choices, found: Outline
+) -> tuple[Choices, tuple[float, float]]:
+    """(free options that are best for the best layouts found, with the memory that they take; the
+    rank of the best of these layouts with them)."""
     rows = ranked(found, _LISTED)
     best = found.rows(rows if len(rows) else np.array([choice(found).row]))
 
@@ -102,12 +128,14 @@ def polished(plan: Plan, start: Choices, found: Outline) -> Choices:
     return _descended(_acting(plan, best), rank, start)
 
 
-def _descended(plan: Plan, rank: Rank, start: Sequence[SoftwareChoice]) -> Choices:
-    """One option after the other at the value that ranks least, the stack's default among them."""
+def _descended(plan: Plan, rank: Rank, start: Sequence[SoftwareChoice]) -> tuple[Choices, tuple[float, float]]:
+    """(one option after the other at the value that ranks least, the stack's default among them;
+    that rank)."""
     now = {one.option: one for one in start}
     least = rank(plan.choosing(tuple(now.values())), _FORBIDDEN)
-    for option in dict.fromkeys(one.option for one in plan.free):
-        for one in (None, *(one for one in plan.free if one.option == option)):
+    values = dict.fromkeys((*start, *plan.free))
+    for option in dict.fromkeys(one.option for one in values):
+        for one in (None, *(one for one in values if one.option == option)):
             if now.get(option) is one:
                 continue
             tried = {name: other for name, other in now.items() if name != option}
@@ -118,4 +146,4 @@ def _descended(plan: Plan, rank: Rank, start: Sequence[SoftwareChoice]) -> Choic
                 found[0] == level and found[1] < amount - _GAIN * abs(amount)
             ):
                 now, least = tried, found
-    return tuple(now.values())
+    return tuple(now.values()), least

@@ -45,7 +45,7 @@ def _named(mechanisms: tuple[Mechanism, ...]) -> dict[str, Any]:
 Mechanisms = Annotated[tuple[InstanceOf[Mechanism], ...], PlainSerializer(_named)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SoftwareChoice:
     """A free option of the stack at a value: what a search may choose where nothing is stated, and
     the fields of the training spec that it sets."""
