@@ -19,7 +19,7 @@ _RUNS = ("run", "publication", "default")
 def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
     """Values of free options that the request leaves open and that the plan's stack, model and GPU
     have; none where the options are those of a run."""
-    if any(one.kind in _RUNS for one in options.origins.values()):
+    if options.stack_defaults or any(one.kind in _RUNS for one in options.origins.values()):
         return ()
     training = plan.training
     asked = options.changed(
@@ -64,8 +64,14 @@ def _training(options: Options, plan: Plan) -> TrainingSpec:
     return training
 
 
+# scopes of CUDA graphs that hold experts, whose shapes differ from step to step
+_OF_EXPERTS = frozenset({"mlp", "layer", "full"})
+
+
 def _acts(plan: Plan, name: str, value: Any) -> bool:
-    """Whether a value differs from what the stack does by itself."""
+    """Whether a value differs from what the stack does by itself, and can be run."""
+    if name == "cuda_graphs" and plan.model.routed is not None:
+        return plan.training.capacity_factor is not None or not _OF_EXPERTS & {*value.split("+")}
     if name in ("fused_kernels", "compile"):
         return plan.chained or name == "compile"
     usual = {

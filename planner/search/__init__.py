@@ -223,16 +223,16 @@ def _with_software(plan: Plan, wanted: Wanted) -> Found:
     allowed = _allowed(plain)
     space = allowed.space
     if space.count <= 1:
-        return _evaluated(plain, allowed, wanted)
+        return _evaluated(plan, allowed, wanted)
     if space.count <= _QUICK and wanted.limit is not None:
         found = _evaluated(plain, allowed, wanted)
         if _far(found, wanted.limit):
             return found
     chosen, plan = probed(plan, space)
-    chosen, most = _settled(plan, chosen)
+    chosen, most = _settled(plan, chosen, _limit_s(plan, wanted))
     best = _searched(plan.choosing(chosen), wanted, most=most)
     if best.estimates is None:
-        return _evaluated(plain, allowed, wanted)
+        return best if best.excluded else _evaluated(plain, allowed, wanted)
     level, amount = choice(best.estimates).rank
     known = level == ENOUGH and amount >= (1 - TIE) * most  # larger micro-batches gain nothing
     if known or (wanted.limit and _far(best, wanted.limit)):
@@ -244,16 +244,24 @@ def _with_software(plan: Plan, wanted: Wanted) -> Found:
     return _searched(plan.choosing(other), wanted, most=most)
 
 
-def _settled(plan: Plan, chosen: Choices) -> tuple[Choices, float]:
+def _limit_s(plan: Plan, wanted: Wanted) -> float:
+    """Seconds beyond which a layout of the plan is not wanted, since another plan has a faster."""
+    if wanted.limit is None or wanted.limit[0] != ENOUGH:
+        return np.inf
+    return wanted.limit[1] * plan.training.global_batch
+
+
+def _settled(plan: Plan, chosen: Choices, most: float) -> tuple[Choices, float]:
     """(free options that are best where micro-batches are small, where a search is short; seconds
-    of a layout with them that fits with enough room)."""
-    most = np.inf
+    of a layout that fits with enough room). most: such seconds that are known before."""
     for _ in range(_ROUNDS):
         variant = plan.choosing(chosen)
         space = small_micro_batches(_allowed(variant).space)
         if not space.count:
             break
         found = pruned(variant, space, most=most).estimates
+        if found is None:
+            break
         other, (level, amount) = polished(plan, chosen, found)
         most = min(most, amount if level == ENOUGH else np.inf)
         if {*other} == {*chosen}:
@@ -295,8 +303,8 @@ def _evaluated(
         found = outline(plan, space, tick=tick)
         return Found(plan, found, allowed.rejected, allowed.enumerated)
     groups = _family_of(space) if wanted.families else None
-    one = wanted.count == 1 and groups is None
-    kept = pruned(plan, space, wanted.count, groups, most if one else np.inf)
+    limit = most if wanted.count == 1 and groups is None else np.inf
+    kept = pruned(plan, space, wanted.count, groups, limit)
     if tick is not None:
         tick(1.0)
     return Found(plan, kept.estimates, allowed.rejected, allowed.enumerated, kept.excluded)

@@ -264,6 +264,7 @@ def best_of_each(plans: Sequence[_Allowed]) -> list[_Best]:
     space, owner_of_row = _one_space(plans)
     kept = pruned(plans[0].plan, space, groups=owner_of_row)
     found = kept.estimates
+    assert found is not None  # no limit was given
     owner = owner_of_row[kept.rows][found.space.row]
     parts = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
     out = []

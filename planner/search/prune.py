@@ -35,7 +35,7 @@ _SLACK = (1 + TIE) ** 2 * (1 + _ROUNDING)
 class Pruned:
     """The layouts of a space that were evaluated: all that can be among the wanted ones."""
 
-    estimates: Outline
+    estimates: Outline | None  # None: none can be among the wanted ones
     rows: Array  # of every row of their space, its position in the space that was searched
     excluded: int  # layouts that were left out
 
@@ -113,6 +113,8 @@ class _Search:
             self._learn(found, rows)
             blocks += 1
             budget *= 4
+        if not blocks:
+            return Pruned(None, np.zeros(0, dtype=np.intp), self.space.count)
         if blocks != 1:
             rows = np.flatnonzero(self.done & (self.least <= self.limit[self.groups]))
             found = outline(self.plan, _part(self.space, rows))

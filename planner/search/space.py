@@ -123,6 +123,8 @@ def outer(plan: Plan, batches: Sequence[int]) -> ByName:
     table = _where(table, wanted)
 
     table = _micro_batches(plan, table, batches)
+    if _all_open(plan):
+        table = _where(table, np.gcd(table["cp"].astype(int), table["micro_batch"].astype(int)) == 1)
     per_replica = table["global_batch"] / table["dp"]
     whole = np.mod(per_replica, table["micro_batch"]) == 0
     table["microbatches"] = np.where(whole, per_replica / table["micro_batch"], 0.0)
@@ -202,6 +204,17 @@ def _micro_batches(plan: Plan, table: ByName, batches: Sequence[int]) -> ByName:
         return table
     whole = np.mod(table["global_batch"] / table["dp"], table["micro_batch"]) == 0
     return _where(table, whole & _has_room(plan, table))
+
+
+def _all_open(plan: Plan) -> bool:
+    """Whether cp and micro-batch can both be divided by a common factor, with as many times the
+    replicas: every rank then has the same tokens, weights and micro-batches, and sends less of
+    them to fewer ranks. Not on a mesh, where fewer ranks have fewer links."""
+    request = plan.request
+    stated = (request.dp, request.cp, request.micro_batch, request.grad_accum)
+    return all(one is None for one in stated) and not (
+        request.where or plan.cluster.intra_node.mesh
+    )
 
 
 def _has_room(plan: Plan, table: ByName) -> Array:

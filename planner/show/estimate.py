@@ -9,7 +9,14 @@ from planner.show.advice import advice_blocks
 from planner.show.conditions import condition_blocks
 from planner.show.text import Block, words
 from planner.specs.document import UNSET
-from planner.specs.documents.estimate import Crossing, Estimate, Report, Throughput, Tighter
+from planner.specs.documents.estimate import (
+    Crossing,
+    Estimate,
+    Report,
+    SearchCounts,
+    Throughput,
+    Tighter,
+)
 from planner.specs.documents.memory import Fit
 from planner.specs.documents.plan import Model, describe
 from planner.specs.documents.run import Run
@@ -468,8 +475,22 @@ def _basis_block(r: Estimate) -> Block:
             " numbers (--explain lists them)"
         ),
         *(f"assumed: {text}" for text in r.assumptions),
+        *_searched(r.search),
     ]
     return block
+
+
+def _searched(counts: SearchCounts) -> list[str]:
+    """How many layouts the answer is the best of, and what no search tries."""
+    chosen = [f"{flag(name)} {value}" for name, value in counts.software.items()]
+    out = [f"searched with the layout: {', '.join(chosen)} (--stack-defaults)"] if chosen else []
+    if counts.excluded:
+        out.append(
+            f"layouts: {counts.evaluated:,} evaluated, {counts.excluded:,} excluded by a bound"
+        )
+    if counts.not_searched:
+        out.append(f"not searched: {'; '.join(counts.not_searched)}")
+    return out
 
 
 def scenario_block(r: Estimate) -> Block:
