@@ -172,7 +172,7 @@ def test_the_layout_is_that_of_a_search(
     for name, value in changed.items():
         monkeypatch.setattr(name if "." in name else f"planner.search.batched.{name}", value)
     plans = [
-        plan_of(seq_len=1024, gpus=gpus, global_batch=batch, **asked)
+        plan_of(seq_len=1024, gpus=gpus, global_batch=batch, stack_defaults=True, **asked)
         for gpus in (2, 8, 16)
         for batch in (16, 48, 64)
     ]

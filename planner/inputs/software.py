@@ -1,5 +1,6 @@
-"""Free options of a stack: kernels, overlap and dispatch that a search chooses where a request leaves
-them open. Which they are, and which values are tried, is the column `free` of the option table."""
+"""Free options of a stack: kernels, overlap and dispatch that a search chooses where a request
+leaves them open. Which they are, and which values are tried, is the column `free` of the option
+table."""
 
 from __future__ import annotations
 

@@ -59,9 +59,9 @@ def not_searched(options: Options, found: Sequence[Found]) -> list[str]:
             out.append(f"context parallelism of fewer than {tokens:,} tokens per rank (--cp)")
     if options.recompute is None and any(has(plan.stack, "recompute", "modules") for plan in plans):
         out.append("sets of recomputed modules other than those of recipes (--recompute)")
-    if options.offload is None and not options.search_offload:
-        if any(len(values(plan.stack, "offload")) > 1 for plan in plans):
-            out.append("offloading (--search-offload)")
+    offloads = any(len(values(plan.stack, "offload")) > 1 for plan in plans)
+    if offloads and options.offload is None and not options.search_offload:
+        out.append("offloading (--search-offload)")
     if options.stack is not None:
         out.append(f"stacks other than {options.stack} (leave --stack out)")
     else:

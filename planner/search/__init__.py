@@ -38,6 +38,7 @@ from planner.specs.plan import Plan
 from planner.specs.where import SHARES, constraint
 
 __all__ = [
+    "BEST",
     "MOST_LAYOUTS",
     "Candidates",
     "Found",
@@ -197,15 +198,13 @@ class Found:
     excluded: int = 0  # allowed layouts that are slower than what was wanted, by a bound
 
 
-_BEST = Wanted()
-_ROUNDS = 3  # searches with other free options at most
-_QUICK = 4096  # layouts that are evaluated before free options are looked at
-_FAR = 1.5  # times the seconds of another plan, beyond what free options gain
+BEST = Wanted()
+_ROUNDS = 2  # searches with other free options at most
+_QUICK = 16384  # layouts that are evaluated before free options are looked at
+_FAR = 1.25  # times the seconds of another plan, beyond what free options gain
 
 
-def search(
-    plan: Plan, tick: Callable[[float], None] | None = None, wanted: Wanted = _BEST
-) -> Found:
+def search(plan: Plan, tick: Callable[[float], None] | None = None, wanted: Wanted = BEST) -> Found:
     """Evaluate the allowed layouts of the plan among which the wanted ones are, with the free
     options of its stack that are best. tick: called with the share done, now and then."""
     if not plan.free:
@@ -224,24 +223,36 @@ def _with_software(plan: Plan, wanted: Wanted) -> Found:
     space = allowed.space
     if space.count <= 1:
         return _evaluated(plan, allowed, wanted)
-    if space.count <= _QUICK and wanted.limit is not None:
-        found = _evaluated(plain, allowed, wanted)
-        if _far(found, wanted.limit):
-            return found
+    if space.count <= _QUICK:
+        return _climbed(plan, _evaluated(plain, allowed, wanted), wanted)
     chosen, plan = probed(plan, space)
     chosen, most = _settled(plan, chosen, _limit_s(plan, wanted))
     best = _searched(plan.choosing(chosen), wanted, most=most)
     if best.estimates is None:
         return best if best.excluded else _evaluated(plain, allowed, wanted)
     level, amount = choice(best.estimates).rank
-    known = level == ENOUGH and amount >= (1 - TIE) * most  # larger micro-batches gain nothing
-    if known or (wanted.limit and _far(best, wanted.limit)):
-        return best
-    other, rank = polished(plan, chosen, best.estimates)
-    if rank >= (level, amount):
-        return best
-    most = rank[1] if rank[0] == ENOUGH else np.inf
-    return _searched(plan.choosing(other), wanted, most=most)
+    if level == ENOUGH and amount >= (1 - TIE) * most:
+        return best  # larger micro-batches gain nothing
+    return _climbed(plan, best, wanted)
+
+
+def _climbed(plan: Plan, best: Found, wanted: Wanted) -> Found:
+    """A search with the free options that are best for the layouts found, while that gains; nothing
+    is tried where another plan is far ahead."""
+    for _ in range(_ROUNDS):
+        if best.estimates is None or (wanted.limit and _far(best, wanted.limit)):
+            break
+        before = choice(best.estimates).rank
+        other, rank = polished(plan, best.plan.chosen, best.estimates)
+        if {*other} == {*best.plan.chosen} or rank >= before:
+            break
+        found = _searched(
+            plan.choosing(other), wanted, most=rank[1] if rank[0] == ENOUGH else np.inf
+        )
+        if found.estimates is None or choice(found.estimates).rank >= before:
+            break
+        best = found
+    return best
 
 
 def _limit_s(plan: Plan, wanted: Wanted) -> float:
@@ -280,10 +291,7 @@ def _far(found: Found, limit: tuple[int, float]) -> bool:
 
 
 def _searched(
-    plan: Plan,
-    wanted: Wanted,
-    tick: Callable[[float], None] | None = None,
-    most: float = np.inf,
+    plan: Plan, wanted: Wanted, tick: Callable[[float], None] | None = None, most: float = np.inf
 ) -> Found:
     return _evaluated(plan, _allowed(plan), wanted, tick, most)
 

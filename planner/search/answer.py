@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import Scenario
-from planner.search import Found, Wanted, search
+from planner.search import BEST, Found, Wanted, search
 from planner.search.choose import choice, of_all
 from planner.specs.capabilities import values
+from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 
 
@@ -29,7 +30,7 @@ def answer_of(
     scenario: Scenario,
     tick: Callable[[float], None] | None = None,
     beside: Callable[[Outline], int | None] | None = None,
-    wanted: Wanted = Wanted(),
+    wanted: Wanted = BEST,
 ) -> Answer | None:
     """Fastest layout that fits over all plans; where none fits, the one that needs the least
     memory. None: none allowed.
@@ -38,17 +39,7 @@ def answer_of(
     chosen plan that will be asked for in full, which is evaluated with the chosen one. wanted: what
     the searches are looked at for besides.
     """
-    plans = scenario.plans
-    searches: dict[int, Found] = {}
-    best: tuple[int, float] | None = None
-    # the stack that runs most comes first: what it takes bounds what the others are worth
-    for done, i in enumerate(sorted(range(len(plans)), key=lambda i: -_ways(plans[i].stack))):
-        ticked = None if tick is None else functools.partial(_share, tick, done, len(plans))
-        one = searches[i] = search(plans[i], ticked, replace(wanted, limit=best))
-        if one.estimates is not None:
-            rank = of_all(choice(one.estimates).rank, one.plan)
-            best = rank if best is None else min(best, rank)
-    found = tuple(searches[i] for i in range(len(plans)))
+    found = searches(scenario.plans, tick, wanted)
     evaluated = [one.estimates for one in found if one.estimates is not None]
     if not evaluated:
         return None
@@ -57,6 +48,22 @@ def answer_of(
     other = None if beside is None else beside(estimates)
     chosen, row = estimates.some([taken.row] if other is None else [taken.row, other])[0]
     return Answer(found, chosen, row, taken.fits)
+
+
+def searches(
+    plans: Sequence[Plan], tick: Callable[[float], None] | None = None, wanted: Wanted = BEST
+) -> tuple[Found, ...]:
+    """A search of each plan of a request; what one finds bounds what others are worth."""
+    out: dict[int, Found] = {}
+    best: tuple[int, float] | None = None
+    # the stack that runs most comes first: others seldom beat it
+    for done, i in enumerate(sorted(range(len(plans)), key=lambda i: -_ways(plans[i].stack))):
+        ticked = None if tick is None else functools.partial(_share, tick, done, len(plans))
+        found = out[i] = search(plans[i], ticked, replace(wanted, limit=best))
+        if found.estimates is not None:
+            rank = of_all(choice(found.estimates).rank, found.plan)
+            best = rank if best is None else min(best, rank)
+    return tuple(out[i] for i in range(len(plans)))
 
 
 def _share(tick: Callable[[float], None], done: int, count: int, share: float) -> None:

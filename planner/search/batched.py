@@ -8,6 +8,7 @@ sweeps that is two to four times as fast as a search for each (benchmarks/sweep_
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +20,12 @@ from planner.estimate import Estimates, cut, evaluate
 from planner.estimate.factored import Space
 from planner.ledger import Array
 from planner.search import allowed_layouts
+from planner.search.answer import searches
 from planner.search.choose import choice, of_all
 from planner.search.prune import pruned
 from planner.specs.base import PlanError, Spec
 from planner.specs.columns import ByName, Columns, joined
-from planner.specs.plan import Plan
+from planner.specs.plan import Plan, SoftwareChoice
 from planner.specs.ranks import RanksSpec
 
 # layouts evaluated as one table: with more the time per layout stays and memory grows
@@ -86,6 +88,7 @@ def choose(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | None
     are answered all the same.
     """
     keys = _Keys()
+    requests = _with_software(requests, keys)
     searched = [[(keys.of(plan), plan) for plan in plans] for plans in requests]
     plans = {key: plan for request in searched for key, plan in request}
     allowed = _enumerated(plans)
@@ -119,8 +122,36 @@ def _answer(
 def _count(
     request: Sequence[tuple[_Key, Plan]], allowed: Mapping[_Key, _Allowed | PlanError]
 ) -> int:
-    found = (allowed[key] for key, _ in request)
-    return sum(one.count for one in found if isinstance(one, _Allowed))
+    each = {(plan.stack.id, plan.request.zero): allowed[key] for key, plan in request}
+    return sum(one.count for one in each.values() if isinstance(one, _Allowed))
+
+
+def _with_software(requests: Sequence[Sequence[Plan]], keys: _Keys) -> list[list[Plan]]:
+    """The plans of each request with the free options of their stacks that are best for some of the
+    requests that differ in GPUs, batch and prices alone: the first, the middle and the last."""
+    alike: dict[Hashable, list[int]] = {}
+    for i, plans in enumerate(requests):
+        if any(plan.free for plan in plans):
+            alike.setdefault(tuple(keys.estimate(plan) for plan in plans), []).append(i)
+    out = [list(plans) for plans in requests]
+    for members in alike.values():
+        examples = sorted({members[0], members[len(members) // 2], members[-1]})
+        found = []
+        for i in examples:
+            with contextlib.suppress(PlanError):  # which its own search answers with
+                found.append(searches(requests[i]))
+        for i in members:
+            out[i] = [
+                plan.choosing(chosen)
+                for place, plan in enumerate(requests[i])
+                for chosen in _distinct([each[place].plan.chosen for each in found] or [()])
+            ]
+    return out
+
+
+def _distinct(choices: Sequence[tuple[SoftwareChoice, ...]]) -> list[tuple[SoftwareChoice, ...]]:
+    """Each set of options once."""
+    return list({repr(sorted(map(repr, one))): one for one in choices}.values())
 
 
 # ------------------------------------------------------------------------------ what plans share

@@ -41,11 +41,7 @@ class Pruned:
 
 
 def pruned(
-    plan: Plan,
-    space: Space,
-    count: int = 1,
-    groups: Array | None = None,
-    most: float = np.inf,
+    plan: Plan, space: Space, count: int = 1, groups: Array | None = None, most: float = np.inf
 ) -> Pruned:
     """Evaluate what can be among the `count` fastest layouts that fit with enough room of each
     group.

@@ -83,7 +83,8 @@ def _fastest_of_each(plan: Plan, space: Space) -> Array:
 def _small(space: Space) -> Array:
     """Rows of small micro-batches."""
     micro = space.outer["micro_batch"]
-    return np.flatnonzero(micro <= max(_SMALL, micro.min(initial=_SMALL)))
+    least = float(micro.min()) if len(micro) else 0.0
+    return np.flatnonzero(micro <= max(_SMALL, least))
 
 
 def small_micro_batches(space: Space) -> Space:
@@ -108,9 +109,7 @@ def _allowed(plan: Plan, table: Columns) -> Array:
     return np.flatnonzero(np.logical_and.reduce(list(check(plan, table).values())))
 
 
-def polished(
-    plan: Plan, start: Choices, found: Outline
-) -> tuple[Choices, tuple[float, float]]:
+def polished(plan: Plan, start: Choices, found: Outline) -> tuple[Choices, tuple[float, float]]:
     """(free options that are best for the best layouts found, with the memory that they take; the
     rank of the best of these layouts with them)."""
     rows = ranked(found, _LISTED)
@@ -128,7 +127,9 @@ def polished(
     return _descended(_acting(plan, best), rank, start)
 
 
-def _descended(plan: Plan, rank: Rank, start: Sequence[SoftwareChoice]) -> tuple[Choices, tuple[float, float]]:
+def _descended(
+    plan: Plan, rank: Rank, start: Sequence[SoftwareChoice]
+) -> tuple[Choices, tuple[float, float]]:
     """(one option after the other at the value that ranks least, the stack's default among them;
     that rank)."""
     now = {one.option: one for one in start}
@@ -142,8 +143,6 @@ def _descended(plan: Plan, rank: Rank, start: Sequence[SoftwareChoice]) -> tuple
             tried |= {} if one is None else {option: one}
             found = rank(plan.choosing(tuple(tried.values())), least)
             level, amount = least
-            if found[0] < level or (
-                found[0] == level and found[1] < amount - _GAIN * abs(amount)
-            ):
+            if found[0] < level or (found[0] == level and found[1] < amount - _GAIN * abs(amount)):
                 now, least = tried, found
     return tuple(now.values()), least

@@ -124,7 +124,9 @@ def outer(plan: Plan, batches: Sequence[int]) -> ByName:
 
     table = _micro_batches(plan, table, batches)
     if _all_open(plan):
-        table = _where(table, np.gcd(table["cp"].astype(int), table["micro_batch"].astype(int)) == 1)
+        table = _where(
+            table, np.gcd(table["cp"].astype(int), table["micro_batch"].astype(int)) == 1
+        )
     per_replica = table["global_batch"] / table["dp"]
     whole = np.mod(per_replica, table["micro_batch"]) == 0
     table["microbatches"] = np.where(whole, per_replica / table["micro_batch"], 0.0)

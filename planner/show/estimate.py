@@ -480,10 +480,17 @@ def _basis_block(r: Estimate) -> Block:
     return block
 
 
+def software_words(counts: SearchCounts) -> str:
+    """The free options of the stack that the search chose, as they are typed."""
+    switches = {"True": ""}
+    each = counts.software.items()
+    return " ".join(f"{flag(name)} {switches.get(value, value)}".strip() for name, value in each)
+
+
 def _searched(counts: SearchCounts) -> list[str]:
     """How many layouts the answer is the best of, and what no search tries."""
-    chosen = [f"{flag(name)} {value}" for name, value in counts.software.items()]
-    out = [f"searched with the layout: {', '.join(chosen)} (--stack-defaults)"] if chosen else []
+    chosen = software_words(counts)
+    out = [f"searched with the layout: {chosen} (--stack-defaults: none of it)"] if chosen else []
     if counts.excluded:
         out.append(
             f"layouts: {counts.evaluated:,} evaluated, {counts.excluded:,} excluded by a bound"

@@ -8,14 +8,7 @@ from typing import Any
 
 from planner.inputs.scenario import Scenario, resolve
 from planner.report import layout as report
-from planner.report.search import (
-    NEEDS_PRICE,
-    front,
-    not_searched,
-    rejections,
-    shortfall,
-    top,
-)
+from planner.report.search import NEEDS_PRICE, front, not_searched, rejections, shortfall, top
 from planner.search import Found, Wanted
 from planner.search.answer import answer_of
 from planner.search.why_none import why_none
