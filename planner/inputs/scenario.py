@@ -9,6 +9,7 @@ from planner.inputs import workload as conditions
 from planner.inputs.accumulation import accumulated
 from planner.inputs.calibration import read_calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
+from planner.inputs.doubts import Request, doubts, flagged
 from planner.inputs.least import possible
 from planner.inputs.model import model_spec
 from planner.inputs.options import readings
@@ -21,7 +22,7 @@ from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
 from planner.specs.layout import PLACEMENTS, LayoutRequest
 from planner.specs.model import ModelSpec
-from planner.specs.options import LAYOUT, MECHANISMS, Filled, Options, Origin
+from planner.specs.options import LAYOUT, MECHANISMS, Filled, Options, Origin, rows
 from planner.specs.options.numbers import number
 from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
@@ -34,7 +35,8 @@ from planner.units import in_unit
 class Scenario:
     """A request with everything but layout and stack resolved.
 
-    filled: options that it left open and that are the same in every plan.
+    filled: options that it left open and that are the same in every plan. doubts: sentences about
+    implausible values.
     """
 
     options: Options
@@ -42,6 +44,12 @@ class Scenario:
     plans: tuple[Plan, ...]
     assumptions: tuple[str, ...]
     filled: tuple[Filled, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Doubts and assumptions, of an answer that has no other place for the former."""
+        return (*flagged(self.doubts), *self.assumptions)
 
 
 def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
@@ -65,7 +73,8 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
     if options.global_batch is None and options.grad_accum is not None:
         batches = accumulated(options, options.grad_accum, model, training.seq_len)
         plans = tuple(_with_batch(plan, batch) for batch in batches for plan in plans)
-    return Scenario(options, parts, plans, tuple(assumptions), filled)
+    doubtful = doubts(Request(options, *parts))
+    return Scenario(options, parts, plans, tuple(assumptions), filled, doubtful)
 
 
 def _usual_node(options: Options, cluster: ClusterSpec) -> list[Filled]:
@@ -190,7 +199,6 @@ def _pipeline_layout(options: Options, model: ModelSpec) -> str | None:
 
 
 # options of dispatch, which is there where experts are shared out
-_NOTHING = (None, "none")
 _OF_DISPATCH = ("dispatcher", "ep_overlap", "shared_expert_overlap")
 
 
@@ -206,13 +214,13 @@ def acting(options: Options, stack: StackSpec) -> tuple[str, ...]:
         "sub_group_size": options.sub_group_size is not None and left > 1 and options.dp != 1,
         "dp_overlap": options.dp_overlap is not None and left > 1 and options.dp != 1,
         "dp_bucket": options.dp_bucket is not None and not stack.state.fixed_buckets,
-        "tp_overlap": options.tp_overlap is not None and options.gpus > 1 and options.tp != 1,
         **{name: bool(getattr(options, name)) and options.ep != 1 for name in _OF_DISPATCH},
         "placement": options.placement not in (None, PLACEMENTS[0]) and stages and options.dp != 1,
     }
+    table = rows(Options)
     for each in MECHANISMS:
         if each.ACTS and each.of(options) is not None:
-            stated = (name for name in each.ACTS.options if getattr(options, name) not in _NOTHING)
+            stated = (n for n in each.ACTS.options if getattr(options, n) != table[n].default)
             could |= dict.fromkeys(stated, each.ACTS.could(options))
     return tuple(name for name, can in could.items() if can)
 

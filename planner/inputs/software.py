@@ -9,11 +9,13 @@ from typing import Any
 from planner.inputs.training import training_spec
 from planner.specs.base import PlanError
 from planner.specs.capabilities import lacks, values
-from planner.specs.options import LAYOUT, Options, rows
+from planner.specs.mechanism import Mechanism
+from planner.specs.options import LAYOUT, MECHANISMS, Options, rows
 from planner.specs.plan import Plan, SoftwareChoice
 from planner.specs.training import TrainingSpec
 
 # origins of options that state a run: what it does not mention is as its program has it
+_OFF = (None, False, "none")
 _RUNS = ("run", "publication", "default")
 
 
@@ -36,6 +38,10 @@ def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
         if name in LAYOUT or not row.says.free or getattr(options, name) != row.default:
             continue
         for value in _values(row.says.free, plan, name):
+            if name in _MECHANISMS:
+                on = None if lacks(plan.stack, {name: value}) else _mechanism(asked, name, value)
+                out += [SoftwareChoice(name, value, {}, on)] if on else []
+                continue
             if lacks(plan.stack, {name: value}) or not _acts(plan, name, value):
                 continue
             try:
@@ -50,6 +56,14 @@ def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
             if update:
                 out.append(SoftwareChoice(name, value, update))
     return tuple(out)
+
+
+_MECHANISMS = {name: each for each in MECHANISMS if each.OPTIONS for name in rows(each.OPTIONS)}
+
+
+def _mechanism(options: Options, name: str, value: Any) -> Mechanism | None:
+    """The mechanism of an option at a value that is not off."""
+    return None if value in _OFF else _MECHANISMS[name].of(options.changed(**{name: value}))
 
 
 def _values(free: Any, plan: Plan, name: str) -> tuple[Any, ...]:
@@ -75,9 +89,5 @@ def _acts(plan: Plan, name: str, value: Any) -> bool:
         return plan.training.capacity_factor is not None or not _OF_EXPERTS & {*value.split("+")}
     if name in ("fused_kernels", "compile"):
         return plan.chained or name == "compile"
-    usual = {
-        "loss_kernel": plan.loss_kernel,
-        "cp_comm_type": plan.context_way,
-        "tp_overlap": "none",
-    }
+    usual = {"loss_kernel": plan.loss_kernel, "cp_comm_type": plan.context_way}
     return bool(usual.get(name) != value)

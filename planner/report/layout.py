@@ -60,6 +60,7 @@ from planner.specs.documents.memory import (
 )
 from planner.specs.documents.plan import Cluster, Model, Stack
 from planner.specs.documents.run import Reliability, Run
+from planner.specs.documents.training import training_document
 from planner.specs.layers import of_samples
 from planner.specs.model import NAMING, stated
 from planner.specs.options import Options
@@ -128,7 +129,7 @@ def report(
         model=_model(plan),
         cluster=_cluster(plan),
         stack=Stack(plan.stack.id, plan.stack.title, state_ledger(plan)),
-        training=plan.training,
+        training=training_document(plan.training, options),
         mechanisms=plan.settings,
         layout=layout_document(plan, table.layout(0)),
         pick=pick_command(options, one),
@@ -149,7 +150,7 @@ def report(
             pace_frac=paced.above_frac,
             operators=firsts(one.time.detail),
         ),
-        throughput=_throughput(plan, one, table),
+        throughput=throughput(plan, one, table),
         communication=[_traffic(plan, t) for t in one.time.traffic if t.count[0] > 0],
         run=whole,
         merge=merged(plan),
@@ -201,7 +202,7 @@ def figures(one: Estimates, assumptions: Sequence[str] = ()) -> Figures:
             bottleneck_frac=share,
             before_seconds=first(one.time.before),
         ),
-        throughput=_throughput(plan, one, one.table),
+        throughput=throughput(plan, one, one.table),
         run=_sure(plan, run.whole_run(plan, one.time), around),
         merge=merged(plan),
         assumptions=list(assumptions),
@@ -372,7 +373,7 @@ def _traffic(plan: Plan, t: Traffic) -> Communication:
     )
 
 
-def _throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
+def throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
     training, model = plan.training, plan.model
     gpus = plan.cluster.gpus
     length = first(one.time.row_tokens)

@@ -103,6 +103,7 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
         ),
         ("", _failures_text(run)),
         ("cost", cost_text(r)),
+        project_row(run),
     ]
 
 
@@ -186,6 +187,17 @@ def tighter_text(one: Tighter, capacity_bytes: float) -> str:
         f"{percent(one.faster_frac)} faster at more risk (--headroom 0%): {describe(one.layout)},"
         f" {free} free, chance to fit {chance_text(one.fit_chance)}"
     )
+
+
+def project_row(run: Run) -> tuple[str, str]:
+    """Usual days and cost of a whole project, or whether they are counted already."""
+    one = run.project
+    ratio = f"usually {one.usual:g} times the best plan ({one.low:g} .. {one.high:g})"
+    if one.counted:
+        return "project", f"{ratio}, counted here (--as plan: without)"
+    days = show((run.days or 0.0) * one.usual, "days")
+    cost = "" if run.cost_usd is None else f", {show(run.cost_usd * one.usual, 'USD')}"
+    return "project", f"{ratio}: {days}{cost} (--as project)"
 
 
 def band_text(run: Run, value: float, unit: str) -> str:

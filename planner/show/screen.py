@@ -16,6 +16,7 @@ from planner.show.estimate import (
     band_text,
     cost_text,
     fullest,
+    project_row,
     rate_text,
     remark_rows,
     requirement_blocks,
@@ -55,6 +56,7 @@ def verdict(r: Estimate) -> str:
     m, step = r.memory, r.step
     band = span(step.low, step.high, "s")
     doubted = "".join(f" DOUBTFUL: {doubt}." for doubt in r.doubts)
+    doubted += "".join(f" {one[0].upper()}{one[1:]}." for one in r.both_ways)
     if not m.fits:
         lacking = f"{m.verdict.upper()}: {short_of(r)}{_still(m)}."
         return f"{lacking} A step would take {show(step.seconds, 's')} ({band}).{doubted}"
@@ -94,7 +96,7 @@ def _answer(r: Estimate) -> Block:
         *([("", str(r.step.pace))] if r.step.pace_frac > _UNLIKE else []),
         ("speed", f"{rate_text(r)}; {_mfu(t)}; {_step_text(r)}"),
         ("run", whole),
-        *([] if run.days is None else [("cost", cost_text(r))]),
+        *([] if run.days is None else [("cost", cost_text(r)), project_row(run)]),
     )
     return Block(title_of(r), [verdict(r), *(f"{label:<8}{text}" for label, text in rows)])
 

@@ -53,6 +53,7 @@ class SoftwareChoice:
     option: str
     value: Any
     update: Mapping[str, Any]
+    mechanism: Mechanism | None = None  # that it switches on
 
     def __repr__(self) -> str:
         return f"{self.option}={self.value}"
@@ -95,7 +96,15 @@ class Plan(Spec):
         """The plan with these free options of its stack."""
         update = {name: value for one in choices for name, value in one.update.items()}
         training = self.training.model_copy(update=update) if update else self.training
-        return self.model_copy(update={"training": training, "free": (), "chosen": tuple(choices)})
+        on = tuple(one.mechanism for one in choices if one.mechanism is not None)
+        return self.model_copy(
+            update={
+                "training": training,
+                "mechanisms": (*self.mechanisms, *on),
+                "free": (),
+                "chosen": tuple(choices),
+            }
+        )
 
     def without(self, kind: type[Mechanism]) -> Plan:
         """The plan with a mechanism off."""

@@ -62,12 +62,12 @@ def search_with_layouts(
         rejected=rejections(answer.found),
         shortfall=shortfall(evaluated),
         objective=options.objective,
-        top=top(options, answer.found, scenario.assumptions),
+        top=top(options, answer.found, scenario.sentences),
         pareto=front(options, evaluated),
         seconds=spent,
         families=best_of_families(options, answer),
         command=command_line(typed, "search"),
-        assumptions=list(scenario.assumptions),
+        assumptions=list(scenario.sentences),
         advice=_with_offload(scenario) if offload else UNSET,
     ), answer.found
 
