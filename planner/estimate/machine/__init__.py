@@ -8,7 +8,6 @@ each with one number moved.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -174,8 +173,10 @@ def machine(plan: Plan) -> Machine:
         host_update=update_bandwidth(plan),
         host_staged=staged_bandwidth(plan),
     )
-    changed = (each.numbers(plan) for each in plan.mechanisms)
-    return functools.reduce(lambda numbers, more: replace(numbers, **more), changed, own)
+    for mechanism in plan.mechanisms:
+        changed: dict[str, Any] = {**mechanism.numbers(plan)}
+        own = replace(own, **changed)
+    return own
 
 
 def _jitter(plan: Plan) -> Sourced:
