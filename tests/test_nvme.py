@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import plans
 import pytest
-from command import dpplan, refused
+from command import argv, dpplan, refused
 
 from planner.estimate import evaluate
 from planner.estimate.machine import machine
@@ -273,18 +273,7 @@ def test_rules_of_drives() -> None:
     )
 
 
-ASKED = (
-    "estimate",
-    "--model",
-    "gpt2-xl",
-    "--gpu",
-    "a100",
-    "--gpus",
-    "8",
-    "--advice",
-    "0",
-    "--offload",
-)
+ASKED = argv("estimate --model gpt2-xl --gpu a100 --gpus 8 --advice 0 --offload")
 STATED = ("--nvme-read", "10 GB/s", "--nvme-write", "5 GB/s")
 
 
@@ -308,18 +297,7 @@ def test_a_request_states_its_drives() -> None:
 
 
 def test_drives_of_a_profile_serve_who_asks_for_them() -> None:
-    words = (
-        "estimate",
-        "--model",
-        "llama-2-13b",
-        "--gpu",
-        "h100",
-        "--gpus",
-        "8",
-        "--advice",
-        "0",
-        "--json",
-    )
+    words = argv("estimate --model llama-2-13b --gpu h100 --gpus 8 --advice 0 --json")
     asked = dpplan(*words, "--offload", "optimizer-nvme").json()
     assert asked["stack"]["id"] == "deepspeed"
     assert asked["layout"]["zero"] == 3
@@ -359,18 +337,8 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 def test_a_search_takes_drives_that_are_stated() -> None:
-    words = (
-        "search",
-        "--model",
-        "gpt2-xl",
-        "--gpu",
-        "a100",
-        "--gpus",
-        "8",
-        "--stack",
-        "deepspeed",
-        "--search-offload",
-        "--json",
+    words = argv(
+        "search --model gpt2-xl --gpu a100 --gpus 8 --stack deepspeed --search-offload --json"
     )
     without, with_ = dpplan(*words).json(), dpplan(*words, *STATED).json()
     assert with_["evaluated"] > without["evaluated"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import plans
 import pytest
 from command import dpplan
@@ -11,9 +13,9 @@ from planner.mechanisms.tp_overlap import TpOverlap
 from planner.specs.names import TensorOverlap
 
 
-def _hidden(gpu: str, software: str, way: TensorOverlap | None, **training: bool) -> float:
-    asked = () if way is None else (TpOverlap(way),)
-    of = plans.plan(gpu=gpu, software=software, mechanisms=asked, **training)
+def _hidden(gpu: str, software: str, way: TensorOverlap | None, **training: Any) -> float:
+    active = () if way is None else (TpOverlap(way),)
+    of = plans.plan(gpu=gpu, software=software, mechanisms=active, **training)
     return float(machine(of).tensor_hidden)
 
 
