@@ -183,7 +183,7 @@ class _Anything(Mechanism):
         assert {(type(x), x.dtype, x.shape) for x in plain} == {
             (np.ndarray, np.dtype(float), stage.owned.shape)
         }
-        held: np.ndarray[Any, Any] = np.round(np.cbrt(stage.owned), 3)
+        held: Any = np.round(np.cbrt(stage.owned), 3)
         if (stage.layout.zero >= 1).any() and held.max() > 1:
             held[stage.layout.zero >= 1] = 1.0
         return Bytes({"anything": held}, host=np.array([math.floor(x) for x in held]))
