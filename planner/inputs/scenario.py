@@ -145,6 +145,8 @@ def plans_of(
     calibration = read_calibration(options.calibration) if options.calibration else None
     run = run_spec(options, cluster.nodes, calibration)
     mechanisms = tuple(on for each in MECHANISMS if (on := each.of(options)) is not None)
+    for each in mechanisms:
+        each.check(model)
 
     def plan_of(stack: StackSpec, zero: int | None) -> Plan:
         layout = LayoutRequest(
