@@ -306,7 +306,7 @@ def _kernels(plan: Plan, speed: bool) -> list[Change]:
         out.append(Change("torch.compile", {"compile": True}))
     graphs = _EXPERT_GRAPHS if plan.model.routed else _DENSE_GRAPHS
     can = set(graphs.split("+")) <= {*values(plan.stack, "cuda_graphs")}
-    if speed and can and not plan.training.cuda_graphs:
+    if speed and can and "cuda-graphs" not in plan.settings:
         out.append(Change(f"CUDA graphs of {graphs}", {"cuda_graphs": graphs}))
     if speed and plan.model.routed and plan.stack.family == "megatron":
         kernels = _DISPATCHERS.get(plan.cluster.gpu.architecture)

@@ -17,6 +17,7 @@ from planner.specs.mechanism import (
     Codes,
     Gradients,
     Mechanism,
+    Replayed,
     Room,
     Running,
     Shard,
@@ -130,6 +131,12 @@ def gradient_passes(plan: Plan, usual: float) -> float:
     """Passes of a step over gradients."""
     every = (mechanism.gradient_passes() for mechanism in plan.mechanisms)
     return next((passes for passes in every if passes is not None), usual)
+
+
+def replayed(plan: Plan) -> Replayed | None:
+    """Operators that the CPU does not issue; None: as the stack has it."""
+    every = (mechanism.replayed() for mechanism in plan.mechanisms)
+    return next((operators for operators in every if operators is not None), None)
 
 
 def gemm_streams(plan: Plan) -> float:

@@ -153,16 +153,10 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         {"pipeline_transfer": sends.exposed, "bubble": pipe - microbatches * slowest.seconds},
     )
     once = pipeline.forward_only_s(ranks.slowest().forward, microbatches, c.pp)
-    objective, compared = TASKS[plan.training.task], once
-    if objective.reference:
-        with section("reference"):
-            if plan.training.task == "distil":
-                compared = _teacher_s(plan, m, c)
-            elif plan.of_reference is not plan:
-                compared = _forward_s(plan.of_reference, m, c)
+    compared = _compared_s(plan, m, c, once)
     if plan.training.free_passes:
-        apart = plan.training.free_passes - objective.own
-        components["reference"] = objective.own * once + apart * compared
+        own = TASKS[plan.training.task].own
+        components["reference"] = own * once + (plan.training.free_passes - own) * compared
     with section("optimizer"):  # on the CPU beside what of the step runs while it updates
         beside = Beside(backward, components)
         owned = end.elements / shard_count(c.zero, 1.0, held.by.shards.ranks)
@@ -217,6 +211,17 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         row_tokens=uneven.row_tokens(plan, c),
         before=plan.training.early_passes * compared,
     )
+
+
+def _compared_s(plan: Plan, m: Machine, c: Columns, once: Array) -> Array:
+    """Seconds of the passes over the batch of a step by a model that this one is compared with.
+    once: of this one."""
+    if not TASKS[plan.training.task].reference:
+        return once
+    with section("reference"):
+        if plan.training.task == "distil":
+            return _teacher_s(plan, m, c)
+        return once if plan.of_reference is plan else _forward_s(plan.of_reference, m, c)
 
 
 def _teacher_s(plan: Plan, m: Machine, c: Columns) -> Array:

@@ -14,6 +14,7 @@ from planner.inputs.least import possible
 from planner.inputs.model import model_spec
 from planner.inputs.options import readings
 from planner.inputs.run import run_spec
+from planner.inputs.software import free_choices
 from planner.inputs.task import for_task, teacher_spec
 from planner.inputs.training import training_spec
 from planner.inputs.usual import passed_over, refusal, tried
@@ -151,6 +152,8 @@ def plans_of(
     calibration = read_calibration(options.calibration) if options.calibration else None
     run = run_spec(options, cluster.nodes, calibration)
     mechanisms = tuple(on for each in MECHANISMS if (on := each.of(options)) is not None)
+    for each in mechanisms:
+        each.check(model)
 
     def plan_of(stack: StackSpec, zero: int | None) -> Plan:
         layout = LayoutRequest(
@@ -175,7 +178,8 @@ def plans_of(
             data=data,
             mechanisms=mechanisms,
         )
-        return plan.model_copy(update={"training": _kernels(plan, options)})
+        plan = plan.model_copy(update={"training": _kernels(plan, options)})
+        return plan.model_copy(update={"free": free_choices(options, plan)})
 
     def runs(stack: StackSpec) -> bool:
         return possible(plan_of(stack, options.zero), options)

@@ -16,7 +16,6 @@ from planner.specs.mechanism import Needed
 from planner.specs.names import (
     ATTENTIONS,
     CONTEXT_WAYS,
-    GRAPH_SCOPES,
     OFFLOAD_MODULES,
     OFFLOADS,
     PLACEMENTS,
@@ -288,7 +287,6 @@ CAPABILITIES: tuple[Capability, ...] = (
         applies=lambda request: request.get("cp") != 1,
     ),
     _listed("placement", "orders of ranks", PLACEMENTS, lambda s: s.supports.placements),
-    _listed("cuda_graphs", "scopes of CUDA graphs", GRAPH_SCOPES, lambda s: s.supports.cuda_graphs),
     _listed(
         "dispatcher",
         "token dispatchers",

@@ -155,6 +155,14 @@ class Codes(NamedTuple):
     times: int
 
 
+class Replayed(NamedTuple):
+    """Operators that are captured, and replayed by the GPU."""
+
+    iteration: bool = False  # all of a step
+    parts: tuple[str, ...] = ()  # of a layer: layer, attn, mamba, mlp
+    routing: float = 0.0  # operators of a layer's routing of experts
+
+
 @dataclass(frozen=True)
 class Bytes:
     """Memory that a mechanism adds to a stage on a rank: by leaf in every phase, and off the
@@ -211,6 +219,13 @@ class Mechanism:
     def kept_load(self) -> float | None:
         """Load of a rank's experts, in means, that what they keep for backward has room for; None:
         of the fullest rank, or the capacity."""
+        return None
+
+    def check(self, model: Any) -> None:
+        """Raises PlanError where a model cannot have it."""
+
+    def replayed(self) -> Replayed | None:
+        """Operators that the CPU does not issue; None: as the stack has it."""
         return None
 
     def numbers(self, plan: Any) -> Mapping[str, Sourced]:

@@ -16,7 +16,6 @@ from planner.specs.names import (
     DivergenceName,
     ExpertKernels,
     GradientType,
-    GraphScope,
     LisaStates,
     LossKernel,
     LowPart,
@@ -65,8 +64,6 @@ class TrainingSpec(Spec):
         default=1, ge=1, le=1_000_000
     )  # parts of the tokens whose logits, loss and gradients come in turn
     compile: bool | None = None
-    # what is captured as CUDA graphs; empty: as the stack does
-    cuda_graphs: tuple[GraphScope, ...] = Field(default=(), strict=False)
     # what is in 8 or 4 bit beside operands of GEMMs; None: what the stack does
     low_parts: tuple[LowPart, ...] | None = Field(default=None, strict=False)
     wide_layers: int = Field(default=0, ge=0, le=1_000_000)  # whose GEMMs stay in 16 bit

@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.estimate.machine.attention import attention_numbers
 from planner.estimate.machine.clock import recipe_frac, sustained_clock
-from planner.estimate.mechanisms import gradient_passes
+from planner.estimate.mechanisms import gradient_passes, replayed
 from planner.estimate.state_types import moment_type_bytes, state_of
 from planner.formulas import casts
 from planner.formulas.optimizers import OPTIMIZERS, TYPE_BYTES, update_traffic_bytes
@@ -183,10 +183,10 @@ def _operator_launch(plan: Plan) -> Sourced:
 
 def captures_all(plan: Plan) -> bool:
     """Whether whole iterations are CUDA graphs: by the request, else by the stack's recipes."""
-    scopes = plan.training.cuda_graphs
+    if (graphs := replayed(plan)) is not None:
+        return graphs.iteration
     by_recipe = plan.training.expert_kernels is None and _fused_by_stack(plan)
-    by_stack = by_recipe or plan.cluster.gpu.architecture in plan.stack.launch.captured
-    return "full" in scopes or (by_stack and not scopes)
+    return by_recipe or plan.cluster.gpu.architecture in plan.stack.launch.captured
 
 
 def _limit(plan: Plan) -> Sourced:

@@ -141,6 +141,7 @@ class option:
     brief: str = ""
     group: Group | None = None
     argument: str = ""
+    free: bool | Literal["words"] | tuple[Any, ...] = False
 
 
 @dataclass(frozen=True)

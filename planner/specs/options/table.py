@@ -116,6 +116,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("verbs", "several"), _verbs),
     **dict.fromkeys(("needs_unit", "strategies"), tuple),
     "aliases": aliases.aliases,
+    "free": lambda cell: tuple(cell) if isinstance(cell, list) else cell,
 }
 
 

@@ -173,6 +173,7 @@ def _case(run: Run) -> evidence.Case:
         run.experts > 0,
         run.need.adapters,
         run.need.quantised,
+        run.features["loop"] > 0,
     )
 
 
