@@ -1,4 +1,4 @@
-"""What the stack runs of schedules, shards, parallelism and placement, and what options do."""
+"""Rules of the stack: schedules, sharding, parallelism, placement, and options that act."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ PLACEMENT = Rule(
     ("placement",),
     lambda plan, c: (c.placement == 0) | (c.ep == 1),
     lambda plan, x: (
-        f"ranks are placed as {PLACEMENTS[0]} alone where experts are shared out; here it is"
+        f"with expert parallelism ranks are placed only as {PLACEMENTS[0]}; here it is"
         f" {x.placement}, ep {x.ep}"
     ),
     ways=lambda plan, x: (f"--placement {PLACEMENTS[0]}", "--ep 1"),
@@ -145,7 +145,7 @@ TENSOR_ALONE = Rule(
     ("sequence_parallel",),
     _with_sequence,
     lambda plan, x: (
-        f"{plan.stack.title} runs tensor parallelism with sequence parallelism alone; here tp is"
+        f"{plan.stack.title} runs tensor parallelism only with sequence parallelism; here tp is"
         f" {x.tp}"
     ),
     ways=lambda plan, x: ("--sequence-parallel", "--tp 1"),
@@ -232,7 +232,7 @@ def _is_sharded(c: Columns) -> Array:
 
 
 # where an option of the layout does something
-_ACTS: dict[str, Callable[[Columns], Array]] = {
+ACTS: dict[str, Callable[[Columns], Array]] = {
     "zero": lambda c: c.replicas > 1,
     "shard_group": lambda c: c.zero >= 1,
     "schedule": lambda c: c.pp > 1,
@@ -256,13 +256,13 @@ _ACTS: dict[str, Callable[[Columns], Array]] = {
 def _acting(plan: Plan, c: Columns) -> Array:
     ok = ones(c)
     for name in plan.request.acting:
-        ok = ok & _ACTS[name](c)
+        ok = ok & ACTS[name](c)
     return ok
 
 
 def _idle(plan: Plan, x: Layout) -> str:
     table = Columns.of([x])
-    idle = [flag(name) for name in plan.request.acting if not _ACTS[name](table)[0]]
+    idle = [flag(name) for name in plan.request.acting if not ACTS[name](table)[0]]
     return (
         f"{', '.join(idle)} would do nothing in a layout of tp {x.tp}, pp {x.pp}, ep {x.ep}, dp"
         f" {x.dp} x cp {x.cp}, zero {x.zero}: ZeRO shards over dp x cp > 1 with zero 1 to 3, FSDP"
@@ -272,7 +272,7 @@ def _idle(plan: Plan, x: Layout) -> str:
 
 
 ACTING = Rule(
-    "what is asked for acts",
+    "the request takes effect",
     ("zero", "shard_group", "schedule", "placement", "cp_comm_type", "tp_overlap"),
     _acting,
     _idle,

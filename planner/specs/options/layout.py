@@ -10,7 +10,7 @@ from planner.specs.options.table import rows
 from planner.specs.options.verbs import SEARCHES
 
 _LAYOUT = Group("layout", "Layout", "Auto is searched; a fixed degree stays fixed.")
-_BY_STRATEGY = "is set by each strategy, which is data-parallel alone"
+_BY_STRATEGY = "is set by each strategy, which is only data-parallel"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,5 +55,6 @@ class SearchOptions(Record):
     where: tuple[str, ...] = ()
     headroom: float | str | None = None
     search_offload: bool = False
+    stack_defaults: bool = False
     uneven_stages: bool | None = None
     pipeline_layout: str | None = None
