@@ -14,6 +14,7 @@ from planner.inputs.least import possible
 from planner.inputs.model import model_spec
 from planner.inputs.options import readings
 from planner.inputs.run import run_spec
+from planner.inputs.software import free_choices
 from planner.inputs.task import for_task, teacher_spec
 from planner.inputs.training import training_spec
 from planner.inputs.usual import passed_over, refusal, tried
@@ -168,7 +169,8 @@ def plans_of(
             data=data,
             mechanisms=mechanisms,
         )
-        return plan.model_copy(update={"training": _kernels(plan, options)})
+        plan = plan.model_copy(update={"training": _kernels(plan, options)})
+        return plan.model_copy(update={"free": free_choices(options, plan)})
 
     def runs(stack: StackSpec) -> bool:
         return possible(plan_of(stack, options.zero), options)

@@ -9,7 +9,14 @@ from planner.show.advice import advice_blocks
 from planner.show.conditions import condition_blocks
 from planner.show.text import Block, words
 from planner.specs.document import UNSET
-from planner.specs.documents.estimate import Crossing, Estimate, Report, Throughput, Tighter
+from planner.specs.documents.estimate import (
+    Crossing,
+    Estimate,
+    Report,
+    SearchCounts,
+    Throughput,
+    Tighter,
+)
 from planner.specs.documents.memory import Fit
 from planner.specs.documents.plan import Model, describe
 from planner.specs.documents.run import Run
@@ -480,8 +487,29 @@ def _basis_block(r: Estimate) -> Block:
             " numbers (--explain lists them)"
         ),
         *(f"assumed: {text}" for text in r.assumptions),
+        *_searched(r.search),
     ]
     return block
+
+
+def software_words(counts: SearchCounts) -> str:
+    """The free options of the stack that the search chose, as they are typed."""
+    switches = {"True": ""}
+    each = counts.software.items()
+    return " ".join(f"{flag(name)} {switches.get(value, value)}".strip() for name, value in each)
+
+
+def _searched(counts: SearchCounts) -> list[str]:
+    """How many layouts the answer is the best of, and what no search tries."""
+    chosen = software_words(counts)
+    out = [f"searched with the layout: {chosen} (--stack-defaults: none of it)"] if chosen else []
+    if counts.excluded:
+        out.append(
+            f"layouts: {counts.evaluated:,} evaluated, {counts.excluded:,} excluded by a bound"
+        )
+    if counts.not_searched:
+        out.append(f"not searched: {'; '.join(counts.not_searched)}")
+    return out
 
 
 def scenario_block(r: Estimate) -> Block:

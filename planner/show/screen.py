@@ -22,6 +22,7 @@ from planner.show.estimate import (
     requirement_blocks,
     room,
     short_of,
+    software_words,
     title_of,
 )
 from planner.show.text import Block, Fixed, words
@@ -85,6 +86,7 @@ def _answer(r: Estimate) -> Block:
     rows = (
         ("layout", f"{layout_words(layout)}  [{r.stack.title}]"),
         ("", describe(layout)),
+        *(("", f"with {words}") for words in [software_words(r.search)] if words),
         (
             "memory",
             f"{show(m.device_bytes, 'B')} of {show(m.capacity_bytes, 'B')} per GPU, {room(m)};"
@@ -202,4 +204,6 @@ def _sure(r: Estimate) -> Block:
         lines.append(f"read      {'; '.join(read)}")
     if defaults:
         lines.append(f"defaults  {', '.join(defaults)}; --full says why")
+    if r.search.not_searched:
+        lines.append(f"not tried {'; '.join(r.search.not_searched)}")
     return Block("How sure (--full prints every table, --explain every number)", lines, part=True)

@@ -12,8 +12,8 @@ from planner.ledger import Call, recording
 from planner.report import layout as report
 from planner.report import origins, require
 from planner.report.doubts import answered_of, doubts
-from planner.report.search import best_of, rejections
-from planner.search import best, families, fastest_that_fits, smallest, timed
+from planner.report.search import best_of, not_searched, rejections, software
+from planner.search import Wanted, best, families, fastest_that_fits, smallest, timed
 from planner.search.answer import Answer, answer_of
 from planner.search.pick import pick_of
 from planner.search.why_none import why_none
@@ -49,7 +49,9 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
     typed, options = options, for_target(options)
     required = require.read(options.require)
     scenario = resolve(options)
-    answer = answer_of(scenario, beside=fastest_that_fits)
+    answer = answer_of(
+        scenario, beside=fastest_that_fits, wanted=Wanted(max(options.top, 1), not brief)
+    )
     if answer is None:
         raise why_none(scenario)
     assumptions = (*scenario.assumptions, *host_update.assumed(answer.chosen, answer.row))
@@ -66,7 +68,7 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
             *advise.deciding(scenario, answer.fits, advice),
             *([] if brief else host_update.without(answer.chosen, answer.row)),
         ],
-        search=_counts(answer),
+        search=_counts(options, answer),
         tighter=_tighter(options, answer),
         crossing=crossing(options, answer),
         requirements=require.judge(required, found),
@@ -188,7 +190,7 @@ def taken(options: Options) -> Taken:
     if answer is None:
         raise why_none(scenario)
     one = report.evaluate_row(answer.chosen, answer.row)
-    return Taken(one, _counts(answer), scenario.sentences)
+    return Taken(one, _counts(options, answer), scenario.sentences)
 
 
 def chosen(options: Options) -> Estimates:
@@ -197,10 +199,13 @@ def chosen(options: Options) -> Estimates:
     return taken(options).estimates
 
 
-def _counts(answer: Answer) -> SearchCounts:
+def _counts(options: Options, answer: Answer) -> SearchCounts:
     searched = [one.estimates for one in answer.found if one.estimates is not None]
     return SearchCounts(
         evaluated=sum(e.space.count for e in searched),
         feasible=sum(int(e.fits.sum()) for e in searched),
+        excluded=sum(one.excluded for one in answer.found),
         rejected=rejections(answer.found),
+        software=software(answer.chosen.plan, answer.chosen.table.layout(answer.row)),
+        not_searched=not_searched(options, answer.found),
     )

@@ -240,9 +240,16 @@ class SearchCounts(Document):
 
     evaluated: Annotated[int, key("layouts whose memory and time were computed")]
     feasible: Annotated[int, key("of these, those that fit")]
+    excluded: Annotated[int, key("layouts that a bound proves slower, which were not evaluated")]
     rejected: Annotated[
         dict[str, int],
         key('count by reason: a rule of docs/formulas/rules.md, or "does not fit memory"'),
+    ]
+    software: Annotated[
+        dict[str, str], key("free options of the stack that the search chose, by name")
+    ]
+    not_searched: Annotated[
+        list[str], key("what the request leaves open and no search tries, each with its option")
     ]
 
 

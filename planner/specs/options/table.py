@@ -115,6 +115,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("verbs", "several"), _verbs),
     **dict.fromkeys(("needs_unit", "strategies"), tuple),
     "aliases": lambda name: getattr(aliases, name),
+    "free": lambda cell: tuple(cell) if isinstance(cell, list) else cell,
 }
 
 
