@@ -1,5 +1,8 @@
 """An estimate as blocks of text and tables, all of them: answer, requirements, memory, time,
-communication, families, advice, assumptions."""
+communication, families, advice, assumptions.
+
+Long: a block of each part of the document.
+"""
 
 from __future__ import annotations
 

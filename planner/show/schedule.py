@@ -39,7 +39,7 @@ def schedule_blocks(r: Schedule, program: Program, timing: Timing, width: int) -
         f"{r.schedule}: pp {r.pp}, vpp {r.vpp}, {r.microbatches} micro-batches",
         [
             f"makespan    {show(r.makespan_s, 's')}{own_step}",
-            f"bubble      {percent(r.bubble_frac)} of the step, mean over ranks",
+            f"idle        {percent(r.bubble_frac)} of the step as drawn, mean over ranks",
             f"live        {_range(r.peak_live_microbatches)} micro-batches per rank at the peak"
             + fullest,
         ],
@@ -105,7 +105,7 @@ def _rank_block(r: Schedule) -> Block:
 def _comparison_block(rows: Sequence[Row]) -> Block:
     return Block(
         "All schedules at this size",
-        header=["schedule", ">vpp", ">step", ">bubble", ">most live", ">activations", "note"],
+        header=["schedule", ">vpp", ">step", ">idle", ">most live", ">activations", "note"],
         rows=[[row.schedule, str(row.vpp), *_compared(row)] for row in by_step(rows)],
         order="shortest step first",
         drop=("activations",),

@@ -82,14 +82,14 @@ def _show(found: Drawn, asked: Asked) -> Found:
     comparison = rest.pop()
     order = sorted(comparison.rows, key=lambda row: (bool(row[-1]), row[0] in software))
     comparison.rows = [[*row[:-1], row[-1] or software.get(row[0], "")] for row in order]
-    drawn, bubble = show(document.step_s, "s"), percent(document.bubble_frac)
+    drawn, idle = show(document.step_s, "s"), percent(document.bubble_frac)
     whole = document.estimate
     step = (
         f"{show(whole.step.seconds, 's')} a step, {drawn} of it drawn"
         if whole
         else f"{drawn} a step"
     )
-    own = f"{document.schedule}: {step}, {bubble} bubble"
+    own = f"{document.schedule}: {step}, {idle} of that idle"
     best = next((row for row in comparison.rows if not row[-1]), None)
     least = f"; the shortest that runs here: {best[0]}, {best[2]}" if best else ""
     return Found(
