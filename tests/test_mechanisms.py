@@ -28,7 +28,7 @@ from planner.specs.names import NVME
 from planner.specs.options import MECHANISMS, Options, rows
 from planner.specs.options.schema import from_example
 from planner.specs.plan import Plan
-from planner.verbs.validate.ablation import with_active, with_each_off
+from planner.studies.validate.ablation import with_active, with_each_off
 
 if TYPE_CHECKING:
     from planner.ledger import Ledger

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from planner.calibrate.documents import Verification, VerifiedCase
 from planner.calibrate.quiet import SLACK
 from planner.inputs import files
 from planner.show.figures import BLUE, LOG, ROSE, Chart, axis, bars, figure, guides, markers
 from planner.show.page import page
 from planner.show.text import Block
 from planner.specs.document import to_json
-from planner.specs.documents.calibrate import Verification, VerifiedCase
 from planner.units import percent, show
 
 _TITLE = "Predicted against measured"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from planner.calibrate import report
+from planner.calibrate.documents import Calibrated, Compared, Merged, Verification
 from planner.calibrate.nodes import FAR
 from planner.show.text import Block
-from planner.specs.documents.calibrate import Calibrated, Compared, Merged, Verification
 from planner.units import percent
 
 Document = Calibrated | Verification | Compared | Merged

@@ -36,6 +36,7 @@ class CudaGraphsOptions(Record):
             label="CUDA graphs",
             example="attn+moe_router",
             unset="as the stack does",
+            free=("attn", "attn+moe_router+moe_preprocess", "layer", "full"),
             form="folded",
         ),
     ] = None

@@ -23,6 +23,7 @@ from planner.specs.documents.recommend import (
 )
 from planner.units import chance_text, in_unit, percent, show, span
 
+_MOST_RIVALS = 4  # kinds that could as well be the best
 _MOST_MODELS = 12  # models of the catalogue that are listed
 _ABOVE_FIRST = 3  # of them, those that are larger than the first that fits
 
@@ -58,6 +59,7 @@ def _cluster(document: SmallestCluster) -> list[Block]:
                 f"{goal:<10}  {_sentence(row) if row else _none(goal, document)}"
                 for goal, row in rows.items()
             ),
+            *_undecided(document),
             *(Fixed(f"            {command}") for command in commands),
             *elsewhere_lines(document.prices),
             (
@@ -85,6 +87,13 @@ def _cluster(document: SmallestCluster) -> list[Block]:
             )
         )
     return blocks
+
+
+def _undecided(document: SmallestCluster) -> list[str]:
+    """Kinds that could as well be the best."""
+    first, more = document.undecided[:_MOST_RIVALS], len(document.undecided) - _MOST_RIVALS
+    others = ", ".join(first) + (f" and {more} more" if more > 0 else "")
+    return [f"order       within their bands {document.goal}, too: {others}"] if first else []
 
 
 def _without(found: Sequence[Without]) -> Block:
@@ -135,7 +144,8 @@ def _sentence(row: ClusterRow) -> str:
         if row.cost_usd is None
         else f"{show(row.cost_usd, 'USD')} ({row.price_source})"
     )
-    return f"{sentence}: {show(row.days, 'days')} ({_band(row)}), {cost}{_how_likely(row)}"
+    thin = "" if row.thin is None else f"; rests on {row.thin}"
+    return f"{sentence}: {show(row.days, 'days')} ({_band(row)}), {cost}{_how_likely(row)}{thin}"
 
 
 def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], goal: str, days: bool) -> Block:
@@ -403,7 +413,8 @@ def _swap_verdict(document: SwapOrRecompute) -> list[str]:
         f"{'' if choice.fits else ' (does not fit)'}"
         for choice in sorted(document.choices, key=lambda one: one.step_seconds)
     )
-    lines = [f"verdict     {document.verdict or 'neither'}: a step takes {steps}"] if steps else []
+    verdict = document.verdict or "neither fits"
+    lines = [f"verdict     {verdict}: a step takes {steps}"] if steps else []
     if document.refused is not None:
         lines.append(f"no swap     {document.refused}")
     return [*lines, *(Fixed(f"            {choice.command}") for choice in document.choices)]

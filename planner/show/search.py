@@ -15,14 +15,14 @@ _CHART = (64, 14)  # columns and rows of characters
 def search_blocks(found: Search, full: bool = False) -> list[Block]:
     """The best layouts, the front as a chart, the rejections; full: the front as a table, too."""
     fitting = [best_block(found), _front(found, full)] if found.feasible else []
-    rests = Block("What this rests on", text=list(found.assumptions))
+    rests = Block("What this rests on", text=[*found.assumptions, *left_out(found.not_searched)])
     return [_head(found), *fitting, *reason_blocks(found), rests]
 
 
 def _head(found: Search) -> Block:
     counts = (
         f"{found.evaluated:,} of {found.enumerated:,} layouts evaluated in"
-        f" {show(found.seconds, 's')}, {found.feasible:,} fit"
+        f" {show(found.seconds, 's')}, {found.feasible:,} fit{excluded(found.excluded)}"
     )
     if not found.top:
         return Block("Search", [f"NOTHING FITS: {counts}"])
@@ -35,6 +35,16 @@ def _head(found: Search) -> Block:
             counts,
         ],
     )
+
+
+def excluded(count: int) -> str:
+    """The end of a sentence that counts layouts, about those that were left out by a bound."""
+    return f"; {count:,} more are slower by a bound" if count else ""
+
+
+def left_out(names: list[str]) -> list[str]:
+    """What no search tries, as one sentence."""
+    return [f"not searched: {'; '.join(names)}"] if names else []
 
 
 def _front(found: Search, full: bool) -> Block:

@@ -8,7 +8,8 @@ How a tab is added:
    was found: a verdict, and tables and charts in order (`Found`). Tables are the blocks of the
    command line, so that page and terminal say the same numbers; `Table.commands` and `Table.links`
    say where each row leads.
-2. The module's `TAB` is named in TABS below, where it stands in the navigation.
+2. The module's `TAB` is named below, where it stands in the navigation. A part of the planner that
+   may be left out has its own in TABS of `web/tabs.py` in its folder, each `after` another.
 
 The route, the form with each field's error beside it, the navigation and the document over HTTP
 (`/api/VERB`, typed) come from the entry. Every address holds the whole scenario: what the verb does
@@ -20,28 +21,17 @@ and is rendered with `page=PATH`.
 
 from __future__ import annotations
 
-from web.tabs import (
-    allreduce,
-    batch,
-    loading,
-    measured,
-    mine,
-    recommend,
-    rl,
-    schedule,
-    strategies,
-    sweep,
-    tune,
-)
+from collections.abc import Iterable
+
+from planner import plugins
+from web.tabs import allreduce, batch, loading, recommend, schedule, strategies, sweep, tune
 from web.tabs.base import Page, Tab
 
 __all__ = ["ANSWERED", "BY_PATH", "PLAN", "TABS", "Page", "Tab"]
 
 PLAN = Page(path="/", name="Plan")
 
-LEARN = Page(path="/learn", name="Learn")
-
-TABS: tuple[Page, ...] = (
+_CORE: tuple[Page, ...] = (
     PLAN,
     recommend.TAB,
     batch.TAB,
@@ -49,13 +39,21 @@ TABS: tuple[Page, ...] = (
     strategies.TAB,
     allreduce.TAB,
     tune.TAB,
-    rl.TAB,
     schedule.TAB,
     loading.TAB,
-    mine.TAB,
-    measured.TAB,
-    LEARN,
 )
+
+
+def _placed(pages: Iterable[Page]) -> tuple[Page, ...]:
+    """The tabs of the core, and each of these pages behind the one that it names, or last."""
+    out = list(_CORE)
+    for page in pages:
+        before = next((i for i, one in enumerate(out) if one.path == page.after), len(out) - 1)
+        out.insert(before + 1, page)
+    return tuple(out)
+
+
+TABS = _placed(page for part in plugins.modules("web.tabs") for page in part.TABS)
 """In the order of the navigation."""
 
 BY_PATH = {tab.path: tab for tab in TABS}

@@ -28,10 +28,11 @@ _PICKED = (*LAYOUT, "stack", "global_batch")  # what a pick fills in
 
 @dataclass(frozen=True)
 class Page:
-    """An entry of the navigation."""
+    """An entry of the navigation. after: path of the one that it follows; empty: the last."""
 
     path: str
     name: str
+    after: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -140,8 +141,8 @@ class Tab(Page):
     """A page of one verb: a form, and what the verb answers.
 
     verb: the command. api: the last word of its address under /api, the verb where empty.
-    documents: names of its answers in ANSWERS of planner.specs.documents; none: not answered over
-    HTTP. records: of options that the verb alone has; words: of such that the page alone has.
+    documents: names of its answers in planner.specs.documents; none: not answered over HTTP.
+    records: of options that the verb alone has; words: of such that the page alone has.
     choices: (value, label) of fields that are lists here. shown, folded: fields of the form by
     name, of these records or of a request. start: the request of an empty address; usual: the
     page's defaults beside a request that leaves them out. question: the option of its own that

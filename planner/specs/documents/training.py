@@ -26,7 +26,7 @@ class Training(TrainingSpec):
     tensor_overlap: TensorOverlap | None = None  # of tensor-parallel collectives with GEMMs
 
 
-_OPTIONS = ("hpz", "optimizer_in_backward", "cpu_update", "paged_stash")
+_OPTIONS = ("hpz", "optimizer_in_backward", "cpu_update", "paged_stash")  # alike in both
 
 
 def training_document(spec: TrainingSpec, options: Options) -> Training:
