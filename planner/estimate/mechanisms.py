@@ -62,7 +62,7 @@ def _ask(
     names: Sequence[str],
     read: Callable[[Any], Mapping[str, Array]],
 ) -> Ledger:
-    """What a hook returns, by name. read: its results of what it returns."""
+    """Results of a hook, by name. read: its results of what it returns."""
     ask = getattr(mechanism, hook)
     where = f"{hook} of the mechanism {mechanism.NAME}"
     found = plug_in(where, lambda plain: read(ask(plain)), record, names)
@@ -77,7 +77,7 @@ def _single(found: Array) -> Ledger:
 
 
 def _values(plan: Plan, c: Columns, hook: str, record: Callable[[], Any]) -> Iterator[Array]:
-    """What hooks return that have one result."""
+    """Results of hooks with a single result."""
     for each in _defining(plan, c, hook):
         yield _ask(each, c, hook, record(), (_VALUE,), _single)[_VALUE]
 

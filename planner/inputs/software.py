@@ -21,7 +21,7 @@ _RUNS = ("run", "publication", "default")
 
 def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
     """Values of free options that the request leaves open and that the plan's stack, model and GPU
-    have; none where the options are those of a run."""
+    have; empty for the options of a measured run."""
     if options.stack_defaults or any(one.kind in _RUNS for one in options.origins.values()):
         return ()
     training = plan.training

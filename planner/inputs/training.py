@@ -1,5 +1,4 @@
-"""What a step trains on where a request does not say: sequence, global batch and precision, each
-with where it comes from."""
+"""Defaults of sequence length, global batch and precision, each with its source."""
 
 from __future__ import annotations
 
@@ -144,9 +143,9 @@ def _replicas(options: Options) -> dict[str, Any]:
     def words(text: str | None) -> list[str]:
         return [] if text in (None, "none") else str(text).split("+")
 
-    asked = options.dp_overlap
+    requested = options.dp_overlap
     return {
-        "data_overlap": None if asked is None else words(asked),
+        "data_overlap": None if requested is None else words(requested),
         "data_bucket": number(options, "dp_bucket"),
     }
 

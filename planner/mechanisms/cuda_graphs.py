@@ -36,8 +36,8 @@ class CudaGraphsOptions(Record):
             label="CUDA graphs",
             example="attn+moe_router",
             unset="as the stack does",
-            free=("attn", "attn+moe_router+moe_preprocess", "layer", "full"),
             form="folded",
+            free=("attn", "attn+moe_router+moe_preprocess", "layer", "full"),
         ),
     ] = None
 
@@ -47,7 +47,9 @@ def graph_scopes(text: str) -> tuple[GraphScope, ...]:
     names = [name.strip() for name in text.split("+")]
     for name in names:
         if name not in GRAPH_SCOPES or (name in _ALONE and len(names) > 1):
-            remedy = f"takes {', '.join(GRAPH_SCOPES)}, joined by +; none and full stand alone"
+            remedy = (
+                f"takes {', '.join(GRAPH_SCOPES)}, joined by +; none and full cannot be combined"
+            )
             raise PlanError("--cuda-graphs", text, remedy)
     return tuple(scope for scope in GRAPH_SCOPES if scope in names)
 

@@ -1,4 +1,4 @@
-"""What a mechanism is: a way to train that can be on or off, with its options, memory and time.
+"""A mechanism: a way to train that can be on or off, with its options, memory and time.
 
 Each is a module of planner/mechanisms, found by being there. An active one is a frozen record of
 its settings in `Plan.mechanisms`; the estimate asks each active one at the same places, its hooks,
@@ -107,7 +107,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Running:
-    """What runs while the CPU updates weights, in every layout."""
+    """Work beside the CPU's update of weights, in every layout."""
 
     backward: Array  # seconds of the backward pass of one micro-batch
     step: Array  # seconds of the step before the update
@@ -148,7 +148,8 @@ class Shard:
 
 
 class Codes(NamedTuple):
-    """What is sent in place of values: bytes of one, and how often codes are made and read back."""
+    """Quantised codes sent in place of values: bytes per value, and passes that encode and
+    decode."""
 
     bytes: float
     times: int
@@ -164,7 +165,8 @@ class Replayed(NamedTuple):
 
 @dataclass(frozen=True)
 class Bytes:
-    """What a mechanism adds to a stage on a rank: by leaf in every phase, and off the GPU."""
+    """Memory that a mechanism adds to a stage on a rank: by leaf in every phase, and off the
+    GPU."""
 
     leaves: Ledger = field(default_factory=dict)
     host: Array = 0.0
@@ -241,7 +243,8 @@ class Mechanism:
     # of layouts: plain arrays in and out; asked only where a subclass defines them
 
     def memory(self, stage: Stage) -> Bytes:
-        """What it adds to a stage: leaves of MEMORY in every phase, and bytes off the GPU."""
+        """Memory that it adds to a stage: leaves of MEMORY in every phase, and bytes off the
+        GPU."""
         raise NotImplementedError
 
     def gathered(self, stage: Sharded) -> Array:
@@ -254,7 +257,8 @@ class Mechanism:
         raise NotImplementedError
 
     def freed(self, of: Gradients) -> Alive:
-        """What is alive where gradients do not outlive the update of their weight."""
+        """Live gradients and temporaries where gradients do not outlive the update of their
+        weight."""
         raise NotImplementedError
 
     def evicted(self, of: Room) -> Array:

@@ -146,9 +146,9 @@ class TrainingSpec(Spec):
     def partial(self) -> bool:
         """Whether some weights are frozen."""
         some = (self.adapter, self.trainable_layers, self.active_layers)
-        return any(one is not None for one in some)
+        return any(value is not None for value in some)
 
     @property
     def element_bytes(self) -> float:
-        """Bytes of an activation element: 8 and 4 bit are formats of GEMM operands alone."""
+        """Bytes of an activation element: 8 and 4 bit are formats of GEMM operands only."""
         return 2.0 if self.mixed_precision else 4.0

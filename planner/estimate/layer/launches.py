@@ -148,7 +148,7 @@ def _looped_experts(shape: LayerShape, m: Machine) -> Array:
 
 
 def _replayed(m: Machine) -> Array:
-    """What a CUDA graph saves of the time to issue an operator, as a share."""
+    """Fraction of operator launch time saved by CUDA graphs."""
     return np.maximum(1 - m.captured_launch / np.maximum(m.operator_launch, _TINY_S), 0.0)
 
 
@@ -176,7 +176,7 @@ def _scans(part: Part) -> bool:
 
 
 def _unfused(shape: LayerShape, m: Machine) -> BothWays[Array]:
-    """What kernels that are not fused add."""
+    """Launches added by kernels that are not fused."""
     if "split_operators" in m.without:
         return BothWays(np.zeros(1), np.zeros(1))
     plan, model, mix = shape.plan, shape.plan.model, shape.mix

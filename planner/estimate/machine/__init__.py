@@ -8,6 +8,8 @@ each with one number moved.
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -173,10 +175,8 @@ def machine(plan: Plan) -> Machine:
         host_update=update_bandwidth(plan),
         host_staged=staged_bandwidth(plan),
     )
-    for mechanism in plan.mechanisms:
-        changed: dict[str, Any] = {**mechanism.numbers(plan)}
-        own = replace(own, **changed)
-    return own
+    changed: Iterator[Mapping[str, Any]] = (each.numbers(plan) for each in plan.mechanisms)
+    return functools.reduce(lambda numbers, more: replace(numbers, **more), changed, own)
 
 
 def _jitter(plan: Plan) -> Sourced:

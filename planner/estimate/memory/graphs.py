@@ -1,4 +1,4 @@
-"""What captured CUDA graphs take of a GPU beside the tensors that they work on."""
+"""Memory of captured CUDA graphs beside the tensors that they work on."""
 
 from __future__ import annotations
 

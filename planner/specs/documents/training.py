@@ -1,5 +1,5 @@
-"""What a report says of the training: its specification, and settings of mechanisms by the keys
-that they had there before they got keys of their own, which version 1 of documents keeps."""
+"""Training in a report: its specification, and settings of mechanisms by the keys that they had
+there before they got keys of their own, which version 1 of documents keeps."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from planner.specs.training import TrainingSpec
 class Training(TrainingSpec):
     """The specification with options of mechanisms; what they do stands under `mechanisms`."""
 
+    tensor_overlap: TensorOverlap | None = None  # of tensor-parallel collectives with GEMMs
     hpz: int | None = None  # GPUs that share a secondary copy of the weights
     # collectives that ZeRO++ quantises
     zeropp: tuple[Literal["qwz", "qgz"], ...] = Field(default=(), strict=False)
