@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from planner.report.doubts import answered_of, doubts
 from planner.report.search import best_of, not_searched, rejections, software
 from planner.search import Wanted, best, families, fastest_that_fits, smallest, timed
 from planner.search.answer import Answer, answer_of
+from planner.search.idle import with_idle
 from planner.search.pick import pick_of
 from planner.search.room import fit_chance
 from planner.search.why_none import why_none
@@ -52,12 +54,20 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
     typed, options = options, for_target(options)
     required = require.read(options.require)
     scenario = resolve(options)
-    answer = answer_of(
-        scenario, beside=fastest_that_fits, wanted=Wanted(max(options.top, 1), not brief)
-    )
+    wanted = Wanted(max(options.top, 1), not brief)
+    search = functools.partial(answer_of, beside=fastest_that_fits, wanted=wanted)
+    answer = search(scenario)
     if answer is None:
         raise why_none(scenario)
-    assumptions = (*scenario.assumptions, *host_update.assumed(answer.chosen, answer.row))
+    idle = ""
+    if options.allow_idle:
+        scenario, answer, idle = with_idle(scenario, answer, search)
+        options = scenario.options
+    assumptions = (
+        *((idle,) if idle else ()),
+        *scenario.assumptions,
+        *host_update.assumed(answer.chosen, answer.row),
+    )
     found = report.report(options, answer.chosen, answer.row, assumptions, sensitivities=not brief)
     advice = [] if brief else advise.advice(scenario, answer.chosen, answer.row)
     out = extended(
