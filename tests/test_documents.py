@@ -86,6 +86,8 @@ def test_training_of_a_report_keeps_its_keys_where_a_mechanism_states_them() -> 
     assert {name: shards[name] for name in wanted} == wanted
     alone = {"gpus": 1, "global_batch": 1, "optimizer_in_backward": True}
     assert training(**alone)["optimizer_in_backward"] is True
+    halves = {"gpus": 8, "tp": 2, "sequence_parallel": True, "tp_overlap": "user-buffers"}
+    assert training(**halves)["tensor_overlap"] == "user-buffers"
     experts = {"model": "moonlight-16b-a3b", "gpus": 64, "capacity_factor": 1.5}
     assert training(**experts, paged_stash=1.1)["paged_stash"] == 1.1
 

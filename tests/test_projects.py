@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,7 +86,7 @@ def test_a_project_takes_its_factor_in_all_that_is_proportional() -> None:
 
 
 def test_the_band_of_a_project_is_no_narrower_than_the_step() -> None:
-    run = SimpleNamespace(goodput=0.9, failures=3, project=Project(0.8, 1.5, 3.0, True))
+    run: Any = SimpleNamespace(goodput=0.9, failures=3, project=Project(0.8, 1.5, 3.0, True))
     found = whole_run(Spread.of_ends(0.9, 1.1), run, stated=True)
     assert found.ends() == pytest.approx((0.8 / 1.5, 2.0))
     wide = whole_run(Spread.of_ends(0.3, 4.0), run, stated=True)

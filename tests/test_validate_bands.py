@@ -199,10 +199,10 @@ def test_novelty_falls_with_the_suites_that_show_it() -> None:
     )
     for gpu, suites in (("z", 0), ("y", 1), ("x", 2)):
         found = novelty(runs, replace(CASE, gpu=gpu))
-        assert found["GPU"] == pytest.approx(math.log(NEW["GPU"]) / math.sqrt(1 + suites))
+        assert found["gpu"] == pytest.approx(math.log(NEW["gpu"]) / math.sqrt(1 + suites))
         assert found["stack"] == pytest.approx(math.log(NEW["stack"]) / 2)
     untimed = novelty(runs, replace(CASE, gpu="z", tabled=False))
-    assert untimed["GPU"] == pytest.approx(math.log(NEW["GPU"] * UNTIMED_GPU))
+    assert untimed["gpu"] == pytest.approx(math.log(NEW["gpu"] * UNTIMED_GPU))
     assert novelty(runs, replace(CASE, tabled=False, gpu="x")) == novelty(
         runs, replace(CASE, gpu="x")
     )

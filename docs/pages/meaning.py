@@ -19,12 +19,13 @@ def _widening() -> str:
             if name not in _MOST and max(one.slower, one.faster) > 1
         ]
         + [
-            [f"{name} that no suite shows", f"{factor:g}", f"{factor:g}"]
+            [f"a {_NAMES.get(name, name)} that no suite shows", f"{factor:g}", f"{factor:g}"]
             for name, factor in uncertainty.NEW.items()
         ],
     )
 
 
+_NAMES = {"gpu": "GPU"}
 _MOST = ("offload", "islands")  # whose feature is already what they add at most
 
 

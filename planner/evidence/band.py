@@ -39,7 +39,7 @@ CORRELATION = 0.2  # of errors within a suite: how little each of its many runs 
 IN_VIEW = 0.75
 LATER = 2.0  # weight of a run of the latter
 # half-widths of what no suite has shown; with n suites that have, of 1 / (1 + n) of the variance
-NEW = {"GPU": 1.2, "stack": 1.1, "combination": 1.1}
+NEW = {"gpu": 1.2, "stack": 1.1, "combination": 1.1}
 # the same of a GPU where nobody timed its GEMMs either: on the ten GPUs with a table large ones
 # reach 0.47 to 0.77 of the dense rate under load, with a standard deviation of 15 %
 UNTIMED_GPU = 1.2
@@ -188,9 +188,9 @@ def novelty(runs: Residuals, case: Case) -> dict[str, float]:
     """Half-widths, as logarithms, of what is new in a case beside these runs, by NEW."""
     return {
         name: _half_width(name, len(set(runs.suite[same].tolist())))
-        + (math.log(UNTIMED_GPU) if name == "GPU" and not case.tabled and not same.any() else 0.0)
+        + (math.log(UNTIMED_GPU) if name == "gpu" and not case.tabled and not same.any() else 0.0)
         for name, same in (
-            ("GPU", runs.levels.gpu == case.gpu),
+            ("gpu", runs.levels.gpu == case.gpu),
             ("stack", runs.levels.stack == case.stack),
             ("combination", runs.kind == case.kind),
         )
@@ -219,7 +219,7 @@ def missed(runs: Residuals) -> Spread:
     new = [
         _half_width(name, _other_suites(values, runs.suite))
         for name, values in (
-            ("GPU", runs.levels.gpu),
+            ("gpu", runs.levels.gpu),
             ("stack", runs.levels.stack),
             ("combination", runs.kind),
         )
@@ -391,7 +391,7 @@ def _alike(runs: Residuals, case: Case, gpu: Array, stack: Array) -> str:
 def _widest(runs: Residuals, case: Case, parts: Mapping[str, float]) -> str:
     """What most of the width comes from, and whether any run has shown it."""
     name = max(parts, key=parts.__getitem__)
-    if name == "GPU" and not case.tabled and not (runs.levels.gpu == case.gpu).any():
+    if name == "gpu" and not case.tabled and not (runs.levels.gpu == case.gpu).any():
         return (
             "the width is GEMMs of this GPU, which were not timed, and the spread between"
             " clusters and teams"
@@ -399,7 +399,8 @@ def _widest(runs: Residuals, case: Case, parts: Mapping[str, float]) -> str:
     if name == "general":
         return "the width is mostly the spread between clusters and teams"
     if name in NEW:
-        return f"the width is mostly that few suites show this {name} ({parts[name]:.0%})"
+        what = "GPU" if name == "gpu" else name
+        return f"the width is mostly that few suites show this {what} ({parts[name]:.0%})"
     shown = runs.feature(name) >= _AS_MUCH * case.feature(name)
     said = f"the width is mostly {FEATURES[name].words} ({parts[name]:.0%})"
     return said if shown.any() else f"{said}, which no validated run shows as much"

@@ -1,4 +1,4 @@
-"""What a search found as a document, and as lines of a CSV file with one layout each."""
+"""The result of a search as a document, and as a CSV file with one layout per line."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def front(options: Options, evaluated: Sequence[Outline]) -> list[FrontPoint]:
 
 
 def not_searched(options: Options, found: Sequence[Found]) -> list[str]:
-    """What a request leaves open and no search tries, as sentences, each with its option."""
+    """Sentences on options that a request leaves open and no search tries."""
     plans = [one.plan for one in found]
     stacks = list(dict.fromkeys(plan.stack.id for plan in plans))
     out = []
@@ -165,8 +165,8 @@ def _full(lines: Sequence[tuple[Outline, int]]) -> list[tuple[Estimates, int]]:
 
 
 def per_token(estimates: Estimates, row: int) -> PerToken:
-    """What a million tokens of this layout cost: US dollars and energy at the wall plug; and tokens
-    per dollar."""
+    """Cost of a million tokens with this layout: US dollars and energy at the plug; and tokens per
+    dollar."""
     plan, step_seconds = estimates.plan, float(estimates.time.seconds[row])
     length = first(uneven.row_tokens(plan, estimates.table.pick([row])))
     tokens = plan.training.global_batch * length

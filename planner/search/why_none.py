@@ -94,7 +94,7 @@ def _others(plan: Plan, options: Options) -> Iterator[str]:
 
 
 def _value(rule: Rule, options: Options) -> Any:
-    """What was given for the options of a rule: the value of one, or several by name."""
+    """Given values of the options of a rule: the value of one, or several by name."""
     given = _given(options, rule.options)
     return next(iter(given.values())) if len(given) == 1 else given or None
 

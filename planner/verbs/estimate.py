@@ -41,7 +41,7 @@ def estimate(options: Options, *, brief: bool = False) -> Estimate:
 
 
 def for_target(options: Options) -> Options:
-    """The request with what --for asks of it; formats are loaded for that alone."""
+    """The request with the conditions of --for; formats are loaded only for that."""
     if options.for_target is None:
         return options
     request: Options = plugins.load("formats.recipe", "--for", options.for_target).request(options)
@@ -145,8 +145,8 @@ def best_of_families(options: Options, answer: Answer) -> list[Alternative]:
 
 
 def _better(entry: Alternative) -> tuple[bool, bool, float]:
-    """What fits is better, and with the wanted chance; then what is faster, or among what does not
-    fit what needs less memory."""
+    """Sort key: entries that fit first, those with the wanted chance before others; then by time,
+    or by memory if they do not fit."""
     sure = entry.verdict == "fits"
     return entry.fits, sure, -entry.step_seconds if entry.fits else -entry.device_bytes
 
