@@ -426,3 +426,19 @@ def test_requests_that_come_to_the_same_say_so() -> None:
     )
     assert "uneven_stages true and uneven_stages false have the same answer" in one
     assert not any("same answer" in note for note in other)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--vary pp=1,2,4",
+        "--vary schedule=1f1b,interleaved",
+        "--vary tp=2,1",
+        "--vary recompute=none,block:1,group:2",
+        "--vary cp=1,2 --vary vpp=1,2",
+        "--sweep pp=1..4",
+    ],
+)
+def test_plans_of_other_pipelines_are_compared_together(words: str) -> None:
+    small = "--model llama-3.2-1b --gpu a100 --gpus 8 --stack megatron-core --stack-defaults"
+    assert dpplan("compare", *small.split(), *words.split(), "--json").json()["points"]

@@ -62,6 +62,8 @@ def not_searched(options: Options, found: Sequence[Found]) -> list[str]:
     offloads = any(len(values(plan.stack, "offload")) > 1 for plan in plans)
     if offloads and options.offload is None and not options.search_offload:
         out.append("offloading (--search-offload)")
+    if not options.allow_idle and plans[0].cluster.nodes > 1:
+        out.append("nodes left idle (--allow-idle)")
     if options.stack is not None:
         out.append(f"stacks other than {options.stack} (leave --stack out)")
     else:

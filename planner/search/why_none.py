@@ -35,6 +35,12 @@ def _does_not_divide(options: Options) -> PlanError | None:
     product = math.prod(degrees.values())
     if options.gpus % product == 0:
         return None
+    if options.gpus == 1 and options.origin("gpus") is None:  # left open
+        flags = "/".join(map(flag, degrees))
+        each = " x ".join(f"{name} {value}" for name, value in degrees.items())
+        counts = ", ".join(str(times * product) for times in (1, 2, 4))
+        remedy = f"{each} runs on {product} GPUs and multiples of it: give --gpus {counts} or more"
+        return PlanError(flags, product, f"{remedy}; `dpplan recommend cluster` tries them")
     parts, least = divisors(options.gpus), options.gpus // product
     near = [*[d for d in parts if d < product][-1:], *[d for d in parts if d > product][:1]]
     gpus = [times * product for times in (least, least + 1) if times]
