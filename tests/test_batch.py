@@ -16,8 +16,6 @@ from command import dpplan, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.show import batch_page
-from planner.show.batch import batch_blocks
 from planner.specs.base import PlanError
 from planner.specs.document import changed, plain, read
 from planner.specs.documents.batch import TimeToTarget
@@ -25,6 +23,8 @@ from planner.specs.options.own import BatchOptions
 from planner.verbs import batch
 from planner.verbs.batch.regimes import REGIMES, gpu_time_factors
 from planner.verbs.batch.runs import batches_of
+from planner.views import batch_page
+from planner.views.batch import batch_blocks
 
 SMALL = {
     "model": "gpt2",

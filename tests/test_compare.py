@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from planner.formulas import scaling as formulas
 from planner.inputs.options import read_options
-from planner.show.compare import compare_blocks
 from planner.specs.base import PlanError
 from planner.specs.document import plain
 from planner.specs.documents.compare import Comparison
@@ -26,6 +25,7 @@ from planner.verbs.compare import dimensions, scaling
 from planner.verbs.compare.equal import EQUAL_FRAC
 from planner.verbs.counts import nearer
 from planner.verbs.requests import answer
+from planner.views.compare import compare_blocks
 
 
 def test_parts_sum_to_the_whole_difference() -> None:

@@ -14,9 +14,9 @@ import pytest
 from command import ROOT, dpplan, dpplan_process, refused
 from comparisons import SMALL, gpus_compared
 
-from planner.show import compare_page
-from planner.show.compare import chart_lines
 from planner.verbs import compare
+from planner.views import compare_page
+from planner.views.compare import chart_lines
 
 
 def test_csv_page_and_json_say_the_same(tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from fastapi.testclient import TestClient
 from planner import formats
 from planner.formats.plan import planned, texts
 from planner.formats.shell import script
-from planner.show.read import read_blocks
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
 from planner.verbs.read import answer
 from planner.verbs.read import read as read_files
 from planner.verbs.validate.predict import validate_rows
 from planner.verbs.validate.rows import read_tables
+from planner.views.read import read_blocks
 
 RECIPES = Path(__file__).parent / "data" / "recipes"
 

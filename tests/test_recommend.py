@@ -15,13 +15,13 @@ from planner import api
 from planner.inputs import catalog
 from planner.inputs.scenario import resolve
 from planner.search import layouts
-from planner.show.recommend import recommend_blocks
 from planner.specs.base import PlanError
 from planner.specs.hardware import GpuSpec
 from planner.specs.options.recommend import GOALS, Limits
 from planner.verbs.counts import layout_counts
 from planner.verbs.recommend.clusters import cluster
 from planner.verbs.recommend.limits import checked
+from planner.views.recommend import recommend_blocks
 
 
 def tried(document: Any, machine: str) -> list[Any]:

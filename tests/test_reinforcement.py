@@ -26,7 +26,6 @@ from planner.estimate.reinforcement import (
 )
 from planner.formulas import generation as formulas
 from planner.ledger import first
-from planner.show.explain import nested
 from planner.specs.base import PlanError
 from planner.specs.options import Options
 from planner.specs.options.reinforcement import RlOptions
@@ -35,6 +34,7 @@ from planner.verbs.estimate import chosen
 from planner.verbs.rl import answer, rl
 from planner.verbs.validate.predict import validate_rows
 from planner.verbs.validate.reinforcement import training_row
+from planner.views.explain import nested
 
 ENGINE = Engine(1, 2.0, 0.6, 256, 1e-3, 1e-5)
 JOB = Job(

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from command import dpplan, refused
 
-from planner.show import estimate_figures, estimate_page
 from planner.specs.document import read
 from planner.specs.documents.estimate import Estimate
 from planner.units import show, span
+from planner.views import estimate_figures, estimate_page
 
 GIB = 2.0**30
 ASKED = ("--model", "llama-2-7b", "--gpu", "h100-sxm", "--gpus", "16", "--pp", "4", "--tp", "2")

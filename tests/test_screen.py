@@ -14,9 +14,9 @@ import pytest
 from command import WIDE, dpplan
 
 from planner.cli.commands import COMMANDS
-from planner.show import text as show_text
-from planner.show.text import Block, Fixed, ascii_of, atoms, block_lines, show_blocks, wrapped
 from planner.specs.names import KINDS
+from planner.views import text as show_text
+from planner.views.text import Block, Fixed, ascii_of, atoms, block_lines, show_blocks, wrapped
 
 RUNS = Path(__file__).parent.parent / "docs" / "examples" / "runs.csv"
 LOG = Path(__file__).parent / "data" / "train.log"

@@ -17,7 +17,7 @@ from command import ROOT, dpplan, refused
 from planner import api
 from planner.cli import progress
 from planner.report import search as search_report
-from planner.show.search import chart
+from planner.views.search import chart
 
 SMALL = ("search", "--model", "llama-2-7b", "--gpu", "a100", "--gpus", 8, "--top", 3)
 NARROW = (*SMALL, "--where", "tp <= 2", "--where", "recompute = none")
@@ -148,7 +148,7 @@ def test_a_space_that_is_too_large_is_said_and_not_cut(monkeypatch: pytest.Monke
 
 
 def test_a_page_where_nothing_fits() -> None:
-    from planner.show.search_page import page
+    from planner.views.search_page import page
 
     found = api.search_layouts(
         api.read_options(

@@ -13,7 +13,6 @@ from command import dpplan, refused
 from run_tables import PLAIN, entry, row, write
 
 from planner import api
-from planner.show.validate_page import chart
 from planner.specs.base import PlanError
 from planner.specs.document import changed
 from planner.specs.documents.validate import Errors, ErrorsOfSuites, Right
@@ -22,6 +21,7 @@ from planner.verbs.validate.files import read_all, residual_lines
 from planner.verbs.validate.predict import validate_rows
 from planner.verbs.validate.rows import SHIPPED, read_rows
 from planner.verbs.validate.scored import predict
+from planner.views.validate_page import chart
 
 
 def test_errors_of_time_by_hand() -> None:

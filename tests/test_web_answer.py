@@ -12,12 +12,12 @@ from fastapi.testclient import TestClient
 from web_pages import FIXED, Page
 
 from planner import api
-from planner.show import schedule_page
 from planner.specs.document import changed
 from planner.specs.names import Verdict
 from planner.specs.options import rows
 from planner.specs.options.own import ScheduleOptions
 from planner.verbs.schedule import draw
+from planner.views import schedule_page
 from web import limits, state, view
 from web.presets import FILE, presets
 from web.report import report

@@ -21,8 +21,6 @@ from planner.formulas.rules import check
 from planner.inputs import catalog
 from planner.inputs.scenario import resolve
 from planner.search import layouts
-from planner.show import estimate_figures
-from planner.show.figures import DARK_TWINS, GIB, TEMPLATE, Chart, Column, cell_text, csv_text
 from planner.specs.base import PlanError
 from planner.specs.document import changed, plain, to_json
 from planner.specs.documents.compare import FIGURES
@@ -31,6 +29,8 @@ from planner.specs.options import Origin
 from planner.specs.options.own import CompareOptions
 from planner.specs.plan import Plan
 from planner.verbs.compare import compare, side_by_side
+from planner.views import estimate_figures
+from planner.views.figures import DARK_TWINS, GIB, TEMPLATE, Chart, Column, cell_text, csv_text
 from web.panels import (
     calibrated,
     crossover,

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from planner.show.learn import height
 from planner.specs.documents.learn import LessonChart
+from planner.views.learn import height
 
 _COLORS = 6
 _MOST_LABELS = 7  # along an axis

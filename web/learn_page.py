@@ -12,10 +12,10 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
-from planner.show import learn as shown
 from planner.specs.base import PlanError
 from planner.specs.documents.learn import LessonInput, LessonItem
 from planner.verbs import learn
+from planner.views import learn as shown
 from web import learn_chart
 from web.render import rendered as template
 from web.state import Pairs

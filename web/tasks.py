@@ -11,9 +11,6 @@ from planner import api
 from planner.formats.plan import planned
 from planner.inputs import catalog
 from planner.inputs.scenario import resolve
-from planner.show import estimate_figures
-from planner.show.compare_page import parts_chart
-from planner.show.figures import Chart, csv_text
 from planner.specs.base import PlanError
 from planner.specs.document import changed, plain, to_json
 from planner.specs.documents.estimate import Estimate
@@ -21,6 +18,9 @@ from planner.specs.options import Record, command_line
 from planner.specs.options.export import ExportOptions
 from planner.verbs import check, learn, read
 from planner.verbs.compare import side_by_side
+from planner.views import estimate_figures
+from planner.views.compare_page import parts_chart
+from planner.views.figures import Chart, csv_text
 from web import learn_page, limits, upload, view
 from web.forms import form
 from web.panels import (

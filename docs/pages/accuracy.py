@@ -16,13 +16,13 @@ from planner import api
 from planner.estimate.ties import TIE
 from planner.evidence import band as uncertainty
 from planner.evidence.case import Case
-from planner.show.validate import KINDS
 from planner.specs.documents.validate import Coverage, Errors, Run, Summary, Task, Validation
 from planner.verbs.validate.bands import coverage
 from planner.verbs.validate.errors import KINDS as BY_KIND
 from planner.verbs.validate.errors import complete, errors, noise_floor
 from planner.verbs.validate.files import memory_residual_lines, residual_lines
 from planner.verbs.validate.rows import FRESH
+from planner.views.validate import KINDS
 
 _WORST = 15
 

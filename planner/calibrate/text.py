@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from planner.calibrate import report
 from planner.calibrate.nodes import FAR
-from planner.show.text import Block
 from planner.specs.documents.calibrate import Calibrated, Compared, Merged, Verification
 from planner.units import percent
+from planner.views.text import Block
 
 Document = Calibrated | Verification | Compared | Merged
 

@@ -15,8 +15,8 @@ def command(given: Given, own: CheckOptions, out: Output) -> Answer:
     Exit status: 0 read, and inside the band of the prediction; 3 outside of it, or memory ran out;
     2 the request is wrong.
     """
-    from planner.show.check import check_blocks
     from planner.verbs import check
+    from planner.views.check import check_blocks
 
     found = check.check(own, given)
     document = found.document

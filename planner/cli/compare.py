@@ -15,9 +15,9 @@ def command(given: Given, typed: Typed, own: CompareOptions, out: Output) -> Ans
 
     Exit status: 0 something fits, 3 nothing fits, 2 the request is wrong, 130 interrupted.
     """
-    from planner.show.compare import compare_blocks
     from planner.verbs import compare
     from planner.verbs.workers import processes, workers
+    from planner.views.compare import compare_blocks
 
     with progress("requests", out.plain) as tick, workers(own.jobs, own.dask):
         asked = own.changed(jobs=processes(own.jobs))
@@ -25,7 +25,7 @@ def command(given: Given, typed: Typed, own: CompareOptions, out: Output) -> Ans
     fits = any(point.fits for point in found.points)
 
     def html() -> str:
-        from planner.show import compare_page
+        from planner.views import compare_page
 
         return compare_page.page(found)
 

@@ -10,7 +10,7 @@ from planner.specs.options import Given
 from planner.specs.options.own import EstimateOptions, Output
 
 if TYPE_CHECKING:
-    from planner.show.text import Block
+    from planner.views.text import Block
 
 
 def command(given: Given, own: EstimateOptions, out: Output) -> Answer:
@@ -25,8 +25,8 @@ def command(given: Given, own: EstimateOptions, out: Output) -> Answer:
 
     options = api.read_options(given)
     if own.explain:
-        from planner.show import explain as tree_of
         from planner.specs.document import changed
+        from planner.views import explain as tree_of
 
         report, whole = api.explain(options)
         tree = tree_of.part_of(whole, own.part)
@@ -40,14 +40,14 @@ def command(given: Given, own: EstimateOptions, out: Output) -> Answer:
         return step_trace.text(options)
 
     def html() -> str:
-        from planner.show import estimate_page
+        from planner.views import estimate_page
 
         return estimate_page.page(report)
 
     def blocks() -> list[Block]:
-        from planner.show.estimate import estimate_blocks, offload_blocks
-        from planner.show.inference import inference_blocks
-        from planner.show.screen import screen_blocks
+        from planner.views.estimate import estimate_blocks, offload_blocks
+        from planner.views.inference import inference_blocks
+        from planner.views.screen import screen_blocks
 
         return [
             *(estimate_blocks(report) if own.full else screen_blocks(report)),

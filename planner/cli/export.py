@@ -18,7 +18,7 @@ def command(given: Given, own: ExportOptions, out: Output) -> Answer:
     if own.rank is not None and own.answer is None:
         raise PlanError("--rank", own.rank, "is of a saved answer: name its file, too")
     from planner import api
-    from planner.show.export import export_blocks
+    from planner.views.export import export_blocks
 
     whole = {**api.saved_answer(own.answer, own.rank), **given} if own.answer else given
     found = api.export(api.read_options(whole), own)

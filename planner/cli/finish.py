@@ -20,7 +20,7 @@ from planner.specs.options import Row
 from planner.specs.options.own import Output
 
 if TYPE_CHECKING:
-    from planner.show.text import Block
+    from planner.views.text import Block
 
 _SHOWN = 1000  # characters of a wrong value that are quoted
 WRONG = 2  # exit status of a wrong request
@@ -48,7 +48,7 @@ def finish(
     out: Output, written: Mapping[str, Row], values: Mapping[str, Any], answer: Answer
 ) -> None:
     """Write the results that were asked for, print, and end with the answer's status."""
-    from planner.show.text import show_blocks
+    from planner.views.text import show_blocks
 
     asked = [(written[n].flag, values[n], make) for n, make in answer.files.items() if n in values]
     texts = [(flag, name, make()) for flag, name, make in asked]

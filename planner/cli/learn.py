@@ -13,8 +13,8 @@ def command(own: LearnOptions, out: Output) -> Answer:
 
     Exit status: 0 answered, 2 the request is wrong.
     """
-    from planner.show.learn import lesson_blocks, list_blocks
     from planner.verbs import learn
+    from planner.views.learn import lesson_blocks, list_blocks
 
     if own.lesson is None:
         if own.set:

@@ -10,7 +10,7 @@ def command(own: ListOptions, out: Output) -> Answer:
     """List the shipped GPUs, models, networks, stacks, clusters or schedules; without KIND what
     can be listed."""
     from planner import api
-    from planner.show.listing import kind_blocks, list_blocks
+    from planner.views.listing import kind_blocks, list_blocks
 
     kind = own.kind
     if kind is None:

@@ -15,8 +15,8 @@ def command(given: Given, own: ReadOptions, out: Output) -> Answer:
     is wrong.
     """
     from planner.cli.made import recipe_of
-    from planner.show.read import read_blocks
     from planner.verbs import read
+    from planner.views.read import read_blocks
 
     found = read.answer(recipe_of(own.files, given))
     fits = found.refused is None and (found.estimate is None or found.estimate.memory.fits)

@@ -14,13 +14,13 @@ def command(given: Given, own: RlOptions, out: Output) -> Answer:
 
     Exit status: 0 it fits, 3 it does not, 2 the request is wrong.
     """
-    from planner.show.rl import rl_blocks
     from planner.verbs import rl
+    from planner.views.rl import rl_blocks
 
     found, tree = rl.answer(own, given)
 
     def after() -> list[str]:
-        from planner.show.explain import lines
+        from planner.views.explain import lines
 
         return [] if tree is None else lines(tree)
 

@@ -16,7 +16,7 @@ def command(given: Given, own: SearchOptions, out: Output) -> Answer:
     """
     from planner import api
     from planner.report.search import csv_text
-    from planner.show.search import search_blocks
+    from planner.views.search import search_blocks
 
     with progress("searching", out.plain) as tick:
         found, plans = api.search_with_layouts(api.read_options(given), tick)
@@ -26,7 +26,7 @@ def command(given: Given, own: SearchOptions, out: Output) -> Answer:
             return csv_text(plans, tick)
 
     def html() -> str:
-        from planner.show import search_page
+        from planner.views import search_page
 
         return search_page.page(found)
 

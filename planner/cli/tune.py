@@ -15,9 +15,9 @@ def command(given: Given, own: TuneOptions, out: Output) -> Answer:
 
     Exit status: 0 a method fits, 3 none does, 2 the request is wrong, 130 interrupted.
     """
-    from planner.show.tune import tune_blocks
     from planner.verbs import tune
     from planner.verbs.workers import processes, workers
+    from planner.views.tune import tune_blocks
 
     with progress("methods", out.plain) as tick, workers(own.jobs, own.dask):
         found = tune.tune(own.changed(jobs=processes(own.jobs)), given, tick)

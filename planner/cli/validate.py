@@ -13,9 +13,9 @@ def command(own: ValidateOptions, out: Output) -> Answer:
     all."""
     from planner import api
     from planner.inputs import catalog
-    from planner.show.validate import validate_blocks
     from planner.verbs.validate import files
     from planner.verbs.workers import processes, workers
+    from planner.views.validate import validate_blocks
 
     with progress("runs", out.plain) as tick, workers(own.jobs, own.dask):
         found = api.validate(
@@ -31,7 +31,7 @@ def command(own: ValidateOptions, out: Output) -> Answer:
         )
 
     def plot() -> str:
-        from planner.show import validate_page
+        from planner.views import validate_page
 
         return validate_page.page(found)
 

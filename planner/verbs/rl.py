@@ -26,7 +26,6 @@ from planner.report import layout as report
 from planner.search.answer import answer_of
 from planner.search.pick import pick_command
 from planner.search.why_none import why_none
-from planner.show.explain import nested
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, changed
 from planner.specs.documents.batch import SizedModel
@@ -45,6 +44,7 @@ from planner.specs.options import Options, refuse
 from planner.specs.options.numbers import number
 from planner.specs.options.reinforcement import RlOptions
 from planner.specs.reinforcement import HAS_CRITIC, NO_REFERENCE, EngineSpec, FrameworkSpec, Job
+from planner.views.explain import nested
 
 _TIMES_MEAN = 4  # of the mean response, the longest where it is not stated
 _ROUND = 256  # tokens to whose multiple a packed row is rounded up

@@ -12,7 +12,9 @@ from planner.estimate import Estimates
 from planner.estimate.communicate import Group, all_reduce_s, place
 from planner.estimate.machine import Machine, machine
 from planner.ledger import Array, recording
-from planner.show.figures import (
+from planner.units import show
+from planner.verbs.estimate import chosen
+from planner.views.figures import (
     BLUE,
     GREEN,
     LOG,
@@ -27,8 +29,6 @@ from planner.show.figures import (
     markers,
     vline,
 )
-from planner.units import show
-from planner.verbs.estimate import chosen
 
 _SIZES = 2.0 ** np.arange(10, 35)  # 1 KiB to 16 GiB
 _MIB = 2.0**20

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from planner.api import Options, PlanError
 from planner.inputs.calibration import stack_spec
-from planner.show import schedule_page
-from planner.show.figures import Chart
 from planner.specs.capabilities import values
 from planner.specs.options import rows
 from planner.specs.options.own import ScheduleOptions
 from planner.verbs.schedule import draw
+from planner.views import schedule_page
+from planner.views.figures import Chart
 
 _MOST_BARS = 2_000  # drawn; a step of more passes is drawn in slices
 

@@ -12,7 +12,9 @@ from statistics import fmean
 from planner.api import Options
 from planner.evidence.band import RESIDUALS
 from planner.inputs.scenario import resolve
-from planner.show.figures import (
+from planner.units import percent, show
+from planner.verbs.validate.files import read_all
+from planner.views.figures import (
     BLUE,
     LOG,
     RED,
@@ -25,9 +27,7 @@ from planner.show.figures import (
     guides,
     markers,
 )
-from planner.show.text import Block
-from planner.units import percent, show
-from planner.verbs.validate.files import read_all
+from planner.views.text import Block
 
 _GUIDES = (-0.2, 0.2)
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 
 from planner.api import PlanError
 from planner.inputs.scenario import resolve
-from planner.show.figures import (
+from planner.specs.documents.compare import Curve, CurvePoint
+from planner.specs.options import command_line
+from planner.specs.options.own import CompareOptions
+from planner.units import percent, show
+from planner.verbs.compare.scaling import over_gpus
+from planner.views.figures import (
     BLUE,
     GREEN,
     GREY,
@@ -18,11 +23,6 @@ from planner.show.figures import (
     line,
     vline,
 )
-from planner.specs.documents.compare import Curve, CurvePoint
-from planner.specs.options import command_line
-from planner.specs.options.own import CompareOptions
-from planner.units import percent, show
-from planner.verbs.compare.scaling import over_gpus
 from web.state import State
 
 _FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from planner.show.allreduce import all_reduce_blocks
-from planner.show.figures import CYCLE, LOG, Cell, Chart, Column, axis, figure, line, markers
 from planner.specs.documents.allreduce import AllReduce
 from planner.specs.options.parallel import AllReduceOptions
 from planner.units import show
 from planner.verbs import allreduce
+from planner.views.allreduce import all_reduce_blocks
+from planner.views.figures import CYCLE, LOG, Cell, Chart, Column, axis, figure, line, markers
 from web.tabs.base import Asked, Found, Tab, Table
 
 _MIB = 2.0**20

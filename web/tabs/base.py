@@ -12,11 +12,11 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 from planner.inputs import catalog
-from planner.show.figures import Chart
-from planner.show.text import Block
 from planner.specs.base import PlanError
 from planner.specs.options import LAYOUT, Given, Options, Record, Row, command_line, flag, rows
 from planner.specs.options.named import WORK
+from planner.views.figures import Chart
+from planner.views.text import Block
 from web.state import MARK, PAGE, START, TEXTS, Pairs, State, filled, of_pairs, searched, typed
 
 Mark = Literal["yes", "maybe", "no", "here", "now", ""]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from planner.show.batch import batch_blocks
-from planner.show.batch_page import curves
 from planner.specs.documents.batch import Regime, TimeToTarget
 from planner.specs.options.own import BatchOptions
 from planner.verbs import batch
+from planner.views.batch import batch_blocks
+from planner.views.batch_page import curves
 from web.state import PAGE
 from web.tabs.base import Asked, Found, Mark, Tab, Table
 from web.tabs.charts import marked, tabled

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from planner.show.figures import RED, SLATE, Cell, Chart, Column, note, vline
 from planner.specs.document import changed
+from planner.views.figures import RED, SLATE, Cell, Chart, Column, note, vline
 
 
 def marked(chart: Chart, at: Mapping[str, float]) -> Chart:

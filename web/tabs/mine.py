@@ -11,9 +11,6 @@ from dataclasses import dataclass, field, replace
 from planner import formats
 from planner.formats.plan import planned
 from planner.inputs.logs.programs import titles
-from planner.show.check import check_blocks
-from planner.show.read import read_blocks
-from planner.show.text import Block
 from planner.specs.base import PlanError
 from planner.specs.documents.check import Check
 from planner.specs.documents.read import Read
@@ -21,6 +18,9 @@ from planner.specs.options import Given, flag
 from planner.units import show, span
 from planner.verbs import check, read
 from planner.verbs.check.sort import is_runs_table, recipes_of
+from planner.views.check import check_blocks
+from planner.views.read import read_blocks
+from planner.views.text import Block
 from web import limits
 from web.state import State, marks_of, of_mapping
 from web.tabs.base import Asked, Found, Mark, Result, Tab, Table

@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
 
-from planner.show.figures import Chart
-from planner.show.text import Block, Fixed
 from planner.specs.base import PlanError
 from planner.specs.document import changed
 from planner.specs.options import flag
+from planner.views.figures import Chart
+from planner.views.text import Block, Fixed
 from web.render import rendered
 from web.state import Pairs, State, stated
 from web.tabs.base import Tab, Table, asked

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.show.recommend import recommend_blocks
-from planner.show.text import Block, Fixed
 from planner.specs.documents.recommend import (
     BandwidthSweep,
     LargestModel,
@@ -17,6 +15,8 @@ from planner.specs.documents.recommend import (
 from planner.specs.options import refuse
 from planner.specs.options.recommend import Limits, QuestionOptions
 from planner.verbs import recommend
+from planner.views.recommend import recommend_blocks
+from planner.views.text import Block, Fixed
 from web.tabs.base import Asked, Found, Mark, Tab, Table
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 from planner.inputs.reinforcement import frameworks
-from planner.show.figures import CYCLE, Chart, Column, axis, rows_figure, spans
-from planner.show.rl import rl_blocks
 from planner.specs.documents.reinforcement import Reinforcement, RlSplit
 from planner.specs.options.reinforcement import RlOptions
 from planner.units import show
 from planner.verbs.rl import rl
+from planner.views.figures import CYCLE, Chart, Column, axis, rows_figure, spans
+from planner.views.rl import rl_blocks
 from web.tabs.base import Asked, Found, Mark, Tab, Table
 
 _HOUR_S = 3600.0

@@ -7,8 +7,6 @@ from typing import Annotated, ClassVar
 from urllib.parse import urlencode
 
 from planner.inputs.calibration import stack_spec
-from planner.show.schedule import schedule_blocks
-from planner.show.schedule_page import chart
 from planner.specs.base import PlanError
 from planner.specs.capabilities import values
 from planner.specs.document import UNSET
@@ -17,6 +15,8 @@ from planner.specs.options import Group, Record, option
 from planner.specs.options.own import ScheduleOptions
 from planner.units import percent, show
 from planner.verbs.schedule import Drawn, draw
+from planner.views.schedule import schedule_blocks
+from planner.views.schedule_page import chart
 from web.tabs.base import Asked, Found, Mark, Tab, Table
 
 _MOST_BARS = 1_500  # drawn in one window

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
-from planner.show.explain import nested
-from planner.show.figures import BLUE, ROSE, Chart, Column, axis, rows_figure, spans
-from planner.show.strategies import strategy_blocks
 from planner.specs.base import PlanError
 from planner.specs.document import changed
 from planner.specs.documents.strategies import Strategies
 from planner.specs.options.parallel import StrategyName, StrategySettings
 from planner.units import show
 from planner.verbs import strategies
+from planner.views.explain import nested
+from planner.views.figures import BLUE, ROSE, Chart, Column, axis, rows_figure, spans
+from planner.views.strategies import strategy_blocks
 from web.tabs.base import Asked, Found, Tab, Table
 
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
-from planner.show.compare import axis_name, compare_blocks
-from planner.show.compare_page import difference_chart, parts_chart, sweep_charts
 from planner.specs.base import PlanError
 from planner.specs.documents.compare import Comparison, Curve
 from planner.specs.options import Given, Group, Options, Record, option, rows, taken
 from planner.specs.options.own import CompareOptions
 from planner.verbs import compare
+from planner.views.compare import axis_name, compare_blocks
+from planner.views.compare_page import difference_chart, parts_chart, sweep_charts
 from web.state import PAGE
 from web.tabs.base import Asked, Found, Mark, Tab, Table
 from web.tabs.charts import marked, tabled

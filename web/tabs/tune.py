@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from planner.show.text import Block
-from planner.show.tune import tune_blocks
 from planner.specs.documents.tune import Tuning
 from planner.specs.options.tune import TuneOptions
 from planner.verbs.tune import tune
+from planner.views.text import Block
+from planner.views.tune import tune_blocks
 from web.tabs.base import Asked, Found, Tab, Table
 
 

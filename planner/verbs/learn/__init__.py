@@ -7,7 +7,6 @@ from functools import cache
 from string import Formatter
 from typing import Any
 
-from planner.show.learn import shown
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, plain
 from planner.specs.documents.learn import (
@@ -24,6 +23,7 @@ from planner.verbs.learn.commands import document
 from planner.verbs.learn.expression import Missing, Names, call_of, value_of
 from planner.verbs.learn.text import Computed, filled, sections
 from planner.verbs.learn.written import Bound, ClaimOf, Input, Written, lessons
+from planner.views.learn import shown
 
 Setting = int | float | str
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.show.learn import shown
 from planner.specs.documents.learn import (
     LessonChart,
     LessonFigure,
@@ -18,6 +17,7 @@ from planner.specs.documents.learn import (
 from planner.units import percent
 from planner.verbs.learn.expression import Missing, Names, value_of
 from planner.verbs.learn.written import ChartOf, Written
+from planner.views.learn import shown
 
 _FIGURE = re.compile(r"\{\{\s*(.*?)\s*(?:\|\s*([^|}]+?)\s*)?\}\}", re.DOTALL)
 _BLOCK = re.compile(

@@ -91,7 +91,7 @@ def write_runs(document: Validation, path: Path) -> None:
 def write_plot(document: Validation, path: Path) -> None:
     """Write predicted against measured as one HTML page that needs no network; the file appears
     whole or not at all."""
-    from planner.show.validate_page import page
+    from planner.views.validate_page import page
 
     _write(path, "--plot", page(document))
 

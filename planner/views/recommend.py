@@ -1,0 +1,489 @@
+"""Blocks of text for `dpplan recommend`, a function per question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.specs.documents.plan import describe
+from planner.specs.documents.recommend import (
+    BandwidthSweep,
+    ClusterRow,
+    Family,
+    LargestModel,
+    MachineKind,
+    ModelRow,
+    Recommendation,
+    SaturatingBatch,
+    SmallestCluster,
+    SwapOrRecompute,
+    Wire,
+    Without,
+)
+from planner.units import chance_text, in_unit, percent, show, span
+from planner.views.prices import elsewhere_lines, prices_block
+from planner.views.text import Block, Fixed
+
+_MOST_MODELS = 12  # models of the catalogue that are listed
+_ABOVE_FIRST = 3  # of them, those that are larger than the first that fits
+
+
+def recommend_blocks(document: Recommendation) -> list[Block]:
+    """The answer first, then what was tried and why the rest fell."""
+    match document:
+        case SmallestCluster():
+            blocks = _cluster(document)
+        case BandwidthSweep():
+            blocks = _bandwidth(document)
+        case SaturatingBatch():
+            blocks = _batch(document)
+        case LargestModel():
+            blocks = _model(document)
+        case SwapOrRecompute():
+            blocks = _offload(document)
+    if document.notes:
+        blocks.append(Block("What this rests on", text=document.notes))
+    return blocks
+
+
+# which cluster
+
+
+def _cluster(document: SmallestCluster) -> list[Block]:
+    rows = document.answers.by_goal
+    commands = dict.fromkeys(row.command for row in rows.values() if row is not None)
+    head = Block(
+        f"{document.model.title}: {_limits(document) or 'the clusters it fits'}",
+        text=[
+            *(
+                f"{goal:<10}  {_sentence(row) if row else _none(goal, document)}"
+                for goal, row in rows.items()
+            ),
+            *(Fixed(f"            {command}") for command in commands),
+            *elsewhere_lines(document.prices),
+            (
+                f"tried       {document.tried:,} clusters of {len(document.types)} kinds: whole"
+                " nodes over which the batch, heads and layers divide"
+            ),
+        ],
+    )
+    blocks = [head]
+    if document.without:
+        blocks.append(_without(document.without))
+    answered = [(kind, kind.answer) for kind in document.types if kind.answer is not None]
+    if answered:
+        blocks.append(_kinds(answered, document.goal, document.tokens is not None))
+    if document.prices.machines:
+        blocks.append(prices_block(document.prices))
+    fell = [kind for kind in document.types if kind.answer is None]
+    if fell:
+        blocks.append(
+            Block(
+                "Why the others fell",
+                header=["kind", "reason"],
+                order="as asked",
+                rows=[[kind.machine, kind.reason or ""] for kind in fell],
+            )
+        )
+    return blocks
+
+
+def _without(found: Sequence[Without]) -> Block:
+    """What holds without a default, and the commands that request it."""
+    block = Block("Without a default")
+    for without in found:
+        block.text.append(without.sentence)
+        if without.answer is not None:
+            block.text.append(Fixed(f"    {without.answer.command}"))
+    return block
+
+
+def _limits(document: SmallestCluster) -> str:
+    limits = document.limits
+    parts = [
+        None if document.tokens is None else f"{show(document.tokens, 'count')} tokens",
+        None if limits.days is None else f"within {limits.days:g} days",
+        None if limits.budget_usd is None else f"for {show(limits.budget_usd, 'USD')}",
+        None if limits.power_kw is None else f"with {limits.power_kw} kW",
+    ]
+    return ", ".join(part for part in parts if part is not None)
+
+
+def _band(row: ClusterRow) -> str:
+    return span(row.days_low, row.days_high, "days")
+
+
+def _how_likely(row: ClusterRow) -> str:
+    if row.verdict is None:
+        return ""
+    return f", {row.verdict}" + (f" ({chance_text(row.chance)})" if row.chance is not None else "")
+
+
+def _none(goal: str, document: SmallestCluster) -> str:
+    """Why a goal has no answer, if the reason is a missing price."""
+    priced = document.prices.markets or not document.prices.machines
+    if priced or (goal != "cheapest" and document.limits.budget_usd is None):
+        return "none"
+    return "none: no kind that fits has a price of this market"
+
+
+def _sentence(row: ClusterRow) -> str:
+    sentence = f"{row.gpus:,} x {row.machine}"
+    if row.days is None:
+        return sentence
+    cost = (
+        "no price known"
+        if row.cost_usd is None
+        else f"{show(row.cost_usd, 'USD')} ({row.price_source})"
+    )
+    return f"{sentence}: {show(row.days, 'days')} ({_band(row)}), {cost}{_how_likely(row)}"
+
+
+def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], goal: str, days: bool) -> Block:
+    """The best cluster of each kind; days: the length of the run is known."""
+    return Block(
+        f"The {goal} of each kind",
+        header=[
+            *("kind", ">GPUs", ">step"),
+            *((">days", ">80 % band", "within") if days else ()),
+            *(">USD", ">kWh" if days else ">USD/h", ">free", "limited by"),
+        ],
+        rows=[
+            [
+                *(kind.machine, f"{row.gpus:,}", show(row.step_seconds, "s")),
+                *((show(row.days, "days"), _band(row), row.verdict or "-") if days else ()),
+                show(row.cost_usd, ""),
+                show(row.energy_kwh if days else row.usd_per_hour, ""),
+                show(row.headroom_bytes, "B"),
+                row.bottleneck,
+            ]
+            for kind, row in answered
+        ],
+        order="as asked",
+        drop=("kWh" if days else "USD/h", "free", "step", "limited by"),
+        below=[
+            f"{kind.machine}: {describe(row.layout)} [{row.stack}]; one size smaller:"
+            f" {_smaller(kind)}"
+            for kind, row in answered
+        ],
+    )
+
+
+def _smaller(kind: MachineKind) -> str:
+    """What stands against fewer GPUs than the smallest cluster of this kind that is within the
+    limits."""
+    if kind.below:
+        return f"{kind.below.gpus:,} GPUs, {kind.below.why}"
+    return kind.left_out or "none"
+
+
+# how much bandwidth
+
+
+def _bandwidth(document: BandwidthSweep) -> list[Block]:
+    cluster, fits = document.cluster, document.memory.fits
+    head = Block(
+        f"{document.model} on {cluster.gpus:,} x {cluster.gpu_title}: bandwidth per GPU that makes"
+        " communication free",
+        text=[
+            f"layout    {describe(document.layout)} [{document.stack}]"
+            + ("" if fits else " - DOES NOT FIT"),
+            f"step      {show(document.step.seconds, 's')}",
+        ],
+    )
+    for name, wire in document.wires.items():
+        head.text.append(
+            f"{name}: {_speed(wire.bytes_per_s_per_gpu)} per GPU, waits"
+            f" {show(wire.exposed_s, 's')}, {percent(wire.exposed_frac)} of the step; without a"
+            f" limit the step takes {show(wire.step_unlimited_s, 's')}"
+        )
+        head.text += [
+            f"  below {_share(share)}: {_needed(need, wire)}" for share, need in wire.free.items()
+        ]
+    if not document.searched:
+        return [head]
+    table = Block(
+        "Each bandwidth between nodes with its own layout",
+        text=[
+            f"exposed traffic between nodes below {_share(share)} of the step: "
+            + ("no bandwidth tried" if need is None else f"from {_speed(need)} per GPU on")
+            for share, need in (document.searched_free or {}).items()
+        ],
+        header=[">times", ">per GPU", ">step", ">exposed", "layout"],
+        rows=[
+            [
+                f"{row.times:g}",
+                _speed(row.bytes_per_s_per_gpu),
+                show(row.step_seconds, "s"),
+                percent(row.exposed_frac),
+                describe(row.layout),
+            ]
+            for row in document.searched
+        ],
+        order="least bandwidth first",
+    )
+    return [head, table]
+
+
+def _share(share: str) -> str:
+    """A key of `free`, `searched_free` or `saturates` in per cent."""
+    return f"{100 * float(share):g} %"
+
+
+def _speed(bytes_per_s: float) -> str:
+    return f"{show(bytes_per_s, 'B/s')} ({show(in_unit(bytes_per_s, 'Gbit/s'), 'Gbit/s')})"
+
+
+def _needed(need: float | None, wire: Wire) -> str:
+    if need is None:
+        return f"no bandwidth suffices, latency alone keeps {percent(wire.latency_frac)}"
+    if need == 0:
+        return "at any bandwidth"
+    return f"{_speed(need)} per GPU, {show(need / wire.bytes_per_s_per_gpu, '')} times as much"
+
+
+# how large a batch
+
+
+def _batch(document: SaturatingBatch) -> list[Block]:
+    best = f"best at {document.best:,}"
+    if document.best == document.rows[-1].global_batch:
+        best += ", the largest tried"
+    return [
+        Block(
+            f"{document.model.title} on {document.gpus:,} x {document.gpu_title}: global batch,"
+            f" sequences of {document.seq_len:,} tokens",
+            text=[
+                *(
+                    f"within {_share(share)} of the best from {size:,} sequences on,"
+                    f" {show(size * document.seq_len, 'count')} tokens"
+                    for share, size in document.saturates.items()
+                ),
+                f"{best}; {document.tried} batches tried, {len(document.rows)} with a layout that"
+                " fits",
+            ],
+            header=[
+                *(">batch", ">tokens", ">step", ">tokens/s/GPU", ">of the best", ">MFU"),
+                *("bottleneck", "layout"),
+            ],
+            rows=[
+                [
+                    f"{row.global_batch:,}",
+                    show(row.tokens_per_step, "count"),
+                    show(row.step.seconds, "s"),
+                    show(row.throughput.tokens_per_s_per_gpu, ""),
+                    percent(row.of_best_frac),
+                    percent(row.throughput.mfu),
+                    row.step.bottleneck,
+                    describe(row.layout),
+                ]
+                for row in document.rows
+            ],
+            order="smallest first",
+            drop=("MFU", "tokens", "bottleneck"),
+        )
+    ]
+
+
+# how large a model
+
+
+def _model(document: LargestModel) -> list[Block]:
+    limits, best = document.limits, document.catalogue.answer
+    title = f"Largest model on {document.gpus:,} x {document.gpu_title}"
+    if limits.days is not None:
+        title += f" within {limits.days:g} days"
+    if limits.budget_usd is not None:
+        title += f" for {show(limits.budget_usd, 'USD')}"
+    head = Block(title, [f"catalogue  {_largest(best) if best else 'none of the models'}"])
+    if document.family:
+        head.text += _family(document.family)
+    rows = document.catalogue.rows
+    first = next((i for i, row in enumerate(rows) if row.within), 0)
+    start = max(0, min(first - _ABOVE_FIRST, len(rows) - _MOST_MODELS))
+    shown = rows[start : start + _MOST_MODELS]
+    table = Block(
+        "Models of the catalogue",
+        text=[f"{len(shown)} of {len(rows)} shown; smaller ones are not tried"],
+        order="largest first",
+        drop=("memory", "USD", "step"),
+        header=["model", ">parameters", "fits", ">memory", ">step", ">days", ">USD", "layout"],
+        rows=[_model_cells(row) for row in shown],
+    )
+    return [head, table]
+
+
+def _largest(row: ModelRow) -> str:
+    assert row.step is not None
+    assert row.memory is not None  # it is within the limits
+    days = "" if row.days is None else f", {show(row.days, 'days')}"
+    return (
+        f"{row.title}, {show(row.parameters, 'count')} parameters: step"
+        f" {show(row.step.seconds, 's')}, {show(row.memory.headroom_bytes, 'B')} free{days}"
+    )
+
+
+def _family(family: Family) -> list[str]:
+    above, shape = family.above, family.shape
+    lines, asked = ["scaled     no scaled shape"], []
+    if family.answer is not None and shape is not None:
+        asked = [
+            f"           after --model-out {shape['name']}.toml:",
+            Fixed(f"           {family.answer.command}"),
+        ]
+        lines = [
+            f"scaled     {_largest(family.answer)}: {shape['layers']} layers, hidden"
+            f" {shape['hidden']:,}, {shape['heads']} heads"
+        ]
+    if above is not None:
+        why = above.refused or (
+            f"takes {show(above.days, 'days')}" if above.fits else "does not fit"
+        )
+        lines.append(
+            f"           the next, {show(above.parameters, 'count')} with {above.layers} layers,"
+            f" {why}"
+        )
+    return [*lines, f"           rule: {family.rule}", *asked]
+
+
+def _model_cells(row: ModelRow) -> list[str]:
+    parameters = show(row.parameters, "count")
+    if row.memory is None or row.step is None or row.layout is None:
+        return [row.model, parameters, "no", "-", "-", "-", "-", row.refused or ""]
+    return [
+        row.model,
+        parameters,
+        "yes" if row.fits else "no",
+        show(row.memory.device_bytes, "B"),
+        show(row.step.seconds, "s"),
+        show(row.days, "days"),
+        show(row.cost_usd, ""),
+        describe(row.layout),
+    ]
+
+
+# recompute or swap
+
+
+def _offload(document: SwapOrRecompute) -> list[Block]:
+    return [_layer(document), _links(document), _lengths(document), _bounds(document)]
+
+
+def _layer(document: SwapOrRecompute) -> Block:
+    layer = document.layer
+    return Block(
+        f"Recompute or swap a layer of {document.model.title} on {document.gpu}",
+        text=[
+            (
+                f"layout      {describe(document.layout)}  [{document.stack}],"
+                f" {document.seq_len:,} tokens per sequence"
+            ),
+            *_swap_verdict(document),
+            (
+                f"a layer     keeps {show(layer.kept_bytes, 'B')} for backward,"
+                f" {show(layer.recompute_kept_bytes, 'B')} where it is recomputed"
+            ),
+            (
+                f"            forward {show(layer.forward_s, 's')}, backward"
+                f" {show(layer.backward_s, 's')}, to run forward again"
+                f" {show(layer.recompute_s, 's')}"
+            ),
+            (
+                f"break-even  above {show(layer.break_even_bytes_per_s, 'B/s')} per GPU and"
+                " direction swapping costs less than recompute, from"
+                f" {show(layer.hidden_bytes_per_s, 'B/s')} on nothing"
+            ),
+        ],
+    )
+
+
+def _swap_verdict(document: SwapOrRecompute) -> list[str]:
+    """What whole steps say, and what the rules forbid."""
+    steps = " against ".join(
+        f"{show(choice.step_seconds, 's')} with {choice.what}"
+        f"{'' if choice.fits else ' (does not fit)'}"
+        for choice in sorted(document.choices, key=lambda one: one.step_seconds)
+    )
+    lines = [f"verdict     {document.verdict or 'neither'}: a step takes {steps}"] if steps else []
+    if document.refused is not None:
+        lines.append(f"no swap     {document.refused}")
+    return [*lines, *(Fixed(f"            {choice.command}") for choice in document.choices)]
+
+
+def _links(document: SwapOrRecompute) -> Block:
+    return Block(
+        "By link to host memory",
+        text=[
+            "per GPU with all GPUs of the host copying; adds: beside the same layer, whose"
+            " collectives take"
+            f" {show(document.layer.forward_shared_s + document.layer.backward_shared_s, 's')} of"
+            " this node's link"
+        ],
+        header=[
+            *("link", ">per GPU", ">copy", ">hidden", ">swap adds", ">in turn"),
+            *(">recompute adds", "cheaper"),
+        ],
+        rows=[
+            [
+                link.id + (" (this node)" if link.id == document.host_link else ""),
+                show(link.bytes_per_s, "B/s"),
+                show(link.copy_s, "s"),
+                show(link.hidden_s, "s"),
+                show(link.out_exposed_s + link.back_exposed_s, "s"),
+                show(link.in_turn_s, "s"),
+                show(link.recompute_s, "s"),
+                link.cheaper,
+            ]
+            for link in document.links
+        ],
+        order="this node's first",
+        drop=("in turn", "copy", "hidden"),
+    )
+
+
+def _lengths(document: SwapOrRecompute) -> Block:
+    return Block(
+        "By sequence length",
+        header=[
+            *(">tokens", ">kept", ">recompute", ">break-even", ">hides from"),
+            *(link.id for link in document.links),
+        ],
+        rows=[
+            [
+                f"{row.seq_len:,}",
+                show(row.kept_bytes, "B"),
+                show(row.recompute_s, "s"),
+                show(row.break_even_bytes_per_s, "B/s"),
+                show(row.hidden_bytes_per_s, "B/s"),
+                *(link.cheaper for link in row.links),
+            ]
+            for row in document.lengths
+        ],
+        order="shortest first",
+        drop=("hides from", "break-even", *(link.id for link in reversed(document.links[1:]))),
+    )
+
+
+def _bounds(document: SwapOrRecompute) -> Block:
+    return Block(
+        "What ZeRO-Infinity's equations ask for",
+        text=[
+            "bandwidth of all ranks that share it, for a share of the achievable matrix rate;"
+            " nothing overlaps (arXiv 2104.07857)"
+        ],
+        header=[
+            *("what moves", ">FLOP per byte", ">ranks"),
+            *(f">{need.share_frac:.0%}" for need in document.bounds[0].needed),
+            ">this link gives",
+        ],
+        rows=[
+            [
+                bound.what,
+                show(bound.flop_per_byte, ""),
+                f"{bound.ranks:,}",
+                *(show(need.bytes_per_s, "B/s") for need in bound.needed),
+                percent(bound.efficiency_frac),
+            ]
+            for bound in document.bounds
+        ],
+        order="as in the paper",
+    )
