@@ -16,7 +16,8 @@ from command import WIDE, dpplan
 from planner.cli.commands import COMMANDS
 from planner.specs.names import KINDS
 from planner.views import text as show_text
-from planner.views.text import Block, Fixed, ascii_of, atoms, block_lines, show_blocks, wrapped
+from planner.views.text import ascii_of, atoms, block_lines, show_blocks, wrapped
+from planner.views.view import Block, Fixed
 
 RUNS = Path(__file__).parent.parent / "docs" / "examples" / "runs.csv"
 LOG = Path(__file__).parent / "data" / "train.log"

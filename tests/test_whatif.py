@@ -30,7 +30,8 @@ from planner.specs.options.own import CompareOptions
 from planner.specs.plan import Plan
 from planner.verbs.compare import compare, side_by_side
 from planner.views import estimate_figures
-from planner.views.figures import DARK_TWINS, GIB, TEMPLATE, Chart, Column, cell_text, csv_text
+from planner.views.cells import Column, cell_text, csv_text
+from planner.views.figures import DARK_TWINS, GIB, TEMPLATE, Chart
 from web.panels import (
     calibrated,
     crossover,

@@ -11,7 +11,7 @@ from planner import __version__
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options import rows
 from planner.units import percent, show
-from planner.views.figures import words
+from planner.views.view import words
 from web import view
 from web.render import rendered
 from web.state import SEPARATOR, State

@@ -19,8 +19,9 @@ from planner.specs.options.export import ExportOptions
 from planner.verbs import check, learn, read
 from planner.verbs.compare import side_by_side
 from planner.views import estimate_figures
+from planner.views.cells import csv_text
 from planner.views.compare_page import parts_chart
-from planner.views.figures import Chart, csv_text
+from planner.views.figures import Chart
 from web import learn_page, limits, upload, view
 from web.forms import form
 from web.panels import (

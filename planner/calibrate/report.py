@@ -12,7 +12,7 @@ from planner.specs.documents.calibrate import Verification, VerifiedCase
 from planner.units import percent, show
 from planner.views.figures import BLUE, LOG, ROSE, Chart, axis, bars, figure, guides, markers
 from planner.views.page import page
-from planner.views.text import Block
+from planner.views.view import Block
 
 _TITLE = "Predicted against measured"
 _MOST_NAMES = 12  # of decoders that fit below the bars

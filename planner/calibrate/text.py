@@ -6,7 +6,7 @@ from planner.calibrate import report
 from planner.calibrate.nodes import FAR
 from planner.specs.documents.calibrate import Calibrated, Compared, Merged, Verification
 from planner.units import percent
-from planner.views.text import Block
+from planner.views.view import Block
 
 Document = Calibrated | Verification | Compared | Merged
 

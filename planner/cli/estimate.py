@@ -10,7 +10,7 @@ from planner.specs.options import Given
 from planner.specs.options.own import EstimateOptions, Output
 
 if TYPE_CHECKING:
-    from planner.views.text import Block
+    from planner.views.view import Block
 
 
 def command(given: Given, own: EstimateOptions, out: Output) -> Answer:

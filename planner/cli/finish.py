@@ -20,7 +20,7 @@ from planner.specs.options import Row
 from planner.specs.options.own import Output
 
 if TYPE_CHECKING:
-    from planner.views.text import Block
+    from planner.views.view import Block
 
 _SHOWN = 1000  # characters of a wrong value that are quoted
 WRONG = 2  # exit status of a wrong request

@@ -8,7 +8,7 @@ from dataclasses import replace
 from planner.specs.documents.advice import Advice
 from planner.specs.documents.estimate import Estimate, Report
 from planner.units import percent, show
-from planner.views.text import Block, Fixed
+from planner.views.view import Block, Fixed
 
 
 def advice_order(r: Report) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.specs.documents.allreduce import AllReduce
 from planner.units import show
-from planner.views.text import Block
+from planner.views.view import Block
 
 
 def all_reduce_blocks(r: AllReduce) -> list[Block]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from planner.specs.documents.batch import Regime, RegimePoint, TimeToTarget
 from planner.units import percent, show
 from planner.views.compare import amdahl_text, chart_lines, legend
-from planner.views.text import Block
+from planner.views.view import Block
 
 
 def batch_blocks(document: TimeToTarget) -> list[Block]:

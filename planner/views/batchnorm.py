@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.specs.documents.batchnorm import BatchNorm
 from planner.units import show
-from planner.views.text import Block
+from planner.views.view import Block
 
 
 def batch_norm_blocks(r: BatchNorm) -> list[Block]:

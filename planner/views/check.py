@@ -13,7 +13,7 @@ from planner.specs.documents.check import (
     TraceTimes,
 )
 from planner.units import percent, show, span
-from planner.views.text import Block, words
+from planner.views.view import Block, words
 
 _MOST_REASONS = 5
 

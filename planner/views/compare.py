@@ -19,7 +19,7 @@ from planner.specs.documents.compare import (
 from planner.specs.documents.plan import describe
 from planner.units import percent, show
 from planner.views.prices import cheapest_lines, prices_block
-from planner.views.text import Block, Fixed, words
+from planner.views.view import Block, Fixed, words
 
 _WIDTH, _HEIGHT = 64, 16  # characters of the chart
 _MARKS = "*o+x#@%&"

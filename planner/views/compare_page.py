@@ -12,6 +12,7 @@ from planner.specs.documents.compare import (
     Difference,
     Point,
 )
+from planner.views.cells import Column
 from planner.views.compare import axis_name, cell, compare_prices, layout_cell
 from planner.views.figures import (
     CYCLE,
@@ -19,7 +20,6 @@ from planner.views.figures import (
     INK,
     LOG,
     Chart,
-    Column,
     Figure,
     Trace,
     axis,
@@ -32,7 +32,7 @@ from planner.views.figures import (
 )
 from planner.views.page import Part
 from planner.views.page import page as whole_page
-from planner.views.text import Block, words
+from planner.views.view import Block, words
 
 _MOST_ROWS = 500  # of the table of requests on the page; --csv has all
 

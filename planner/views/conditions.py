@@ -6,7 +6,7 @@ from planner.specs.components import WAITING
 from planner.specs.documents.conditions import Input, Lengths
 from planner.specs.documents.estimate import Report
 from planner.units import percent, show
-from planner.views.text import Block
+from planner.views.view import Block
 
 
 def condition_blocks(r: Report) -> list[Block]:

@@ -14,7 +14,7 @@ from planner.specs.options import flag
 from planner.units import chance_text, in_unit, percent, show, span
 from planner.views.advice import advice_blocks
 from planner.views.conditions import condition_blocks
-from planner.views.text import Block, words
+from planner.views.view import Block, words
 
 _FEW = 0.01  # failures of a run; what is fewer is not counted
 BY_STEP = "by step time; of those within the noise of measured runs, the simpler first"

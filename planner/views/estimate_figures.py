@@ -9,6 +9,7 @@ from typing import Any
 from planner.specs.documents.estimate import Report, Step
 from planner.specs.documents.memory import Memory, Stage
 from planner.units import percent, show
+from planner.views.cells import Column
 from planner.views.figures import (
     BESIDE,
     BLUE,
@@ -24,7 +25,6 @@ from planner.views.figures import (
     SLATE,
     Chart,
     Choice,
-    Column,
     Figure,
     axis,
     colored,
@@ -35,8 +35,8 @@ from planner.views.figures import (
     rows_figure,
     spans,
     stack,
-    words,
 )
+from planner.views.view import words
 
 _OUTSIDE = {"fragmentation": SILVER, "context": GREY, "communicators": SLATE}
 _MOST_LABELS = 24  # bars whose numbers have room side by side

@@ -18,7 +18,7 @@ from planner.views.estimate_figures import charts
 from planner.views.explain import machine_value
 from planner.views.page import Folded, Part
 from planner.views.page import page as whole
-from planner.views.text import Block
+from planner.views.view import Block
 
 
 def page(r: Estimate) -> str:

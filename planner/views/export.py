@@ -5,7 +5,7 @@ from __future__ import annotations
 from planner.specs.documents.export import Export
 from planner.specs.documents.plan import describe
 from planner.units import percent, show
-from planner.views.text import Block, Fixed, words
+from planner.views.view import Block, Fixed, words
 
 
 def export_blocks(r: Export, folder: str | None) -> list[Block]:

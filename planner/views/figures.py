@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from planner.inputs import tables
 from planner.specs.document import UNSET, Document, Unset, key
-from planner.units import percent, show
+from planner.units import show
+from planner.views.cells import Cell, Column
+from planner.views.view import words
 
 Figure = dict[str, Any]
 Trace = dict[str, Any]
-Cell = str | float | int | bool | None
 
 GIB = 2.0**30
 
@@ -84,15 +84,6 @@ LOG = {"type": "log"}
 FROM_ZERO = {"rangemode": "tozero"}
 BESIDE = {"orientation": "v", "x": 1.02, "y": 1, "traceorder": "reversed"}  # a legend as stacked
 _ROW_PX, _AROUND_PX, _AXIS_PX = 26, 150, 55  # a row of level bars, what is around them, their axis
-
-
-class Column(Document):
-    """A column of the table behind a chart."""
-
-    title: Annotated[str, key("heading")]
-    unit: Annotated[
-        str, key("unit as planner.units.show knows it; text, number, or % of a share")
-    ] = "text"
 
 
 class Choice(Document):
@@ -316,37 +307,3 @@ def guides(values: Iterable[float], shares: Sequence[float]) -> list[Trace]:
 def colored(names: Iterable[str]) -> dict[str, str]:
     """A color for each name, in order."""
     return {name: CYCLE[i % len(CYCLE)] for i, name in enumerate(names)}
-
-
-def words(name: str) -> str:
-    """A key as words."""
-    return name.replace("_", " ")
-
-
-# ------------------------------------------------------------------------------------- table twins
-
-_PLAIN = {"text", "1", "number"}
-
-
-def cell_text(value: Cell, unit: str) -> str:
-    """A cell as people read it."""
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return value
-    if unit == "%":
-        return percent(value)
-    return show(float(value), "" if unit == "number" else unit)
-
-
-def csv_text(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> str:
-    """The table with full digits, units in the header."""
-    return tables.csv_text(
-        [c.title if c.unit in _PLAIN else f"{c.title} ({_base(c.unit)})" for c in columns], rows
-    )
-
-
-def _base(unit: str) -> str:
-    return {"traffic": "B", "count": "", "%": "share"}.get(unit, unit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.specs.documents.estimate import Estimate
 from planner.units import show
-from planner.views.text import Block
+from planner.views.view import Block
 
 
 def inference_blocks(r: Estimate) -> list[Block]:

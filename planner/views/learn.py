@@ -16,7 +16,7 @@ from planner.specs.documents.learn import (
     LessonTable,
 )
 from planner.units import percent, show
-from planner.views.text import Block, Fixed
+from planner.views.view import Block, Fixed
 
 _SUFFIXES = (("bytes_per_s", "B/s"), ("flop_per_s", "FLOP/s"), ("_bytes", "traffic"), ("_s", "s"))
 _POINTS = ("- ", "1. ")

@@ -13,7 +13,7 @@ from planner.specs.documents.listing import (
     NetworkEntry,
 )
 from planner.units import percent, show
-from planner.views.text import Block, words
+from planner.views.view import Block, words
 
 _HEADERS = {
     "gpus": ["id", "title", ">memory", ">bandwidth", ">bf16", ">fp8", "node", "aliases"],

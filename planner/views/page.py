@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from planner.specs.base import PlanError
-from planner.views.figures import TEMPLATE, Chart, Figure, cell_text
-from planner.views.text import Block
+from planner.views.cells import cell_text
+from planner.views.figures import TEMPLATE, Chart, Figure
+from planner.views.view import Block
 
 if TYPE_CHECKING:
     from jinja2 import Environment

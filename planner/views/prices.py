@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.specs.documents.prices import Cheapest, Prices
 from planner.units import show
-from planner.views.text import Block
+from planner.views.view import Block
 
 
 def prices_block(prices: Prices) -> Block:

@@ -6,7 +6,7 @@ from planner.specs.documents.estimate import Estimate
 from planner.specs.documents.read import Edit, OutOfMemory, Read, ReadArgument, Recipe
 from planner.units import percent, show
 from planner.views.screen import screen_blocks
-from planner.views.text import Block, Fixed
+from planner.views.view import Block, Fixed
 
 _MOST = 100  # characters of a value that are shown
 

@@ -21,7 +21,7 @@ from planner.specs.documents.recommend import (
 )
 from planner.units import chance_text, in_unit, percent, show, span
 from planner.views.prices import elsewhere_lines, prices_block
-from planner.views.text import Block, Fixed
+from planner.views.view import Block, Fixed
 
 _MOST_MODELS = 12  # models of the catalogue that are listed
 _ABOVE_FIRST = 3  # of them, those that are larger than the first that fits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.specs.documents.reinforcement import Reinforcement, RlSplit
 from planner.units import show
-from planner.views.text import Block
+from planner.views.view import Block
 
 
 def rl_blocks(r: Reinforcement) -> list[Block]:

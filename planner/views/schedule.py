@@ -12,7 +12,7 @@ from planner.specs.document import UNSET
 from planner.specs.documents.plan import describe
 from planner.specs.documents.schedule import OfLayout, Row, Schedule
 from planner.units import percent, show
-from planner.views.text import Block, Fixed
+from planner.views.view import Block, Fixed
 
 LEGEND = (
     "digit: forward, letter: backward or input gradient (both: last digit of the micro-batch), #:"

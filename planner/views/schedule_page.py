@@ -11,18 +11,8 @@ from planner.schedules.intervals import KINDS, Interval, intervals
 from planner.schedules.timing import Program, Timing
 from planner.specs.documents.schedule import Schedule
 from planner.units import percent, show
-from planner.views.figures import (
-    BLUE,
-    ROSE,
-    SAND,
-    Cell,
-    Chart,
-    Column,
-    Trace,
-    axis,
-    rows_figure,
-    spans,
-)
+from planner.views.cells import Cell, Column
+from planner.views.figures import BLUE, ROSE, SAND, Chart, Trace, axis, rows_figure, spans
 from planner.views.page import page as whole
 from planner.views.schedule import by_step
 

@@ -28,7 +28,7 @@ from planner.views.estimate import (
     short_of,
     title_of,
 )
-from planner.views.text import Block, Fixed, words
+from planner.views.view import Block, Fixed, words
 
 # an assumption that an option replaces: what is assumed, before its reason, and the option
 _DEFAULT = re.compile(r"(?P<what>.+?)(?=, |: | \().*\(set (?P<option>--[^)]+)\)")

@@ -6,7 +6,7 @@ from planner.specs.documents.plan import describe
 from planner.specs.documents.search import Search
 from planner.units import chance_text, percent, show
 from planner.views.estimate import room, title_of
-from planner.views.text import Block, Fixed, words
+from planner.views.view import Block, Fixed, words
 
 _FRONT_ROWS = 20  # of the front, in a terminal; --json and --html have all
 _CHART = (64, 14)  # columns and rows of characters

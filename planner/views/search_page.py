@@ -6,12 +6,13 @@ from __future__ import annotations
 from planner.specs.documents.plan import describe
 from planner.specs.documents.search import Search
 from planner.units import show
+from planner.views.cells import Column
 from planner.views.estimate import title_of
-from planner.views.figures import CYCLE, GIB, SILVER, Chart, Column, figure, line, markers
+from planner.views.figures import CYCLE, GIB, SILVER, Chart, figure, line, markers
 from planner.views.page import Part
 from planner.views.page import page as whole
 from planner.views.search import best_block, reason_blocks
-from planner.views.text import Block
+from planner.views.view import Block
 
 
 def page(found: Search) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.specs.documents.strategies import BucketTimeline, Strategies, Strategy
 from planner.units import show
-from planner.views.text import Block, Fixed
+from planner.views.view import Block, Fixed
 
 _WIDTH = 68  # characters of a timeline
 _MOST_BUCKETS = 12  # listed one by one

@@ -12,10 +12,11 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from planner.units import UNIT_WORDS
+from planner.views.view import Block, Fixed
 
 PIPED = 100  # characters of a line when nobody says how wide the screen is
 _NARROWEST = 40
@@ -32,44 +33,7 @@ _ATOM = re.compile(
     rf"|\S*\d (?:{'|'.join(map(re.escape, UNIT_WORDS))})(?![A-Za-z])\S*"
     r"|\S+"
 )
-_EMPTY = {"", "-"}  # cells without a number
 _LABEL = re.compile(r"\s*(?:\S+(?: \S+)*\s{2,})?")
-
-
-class Fixed(str):
-    """A line that is printed as it is: a command, or a row of a drawing in characters."""
-
-    __slots__ = ()
-
-
-@dataclass
-class Block:
-    """A title, sentences, and perhaps a table. Numbers are right-aligned if the header starts with
-    '>'.
-
-    order: order of the rows; drop: names of columns that may be dropped on a narrow screen, the
-    first one first; below: lines under the table; part: of the block above it, so that its title is
-    not underlined.
-    """
-
-    title: str
-    text: list[str] = field(default_factory=list)
-    header: list[str] = field(default_factory=list)
-    rows: list[list[str]] = field(default_factory=list)
-    order: str = ""
-    drop: tuple[str, ...] = ()
-    below: list[str] = field(default_factory=list)
-    part: bool = False
-
-    @property
-    def heading(self) -> str:
-        """The title, and the order of the rows."""
-        return f"{self.title}, {self.order}" if self.order else self.title
-
-
-def words(name: str) -> str:
-    """A key or a choice of a document as people read it."""
-    return name.replace("_", " ").replace("-", " ")
 
 
 @dataclass(frozen=True)
@@ -116,13 +80,13 @@ def ascii_of(block: Block) -> Block:
         title=_ascii(block.title),
         text=[_ascii(line) for line in block.text],
         below=[_ascii(line) for line in block.below],
-        rows=[[_ascii(cell) for cell in row] for row in block.rows],
+        rows=[[_ascii(cell) for cell in row] for row in block.cells],
     )
 
 
 def _ascii(text: str) -> str:
     plain = text.encode("ascii", "backslashreplace").decode("ascii")
-    return Fixed(plain) if isinstance(text, Fixed) else plain
+    return type(text)(plain)
 
 
 def block_lines(block: Block, width: int) -> list[str]:
@@ -205,17 +169,8 @@ class _Column:
         return max(self.least, min(self.natural, max(int(width * share), _LEAST_PROSE)))
 
 
-def _columns(block: Block) -> list[_Column]:
-    """The columns that say anything in any row."""
-    columns = [
-        _Column(name.lstrip(">"), name.startswith(">"), [row[i] for row in block.rows])
-        for i, name in enumerate(block.header)
-    ]
-    return [column for column in columns if set(column.cells) - _EMPTY]
-
-
 def _table_lines(block: Block, width: int) -> list[Line]:
-    columns = _columns(block)
+    columns = [_Column(*shown) for shown in block.shown]
     kept, widths = _fit(columns, block.drop, width)
     if not widths:
         return [Line(text) for text in _records(columns, width)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.specs.documents.tune import TuneMethod, Tuning
 from planner.units import percent, show, span
-from planner.views.text import Block, Fixed
+from planner.views.view import Block, Fixed
 
 _DAY_S = 86400.0
 _ALL = 0.999  # of the tokens: padding of the last row of packed ones is none

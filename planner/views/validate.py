@@ -24,7 +24,7 @@ from planner.specs.documents.validate import (
     Worth,
 )
 from planner.units import percent
-from planner.views.text import Block
+from planner.views.view import Block
 
 _MOST_GROUPS = 5  # with the largest regret
 _MOST_SKIPPED = 20

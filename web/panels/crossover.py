@@ -14,6 +14,7 @@ from planner.estimate.machine import Machine, machine
 from planner.ledger import Array, recording
 from planner.units import show
 from planner.verbs.estimate import chosen
+from planner.views.cells import Column
 from planner.views.figures import (
     BLUE,
     GREEN,
@@ -21,7 +22,6 @@ from planner.views.figures import (
     PURPLE,
     RED,
     Chart,
-    Column,
     Trace,
     axis,
     figure,

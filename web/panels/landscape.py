@@ -20,6 +20,7 @@ from planner.search.why_none import why_none
 from planner.specs.documents.estimate import Line
 from planner.specs.documents.plan import describe
 from planner.units import show
+from planner.views.cells import Column
 from planner.views.figures import (
     BLUE,
     FROM_ZERO,
@@ -29,7 +30,6 @@ from planner.views.figures import (
     INK,
     LOG,
     Chart,
-    Column,
     axis,
     figure,
     hline,

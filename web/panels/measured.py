@@ -14,20 +14,9 @@ from planner.evidence.band import RESIDUALS
 from planner.inputs.scenario import resolve
 from planner.units import percent, show
 from planner.verbs.validate.files import read_all
-from planner.views.figures import (
-    BLUE,
-    LOG,
-    RED,
-    Cell,
-    Chart,
-    Column,
-    Trace,
-    axis,
-    figure,
-    guides,
-    markers,
-)
-from planner.views.text import Block
+from planner.views.cells import Cell, Column
+from planner.views.figures import BLUE, LOG, RED, Chart, Trace, axis, figure, guides, markers
+from planner.views.view import Block
 
 _GUIDES = (-0.2, 0.2)
 

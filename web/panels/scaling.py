@@ -10,19 +10,8 @@ from planner.specs.options import command_line
 from planner.specs.options.own import CompareOptions
 from planner.units import percent, show
 from planner.verbs.compare.scaling import over_gpus
-from planner.views.figures import (
-    BLUE,
-    GREEN,
-    GREY,
-    LOG,
-    Chart,
-    Column,
-    axis,
-    counted,
-    figure,
-    line,
-    vline,
-)
+from planner.views.cells import Column
+from planner.views.figures import BLUE, GREEN, GREY, LOG, Chart, axis, counted, figure, line, vline
 from web.state import State
 
 _FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)

@@ -7,7 +7,8 @@ from planner.specs.options.parallel import AllReduceOptions
 from planner.units import show
 from planner.verbs import allreduce
 from planner.views.allreduce import all_reduce_blocks
-from planner.views.figures import CYCLE, LOG, Cell, Chart, Column, axis, figure, line, markers
+from planner.views.cells import Cell, Column
+from planner.views.figures import CYCLE, LOG, Chart, axis, figure, line, markers
 from web.tabs.base import Asked, Found, Tab, Table
 
 _MIB = 2.0**20

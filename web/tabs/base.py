@@ -16,7 +16,7 @@ from planner.specs.base import PlanError
 from planner.specs.options import LAYOUT, Given, Options, Record, Row, command_line, flag, rows
 from planner.specs.options.named import WORK
 from planner.views.figures import Chart
-from planner.views.text import Block
+from planner.views.view import Block
 from web.state import MARK, PAGE, START, TEXTS, Pairs, State, filled, of_pairs, searched, typed
 
 Mark = Literal["yes", "maybe", "no", "here", "now", ""]

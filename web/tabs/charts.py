@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 
 from planner.specs.document import changed
-from planner.views.figures import RED, SLATE, Cell, Chart, Column, note, vline
+from planner.views.cells import Cell, Column
+from planner.views.figures import RED, SLATE, Chart, note, vline
 
 
 def marked(chart: Chart, at: Mapping[str, float]) -> Chart:

@@ -6,8 +6,9 @@ from planner.specs.documents.input import InputAnswer
 from planner.specs.options.parallel import InputOptions
 from planner.units import show
 from planner.verbs.input import answer
+from planner.views.cells import Column
 from planner.views.conditions import input_block
-from planner.views.figures import BLUE, RED, Chart, Column, axis, bars, figure, hline
+from planner.views.figures import BLUE, RED, Chart, axis, bars, figure, hline
 from web.tabs.base import Asked, Found, Tab, Table
 
 

@@ -20,7 +20,7 @@ from planner.verbs import check, read
 from planner.verbs.check.sort import is_runs_table, recipes_of
 from planner.views.check import check_blocks
 from planner.views.read import read_blocks
-from planner.views.text import Block
+from planner.views.view import Block
 from web import limits
 from web.state import State, marks_of, of_mapping
 from web.tabs.base import Asked, Found, Mark, Result, Tab, Table

@@ -14,7 +14,7 @@ from planner.specs.base import PlanError
 from planner.specs.document import changed
 from planner.specs.options import flag
 from planner.views.figures import Chart
-from planner.views.text import Block, Fixed
+from planner.views.view import Block, Fixed
 from web.render import rendered
 from web.state import Pairs, State, stated
 from web.tabs.base import Tab, Table, asked

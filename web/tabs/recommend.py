@@ -16,7 +16,7 @@ from planner.specs.options import refuse
 from planner.specs.options.recommend import Limits, QuestionOptions
 from planner.verbs import recommend
 from planner.views.recommend import recommend_blocks
-from planner.views.text import Block, Fixed
+from planner.views.view import Block, Fixed
 from web.tabs.base import Asked, Found, Mark, Tab, Table
 
 

@@ -9,7 +9,8 @@ from planner.specs.documents.reinforcement import Reinforcement, RlSplit
 from planner.specs.options.reinforcement import RlOptions
 from planner.units import show
 from planner.verbs.rl import rl
-from planner.views.figures import CYCLE, Chart, Column, axis, rows_figure, spans
+from planner.views.cells import Column
+from planner.views.figures import CYCLE, Chart, axis, rows_figure, spans
 from planner.views.rl import rl_blocks
 from web.tabs.base import Asked, Found, Mark, Tab, Table
 

@@ -10,8 +10,9 @@ from planner.specs.documents.strategies import Strategies
 from planner.specs.options.parallel import StrategyName, StrategySettings
 from planner.units import show
 from planner.verbs import strategies
+from planner.views.cells import Column
 from planner.views.explain import nested
-from planner.views.figures import BLUE, ROSE, Chart, Column, axis, rows_figure, spans
+from planner.views.figures import BLUE, ROSE, Chart, axis, rows_figure, spans
 from planner.views.strategies import strategy_blocks
 from web.tabs.base import Asked, Found, Tab, Table
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from planner.specs.documents.tune import Tuning
 from planner.specs.options.tune import TuneOptions
 from planner.verbs.tune import tune
-from planner.views.text import Block
 from planner.views.tune import tune_blocks
+from planner.views.view import Block
 from web.tabs.base import Asked, Found, Tab, Table
 
 
