@@ -23,8 +23,8 @@ from planner.specs.options.own import BatchOptions
 from planner.verbs import batch
 from planner.verbs.batch.regimes import REGIMES, gpu_time_factors
 from planner.verbs.batch.runs import batches_of
-from planner.views import batch_page
-from planner.views.batch import batch_blocks
+from planner.views import batch as shown
+from planner.views.chart import Chart
 
 SMALL = {
     "model": "gpt2",
@@ -324,8 +324,10 @@ def test_nothing_fits_is_an_answer() -> None:
     for curve in document.regimes.values():
         assert curve.why is None
         assert all(point.why for point in curve.points)
-    assert any("nothing fits" in block.text for block in batch_blocks(document))
-    assert batch_page.curves(document) == []
+    view = shown.view(document, {})
+    assert view.mark == "no"
+    assert any("nothing fits" in block.text for block in view.blocks)
+    assert not [part for part in view.parts if isinstance(part, Chart) or part.chart]
 
 
 @pytest.mark.parametrize(

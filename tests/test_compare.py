@@ -25,7 +25,7 @@ from planner.verbs.compare import dimensions, scaling
 from planner.verbs.compare.equal import EQUAL_FRAC
 from planner.verbs.counts import nearer
 from planner.verbs.requests import answer
-from planner.views.compare import compare_blocks
+from planner.views.compare import view
 
 
 def test_parts_sum_to_the_whole_difference() -> None:
@@ -239,7 +239,7 @@ def test_a_sweep_of_another_number() -> None:
     steps = [p.step_seconds for p in curve.points]
     assert [p.value for p in curve.points] == [25, 50, 100]
     assert steps == sorted(steps, reverse=True)
-    assert "nic bandwidth (Gbit/s)" in "\n".join(compare_blocks(out)[0].header)
+    assert "nic bandwidth (Gbit/s)" in "\n".join(view(out, {}).blocks[0].header)
 
 
 @given(serial=st.floats(0, 10), parallel=st.floats(0.1, 1e4), first=st.integers(1, 64))

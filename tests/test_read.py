@@ -18,7 +18,7 @@ from planner.verbs.read import answer
 from planner.verbs.read import read as read_files
 from planner.verbs.validate.predict import validate_rows
 from planner.verbs.validate.rows import read_tables
-from planner.views.read import read_blocks
+from planner.views.read import view
 
 RECIPES = Path(__file__).parent / "data" / "recipes"
 
@@ -101,7 +101,7 @@ def test_no_answer_and_no_error_tells_a_secret_of_a_file() -> None:
         for gpu in ({}, {"gpu": "h100", "gpus": 8, "advice": 0}):
             try:
                 found = answer(planned({name: text.format(**words)}, gpu))
-                said = to_json(found) + repr(list(read_blocks(found, True)))
+                said = to_json(found) + repr(view(found, full=True))
             except PlanError as error:
                 said = f"{error} {error.field} {error.value}"
             assert not [one for one in parts if one in said], (name, said)

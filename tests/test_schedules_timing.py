@@ -19,7 +19,7 @@ from planner.schedules.base import Action, Actions
 from planner.schedules.intervals import intervals
 from planner.specs.base import PlanError
 from planner.specs.layout import SCHEDULES
-from planner.views.schedule import timeline
+from planner.views.timeline import timeline
 
 
 def by_events(

@@ -21,7 +21,7 @@ from planner.verbs.validate.files import read_all, residual_lines
 from planner.verbs.validate.predict import validate_rows
 from planner.verbs.validate.rows import SHIPPED, read_rows
 from planner.verbs.validate.scored import predict
-from planner.views.validate_page import chart
+from planner.views.validate_figure import chart
 
 
 def test_errors_of_time_by_hand() -> None:

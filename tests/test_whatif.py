@@ -31,7 +31,8 @@ from planner.specs.plan import Plan
 from planner.verbs.compare import compare, side_by_side
 from planner.views import estimate_figures
 from planner.views.cells import Column, cell_text, csv_text
-from planner.views.figures import DARK_TWINS, GIB, TEMPLATE, Chart
+from planner.views.chart import Chart
+from planner.views.figures import DARK_TWINS, GIB, TEMPLATE
 from web.panels import (
     calibrated,
     crossover,
@@ -96,7 +97,7 @@ def test_phases_offer_every_stage_and_the_table_has_every_phase() -> None:
 
 
 def test_the_waterfall_ends_at_the_step() -> None:
-    chart = estimate_figures.step(report())
+    chart = estimate_figures.waterfall(report())
     assert (
         sum(row[1] for row in chart.rows[:-1])
         == pytest.approx(chart.rows[-1][1])

@@ -20,8 +20,8 @@ from planner.verbs import check, learn, read
 from planner.verbs.compare import side_by_side
 from planner.views import estimate_figures
 from planner.views.cells import csv_text
-from planner.views.compare_page import parts_chart
-from planner.views.figures import Chart
+from planner.views.chart import Chart
+from planner.views.compare import parts_chart
 from web import learn_page, limits, upload, view
 from web.forms import form
 from web.panels import (
@@ -104,7 +104,7 @@ def verb(pairs: Pairs, path: str) -> bytes:
     """The document of the verb of a tab, as on the command line with --json."""
     tab = _tab(path)
     with asked_of(tab, pairs) as request:
-        return dumped(tab.out(tab.find(request)))
+        return dumped(tab.answers.out(tab.answers.find(request)))
 
 
 def tab(pairs: Pairs, path: str) -> bytes:
@@ -127,7 +127,7 @@ def sheet(pairs: Pairs, path: str) -> bytes:
     """The answer of a tab as CSV."""
     tab = _tab(path)
     with asked_of(tab, tab.split(pairs)[0]) as request:
-        return tab.show(tab.find(request), request).csv.encode()
+        return tab.answers.view(tab.answers.find(request), request).csv.encode()
 
 
 def _tab(path: str) -> Tab:

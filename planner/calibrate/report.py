@@ -10,7 +10,8 @@ from planner.inputs import files
 from planner.specs.document import to_json
 from planner.specs.documents.calibrate import Verification, VerifiedCase
 from planner.units import percent, show
-from planner.views.figures import BLUE, LOG, ROSE, Chart, axis, bars, figure, guides, markers
+from planner.views.chart import Chart
+from planner.views.figures import BLUE, LOG, ROSE, axis, bars, figure, guides, markers
 from planner.views.page import page
 from planner.views.view import Block
 

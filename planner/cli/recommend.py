@@ -22,7 +22,7 @@ def command(
     """
     from planner.verbs import recommend
     from planner.verbs.workers import workers
-    from planner.views.recommend import recommend_blocks
+    from planner.views.recommend import view
 
     for record in (limits, own):
         refuse(record, f"recommend {asked.question}")
@@ -41,7 +41,7 @@ def command(
 
     return Answer(
         found,
-        blocks=lambda: recommend_blocks(found),
+        view=lambda: view(found),
         files={"model_out": model},
         status=0 if recommend.answered(found) else 3,
     )

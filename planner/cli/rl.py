@@ -15,7 +15,7 @@ def command(given: Given, own: RlOptions, out: Output) -> Answer:
     Exit status: 0 it fits, 3 it does not, 2 the request is wrong.
     """
     from planner.verbs import rl
-    from planner.views.rl import rl_blocks
+    from planner.views.rl import view
 
     found, tree = rl.answer(own, given)
 
@@ -24,6 +24,4 @@ def command(given: Given, own: RlOptions, out: Output) -> Answer:
 
         return [] if tree is None else lines(tree)
 
-    return Answer(
-        found, blocks=lambda: rl_blocks(found), after=after, status=0 if found.fits else 3
-    )
+    return Answer(found, view=lambda: view(found), after=after, status=0 if found.fits else 3)

@@ -16,7 +16,7 @@ def command(given: Given, own: ScheduleOptions, out: Output) -> Answer:
     """
     from planner.verbs import schedule
     from planner.views import trace
-    from planner.views.schedule import schedule_blocks
+    from planner.views.schedule import view
     from planner.views.text import width_of
 
     drawn = schedule.draw(own, given)
@@ -30,15 +30,8 @@ def command(given: Given, own: ScheduleOptions, out: Output) -> Answer:
         }
         return trace.of_schedule(drawn.program, drawn.timing, drawn.title, about).text()
 
-    def html() -> str:
-        from planner.views.schedule_page import page
-
-        return page(drawn.document, drawn.program, drawn.timing, drawn.title)
-
     return Answer(
         drawn.document,
-        blocks=lambda: schedule_blocks(
-            drawn.document, drawn.program, drawn.timing, width_of(out.plain)
-        ),
-        files={"trace": events, "html": html},
+        view=lambda: view(drawn.document, drawn.program, drawn.timing, width_of(out.plain)),
+        files={"trace": events},
     )

@@ -15,7 +15,7 @@ def command(own: ValidateOptions, out: Output) -> Answer:
     from planner.inputs import catalog
     from planner.verbs.validate import files
     from planner.verbs.workers import processes, workers
-    from planner.views.validate import validate_blocks
+    from planner.views.validate import view
 
     with progress("runs", out.plain) as tick, workers(own.jobs, own.dask):
         found = api.validate(
@@ -31,13 +31,14 @@ def command(own: ValidateOptions, out: Output) -> Answer:
         )
 
     def plot() -> str:
-        from planner.views import validate_page
+        from planner.views import validate_figure
+        from planner.views.page import page
 
-        return validate_page.page(found)
+        return page(validate_figure.view(found), option="--plot")
 
     return Answer(
         found,
-        blocks=lambda: validate_blocks(found),
+        view=lambda: view(found),
         files={
             "csv": lambda: files.run_lines(found),
             "plot": plot,

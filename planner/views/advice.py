@@ -8,7 +8,7 @@ from dataclasses import replace
 from planner.specs.documents.advice import Advice
 from planner.specs.documents.estimate import Estimate, Report
 from planner.units import percent, show
-from planner.views.view import Block, Fixed
+from planner.views.view import Block, Command, Link
 
 
 def advice_order(r: Report) -> str:
@@ -23,21 +23,18 @@ def advice_block(r: Estimate, shown: Sequence[Advice]) -> Block:
     """Evaluated changes in a table."""
     block = Block(
         f"What would {'help' if r.memory.fits else 'make it fit'}, each evaluated",
-        header=[">#", "change", ">step", ">change of it", ">tokens/s", ">memory", "fits"],
+        header=[*(">#", "change", "step|s", ">change of it", "tokens/s|+%", "memory|+B", "fits")],
         order=advice_order(r),
         drop=("step", "memory"),
+        links=[Link(a.command) for a in shown],
     )
     for i, a in enumerate(shown):
         change = percent(a.step_change_frac, sign=True)
         block.rows.append(
             [
-                str(i + 1),
-                a.change,
-                show(a.step_seconds, "s"),
+                *(str(i + 1), a.change, a.step_seconds),
                 f"{show(a.step_change_s, 's', sign=True)}, {change}",
-                percent(a.tokens_change_frac, sign=True),
-                show(-a.bytes_saved, "B", sign=True),
-                "yes" if a.fits else "no",
+                *(a.tokens_change_frac, -a.bytes_saved, a.fits),
             ]
         )
     return block
@@ -47,7 +44,7 @@ def advice_blocks(r: Estimate) -> list[Block]:
     """Evaluated changes in a table, and the command of each by its number."""
     if not r.advice:
         return []
-    commands: list[str] = [Fixed(f"{i + 1}: {a.command}") for i, a in enumerate(r.advice)]
+    commands: list[str] = [Command(f"{i + 1}: {a.command}") for i, a in enumerate(r.advice)]
     waits = [_waiting(i + 1, a) for i, a in enumerate(r.advice) if a.link is not None]
     return [
         replace(advice_block(r, r.advice), below=waits),

@@ -1,30 +1,29 @@
-"""Blocks of text for `dpplan batchnorm`."""
+"""View of `dpplan batchnorm`."""
 
 from __future__ import annotations
 
 from planner.specs.documents.batchnorm import BatchNorm
-from planner.units import show
-from planner.views.view import Block
+from planner.views.view import Block, View
 
 
-def batch_norm_blocks(r: BatchNorm) -> list[Block]:
+def view(r: BatchNorm) -> View:
     """Synchronized batch norm of one training step."""
     passes = (("forward", "all_gather", r.forward), ("backward", "all_reduce", r.backward))
-    rows = [
-        [way, operation, str(r.layers), show(one.bytes, "traffic"), show(one.seconds, "s")]
-        for way, operation, one in passes
-    ]
-    step = ["step", "", str(2 * r.layers), show(r.bytes, "traffic"), show(r.seconds, "s")]
-    return [
-        Block(
-            f"Synchronized batch norm over {r.cluster.gpus} x {r.cluster.gpu}: {r.cluster.nodes}"
-            f" node{'s' * (r.cluster.nodes > 1)}",
-            [
-                f"{r.layers} layers, {r.channels:,} channels in all; every layer waits for its"
-                " statistics"
-            ],
-            ["pass", "operation", ">calls", ">bytes per rank", ">time"],
-            [*rows, step],
-            order="as they run",
-        )
-    ]
+    nodes = r.cluster.nodes
+    return View(
+        f"Synchronized batch norm over {r.cluster.gpus} x {r.cluster.gpu}: {nodes}"
+        f" node{'s' * (nodes > 1)}",
+        f"{r.layers} layers, {r.channels:,} channels in all; every layer waits for its statistics",
+        parts=(
+            Block(
+                "Calls of a step",
+                header=["pass", "operation", ">calls", "bytes per rank|traffic", "time|s"],
+                rows=[
+                    *([way, op, str(r.layers), one.bytes, one.seconds] for way, op, one in passes),
+                    ["step", "", str(2 * r.layers), r.bytes, r.seconds],
+                ],
+                order="as they run",
+                lead=True,
+            ),
+        ),
+    )

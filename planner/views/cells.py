@@ -58,7 +58,7 @@ def cell_text(value: Cell, unit: str, none: str = "–") -> str:
     if name == "x":
         return f"x {value:.3g}"
     if name[:1] in (".", ","):
-        return format(value, name)
+        return format(value, unit)
     return show(float(value), "" if name in _PLAIN else name, sign=sign)
 
 

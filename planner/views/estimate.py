@@ -3,6 +3,8 @@ communication, families, advice, assumptions."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import structs
 
 from planner.specs.document import UNSET
@@ -14,27 +16,38 @@ from planner.specs.options import flag
 from planner.units import chance_text, in_unit, percent, show, span
 from planner.views.advice import advice_blocks
 from planner.views.conditions import condition_blocks
-from planner.views.view import Block, words
+from planner.views.estimate_figures import phases, waterfall
+from planner.views.estimate_figures import stages as stages_chart
+from planner.views.explain import machine_value
+from planner.views.view import Block, Mark, View, words
 
 _FEW = 0.01  # failures of a run; what is fewer is not counted
 BY_STEP = "by step time; of those within the noise of measured runs, the simpler first"
 
 
-def estimate_blocks(r: Estimate) -> list[Block]:
+def full_view(r: Estimate, more: Sequence[Block] = ()) -> View:
     """The answer first, then memory, time, communication, families, advice and assumptions."""
-    return [
-        _answer_block(r),
-        *requirement_blocks(r),
-        _memory_block(r),
-        _stage_block(r),
-        _step_block(r),
-        *condition_blocks(r),
-        communication_block(r),
-        *family_blocks(r),
-        *advice_blocks(r),
-        _basis_block(r),
-        scenario_block(r),
-    ]
+    memory = r.memory
+    mark: Mark = "yes" if memory.fits and all(one.holds for one in r.requirements) else "no"
+    return View.of(
+        [
+            _answer_block(r),
+            *requirement_blocks(r),
+            _memory_block(r),
+            _stage_block(r),
+            _step_block(r),
+            *condition_blocks(r),
+            _communication_block(r),
+            *_family_blocks(r),
+            *advice_blocks(r),
+            _basis_block(r),
+            _scenario_block(r),
+            _operators(r),
+            _machine(r),
+            *more,
+        ],
+        mark=mark,
+    )
 
 
 def title_of(r: Report) -> str:
@@ -215,21 +228,21 @@ def _memory_block(r: Estimate) -> Block:
     m = r.memory
     block = Block(
         f"Memory per GPU (worst: stage {m.worst_stage}, {m.worst_phase})",
-        header=["part", ">bytes", ">share"],
+        header=["part", "bytes|B", "share|%"],
         order="what tensors hold, then what comes on top",
+        chart=phases(r),
     )
     whole = m.device_bytes
-    for name, value in m.components.items():
+    held = [(words(name), value) for name, value in m.components.items() if value > 0]
+    outside = [(f"+ {words(name)}", value) for name, value in structs.asdict(m.outside).items()]
+    block.rows = [
+        [name, value, value / whole]
+        for name, value in [*held, ("peak allocated", m.peak_bytes), *outside]
+    ]
+    block.rows.append(["on the device", whole, ""])
+    for name, value in (("in host memory", m.host_bytes), ("on NVMe drives", m.nvme_bytes)):
         if value > 0:
-            block.rows.append([words(name), show(value, "B"), percent(value / whole)])
-    block.rows.append(["peak allocated", show(m.peak_bytes, "B"), percent(m.peak_bytes / whole)])
-    for name, value in structs.asdict(m.outside).items():
-        block.rows.append([f"+ {words(name)}", show(value, "B"), percent(value / whole)])
-    block.rows.append(["on the device", show(whole, "B"), ""])
-    if m.host_bytes > 0:
-        block.rows.append(["in host memory, per GPU", show(m.host_bytes, "B"), ""])
-    if m.nvme_bytes > 0:
-        block.rows.append(["on NVMe drives, per GPU", show(m.nvme_bytes, "B"), ""])
+            block.rows.append([f"{name}, per GPU", value, ""])
     bytes_per = " + ".join(f"{v:g} {k}" for k, v in r.stack.bytes_per_parameter.items())
     block.text.append(
         f"bytes per parameter before sharding: {bytes_per} ="
@@ -248,15 +261,11 @@ def _stage_block(r: Estimate) -> Block:
     block = Block(
         "Pipeline stages",
         header=[
-            "stage",
-            "holds" if unequal else ">layers",
-            ">parameters",
-            ">activations",
-            ">logits",
-            ">peak",
-            ">pass",
+            *("stage", "holds" if unequal else "layers|.6g", "parameters|B", "activations|B"),
+            *("logits|B", "peak|B", "pass|s"),
         ],
         order="first to last",
+        chart=stages_chart(r),
     )
     shown = (
         stages
@@ -268,13 +277,9 @@ def _stage_block(r: Estimate) -> Block:
         held = sum(parts[name] for name in ("parameters", "gradients", "optimizer"))
         block.rows.append(
             [
-                str(s.stage),
-                s.holds if unequal else f"{s.layers:g}",
-                show(held, "B"),
-                show(parts["activations"] + parts["recompute_working_set"], "B"),
-                show(parts["logits"], "B"),
-                show(s.peak_bytes, "B"),
-                show(s.pass_seconds, "s"),
+                *(str(s.stage), s.holds if unequal else s.layers, held),
+                parts["activations"] + parts["recompute_working_set"],
+                *(parts["logits"], s.peak_bytes, s.pass_seconds),
             ]
         )
     if r.step.pace is not None:
@@ -289,45 +294,39 @@ def _stage_block(r: Estimate) -> Block:
 
 def _step_block(r: Estimate) -> Block:
     step = r.step
-    block = Block(
+    parts = sorted(step.components.items(), key=lambda x: -x[1])
+    return Block(
         "Step time",
-        header=["part", ">seconds", ">share", ">hidden beside it"],
+        header=["part", "seconds|s", "share|%", "hidden beside it|s"],
+        rows=[
+            *(
+                [words(name), value, value / step.seconds, step.hidden.get(name) or ""]
+                for name, value in parts
+                if value > 0 or step.hidden.get(name, 0.0) > 0
+            ),
+            ["step", step.seconds, "", ""],
+        ],
         order="longest part first",
+        chart=waterfall(r),
     )
-    for name, value in sorted(step.components.items(), key=lambda x: -x[1]):
-        hidden = step.hidden.get(name, 0.0)
-        if value > 0 or hidden > 0:
-            block.rows.append(
-                [
-                    words(name),
-                    show(value, "s"),
-                    percent(value / step.seconds),
-                    show(hidden, "s") if hidden else "",
-                ]
-            )
-    block.rows.append(["step", show(step.seconds, "s"), "", ""])
-    return block
 
 
-def communication_block(r: Estimate) -> Block:
+def _communication_block(r: Estimate) -> Block:
     """Every collective, transfer and copy of a step."""
     block = Block(
         "Communication per step, slowest rank",
-        header=["operation", "group", "what", "link", ">calls", ">bytes each", ">time", ">hidden"],
+        header=[
+            *("operation", "group", "what", "link", "calls|,.0f", "bytes each|traffic", "time|s"),
+            "hidden|s",
+        ],
         order="longest first",
         drop=("link", "calls"),
     )
     for c in sorted(r.communication, key=lambda c: -c.seconds):
         block.rows.append(
             [
-                c.operation,
-                c.group,
-                c.what,
-                c.link,
-                f"{c.count:,.0f}",
-                show(c.bytes, "traffic"),
-                show(c.seconds, "s"),
-                show(c.hidden_seconds, "s") if c.hidden_seconds > 0 else "-",
+                *(c.operation, c.group, c.what, c.link, c.count, c.bytes, c.seconds),
+                c.hidden_seconds if c.hidden_seconds > 0 else None,
             ]
         )
     if not block.rows:
@@ -336,43 +335,35 @@ def communication_block(r: Estimate) -> Block:
     return block
 
 
-def family_blocks(r: Estimate) -> list[Block]:
+def _family_blocks(r: Estimate) -> list[Block]:
     """The best layout of each family, and the fastest of all."""
     families = [a for a in r.alternatives if a.family]
     top = [a for a in r.alternatives if a.rank]
     best = Block(
         "Best of each family",
-        header=["family", "stack", ">step", ">memory", ">to fit", "layout, or why not"],
+        header=["family", "stack", "step|s", "memory|B", "to fit|chance", "layout, or why not"],
         order="from replicas to the most divided",
         drop=("stack",),
     )
     for a in families:
         best.rows.append(
             [
-                a.family or "",
-                a.stack,
-                show(a.step_seconds, "s") if a.fits else "does not fit",
-                show(a.device_bytes, "B"),
-                chance_text(a.fit_chance),
-                a.reason or describe(a.layout),
+                *(a.family or "", a.stack, a.step_seconds if a.fits else "does not fit"),
+                *(a.device_bytes, a.fit_chance, a.reason or describe(a.layout)),
             ]
         )
     blocks = [best]
     if len(top) > 1:
         ranking = Block(
             "Fastest layouts that fit",
-            header=[">#", ">step", ">memory", ">to fit", "stack", "layout"],
+            header=[">#", "step|s", "memory|B", "to fit|chance", "stack", "layout"],
             order=BY_STEP,
             drop=("stack",),
         )
         for a in top:
             ranking.rows.append(
                 [
-                    str(a.rank),
-                    show(a.step_seconds, "s"),
-                    show(a.device_bytes, "B"),
-                    chance_text(a.fit_chance),
-                    a.stack,
+                    *(str(a.rank), a.step_seconds, a.device_bytes, a.fit_chance, a.stack),
                     describe(a.layout),
                 ]
             )
@@ -430,7 +421,7 @@ def offload_blocks(r: Estimate) -> list[Block]:
         return []
     block = Block(
         "Offload or recompute",
-        header=["what", "link", ">step", ">change", ">of it waiting", ">memory", "fits"],
+        header=[*("what", "link", "step|s", "change|+s", "of it waiting|s", "memory|+B", "fits")],
         order="recompute, then each link",
     )
     block.text.append("against the same layout with nothing recomputed and nothing offloaded")
@@ -446,13 +437,8 @@ def offload_blocks(r: Estimate) -> list[Block]:
     for c in found.choices:
         block.rows.append(
             [
-                c.what,
-                c.link or "-",
-                show(c.step_seconds, "s"),
-                show(c.step_change_s, "s", sign=True),
-                show(c.transfer_s, "s"),
-                show(-c.bytes_saved, "B", sign=True),
-                "yes" if c.fits else "no",
+                *(c.what, c.link or None, c.step_seconds, c.step_change_s, c.transfer_s),
+                *(-c.bytes_saved, c.fits),
             ]
         )
     return [block]
@@ -472,13 +458,35 @@ def _basis_block(r: Estimate) -> Block:
     return block
 
 
-def scenario_block(r: Estimate) -> Block:
+def _scenario_block(r: Estimate) -> Block:
     """Every option with its value and where it is from, what files say first."""
     header = ["option", "value", "from", "where"]
-    block = Block("Scenario", header=header, order="what files say first")
+    block = Block("Scenario", header=header, order="what files say first", folded=True)
     order = ("file", "typed", "run", "publication", "default", "search")
     for name, one in sorted(r.scenario.items(), key=lambda pair: order.index(pair[1].origin)):
         value = "; ".join(one.value) if isinstance(one.value, list) else str(one.value)
         where = one.where + ("" if one.over is UNSET else f"; {one.over}")
         block.rows.append([flag(name), value, one.origin, where])
     return block
+
+
+def _operators(r: Estimate) -> Block:
+    return Block(
+        "Seconds of each operator, slowest stage",
+        header=["operator", "time|s"],
+        rows=[[name, value] for name, value in r.step.operators.items()],
+        paper=True,
+        folded=True,
+    )
+
+
+def _machine(r: Estimate) -> Block:
+    return Block(
+        "Numbers of the machine, with sources",
+        header=["number", ">value", "kind", "elasticity of the step|+.2f", "source", "date"],
+        rows=[
+            [n.name, machine_value(n), n.kind, n.elasticity, n.source, n.date] for n in r.machine
+        ],
+        paper=True,
+        folded=True,
+    )

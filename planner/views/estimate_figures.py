@@ -10,6 +10,7 @@ from planner.specs.documents.estimate import Report, Step
 from planner.specs.documents.memory import Memory, Stage
 from planner.units import percent, show
 from planner.views.cells import Column
+from planner.views.chart import Chart, Choice, Figure
 from planner.views.figures import (
     BESIDE,
     BLUE,
@@ -23,9 +24,6 @@ from planner.views.figures import (
     RED,
     SILVER,
     SLATE,
-    Chart,
-    Choice,
-    Figure,
     axis,
     colored,
     figure,
@@ -44,7 +42,7 @@ _MOST_LABELS = 24  # bars whose numbers have room side by side
 
 def charts(report: Report) -> list[Chart]:
     """The three charts, in the order of a page."""
-    return [stages(report), phases(report), step(report)]
+    return [stages(report), phases(report), waterfall(report)]
 
 
 def stage_bytes(report: Report) -> dict[str, list[float]]:
@@ -181,7 +179,7 @@ def phases(report: Report) -> Chart:
     )
 
 
-def step(report: Report) -> Chart:
+def waterfall(report: Report) -> Chart:
     """Step time as a waterfall of its parts; what is hidden beside compute in hatched bars of
     their own, from zero."""
     found = report.step
@@ -200,7 +198,7 @@ def step(report: Report) -> Chart:
         "step-time",
         "Step time",
         f"Of {show(whole, 's')}: {parts}.{beside}",
-        _waterfall(found),
+        _falling(found),
         (
             Column("part"),
             Column("time", "s"),
@@ -214,7 +212,7 @@ def step(report: Report) -> Chart:
     )
 
 
-def _waterfall(found: Step) -> Figure:
+def _falling(found: Step) -> Figure:
     adding: dict[str, tuple[float, float]] = {}  # where each bar starts, and its seconds
     hidden: dict[str, tuple[float, float]] = {}
     rows, before = [], 0.0

@@ -7,16 +7,15 @@ a figure is drawn: by planner.views.page and by the dashboard's script.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from planner.specs.document import UNSET, Document, Unset, key
+from planner.specs.document import changed
 from planner.units import show
-from planner.views.cells import Cell, Column
-from planner.views.view import words
-
-Figure = dict[str, Any]
-Trace = dict[str, Any]
+from planner.views.cells import Cell, Column, column
+from planner.views.chart import Chart, Figure, Trace
+from planner.views.view import Block, words
 
 GIB = 2.0**30
 
@@ -84,36 +83,6 @@ LOG = {"type": "log"}
 FROM_ZERO = {"rangemode": "tozero"}
 BESIDE = {"orientation": "v", "x": 1.02, "y": 1, "traceorder": "reversed"}  # a legend as stacked
 _ROW_PX, _AROUND_PX, _AXIS_PX = 26, 150, 55  # a row of level bars, what is around them, their axis
-
-
-class Choice(Document):
-    """A variant of a figure."""
-
-    label: Annotated[str, key("name of the variant")]
-    restyle: Annotated[dict[str, list[Any]], key("what plotly's restyle takes: values by trace")]
-    chosen: Annotated[bool, key("the figure as it is drawn at first")]
-
-
-class Chart(Document):
-    """A figure, the sentence that sums it up, and the table that says the same."""
-
-    name: Annotated[str, key("id")]
-    title: Annotated[str, key("heading")]
-    summary: Annotated[str, key("what the chart shows, in a sentence")]
-    figure: Annotated[Figure, key("a plotly figure")]
-    columns: Annotated[tuple[Column, ...], key("columns of the table")] = ()
-    rows: Annotated[Sequence[Sequence[Cell]], key("rows of the table")] = ()
-    caption: Annotated[str, key("how to read the figure")] = ""
-    choices: Annotated[Sequence[Choice], key("variants of the figure")] = ()
-    select: Annotated[
-        Literal["layout", "gpus"] | Unset, key("what choosing a point of the figure fixes")
-    ] = UNSET
-    states: Annotated[
-        Sequence[dict[str, str] | None],
-        key("what choosing a row of the table changes in the address; empty: left out"),
-    ] = ()
-    table: Annotated[str | Unset, key("the table as HTML, where it was asked for")] = UNSET
-    order: Annotated[str, key("in which order the rows of the table stand")] = ""
 
 
 # ------------------------------------------------------------------------------- parts of a figure
@@ -307,3 +276,85 @@ def guides(values: Iterable[float], shares: Sequence[float]) -> list[Trace]:
 def colored(names: Iterable[str]) -> dict[str, str]:
     """A color for each name, in order."""
     return {name: CYCLE[i % len(CYCLE)] for i, name in enumerate(names)}
+
+
+# ------------------------------------------------------------------------------- whole charts
+
+
+def marked(chart: Chart, at: Mapping[str, float]) -> Chart:
+    """The chart with an upright line at each value of its axis, named above it."""
+    layout = dict(chart.figure["layout"])
+    is_log = layout["xaxis"].get("type") == "log"
+    names: dict[float, list[str]] = {}
+    for name, value in at.items():
+        if value > 0:
+            names.setdefault(value, []).append(name)
+    lines = [vline(x, SLATE if "now" in said else RED) for x, said in names.items()]
+    notes = [
+        note(
+            " and ".join(said),
+            math.log10(x) if is_log else x,
+            0.0,
+            yref="paper",
+            yanchor="bottom",
+            xanchor="left",
+            xshift=4,
+            yshift=4 + 14 * (i % 2),
+        )
+        for i, (x, said) in enumerate(sorted(names.items()))
+    ]
+    layout["shapes"] = [*layout.get("shapes", []), *lines]
+    layout["annotations"] = [*layout.get("annotations", []), *notes]
+    return changed(chart, figure={**chart.figure, "layout": layout})
+
+
+def tabled(chart: Chart) -> Chart:
+    """A chart of curves with their points as its table, where it has none."""
+    if chart.columns:
+        return chart
+    traces = [trace for trace in chart.figure["data"] if "hovertemplate" in trace]
+    by: dict[float, list[Cell]] = {}
+    for i, trace in enumerate(traces):
+        for x, y in zip(trace["x"], trace["y"], strict=True):
+            by.setdefault(x, [None] * len(traces))[i] = y
+    axis = chart.figure["layout"]["xaxis"].get("title", {}).get("text", "")
+    return changed(
+        chart,
+        columns=(Column(axis, "number"), *(Column(trace["name"], "number") for trace in traces)),
+        rows=[[x, *cells] for x, cells in sorted(by.items())],
+        order="smallest first",
+    )
+
+
+def with_table(chart: Chart, block: Block) -> Chart:
+    """A chart with the rows of a block as its table, where it has none."""
+    if chart.columns:
+        return chart
+    columns = tuple(column(heading) for heading in block.header)
+    return changed(chart, columns=columns, rows=block.rows, order=block.order)
+
+
+def parts_chart(name: str, steps: Mapping[str, Mapping[str, float]]) -> Chart:
+    """Step times as stacked bars of their parts. steps: components in seconds, by label."""
+    names = dict.fromkeys(part for parts in steps.values() for part in parts)
+    seconds = {part: [parts.get(part, 0.0) for parts in steps.values()] for part in names}
+    shown = {part: values for part, values in seconds.items() if any(values)}
+    fastest = min(steps, key=lambda label: sum(steps[label].values()))
+    return Chart(
+        name,
+        "Step time by part",
+        f"The fastest step is that of {fastest}.",
+        stacked(list(steps), shown, "seconds per step", "stack"),
+        (Column("part"), *(Column(label, "s") for label in steps)),
+        [[words(part), *values] for part, values in shown.items()],
+        "Parts that add up to the step.",
+        order="parts as declared",
+    )
+
+
+def stacked(
+    labels: list[str], parts: Mapping[str, list[float]], y: str, barmode: str, *more: Trace
+) -> Figure:
+    """Seconds of each part that any request has, a bar per request."""
+    data = stack(labels, {name: s for name, s in parts.items() if any(s)}, "s")
+    return figure([*data, *more], axis(type="category"), y, barmode=barmode)

@@ -19,7 +19,7 @@ def inference_blocks(r: Estimate) -> list[Block]:
     batches = sorted({one.batch for one in i.table})
     block = Block(
         "Inference memory per GPU",
-        header=[">context", *(f">batch {b}" for b in batches), ">largest batch"],
+        header=["context|,", *(f"batch {b}|B" for b in batches), "largest batch|,"],
         order="shortest context first",
         drop=tuple(f"batch {b}" for b in reversed(batches[1:])),
     )
@@ -31,6 +31,6 @@ def inference_blocks(r: Estimate) -> list[Block]:
     )
     for most in i.max_batch:
         row = [one for one in i.table if one.context == most.context]
-        cells = [show(one.device_bytes, "B") if one.fits else "-" for one in row]
-        block.rows.append([f"{most.context:,}", *cells, f"{most.batch:,}"])
+        cells = [one.device_bytes if one.fits else None for one in row]
+        block.rows.append([most.context, *cells, most.batch])
     return [block]

@@ -1,4 +1,4 @@
-"""Entries of the catalogue as blocks of text."""
+"""View of `dpplan list`: entries of the catalogue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from planner.specs.documents.listing import (
     NetworkEntry,
 )
 from planner.units import percent, show
-from planner.views.view import Block, words
+from planner.views.view import Block, View, words
 
 _HEADERS = {
     "gpus": ["id", "title", ">memory", ">bandwidth", ">bf16", ">fp8", "node", "aliases"],
@@ -33,20 +33,21 @@ _DROPPED = {
 _SCOPES = {"intra_node": "inside a node", "inter_node": "between nodes"}
 
 
-def list_blocks(kind: str, entries: Sequence[Entry]) -> list[Block]:
+def view(kind: str, entries: Sequence[Entry]) -> View:
     """One row per catalogue entry."""
     rows = sorted((_row(entry) for entry in entries), key=lambda row: row[0])
     header = _HEADERS.get(kind) or [words(name) for name in _names(entries)]
     drop = _DROPPED.get(kind, ())
-    return [Block(f"{len(entries)} {kind}", header=header, rows=rows, order="by id", drop=drop)]
+    block = Block(f"{len(entries)} {kind}", header=header, rows=rows, order="by id", drop=drop)
+    return View.of([block])
 
 
-def kind_blocks(kinds: Sequence[KindEntry]) -> list[Block]:
+def kinds_view(kinds: Sequence[KindEntry]) -> View:
     """One row per kind of entry, with the command that lists it."""
     block = Block("What can be listed", header=["command", ">entries", "what they are"])
     block.rows = [[f"dpplan list {kind.id}", str(kind.count), kind.title] for kind in kinds]
     block.order = "by name"
-    return [block]
+    return View.of([block])
 
 
 def _names(entries: Sequence[Entry]) -> list[str]:

@@ -1,21 +1,21 @@
-"""One page for every report: a title, then charts, tables and sentences in order. The file opens
-without a network: style and plotly's script are inside.
+"""A view as a report: one HTML page that opens without a network, with style and plotly's script
+inside.
 
 jinja2 and plotly are imported when a page is made, so that a command without one starts quickly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from planner.specs.base import PlanError
 from planner.views.cells import cell_text
-from planner.views.figures import TEMPLATE, Chart, Figure
-from planner.views.view import Block
+from planner.views.chart import Chart, Figure
+from planner.views.figures import TEMPLATE
+from planner.views.html import parts_of
+from planner.views.view import View
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -23,23 +23,11 @@ if TYPE_CHECKING:
 CONFIG = {"displaylogo": False, "showSendToCloud": False, "responsive": True}
 _TEMPLATES = Path(__file__).parent / "templates"
 _HEIGHT = "460px"  # of a figure that has no height of its own
-_VERDICTS = {"fits": "yes", "holds": "yes", "does not fit": "no", "DOES NOT HOLD": "no"}
 
 
-@dataclass(frozen=True)
-class Folded:
-    """A block that is shown when its title is chosen."""
-
-    block: Block
-
-
-Part = Block | Chart | Folded
-
-
-def page(title: str, parts: Sequence[Part], command: str = "", option: str = "--html") -> str:
-    """A page. Of a block, sentences become paragraphs or, where they are several, a list; a chart
-    comes with its table folded under it. Raises PlanError (naming the option that asked) where
-    plotly or jinja2 is missing."""
+def page(view: View, command: str = "", option: str = "--html") -> str:
+    """A view as a page. Raises PlanError (naming the option that asked) where plotly or jinja2 is
+    missing."""
     try:
         from plotly.io import to_html
         from plotly.offline import get_plotlyjs
@@ -61,8 +49,9 @@ def page(title: str, parts: Sequence[Part], command: str = "", option: str = "--
         )
         return text
 
+    charts = any(isinstance(p, Chart) or p.chart is not None for p in view.parts)
     return template.render(
-        title=title, command=command, parts=parts, drawn=drawn, script=get_plotlyjs()
+        view=parts_of(view), command=command, drawn=drawn, script=get_plotlyjs() if charts else ""
     )
 
 
@@ -80,7 +69,7 @@ def environment(*folders: Path) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    env.globals.update(cell=cell_text, verdicts=_VERDICTS)
+    env.globals.update(cell=cell_text)
     return env
 
 

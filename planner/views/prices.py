@@ -11,9 +11,9 @@ def prices_block(prices: Prices) -> Block:
     """Every machine with its price, named; and which have none."""
     block = Block(
         f"Prices: {' and '.join(prices.markets) or 'none known'}",
-        header=["machine", ">per GPU-hour", "kind, provider, date"],
+        header=["machine", "per GPU-hour|USD", "kind, provider, date"],
         rows=[
-            [machine.machine, show(machine.usd_per_gpu_hour, "USD"), machine.source or ""]
+            [machine.machine, machine.usd_per_gpu_hour, machine.source or ""]
             for machine in prices.machines
             if machine.usd_per_gpu_hour is not None
         ],

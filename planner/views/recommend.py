@@ -1,4 +1,4 @@
-"""Blocks of text for `dpplan recommend`, a function per question."""
+"""View of `dpplan recommend`, a function per question."""
 
 from __future__ import annotations
 
@@ -20,36 +20,48 @@ from planner.specs.documents.recommend import (
     Without,
 )
 from planner.units import chance_text, in_unit, percent, show, span
+from planner.views.cells import Cell
 from planner.views.prices import elsewhere_lines, prices_block
-from planner.views.view import Block, Fixed
+from planner.views.view import Block, Command, Link, View
 
 _MOST_MODELS = 12  # models of the catalogue that are listed
 _ABOVE_FIRST = 3  # of them, those that are larger than the first that fits
 
 
-def recommend_blocks(document: Recommendation) -> list[Block]:
+def view(document: Recommendation) -> View:
     """The answer first, then what was tried and why the rest fell."""
+    verdict, found = "", True
     match document:
         case SmallestCluster():
-            blocks = _cluster(document)
+            blocks, verdict = _cluster(document), _no_cluster(document)
+            found = not verdict
         case BandwidthSweep():
-            blocks = _bandwidth(document)
+            blocks, found = _bandwidth(document), document.memory.fits
         case SaturatingBatch():
             blocks = _batch(document)
         case LargestModel():
             blocks = _model(document)
+            found = any(one.answer for one in (document.catalogue, document.family) if one)
         case SwapOrRecompute():
             blocks = _offload(document)
-    if document.notes:
-        blocks.append(Block("What this rests on", text=document.notes))
-    return blocks
+    return View.of(blocks, verdict=verdict, mark="yes" if found else "no", notes=document.notes)
 
 
 # which cluster
 
 
+def _no_cluster(document: SmallestCluster) -> str:
+    """That the goal has no answer; empty where it has."""
+    if document.answers.by_goal[document.goal] is not None:
+        return ""
+    if not document.tried:
+        return f"No cluster was tried: {document.types[0].reason}"
+    return f"No cluster of {document.tried:,} tried is within the limits"
+
+
 def _cluster(document: SmallestCluster) -> list[Block]:
-    rows = document.answers.by_goal
+    by_goal = document.answers.by_goal
+    rows = {document.goal: by_goal[document.goal], **by_goal}
     commands = dict.fromkeys(row.command for row in rows.values() if row is not None)
     head = Block(
         f"{document.model.title}: {_limits(document) or 'the clusters it fits'}",
@@ -58,7 +70,7 @@ def _cluster(document: SmallestCluster) -> list[Block]:
                 f"{goal:<10}  {_sentence(row) if row else _none(goal, document)}"
                 for goal, row in rows.items()
             ),
-            *(Fixed(f"            {command}") for command in commands),
+            *(Command(f"            {command}") for command in commands),
             *elsewhere_lines(document.prices),
             (
                 f"tried       {document.tried:,} clusters of {len(document.types)} kinds: whole"
@@ -93,7 +105,7 @@ def _without(found: Sequence[Without]) -> Block:
     for without in found:
         block.text.append(without.sentence)
         if without.answer is not None:
-            block.text.append(Fixed(f"    {without.answer.command}"))
+            block.text.append(Command(f"    {without.answer.command}"))
     return block
 
 
@@ -143,23 +155,22 @@ def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], goal: str, days: 
     return Block(
         f"The {goal} of each kind",
         header=[
-            *("kind", ">GPUs", ">step"),
-            *((">days", ">80 % band", "within") if days else ()),
-            *(">USD", ">kWh" if days else ">USD/h", ">free", "limited by"),
+            *("kind", "GPUs|,", "step|s"),
+            *(("days|days", "80 % band|days", "within") if days else ()),
+            *("USD|number", "kWh|number" if days else "USD/h|number", "free|B", "limited by"),
         ],
         rows=[
             [
-                *(kind.machine, f"{row.gpus:,}", show(row.step_seconds, "s")),
-                *((show(row.days, "days"), _band(row), row.verdict or "-") if days else ()),
-                show(row.cost_usd, ""),
-                show(row.energy_kwh if days else row.usd_per_hour, ""),
-                show(row.headroom_bytes, "B"),
-                row.bottleneck,
+                *(kind.machine, row.gpus, row.step_seconds),
+                *((row.days, (row.days_low, row.days_high), row.verdict) if days else ()),
+                *(row.cost_usd, row.energy_kwh if days else row.usd_per_hour),
+                *(row.headroom_bytes, row.bottleneck),
             ]
             for kind, row in answered
         ],
         order="as asked",
         drop=("kWh" if days else "USD/h", "free", "step", "limited by"),
+        links=[Link(row.command) for _, row in answered],
         below=[
             f"{kind.machine}: {describe(row.layout)} [{row.stack}]; one size smaller:"
             f" {_smaller(kind)}"
@@ -208,18 +219,16 @@ def _bandwidth(document: BandwidthSweep) -> list[Block]:
             + ("no bandwidth tried" if need is None else f"from {_speed(need)} per GPU on")
             for share, need in (document.searched_free or {}).items()
         ],
-        header=[">times", ">per GPU", ">step", ">exposed", "layout"],
+        header=["times|.4g", ">per GPU", "step|s", "exposed|%", "layout"],
         rows=[
             [
-                f"{row.times:g}",
-                _speed(row.bytes_per_s_per_gpu),
-                show(row.step_seconds, "s"),
-                percent(row.exposed_frac),
-                describe(row.layout),
+                *(row.times, _speed(row.bytes_per_s_per_gpu), row.step_seconds),
+                *(row.exposed_frac, describe(row.layout)),
             ]
             for row in document.searched
         ],
         order="least bandwidth first",
+        links=[Link(row.command) for row in document.searched],
     )
     return [head, table]
 
@@ -262,24 +271,20 @@ def _batch(document: SaturatingBatch) -> list[Block]:
                 " fits",
             ],
             header=[
-                *(">batch", ">tokens", ">step", ">tokens/s/GPU", ">of the best", ">MFU"),
-                *("bottleneck", "layout"),
+                *("batch|,", "tokens|count", "step|s", "tokens/s/GPU|number", "of the best|%"),
+                *("MFU|%", "bottleneck", "layout"),
             ],
             rows=[
                 [
-                    f"{row.global_batch:,}",
-                    show(row.tokens_per_step, "count"),
-                    show(row.step.seconds, "s"),
-                    show(row.throughput.tokens_per_s_per_gpu, ""),
-                    percent(row.of_best_frac),
-                    percent(row.throughput.mfu),
-                    row.step.bottleneck,
-                    describe(row.layout),
+                    *(row.global_batch, row.tokens_per_step, row.step.seconds),
+                    *(row.throughput.tokens_per_s_per_gpu, row.of_best_frac, row.throughput.mfu),
+                    *(row.step.bottleneck, describe(row.layout)),
                 ]
                 for row in document.rows
             ],
             order="smallest first",
             drop=("MFU", "tokens", "bottleneck"),
+            links=[Link(row.command) for row in document.rows],
         )
     ]
 
@@ -306,7 +311,10 @@ def _model(document: LargestModel) -> list[Block]:
         text=[f"{len(shown)} of {len(rows)} shown; smaller ones are not tried"],
         order="largest first",
         drop=("memory", "USD", "step"),
-        header=["model", ">parameters", "fits", ">memory", ">step", ">days", ">USD", "layout"],
+        header=[
+            *("model", "parameters|count", "fits", "memory|B", "step|s", "days|days", "USD|number"),
+            "layout",
+        ],
         rows=[_model_cells(row) for row in shown],
     )
     return [head, table]
@@ -328,7 +336,7 @@ def _family(family: Family) -> list[str]:
     if family.answer is not None and shape is not None:
         asked = [
             f"           after --model-out {shape['name']}.toml:",
-            Fixed(f"           {family.answer.command}"),
+            Command(f"           {family.answer.command}"),
         ]
         lines = [
             f"scaled     {_largest(family.answer)}: {shape['layers']} layers, hidden"
@@ -345,19 +353,12 @@ def _family(family: Family) -> list[str]:
     return [*lines, f"           rule: {family.rule}", *asked]
 
 
-def _model_cells(row: ModelRow) -> list[str]:
-    parameters = show(row.parameters, "count")
+def _model_cells(row: ModelRow) -> list[Cell]:
     if row.memory is None or row.step is None or row.layout is None:
-        return [row.model, parameters, "no", "-", "-", "-", "-", row.refused or ""]
+        return [row.model, row.parameters, "no", *[None] * 4, row.refused or ""]
     return [
-        row.model,
-        parameters,
-        "yes" if row.fits else "no",
-        show(row.memory.device_bytes, "B"),
-        show(row.step.seconds, "s"),
-        show(row.days, "days"),
-        show(row.cost_usd, ""),
-        describe(row.layout),
+        *(row.model, row.parameters, row.fits, row.memory.device_bytes, row.step.seconds),
+        *(row.days, row.cost_usd, describe(row.layout)),
     ]
 
 
@@ -406,7 +407,7 @@ def _swap_verdict(document: SwapOrRecompute) -> list[str]:
     lines = [f"verdict     {document.verdict or 'neither'}: a step takes {steps}"] if steps else []
     if document.refused is not None:
         lines.append(f"no swap     {document.refused}")
-    return [*lines, *(Fixed(f"            {choice.command}") for choice in document.choices)]
+    return [*lines, *(Command(f"            {choice.command}") for choice in document.choices)]
 
 
 def _links(document: SwapOrRecompute) -> Block:
@@ -419,18 +420,14 @@ def _links(document: SwapOrRecompute) -> Block:
             " this node's link"
         ],
         header=[
-            *("link", ">per GPU", ">copy", ">hidden", ">swap adds", ">in turn"),
-            *(">recompute adds", "cheaper"),
+            *("link", "per GPU|B/s", "copy|s", "hidden|s", "swap adds|s", "in turn|s"),
+            *("recompute adds|s", "cheaper"),
         ],
         rows=[
             [
                 link.id + (" (this node)" if link.id == document.host_link else ""),
-                show(link.bytes_per_s, "B/s"),
-                show(link.copy_s, "s"),
-                show(link.hidden_s, "s"),
-                show(link.out_exposed_s + link.back_exposed_s, "s"),
-                show(link.in_turn_s, "s"),
-                show(link.recompute_s, "s"),
+                *(link.bytes_per_s, link.copy_s, link.hidden_s),
+                *(link.out_exposed_s + link.back_exposed_s, link.in_turn_s, link.recompute_s),
                 link.cheaper,
             ]
             for link in document.links
@@ -444,17 +441,13 @@ def _lengths(document: SwapOrRecompute) -> Block:
     return Block(
         "By sequence length",
         header=[
-            *(">tokens", ">kept", ">recompute", ">break-even", ">hides from"),
+            *("tokens|,", "kept|B", "recompute|s", "break-even|B/s", "hides from|B/s"),
             *(link.id for link in document.links),
         ],
         rows=[
             [
-                f"{row.seq_len:,}",
-                show(row.kept_bytes, "B"),
-                show(row.recompute_s, "s"),
-                show(row.break_even_bytes_per_s, "B/s"),
-                show(row.hidden_bytes_per_s, "B/s"),
-                *(link.cheaper for link in row.links),
+                *(row.seq_len, row.kept_bytes, row.recompute_s, row.break_even_bytes_per_s),
+                *(row.hidden_bytes_per_s, *(link.cheaper for link in row.links)),
             ]
             for row in document.lengths
         ],
@@ -471,17 +464,15 @@ def _bounds(document: SwapOrRecompute) -> Block:
             " nothing overlaps (arXiv 2104.07857)"
         ],
         header=[
-            *("what moves", ">FLOP per byte", ">ranks"),
-            *(f">{need.share_frac:.0%}" for need in document.bounds[0].needed),
-            ">this link gives",
+            *("what moves", "FLOP per byte|number", "ranks|,"),
+            *(f"{need.share_frac:.0%}|B/s" for need in document.bounds[0].needed),
+            "this link gives|%",
         ],
         rows=[
             [
-                bound.what,
-                show(bound.flop_per_byte, ""),
-                f"{bound.ranks:,}",
-                *(show(need.bytes_per_s, "B/s") for need in bound.needed),
-                percent(bound.efficiency_frac),
+                *(bound.what, bound.flop_per_byte, bound.ranks),
+                *(need.bytes_per_s for need in bound.needed),
+                bound.efficiency_frac,
             ]
             for bound in document.bounds
         ],

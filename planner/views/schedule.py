@@ -1,30 +1,67 @@
-"""Blocks of text for `dpplan schedule`: the timeline in characters, the figures per rank, and all
-schedules at the same size."""
+"""View of `dpplan schedule`: the timeline, the figures per rank, and all schedules at the same
+size."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.schedules.base import BACKWARD, FORWARD, INPUT, WEIGHT
-from planner.schedules.intervals import intervals
+from planner.inputs.calibration import stack_spec
 from planner.schedules.timing import Program, Timing
+from planner.specs.capabilities import values
 from planner.specs.document import UNSET
 from planner.specs.documents.plan import describe
 from planner.specs.documents.schedule import OfLayout, Row, Schedule
 from planner.units import percent, show
-from planner.views.view import Block, Fixed
+from planner.views.cells import Cell
+from planner.views.chart import Chart
+from planner.views.gantt import gantt
+from planner.views.timeline import LEGEND, timeline
+from planner.views.view import Block, Caption, Fixed, Link, Mark, View
 
-LEGEND = (
-    "digit: forward, letter: backward or input gradient (both: last digit of the micro-batch), #:"
-    " weight gradient, .: idle"
-)
-_LETTERS = "abcdefghij"
-_MOST_ACTIONS = 200_000  # drawn; a line has a hundred columns
-_MOST_DRAWN_RANKS, _MOST_LISTED_RANKS = 40, 16
+_MOST_ACTIONS = 200_000  # drawn in characters; a line has a hundred columns
+_MOST_LISTED_RANKS = 16
+_SAME = 1e-9  # of a step: less is rounding
 
 
-def schedule_blocks(r: Schedule, program: Program, timing: Timing, width: int) -> list[Block]:
-    """Timeline, figures per rank, comparison."""
+def view(
+    r: Schedule,
+    program: Program,
+    timing: Timing,
+    width: int = 100,
+    window: tuple[float, float] | None = None,
+    most: int | None = None,
+) -> View:
+    """Timeline, comparison, figures per rank.
+
+    width: characters of a line; window: seconds of the step that the chart draws, None: all; most:
+    bars of the chart.
+    """
+    lacking = _lacking(r)
+    comparison = _comparison(r, lacking)
+    return View(
+        f"{r.schedule}: pp {r.pp}, vpp {r.vpp}, {r.microbatches} micro-batches",
+        _verdict(r, comparison),
+        "no" if r.schedule in lacking else "yes",
+        parts=(
+            _drawn(r, program, timing, width, gantt(r, program, timing, most, window)),
+            *([] if r.estimate is UNSET else [_layout_block(r.estimate, r.step_s)]),
+            _ranks(r),
+            comparison,
+        ),
+    )
+
+
+def _verdict(r: Schedule, comparison: Block) -> str:
+    own = f"{r.schedule}: {show(r.step_s, 's')} a step, {percent(r.bubble_frac)} of it bubble"
+    best = next((row for row in comparison.rows if not row[-1]), None)
+    if best is None:
+        return own
+    if best[2] >= r.step_s * (1 - _SAME):
+        return f"{own}; none that runs here is shorter"
+    return f"{own}; the shortest that runs here: {best[0]}, {show(best[2], 's')}"
+
+
+def _drawn(r: Schedule, program: Program, timing: Timing, width: int, chart: Chart) -> Block:
     own_step = (
         ""
         if r.step_s == r.makespan_s
@@ -35,19 +72,23 @@ def schedule_blocks(r: Schedule, program: Program, timing: Timing, width: int) -
         if r.peak_live_bytes is None
         else f", {show(max(r.peak_live_bytes), 'B')} of activations on the fullest"
     )
-    head = Block(
-        f"{r.schedule}: pp {r.pp}, vpp {r.vpp}, {r.microbatches} micro-batches",
+    drawing = (
+        ["", *map(Fixed, timeline(program, timing, width)), Caption(LEGEND)]
+        if len(program.actions) <= _MOST_ACTIONS
+        else []
+    )
+    return Block(
+        "Passes of each rank",
         [
             f"makespan    {show(r.makespan_s, 's')}{own_step}",
             f"bubble      {percent(r.bubble_frac)} of the step, mean over ranks",
             f"live        {_range(r.peak_live_microbatches)} micro-batches per rank at the peak"
             + fullest,
+            *drawing,
         ],
+        lead=True,
+        chart=chart,
     )
-    if len(program.actions) <= _MOST_ACTIONS:
-        head.text += ["", *map(Fixed, timeline(program, timing, width)), LEGEND]
-    layout = [] if r.estimate is UNSET else [_layout_block(r.estimate, r.step_s)]
-    return [head, *layout, _rank_block(r), _comparison_block(r.comparison)]
 
 
 def _layout_block(one: OfLayout, step_s: float) -> Block:
@@ -77,99 +118,70 @@ def _range(values: Sequence[float]) -> str:
     return f"{high:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
 
 
-def _rank_block(r: Schedule) -> Block:
+def _ranks(r: Schedule) -> Block:
     ranks = r.pp
     listed = (
         range(ranks) if ranks <= _MOST_LISTED_RANKS else (0, 1, ranks // 2, ranks - 2, ranks - 1)
     )
-    block = Block(
+    return Block(
         "Ranks",
-        header=["rank", ">busy", ">idle", ">live micro-batches", ">activations"],
+        header=["rank", "busy|s", "idle|s", "live micro-batches|.4g", "activations|B"],
         rows=[
             [
-                str(i),
-                show(r.busy_s[i], "s"),
-                show(max(r.step_s - r.busy_s[i], 0.0), "s"),
-                f"{r.peak_live_microbatches[i]:.4g}",
-                "-" if r.peak_live_bytes is None else show(r.peak_live_bytes[i], "B"),
+                *(str(i), r.busy_s[i], max(r.step_s - r.busy_s[i], 0.0)),
+                r.peak_live_microbatches[i],
+                None if r.peak_live_bytes is None else r.peak_live_bytes[i],
             ]
             for i in listed
         ],
         order="first to last",
+        below=[f"{len(listed)} of {ranks} ranks (--json lists all)"] * (len(listed) < ranks),
     )
-    if len(listed) < ranks:
-        block.below.append(f"{len(listed)} of {ranks} ranks (--json lists all)")
-    return block
 
 
-def _comparison_block(rows: Sequence[Row]) -> Block:
+def _lacking(r: Schedule) -> dict[str, str]:
+    """Why the stack of a layout does not run a schedule, by schedule; without a layout, nothing."""
+    if r.estimate is UNSET:
+        return {}
+    stack = stack_spec(r.estimate.stack)
+    known = values(stack, "schedule")
+    return {row.schedule: f"not in {stack.id}" for row in r.comparison if row.schedule not in known}
+
+
+def _comparison(r: Schedule, lacking: dict[str, str]) -> Block:
+    """All schedules, the shortest step first; last those that do not run here, with the reason."""
+    rows = sorted(r.comparison, key=lambda row: (_runs(row, lacking), row.step_s or 0.0))
     return Block(
         "All schedules at this size",
-        header=["schedule", ">vpp", ">step", ">bubble", ">most live", ">activations", "note"],
-        rows=[[row.schedule, str(row.vpp), *_compared(row)] for row in by_step(rows)],
+        header=["schedule", ">vpp", "step|s", "bubble|%", "most live|.4g", "activations|B", "note"],
+        rows=[_compared(row, lacking) for row in rows],
         order="shortest step first",
         drop=("activations",),
+        marks=[_mark(row, r.schedule, lacking) for row in rows],
+        links=[None if _runs(row, lacking) else _draw(row) for row in rows],
+        note="Shaded: the one drawn. Grey: it does not run here, with the reason.",
     )
 
 
-def by_step(rows: Sequence[Row]) -> list[Row]:
-    """The shortest step first, what cannot run last."""
-    return sorted(rows, key=lambda row: (row.refused is not None, row.step_s or 0.0))
+def _runs(row: Row, lacking: dict[str, str]) -> int:
+    """0: it runs; 1: not in this software; 2: not at this size."""
+    return 2 if row.refused is not None else int(row.schedule in lacking)
 
 
-def _compared(row: Row) -> list[str]:
-    if row.step_s is None or row.bubble_frac is None or row.peak_live_microbatches is None:
-        return ["-", "-", "-", "-", row.refused or ""]
+def _mark(row: Row, drawn: str, lacking: dict[str, str]) -> Mark:
+    return "here" if row.schedule == drawn else "no" if _runs(row, lacking) else ""
+
+
+def _draw(row: Row) -> Link:
+    """Another schedule at this size."""
+    return Link(changes={"schedule": row.schedule, "vpp": "", "begin": "", "end": ""}, word="Draw")
+
+
+def _compared(row: Row, lacking: dict[str, str]) -> list[Cell]:
+    live, size = row.peak_live_microbatches, row.peak_live_bytes
     return [
-        show(row.step_s, "s"),
-        percent(row.bubble_frac),
-        f"{max(row.peak_live_microbatches):.4g}",
-        "-" if row.peak_live_bytes is None else show(max(row.peak_live_bytes), "B"),
-        "",
+        *(row.schedule, str(row.vpp), row.step_s, row.bubble_frac),
+        None if live is None else max(live),
+        None if size is None else max(size),
+        row.refused or lacking.get(row.schedule, ""),
     ]
-
-
-# ------------------------------------------------------------------------------- the timeline
-
-
-def character(kind: str, microbatch: int) -> str:
-    """What an action looks like."""
-    if kind == FORWARD:
-        return str(microbatch % 10)
-    if kind == WEIGHT:
-        return "#"
-    return _LETTERS[microbatch % 10] if kind in (BACKWARD, INPUT) else "?"
-
-
-def timeline(program: Program, timing: Timing, width: int = 100) -> list[str]:
-    """One line of at most `width` characters per rank, time from left to right; a column shows what
-    runs at its middle."""
-    whole = float(timing.makespan[0])
-    if whole <= 0:
-        return []
-    found = list(intervals(program, timing))
-    shortest = min((interval.seconds for interval in found if interval.seconds > 0), default=whole)
-    label = len(f"rank {program.ranks - 1}")
-    columns = _columns(whole / shortest, max(width - label - 3, 10))
-    ranks = min(program.ranks, _MOST_DRAWN_RANKS)
-    cells = [["."] * columns for _ in range(ranks)]
-    for interval in found:
-        if interval.rank < ranks:
-            first = max(int(interval.start / whole * columns + 0.5), 0)
-            last = min(int(interval.end / whole * columns + 0.5), columns)
-            cells[interval.rank][first:last] = character(interval.kind, interval.microbatch) * (
-                last - first
-            )
-    out = [f"{f'rank {r}':<{label}} |{''.join(line)}|" for r, line in enumerate(cells)]
-    if ranks < program.ranks:
-        out.append(f"({program.ranks - ranks} more ranks)")
-    return out
-
-
-def _columns(units: float, room: int) -> int:
-    """Columns of a step of so many times its shortest action, which gets a whole number of them
-    where there is room."""
-    whole = round(units)
-    return (
-        max(int(room // units), 1) * whole if units <= room and abs(units - whole) < 1e-6 else room
-    )

@@ -4,7 +4,7 @@ what to change, how sure. The blocks of `planner.views.estimate` say the rest.""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from msgspec import structs
@@ -15,6 +15,7 @@ from planner.specs.documents.memory import Memory
 from planner.specs.documents.plan import Layout, describe
 from planner.units import chance_text, percent, show, span
 from planner.views.advice import advice_block
+from planner.views.cells import Cell
 from planner.views.conditions import condition_blocks
 from planner.views.estimate import (
     amount,
@@ -28,7 +29,7 @@ from planner.views.estimate import (
     short_of,
     title_of,
 )
-from planner.views.view import Block, Fixed, words
+from planner.views.view import Block, Command, View, words
 
 # an assumption that an option replaces: what is assumed, before its reason, and the option
 _DEFAULT = re.compile(r"(?P<what>.+?)(?=, |: | \().*\(set (?P<option>--[^)]+)\)")
@@ -47,6 +48,11 @@ def screen_blocks(r: Estimate) -> list[Block]:
         *_advice(r),
         _sure(r),
     ]
+
+
+def view(r: Estimate, more: Sequence[Block] = ()) -> View:
+    """The same as a view. more: what was asked for besides."""
+    return View.of([*screen_blocks(r), *more], mark="yes" if r.memory.fits else "no")
 
 
 def verdict(r: Estimate) -> str:
@@ -156,28 +162,28 @@ def _recompute_words(recompute: str) -> str:
 def _shares(r: Estimate) -> Block:
     """The largest parts of the step beside the largest parts of memory."""
     outside = structs.asdict(r.memory.outside)
-    time = _largest(r.step.components, "s")
-    memory = _largest({**r.memory.components, **outside}, "B")
+    time = _largest(r.step.components)
+    memory = _largest({**r.memory.components, **outside})
     rows = max(len(time), len(memory))
-    empty = ["", "", ""]
+    empty: list[Cell] = ["", "", ""]
     padded = [[*part, *[empty] * (rows - len(part))] for part in (time, memory)]
     return Block(
         "Where time and memory go",
-        header=["step", ">time", ">share", "fullest GPU", ">memory", ">of it"],
+        header=["step", "time|s", "share|%0", "fullest GPU", "memory|B", "of it|%0"],
         rows=[[*left, *right] for left, right in zip(*padded, strict=True)],
         order="largest first",
         part=True,
     )
 
 
-def _largest(parts: Mapping[str, float], unit: str) -> list[list[str]]:
+def _largest(parts: Mapping[str, float]) -> list[list[Cell]]:
     whole = sum(parts.values())
     order = sorted(((size, words(name)) for name, size in parts.items() if size > 0), reverse=True)
     others = order[_PARTS:]
     kept = order[: _PARTS + 1] if len(others) == 1 else order[:_PARTS]
     if len(others) > 1:
         kept = [*kept, (sum(size for size, _ in others), f"{len(others)} smaller parts")]
-    return [[name, show(size, unit), percent(size / whole, 0)] for size, name in kept]
+    return [[name, size, size / whole] for size, name in kept]
 
 
 def _advice(r: Estimate) -> list[Block]:
@@ -187,7 +193,7 @@ def _advice(r: Estimate) -> list[Block]:
         return []
     block, more = advice_block(r, shown), len(r.advice) - len(shown)
     order = block.order + (f" ({more} more with --full)" if more else "")
-    commands: list[str] = [Fixed(f"{i + 1}: {one.command}") for i, one in enumerate(shown)]
+    commands: list[str] = [Command(f"{i + 1}: {one.command}") for i, one in enumerate(shown)]
     return [replace(block, order=order, below=commands, part=True)]
 
 

@@ -1,19 +1,29 @@
-"""Blocks of text for `dpplan tune`."""
+"""View of `dpplan tune`."""
 
 from __future__ import annotations
 
 from planner.specs.documents.tune import TuneMethod, Tuning
-from planner.units import percent, show, span
-from planner.views.view import Block, Fixed
+from planner.units import show, span
+from planner.views.cells import Cell
+from planner.views.view import Block, Command, Link, View
 
 _DAY_S = 86400.0
 _ALL = 0.999  # of the tokens: padding of the last row of packed ones is none
 
 
-def tune_blocks(r: Tuning) -> list[Block]:
+def view(r: Tuning) -> View:
     """Which methods fit, what they take, the commands that ask for one alone, and what all rests
     on."""
-    return [_verdict(r), _commands(r), Block("Notes", text=[*r.notes, *_merged(r), *_before(r)])]
+    count = sum(row.fits for row in r.methods)
+    of = f"{count} of {len(r.methods)} methods fit" if count else "no method fits"
+    return View(
+        f"Fine-tuning of {r.model.title} on {r.gpus:,} x {r.gpu_title}",
+        f"{of}{_best(r)}",
+        "no" if r.fastest is None else "yes",
+        parts=(_methods(r), _commands(r)),
+        notes=[*r.notes, *_merged(r), *_before(r)],
+        noted="Notes",
+    )
 
 
 def _merged(r: Tuning) -> list[str]:
@@ -32,33 +42,22 @@ def _merged(r: Tuning) -> list[str]:
 def _before(r: Tuning) -> list[str]:
     """What is computed before a run, where the reference is."""
     return [
-        f"run: {_days(row.before_s)} of that of {row.name} are passes of the reference, made once"
+        f"run: {_shown(row.before_s)} of that of {row.name} are passes of the reference, made once"
         for row in r.methods
         if row.before_s and row.name == r.fastest
     ]
 
 
-def _verdict(r: Tuning) -> Block:
-    gpu = f"{r.gpus:,} x {r.gpu_title}"
-    count = sum(row.fits for row in r.methods)
-    of = f"{count} of {len(r.methods)} methods fit" if count else "no method fits"
-    lines = [f"{of}{_best(r)}", *_data(r)]
-    header = [
-        "method",
-        "what it trains",
-        "verdict",
-        ">memory",
-        ">micro-batch",
-        ">context",
-        ">useful",
-        ">run",
-    ]
-    header += [">80 % band", ">cost"]
+def _methods(r: Tuning) -> Block:
     sized = any(row.largest_model for row in r.methods)
     return Block(
-        f"Fine-tuning of {r.model.title} on {gpu}",
-        lines,
-        [*header, *(["largest model"] if sized else [])],
+        "Methods",
+        _data(r),
+        [
+            *("method", "what it trains", "verdict", "memory|B", ">micro-batch", ">context"),
+            *("useful|%", "run|days", "80 % band|days", "cost|USD"),
+            *(["largest model"] if sized else []),
+        ],
         [[*_cells(row), *([_model(row)] if sized else [])] for row in r.methods],
         order="most states first",
         drop=("what it trains", "80 % band", "memory"),
@@ -67,6 +66,9 @@ def _verdict(r: Tuning) -> Block:
             " with one per micro-batch, model: the largest of the catalogue, each with a chance of"
             " 95 and of 5 % to fit; useful: tokens computed that are not padding"
         ],
+        lead=True,
+        marks=["yes" if row.fits else "no" for row in r.methods],
+        links=[None if row.memory is None else Link(row.command) for row in r.methods],
     )
 
 
@@ -80,7 +82,12 @@ def _best(r: Tuning) -> str:
         room, name = max(known)
         return f"; the nearest, {name}, is {show(-room, 'B')} short"
     cost = "" if row.cost_usd is None else f", {show(row.cost_usd, 'USD')}"
-    return f"; the fastest is {row.name}: {_days(row.run_s)} ({_band(row)}){cost}"
+    band = span(_days(row.run_low_s), _days(row.run_high_s), "days")
+    return f"; the fastest is {row.name}: {_shown(row.run_s)} ({band}){cost}"
+
+
+def _shown(seconds: float | None) -> str:
+    return show(_days(seconds), "days")
 
 
 def _data(r: Tuning) -> list[str]:
@@ -96,36 +103,23 @@ def _data(r: Tuning) -> list[str]:
     ]
 
 
-def _days(seconds: float | None) -> str:
-    return show(None if seconds is None else seconds / _DAY_S, "days")
+def _days(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds / _DAY_S
 
 
-def _band(row: TuneMethod) -> str:
-    ends = (row.run_low_s, row.run_high_s)
-    low, high = (None if end is None else end / _DAY_S for end in ends)
-    return span(low, high, "days")
-
-
-def _cells(row: TuneMethod) -> list[str]:
-    memory = row.memory
-    verdict = "no layout" if memory is None else memory.verdict
+def _cells(row: TuneMethod) -> list[Cell]:
+    memory, useful = row.memory, row.useful_frac
+    band = (_days(row.run_low_s), _days(row.run_high_s))
     return [
         row.name,
         row.title,
-        verdict,
-        "-" if memory is None else show(memory.device_bytes, "B"),
+        "no layout" if memory is None else memory.verdict,
+        None if memory is None else memory.device_bytes,
         _range(row.largest_micro_batch, row.most_micro_batch),
         _range(row.longest_context, row.most_context),
-        _useful(row.useful_frac),
-        _days(row.run_s) if row.fits else "-",
-        _band(row) if row.fits else "-",
-        show(row.cost_usd, "USD") if row.fits else "-",
+        None if useful is None or useful > _ALL else useful,  # the column goes where all is
+        *((_days(row.run_s), band, row.cost_usd) if row.fits else (None, None, None)),
     ]
-
-
-def _useful(share: float | None) -> str:
-    """A share that is none where all is useful, so that its column goes."""
-    return "-" if share is None or share > _ALL else percent(share)
 
 
 def _range(sure: int | None, most: int | None) -> str:
@@ -147,5 +141,5 @@ def _commands(r: Tuning) -> Block:
     block = Block("Each method alone", part=True)
     for row in r.methods:
         block.text.append(f"{row.name}{'' if row.why is None else f': {row.why}'}")
-        block.text.append(Fixed(row.command))
+        block.text.append(Command(row.command))
     return block

@@ -10,13 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 from planner.views.cells import cell_text, column, is_right
-
-if TYPE_CHECKING:
-    from planner.views.figures import Chart
+from planner.views.chart import Chart
 
 Mark = Literal["yes", "maybe", "no", "here", "now", ""]
 EMPTY = {"", "-"}  # cells without a value: a column of these alone is not shown
@@ -35,16 +33,23 @@ class Command(Fixed):
     __slots__ = ()
 
 
+class Caption(str):
+    """A sentence about a drawing in characters, which goes with it."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Link:
     """Where a row or a view leads.
 
-    command: an estimate; changes: the same request with these options changed, "" left out; word:
-    label of the link.
+    command: an estimate; changes: the same request with these options changed, "" left out;
+    address: of a page, where one is known; word: label of the link.
     """
 
     command: str = ""
     changes: Mapping[str, object] = field(default_factory=dict)
+    address: str = ""
     word: str = ""
 
 
@@ -70,8 +75,9 @@ class Block:
     (`planner.views.cells`). order: order of the rows; drop: names of columns that may be dropped
     on a narrow screen, the first one first; below: lines under the table; part: of the block above
     it, so that its title is not underlined; lead: printed under the title of its view in place of
-    its own. marks, links: of each row; note: what the marks mean. folded: it is long, and opened
-    by hand where that can be. chart: a drawing of the same, in place of its fixed lines.
+    its own; paper: too wide to be printed, on pages alone. marks, links: of each row; note: what
+    the marks mean. folded: it is long, and opened by hand where that can be. chart: a drawing of
+    the same, in place of its fixed lines.
     """
 
     title: str
@@ -83,6 +89,7 @@ class Block:
     below: list[str] = field(default_factory=list)
     part: bool = False
     lead: bool = False
+    paper: bool = False
     marks: Sequence[Mark] = ()
     links: Sequence[Link | None] = ()
     note: str = ""
@@ -114,11 +121,15 @@ class Block:
         ]
 
 
+Parts = Sequence[Block | Chart]
+
+
 @dataclass(frozen=True)
 class View:
     """What a verb shows of its document.
 
-    verdict: the sentence that answers; mark: what colour it has; text: sentences beside it. Charts
+    verdict: the sentence that answers; where there is none the first of what follows is; mark: what
+    colour it has; text: sentences beside it. Charts
     among the parts are not printed; a block with a chart is printed as a block. links: other
     requests of the same kind; files: results to take along; notes: what the answer rests on, under
     their title. csv: the answer for a spreadsheet.
@@ -128,18 +139,25 @@ class View:
     verdict: str = ""
     mark: Mark = ""
     text: Sequence[str] = ()
-    parts: Sequence[Block | Chart] = ()
+    parts: Parts = ()
     links: Sequence[Link] = ()
     files: Sequence[File] = ()
     notes: Sequence[str] = ()
     noted: str = "What this rests on"
     csv: str = ""
 
+    @classmethod
+    def of(cls, blocks: Sequence[Block | Chart], **more: Any) -> View:
+        """A view of parts under the title of the first block."""
+        first = next(one for one in blocks if isinstance(one, Block))
+        rest = [one for one in blocks if one is not first]
+        return cls(first.title, parts=(replace(first, lead=True), *rest), **more)
+
     @property
     def blocks(self) -> list[Block]:
         """What is printed, in order."""
         head = Block(self.title, [*([self.verdict] if self.verdict else []), *self.text])
-        parts = [part for part in self.parts if isinstance(part, Block)]
+        parts = [part for part in self.parts if isinstance(part, Block) and not part.paper]
         if parts and parts[0].lead:
             first = parts.pop(0)
             head = replace(first, title=self.title, text=[*head.text, *first.text], lead=False)

@@ -15,20 +15,8 @@ from planner.ledger import Array, recording
 from planner.units import show
 from planner.verbs.estimate import chosen
 from planner.views.cells import Column
-from planner.views.figures import (
-    BLUE,
-    GREEN,
-    LOG,
-    PURPLE,
-    RED,
-    Chart,
-    Trace,
-    axis,
-    figure,
-    line,
-    markers,
-    vline,
-)
+from planner.views.chart import Chart, Trace
+from planner.views.figures import BLUE, GREEN, LOG, PURPLE, RED, axis, figure, line, markers, vline
 
 _SIZES = 2.0 ** np.arange(10, 35)  # 1 KiB to 16 GiB
 _MIB = 2.0**20

@@ -21,6 +21,7 @@ from planner.specs.documents.estimate import Line
 from planner.specs.documents.plan import describe
 from planner.units import show
 from planner.views.cells import Column
+from planner.views.chart import Chart
 from planner.views.figures import (
     BLUE,
     FROM_ZERO,
@@ -29,7 +30,6 @@ from planner.views.figures import (
     GRID_LINE,
     INK,
     LOG,
-    Chart,
     axis,
     figure,
     hline,

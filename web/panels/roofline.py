@@ -21,7 +21,8 @@ from planner.report.layout import evaluate_row
 from planner.units import percent, show
 from planner.verbs.estimate import chosen
 from planner.views.cells import Column
-from planner.views.figures import BLUE, LOG, PURPLE, RED, Chart, axis, figure, line, markers
+from planner.views.chart import Chart
+from planner.views.figures import BLUE, LOG, PURPLE, RED, axis, figure, line, markers
 
 _RESULT_BYTES = 2.0  # gemm_s writes a 16-bit result
 _PASSES = ("forward", "input gradient", "weight gradient")

@@ -11,7 +11,8 @@ from planner.specs.options.own import CompareOptions
 from planner.units import percent, show
 from planner.verbs.compare.scaling import over_gpus
 from planner.views.cells import Column
-from planner.views.figures import BLUE, GREEN, GREY, LOG, Chart, axis, counted, figure, line, vline
+from planner.views.chart import Chart
+from planner.views.figures import BLUE, GREEN, GREY, LOG, axis, counted, figure, line, vline
 from web.state import State
 
 _FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)

@@ -1,60 +1,51 @@
-"""The tabs of the dashboard: what people come to do, each an entry of TABS.
+"""The tabs of the dashboard: what people come to do.
 
-How a tab is added:
+A tab is a row of tabs.toml, and how it answers, an entry of `web.tabs.answers`: the verb that it
+asks, and the view that the command line prints. The route, the form with each field's error beside
+it, the navigation and the document over HTTP (`/api/VERB`, typed) come from the row. Every address
+holds the whole scenario: what the verb does not take stays in it, and the page says so.
 
-1. A module of this folder declares one `Tab`: its path, the words of its form, the verb that
-   answers, the verb's own option records, which options the form shows at once and which folded,
-   what the form begins with, and two functions. `find` asks the verb; `show` makes the page of what
-   was found: a verdict, and tables and charts in order (`Found`). Tables are the blocks of the
-   command line, so that page and terminal say the same numbers; `Table.commands` and `Table.links`
-   say where each row leads.
-2. The module's `TAB` is named in TABS below, where it stands in the navigation.
-
-The route, the form with each field's error beside it, the navigation and the document over HTTP
-(`/api/VERB`, typed) come from the entry. Every address holds the whole scenario: what the verb does
-not take stays in it, and the page says so.
-
-A page with a route and a template of its own is a `Page` in TABS: its template extends `base.html`
-and is rendered with `page=PATH`.
+A row without a verb is a page with a route and a template of its own, which extends `base.html`.
 """
 
 from __future__ import annotations
 
-from web.tabs import (
-    allreduce,
-    batch,
-    loading,
-    measured,
-    mine,
-    recommend,
-    rl,
-    schedule,
-    strategies,
-    sweep,
-    tune,
-)
+from pathlib import Path
+from typing import Any
+
+from planner.inputs.readers import read_toml
+from web.state import PAGE
+from web.tabs.answers import ANSWERS
 from web.tabs.base import Page, Tab
 
-__all__ = ["ANSWERED", "BY_PATH", "PLAN", "TABS", "Page", "Tab"]
+__all__ = ["ANSWERED", "BY_PATH", "TABS", "Page", "Tab"]
 
-PLAN = Page(path="/", name="Plan")
+_MODEL = {"never": False, "open": None}
 
-LEARN = Page(path="/learn", name="Learn")
 
-TABS: tuple[Page, ...] = (
-    PLAN,
-    recommend.TAB,
-    batch.TAB,
-    sweep.TAB,
-    strategies.TAB,
-    allreduce.TAB,
-    tune.TAB,
-    rl.TAB,
-    schedule.TAB,
-    loading.TAB,
-    mine.TAB,
-    measured.TAB,
-    LEARN,
+def _page(path: str, name: str, **row: Any) -> Page:
+    """A row of tabs.toml."""
+    if path not in ANSWERS:
+        return Page(path, name)
+    start = [*(PAGE if row.pop("plan", False) else []), *map(tuple, row.pop("start", []))]
+    return Tab(
+        path,
+        name,
+        ANSWERS[path],
+        start=start,
+        usual=[*map(tuple, row.pop("usual", []))],
+        shown=tuple(row.pop("shown")),
+        folded=tuple(row.pop("folded", ())),
+        alone=frozenset(row.pop("alone", ())),
+        of_layout=row.pop("layout", False),
+        model=_MODEL.get(row.pop("model", ""), True),
+        **row,
+    )
+
+
+TABS: tuple[Page, ...] = tuple(
+    _page(**row)
+    for row in read_toml(Path(__file__).with_name("tabs.toml").read_text(encoding="utf-8"))["tab"]
 )
 """In the order of the navigation."""
 

@@ -1,25 +1,25 @@
-"""What a tab is made of: its declaration, what it was asked, and what its page shows."""
+"""What a tab is made of: its declaration, how it answers, and what it was asked."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
-from urllib.parse import quote
+from typing import Any, TypeVar, get_type_hints
 
 from planner.inputs import catalog
 from planner.specs.base import PlanError
+from planner.specs.documents import ANSWERS
 from planner.specs.options import LAYOUT, Given, Options, Record, Row, command_line, flag, rows
 from planner.specs.options.named import WORK
-from planner.views.figures import Chart
-from planner.views.view import Block
+from planner.specs.options.own import Output
+from planner.views.view import View
 from web.state import MARK, PAGE, START, TEXTS, Pairs, State, filled, of_pairs, searched, typed
 
-Mark = Literal["yes", "maybe", "no", "here", "now", ""]
 R = TypeVar("R", bound=Record)
 
 _SCENARIO = ("model", "gpu", "gpus")  # without which no plan is made
@@ -32,59 +32,6 @@ class Page:
 
     path: str
     name: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """A block of the command line as a part of the page.
-
-    commands: the command that requests each row alone, or None; its estimate is a link. links: the
-    address that each row leads to, instead of commands; word: label of the links. marks: meaning of
-    each row's colour; note: the same as a sentence. folded: it is long, and opened by hand.
-    """
-
-    block: Block
-    commands: tuple[str | None, ...] = ()
-    links: tuple[str | None, ...] = ()
-    marks: tuple[Mark, ...] = ()
-    word: str = ""
-    note: str = ""
-    folded: bool = False
-
-
-@dataclass(frozen=True)
-class Result:
-    """A file that the page offers, which is nowhere but in it. says: what it is for."""
-
-    name: str
-    text: str
-    says: str
-
-    @property
-    def address(self) -> str:
-        """The file as an address of its own."""
-        return f"data:text/plain;charset=utf-8,{quote(self.text)}"
-
-
-@dataclass(frozen=True)
-class Found:
-    """What the page of a tab shows under its form.
-
-    command: the same request as a command. links: (label, address) of other views of the first
-    part. notes: what the answer rests on. csv: the answer as a table for a spreadsheet. plan: what
-    the files say with what was typed, where the page reads files.
-    """
-
-    title: str
-    verdict: str
-    command: str
-    mark: Mark = ""
-    parts: tuple[Table | Block | Chart, ...] = ()
-    links: tuple[tuple[str, str], ...] = ()
-    results: tuple[Result, ...] = ()
-    notes: tuple[str, ...] = ()
-    csv: str = ""
-    plan: State | None = None
 
 
 @dataclass(frozen=True)
@@ -136,42 +83,64 @@ def _words(options: Record, verb: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Tab(Page):
-    """A page of one verb: a form, and what the verb answers.
-
-    verb: the command. api: the last word of its address under /api, the verb where empty.
-    documents: names of its answers in ANSWERS of planner.specs.documents; none: not answered over
-    HTTP. records: of options that the verb alone has; words: of such that the page alone has.
-    choices: (value, label) of fields that are lists here. shown, folded: fields of the form by
-    name, of these records or of a request. start: the request of an empty address; usual: the
-    page's defaults beside a request that leaves them out. question: the option of its own that
-    selects the question of the verb; alone: options of a request that apply without a model. find:
-    calls the verb; show: the page of its answer; out: its document. model: whether a model is
-    needed; None: where one is given. files: files that its form takes; empty: none. of_layout: it
-    shows the layout of the plan; other tabs search again what the search had filled in.
+class Answers:
+    """How a tab answers. find: asks the verb; view: what its page shows of that; command: asks the
+    same; words: records of options that the page alone has; choices: (value, label) of fields that
+    are lists here; plan: what files say with what was typed; out: its document.
     """
 
+    find: Callable[[Asked], Any]
+    view: Callable[[Any, Asked], View]
+    command: Callable[[Any, Asked], str] = lambda found, asked: asked.command
+    words: tuple[type[Record], ...] = ()
+    choices: Mapping[str, Callable[[], list[tuple[str, str]]]] = field(default_factory=dict)
+    plan: Callable[[Any], State | None] = lambda found: None
+    out: Callable[[Any], Any] = lambda found: found
+
+
+@dataclass(frozen=True)
+class Tab(Page):
+    """A page of one verb: a form, and the view of what the verb answers. A row of tabs.toml, which
+    says what each key means.
+
+    answers: how it answers; model: whether one is needed, None: where one is given.
+    """
+
+    answers: Answers
     title: str = ""
     lead: str = ""
     ask: str = ""
     verb: str = ""
     api: str = ""
-    documents: tuple[str, ...] = ()
-    records: tuple[type[Record], ...] = ()
-    words: tuple[type[Record], ...] = ()
-    choices: Mapping[str, Callable[[], list[tuple[str, str]]]] = field(default_factory=dict)
     shown: tuple[str, ...] = ()
     folded: tuple[str, ...] = ()
     start: Pairs = field(default_factory=list)
     usual: Pairs = field(default_factory=list)
     question: str = ""
     alone: frozenset[str] = frozenset()
-    find: Callable[[Asked], Any] = lambda asked: None
-    show: Callable[[Any, Asked], Found] = lambda found, asked: found
-    out: Callable[[Any], Any] = lambda found: found
     model: bool | None = True
     files: str = ""
     of_layout: bool = False
+
+    @property
+    def documents(self) -> tuple[str, ...]:
+        """Names of its answers in ANSWERS of planner.specs.documents; none of a tab of files, which
+        is not answered over HTTP."""
+        return () if self.files else tuple(one for one in ANSWERS if one.split()[0] == self.verb)
+
+    @cached_property
+    def records(self) -> tuple[type[Record], ...]:
+        """Records of options that the verb alone has, as its command takes them."""
+        if not self.documents:
+            return ()
+        command = importlib.import_module(f"planner.cli.{self.verb}").command
+        kinds = get_type_hints(command).values()
+        return tuple(kind for kind in kinds if issubclass(kind, Record) and kind is not Output)
+
+    @property
+    def words(self) -> tuple[type[Record], ...]:
+        """Records of options that the page alone has."""
+        return self.answers.words
 
     @property
     def address(self) -> str:

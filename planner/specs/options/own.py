@@ -29,6 +29,7 @@ class Output(Record):
 
     json: bool = False
     plain: bool = False
+    html: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,6 @@ class EstimateOptions(Record):
     part: Literal["memory", "time"] | None = None
     explain: bool = False
     trace: str | None = None
-    html: str | None = None
     full: bool = False
     inference: bool = False
 
@@ -70,7 +70,6 @@ class SearchOptions(Record):
 
     full: bool = False
     csv: str | None = None
-    html: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +83,6 @@ class CompareOptions(Shared):
     scaling: Literal["strong", "weak"] = "strong"
     stop_below: float = 0.5
     csv: str | None = None
-    html: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +98,6 @@ class BatchOptions(Shared):
     warmup: str | None = None
     stop_below: float = 0.5
     csv: str | None = None
-    html: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +125,6 @@ class ScheduleOptions(ModelTimes):
     file: str | None = None
     sends: bool = False
     trace: str | None = None
-    html: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Predicted against measured step times as one HTML page."""
+"""Predicted against measured step times as a chart."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections import defaultdict
 from typing import Any
 
 from planner.specs.documents.validate import Run, Summary, Validation
+from planner.views.chart import Chart
 from planner.views.figures import (
     CYCLE,
     LOG,
     SILVER,
     SLATE,
     SYMBOLS,
-    Chart,
     axis,
     figure,
     guides,
@@ -20,16 +20,16 @@ from planner.views.figures import (
     markers,
     note,
 )
-from planner.views.page import page as whole
+from planner.views.view import View
 
 _GUIDES = (0.05, 0.10, 0.20)
 _SHARES = tuple(sign * share for share in _GUIDES for sign in (1, -1))
 _BESIDE = {"gpus": "GPUs", "measured_step_s": "measured step (s)"}  # what errors are shown against
 
 
-def page(document: Validation) -> str:
-    """The figure as one HTML page. Raises PlanError where plotly is not installed."""
-    return whole("Predicted against measured step time", [chart(document)], option="--plot")
+def view(document: Validation) -> View:
+    """The figure alone."""
+    return View("Predicted against measured step time", parts=(chart(document),))
 
 
 def chart(document: Validation) -> Chart:

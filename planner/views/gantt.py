@@ -1,8 +1,8 @@
-"""A pipeline schedule as a chart, one row of bars per rank, and as one HTML page."""
+"""A pipeline schedule as a chart, one row of bars per rank."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,34 +11,25 @@ from planner.schedules.intervals import KINDS, Interval, intervals
 from planner.schedules.timing import Program, Timing
 from planner.specs.documents.schedule import Schedule
 from planner.units import percent, show
-from planner.views.cells import Cell, Column
-from planner.views.figures import BLUE, ROSE, SAND, Chart, Trace, axis, rows_figure, spans
-from planner.views.page import page as whole
-from planner.views.schedule import by_step
+from planner.views.chart import Chart, Trace
+from planner.views.figures import BLUE, ROSE, SAND, axis, rows_figure, spans
 
 _COLORS = {"F": BLUE, "B": SAND, "I": SAND, "W": ROSE}
 _MOST_NUMBERED = 400  # passes up to which each bar holds the number of its micro-batch
 _SEEN = 1e-6  # of a slice of the step: less is rounding
 
 
-def page(document: Schedule, program: Program, timing: Timing, title: str) -> str:
-    """The schedule as one HTML page. Raises PlanError where plotly is not installed."""
-    return whole(title, [chart(document, program, timing)])
-
-
-def chart(
+def gantt(
     document: Schedule,
     program: Program,
     timing: Timing,
     most: int | None = None,
-    offered: Collection[str] | None = None,
     window: tuple[float, float] | None = None,
 ) -> Chart:
-    """Every pass on its rank, the table of all schedules at this size as twin.
+    """Every pass on its rank.
 
     most: bars that are drawn; of a step with more passes each bar is a share of a slice of the
-    step. offered: schedules that the software of the layout has; None: any. window: seconds of the
-    step that are drawn; None: all.
+    step. window: seconds of the step that are drawn; None: all.
     """
     passes = sorted(intervals(program, timing), key=lambda one: one.start)
     low, high = window or (0.0, max(interval.end for interval in passes))
@@ -63,19 +54,11 @@ def chart(
             f" {len(found):,} passes are too many to see: each of {slices} slices of the step shows"
             " what share of it a rank spends on each kind."
         )
-    rows = _compared(document)
-    able = [row for row in rows if offered is None or row[0] in offered]
-    best = (
-        f" Least time of all schedules{'' if offered is None else ' of this software'} at this"
-        f" size: {able[0][0]}, {show(able[0][2], 's')}."
-        if able and isinstance(able[0][2], float)
-        else ""
-    )
     return Chart(
         "schedule",
         "Pipeline schedule",
         f"{document.schedule} over {document.pp} ranks and {document.microbatches} micro-batches:"
-        f" {show(document.step_s, 's')}, {percent(document.bubble_frac)} of it bubble.{best}",
+        f" {show(document.step_s, 's')}, {percent(document.bubble_frac)} of it bubble.",
         rows_figure(
             data,
             [f"rank {rank}" for rank in range(program.ranks)],
@@ -83,40 +66,9 @@ def chart(
             bargap=0.15,
             dragmode="zoom",
         ),
-        (
-            Column("schedule"),
-            Column("vpp", "number"),
-            Column("step", "s"),
-            Column("bubble", "%"),
-            Column("most micro-batches alive", "number"),
-            Column("activations", "B"),
-            Column("why not"),
-        ),
-        rows,
-        f"One row per pipeline rank; the ground is idle. Drag to look closer, double-click to"
-        f" see all. The table compares all schedules.{cut}",
-        order="shortest step first",
+        caption="One row per pipeline rank; the ground is idle. Drag to look closer, double-click"
+        f" to see all.{cut}",
     )
-
-
-def _compared(document: Schedule) -> list[list[Cell]]:
-    """All schedules at this size, the fastest first, those that are refused last."""
-
-    def most(values: Sequence[float] | None) -> float | None:
-        return None if values is None else max(values)
-
-    return [
-        [
-            row.schedule,
-            row.vpp,
-            row.step_s,
-            row.bubble_frac,
-            most(row.peak_live_microbatches),
-            most(row.peak_live_bytes),
-            row.refused or "",
-        ]
-        for row in by_step(document.comparison)
-    ]
 
 
 def _sliced(
