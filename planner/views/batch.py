@@ -53,6 +53,7 @@ _CURVES = (
         "Above 1 a larger batch needs more tokens than it saves steps.",
     ),
 )
+_MOST_FIRST = 3  # charts before the tables
 _SHORT = {"strong": "batch kept", "weak": "grown", "best": "best"}
 
 
@@ -69,13 +70,11 @@ def view(document: TimeToTarget, given: Mapping[str, object], csv: str = "") -> 
         for name, regime in regimes.items()
         if (points := [(float(point.value), point.days) for point in regime.points if point.fits])
     }
-    days = []
+    drawing = []
     if drawn:
-        said = [
-            *chart_lines(list(drawn.items()), False),
-            legend(list(drawn), "; later ones over earlier ones"),
-        ]
-        days = [Block("Days to the target over GPUs", said, chart=charts.pop("days", None))]
+        said = chart_lines(list(drawn.items()), False)
+        said.append(legend(list(drawn), "; later ones over earlier ones"))
+        drawing = [Block("Days to the target over GPUs", said, only="text")]
     verdict, *others = (_at_best(regime) for regime in regimes.values())
     return View(
         f"{document.model.title} on {document.gpu_title}: time to the target",
@@ -83,11 +82,12 @@ def view(document: TimeToTarget, given: Mapping[str, object], csv: str = "") -> 
         "yes" if drawn else "no",
         others,
         parts=(
+            *charts[:_MOST_FIRST],
             _batches(document),
             *(_regime(regime, document.gpu_title) for regime in regimes.values()),
-            *days,
-            *charts.values(),
+            *drawing,
             _sensitivity(document),
+            *charts[_MOST_FIRST:],
         ),
         notes=document.notes,
         noted="Notes",
@@ -238,7 +238,7 @@ def _sensitivity(document: TimeToTarget) -> Block:
     )
 
 
-def _charts(document: TimeToTarget, now: object) -> dict[str, Chart]:
+def _charts(document: TimeToTarget, now: object) -> list[Chart]:
     """Quantities over the GPUs that fit, a line per regime, with each knee and the GPUs of the
     request marked; those that have no point are left out."""
     at = {
@@ -247,14 +247,14 @@ def _charts(document: TimeToTarget, now: object) -> dict[str, Chart]:
         if regime.pays_until
     }
     at |= {"now": float(now)} if isinstance(now, int) else {}
-    charts = {}
+    charts = []
     for key, title, kind, caption in _CURVES:
         lines = [_line(name, regime, key) for name, regime in document.regimes.items()]
         data = [trace for trace in lines if trace["x"]]
         if data:
             across = counted("GPUs", (x for trace in data for x in trace["x"]))
             drawn = figure(data, across, axis(title.lower(), kind))
-            charts[key] = tabled(marked(Chart(key, title, "", drawn, caption=caption), at))
+            charts.append(tabled(marked(Chart(key, title, "", drawn, caption=caption), at)))
     return charts
 
 

@@ -85,7 +85,7 @@ def _requests(rows: Sequence[Point]) -> Block:
         "Requests",
         header=["request", *map(_heading, FIGURES), "layout"],
         order="as asked",
-        paper=True,
+        only="page",
         folded=True,
         links=[Link(row.command) for row in rows[:_MOST_ROWS]],
     )

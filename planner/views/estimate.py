@@ -475,7 +475,7 @@ def _operators(r: Estimate) -> Block:
         "Seconds of each operator, slowest stage",
         header=["operator", "time|s"],
         rows=[[name, value] for name, value in r.step.operators.items()],
-        paper=True,
+        only="page",
         folded=True,
     )
 
@@ -487,6 +487,6 @@ def _machine(r: Estimate) -> Block:
         rows=[
             [n.name, machine_value(n), n.kind, n.elasticity, n.source, n.date] for n in r.machine
         ],
-        paper=True,
+        only="page",
         folded=True,
     )

@@ -26,13 +26,15 @@ def parts_of(view: View, to: To = nowhere, word: str = "", paper: bool = True) -
     A part with the title of the view gives its lines to the head; without a verdict the first of
     them is one.
     """
-    parts = [p for p in view.parts if paper or not (isinstance(p, Block) and p.paper)]
+    without = {"text"} if paper else {"text", "page"}
+    parts = [p for p in view.parts if not (isinstance(p, Block) and p.only in without)]
     lines = list(view.text)
-    first = parts[0] if parts else None
-    if isinstance(first, Block) and first.title == view.title:
-        lines += first.text
-        rest = replace(first, title=first.order.capitalize() or "Table", order="", text=[])
-        parts[:1] = [rest] if first.rows or first.chart or first.below else []
+    for i, part in enumerate(parts):
+        if isinstance(part, Block) and part.lead and part.title == view.title:
+            lines += part.text
+            rest = replace(part, title=part.order.capitalize() or "Table", order="", text=[])
+            parts[i : i + 1] = [rest] if part.rows or part.chart or part.below else []
+            break
     verdict = view.verdict or (lines.pop(0) if lines else "")
     said = labelled(verdict)
     verdict = said if isinstance(said, str) else ": ".join(said)
@@ -77,6 +79,7 @@ def block_of(block: Block, to: To, word: str = "") -> dict[str, Any]:
         "note": block.note,
         "below": [_line(line, to, word) for line in block.below],
         "folded": block.folded,
+        "count": count or len(lines),
         "twin": bool(block.chart and block.chart.columns),
         "chart": block.chart and with_table(block.chart, block),
     }

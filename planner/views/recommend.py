@@ -21,7 +21,10 @@ from planner.specs.documents.recommend import (
 )
 from planner.units import chance_text, in_unit, percent, show, span
 from planner.views.cells import Cell
+from planner.views.chart import Chart
+from planner.views.figures import BLUE, CYCLE, FROM_ZERO, axis, counted, figure, line, markers
 from planner.views.prices import elsewhere_lines, prices_block
+from planner.views.swap import swap_blocks
 from planner.views.view import Block, Command, Link, View
 
 _MOST_MODELS = 12  # models of the catalogue that are listed
@@ -43,7 +46,7 @@ def view(document: Recommendation) -> View:
             blocks = _model(document)
             found = any(one.answer for one in (document.catalogue, document.family) if one)
         case SwapOrRecompute():
-            blocks = _offload(document)
+            blocks = swap_blocks(document)
     return View.of(blocks, verdict=verdict, mark="yes" if found else "no", notes=document.notes)
 
 
@@ -171,11 +174,57 @@ def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], goal: str, days: 
         order="as asked",
         drop=("kWh" if days else "USD/h", "free", "step", "limited by"),
         links=[Link(row.command) for _, row in answered],
+        chart=_cost_and_days(answered) if days else None,
         below=[
             f"{kind.machine}: {describe(row.layout)} [{row.stack}]; one size smaller:"
             f" {_smaller(kind)}"
             for kind, row in answered
         ],
+    )
+
+
+def _cost_and_days(answered: Sequence[tuple[MachineKind, ClusterRow]]) -> Chart | None:
+    """The cluster of each kind, with the 80 % band of its days; those without a price are left
+    out."""
+    data = [
+        markers(
+            kind.machine,
+            [row.days],
+            [row.cost_usd],
+            CYCLE[i % len(CYCLE)],
+            [_sentence(row)],
+            size=11,
+            error_x={
+                "type": "data",
+                "symmetric": False,
+                "array": [(row.days_high or row.days) - row.days],
+                "arrayminus": [row.days - (row.days_low or row.days)],
+            },
+        )
+        for i, (kind, row) in enumerate(answered)
+        if row.days is not None and row.cost_usd is not None
+    ]
+    if not data:
+        return None
+    return Chart(
+        "recommend-kinds",
+        "Cost against days",
+        "",
+        figure(data, axis("days", FROM_ZERO), axis("USD", FROM_ZERO)),
+        caption="One cluster of each kind; the line is the 80 % band of its days.",
+    )
+
+
+def _curve(
+    name: str, said: str, points: Sequence[tuple[float, float]], titles: tuple[str, str, str]
+) -> Chart:
+    """A quantity over what was tried. titles: of the axes, and the unit."""
+    across, up, unit = titles
+    x, y = [at for at, _ in points], [value for _, value in points]
+    hover = [f"{at:,.4g}: {show(value, unit)}" for at, value in points]
+    drawn = line(said, x, y, BLUE, hover, symbol="circle", showlegend=False)
+    return Chart(
+        f"recommend-{name}", up, "", figure([drawn], counted(across, x), axis(up, FROM_ZERO))
     )
 
 
@@ -229,6 +278,15 @@ def _bandwidth(document: BandwidthSweep) -> list[Block]:
         ],
         order="least bandwidth first",
         links=[Link(row.command) for row in document.searched],
+        chart=_curve(
+            "bandwidth",
+            "step",
+            [
+                (in_unit(row.bytes_per_s_per_gpu, "Gbit/s"), row.step_seconds)
+                for row in document.searched
+            ],
+            ("bandwidth between nodes per GPU (Gbit/s)", "step (s)", "s"),
+        ),
     )
     return [head, table]
 
@@ -285,6 +343,12 @@ def _batch(document: SaturatingBatch) -> list[Block]:
             order="smallest first",
             drop=("MFU", "tokens", "bottleneck"),
             links=[Link(row.command) for row in document.rows],
+            chart=_curve(
+                "batch",
+                "throughput",
+                [(row.global_batch, row.throughput.tokens_per_s_per_gpu) for row in document.rows],
+                ("global batch", "tokens/s per GPU", "tokens/s"),
+            ),
         )
     ]
 
@@ -360,121 +424,3 @@ def _model_cells(row: ModelRow) -> list[Cell]:
         *(row.model, row.parameters, row.fits, row.memory.device_bytes, row.step.seconds),
         *(row.days, row.cost_usd, describe(row.layout)),
     ]
-
-
-# recompute or swap
-
-
-def _offload(document: SwapOrRecompute) -> list[Block]:
-    return [_layer(document), _links(document), _lengths(document), _bounds(document)]
-
-
-def _layer(document: SwapOrRecompute) -> Block:
-    layer = document.layer
-    return Block(
-        f"Recompute or swap a layer of {document.model.title} on {document.gpu}",
-        text=[
-            (
-                f"layout      {describe(document.layout)}  [{document.stack}],"
-                f" {document.seq_len:,} tokens per sequence"
-            ),
-            *_swap_verdict(document),
-            (
-                f"a layer     keeps {show(layer.kept_bytes, 'B')} for backward,"
-                f" {show(layer.recompute_kept_bytes, 'B')} where it is recomputed"
-            ),
-            (
-                f"            forward {show(layer.forward_s, 's')}, backward"
-                f" {show(layer.backward_s, 's')}, to run forward again"
-                f" {show(layer.recompute_s, 's')}"
-            ),
-            (
-                f"break-even  above {show(layer.break_even_bytes_per_s, 'B/s')} per GPU and"
-                " direction swapping costs less than recompute, from"
-                f" {show(layer.hidden_bytes_per_s, 'B/s')} on nothing"
-            ),
-        ],
-    )
-
-
-def _swap_verdict(document: SwapOrRecompute) -> list[str]:
-    """What whole steps say, and what the rules forbid."""
-    steps = " against ".join(
-        f"{show(choice.step_seconds, 's')} with {choice.what}"
-        f"{'' if choice.fits else ' (does not fit)'}"
-        for choice in sorted(document.choices, key=lambda one: one.step_seconds)
-    )
-    lines = [f"verdict     {document.verdict or 'neither'}: a step takes {steps}"] if steps else []
-    if document.refused is not None:
-        lines.append(f"no swap     {document.refused}")
-    return [*lines, *(Command(f"            {choice.command}") for choice in document.choices)]
-
-
-def _links(document: SwapOrRecompute) -> Block:
-    return Block(
-        "By link to host memory",
-        text=[
-            "per GPU with all GPUs of the host copying; adds: beside the same layer, whose"
-            " collectives take"
-            f" {show(document.layer.forward_shared_s + document.layer.backward_shared_s, 's')} of"
-            " this node's link"
-        ],
-        header=[
-            *("link", "per GPU|B/s", "copy|s", "hidden|s", "swap adds|s", "in turn|s"),
-            *("recompute adds|s", "cheaper"),
-        ],
-        rows=[
-            [
-                link.id + (" (this node)" if link.id == document.host_link else ""),
-                *(link.bytes_per_s, link.copy_s, link.hidden_s),
-                *(link.out_exposed_s + link.back_exposed_s, link.in_turn_s, link.recompute_s),
-                link.cheaper,
-            ]
-            for link in document.links
-        ],
-        order="this node's first",
-        drop=("in turn", "copy", "hidden"),
-    )
-
-
-def _lengths(document: SwapOrRecompute) -> Block:
-    return Block(
-        "By sequence length",
-        header=[
-            *("tokens|,", "kept|B", "recompute|s", "break-even|B/s", "hides from|B/s"),
-            *(link.id for link in document.links),
-        ],
-        rows=[
-            [
-                *(row.seq_len, row.kept_bytes, row.recompute_s, row.break_even_bytes_per_s),
-                *(row.hidden_bytes_per_s, *(link.cheaper for link in row.links)),
-            ]
-            for row in document.lengths
-        ],
-        order="shortest first",
-        drop=("hides from", "break-even", *(link.id for link in reversed(document.links[1:]))),
-    )
-
-
-def _bounds(document: SwapOrRecompute) -> Block:
-    return Block(
-        "What ZeRO-Infinity's equations ask for",
-        text=[
-            "bandwidth of all ranks that share it, for a share of the achievable matrix rate;"
-            " nothing overlaps (arXiv 2104.07857)"
-        ],
-        header=[
-            *("what moves", "FLOP per byte|number", "ranks|,"),
-            *(f"{need.share_frac:.0%}|B/s" for need in document.bounds[0].needed),
-            "this link gives|%",
-        ],
-        rows=[
-            [
-                *(bound.what, bound.flop_per_byte, bound.ranks),
-                *(need.bytes_per_s for need in bound.needed),
-                bound.efficiency_frac,
-            ]
-            for bound in document.bounds
-        ],
-        order="as in the paper",
-    )

@@ -38,41 +38,30 @@ def sweep_parts(comparison: Comparison, given: Mapping[str, object]) -> Parts:
     }
     at |= {} if now is None else {"now": now}
     charts = [tabled(marked(chart, at)) for chart in _curve_charts(comparison)]
-    parts: list[Block | Chart] = []
+    alone = len(comparison.curves) == 1
+    if alone and charts:
+        steps = {row.label: row.step.components for row in comparison.points if row.fits}
+        charts.append(parts_chart("parts", steps))
+    blocks = []
     for curve in comparison.curves:
-        parts.append(_curve_block(curve, comparison, now))
+        blocks.append(_curve_block(curve, comparison, now))
         if curve.parts is not None:
-            parts.append(_parts_block(curve.parts, curve.label, comparison.scaling))
+            blocks.append(_parts_block(curve.parts, curve.label, comparison.scaling))
+    key = "tokens_per_s" if by_gpus else "tokens_per_s_per_gpu"
     lines = [
-        (
-            curve.label,
-            [
-                (point.value, point.tokens_per_s if by_gpus else point.tokens_per_s_per_gpu)
-                for point in curve.points
-                if point.fits
-            ],
-        )
+        (curve.label, [(point.value, getattr(point, key)) for point in curve.points if point.fits])
         for curve in comparison.curves
     ]
     lines = [(label, line) for label, line in lines if line]
     if lines:
-        block = Block(
-            f"{'tokens/s' if by_gpus else 'tokens/s/GPU'} over {axis_name(first)}",
-            text=chart_lines(lines, by_gpus),
-            chart=charts.pop(0),
-        )
-        if len(comparison.curves) > 1:
-            block.text.append(legend([label for label, _ in lines]))
+        title = f"{'tokens/s' if by_gpus else 'tokens/s/GPU'} over {axis_name(first)}"
+        drawing = Block(title, chart_lines(lines, by_gpus), only="text")
+        if not alone:
+            drawing.text.append(legend([label for label, _ in lines]))
         if by_gpus:
-            block.text.append(Caption(". in proportion to the first point"))
-        parts += [block, *charts]
-        if len(comparison.curves) == 1:
-            parts.append(
-                parts_chart(
-                    "parts", {r.label: r.step.components for r in comparison.points if r.fits}
-                )
-            )
-    return parts
+            drawing.text.append(Caption(". in proportion to the first point"))
+        blocks.append(drawing)
+    return [*charts[:2], *blocks, *charts[2:]]
 
 
 def _now(curve: Curve, given: Mapping[str, object]) -> float | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from planner.specs.documents.tune import TuneMethod, Tuning
 from planner.units import show, span
 from planner.views.cells import Cell
+from planner.views.chart import Chart
+from planner.views.figures import BLUE, FROM_ZERO, INK, axis, rows_figure, spans
 from planner.views.view import Block, Command, Link, View
 
-_DAY_S = 86400.0
+_DAY_S, _HOUR_S = 86400.0, 3600.0
 _ALL = 0.999  # of the tokens: padding of the last row of packed ones is none
 
 
@@ -69,6 +71,34 @@ def _methods(r: Tuning) -> Block:
         lead=True,
         marks=["yes" if row.fits else "no" for row in r.methods],
         links=[None if row.memory is None else Link(row.command) for row in r.methods],
+        chart=_hours(r) if r.fastest else None,
+    )
+
+
+def _hours(r: Tuning) -> Chart:
+    """The run of each method that fits, with its band."""
+    rows = [(row, row.run_s, row.run_low_s, row.run_high_s) for row in r.methods if row.fits]
+    known = [(row.name, s, low, high) for row, s, low, high in rows if s and low and high]
+    names = [name for name, *_ in known]
+    said = [
+        f"{_shown(s)} ({span(low / _DAY_S, high / _DAY_S, 'days')})" for _, s, low, high in known
+    ]
+    band = {
+        "type": "data",
+        "symmetric": False,
+        "array": [(high - s) / _HOUR_S for _, s, _, high in known],
+        "arrayminus": [(s - low) / _HOUR_S for _, s, low, _ in known],
+        "color": INK,
+    }
+    lengths = [(0.0, s / _HOUR_S) for _, s, _, _ in known]
+    plain = {"textposition": "none", "showlegend": False}
+    data = spans("run", names, lengths, {"color": BLUE}, said, error_x=band, **plain)
+    return Chart(
+        "tune-run",
+        "Run of each method that fits",
+        "",
+        rows_figure([data], names, axis("hours", FROM_ZERO)),
+        caption="Hours of the whole run; the line is the 80 % band.",
     )
 
 
@@ -138,7 +168,7 @@ def _model(row: TuneMethod) -> str:
 
 def _commands(r: Tuning) -> Block:
     """A command per method; why not, where it does not fit."""
-    block = Block("Each method alone", part=True)
+    block = Block("Each method alone", part=True, folded=True)
     for row in r.methods:
         block.text.append(f"{row.name}{'' if row.why is None else f': {row.why}'}")
         block.text.append(Command(row.command))

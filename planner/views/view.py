@@ -75,9 +75,9 @@ class Block:
     (`planner.views.cells`). order: order of the rows; drop: names of columns that may be dropped
     on a narrow screen, the first one first; below: lines under the table; part: of the block above
     it, so that its title is not underlined; lead: printed under the title of its view in place of
-    its own; paper: too wide to be printed, on pages alone. marks, links: of each row; note: what
-    the marks mean. folded: it is long, and opened by hand where that can be. chart: a drawing of
-    the same, in place of its fixed lines.
+    its own; only: text, a drawing in characters whose chart is another part; page, too wide to be
+    printed. marks, links: of each row; note: what the marks mean. folded: it is long, and opened
+    by hand where that can be. chart: a drawing of the same, in place of its fixed lines.
     """
 
     title: str
@@ -89,7 +89,7 @@ class Block:
     below: list[str] = field(default_factory=list)
     part: bool = False
     lead: bool = False
-    paper: bool = False
+    only: Literal["text", "page", ""] = ""
     marks: Sequence[Mark] = ()
     links: Sequence[Link | None] = ()
     note: str = ""
@@ -150,14 +150,14 @@ class View:
     def of(cls, blocks: Sequence[Block | Chart], **more: Any) -> View:
         """A view of parts under the title of the first block."""
         first = next(one for one in blocks if isinstance(one, Block))
-        rest = [one for one in blocks if one is not first]
-        return cls(first.title, parts=(replace(first, lead=True), *rest), **more)
+        parts = [replace(first, lead=True) if one is first else one for one in blocks]
+        return cls(first.title, parts=parts, **more)
 
     @property
     def blocks(self) -> list[Block]:
         """What is printed, in order."""
         head = Block(self.title, [*([self.verdict] if self.verdict else []), *self.text])
-        parts = [part for part in self.parts if isinstance(part, Block) and not part.paper]
+        parts = [part for part in self.parts if isinstance(part, Block) and part.only != "page"]
         if parts and parts[0].lead:
             first = parts.pop(0)
             head = replace(first, title=self.title, text=[*head.text, *first.text], lead=False)
