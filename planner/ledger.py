@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -70,6 +70,82 @@ def flattened(function: Callable[..., Array], *columns: Array) -> Array:
     wide = np.broadcast_arrays(*columns)
     found = function(*(column.reshape(-1) for column in wide))
     return np.asarray(found).reshape(wide[0].shape)[()]
+
+
+def plug_in(
+    where: str,
+    function: Callable[[Any], Mapping[str, Array]],
+    record: Any,
+    names: Sequence[str],
+    boolean: bool = False,
+) -> Ledger:
+    """Results of a function of a plug-in, by name. A name that it leaves out is left out, or 0.
+
+    where: which plug-in it is, noted on errors.
+
+    record: what the function takes, a dataclass of which every field that is declared as an array
+    (a ledger, a table of columns) has a value per layout. The function is given plain arrays of
+    equal length that cannot be written to, whatever the columns of the estimate are, and returns
+    plain arrays of that length, or numbers. boolean: whether the function makes truths.
+    """
+    columns: list[Array] = []
+    places: dict[int, int] = {}  # by identity: the same array is given once
+
+    def placed(column: Array) -> int:
+        if id(column) not in places:
+            places[id(column)] = len(columns)
+            columns.append(column)
+        return places[id(column)]
+
+    order = _of_arrays(record, placed)
+
+    def call(*arrays: Array) -> Ledger:
+        try:
+            return _named(function(_of_arrays(order, arrays.__getitem__)), names, len(arrays[0]))
+        except Exception as error:
+            error.add_note(f"in {where}")
+            raise
+
+    for column in columns:
+        if (several := getattr(column, "several", None)) is not None:
+            return several(call, columns, names, boolean)
+    return flattened_each(call, columns, names, boolean)
+
+
+def flattened_each(
+    function: Callable[..., Ledger], columns: Sequence[Array], names: Sequence[str], boolean: bool
+) -> Ledger:
+    """`flattened` of a function with several results, which is not called for no rows."""
+    wide = np.broadcast_arrays(*columns)
+    shape = wide[0].shape
+    arrays = [np.asarray(column, dtype=float).reshape(-1).view() for column in wide]
+    for array in arrays:
+        array.flags.writeable = False
+    found = function(*arrays) if arrays[0].size else dict.fromkeys(names, arrays[0])
+    dtype = bool if boolean else float
+    return {name: np.asarray(leaf, dtype).reshape(shape)[()] for name, leaf in found.items()}
+
+
+def _named(found: Mapping[str, Array], names: Sequence[str], rows: int) -> Ledger:
+    if unknown := found.keys() - set(names):
+        raise ValueError(f"{', '.join(sorted(unknown))} is not declared; {', '.join(names)} are")
+    return {name: np.broadcast_to(leaf, (rows,)) for name, leaf in found.items()}
+
+
+_OF_ARRAYS = ("Array", "Array | None", "Ledger", "Columns")
+
+
+def _of_arrays(record: Any, change: Callable[[Array], Any]) -> Any:
+    """The record with its arrays changed; what is the same for all layouts stays."""
+    own = (field.name for field in dataclasses.fields(record) if field.type in _OF_ARRAYS)
+    values = {name: value for name in own if (value := getattr(record, name)) is not None}
+    return dataclasses.replace(record, **{n: _changed(v, change) for n, v in values.items()})
+
+
+def _changed(value: Any, change: Callable[[Array], Any]) -> Any:
+    if isinstance(value, dict):
+        return {name: change(leaf) for name, leaf in value.items()}
+    return _of_arrays(value, change) if dataclasses.is_dataclass(value) else change(value)
 
 
 def total(ledger: Mapping[str, Array]) -> Array:

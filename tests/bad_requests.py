@@ -24,8 +24,8 @@ SUFFIX = {"config": ".json"}
 def ask(kind: str, file: object) -> Answer:
     """A request that reads this file as that kind of file."""
     option = {"config": "model"}.get(kind, kind)
-    beside = {"cluster": {"gpu": None}, "host": {"offload": "optimizer"}}.get(kind, {})
-    return estimate(**beside, **{option: file})
+    beside: dict[str, Any] = {"cluster": {"gpu": None}, "host": {"offload": "optimizer"}}
+    return estimate(**beside.get(kind, {}), **{option: file})
 
 
 def file_refused(kind: str, file: Path, *said: str) -> str:

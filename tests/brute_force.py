@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 from collections import namedtuple
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from plans import flat_of
 
@@ -77,6 +77,12 @@ def allowed(p: Plan, x: Row) -> bool:
     if x.pp > 1 and not suits.get(x.schedule, True):
         return False
     if x.pp > 1 and (x.schedule not in can.schedules or x.zero not in can.zero_with_pipeline):
+        return False
+    if x.tp > 1 and not x.sequence_parallel and not can.tensor_alone:
+        return False
+    if x.zero == 0 and x.dp > 1 and x.tp * x.pp * x.cp > 1 and not can.replicas_beside:
+        return False
+    if (x.cp > 1 and x.zero < can.context_zero) or (x.ep > 1 and x.zero < can.expert_zero):
         return False
     whole = x.shard_group == x.dp * x.cp
     hybrid = x.zero == 3 and can.hybrid_shard and x.shard_group > 1
@@ -241,5 +247,5 @@ def brute_force(p: Plan) -> set[Layout]:
                         placement=placement,
                     )
                     if worth_trying(p, x, chunk(pp, vpp)) and allowed(p, x):
-                        found.add(Layout(**x._asdict()))
+                        found.add(Layout(**cast(Any, x)._asdict()))
     return found

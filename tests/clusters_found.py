@@ -29,7 +29,7 @@ def found(
     budget: float | None = None,
     power_kw: float | None = None,
     max_gpus: int = 64,
-    goal: str = "cheapest",
+    goal: Any = "cheapest",
     sure: bool = False,
     kinds: tuple[str, ...] = KINDS,
 ) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -54,6 +55,11 @@ def dpplan(*words: object, columns: int = WIDE) -> Answer:
     return Answer(result.exit_code, result.stdout, result.stderr)
 
 
+def argv(line: str) -> tuple[str, ...]:
+    """Words of a line as a shell makes them."""
+    return tuple(shlex.split(line))
+
+
 def python(
     code: str, *arguments: object, folder: Path = ROOT, timeout: float = 60, **environment: str
 ) -> Answer:
@@ -69,7 +75,7 @@ def python(
 def dpplan_process(*words: object, timeout_s: float = 60, **environment: str) -> Answer:
     """Run `dpplan WORDS...` as a process of its own, its output piped."""
     code = "import sys; from planner.cli import main; sys.argv[0] = 'dpplan'; main()"
-    return python(code, *words, timeout=timeout_s, **environment)
+    return python(code, *words, folder=ROOT, timeout=timeout_s, **environment)
 
 
 def refused(answer: Answer, *said: str) -> str:

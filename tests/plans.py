@@ -130,7 +130,7 @@ def rows(gpus: int, *chosen: dict[str, Any]) -> Columns:
     return Columns.of((layout(gpus, **one) for one in chosen), gpus)
 
 
-def numbers(of: Plan, **changed: float) -> Machine:
+def numbers(of: Plan, **changed: Any) -> Machine:
     """The plan's machine with some numbers replaced."""
     return dataclasses.replace(machine(of), **changed)
 

@@ -113,11 +113,12 @@ def run(mode: str, rank: int, ranks: int) -> dict[str, int]:
         parallelize_module(model, mesh, plan)
     elif mode.startswith("fsdp"):
         again = mode == "fsdp"
-        for layer in model.layers:
+        layers: Any = model.layers
+        for layer in layers:
             fully_shard(layer, mesh=mesh, reshard_after_forward=again)
         fully_shard(model, mesh=mesh, reshard_after_forward=again)
     runs = DistributedDataParallel(model) if mode in ("ddp", "zero-1") else model
-    own = list(model.parameters())
+    own: list[Any] = list(model.parameters())
     optimizer: Any = (
         ZeroRedundancyOptimizer(own, torch.optim.AdamW, foreach=False)
         if mode == "zero-1"
@@ -126,9 +127,8 @@ def run(mode: str, rank: int, ranks: int) -> dict[str, int]:
     if mode == "pipeline":
         stage = PipelineStage(model, rank, ranks, torch.device("cpu"))
         schedule = Schedule1F1B(stage, 2 * ranks, loss_fn=loss_of)
-        schedule.step(
-            *([words] if rank == 0 else []), **({"target": words} if rank == ranks - 1 else {})
-        )
+        target = words if rank == ranks - 1 else None
+        schedule.step(*([words] if rank == 0 else []), target=target)
     else:
         out = runs(words)
         gathered = sum(t.untyped_storage().nbytes() for t in gathered_of(model))
@@ -136,7 +136,7 @@ def run(mode: str, rank: int, ranks: int) -> dict[str, int]:
     # the embedding's gradient of a tensor-parallel rank is a partial sum until something reads it
     # as its shard
     sharded = [
-        p.grad.redistribute(placements=p.placements) if isinstance(p, DTensor) else p.grad
+        p.grad.redistribute(placements=p.placements) if isinstance(p.grad, DTensor) else p.grad
         for p in own
     ]
     gradients = held(sharded)

@@ -28,6 +28,9 @@ pytestmark = pytest.mark.usefixtures("within_seconds_and_nothing_written")
         ("stack", "deepsped", "deepspeed"),
         ("intra_node", "nvlink-4", "nvlink4"),
         ("inter_node", "ib-hd", "ib-hdr"),
+        ("recompute", "blck:2", "did you mean block:2? must be"),
+        ("recompute", "core_atn+mlp", "did you mean core_attn+mlp? must be"),
+        ("zeropp", "qwzz", "did you mean qwz? takes"),
     ],
 )
 def test_an_unknown_id_answers_with_near_matches(option: str, value: str, near: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import dpplan, refused
+from command import argv, dpplan, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -308,16 +308,7 @@ def test_without_a_sweep_gpus_double() -> None:
 
 def test_nothing_fits_is_an_answer() -> None:
     answer = dpplan(
-        "batch",
-        "--model",
-        "llama-70b",
-        "--gpu",
-        "rtx4090",
-        "--sweep",
-        "gpus=1,2",
-        "--tokens",
-        "1T",
-        "--json",
+        *argv("batch --model llama-70b --gpu rtx4090 --sweep gpus=1,2 --tokens 1T --json")
     )
     assert answer.status == 3
     document = read(answer.stdout, TimeToTarget)

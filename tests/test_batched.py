@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from planner import api
 from planner.inputs.scenario import resolve
+from planner.ledger import total
 from planner.search import allowed_layouts, batched, layouts, search
 from planner.search.answer import answer_of
 from planner.search.choose import choice
@@ -245,7 +246,7 @@ def test_processes_give_the_same_answers_in_the_same_order() -> None:
         one.changed(seq_len=s) for s in (128, 256, 512) for one in asked for _ in range(3)
     ]  # more than a unit
     seen: list[int] = []
-    two = points.answer(asked, jobs=2, progress=lambda done, whole: seen.append(done) or None)
+    two = points.answer(asked, jobs=2, progress=lambda done, whole: seen.append(done))
     assert two == points.answer(asked)
     assert seen == sorted(seen)
     assert seen[-1] == len(asked)
@@ -261,7 +262,7 @@ def test_exposed_seconds_are_the_components_that_are_communication() -> None:
     time = point.estimates.time
     exposed = exposed_s(time)
     parts = ("tensor_parallel", "data_parallel", "pipeline_transfer")
-    assert float(sum(exposed.values())[0]) == pytest.approx(
+    assert float(total(exposed)[0]) == pytest.approx(
         float(sum(time.components[name][0] for name in parts))
     )
     assert float(exposed["network"][0]) > 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import dpplan, refused
+from command import argv, dpplan, refused
 from node_records import CASE, SESSION, node_records, written
 
 from planner.calibrate import (
@@ -52,19 +52,13 @@ from planner.specs.documents.calibrate import SlowPair, Verification
         (("--verify", "--case", "layers=0,hidden=64,heads=4,ffn=64,vocab=64,seq=16"), "layers"),
         (("--verify", "--case", "layers=1,hidden=100,heads=3,ffn=64,vocab=64,seq=16"), "heads=3"),
         (
-            (
-                "--verify",
-                "--case",
-                "layers=1,hidden=64,heads=4,ffn=64,vocab=64,seq=16,parallel=magic",
+            argv(
+                "--verify --case layers=1,hidden=64,heads=4,ffn=64,vocab=64,seq=16,parallel=magic"
             ),
             "parallel=magic",
         ),
         (
-            (
-                "--verify",
-                "--case",
-                "layers=1,hidden=64,heads=4,ffn=64,vocab=64,seq=16,parallel=ddp",
-            ),
+            argv("--verify --case layers=1,hidden=64,heads=4,ffn=64,vocab=64,seq=16,parallel=ddp"),
             "--processes 2",
         ),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import dpplan, refused
+from command import argv, dpplan, refused
 from node_records import BANDWIDTH, CASE, SESSION, document, node_records, raw, written
 
 from planner.calibrate import finish, nodes, overhead, predict, profile, record
@@ -127,14 +127,7 @@ def test_a_device_of_its_own_is_estimated_with_measured_numbers(tmp_path: Path) 
     slower = dpplan(*asked[:-2], slow, "--json").json()
     assert slower["step"]["seconds"] == pytest.approx(2 * answer["step"]["seconds"], rel=0.05)
     left_out = dpplan(
-        "estimate",
-        "--model",
-        "gpt2",
-        "--precision",
-        "fp32",
-        "--global-batch",
-        "4",
-        "--calibration",
+        *argv("estimate --model gpt2 --precision fp32 --global-batch 4 --calibration"),
         path,
         "--json",
     )
@@ -306,20 +299,10 @@ def test_stack_numbers_of_a_calibration_are_used(tmp_path: Path) -> None:
     for late in ("5 ms", "105 ms"):
         path.write_text(text_of.format(late), encoding="utf-8")
         answer = dpplan(
-            "estimate",
-            "--model",
-            "gpt2",
-            "--gpu",
-            "a100",
-            "--stack",
-            "pytorch-ddp",
-            "--global-batch",
-            "8",
-            "--micro-batch",
-            "8",
-            "--seq-len",
-            "512",
-            "--calibration",
+            *argv(
+                "estimate --model gpt2 --gpu a100 --stack pytorch-ddp --global-batch 8 "
+                "--micro-batch 8 --seq-len 512 --calibration"
+            ),
             path,
             "--json",
         )

@@ -83,7 +83,7 @@ def test_cpu_time_of_one_thread_is_nobody_elses(one_thread: bool, kept: float) -
         def share(self) -> float:
             return 0.3
 
-    probe = Probe(lambda: sum(range(9000)) and None, one_thread=one_thread, crowd=Crowded(1, 1))
+    probe = Probe(lambda: sum(range(9000)), one_thread=one_thread, crowd=Crowded(1, 1))
     found = probe.samples(lambda: 1.0, want=1, wait_s=0.0, most_s=0.0, busy=True)
     assert {sample.others for sample in found} == {kept}
     assert record.samples_of(record.visit(found)) == found

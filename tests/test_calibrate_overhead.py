@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from node_records import SESSION, document
@@ -107,7 +108,7 @@ def test_ranks_that_take_no_longer_together_have_nothing_added() -> None:
     assert "prefetch" not in found["pytorch-fsdp"]["overlap"]
 
 
-def vars_of(case: Case) -> dict[str, object]:
+def vars_of(case: Case) -> dict[str, Any]:
     return {name: getattr(case, name) for name in case.__struct_fields__}
 
 

@@ -139,12 +139,12 @@ def test_messages_may_wait_for_a_turn_now_and_then() -> None:
     assert 0 < PROMPT < 0.5
 
 
-def test_a_case_whose_repeats_disagree_is_visited_again() -> None:
+def test_a_case_whose_repeats_disagree_is_visited_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first moment was slow though the probe was not; later ones agree, and it is not
     visited more often than that takes."""
     moments = iter([3.9, 0.37, 0.38, 0.37, 0.37, 0.37, 0.37, 0.37])
-    probe = Probe(lambda: sum(range(20_000)) and None)  # of any steady work
-    probe.look = lambda: USUAL_S
+    probe = Probe(lambda: sum(range(20_000)))  # of any steady work
+    monkeypatch.setattr(probe, "look", lambda: USUAL_S)
     probe.usual_s = USUAL_S
     records = record.Records(None, {})
     what: record.Record = {"kind": "loss", "tokens": 1, "vocab": 2, "precision": "fp32"}

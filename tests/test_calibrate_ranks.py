@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import ROOT, dpplan_process, python
+from command import ROOT, argv, dpplan_process, python
 
 pytest.importorskip("torch", reason="calibration measures with torch, of the calibrate extra")
 pytest.importorskip("scipy", reason="fits need scipy, of the calibrate extra")
@@ -29,7 +29,7 @@ from planner.calibrate.settings import Failed, Progress, Settings
 pytestmark = pytest.mark.oracle
 
 RANKS = 2
-SMALL = {
+SMALL: dict[str, Any] = {
     "layers": 2,
     "hidden": 64,
     "heads": 4,
@@ -151,18 +151,11 @@ def test_verification_trains_every_parallelism_and_counts_bytes_exactly(
     }
     words = [word for how in cases.PARALLEL for word in ("--case", case(how, **extra.get(how, {})))]
     answer = dpplan_process(
-        "calibrate",
-        "--verify",
-        "--quick",
-        "--processes",
+        *argv("calibrate --verify --quick --processes"),
         RANKS,
-        "--threads",
-        1,
-        "--calibration",
+        *argv("--threads 1 --calibration"),
         calibrated,
-        "--tolerance",
-        10,
-        "--report",
+        *argv("--tolerance 10 --report"),
         tmp_path / "report",
         "--json",
         *words,
@@ -283,16 +276,20 @@ main()
 
 
 def test_a_full_disk_keeps_the_file_that_was_there(tmp_path: Path) -> None:
-    """Files may not grow beyond 8 KiB: some records fit, then none.
-
-    A record has 0.3 to 3 kB, by how often a noisy machine makes it measure again; a run has over
-    a hundred.
-    """
+    """Files may not grow beyond 4 KiB: some records fit, then none. A record has 0.3 to 3 kB, by
+    how often a noisy machine makes it measure again; a run has dozens."""
+    (tmp_path / "sitecustomize.py").write_text(FEW, encoding="utf-8")
     out = tmp_path / "node.toml"
     out.write_text("schema_version = 1\n", encoding="utf-8")
-    words = (8 * 1024, "calibrate", "--quick", "--threads", "1", "--out", out)
+    words = (4 * 1024, "calibrate", "--quick", "--threads", "1", "--out", out)
     # nor may compiled modules, which Python cuts off without a word, for whoever imports them next
-    answer = python(LIMITED, *words, timeout=120, PYTHONDONTWRITEBYTECODE="1")
+    answer = python(
+        LIMITED,
+        *words,
+        timeout=120,
+        PYTHONDONTWRITEBYTECODE="1",
+        PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}",
+    )
     assert answer.status == 2, answer.stderr
     assert "cannot be written" in answer.stderr
     assert "Traceback" not in answer.stderr

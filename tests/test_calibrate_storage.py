@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import dpplan, refused
+from command import argv, dpplan, refused
 
 from planner.calibrate import fit, fit_links, profile
 from planner.error import PlanError
@@ -111,20 +111,9 @@ def written(folder: Path, **rates: float) -> Path:
     return path
 
 
-ASKED = (
-    "estimate",
-    "--model",
-    "llama-2-7b",
-    "--gpu",
-    "rtx4090",
-    "--gpus",
-    "16",
-    "--stack",
-    "pytorch-fsdp",
-    "--zero",
-    "3",
-    "--checkpoint",
-    "sync",
+ASKED = argv(
+    "estimate --model llama-2-7b --gpu rtx4090 --gpus 16 --stack pytorch-fsdp --zero 3 "
+    "--checkpoint sync"
 )
 
 

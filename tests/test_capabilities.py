@@ -9,7 +9,7 @@ from typing import Any
 import plans
 import pytest
 
-from planner import api
+from planner import api, formats
 from planner.inputs import catalog
 from planner.inputs.least import possible
 from planner.inputs.scenario import resolve
@@ -117,6 +117,10 @@ def test_a_stack_that_takes_the_place_of_the_default_is_named() -> None:
         ({"schedule": "zb-v", "pp": 4}, "torchtitan", "--schedule zb-v"),
         ({"schedule": "zb-2p", "pp": 4}, "zero-bubble", "--schedule zb-2p"),
         ({"tp_overlap": "async", "tp": 2}, "torchtitan", "--tp-overlap async"),
+        # which act under ZeRO-3 alone
+        ({"hpz": 8}, "deepspeed", "--hpz 8"),
+        ({"zeropp": "qwz"}, "deepspeed", "--zeropp qwz"),
+        ({"sub_group_size": 1e8}, "deepspeed", "--sub-group-size 100000000.0"),
     ):
         found = api.estimate(api.read_options({**REQUEST, **asked}))
         assert found.stack.id == stack
@@ -178,3 +182,25 @@ def test_the_least_layout_is_what_rules_are_asked_about() -> None:
                 value = int(text.split(flag)[1].split()[0].rstrip(",;"))
                 near = layout.model_copy(update={option: value})
                 assert rule.holds(of, Columns.of([near]))[0], text
+
+
+def test_what_a_stack_has_on_one_gpu_alone_is_refused_on_several() -> None:
+    """LitGPT quantises frozen weights on one device."""
+    asked = {"model": "llama-3.1-8b", "gpu": "h100", "lora": 16, "base_precision": "nf4"}
+    quantised = {**asked, "stack": "lightning-fsdp"}
+    assert api.estimate(api.read_options({**quantised, "gpus": 1})).memory.fits
+    with pytest.raises(PlanError, match=r"on several GPUs\); leave it out, or take --stack"):
+        api.estimate(api.read_options({**quantised, "gpus": 8}))
+
+
+def test_a_target_states_no_condition_that_its_stack_has_anyway() -> None:
+    """What a stack runs is in its file; `where` is what files cannot say of it."""
+    asked = {"model": "mixtral-8x7b", "gpu": "h100", "gpus": 8, "advice": 0}
+    for target in formats.targets():
+        for name, conditions in target.where.items():
+            for one in conditions:
+                opposite = {"zero = 3": "zero <= 2", "zero >= 2": "zero <= 1", "cp = 1": "cp >= 2"}
+                other = opposite.get(one, one.replace("= none,full", "!= none,full"))
+                assert other != one
+                options = api.read_options({**asked, "stack": name, "where": (other,)})
+                assert api.estimate(options, brief=True).stack.id == name, (target.kind, one)

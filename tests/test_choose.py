@@ -212,9 +212,8 @@ def test_ranks_of_a_group_per_node_are_those_that_numbering_puts_there(
     if name == "tp-cp-dp-pp":
         group = communicate.place(np.array([float(dp * cp)]), np.array([float(tp)]), tiers)
     else:
-        group = communicate.place_twice(
-            *(np.array([float(n)]) for n in (cp, tp, dp, tp * cp * p)), tiers
-        )
+        inner, near, outer, far = (np.array([float(n)]) for n in (cp, tp, dp, tp * cp * p))
+        group = communicate.place_twice(inner, near, outer, far, tiers)
     assert group.ranks[0] == len(members)
     assert group.ranks_per_node[0] == per_node
 

@@ -130,7 +130,8 @@ def test_advice_keeps_what_was_asked(name: str) -> None:
 
 def options(command: str) -> Options:
     """The request of a printed command."""
-    words, given = shlex.split(command)[2:], {}
+    words = shlex.split(command)[2:]
+    given: dict[str, Any] = {}
     table = rows(Options)
     while words:
         word = words.pop(0)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import ROOT, dpplan, dpplan_process, refused
+from command import ROOT, argv, dpplan, dpplan_process, refused
 from comparisons import SMALL, gpus_compared
 
 from planner.verbs import compare
@@ -26,15 +26,7 @@ def test_csv_page_and_json_say_the_same(tmp_path: Path) -> None:
     answer = dpplan(
         "compare",
         *words,
-        "--global-batch",
-        64,
-        "--tp",
-        1,
-        "--pp",
-        1,
-        "--sweep",
-        "gpus=8..32+8",
-        "--csv",
+        *argv("--global-batch 64 --tp 1 --pp 1 --sweep gpus=8..32+8 --csv"),
         table,
         "--html",
         page,
@@ -127,17 +119,7 @@ def test_an_interrupted_command_writes_nothing(
 
 def test_piped_output_is_plain_and_refused_json_is_one_document() -> None:
     answer = dpplan_process(
-        "compare",
-        "--model",
-        "gpt2",
-        "--gpu",
-        "a100",
-        "--seq-len",
-        512,
-        "--vary",
-        "gpus=1,2",
-        "--jobs",
-        1,
+        *argv("compare --model gpt2 --gpu a100 --seq-len 512 --vary gpus=1,2 --jobs 1")
     )
     assert answer.status == 0
     assert answer.stdout.isascii()

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from command import dpplan, dpplan_process, refused
+from command import argv, dpplan, dpplan_process, refused
 from contract_requests import REQUESTS, estimated
 
 from planner.estimate.ties import TIE
@@ -119,20 +119,7 @@ def test_what_does_not_fit_comes_with_reasons_and_changes_that_work() -> None:
 
 
 def test_advice_for_a_slow_layout_is_what_its_command_answers() -> None:
-    request = [
-        "--model",
-        "mixtral-8x7b",
-        "--gpus",
-        "64",
-        "--gpu",
-        "h100",
-        "--recompute",
-        "full",
-        "--ep",
-        "8",
-        "--tp",
-        "8",
-    ]
+    request = argv("--model mixtral-8x7b --gpus 64 --gpu h100 --recompute full --ep 8 --tp 8")
     r = dpplan("estimate", *request, "--json").json()
     assert r["memory"]["fits"]
     assert len(r["advice"]) > 1

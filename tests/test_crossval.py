@@ -13,7 +13,7 @@ import pytest
 
 from planner import api
 from planner.specs.document import plain
-from planner.specs.documents.validate import CrossValidation
+from planner.specs.documents.validate import CrossValidation, Validation
 from planner.verbs.validate.bands import coverage, residual_rows
 from planner.verbs.validate.crossval import FOLDS, cross_validate, folds_of, without_each_suite
 from planner.verbs.validate.errors import recipe_of
@@ -176,6 +176,11 @@ def test_a_platform_of_one_part_is_not_held_out() -> None:
     assert folds_of(suite("llm-foundry-h100")[:1]) == []
 
 
+def crossed(document: Validation) -> CrossValidation:
+    assert isinstance(document.cross_validation, CrossValidation)
+    return document.cross_validation
+
+
 def held(document: CrossValidation, kind: str) -> list[float | None]:
     return [row.predicted_step_s[kind] for row in document.rows]
 
@@ -232,10 +237,11 @@ def test_a_document_by_hand() -> None:
 def test_the_order_of_layouts_is_judged_as_in_validation() -> None:
     """By the same ties: time the GPU is busy and collectives come from the same estimate."""
     document = api.validate((), suites=("deepspeed-a800-gist",), cross_validation=True)
-    judged = document.cross_validation.kinds["defaults"].ranking
+    held_out = crossed(document).kinds["defaults"]
+    judged = held_out.ranking
     assert plain(judged) == pytest.approx(plain(document.summary.ranking))  # sums in another order
     assert document.summary.ranking.groups
-    errors = document.cross_validation.kinds["defaults"].all
+    errors = held_out.all
     time = plain(document.summary.time)
     assert {name: getattr(errors, name) for name in time} == pytest.approx(time)
 
@@ -268,8 +274,8 @@ def test_rows_that_are_skipped_or_have_no_time_are_no_part_of_it(tmp_path: Path)
         lines.writeheader()
         lines.writerows([bad[0], *good[:2], *bad[1:], *good[2:]])
     document = api.validate((table,), cross_validation=True)
-    assert len(document.cross_validation.rows) == len(good)
-    assert [r.run_id for r in document.cross_validation.rows] == [r["run_id"] for r in good]
+    assert len(crossed(document).rows) == len(good)
+    assert [r.run_id for r in crossed(document).rows] == [r["run_id"] for r in good]
     timed = [run for run in document.rows if run.unseen_step_s is not None]
     assert [run.unseen_step_s for run in timed] == pytest.approx(
         [run.predicted_step_s for run in timed]

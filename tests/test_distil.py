@@ -45,11 +45,11 @@ def test_weights_of_a_teacher_by_hand() -> None:
     and none where it computes elsewhere."""
     size = parameter_count(TEACHER)
     for more, ranks in (({}, 1), ({"gpus": 8, "zero": 3}, 8), ({"lora": 8}, 1)):
-        held = report(**TAUGHT, **more).memory.components["reference_model"]
+        held = report(**(TAUGHT | more)).memory.components["reference_model"]
         assert held == pytest.approx(2 * size / ranks, rel=1e-6)
     top = {**TAUGHT, "teacher_top_k": 64}
-    for more in ({"teacher_gpus": 2}, {"reference": "precomputed"}):
-        assert report(**top, **more).memory.components["reference_model"] == 0
+    for other in ({"teacher_gpus": 2}, {"reference": "precomputed"}):
+        assert report(**(top | other)).memory.components["reference_model"] == 0
 
 
 def test_a_quantised_teacher_by_hand() -> None:
@@ -191,7 +191,7 @@ def test_bytes_of_the_losses_are_those_of_torch() -> None:
 
     tokens, vocab, chunks = 64, 1024, 8
 
-    def peak(loss: Any, name: str, parts: int) -> float:
+    def peak(loss: Any, name: Any, parts: int) -> float:
         with LiveBytes() as live:
             x = torch.randn(tokens, 1, dtype=torch.bfloat16, requires_grad=True)
             head, its = (torch.randn(1, vocab, dtype=torch.bfloat16) for _ in range(2))

@@ -21,8 +21,8 @@ from planner.formats.runs.table import COLUMNS
 from planner.inputs import catalog
 from planner.ledger import FORMULAS
 from planner.specs import components
+from planner.specs.documents.training import Training
 from planner.specs.model import ModelSpec
-from planner.specs.training import TrainingSpec
 from planner.verbs.validate.rows import REQUIRED
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -213,7 +213,7 @@ def test_every_name_in_a_document_is_documented() -> None:
         assert f"| `{name}` |" in memory
     for name in ModelSpec.model_fields:
         assert f"| `{name}` |" in text("docs/extending/model.md")
-    for name in TrainingSpec.model_fields:
+    for name in Training.model_fields:
         assert f"| `{name}` |" in text("docs/contract.md")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
 import shlex
 from collections.abc import Iterator
@@ -15,12 +16,20 @@ import pytest
 import sample_logs
 from command import ROOT, dpplan
 
+from planner import api
 from planner.specs import components, documents
 from planner.specs.base import Spec
 from planner.specs.document import UNSET, Document, plain, read, to_json
 from planner.specs.documents.estimate import Estimate
 from planner.specs.documents.run import Storage
+from planner.specs.documents.training import Training
 from planner.specs.training import TrainingSpec
+
+
+def fields(kind: type) -> tuple[msgspec.inspect.Field, ...]:
+    info = msgspec.inspect.type_info(kind)
+    assert isinstance(info, msgspec.inspect.StructType)
+    return info.fields
 
 
 def _declared() -> list[type[Document]]:
@@ -37,10 +46,44 @@ def _declared() -> list[type[Document]]:
 
 @pytest.mark.parametrize("kind", _declared(), ids=lambda kind: kind.__name__)
 def test_every_key_is_declared_with_a_sentence(kind: type[Document]) -> None:
-    for field in msgspec.inspect.type_info(kind).fields:
+    for field in fields(kind):
         said = field.type
         assert isinstance(said, msgspec.inspect.Metadata), field.name
         assert (said.extra_json_schema or {}).get("description"), field.name
+
+
+# keys of `training` since version 1; one that goes needs another `SCHEMA_VERSION`
+TRAINING_1 = """
+active_layers adapter attention base_group base_precision base_upcast capacity_factor compile
+context_way cpu_optimizer cpu_update cuda_graphs data_bucket data_overlap dispatcher dispatcher_sms
+divergence ep_overlap etp expandable_segments expert_kernels expert_load expert_spread fused_kernels
+fused_norm global_batch gradient_precision gradient_reduce hpz lisa_states loss_chunks loss_kernel
+low_parts master_precision moments_precision offload_modules optimizer optimizer_in_backward
+optimizer_rank overlap paged_stash precision reference selective seq_len shared_expert_overlap
+state_precision sub_group_size task teacher_gpus teacher_precision teacher_top_k tensor_overlap
+tokens train_embeddings trainable_layers wide_layers zeropp
+"""
+
+
+def test_training_of_a_report_keeps_its_keys_where_a_mechanism_states_them() -> None:
+    assert {*TRAINING_1.split()} <= {*Training.model_fields}
+
+    def training(**asked: Any) -> dict[str, Any]:
+        request = {"model": "qwen3-0.6b", "gpu": "a100", **asked}
+        report = api.estimate(api.read_options(request), brief=True)
+        return dict(json.loads(to_json(report))["training"])
+
+    off = {"zeropp": [], "optimizer_in_backward": False, "cpu_update": "after"}
+    plainly = training(gpus=8)
+    assert {name: plainly[name] for name in off} == off
+    assert not {"hpz", "paged_stash"} & plainly.keys()
+    shards = training(gpus=16, hpz=8, zeropp="qgz+qwz", offload="optimizer", cpu_update="delayed")
+    wanted = {"hpz": 8, "zeropp": ["qwz", "qgz"], "cpu_update": "delayed"}
+    assert {name: shards[name] for name in wanted} == wanted
+    alone = {"gpus": 1, "global_batch": 1, "optimizer_in_backward": True}
+    assert training(**alone)["optimizer_in_backward"] is True
+    experts = {"model": "moonlight-16b-a3b", "gpus": 64, "capacity_factor": 1.5}
+    assert training(**experts, paged_stash=1.1)["paged_stash"] == 1.1
 
 
 def test_a_document_comes_back_from_its_json() -> None:
@@ -179,7 +222,7 @@ def _parts(kind: type, seen: set[type]) -> set[type]:
                 yield from among(one)
 
     seen.add(kind)
-    for field in msgspec.inspect.type_info(kind).fields:
+    for field in fields(kind):
         for part in among(field.type):
             if part not in seen:
                 _parts(part, seen)
@@ -209,7 +252,7 @@ def test_answers_are_as_declared_and_every_key_occurs(
         )
         seen |= set(_set(found.read(list[kind] if answer.startswith("list ") else kind)))
     parts = _parts(kind, set()) - (set() if answer == "estimate" else _parts(Estimate, set()))
-    promised = {(part, name) for part in parts for name in part.__struct_fields__}
+    promised = {(part, field.name) for part in parts for field in fields(part)}
     assert {f"{part.__name__}.{name}" for part, name in promised - seen} == set()
 
 

@@ -118,7 +118,8 @@ def test_bias_and_clamp_of_experts_move_what_torch_moves() -> None:
 
 def test_biases_and_clamps_take_time_where_they_are_operators_of_their_own() -> None:
     biased, clamped = ({"bias": True}, {"clamped": True})
-    for ask in ({}, {"dispatcher": "hybridep"}):
+    asks: tuple[dict[str, Any], ...] = ({}, {"dispatcher": "hybridep"})
+    for ask in asks:
         assert memory_bound(plan(experts=biased, **ask)) > 1.2 * memory_bound(plan(**ask))
         assert memory_bound(plan(experts=clamped, **ask)) > 1.2 * memory_bound(plan(**ask))
     # weights of tokens in fp32 make the sums fp32

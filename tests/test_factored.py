@@ -225,8 +225,8 @@ def test_plug_ins_get_plain_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     own = OPTIMIZERS["shampoo"]
     assert own.kept is not None
     assert own.work is not None
-    watched = {"kept": plain("kept", own.kept), "work": plain("work", own.work)}
-    monkeypatch.setitem(OPTIMIZERS, "shampoo", replace(own, **watched))
+    watched = replace(own, kept=plain("kept", own.kept), work=plain("work", own.work))
+    monkeypatch.setitem(OPTIMIZERS, "shampoo", watched)
     columns = allowed_layouts(plan).columns()
     step_time(plan, columns)
     needed(plan, columns)

@@ -23,7 +23,7 @@ from planner.specs.layers import attended_of
 from planner.specs.model import LatentAttention, ModelSpec
 
 
-def flop_per_token(model: ModelSpec, seq: float) -> float:
+def flop_per_token(model: ModelSpec, seq: int) -> float:
     whole = 2 * attended_elements(model, seq)  # of the score matrix, as the papers below have it
     return float(model_flop(total(matmul_weights(model)), whole, 1.0))
 
@@ -38,7 +38,7 @@ def test_llama_2_7b() -> None:
     # tokens * 4096 wide = 6,442,450,944
     model = load("llama-2-7b")
     assert total(matmul_weights(model)) == 6_607_077_376
-    assert flop_per_token(model, 4096.0) == 6 * 6_607_077_376 + 6_442_450_944
+    assert flop_per_token(model, 4096) == 6 * 6_607_077_376 + 6_442_450_944
 
 
 def test_gpt_3_needs_3e23() -> None:
@@ -69,7 +69,7 @@ def test_the_closed_form_of_megatron(layers: int, heads: int, vocab: int, seq: i
         vocab=vocab,
     )
     printed = 72 * layers * h**2 * (1 + seq / (6 * h) + vocab / (12 * layers * h))
-    assert flop_per_token(gpt, float(seq)) == pytest.approx(printed, rel=1e-12)
+    assert flop_per_token(gpt, seq) == pytest.approx(printed, rel=1e-12)
 
 
 def test_palm_utilisation() -> None:
@@ -144,8 +144,8 @@ def test_windows_on_every_second_layer() -> None:
         assert attended_elements(model, short) == 7 * width * short / 2
 
 
-@pytest.mark.parametrize("seq", [512.0, 4096.0, 131072.0])
-def test_a_window_is_counted_as_what_it_leaves(seq: float) -> None:
+@pytest.mark.parametrize("seq", [512, 4096, 131072])
+def test_a_window_is_counted_as_what_it_leaves(seq: int) -> None:
     window = 2048
     every = plans.model(attention_window=window)
     # each query of a long sequence sees a window behind it, but for the corner of the matrix

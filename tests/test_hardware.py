@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,7 +87,7 @@ def numbers(spec: object, path: str = "") -> Iterator[tuple[str, Sourced]]:
 def test_profile_loads_under_its_file_name_and_every_number_is_sourced(
     kind: str, name: str
 ) -> None:
-    spec = catalog.load(kind, KINDS[kind], name)
+    spec: Any = catalog.load(kind, KINDS[kind], name)
     assert spec.id == name
     found = list(numbers(spec))
     assert found
@@ -267,8 +268,8 @@ def test_link_is_plausible(name: str) -> None:
 @pytest.mark.parametrize(("kind", "name"), [p for p in PROFILES if p[0] in ("gpus", "clusters")])
 def test_links_that_a_node_names_exist_in_the_right_scope(kind: str, name: str) -> None:
     spec = catalog.load(kind, KINDS[kind], name)
-    node = spec.node if isinstance(spec, GpuSpec) else spec
     assert isinstance(spec, GpuSpec | ClusterTemplate)
+    node = spec.node if isinstance(spec, GpuSpec) else spec
     assert link(node.intra_node).scope == "intra_node"
     assert link(node.host_link).scope == "intra_node"
     assert link(node.inter_node).scope == "inter_node"

@@ -19,6 +19,7 @@ from planner.inputs.huggingface.typed import TYPES, defaults
 from planner.specs.base import PlanError
 from planner.specs.decoder import decoder_of
 from planner.specs.model import ModelSpec
+from planner.specs.parts import Attention
 
 DATA = Path(__file__).parent / "data"
 # configurations (names and numbers, with their source) and what transformers 5.23 counts for them:
@@ -88,11 +89,14 @@ def test_windows_chunks_and_kinds_are_read(tmp_path: Path) -> None:
     yarn = {"rope_type": "yarn", "original_max_position_embeddings": 4096}
     oss, _ = read(tmp_path, {**default_config("gpt_oss"), "rope_parameters": yarn})
     assert [part.name for part in oss.parts] == ["window", "moe", "attention"]
-    assert (oss.parts[0].window, oss.parts[0].sinks) == (128, True)
+    window = oss.parts[0]
+    assert isinstance(window, Attention)
+    assert (window.window, window.sinks) == (128, True)
     assert oss.stack[0].layers == ("window + moe", "attention + moe")
     assert oss.max_positions == 4096  # before YaRN
     llama, _ = read(tmp_path, default_config("llama4_text"))
     chunked = next(part for part in llama.parts if part.name == "chunked")
+    assert isinstance(chunked, Attention)
     assert chunked.chunk == 8192
     kimi, _ = read(tmp_path, default_config("kimi_linear"))
     assert {part.type for part in kimi.parts} == {"kimi_delta", "latent", "mlp", "moe"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import plans
 import pytest
 from run_tables import not_expressed, row, row_plan
@@ -67,7 +69,7 @@ def test_refusals_name_the_remedy(more: dict, says: list[str]) -> None:
     assert all(part in str(refused.value) for part in says), str(refused.value)
 
 
-def run(inside: bool, **training: object) -> Estimates:
+def run(inside: bool, **training: Any) -> Estimates:
     of = plans.plan(
         software="pytorch-fsdp", global_batch=8, mechanisms=(InBackward(),) * inside, **training
     )

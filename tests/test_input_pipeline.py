@@ -9,7 +9,7 @@ from typing import Any
 
 import plans
 import pytest
-from command import dpplan, refused
+from command import argv, dpplan, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -331,27 +331,11 @@ def test_a_scenario_file_says_the_same(tmp_path: Path) -> None:
     )
     flags = dpplan(
         *REQUEST,
-        "--jitter",
-        "0.5%",
-        "--slow-hosts",
-        "0.5%",
-        "--slow-factor",
-        "1.2",
-        "--length-mean",
-        900,
-        "--other-gpu",
-        "a100",
-        "--other-share",
-        "25%",
-        "--split",
-        "proportional",
-        "--token-bytes",
-        4,
-        "--data-storage",
-        "nfs",
-        "--workers",
-        2,
-        "--json",
+        *argv(
+            "--jitter 0.5% --slow-hosts 0.5% --slow-factor 1.2 --length-mean 900 --other-gpu a100 "
+            "--other-share 25% --split proportional --token-bytes 4 --data-storage nfs --workers "
+            "2 --json"
+        ),
     ).json()
     told = dpplan("estimate", "--scenario", file, "--json").json()
     assert told["step"] == flags["step"]

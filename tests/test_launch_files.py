@@ -2,78 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
+from recipes import RECIPES, said
 
 from planner import formats
 from planner.inputs.scenario import resolve
 from planner.specs.options import Options, rows
 
-RECIPES = Path(__file__).parent / "data" / "recipes"
-
-SAID: dict[str, dict[str, Any]] = {
-    "torchtitan.toml": {
-        "model": "llama-3.1-70b",
-        "stack": "torchtitan",
-        "gpus": 128,
-        "tp": 4,
-        "pp": 2,
-        "vpp": 4,  # ceil((80 + 2) / 11) stages
-        "cp": 1,
-        "dp": 16,
-        "zero": 2,
-        "shard_group": 8,
-        "schedule": "interleaved",
-        "micro_batch": 2,
-        "global_batch": 256,
-        "seq_len": 8192,
-        "tokens": 1000 * 256 * 8192,
-        "recompute": "selective",
-        "precision": "fp8-rowwise",
-        "tp_overlap": "async",
-        "compile": True,
-    },
-    "nanotron.yaml": {
-        "model": "llama-3-8b",
-        "stack": "nanotron",
-        "gpus": 64,
-        "tp": 8,
-        "pp": 2,
-        "zero": 1,
-        "schedule": "1f1b",
-        "sequence_parallel": True,
-        "micro_batch": 2,
-        "global_batch": 2 * 16 * 4,
-        "recompute": "none",
-    },
-    "maxtext.yml": {
-        "model": "mixtral-8x7b",
-        "stack": "maxtext",
-        "gpus": 16,
-        "ep": 2,
-        "zero": 3,
-        "shard_group": 8,
-        "micro_batch": 2,
-        "global_batch": 32,
-        "recompute": "keep:qkv_proj+context+out_proj+mlpwi+mlpwo",
-        "precision": "fp8-tensorwise",
-    },
-    "verl.sh": {
-        "model": "Qwen/Qwen3-30B-A3B",
-        "stack": "megatron-core",
-        "gpus": 32,
-        "gpus_per_node": 8,
-        "tp": 4,
-        "ep": 8,
-        "etp": 1,
-        "zero": 1,
-        "global_batch": 128 * 16,
-        "seq_len": 2048 + 6144,
-        "recompute": "full",
-    },
-}
+SAID: dict[str, dict[str, Any]] = said("launch_files")
 UNKNOWN = {
     "torchtitan.toml": {"invented.key"},
     "verl.sh": {"actor_rollout_ref.actor.megatron.override_transformer_config.moe_invented"},

@@ -202,7 +202,7 @@ def speed_up(of: Plan, rows: Columns, factor: float) -> np.ndarray:
     """Step time with one number of the machine raised by `factor`, over step time as it is: shape
     (numbers, rows)."""
     base, count = plans.numbers(of), len(rows)
-    columns = {
+    columns: dict[str, Any] = {
         name: np.full((len(FASTER) + 1) * count, float(getattr(base, name)))
         for name in base.names()
     }

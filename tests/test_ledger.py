@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import copy
 import importlib
+import json
 import pickle
 import pkgutil
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from formula_examples import EXAMPLES
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +36,23 @@ from planner.units import UnitError, unit_factor
 for _module in pkgutil.iter_modules(planner.formulas.__path__):
     importlib.import_module(f"planner.formulas.{_module.name}")
 
+
+def _examples() -> dict[str, dict[str, Any]]:
+    """Inputs of every registered formula: a list is a column of one value per layout, and what
+    stands in a list of its own, like a number, is the same for all."""
+    text = (Path(__file__).parent / "data/formula_examples.json").read_text(encoding="utf-8")
+    return {
+        name: {
+            key: tuple(value[0])
+            if isinstance(value, list) and isinstance(value[0], list)
+            else value
+            for key, value in inputs.items()
+        }
+        for name, inputs in json.loads(text).items()
+    }
+
+
+EXAMPLES = _examples()
 NAMES = st.sampled_from(["a", "a/b", "a/b/c", "b", "b/c", "c/a/a"])
 LEDGERS = st.dictionaries(NAMES, st.integers(-1000, 1000).map(float))
 

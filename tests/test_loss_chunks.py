@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import plans
 import pytest
-from command import dpplan, refused
+from command import argv, dpplan, refused
 
 from planner.estimate import Estimates, evaluate
 from planner.formulas import memory
@@ -62,18 +62,7 @@ def test_only_the_loss_changes() -> None:
 
 
 def test_the_option() -> None:
-    asked = (
-        "--model",
-        "llama-3-8b",
-        "--gpu",
-        "h100-sxm",
-        "--gpus",
-        "8",
-        "--stack",
-        "pytorch-fsdp",
-        "--zero",
-        "3",
-    )
+    asked = argv("--model llama-3-8b --gpu h100-sxm --gpus 8 --stack pytorch-fsdp --zero 3")
     plain, parts = (
         dpplan("estimate", *asked, *more, "--json").json() for more in ((), ("--loss-chunks", "8"))
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import plans
 import pytest
-from command import dpplan, refused
+from command import argv, dpplan, refused
 
 pytest.importorskip("torch", reason="the oracle is torch, of the dev extra")
 
@@ -103,16 +103,7 @@ def test_liger_comes_with_its_other_kernels_where_the_stack_has_them() -> None:
 
 
 def test_the_option() -> None:
-    asked: tuple[str, ...] = (
-        "--model",
-        "llama-3-8b",
-        "--gpu",
-        "h100-sxm",
-        "--gpus",
-        "8",
-        "--stack",
-        "hf-fsdp",
-    )
+    asked: tuple[str, ...] = argv("--model llama-3-8b --gpu h100-sxm --gpus 8 --stack hf-fsdp")
     asked += ("--zero", "3", "--micro-batch", "4", "--recompute", "full")
     plain, liger = (
         dpplan("estimate", *asked, *more, "--json").json()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import plans
@@ -12,19 +14,24 @@ from planner import plugins
 from planner.estimate import Estimates, evaluate, outline
 from planner.formulas.params import parameter_count
 from planner.formulas.rules import check
+from planner.formulas.rules.rule import Rule, of_mechanism
 from planner.inputs.scenario import resolve
 from planner.ledger import first
 from planner.mechanisms.ema import Ema
-from planner.search import search
+from planner.search import allowed_layouts, search
 from planner.search.batched import Chosen, choose
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.components import BOTTLENECKS
-from planner.specs.mechanism import Mechanism
+from planner.specs.mechanism import Bytes, Mechanism, Stage, Step
+from planner.specs.names import NVME
 from planner.specs.options import MECHANISMS, Options, rows
 from planner.specs.options.schema import from_example
 from planner.specs.plan import Plan
 from planner.verbs.validate.ablation import with_active, with_each_off
+
+if TYPE_CHECKING:
+    from planner.ledger import Ledger
 
 # micro-batches of one sequence, one of them per step: where nothing accumulates
 REQUEST: dict[str, Any] = {
@@ -36,14 +43,25 @@ REQUEST: dict[str, Any] = {
     "seq_len": 512,
 }
 EVERY = pytest.mark.parametrize("each", MECHANISMS, ids=lambda each: each.NAME)
+OF_PLANS = pytest.mark.parametrize(
+    "each",
+    [each for each in MECHANISMS if not each.OFFLOADS and "implied" not in vars(each)],
+    ids=lambda each: each.NAME,
+)
+OF_LAYOUTS = pytest.mark.parametrize(
+    "each", [each for each in MECHANISMS if each.OFFLOADS], ids=lambda each: each.NAME
+)
 
 
 def on(each: type[Mechanism]) -> Plan:
     """The first plan with layouts of a request with the examples of the mechanism's options."""
-    given = {name: from_example(row) for name, row in rows(each.OPTIONS).items()}
+    own = {} if each.OPTIONS is None else rows(each.OPTIONS)
+    given = {name: from_example(row) for name, row in own.items()}
     plans_of = resolve(Options(**{**REQUEST, **each.EXAMPLE, **given})).plans
     plan = next(one for one in plans_of if len(allowed(one)))
-    assert [type(one) for one in plan.mechanisms] == [each]
+    by_option = not each.OFFLOADS and "implied" not in vars(each)
+    assert [type(one) for one in plan.mechanisms] == [each] * by_option
+    assert each.implied(plan) is ("implied" in vars(each))
     return plan
 
 
@@ -56,7 +74,9 @@ def allowed(plan: Plan) -> Columns:
         {"zero": 3},
         {"zero": 3, "shard_group": 4},
         {"tp": 2},
+        {"tp": 2, "sequence_parallel": True},
         {"zero": 1, "offload": "optimizer"},
+        *({"zero": 3, "offload": way} for way in ("none", "params", *NVME)),
         {"ep": 8, "zero": 1},
     )
     table = plans.rows(8, *shapes)
@@ -81,7 +101,23 @@ def test_a_module_is_a_mechanism_with_its_source() -> None:
         assert each.of(Options(model="gpt2")) is None
 
 
-@EVERY
+@OF_LAYOUTS
+def test_it_adds_to_layouts_that_offload_so_alone(each: type[Mechanism]) -> None:
+    """Beside them in a table as without them."""
+    plan = on(each)
+    table = allowed(plan)
+    by_it = table.offloads(*each.OFFLOADS)
+    assert 0 < by_it.sum() < len(table)
+    together, alone = evaluate(plan, table), evaluate(plan, table.pick(~by_it))
+    assert sum(together.time.components.values()) == pytest.approx(together.time.seconds)
+    for name, leaf in answers(together).items():
+        others = answers(alone).get(name, 0.0)
+        np.testing.assert_allclose(leaf[~by_it], others, rtol=1e-12, err_msg=name)
+    own = [answers(together)[name] for name in {*each.MEMORY, *each.STEP}]
+    assert all((leaf[by_it] > 0).all() for leaf in own)
+
+
+@OF_PLANS
 def test_off_it_adds_nothing_and_on_its_parts_add_up(each: type[Mechanism]) -> None:
     plan = on(each)
     table = allowed(plan)
@@ -121,7 +157,7 @@ def test_a_search_finds_what_an_estimate_does(
     np.testing.assert_allclose(fast.memory.host, full.memory.host, rtol=1e-12)
 
 
-@EVERY
+@OF_PLANS
 def test_plans_that_are_searched_together_are_kept_apart(each: type[Mechanism]) -> None:
     plan = on(each)
     off = plan.without(each)
@@ -132,6 +168,91 @@ def test_plans_that_are_searched_together_are_kept_apart(each: type[Mechanism]) 
         assert isinstance(found, Chosen)
         assert answers(found.estimates).keys() == answers(alone.estimates).keys()
         assert first(found.estimates.time.seconds) == first(alone.estimates.time.seconds)
+
+
+@dataclass(frozen=True)
+class _Anything(Mechanism):
+    """Hooks with operations that columns of the engine do not have."""
+
+    NAME = "anything"
+    MEMORY: ClassVar = {"anything": "bytes"}
+    STEP: ClassVar = {"anything": ("memory bandwidth", "seconds")}
+
+    def memory(self, stage: Stage) -> Bytes:
+        plain = (stage.layout.tp, stage.layout.micro_batch, stage.elements, stage.owned)
+        assert {(type(x), x.dtype, x.shape) for x in plain} == {
+            (np.ndarray, np.dtype(float), stage.owned.shape)
+        }
+        held = np.round(np.cbrt(stage.owned), 3)
+        if (stage.layout.zero >= 1).any() and held.max() > 1:
+            held[stage.layout.zero >= 1] = 1.0
+        return Bytes({"anything": held}, host=np.array([math.floor(x) for x in held]))
+
+    def after_update(self, step: Step) -> Ledger:
+        each = [min(x, 1e-3) * int(tp) for x, tp in zip(step.seconds, step.layout.tp, strict=True)]
+        order = np.argsort(each)
+        return {"anything": np.array(each)[order][np.argsort(order)] + np.std([1.0, 3.0])}
+
+
+def _few(plan: Plan, c: Columns) -> Any:
+    return np.array([int(tp) in {1, 2} for tp in c.tp])
+
+
+def _of_anything(mechanism: Mechanism) -> Plan:
+    dense = plans.plan(gpus=64, global_batch=512)
+    return dense.model_copy(update={"mechanisms": (mechanism,)})
+
+
+def test_hooks_compute_with_whatever_numpy_and_python_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On plain columns and on distinct combinations, evaluated block by block."""
+    monkeypatch.setattr("planner.estimate._SMALL", 0)
+    monkeypatch.setattr("planner.estimate.factored.column.EAGER", 64)
+    monkeypatch.setattr("planner.estimate.factored.evaluate.BLOCK", 256)
+    plan = _of_anything(_Anything())
+    found = search(plan).estimates
+    assert found is not None
+    assert found.space.count > 1000
+    full = found.full(np.arange(found.space.count))
+    np.testing.assert_allclose(found.time.seconds, full.time.seconds, rtol=1e-12)
+    np.testing.assert_allclose(found.memory.host, full.memory.host, rtol=1e-12)
+    np.testing.assert_allclose(found.memory.device, full.memory.device, rtol=1e-12)
+    sharded = full.table.zero >= 1
+    assert (full.memory.components["anything"][sharded] == 1).all()
+    assert set(full.memory.host[sharded]) == {1.0}
+    slower = full.time.components["anything"]
+    assert slower == pytest.approx(1 + 1e-3 * full.table.tp, rel=1e-9)
+
+
+def test_rules_of_mechanisms_see_plain_arrays() -> None:
+    rule = of_mechanism(_Anything, Rule("few", ("tp",), _few, lambda plan, x: "tp is 1 or 2"))
+    plan = _of_anything(_Anything())
+    space = allowed_layouts(plan.without(_Anything))
+    factored = space.restricted(rule.holds(plan, space.columns()))
+    assert 0 < factored.count < space.count
+    assert set(factored.flat().tp) == {1.0, 2.0}
+    assert factored.count == rule.holds(plan, space.flat()).sum()
+    assert rule.holds(plan.without(_Anything), space.flat()).all()
+
+
+@dataclass(frozen=True)
+class _Careless(_Anything):
+    fault: str
+
+    def memory(self, stage: Stage) -> Bytes:
+        if self.fault == "writes":
+            stage.owned[:] = 0.0
+        leaf = "nothing" if self.fault == "undeclared" else "anything"
+        return Bytes({leaf: np.ones(len(stage.owned) + 1)})
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [("writes", "read-only"), ("undeclared", "nothing is not declared"), ("longer", "shape")],
+)
+def test_a_careless_hook_is_named(fault: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said) as caught:
+        evaluate(_of_anything(_Careless(fault)), plans.rows(64, {}, {"tp": 2}))
+    assert "memory of the mechanism anything" in str(caught.value.__notes__)
 
 
 def _averaged(place: str, zero: int) -> tuple[Estimates, Estimates]:

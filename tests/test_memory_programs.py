@@ -3,6 +3,8 @@ loss."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import plans
 import pytest
 from run_tables import row, row_plan
@@ -17,7 +19,7 @@ from planner.verbs.validate.files import read_all
 FORWARD, LOSS, BACKWARD = 1, 2, 3  # phases of a timeline
 
 
-def run(software: str, chosen: dict[str, object] | None = None, **training: object) -> Estimates:
+def run(software: str, chosen: dict[str, Any] | None = None, **training: Any) -> Estimates:
     of = plans.plan(plans.model(vocab=128_000), software=software, **training)
     return evaluate(of, plans.rows(8, {"zero": 3, "micro_batch": 4, **(chosen or {})}))
 
@@ -61,11 +63,23 @@ def test_a_model_that_keeps_its_cache_in_training_holds_what_its_matrix_returned
     """GPT-BigCode of transformers, 2 key-value heads: views of all that c_attn gives, of every
     repeated layer, until the loss; in fp32 where a matrix of NF4 gives that. Logits reach the loss
     in the type of the weights, in fp32 under autocast."""
-    shape = {"kv_heads": 2, "joint": ("qkv",), "norm": "layernorm", "vocab": 128_000}
+    shape: dict[str, Any] = {
+        "kv_heads": 2,
+        "joint": ("qkv",),
+        "norm": "layernorm",
+        "vocab": 128_000,
+    }
     repeat = {"recompute": "full"}
-    quantised = {"base_precision": "nf4", "adapter": AdapterSpec(rank=8, targets=("q_proj",))}
-    pure = {"state_precision": "bf16"}
-    cases = [(2.0, 0.5, repeat, pure), (2.0, 1.0, repeat, {}), (4.0, 1.0, repeat, quantised)]
+    quantised: dict[str, Any] = {
+        "base_precision": "nf4",
+        "adapter": AdapterSpec(rank=8, targets=("q_proj",)),
+    }
+    pure: dict[str, Any] = {"state_precision": "bf16"}
+    cases: list[tuple[float, float, dict[str, Any], dict[str, Any]]] = [
+        (2.0, 0.5, repeat, pure),
+        (2.0, 1.0, repeat, {}),
+        (4.0, 1.0, repeat, quantised),
+    ]
     for each, share, layout, training in (*cases, (0.0, 1.0, {"recompute": "none"}, {})):
         saw = []
         for holds in ((), ("cache", "narrow logits")):

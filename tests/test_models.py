@@ -1,12 +1,10 @@
 """The model catalogue and its parameter counts: published numbers, hand-worked leaves, laws that
-hold for any shape.
-
-Long: a line for every model of the catalogue.
-"""
+hold for any shape."""
 
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -27,166 +25,11 @@ def model(name: str) -> ModelSpec:
     return catalog.load("models", ModelSpec, name)
 
 
-# Elements in the released weight files, a tied head once.
-RELEASED = {
-    "gpt2": 124_439_808,
-    "gpt2-medium": 354_823_168,
-    "gpt2-large": 774_030_080,
-    "gpt2-xl": 1_557_611_200,
-    "gpt-neox-20b": 20_554_567_680,
-    "bloom-176b": 176_247_271_424,
-    "llama-7b": 6_738_415_616,
-    "llama-13b": 13_015_864_320,
-    "llama-30b": 32_528_943_616,
-    "llama-65b": 65_285_660_672,
-    "llama-2-7b": 6_738_415_616,
-    "llama-2-13b": 13_015_864_320,
-    "llama-2-70b": 68_976_648_192,
-    "llama-3-8b": 8_030_261_248,
-    "llama-3-70b": 70_553_706_496,
-    "llama-3.1-405b": 405_853_388_800,
-    "mistral-7b": 7_241_732_096,
-    "mixtral-8x7b": 46_702_792_704,
-    "mixtral-8x22b": 140_620_634_112,
-    "qwen2.5-0.5b": 494_032_768,
-    "qwen2.5-1.5b": 1_543_714_304,
-    "qwen2.5-3b": 3_085_938_688,
-    "qwen2.5-7b": 7_615_616_512,
-    "qwen2.5-14b": 14_770_033_664,
-    "qwen2.5-32b": 32_763_876_352,
-    "qwen2.5-72b": 72_706_203_648,
-    "qwen3-0.6b": 596_049_920,
-    "qwen3-8b": 8_190_735_360,
-    "qwen3-30b-a3b": 30_532_122_624,
-    "qwen3-235b-a22b": 235_093_634_560,
-    "gemma-2-2b": 2_614_341_888,
-    "gemma-2-9b": 9_241_705_984,
-    "gemma-2-27b": 27_227_128_320,
-    "phi-3-mini": 3_821_079_552,
-    "phi-3-medium": 13_960_238_080,
-    "deepseek-v2": 235_741_434_880,
-    "deepseek-v2-lite": 15_706_484_224,
-    # 671,026,419,200 less the balancing bias of 256 experts in 58 layers, which no gradient trains
-    "deepseek-v3": 671_026_419_200 - 58 * 256,
-}
-
-# What transformers 5.23 makes of the configs of the Hub on the meta device: all parameters, a tied
-# head once, no multi-token prediction
-TRANSFORMERS = {
-    "deepseek-v3.2": 671_877_929_216,
-    "deepseek-v4-flash": 284_332_230_231,
-    "deepseek-v4-pro": 1_572_997_179_491,
-    "falcon-40b": 41_303_293_952,
-    "falcon-7b": 6_921_720_704,
-    "falcon-h1-0.5b": 521_411_104,
-    "falcon-h1-34b": 33_642_221_312,
-    "falcon-h1-7b": 7_585_513_568,
-    "gemma-3-12b": 11_766_034_176,
-    "gemma-3-1b": 999_885_952,
-    "gemma-3-27b": 27_009_346_304,
-    "gemma-3-4b": 3_880_263_168,
-    "gemma-4-26b-a4b": 25_233_141_760,
-    "gemma-4-31b": 30_697_345_280,
-    "glm-4-9b": 9_399_951_360,
-    "glm-4.5": 352_797_814_784,
-    "glm-4.5-air": 106_852_245_504,
-    "glm-5": 743_911_199_232,
-    "gpt-oss-120b": 116_829_156_672,
-    "gpt-oss-20b": 20_914_757_184,
-    "granite-3-2b": 2_533_531_648,
-    "granite-3-8b": 8_170_848_256,
-    "granite-4-h-micro": 3_191_396_096,
-    "granite-4-h-small": 32_207_337_984,
-    "granite-4-h-tiny": 6_939_037_248,
-    "granite-4-micro": 3_402_836_480,
-    "hunyuan-a13b": 80_393_183_232,
-    "kimi-k2": 1_026_408_209_408,
-    "llama-3.2-1b": 1_235_814_400,
-    "llama-3.2-3b": 3_212_749_824,
-    "llama-4-maverick": 400_711_848_960,
-    "llama-4-scout": 107_769_861_120,
-    "minimax-01": 456_089_655_296,
-    "minimax-m2": 228_689_748_992,
-    "mistral-7b-v0.3": 7_248_023_552,
-    "mistral-large-2": 122_610_069_504,
-    "mistral-nemo-12b": 12_247_782_400,
-    "mistral-small-24b": 23_572_403_200,
-    "moonlight-16b-a3b": 15_960_108_544,
-    "nemotron-3-nano": 31_577_937_344,
-    "nemotron-3-super": 120_668_687_360,
-    "nemotron-3-ultra": 549_308_968_960,
-    "nemotron-h-56b": 56_324_350_464,
-    "olmo-2-13b": 13_716_198_400,
-    "olmo-2-32b": 32_234_279_936,
-    "olmo-2-7b": 7_298_617_344,
-    "olmo-3-32b": 32_233_522_176,
-    "olmo-3-7b": 7_298_011_136,
-    "phi-4": 14_659_507_200,
-    "qwen3-next-80b-a3b": 79_674_391_296,
-    "qwen3.5-122b-a10b": 122_111_526_912,
-    "qwen3.5-27b": 26_895_998_464,
-    "qwen3.5-35b-a3b": 34_660_610_688,
-    "qwen3.5-397b-a17b": 396_346_350_336,
-    "smollm2-1.7b": 1_711_376_384,
-    "smollm2-135m": 134_515_008,
-    "smollm2-360m": 361_821_120,
-    "smollm3-3b": 3_075_098_624,
-    "tinyllama-1.1b": 1_100_048_384,
-    "yi-34b": 34_388_917_248,
-    "yi-6b": 6_061_035_520,
-}
-
-# The same of encoders: BertForMaskedLM, RobertaForMaskedLM and ViTForImageClassification of 1,000
-# classes; DiT: the trained parameters of models.py, 28 (18 h^2 + 15 h) in blocks, 2 h^2 + 34 h + 32
-# in the last layer, h^2 + 1275 h of patches, timesteps and labels, at h 1152
-ENCODERS = {
-    "bert-base": 109_514_298,
-    "bert-large": 335_174_458,
-    "roberta-large": 355_412_057,
-    "vit-b-16": 86_567_656,
-    "vit-h-14": 632_045_800,
-    "vit-l-16": 304_326_632,
-    "dit-xl-2": 674_834_720,
-}
-
-# Counts as the papers print them, in billions: (total, printed step)
-PRINTED = {
-    "gpt3-125m": (0.125, 0.001),
-    "gpt3-350m": (0.35, 0.015),  # printed "350M"; the shape gives 356M
-    "gpt3-760m": (0.76, 0.01),
-    "gpt3-1.3b": (1.3, 0.1),
-    "gpt3-2.7b": (2.7, 0.1),
-    "gpt3-6.7b": (6.7, 0.1),
-    "gpt3-13b": (13.0, 1.0),
-    "gpt3-175b": (175.0, 1.0),
-    "opt-175b": (175.0, 1.0),
-    "nemotron-4-15b": (15.6, 0.1),  # 3.2 embedding + 12.5 other, less rounding
-    "nemotron-4-340b": (341.0, 0.1),  # 9.4 + 331.6
-    "mt-nlg-530b": (530.0, 1.0),
-    "hunyuan-large": (389.0, 1.0),
-    "megatron-1.7b": (1.7, 0.1),
-    "megatron-3.6b": (3.6, 0.1),
-    "megatron-7.5b": (7.5, 0.1),
-    "megatron-18.4b": (18.4, 0.1),
-    "megatron-39.1b": (39.1, 0.1),
-    "megatron-76.1b": (76.1, 0.1),
-    "megatron-145.6b": (145.6, 0.1),
-    "megatron-310.1b": (310.1, 0.1),
-    "megatron-529.6b": (529.6, 0.1),
-    "megatron-1008b": (1008.0, 0.1),
-    "megatron-22b": (22.0, 1.0),
-    "megatron-175b": (175.0, 1.0),
-}
-
-ACTIVE_PRINTED = {
-    "mixtral-8x7b": (12.9, 0.1),
-    "mixtral-8x22b": (39.0, 1.0),
-    "qwen3-30b-a3b": (3.3, 0.11),  # printed "3.3B" of 3.353
-    "qwen3-235b-a22b": (22.0, 1.0),
-    "deepseek-v2": (21.0, 1.0),
-    "kimi-k2": (32.6, 0.6),  # printed "32.6B", which leaves the embedding out
-    "deepseek-v3": (37.0, 1.11),  # printed "37B" of 37.55, which counts both embeddings
-}
+COUNTS = tomllib.loads(
+    (Path(__file__).parent / "data/model_counts.toml").read_text(encoding="utf-8")
+)
+RELEASED, TRANSFORMERS, ENCODERS = (COUNTS[n] for n in ("released", "transformers", "encoders"))
+PRINTED, ACTIVE_PRINTED = COUNTS["printed"], COUNTS["active_printed"]
 
 
 @pytest.mark.parametrize("name", IDS)

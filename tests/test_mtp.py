@@ -131,7 +131,7 @@ def test_a_measured_peak_of_megatron_is_met_with_its_module_alone() -> None:
         asked: dict[str, Any] = {"gpus": 8, "gpu": "h100-sxm5-80gb", "software": "megatron-core"}
         made: Plan = plans.plan(model, **asked, global_batch=32, seq_len=4096)
         training = made.training.model_copy(update={"attention": "fused_softmax"})
-        row = {"tp": 2, "pp": 2, "vpp": 4, "ep": 4, "micro_batch": 4, "zero": 1}
+        row: dict[str, Any] = {"tp": 2, "pp": 2, "vpp": 4, "ep": 4, "micro_batch": 4, "zero": 1}
         row |= {"schedule": "interleaved", "sequence_parallel": True}
         of = made.model_copy(update={"training": training})
         found = evaluate(of, plans.rows(8, row), np.arange(2.0)[:, None])

@@ -8,19 +8,20 @@ from typing import Any
 import numpy as np
 import plans
 import pytest
-from command import dpplan, refused
+from command import argv, dpplan, refused
 
 from planner.estimate import evaluate
 from planner.estimate.machine import machine
-from planner.estimate.memory import offload as places
 from planner.estimate.step import layer_seconds
 from planner.formulas import offload as outside
 from planner.formulas.params import parameter_count
 from planner.formulas.rules import check
 from planner.inputs import catalog
 from planner.ledger import Sourced
+from planner.mechanisms.nvme import Nvme
 from planner.specs.documents.recommend import Layer
 from planner.specs.hardware import LinkSpec, NvmeSpec
+from planner.specs.mechanism import Stage
 from planner.specs.plan import Plan
 from planner.verbs.recommend import swaps
 
@@ -179,7 +180,11 @@ def test_what_leaves_host_memory_is_on_the_drives() -> None:
 def test_buffers_do_not_grow_with_the_model() -> None:
     of = deepspeed()
     one = TABLE.pick([AT["params-nvme"]])
-    small, large = (float(places.buffers(of, one, np.array([owned]))[0]) for owned in (1e9, 1e10))
+    nothing = np.zeros(1)
+    small, large = (
+        Nvme().memory(Stage(of, one, nothing, np.array([owned]), nothing, nothing, 2.0)).host[0]
+        for owned in (1e9, 1e10)
+    )
     assert small == large == pytest.approx(12 * 4 * 1e8 + 2 * 5e8)
 
 
@@ -259,9 +264,7 @@ def test_rules_of_drives() -> None:
     rows = plans.rows(
         GPUS, *({"zero": zero, "offload": way} for zero in (2, 3) for way in WAYS[3:])
     )
-    assert (
-        check(known, rows)["offloaded parameters need ZeRO-3"].tolist() == [False] * 3 + [True] * 3
-    )
+    assert check(known, rows)["drives are of ZeRO-3"].tolist() == [False] * 3 + [True] * 3
     assert check(known, rows)["drives known for NVMe offloading"].all()
     assert not check(unknown, rows)["drives known for NVMe offloading"].any()
     assert (
@@ -270,18 +273,7 @@ def test_rules_of_drives() -> None:
     )
 
 
-ASKED = (
-    "estimate",
-    "--model",
-    "gpt2-xl",
-    "--gpu",
-    "a100",
-    "--gpus",
-    "8",
-    "--advice",
-    "0",
-    "--offload",
-)
+ASKED = argv("estimate --model gpt2-xl --gpu a100 --gpus 8 --advice 0 --offload")
 STATED = ("--nvme-read", "10 GB/s", "--nvme-write", "5 GB/s")
 
 
@@ -305,18 +297,7 @@ def test_a_request_states_its_drives() -> None:
 
 
 def test_drives_of_a_profile_serve_who_asks_for_them() -> None:
-    words = (
-        "estimate",
-        "--model",
-        "llama-2-13b",
-        "--gpu",
-        "h100",
-        "--gpus",
-        "8",
-        "--advice",
-        "0",
-        "--json",
-    )
+    words = argv("estimate --model llama-2-13b --gpu h100 --gpus 8 --advice 0 --json")
     asked = dpplan(*words, "--offload", "optimizer-nvme").json()
     assert asked["stack"]["id"] == "deepspeed"
     assert asked["layout"]["zero"] == 3
@@ -356,18 +337,8 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 def test_a_search_takes_drives_that_are_stated() -> None:
-    words = (
-        "search",
-        "--model",
-        "gpt2-xl",
-        "--gpu",
-        "a100",
-        "--gpus",
-        "8",
-        "--stack",
-        "deepspeed",
-        "--search-offload",
-        "--json",
+    words = argv(
+        "search --model gpt2-xl --gpu a100 --gpus 8 --stack deepspeed --search-offload --json"
     )
     without, with_ = dpplan(*words).json(), dpplan(*words, *STATED).json()
     assert with_["evaluated"] > without["evaluated"]

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import numpy as np
 import plans
 import pytest
-from command import dpplan, refused
+from command import argv, dpplan, refused
 
 from planner.advise.changes import Promise, request_changes
 from planner.estimate import Estimates, evaluate
@@ -39,7 +39,13 @@ def test_every_name_has_an_entry_and_a_ledger() -> None:
     assert set(get_args(OptimizerName)) == OPTIMIZERS.keys()
     kept = {name: state_ledger(plans.plan(optimizer=name))["optimizer"] for name in OPTIMIZERS}
     master = plans.stack("megatron-core").state.master
-    by_hand = {"adam": 8.0, "paged-adam": 8.0, "lion": 4.0, "sgd": 0.0, "sgd-momentum": 4.0}
+    by_hand: dict[Any, float] = {
+        "adam": 8.0,
+        "paged-adam": 8.0,
+        "lion": 4.0,
+        "sgd": 0.0,
+        "sgd-momentum": 4.0,
+    }
     for name, moments in by_hand.items():
         assert kept[name] == master + moments
     assert kept["sgd"] < kept["adafactor"] < master + 0.1 < kept["adam8bit"] < kept["lion"]
@@ -49,7 +55,7 @@ def test_every_name_has_an_entry_and_a_ledger() -> None:
 def test_states_are_those_of_torch() -> None:
     """Bytes of a 96 x 160 weight in the states of torch.optim after a step, without counters."""
     torch = pytest.importorskip("torch")
-    made = {
+    made: dict[Any, Any] = {
         "adam": torch.optim.AdamW,
         "adafactor": torch.optim.Adafactor,
         "muon": torch.optim.Muon,
@@ -213,16 +219,7 @@ def test_gradients_reduced_in_bf16_are_cast_for_the_update() -> None:
 
 
 def test_refusals_name_the_reason() -> None:
-    asked: tuple[str, ...] = (
-        "estimate",
-        "--model",
-        "qwen2.5-0.5b",
-        "--gpu",
-        "h100",
-        "--gpus",
-        "8",
-        "--micro-batch",
-    )
+    asked: tuple[str, ...] = argv("estimate --model qwen2.5-0.5b --gpu h100 --gpus 8 --micro-batch")
     asked = (*asked, "1", "--global-batch", "64")
     flat = ("--stack", "composer-fsdp", "--zero", "3", "--optimizer")
     for words, says in (
@@ -230,16 +227,7 @@ def test_refusals_name_the_reason() -> None:
         ((*flat, "adafactor"), "means of rows and columns"),
         ((*flat, "adam8bit"), "a scale per 256 elements"),
         (
-            (
-                "--stack",
-                "deepspeed",
-                "--zero",
-                "2",
-                "--offload",
-                "optimizer",
-                "--optimizer",
-                "muon",
-            ),
+            argv("--stack deepspeed --zero 2 --offload optimizer --optimizer muon"),
             "no implementation on the CPU",
         ),
         (("--optimizer", "adam8bit", "--moments-precision", "bf16"), "a type of their own"),
@@ -290,10 +278,9 @@ def test_states_of_one_matrix_in_a_subspace() -> None:
     """By hand: 64 x 256 in rank 8 keeps 2 x 8 x 256 moments and an 8 x 64 projection in fp32; in 8
     bit moments have a byte and a scale per 256."""
     moments, projection = 2 * 8 * 256, 8 * 64
-    plain, eight, mini = (
-        optimizer_of(name, rank).matrix_bytes(64.0, 256.0)
-        for name, rank in (("galore", 8), ("galore8bit", 8), ("apollo-mini", None))
-    )
+    plain = optimizer_of("galore", 8).matrix_bytes(64.0, 256.0)
+    eight = optimizer_of("galore8bit", 8).matrix_bytes(64.0, 256.0)
+    mini = optimizer_of("apollo-mini", None).matrix_bytes(64.0, 256.0)
     assert plain == 4 * (moments + projection)
     assert eight == (1 + 4 / 256) * moments + 4 * projection
     assert mini == 4 * (2 * 256 + 64)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import plans
 import pytest
-from command import dpplan
+from command import argv, dpplan
 from run_tables import row, row_plan
 
 from planner.estimate import evaluate
@@ -216,20 +216,7 @@ def test_stacks_refuse_recipes_that_they_do_not_have() -> None:
 
 def test_nvidia_s_recipe_of_llama_3_70b_in_mxfp8_fits_64_gb300() -> None:
     """llama3_70b_pretrain_64gpu_gb300_fp8mx_config of Megatron-Bridge, which ran."""
-    layout = [
-        "--tp",
-        "1",
-        "--pp",
-        "4",
-        "--vpp",
-        "5",
-        "--micro-batch",
-        "1",
-        "--global-batch",
-        "256",
-        "--recompute",
-        "none",
-    ]
+    layout = argv("--tp 1 --pp 4 --vpp 5 --micro-batch 1 --global-batch 256 --recompute none")
     ask = ("--model", "llama3-70b", "--gpu", "gb300", "--gpus", "64", "--stack", "nemo")
     told = dpplan("estimate", *ask, *layout, "--seq-len", "8192", "--precision", "mxfp8")
     assert "DOES NOT FIT" not in told.stdout.upper()

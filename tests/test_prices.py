@@ -133,8 +133,8 @@ def test_what_is_cheapest_elsewhere_is_what_is_cheapest_there() -> None:
         assert not there.elsewhere or there.cheapest.market == one.market
     elsewhere = {one.market for one in here.elsewhere}
     for market in set(MARKETS) - elsewhere - {MARKETS[0]}:
-        there = side_by_side(GPUS, market=market).prices.cheapest
-        assert there is None or there.label == here.cheapest.label
+        cheapest = side_by_side(GPUS, market=market).prices.cheapest
+        assert cheapest is None or cheapest.label == here.cheapest.label
 
 
 def test_the_order_of_gpus_changes_nothing() -> None:

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import plans
 import pytest
-from command import dpplan, refused
+from command import argv, dpplan, refused
 
 from planner.estimate import Estimates, evaluate
 from planner.estimate.matrices import held_matrices
@@ -42,7 +42,7 @@ def test_bytes_of_a_matrix_are_those_of_the_libraries() -> None:
     assert set(get_args(BaseName)) == BASES.keys()
     k, n = 1024.0, 4096.0
     codes, words, groups = 4096 * 1024 // 2, 1024 // 8 * 4096 * 4, 1024 // 128
-    by_library = {
+    by_library: dict[BaseName, float] = {
         "nf4": codes + 262_144 + 64,
         "nf4-double": codes + 65_536 + 1024 + 1024 + 4 + 64,
         "int8": 2 * codes + 16_384,
@@ -66,7 +66,7 @@ def test_bytes_of_a_matrix_are_those_of_the_libraries() -> None:
 # of all matrices of the layers, as the libraries keep them on the meta device or make them:
 # AutoAWQ 0.2.9 (WQLinear_GEMM), GPTQModel 7.7.0 (buffers of BaseQuantLinear), HQQ 0.2.8
 # (Quantizer.quantize)
-BY_LIBRARY = {
+BY_LIBRARY: dict[tuple[str, BaseName, int | None], int] = {
     ("llama-2-7b", "awq", None): 3_364_487_168,
     ("llama-2-7b", "gptq", None): 3_369_041_920,
     ("llama-2-7b", "gptq", 32): 3_748_495_360,
@@ -88,13 +88,12 @@ def test_bytes_of_models_are_those_of_the_libraries() -> None:
     one = plans.rows(1, {})
     for (name, base, group), size in BY_LIBRARY.items():
         model = catalog.load("models", ModelSpec, name)
+        of = plans.plan(model, gpus=1, software="hf-fsdp")
         found = sum(
-            matrix.count * BASES[base].matrix_bytes(matrix.rows, matrix.columns, group)
-            for matrix in held_matrices(
-                plans.plan(model, gpus=1, software="hf-fsdp"), one.tp, one.ep
-            )
+            float((m.count * BASES[base].matrix_bytes(m.rows, m.columns, group))[0])
+            for m in held_matrices(of, one.tp, one.ep)
         )
-        assert float(found[0]) * model.layers == size
+        assert found * model.layers == size
         if (name, base) == ("llama-2-70b", "awq"):
             wide = 2 * (2 * model.vocab + 2 * model.layers + 1) * model.hidden
             assert round((size + wide) / 1e9, 2) == 36.61
@@ -164,16 +163,7 @@ def test_making_them_takes_time_and_int8_multiplies_codes_forward() -> None:
 
 
 def test_on_the_command_line() -> None:
-    asked: tuple[str, ...] = (
-        "--model",
-        "llama-3-8b",
-        "--gpu",
-        "rtx4090",
-        "--gpus",
-        "1",
-        "--stack",
-        "hf-fsdp",
-    )
+    asked: tuple[str, ...] = argv("--model llama-3-8b --gpu rtx4090 --gpus 1 --stack hf-fsdp")
     asked += ("--seq-len", "2048", "--micro-batch", "1", "--global-batch", "1")
     asked += ("--recompute", "full")
     lora = ("--lora", "16", "--loss-kernel", "liger")
@@ -190,15 +180,8 @@ def test_on_the_command_line() -> None:
 
 
 def test_adapters_that_do_not_fit_are_told_of_nf4() -> None:
-    asked: tuple[str, ...] = (
-        "--model",
-        "llama-3-8b",
-        "--gpu",
-        "v100-sxm2-16gb",
-        "--gpus",
-        "1",
-        "--stack",
-        "hf-fsdp",
+    asked: tuple[str, ...] = argv(
+        "--model llama-3-8b --gpu v100-sxm2-16gb --gpus 1 --stack hf-fsdp"
     )
     asked += ("--seq-len", "1024", "--micro-batch", "1", "--global-batch", "1", "--lora", "16")
     found = dpplan("estimate", *asked, "--json").json()

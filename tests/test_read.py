@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from command import dpplan, refused
 from fastapi.testclient import TestClient
+from recipes import RECIPES, said
 
 from planner import formats
 from planner.formats.plan import planned, texts
@@ -19,8 +20,6 @@ from planner.verbs.read import read as read_files
 from planner.verbs.validate.predict import validate_rows
 from planner.verbs.validate.rows import read_tables
 from planner.views.read import view
-
-RECIPES = Path(__file__).parent / "data" / "recipes"
 
 
 def read(*names: str) -> formats.Recipe:
@@ -261,48 +260,7 @@ def test_the_same_over_http(client: TestClient) -> None:
 
 
 # recipe -> some of the options that it says
-SAID = {
-    "megatron_moe.yaml": {
-        "pipeline_layout": "Et*3|(t*4|)*2t*3mL",
-        "recompute": "mla_up_proj+moe_act",
-        "moments_precision": "bf16",
-        "master_precision": "remainder",
-        "offload_modules": "expert_fc1+moe_act",
-        "mtp": 1,
-        "ep": 4,
-    },
-    "argv.txt": {
-        "stack": "megatron-fsdp",
-        "zero": 3,
-        "cp_comm_type": "ulysses",
-        "precision": "fp16",
-        "cuda_graphs": "layer",
-    },
-    "primus.yaml": {
-        "model": "mixtral-8x7b",
-        "stack": "primus",
-        "tp": 2,
-        "recompute": "block:4",
-        "dispatcher": "deepep",
-        "expert_kernels": "grouped",
-        "precision": "bf16",
-    },
-    "bridge.yaml": {
-        "model": "llama-3-8b",
-        "stack": "nemo",
-        "vpp": 4,
-        "precision": "fp8-tensorwise",
-        "grad_reduce_precision": "bf16",
-    },
-    "bridge.sh": {"gpus": 8, "tp": 2, "global_batch": 64, "micro_batch": 2, "model": "llama-3-8b"},
-    "bridge.py:small_pretrain_8gpu_h100_bf16_config": {
-        "model": "meta-llama/Meta-Llama-3-8B",
-        "seq_len": 4096,
-        "moments_precision": "bf16",
-        "gpus": 8,
-        "gpu": "h100",
-    },
-}
+SAID = said("megatron")
 
 
 def test_recipes_around_megatron() -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from command import dpplan
 from fastapi.testclient import TestClient
+from recipes import RECIPES
 
 from planner.specs.documents.read import Edit, Read
 from planner.verbs.read import read
 
-RECIPES = Path(__file__).parent / "data" / "recipes"
 GIVEN = {"gpu": "h100", "gpus": 16}
 
 

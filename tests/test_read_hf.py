@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recipes import RECIPES, said
 
 from planner import formats
 from planner.formats import (
@@ -28,8 +28,6 @@ from planner.specs.hardware import GpuSpec
 from planner.specs.model import ModelSpec
 from planner.verbs.read import read as read_files
 
-RECIPES = Path(__file__).parent / "data" / "recipes"
-
 
 def read(*names: str) -> formats.Recipe:
     return formats.read({name: (RECIPES / name).read_text() for name in names})
@@ -40,230 +38,14 @@ def of(options: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 # what each file says, or several together
-SAYS: dict[tuple[str, ...], dict[str, Any]] = {
-    ("trl.yaml",): {
-        "model": "Qwen/Qwen3-8B",
-        "stack": "hf-trainer",
-        "zero": 0,
-        "micro_batch": 2,
-        "grad_accum": 4,
-        "seq_len": 4096,
-        "precision": "bf16",  # bf16 is on by default
-        "state_precision": "bf16",  # the weights are loaded in it, and nothing shards them
-        "recompute": "full",  # on by default
-        "attention": "flash2",
-        "loss_kernel": "fused-linear",
-        "optimizer": "adam",
-    },
-    ("trl.yaml", "accelerate.yaml"): {
-        "stack": "hf-fsdp",
-        "zero": 3,
-        "gpus": 16,
-        "gpus_per_node": 8,
-        "state_precision": None,  # FSDP keeps fp32 shards under mixed precision
-        "precision": "bf16",
-        "micro_batch": 2,
-    },
-    ("axolotl.yaml",): {
-        "model": "llama-3.1-8b",  # a copy of it
-        "stack": "hf-deepspeed",
-        "zero": 3,  # by the name of the file
-        "optimizer": "paged-adam8bit",
-        "precision": "bf16",
-        "state_precision": None,
-        "loss_kernel": "fused-linear",
-        "fused_kernels": True,
-        "recompute": "full",
-    },
-    ("axolotl.yaml", "zero2.json"): {
-        "stack": "hf-deepspeed",
-        "zero": 2,  # by the file itself
-        "offload": "optimizer",
-        "micro_batch": 1,
-        "grad_accum": 2,
-        "precision": "bf16",
-    },
-    ("llama_factory.yaml",): {
-        "stack": "llama-factory",
-        "zero": 2,
-        "offload": "optimizer",
-        "recompute": "full",  # on by default
-        "seq_len": 2048,
-        "precision": "bf16",
-        "attention": "flash2",
-    },
-    ("zero2.json",): {"stack": "deepspeed", "zero": 2, "offload": "optimizer", "precision": None},
-    ("torchtune.yaml",): {
-        "model": "llama-3.1-8b",
-        "stack": "torchtune",
-        "zero": 3,
-        "micro_batch": 2,
-        "grad_accum": 2,
-        "seq_len": 8192,
-        "optimizer": "paged-adam8bit",
-        "precision": "bf16",
-        "state_precision": "bf16",
-        "compile": True,
-        "loss_kernel": "chunked",
-        "recompute": "full",
-        "offload": None,
-    },
-    ("swift.sh",): {
-        "model": "Qwen/Qwen2.5-7B",
-        "gpus": 4,
-        "zero": 3,
-        "stack": "hf-deepspeed",
-        "grad_accum": 4,
-        "seq_len": 8192,
-        "expandable_segments": True,
-        "recompute": "full",
-        "precision": "bf16",
-        "state_precision": None,
-    },
-}
+SAYS = said("trainers")
 
 
 # of arguments of adapters
-ADAPTED: dict[str, dict[str, Any]] = {
-    "base_model: a/b\nadapter: lora\nlora_r: 32\nlora_target_linear: true\nlora_dropout: .1\n": {
-        "lora": 32,
-        "lora_targets": "all-linear",
-        "lora_dropout": 0.1,
-    },
-    (
-        "base_model: a/b\nadapter: qlora\nlora_r: 8\nlora_qkv_kernel: true\nlora_o_kernel: true\n"
-        "lora_mlp_kernel: true\npeft_use_dora: true\n"
-        "lora_modules_to_save: [embed_tokens, lm_head]\n"
-        "lora_target_modules: 'model.layers.[\\d]+.(mlp|attn).(up|q|v)_proj'\n"
-    ): {
-        "lora": 8,
-        "lora_method": "dora",
-        "lora_targets": "up_proj+q_proj+v_proj",
-        "fused_lora": True,
-        "train_embeddings": True,
-    },
-    "base_model: a/b\nadapter:\nlora_r: 8\nload_in_4bit: true\n": {
-        "lora": None,
-        "base_precision": None,
-    },
-    "base_model: a/b\nadapter: qlora\nlora_r: 8\nload_in_4bit: true\n": {
-        "base_precision": "nf4-double"
-    },
-    "base_model: a/b\nadapter: lora\nlora_r: 8\nload_in_8bit: true\n": {"base_precision": "int8"},
-    "cutoff_len: 512\nquantization_bit: 4\ndouble_quantization: false\n": {"base_precision": "nf4"},
-    "max_length: 512\nmodel_name_or_path: a/b\nuse_peft: true\nload_in_4bit: true\n": {
-        "base_precision": "nf4"
-    },
-    "model:\n  _component_: torchtune.models.llama3.qlora_llama3_8b\n  lora_rank: 8\n": {
-        "base_precision": "nf4-double"
-    },
-    "max_length: 512\nmodel_name_or_path: a/b\nuse_peft: true\n": {
-        "lora": 16,
-        "lora_targets": "q_proj+v_proj",  # of PEFT, for most models
-    },
-    "cutoff_len: 512\nlora_target: q_proj,v_proj\n": {"lora": 8, "lora_targets": "q_proj+v_proj"},
-    "cutoff_len: 512\nfinetuning_type: full\nuse_galore: true\ngalore_layerwise: true\n": {
-        "optimizer": "galore",
-        "optimizer_rank": 16,
-        "optimizer_in_backward": True,
-        "lora": None,
-    },
-    (
-        "per_device_train_batch_size: 1\noptim: apollo_adamw_layerwise\n"
-        "optim_args: rank=64, scale=1.0\n"
-    ): {"optimizer": "apollo", "optimizer_rank": 64, "optimizer_in_backward": True},
-    "finetuning_type: freeze\nfreeze_trainable_layers: 4\n": {"lora": None, "trainable_layers": 4},
-    "cutoff_len: 512\nfinetuning_type: full\n": {"lora": None},
-    "cutoff_len: 512\nfinetuning_type: full\nuse_galore: true\noptim: adamw_8bit\n": {
-        "optimizer": "galore8bit"
-    },
-    (
-        "cutoff_len: 512\nfinetuning_type: full\nuse_apollo: true\napollo_rank: 1\n"
-        "apollo_scale_type: tensor\n"
-    ): {"optimizer": "apollo-mini", "optimizer_rank": None},
-    "base_model: a/b\nlisa_n_layers: 4\nlisa_step_interval: 20\n": {
-        "lisa": 4,
-        "lisa_states": "visited",
-        "lora": None,
-    },
-    "tuner_type: full\nlisa_activated_layers: 2\n": {"lisa": 2, "lisa_states": "visited"},
-    "base_model: a/b\noptimizer: galore_adamw_8bit_layerwise\noptim_args: rank=64\n": {
-        "optimizer": "galore8bit",
-        "optimizer_rank": 64,
-        "optimizer_in_backward": True,
-    },
-    "tuner_type: lora\nlora_rank: 64\nuse_rslora: true\n": {
-        "lora": 64,
-        "lora_method": "rslora",
-        "lora_targets": "all-linear",
-    },
-    (
-        "model:\n  _component_: torchtune.models.llama3.lora_llama3_8b\n  lora_rank: 8\n"
-        "  lora_attn_modules: ['q_proj', 'output_proj']\n  apply_lora_to_mlp: True\n"
-    ): {"model": "llama-3-8b", "lora": 8, "lora_targets": "q_proj+output_proj+mlp"},
-}
+ADAPTED = said("adapted")
 
 
-TASKS = {
-    "max_length: 512\nmodel_name_or_path: a/b\nbeta: 0.1\nprecompute_ref_log_probs: true\n": {
-        "task": "dpo",
-        "reference": "precomputed",
-        "micro_batch": 16,  # 8 pairs by default
-    },
-    "max_length: 512\nmodel_name_or_path: a/b\nbeta: 0.1\nnum_generations: 8\n": {"task": None},
-    "max_length: 512\nmodel_name_or_path: a/b\n": {"task": None},
-    "base_model: a/b\nrl: simpo\nmicro_batch_size: 2\n": {"task": "simpo", "micro_batch": 4},
-    "base_model: a/b\nrl: grpo\n": {"task": None},
-    "cutoff_len: 512\nstage: dpo\npref_loss: orpo\n": {"task": "orpo"},
-    "cutoff_len: 512\nstage: kto\nper_device_train_batch_size: 3\n": {
-        "task": "kto",
-        "micro_batch": 3,
-    },
-    "tuner_type: lora\nrlhf_type: dpo\n": {"task": "dpo"},
-    "cutoff_len: 512\nstage: rm\n": {"task": "reward", "micro_batch": 16},
-    "tuner_type: full\nrlhf_type: rm\n": {"task": "reward"},
-    "base_model: a/b\nreward_model: true\nmicro_batch_size: 2\n": {
-        "task": "reward",
-        "micro_batch": 4,
-    },
-    "max_length: 512\nmodel_name_or_path: a/b\ncenter_rewards_coefficient: 0.01\n": {
-        "task": "reward"
-    },
-    (
-        "max_length: 512\nmodel_name_or_path: a/b\nbeta: 0\nlmbda: 0\n"
-        "teacher_model_name_or_path: Qwen/Qwen3-8B\n"
-    ): {"task": "distil", "teacher": "qwen3-8b", "divergence": "forward"},
-    (
-        "max_length: 512\nmodel_name_or_path: a/b\nbeta: 0\nlmbda: 0\nuse_peft: true\n"
-        "load_in_8bit: true\nteacher_model_name_or_path: Qwen/Qwen3-8B\n"
-    ): {"teacher": "qwen3-8b", "base_precision": "int8", "teacher_precision": "int8"},
-    "tuner_type: full\nrlhf_type: gkd\nteacher_model: Qwen/Qwen3-8B\ngkd_logits_topk: 32\n": {
-        "task": "distil",
-        "teacher": "qwen3-8b",
-        "teacher_top_k": 32,
-        "divergence": "jsd",
-    },
-    (
-        "tuner_type: full\nrlhf_type: gkd\nteacher_model_server: http://x:1\n"
-        "gkd_logits_topk: 32\nbeta: 1.0\n"
-    ): {"task": "distil", "reference": "precomputed", "teacher_top_k": 32, "teacher": None},
-    "base_model: a/b\nkd_trainer: true\nkd_alpha: 0.9\n": {
-        "task": "distil",
-        "reference": "precomputed",
-        "loss_kernel": "fused-linear",
-    },
-    (
-        "model:\n  _component_: torchtune.models.qwen3.lora_qwen3_8b\n  lora_rank: 8\n"
-        "teacher_model:\n  _component_: torchtune.models.qwen3.qwen3_14b\nkd_ratio: 0.5\n"
-        "kd_loss:\n  _component_: torchtune.modules.loss.ReverseKLWithChunkedOutputLoss\n"
-        "loss:\n  _component_: torchtune.modules.loss.CEWithChunkedOutputLoss\n"
-    ): {
-        "task": "distil",
-        "teacher": "qwen3-14b",
-        "divergence": "reverse",
-        "loss_kernel": "chunked",
-    },
-}
+TASKS = said("tasks")
 
 
 def test_objectives_of_preferences() -> None:
@@ -280,7 +62,7 @@ def test_what_is_trained() -> None:
 
 def test_what_files_say() -> None:
     for names, says in SAYS.items():
-        assert of(dict(read(*names).options), *says) == says, names
+        assert of(dict(read(*names.split()).options), *says) == says, names
 
 
 def test_every_argument_is_accounted_for() -> None:
@@ -307,24 +89,7 @@ def test_two_files_that_contradict_each_other_are_refused() -> None:
         formats.read({"a.yaml": one, "b.yaml": two})
 
 
-BROKEN = {
-    "per_device_train_batch_size: many\n": "per_device_train_batch_size",
-    "per_device_train_batch_size: 1\noptim: rmsprop\n": "optim",
-    "per_device_train_batch_size: 1\nattn_implementation: flex_attention\n": "attn_implementation",
-    "per_device_train_batch_size: 1\nmodel_name_or_path: /data/someone/model\n": (
-        "model_name_or_path"
-    ),
-    "per_device_train_batch_size: 1\nuse_liger_kernel: perhaps\n": "use_liger_kernel",
-    "base_model: a/b\nmicro_batch_size: 1.5\n": "micro_batch_size",
-    "base_model: a/b\nfsdp_config:\n  offload_params: perhaps\n": "fsdp_config.offload_params",
-    "distributed_type: FSDP\nnum_processes: x\n": "num_processes",
-    "distributed_type: FSDP\nnum_processes: 4\nnum_machines: x\n": "num_machines",
-    "distributed_type: FSDP\nparallelism_config:\n  parallelism_config_dp_shard_size: x\n": (
-        "parallelism_config.parallelism_config_dp_shard_size"
-    ),
-    '{"zero_optimization": {"stage": "high"}}': "zero_optimization.stage",
-    '{"train_batch_size": 8, "bf16": {"enabled": "perhaps"}}': "bf16.enabled",
-}
+BROKEN = said("broken")
 
 
 def test_values_that_mean_nothing_are_not_understood() -> None:

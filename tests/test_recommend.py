@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from clusters_found import GIVEN, found, rerun
-from command import dpplan, refused
+from command import argv, dpplan, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -201,20 +201,9 @@ def test_wrong_questions_are_refused(words: list[str], said: str) -> None:
 
 
 def test_nothing_within_the_limits_is_status_3_and_says_why() -> None:
-    words = [
-        "--model",
-        "llama-2-70b",
-        "--tokens",
-        "1T",
-        "--days",
-        "1",
-        "--max-gpus",
-        "32",
-        "--gpu",
-        "a100",
-        "--gpu",
-        "v100-pcie-32gb",
-    ]
+    words = argv(
+        "--model llama-2-70b --tokens 1T --days 1 --max-gpus 32 --gpu a100 --gpu v100-pcie-32gb"
+    )
     answer = dpplan("recommend", *words)
     assert answer.status == 3
     assert "Why the others fell" in answer.stdout

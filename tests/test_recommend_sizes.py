@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from plans import flat_of
 
 from planner import api
+from planner.estimate import Estimates
 from planner.formulas.params import parameter_count
 from planner.inputs import catalog, readers
 from planner.inputs.batch import largest_published
 from planner.inputs.model import model_spec
 from planner.inputs.scenario import resolve
+from planner.ledger import total
 from planner.report.bottleneck import exposed_s
 from planner.search import batched
 from planner.specs.layers import of_samples
@@ -43,22 +45,22 @@ CROSSING = {
 
 
 @cache
-def plan_and_table() -> Any:
+def crossing() -> Estimates:
     chosen = batched.choose([resolve(api.read_options(CROSSING)).plans])[0]
     assert isinstance(chosen, batched.Chosen)
-    return chosen.estimates.plan, chosen.estimates.table
+    return chosen.estimates
 
 
 @pytest.mark.parametrize("wire", ["network", "intra-node link"])
 def test_more_bandwidth_never_waits_longer(wire: str) -> None:
     times = np.geomspace(0.01, 1000, 40)
-    shares, time = links.exposed_share(*plan_and_table(), wire, times)
+    shares, time = links.exposed_share(crossing().plan, crossing().table, wire, times)
     assert (np.diff(shares) <= 1e-12).all()
     assert (np.diff(time.seconds) <= 1e-12).all()
 
 
 def test_the_bandwidth_named_is_enough_and_a_little_less_is_not() -> None:
-    plan, table = plan_and_table()
+    plan, table = crossing().plan, crossing().table
     out = recommend.bandwidth(CROSSING)
     for wire, one in out.wires.items():
         for share, need in one.free.items():
@@ -82,12 +84,7 @@ def test_the_cluster_as_it_is_is_the_estimate() -> None:
     )
     wires = out.wires
     assert wires["network"].exposed_s + wires["intra-node link"].exposed_s == pytest.approx(
-        sum(
-            float(v[0])
-            for v in exposed_s(
-                batched.choose([resolve(api.read_options(CROSSING)).plans])[0].estimates.time
-            ).values()
-        )
+        float(total(exposed_s(crossing().time))[0])
     )
     again = rerun(next(one for one in out.searched if one.times == 8).command)
     assert again.step.seconds == pytest.approx(

@@ -104,19 +104,21 @@ class Latent(nn.Module):
             "up_kv": (KV, HEADS * (NOPE + VALUE)),
             "out": (HEADS * VALUE, H),
         }
-        for name, (a, b) in shapes.items():
-            setattr(self, name, nn.Linear(a, b, False, dtype=BF16))
+        self.linear = nn.ModuleDict(
+            {name: nn.Linear(a, b, False, dtype=BF16) for name, (a, b) in shapes.items()}
+        )
         self.norm = Norm(H)
         self.norms = nn.ModuleList(Norm(n) for n in (QUERY, KV))
 
     def _down(self, x: torch.Tensor) -> torch.Tensor:
         x = self.norm(x)
-        return torch.cat([self.down_q(x), self.down_kv(x)], -1)
+        return torch.cat([self.linear["down_q"](x), self.linear["down_kv"](x)], -1)
 
     def _attend(self, low: torch.Tensor) -> Any:
         low_q, low_kv, rope = low.split([QUERY, KV, ROPE], -1)
-        q = self.up_q(self.norms[0](low_q)).view(TOKENS, HEADS, -1)
-        k, v = self.up_kv(self.norms[1](low_kv)).view(TOKENS, HEADS, -1).split([NOPE, VALUE], -1)
+        q = self.linear["up_q"](self.norms[0](low_q)).view(TOKENS, HEADS, -1)
+        both = self.linear["up_kv"](self.norms[1](low_kv)).view(TOKENS, HEADS, -1)
+        k, v = both.split([NOPE, VALUE], -1)
         k = torch.cat([k, rope.unsqueeze(1).expand(-1, HEADS, -1)], -1)
         q, k, v = (x.contiguous() for x in (q, k, v))
         return _Kept.apply(_core, True, q, k, v).flatten(1)
@@ -124,7 +126,8 @@ class Latent(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         low = _again("layernorm" in self.modules_again, self._down, x)
         core = _again("mla_up_proj" in self.modules_again, self._attend, low)
-        return x + self.out(core)
+        out: torch.Tensor = x + self.linear["out"](core)
+        return out
 
 
 class Experts(nn.Module):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import functools
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +35,7 @@ from planner.specs.reinforcement import Job
 from planner.verbs.estimate import chosen
 from planner.verbs.rl import answer, rl
 from planner.verbs.validate.predict import validate_rows
-from planner.verbs.validate.reinforcement import training_row
+from planner.verbs.validate.reinforcement import phased
 from planner.views.explain import nested
 
 ENGINE = Engine(1, 2.0, 0.6, 256, 1e-3, 1e-5)
@@ -84,7 +86,7 @@ def changed(**update: Any) -> Job:
     return dataclasses.replace(JOB, **update)
 
 
-def fast(m: Machine, **update: float) -> Machine:
+def fast(m: Machine, **update: Any) -> Machine:
     return dataclasses.replace(m, **update)
 
 
@@ -328,51 +330,8 @@ def test_a_wrong_request_names_field_and_remedy(own: Any, given: Any, field: str
 
 # ------------------------------------------------------------------------------ measured rows
 
-ROW = {
-    "run_id": "a",
-    "suite": "own",
-    "gpu": "h100-sxm5-80gb",
-    "gpus": "16",
-    "gpus_per_node": "8",
-    "stack": "nemo",
-    "model": "dense",
-    "layers": "32",
-    "hidden": "4096",
-    "ffn_hidden": "14336",
-    "heads": "32",
-    "kv_heads": "8",
-    "head_dim": "128",
-    "vocab": "128256",
-    "mlp": "swiglu",
-    "norm": "rmsnorm",
-    "positions": "rope",
-    "seq_len": "",
-    "precision": "bf16",
-    "tp": "2",
-    "pp": "1",
-    "vpp": "1",
-    "cp": "1",
-    "dp": "8",
-    "zero": "1",
-    "sequence_parallel": "1",
-    "recompute": "none",
-    "schedule": "1f1b",
-    "micro_batch": "1",
-    "global_batch": "512",
-    "options": "packing=sequence;vllm_memory=0.6;optimizer_offload_between_phases=1",
-    "step_s": "100",
-    "algorithm": "grpo",
-    "policy_lag": "0",
-    "max_seq_len": "4096",
-    "mean_seq_len": "1000",
-    "prompts_per_step": "64",
-    "generation_global_batch": "2048",
-    "train_global_batch": "512",
-    "colocated": "1",
-    "training_gpus": "16",
-    "generation_gpus": "16",
-    "generation_tp": "1",
-}
+TABLE = Path(__file__).parent / "data/reinforcement.csv"
+ROW = next(csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()))
 
 
 def test_a_row_of_reinforcement_learning_is_predicted_by_phases() -> None:
@@ -381,7 +340,8 @@ def test_a_row_of_reinforcement_learning_is_predicted_by_phases() -> None:
     assert run.predicted_step_s == pytest.approx(sum(run.phases.values()))
     assert {"generation", "old log-probabilities", "training", "refit"} <= run.phases.keys()
     # four updates of 512 sequences of 1,000 tokens in rows of 4,096, which 8 replicas share
-    assert training_row(ROW)["global_batch"] == "128"
+    assert "--update-batch 512" in run.command
+    assert phased(ROW).train.estimates.plan.training.global_batch == 128
     apart = {**ROW, "training_gpus": "8", "generation_gpus": "8", "colocated": "0", "dp": "4"}
     (off,) = validate_rows([{**apart, "policy_lag": "1"}]).rows
     assert off.predicted_step_s < sum(off.phases.values())
@@ -394,5 +354,5 @@ def test_a_row_that_does_not_say_what_it_generates_is_set_apart() -> None:
     assert not run.phases
     others = ({"mean_seq_len": "9000"}, {"generation_tp": "3"}, {"algorithm": "swe"})
     wrong = validate_rows([{**ROW, **one} for one in (*others, {"prompts_per_step": ""})])
-    named = [one.reason.split()[0] for one in wrong.skipped]
-    assert named == ["mean_seq_len", "generation_tp", "algorithm", "prompts_per_step"]
+    named = ("mean_seq_len is", "--generation-tp: 3", "algorithm is", "prompts_per_step is")
+    assert all(name in one.reason for name, one in zip(named, wrong.skipped, strict=True))

@@ -14,6 +14,7 @@ from planner.formats.plan import planned
 from planner.formulas.params import parameter_count
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
+from planner.mechanisms.hpz import Hpz
 from planner.mechanisms.zeropp import Zeropp
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
@@ -61,7 +62,7 @@ def test_zero_pp_moves_what_the_paper_says() -> None:
     """arXiv 2306.10209 table 1: weights in half the bytes of 16 bit, gradients in a quarter, and no
     second gather between nodes; a second copy of the weights on every node."""
     codes = ("qwz", "qgz")
-    whole, quantised = _traffic(3), _traffic(3, mechanisms=(Zeropp(codes, 8),))
+    whole, quantised = _traffic(3), _traffic(3, mechanisms=(Zeropp(codes), Hpz(8)))
     of_layer = "parameters of a layer"
     assert quantised[of_layer].bytes == pytest.approx(whole[of_layer].bytes / 2)
     assert quantised[of_layer].count == pytest.approx(whole[of_layer].count / 2)
@@ -77,7 +78,7 @@ def test_zero_pp_moves_what_the_paper_says() -> None:
         return float(evaluate(of, _rows(3)).memory.peak[0])
 
     own = parameter_count(plans.model())
-    copied = peak(mechanisms=(Zeropp(copied=8),)) - peak()
+    copied = peak(mechanisms=(Hpz(8),)) - peak()
     assert copied == pytest.approx(2 * own / 8, rel=0.35)  # and fragmentation
     assert peak(mechanisms=(Zeropp(codes),)) == peak()
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from command import ROOT, dpplan, refused
+from command import ROOT, argv, dpplan, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,29 +17,9 @@ from planner.report import require
 from planner.specs.base import PlanError
 from planner.specs.documents.estimate import Estimate, Requirement
 
-WORDS = (
-    "--model",
-    "llama-2-7b",
-    "--gpu",
-    "a100",
-    "--gpus",
-    "16",
-    "--tp",
-    "2",
-    "--pp",
-    "1",
-    "--zero",
-    "1",
-    "--micro-batch",
-    "1",
-    "--recompute",
-    "full",
-    "--stack",
-    "megatron-core",
-    "--advice",
-    "0",
-    "--tokens",
-    "100B",
+WORDS = argv(
+    "--model llama-2-7b --gpu a100 --gpus 16 --tp 2 --pp 1 --zero 1 --micro-batch 1 --recompute "
+    "full --stack megatron-core --advice 0 --tokens 100B"
 )
 
 
@@ -67,21 +47,7 @@ def test_status_4_when_one_of_several_does_not_hold_0_when_all_do() -> None:
 
 
 def test_status_3_wins_where_nothing_fits() -> None:
-    words = (
-        "--model",
-        "llama-70b",
-        "--gpus",
-        "8",
-        "--gpu",
-        "rtx4090",
-        "--tp",
-        "8",
-        "--advice",
-        "0",
-        "--require",
-        "fits",
-        "--json",
-    )
+    words = argv("--model llama-70b --gpus 8 --gpu rtx4090 --tp 8 --advice 0 --require fits --json")
     answer = dpplan("estimate", *words)
     assert answer.status == 3
     assert answer.json()["requirements"][0]["holds"] is False

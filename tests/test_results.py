@@ -264,7 +264,7 @@ def test_text_of_a_table_is_no_formula_of_a_spreadsheet(text: str) -> None:
 
 
 def test_numbers_of_a_table_stay_numbers() -> None:
-    line = [-1.5, "-1.5", "+3e-4", 7, "a-b", "8 x h100; --tp 2", "=", True, None, float("inf")]
+    line: Any = [-1.5, "-1.5", "+3e-4", 7, "a-b", "8 x h100; --tp 2", "=", True, None, float("inf")]
     ((*cells,),) = csv.reader(io.StringIO(tables.csv_text(line, []).splitlines(keepends=True)[0]))
     assert cells == ["-1.5", "-1.5", "+3e-4", "7", "a-b", "8 x h100; --tp 2", "=", "True", "", ""]
     assert tables.csv_text(["a\r=1"], []) == '"a\n\'=1"\n'  # one cell, and no second line begins

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import dpplan, refused
+from command import argv, dpplan, refused
 
 from planner.specs.layout import recompute_in
 
@@ -185,25 +185,10 @@ kind = "measured"
 source = "calibration of a node"
 date = "2026-11-01"
 """
-CALIBRATED = [
-    "--model",
-    "llama-2-7b",
-    "--gpus",
-    "8",
-    "--gpu",
-    "a100",
-    "--tp",
-    "4",
-    "--stack",
-    "megatron-core",
-    "--zero",
-    "1",
-    "--micro-batch",
-    "1",
-    "--recompute",
-    "none",
-    "--no-sequence-parallel",
-]
+CALIBRATED = argv(
+    "--model llama-2-7b --gpus 8 --gpu a100 --tp 4 --stack megatron-core --zero 1 --micro-batch 1 "
+    "--recompute none --no-sequence-parallel"
+)
 
 
 def calibrated(tmp_path: Path, efficiency: float) -> Any:

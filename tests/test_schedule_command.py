@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import dpplan
+from command import argv, dpplan
 
 from planner import schedules
 from planner.inputs.options import read_options
@@ -166,18 +166,7 @@ def test_a_model_gives_seconds_and_bytes() -> None:
             "a number with a unit such as '1 s'",
         ),
         (
-            [
-                "--schedule",
-                "1f1b",
-                "--pp",
-                "4",
-                "--microbatches",
-                "8",
-                "--weight-s",
-                "3",
-                "--backward-s",
-                "2",
-            ],
+            argv("--schedule 1f1b --pp 4 --microbatches 8 --weight-s 3 --backward-s 2"),
             "--weight-s",
             "longer",
         ),
@@ -209,16 +198,7 @@ def test_a_model_gives_seconds_and_bytes() -> None:
             "12 layers",
         ),
         (
-            [
-                "--schedule",
-                "1f1b",
-                "--pp",
-                "4",
-                "--microbatches",
-                "8",
-                "--trace",
-                "no/folder/x.json",
-            ],
+            argv("--schedule 1f1b --pp 4 --microbatches 8 --trace no/folder/x.json"),
             "--trace",
             "cannot be written",
         ),
@@ -274,13 +254,7 @@ def test_trace_of_a_schedule(name: str, tmp_path: Path) -> None:
             "schedule",
             "--schedule",
             name,
-            "--pp",
-            "4",
-            "--microbatches",
-            "8",
-            "--p2p-s",
-            "0.1",
-            "--trace",
+            *argv("--pp 4 --microbatches 8 --p2p-s 0.1 --trace"),
             str(path),
         ).status
         == 0
@@ -372,17 +346,7 @@ def test_a_page_that_loads_and_sends_nothing(tmp_path: Path) -> None:
     pytest.importorskip("plotly", reason="plotly draws the page")
     path = tmp_path / "out.html"
     assert (
-        dpplan(
-            "schedule",
-            "--schedule",
-            "zb-v",
-            "--pp",
-            "4",
-            "--microbatches",
-            "8",
-            "--html",
-            str(path),
-        ).status
+        dpplan(*argv("schedule --schedule zb-v --pp 4 --microbatches 8 --html"), str(path)).status
         == 0
     )
     page = path.read_text(encoding="utf-8")

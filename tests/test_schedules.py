@@ -201,11 +201,13 @@ def test_closed_form_is_near_on_uneven_stages(
     parts = [x * layers for x in (f + 0 * i, i, w)]
     ranks = np.arange(count) % p
     each = [np.stack([part[ranks == r].sum(axis=0) for r in range(p)]) for part in parts]
-    at = sum(each).argmax(axis=0)
+    at = (each[0] + each[1] + each[2]).argmax(axis=0)
     slow = Work(*(np.take_along_axis(x, at[None], 0)[0] for x in each))
     fill = Work(*(x.sum(axis=0) - y for x, y in zip(each, slow, strict=True)))
     said = m * sum(slow) + schedules.BY_NAME[name].idle_s(fill, slow, float(p), float(m), float(v))
-    one = timing.timed(schedules.program(name, p, m, v), timing.Durations(*parts))
+    one = timing.timed(
+        schedules.program(name, p, m, v), timing.Durations(parts[0], parts[1], parts[2])
+    )
     taken = one.span if schedules.free_running(name) else one.makespan
     assert np.abs(said / taken - 1).max() < most
 
@@ -274,10 +276,9 @@ def test_uneven_passes_and_sends() -> None:
 def test_the_automatic_schedule_is_no_longer_than_the_handcrafted() -> None:
     for p, m in ((4, 8), (8, 16), (8, 40)):
         for f, i, w in ((1.0, 1.0, 1.0), (1.0, 1.2, 0.6), (1.0, 2.0, 1.0)):
-            stage = tuple(np.full(p, x).tolist() for x in (f, i, w))
             durations = timing.Durations(f, i, w, 0.05)
             for limit, name in ((p, "zb-h1"), (2 * p, "zb-h2")):
-                lists = automatic.automatic(p, m, limit, *(tuple(x) for x in stage), 0.05)
+                lists = automatic.automatic(p, m, limit, (f,) * p, (i,) * p, (w,) * p, 0.05)
                 assert max(checks.peak_live(lists)) <= limit
                 mine = timing.timed(checks.checked(lists), durations).span[0]
                 theirs = timing.timed(schedules.program(name, p, m, 1), durations).span[0]

@@ -4,6 +4,7 @@ is wrong with a file that rests on one."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_tables import row, row_plan
@@ -39,7 +40,7 @@ def test_a_file_says_what_differs_and_what_is_its_own(tmp_path: Path) -> None:
     assert float(found.launch.operator) == pytest.approx(20e-6)
     rest = {"launch": {"operator"}, "supports": {"recompute"}}
     names = {"id", "title", "source", "aliases", "base", "release_of", "since", "printed_in"}
-    apart = {**dict.fromkeys(names, True), **rest}
+    apart: Any = {**dict.fromkeys(names, True), **rest}
     assert found.model_dump(exclude=apart) == base.model_dump(exclude=apart)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import plans
 import pytest
-from command import dpplan, refused
+from command import argv, dpplan, refused
 
 from planner.estimate import evaluate, uneven
 from planner.estimate.machine import machine
@@ -201,16 +201,7 @@ def test_search_and_estimate_agree() -> None:
 
 def test_a_comparison_keeps_requests_apart() -> None:
     document = dpplan(
-        "compare",
-        "--model",
-        "gpt2-xl",
-        "--gpu",
-        "a100",
-        "--gpus",
-        16,
-        "--vary",
-        "jitter=0,0.02,0.04",
-        "--json",
+        *argv("compare --model gpt2-xl --gpu a100 --gpus 16 --vary jitter=0,0.02,0.04 --json")
     ).json()
     steps = [row["step"]["seconds"] for row in document["points"]]
     assert steps[0] < steps[1] < steps[2]
@@ -219,16 +210,7 @@ def test_a_comparison_keeps_requests_apart() -> None:
     ).json()
     assert steps[2] == pytest.approx(alone["step"]["seconds"], rel=1e-9)
     sizes = dpplan(
-        "compare",
-        "--model",
-        "gpt2-xl",
-        "--gpu",
-        "a100",
-        "--vary",
-        "gpus=16,32",
-        "--jitter",
-        0.04,
-        "--json",
+        *argv("compare --model gpt2-xl --gpu a100 --vary gpus=16,32 --jitter 0.04 --json")
     ).json()
     assert sizes["points"][0]["step"]["seconds"] == pytest.approx(
         alone["step"]["seconds"], rel=1e-9

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from command import dpplan
+from command import argv, dpplan
 
 from planner.formulas.params import parameter_count
 from planner.verbs.strategies import STRATEGIES
@@ -101,16 +101,7 @@ def test_the_statistical_cost_is_a_parameter() -> None:
 
 def test_nothing_that_fits_is_status_3() -> None:
     answer = dpplan(
-        "strategies",
-        "--model",
-        "llama-3.1-405b",
-        "--gpu",
-        "rtx4090",
-        "--gpus",
-        2,
-        "--seq-len",
-        1024,
-        "--json",
+        *argv("strategies --model llama-3.1-405b --gpu rtx4090 --gpus 2 --seq-len 1024 --json")
     )
     assert answer.status == 3
     assert answer.json()["fits"] is False

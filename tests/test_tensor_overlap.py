@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import plans
 import pytest
 from command import dpplan
 
 from planner.estimate.machine import machine
+from planner.mechanisms.tp_overlap import TpOverlap
+from planner.specs.names import TensorOverlap
 
 
-def _hidden(gpu: str, software: str, way: str | None, **training: bool) -> float:
-    of = plans.plan(gpu=gpu, software=software, tensor_overlap=way, **training)
+def _hidden(gpu: str, software: str, way: TensorOverlap | None, **training: Any) -> float:
+    active = () if way is None else (TpOverlap(way),)
+    of = plans.plan(gpu=gpu, software=software, mechanisms=active, **training)
     return float(machine(of).tensor_hidden)
 
 

@@ -7,9 +7,10 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from command import dpplan, refused
+from command import argv, dpplan, refused
 from run_tables import PLAIN, entry, row, write
 
 from planner import api
@@ -418,10 +419,7 @@ def test_nothing_to_show_is_no_error(tmp_path: Path) -> None:
     answer = dpplan(
         "validate",
         table,
-        "--coverage",
-        "--ablations",
-        "--cross-validate",
-        "--csv",
+        *argv("--coverage --ablations --cross-validate --csv"),
         tmp_path / "out.csv",
         "--plot",
         tmp_path / "out.html",
@@ -476,14 +474,15 @@ def test_kinds_by_hand() -> None:
         ("mape", "median_ape", "bias", "worst", "mape_of_suites", "mape_within_suites")
     )
     assert found["Volta"] == ErrorsOfSuites(n=0, suites=0, **nothing)
-    for name, of in {
+    cases: dict[str, dict[str, Any]] = {
         "Volta": {"architecture": "volta"},
         "Blackwell": {"architecture": "blackwell-ultra"},
         "AMD": {"architecture": "cdna4"},
         "FSDP and ZeRO on up to one node": {"family": "deepspeed"},
         "offload": {"features": {"offload": 0.2}},
         "sequences from 32768 tokens": {"seq_len": 32768},
-    }.items():
+    }
+    for name, of in cases.items():
         assert found[name] == ErrorsOfSuites(n=0, suites=0, **nothing), name
         assert kinds([changed(runs[0], **of)])[name].n == 1, name
     for of in ({"family": "fsdp", "gpus": 16}, {"family": "megatron"}):

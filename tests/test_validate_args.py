@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_tables import row, row_plan
@@ -33,7 +34,7 @@ def test_a_row_without_a_shape_has_that_of_its_flags() -> None:
     given = row(**BLANK) | {"args": json.dumps(HYBRID)}
     model = row_plan(given)[0].model
     assert (model.name, model.layers, model.vocab, model.padded_vocab) == ("x", 10, 50304, 50304)
-    parts = {part.type: (part, count) for part, count in parts_of(model)}
+    parts: dict[str, tuple[Any, float]] = {p.type: (p, count) for p, count in parts_of(model)}
     assert {name: count for name, (_, count) in parts.items()} == {
         "mamba2": 4,
         "mlp": 2,

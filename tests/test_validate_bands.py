@@ -382,17 +382,17 @@ def test_a_whole_run_is_less_sure_than_its_step() -> None:
     """Lost 20 % of the wall time, by a time between failures that is stated, known of many
     failures, or of one: 0.03 alone; with 0.2 x 0.7; with 0.2 x 1."""
     step = Spread(0.04, 0.1)
-    lost = SimpleNamespace(goodput=0.8, failures=None)
+    lost: Any = SimpleNamespace(goodput=0.8, failures=None)
     stated = whole_run(step, lost, stated=True)
     assert stated.above == pytest.approx(math.hypot(0.1, 0.03), rel=1e-6)
     assert stated.below == pytest.approx(0.05, rel=1e-6)
     assert whole_run(step, lost, stated=False).above == pytest.approx(
         math.sqrt(0.1**2 + 0.03**2 + 0.14**2), rel=1e-6
     )
-    one = SimpleNamespace(goodput=0.8, failures=1.0)
+    one: Any = SimpleNamespace(goodput=0.8, failures=1.0)
     assert whole_run(step, one, stated=True).above == pytest.approx(
         math.sqrt(0.1**2 + 0.03**2 + 0.2**2)
     )
-    never = SimpleNamespace(goodput=1.0, failures=0.0)
+    never: Any = SimpleNamespace(goodput=1.0, failures=0.0)
     assert whole_run(step, never, stated=False).above == pytest.approx(stated.above)
     assert Spread.of_ends(*stated.ends()).quantile(0.3) == pytest.approx(stated.quantile(0.3))

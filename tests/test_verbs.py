@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command import dpplan, refused
+from command import argv, dpplan, refused
 
 VERBS = {
     "estimate": [],
@@ -37,12 +37,7 @@ WHOLE = {
 def test_what_a_part_of_a_step_does_not_show_is_refused(verb: list[object], option: str) -> None:
     asked = dpplan(
         *verb,
-        "--model",
-        "gpt2",
-        "--gpu",
-        "a100",
-        "--gpus",
-        8,
+        *argv("--model gpt2 --gpu a100 --gpus 8"),
         "--" + option.replace("_", "-"),
         WHOLE[option],
     )

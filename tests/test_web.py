@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from urllib.parse import parse_qsl
 
-from command import ROOT, dpplan
+from command import ROOT, argv, dpplan
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -123,24 +123,12 @@ def test_the_other_documents_are_those_of_the_command_line(client: TestClient) -
     said = dpplan(
         "search",
         *[w for k, v in REQUEST.items() for w in (f"--{k.replace('_', '-')}", v)],
-        "--top",
-        "2",
-        "--json",
+        *argv("--top 2 --json"),
     ).json()
     assert {k: v for k, v in found.items() if k != "seconds"} == {
         k: v for k, v in said.items() if k != "seconds"
     }
-    words = (
-        "--schedule",
-        "zb-h1",
-        "--pp",
-        "4",
-        "--microbatches",
-        "8",
-        "--forward-s",
-        "1",
-        "--sends",
-    )
+    words: tuple[str, ...] = argv("--schedule zb-h1 --pp 4 --microbatches 8 --forward-s 1 --sends")
     asked = {"schedule": "zb-h1", "pp": "4", "microbatches": "8", "forward_s": "1", "sends": "true"}
     assert (
         client.get("/api/schedule", params=asked).json()

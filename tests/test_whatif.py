@@ -62,6 +62,11 @@ FIXED = {
 OPEN = {"model": "llama-3-8b", "gpu": "h100-sxm5-80gb", "gpus": 16, "global_batch": 128}
 
 
+def cells(chart: Chart) -> Any:
+    """Rows of a chart's table, whose columns are texts or numbers as the chart says."""
+    return chart.rows
+
+
 @cache
 def report(brief: bool = True) -> Estimate:
     return api.estimate(api.read_options(FIXED), brief=brief)
@@ -93,14 +98,14 @@ def test_phases_offer_every_stage_and_the_table_has_every_phase() -> None:
         f"stage {stage.stage}" for stage in stages
     ]
     assert len(chart.rows) == sum(len(stage.phases) for stage in stages)
-    assert all(row[-1] == pytest.approx(sum(row[2:-1])) for row in chart.rows)
+    assert all(row[-1] == pytest.approx(sum(row[2:-1])) for row in cells(chart))
 
 
 def test_the_waterfall_ends_at_the_step() -> None:
     chart = estimate_figures.waterfall(report())
     assert (
-        sum(row[1] for row in chart.rows[:-1])
-        == pytest.approx(chart.rows[-1][1])
+        sum(row[1] for row in cells(chart)[:-1])
+        == pytest.approx(cells(chart)[-1][1])
         == pytest.approx(report().step.seconds)
     )
 
@@ -108,7 +113,7 @@ def test_the_waterfall_ends_at_the_step() -> None:
 def test_no_kernel_is_above_the_roof() -> None:
     chart = roofline.chart(api.read_options(FIXED))
     clock = next(n.value for n in report(False).machine if n.name == "sustained_clock")
-    for name, flop, moved, intensity, reached, share, seconds in chart.rows:
+    for name, flop, moved, intensity, reached, share, seconds in cells(chart):
         assert intensity == pytest.approx(flop / moved), name
         assert reached == pytest.approx(flop / seconds), name
         assert 0 < share <= clock, name
@@ -180,20 +185,22 @@ def test_the_front_is_a_front_and_its_states_lead_to_its_numbers() -> None:
     seconds, memory = [row[2] for row in front.rows], [row[4] for row in front.rows]
     assert seconds == sorted(seconds)
     assert memory == sorted(memory, reverse=True)
-    points = [(update, *row[2:5:2]) for row, update in zip(front.rows, front.states, strict=True)]
-    cells = [
+    points: Any = [
+        (update, *row[2:5:2]) for row, update in zip(front.rows, front.states, strict=True)
+    ]
+    fields: Any = [
         (update, *row[4:6]) for row, update in zip(heat.rows, heat.states, strict=True) if row[3]
     ]
     for update, step_s, device_bytes in [
         *points[:: max(1, len(points) // 4)],
-        *cells[:: max(1, len(cells) // 4)],
+        *fields[:: max(1, len(fields) // 4)],
     ]:
         pinned = of_pairs(parse_qsl(open_.updated(update)))
         again = api.estimate(pinned.options, brief=True)
         assert again.step.seconds == pytest.approx(step_s, rel=1e-12)
         assert again.memory.device_bytes == pytest.approx(device_bytes, rel=1e-12)
         assert pinned.options.origin("tp") == Origin("search", "picked")
-    best = min(row[4] for row in heat.rows if row[3])
+    best = min(row[4] for row in cells(heat) if row[3])
     assert best == seconds[0]
     fastest = api.estimate(api.read_options({**OPEN, "headroom": "0%"}), brief=True)
     assert best <= fastest.step.seconds <= best * (1 + TIE)
@@ -208,7 +215,7 @@ def test_the_front_is_a_front_and_its_states_lead_to_its_numbers() -> None:
 def test_the_crossover_takes_the_fastest_algorithm() -> None:
     chart = crossover.chart(api.read_options({**OPEN, "gpus": 64, "tp": 2, "pp": 1}))
     assert [c.title for c in chart.columns][1:3] == ["ring across nodes", "trees across nodes"]
-    for row in chart.rows:
+    for row in cells(chart):
         assert row[5] == ("ring across nodes" if row[1] <= row[2] else "trees across nodes")
         assert row[3] >= min(row[1], row[2]) * (1 - 1e-12)
     alone = api.read_options({**OPEN, "gpus": 1})
@@ -227,7 +234,7 @@ def test_the_gantt_draws_every_pass_and_the_table_every_schedule() -> None:
 
 def test_measured_runs_are_those_that_ship() -> None:
     chart = measured.chart(api.read_options(OPEN))
-    assert sum(row[2] for row in chart.rows) == len(measured.runs()) > 1000
+    assert sum(row[2] for row in cells(chart)) == len(measured.runs()) > 1000
     drawn = sum(len(trace["x"]) for trace in chart.figure["data"] if trace["mode"] == "markers")
     assert drawn == len(measured.runs())
 

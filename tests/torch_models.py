@@ -144,7 +144,8 @@ class Group(nn.Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            return getattr(super().__getattr__("layers")[0], name)
+            layers: Any = super().__getattr__("layers")
+            return getattr(layers[0], name)
 
 
 def _repeated_attention(
@@ -325,7 +326,7 @@ def step_in_backward(name: str, layers: int, mode: str, batch: int, sequence: in
         live.add(tensor.data)
     optimizers = {p: torch.optim.AdamW([p], foreach=True) for p in own}
 
-    def update(p: torch.Tensor) -> None:
+    def update(p: Any) -> None:
         optimizers[p].step()
         optimizers[p].zero_grad()
 

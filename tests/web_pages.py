@@ -26,7 +26,7 @@ FIXED = {
 
 # a small request of each tab, as the pairs of its address
 _ONE = [("model", "gpt2"), ("gpu", "a100-sxm4-80gb")]
-TABS = {
+TABS: dict[str, Any] = {
     "/recommend": [*_ONE, ("gpu", "l40s"), ("tokens", "10B"), ("days", "2"), ("max_gpus", "16")],
     "/batch": [*_ONE, ("tokens", "10B"), ("sweep", "gpus=2,8")],
     "/sweep": [

@@ -227,7 +227,7 @@ class Probe:
 
     def __init__(
         self,
-        work: Callable[[], None],
+        work: Callable[[], object],
         agree: Callable[[float], float] = lambda number: number,
         one_thread: bool = False,
         crowd: Crowd | None = None,

@@ -1,25 +1,102 @@
-"""The walk over the active mechanisms of a plan."""
+"""The walk over the active mechanisms of a plan, and the boundary to their hooks: columns of the
+estimate become plain arrays on the way in, and plain arrays columns on the way out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
-from planner.ledger import Array, Ledger, merge
-from planner.specs.mechanism import Codes, Gradients, Sharded, Stage, Step
+import numpy as np
+
+from planner.ledger import Array, Ledger, merge, plug_in, total
+from planner.specs.columns import Columns
+from planner.specs.mechanism import (
+    Alive,
+    Bytes,
+    Codes,
+    Gradients,
+    Mechanism,
+    Room,
+    Running,
+    Shard,
+    Sharded,
+    Stage,
+    Step,
+    Updated,
+)
+from planner.specs.options import MECHANISMS
 from planner.specs.plan import Plan
+
+_HOST, _DRIVE, _VALUE = "host memory", "drives", "value"  # names of results that are no leaves
+
+
+_IMPLIED = tuple(each for each in MECHANISMS if "implied" in vars(each))
+_OF_LAYOUTS = tuple(each for each in MECHANISMS if each.OFFLOADS)
+
+
+def _defining(plan: Plan, c: Columns, hook: str) -> list[Mechanism]:
+    """Mechanisms that are on and define a hook, those that no option of their own switches on
+    first."""
+    on = [each() for each in _IMPLIED if _defines(each, hook) and each.implied(plan)]
+    by_layouts = (each for each in _OF_LAYOUTS if _defines(each, hook))
+    on += [each() for each in by_layouts if np.any(c.offloads(*each.OFFLOADS))]
+    return [*on, *(each for each in plan.mechanisms if _defines(type(each), hook))]
+
+
+def _defines(kind: type[Mechanism], hook: str) -> bool:
+    return getattr(kind, hook) is not getattr(Mechanism, hook)
+
+
+def defined(plan: Plan, c: Columns, hook: str) -> bool:
+    """Whether a mechanism that is on defines a hook."""
+    return bool(_defining(plan, c, hook))
+
+
+def _ask(
+    mechanism: Mechanism,
+    c: Columns,
+    hook: str,
+    record: Any,
+    names: Sequence[str],
+    read: Callable[[Any], Mapping[str, Array]],
+) -> Ledger:
+    """What a hook returns, by name. read: its results of what it returns."""
+    ask = getattr(mechanism, hook)
+    where = f"{hook} of the mechanism {mechanism.NAME}"
+    found = plug_in(where, lambda plain: read(ask(plain)), record, names)
+    if not mechanism.OFFLOADS:
+        return found
+    on = c.offloads(*mechanism.OFFLOADS)
+    return {name: np.where(on, leaf, 0.0) for name, leaf in found.items()}
+
+
+def _single(found: Array) -> Ledger:
+    return {_VALUE: found}
+
+
+def _values(plan: Plan, c: Columns, hook: str, record: Callable[[], Any]) -> Iterator[Array]:
+    """What hooks return that have one result."""
+    for each in _defining(plan, c, hook):
+        yield _ask(each, c, hook, record(), (_VALUE,), _single)[_VALUE]
 
 
 def with_memory(
-    plan: Plan, phases: Sequence[Ledger], host: Array, stage: Stage
-) -> tuple[list[Ledger], Array]:
-    """Ledgers of the phases of a stage and its bytes in host memory, with what each adds."""
-    held = list(phases)
-    for mechanism in plan.mechanisms:
-        added = mechanism.memory(stage)
-        held = [merge(phase, added.leaves) for phase in held]
-        host = host + added.host
-    return held, host
+    plan: Plan, c: Columns, phases: list[Ledger], host: Array, stage: Callable[[], Stage]
+) -> tuple[list[Ledger], Array, Array]:
+    """Ledgers of the phases of a stage, its bytes in host memory and on drives, with what each
+    adds."""
+    drive: Array = 0.0 * host
+    for mechanism in _defining(plan, c, "memory"):
+        added = _ask(mechanism, c, "memory", stage(), (*mechanism.MEMORY, _HOST, _DRIVE), _by_name)
+        host = host + added.pop(_HOST, 0.0)
+        drive = drive + added.pop(_DRIVE, 0.0)
+        phases = [merge(phase, added) for phase in phases]
+    return phases, host, drive
+
+
+def _by_name(found: Bytes) -> Ledger:
+    return {**found.leaves, _HOST: found.host, _DRIVE: found.drive}
 
 
 def coded(plan: Plan, what: Literal["weights", "gradients"]) -> Codes | None:
@@ -28,18 +105,37 @@ def coded(plan: Plan, what: Literal["weights", "gradients"]) -> Codes | None:
     return next((codes for codes in every if codes is not None), None)
 
 
-def gathered_again(
-    plan: Plan, layer: Sharded, all_gather_s: Callable[[Array, Array], Array]
-) -> Array | None:
-    """Seconds in which backward gathers a layer from copies near by; None: there are none."""
-    every = (mechanism.gathered_again(layer, all_gather_s) for mechanism in plan.mechanisms)
-    return next((seconds for seconds in every if seconds is not None), None)
+def gathered(plan: Plan, c: Columns, stage: Callable[[], Sharded]) -> Array | None:
+    """Bytes of weights that lie gathered on a rank beside those that a pass gathers; None: none."""
+    every = [*_values(plan, c, "gathered", stage)]
+    return sum(every) if every else None
+
+
+def near(plan: Plan, c: Columns, layer: Callable[[], Sharded]) -> Array | None:
+    """Ranks near by from which backward gathers a layer; None: from all that shard it."""
+    return next(_values(plan, c, "near", layer), None)
+
+
+def brought(plan: Plan, c: Columns, copied: Array, shard: Callable[[], Shard]) -> Array:
+    """Seconds in which a rank's shard of a layer reaches the GPU. copied: from host memory."""
+    return functools.reduce(np.maximum, _values(plan, c, "brought", shard), copied)
+
+
+def evicted(plan: Plan, c: Columns, room: Callable[[], Room]) -> Array | None:
+    """Bytes of the optimizer's states that leave a full GPU; None: none ever does."""
+    return next(_values(plan, c, "evicted", room), None)
 
 
 def gradient_passes(plan: Plan, usual: float) -> float:
     """Passes of a step over gradients."""
     every = (mechanism.gradient_passes() for mechanism in plan.mechanisms)
     return next((passes for passes in every if passes is not None), usual)
+
+
+def gemm_streams(plan: Plan) -> float:
+    """Streams on which GEMMs run at once."""
+    every = (mechanism.gemm_streams() for mechanism in plan.mechanisms)
+    return next((streams for streams in every if streams is not None), 1.0)
 
 
 def kept_load(plan: Plan) -> float | None:
@@ -49,19 +145,63 @@ def kept_load(plan: Plan) -> float | None:
 
 
 def freed(
-    plan: Plan, phases: list[Ledger], gradients: Callable[[], Gradients]
+    plan: Plan, c: Columns, phases: list[Ledger], of: Callable[[], Gradients]
 ) -> list[Ledger] | None:
     """Phases of a stage whose gradients are freed when they have been used; None: they are not."""
-    every = (mechanism.freed(phases, gradients()) for mechanism in plan.mechanisms)
-    return next((changed for changed in every if changed is not None), None)
+    for mechanism in _defining(plan, c, "freed"):
+        found = _ask(mechanism, c, "freed", of(), _MOMENTS, _by_moment)
+        return _without_gradients(phases, *(_moment(found, name) for name in Alive._fields))
+    return None
 
 
-def beside_cpu_update(plan: Plan, backward: Array, components: Ledger) -> Array:
-    """Seconds behind which an update on the CPU hides."""
-    every = (each.beside_cpu_update(backward, components) for each in plan.mechanisms)
-    return sum(every, start=0.0)
+_MOMENTS = tuple(f"{moment}/{leaf}" for moment in Alive._fields for leaf in Updated._fields)
 
 
-def after_update(plan: Plan, step: Step) -> Ledger:
-    """Seconds that each adds once the weights are updated."""
-    return merge(*(mechanism.after_update(step) for mechanism in plan.mechanisms))
+def _by_moment(found: Alive) -> Ledger:
+    return dict(zip(_MOMENTS, (leaf for moment in found for leaf in moment), strict=True))
+
+
+def _moment(found: Ledger, name: str) -> Updated:
+    return Updated(*(found[f"{name}/{leaf}"] for leaf in Updated._fields))
+
+
+def _without_gradients(
+    phases: list[Ledger], layer: Updated, head: Updated, embedding: Updated
+) -> list[Ledger]:
+    """The phases with gradients only while their weights are updated: the fullest moment of
+    backward is in its layers, or at the head, before anything that the loss needs is freed."""
+    load, forward, loss, backward, end, reduction, step = phases
+    nothing = 0.0 * layer.gradients
+    none = {"gradients": nothing, "optimizer_temporaries": nothing}
+
+    def alive(moment: Updated) -> Ledger:
+        return {"gradients": moment.gradients, "optimizer_temporaries": moment.temporaries}
+
+    again = {**alive(layer), "backward_temporaries": backward["backward_temporaries"] - layer.given}
+    inside, at_head = backward | again, forward | alive(head)
+    fuller = total(at_head) > total(inside)
+    return [
+        load | none,
+        forward | none,
+        loss | none,
+        {name: np.where(fuller, at_head[name], leaf) for name, leaf in inside.items()},
+        end | again,
+        reduction | alive(embedding),
+        step | none,
+    ]
+
+
+def beside_cpu_update(plan: Plan, c: Columns, backward: Array, components: Ledger) -> Array:
+    """Seconds behind which an update on the CPU hides. backward: of one micro-batch; components: of
+    the step before the update."""
+    running = functools.partial(Running, backward)
+    return sum(_values(plan, c, "beside_cpu_update", lambda: running(total(components))))
+
+
+def after_update(plan: Plan, c: Columns, step: Callable[[Ledger], Step]) -> Ledger:
+    """Seconds that each adds once the weights are updated. step: with what those before add."""
+    added: Ledger = {}
+    for each in _defining(plan, c, "after_update"):
+        more = _ask(each, c, "after_update", step(added), (*each.STEP, *each.ADDS), dict)
+        added = merge(added, more)
+    return added

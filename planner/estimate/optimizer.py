@@ -1,4 +1,4 @@
-"""Time of the optimizer: on the GPU, on the CPU of the host, and past NVMe drives."""
+"""Time of the optimizer: on the GPU, and on the CPU of the host."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import numpy as np
 
 from planner.estimate import mechanisms, sync
 from planner.estimate.machine import Machine
-from planner.estimate.memory import offload, paged_bytes, state_ledger
 from planner.estimate.state_types import moment_type_bytes
 from planner.formulas import data_parallel, kernels
 from planner.formulas import offload as formulas
-from planner.formulas.optimizers import OPTIMIZERS, paging_s
+from planner.formulas.optimizers import OPTIMIZERS
 from planner.ledger import Array, Ledger
 from planner.specs.columns import Columns
 from planner.specs.host import CPU_OPTIMIZERS, CpuOptimizer
-from planner.specs.layout import NVME, NVME_PARAMS, OFFLOADED_OPTIMIZER
+from planner.specs.layout import OFFLOADED_OPTIMIZER
 from planner.specs.plan import Plan
 
 _FP32_BYTES = 4.0  # of master weights and gradients in host memory
@@ -35,7 +34,7 @@ class Update:
     """What the optimizer adds to a step."""
 
     seconds: Array  # where states are offloaded with their way to host memory or the CPU
-    drives: Array | None  # what waiting for NVMe drives adds; None where nobody uses any
+    on_cpu: Array  # of them, what the CPU computes
 
 
 def optimizer_s(
@@ -47,16 +46,13 @@ def optimizer_s(
     matrices beside streaming states.
     """
     on_gpu = _on_gpu_s(m, owned) + matrices_s
-    if OPTIMIZERS[plan.training.optimizer].paged:
-        on_gpu = on_gpu + paging_s(paged_bytes(plan, c), m.host_copy_bandwidth)
     offloaded = c.offloads(*OFFLOADED_OPTIMIZER)
     if not np.any(offloaded):
-        return Update(on_gpu, None)
+        return Update(on_gpu, 0.0)
     if plan.stack.offload_update == "gpu":  # states live in host memory and pass through the GPU
         streamed = data_parallel.streamed_state_s(owned, host_bytes_per_s=m.host_bandwidth)
-        return Update(on_gpu + np.where(offloaded, streamed, 0.0), None)
+        return Update(on_gpu + np.where(offloaded, streamed, 0.0), 0.0)
     on_cpu = data_parallel.cpu_step_s(owned * plan.cluster.gpus_per_host, cpu_rate(plan, m))
-    waiting = _drives_s(plan, m, c, owned, on_cpu) if np.any(c.offloads(*NVME)) else None
     back = formulas.parameters_back_s(
         sync.compute_bytes(plan) * owned, m.host_copy_bandwidth, m.host_staged, _how(plan).staged
     )
@@ -67,9 +63,9 @@ def optimizer_s(
         beside.backward,
         c.microbatches(plan.training.global_batch),
     )
-    hides = mechanisms.beside_cpu_update(plan, beside.backward, beside.components)
+    hides = mechanisms.beside_cpu_update(plan, c, beside.backward, beside.components)
     late = formulas.delayed_update_exposed_s(on_cpu + back, hides)
-    return Update(np.where(offloaded, leaving + late, on_gpu), waiting)
+    return Update(np.where(offloaded, leaving + late, on_gpu), np.where(offloaded, on_cpu, 0.0))
 
 
 def _how(plan: Plan) -> CpuOptimizer:
@@ -99,14 +95,3 @@ def _on_gpu_s(m: Machine, owned: Array) -> Array:
         memory_bytes_per_s=m.memory_bandwidth,
         elementwise_frac=m.stream_frac,
     )
-
-
-def _drives_s(plan: Plan, m: Machine, c: Columns, owned: Array, update_s: Array) -> Array:
-    """What drives add to the update: states and gradients are read and written in a step,
-    parameters written where they live on drives."""
-    state = state_ledger(plan)["optimizer"] + offload.GRADIENT_BYTES
-    parameter = np.where(c.offloads(*NVME_PARAMS), sync.compute_bytes(plan), 0.0)
-    read = formulas.drive_s(state * owned, m.nvme_read)
-    write = formulas.drive_s((state + parameter) * owned, m.nvme_write)
-    tiled = formulas.tiled_update_s(read, update_s, write, offload.tiles(plan, owned))
-    return np.where(c.offloads(*NVME), tiled - update_s, 0.0)

@@ -28,7 +28,8 @@ from planner.estimate.layer.rows import (
     mean_time,
 )
 from planner.estimate.machine import Machine, machine
-from planner.estimate.memory import offload
+from planner.estimate.memory import evicted_bytes, offload
+from planner.estimate.moments import state_ledger
 from planner.estimate.optimizer import Beside, optimizer_s
 from planner.estimate.stages import StageSplit, by_memory
 from planner.estimate.states import RankParameters
@@ -167,19 +168,28 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         owned = end.elements / shard_count(c.zero, 1.0, held.by.shards.ranks)
         matrices = matrix_update.of_stage(plan, m, c, slowest.layers, held.by)
         update = optimizer_s(plan, m, c, owned, matrices.seconds, beside)
-    components["optimizer"] = update.seconds
-    tail = end.exposed + update.seconds
-    if matrices.gathers is not None:  # before each matrix, beside nothing
-        components["data_parallel"] = components["data_parallel"] + matrices.gathers.seconds
-        tail = tail + matrices.gathers.seconds
-    if update.drives is not None:
-        components["nvme"] = update.drives
-        tail = tail + update.drives
-    if plan.mechanisms:
-        done = Step(c, m, owned, plan.cluster.gpus_per_host, total(components))
-        added = mechanisms.after_update(plan, done)
-        components = merge(components, added)
-        tail = tail + total(added)
+        after: Ledger = {"optimizer": update.seconds}
+        if matrices.gathers is not None:  # before each matrix, beside nothing
+            after["data_parallel"] = matrices.gathers.seconds
+        before = merge(components, after)
+
+        def done(more: Ledger) -> Step:
+            return Step(
+                plan=plan,
+                layout=c,
+                machine=m,
+                owned=owned,
+                on_cpu=update.on_cpu,
+                evicted=evicted_bytes(plan, c),
+                seconds=total(merge(before, more)),
+                ranks_per_host=plan.cluster.gpus_per_host,
+                element_bytes=sync.compute_bytes(plan),
+                optimizer_bytes=state_ledger(plan)["optimizer"],
+            )
+
+        added = mechanisms.after_update(plan, c, done)
+    components = merge(before, added)
+    tail = functools.reduce(np.add, [end.exposed, *after.values(), *added.values()])
     if plan.ranks.other is not None:
         with section("the other GPUs"):
             other = step_time(uneven.of_other_gpu(plan), c).components

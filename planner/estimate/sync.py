@@ -13,12 +13,12 @@ from planner.estimate.communicate import Group, Traffic, place, place_twice, sha
 from planner.estimate.gradients import Buckets, buckets_of, first_bytes, tensors
 from planner.estimate.machine import Machine
 from planner.estimate.trained import Weights, trained_count, trained_share
-from planner.formulas import data_parallel, offload, overlap
+from planner.formulas import data_parallel, overlap
 from planner.formulas import experts as sharing
 from planner.ledger import Array
 from planner.specs.columns import Columns
-from planner.specs.layout import NVME_PARAMS, OFFLOADED_PARAMS
-from planner.specs.mechanism import Codes, Sharded
+from planner.specs.layout import OFFLOADED_PARAMS
+from planner.specs.mechanism import Codes, Shard, Sharded
 from planner.specs.names import SyncPart
 from planner.specs.plan import Plan
 
@@ -160,17 +160,11 @@ def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas
     gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
     if (narrow := mechanisms.coded(plan, "weights")) is not None:
         gather = gather + _recode_s(m, narrow, own) * per_layer
-    copied = None
-    if plan.mechanisms:
-        layer = Sharded(c, per_layer, own, who.shards.ranks)
-        copied = mechanisms.gathered_again(
-            plan,
-            layer,
-            lambda sent, ranks: communicate.all_gather_s(
-                m, sent, place(ranks, c.tp, plan.cluster.tiers)
-            ),
-        )
-    again = gather if copied is None else copied
+    again = gather
+    near = mechanisms.near(plan, c, lambda: Sharded(per_layer, own, who.shards.ranks))
+    if near is not None:
+        neighbours = place(near, c.tp, plan.cluster.tiers)
+        again = communicate.all_gather_s(m, own * per_layer, neighbours)
     streamed: Array = 0.0
     zero3 = c.zero >= 3
     if np.any(
@@ -181,11 +175,8 @@ def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas
             host_bytes_per_s=m.host_bandwidth,
             bytes_per_parameter=compute_bytes(plan),
         )
-        if np.any(
-            drives := c.offloads(*NVME_PARAMS)
-        ):  # drive to host and host to GPU run beside each other, ahead of the layer
-            read = offload.drive_s(compute_bytes(plan) * per_layer / who.shards.ranks, m.nvme_read)
-            shard = np.where(drives, np.maximum(shard, read), shard)
+        whole = compute_bytes(plan) * per_layer
+        shard = mechanisms.brought(plan, c, shard, lambda: Shard(c, m, whole / who.shards.ranks))
         shard = np.where(offloaded, shard, 0.0)
         if plan.stack.overlap.host_shards:
             gather, again = gather + shard, again + shard
@@ -207,7 +198,7 @@ def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas
         streamed,
         weights,
         gradients,
-        copied is not None,
+        near is not None,
     )
 
 

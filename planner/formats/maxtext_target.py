@@ -94,18 +94,9 @@ TARGET = Target(
         "JAX_COORDINATOR_PORT": '"${MASTER_PORT:-29500}"',
     },
     per_node=True,
-    where={
-        "maxtext": (
-            "zero != 2",
-            "sequence_parallel = yes or tp = 1",
-            "cp = 1 or zero = 3",  # weights are sharded over these axes, too
-            "ep = 1 or zero = 3",
-        )
-    },
     lost={
         "model": "MaxText has no configuration of its shape",
         "zero": "its mesh shards parameters, or the optimizer over the axis data",
-        "sequence_parallel": "activations of norms are sharded with the axis tensor",
         "schedule": "its pipelines are circular; none that is timed here",
         "placement": "its order of axes is fixed",
         "micro_batch": "devices get no whole share of it",

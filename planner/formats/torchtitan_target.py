@@ -111,11 +111,9 @@ TARGET = Target(
     program='-m torchtitan.train --job.config_file "$RECIPE/train.toml"',
     write=_write,
     checkout="torchtitan",
-    where=dict.fromkeys(_STACKS, ("sequence_parallel = yes or tp = 1", "cp = 1 or zero >= 2")),
     lost={
         "model": "torchtitan has no flavor of its shape: write one in torchtitan/models",
         "zero": "FSDP shards parameters or nothing",
-        "sequence_parallel": "its tensor parallelism always has it",
         "placement": "its order of ranks is fixed",
         "offload": "it offloads parameters with their states or nothing",
         "optimizer": "it has Adam and AdamW alone",

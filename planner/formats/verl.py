@@ -377,7 +377,7 @@ TARGET = Target(
     write=lambda asked, comments: {},
     arguments=_arguments,
     deals=False,
-    where={"hf-fsdp": _OF_FSDP, "pytorch-fsdp": _OF_FSDP, "megatron-core": ("zero <= 1",)},
+    where={"hf-fsdp": _OF_FSDP, "pytorch-fsdp": _OF_FSDP},
     lost={
         "model": "it has no name on the Hub: set model.path",
         "zero": "its FSDP shards parameters or keeps them gathered, its Megatron has ZeRO-1",

@@ -7,7 +7,8 @@ import numpy as np
 from planner import schedules
 from planner.formulas.divisors import divisors
 from planner.formulas.rules import RULES, Rule, check
-from planner.specs.capabilities import values
+from planner.formulas.rules.stack import REPLICAS, SHARING
+from planner.specs.capabilities import has, values
 from planner.specs.columns import Columns
 from planner.specs.layout import PLACEMENTS, Layout
 from planner.specs.options import Options
@@ -36,23 +37,34 @@ def least_layout(plan: Plan, options: Options) -> Layout:
     tp, (pp, vpp), cp = options.tp or 1, _stages(plan, options), options.cp or 1
     dp = options.dp or max(1, options.gpus // (tp * pp * cp))
     schedule = options.schedule
-    zero = plan.request.zero
-    return Layout.model_construct(
+    sequence = options.sequence_parallel
+    least = Layout.model_construct(
         tp=tp,
         pp=pp,
         vpp=vpp,
         dp=dp,
         cp=cp,
         ep=options.ep or 1,
-        zero=values(plan.stack, "zero")[0] if zero is None else zero,
+        zero=plan.request.zero or 0,
         shard_group=options.shard_group or dp * cp,
-        sequence_parallel=bool(options.sequence_parallel),
+        sequence_parallel=tp > 1 and not has(plan.stack, "tensor_alone")
+        if sequence is None
+        else sequence,
         recompute=options.recompute or "none",
         schedule=schedule or ("interleaved" if vpp > 1 else "1f1b"),
         micro_batch=options.micro_batch or TASKS[plan.training.task].sequences,
         offload=options.offload or "none",
         placement=options.placement or PLACEMENTS[0],
     )
+    return least if plan.request.zero is not None else _at_least_stage(plan, least)
+
+
+def _at_least_stage(plan: Plan, layout: Layout) -> Layout:
+    """The layout at the first ZeRO stage that its stack runs beside its degrees."""
+    stages = values(plan.stack, "zero")
+    table = Columns.of(layout.model_copy(update={"zero": stage}) for stage in stages)
+    able = REPLICAS.holds(plan, table) & SHARING.holds(plan, table)
+    return layout.model_copy(update={"zero": stages[int(np.argmax(able))]})
 
 
 def _stages(plan: Plan, options: Options) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
 from planner.specs.layout import PLACEMENTS, LayoutRequest
 from planner.specs.model import ModelSpec
-from planner.specs.options import LAYOUT, MECHANISMS, Filled, Options, Origin
+from planner.specs.options import LAYOUT, MECHANISMS, Filled, Options, Origin, rows
 from planner.specs.options.numbers import number
 from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
@@ -188,7 +188,6 @@ def _pipeline_layout(options: Options, model: ModelSpec) -> str | None:
 
 
 # options of dispatch, which is there where experts are shared out
-_NOTHING = (None, "none")
 _OF_DISPATCH = ("dispatcher", "ep_overlap", "shared_expert_overlap")
 
 
@@ -204,13 +203,13 @@ def acting(options: Options, stack: StackSpec) -> tuple[str, ...]:
         "sub_group_size": options.sub_group_size is not None and left > 1 and options.dp != 1,
         "dp_overlap": options.dp_overlap is not None and left > 1 and options.dp != 1,
         "dp_bucket": options.dp_bucket is not None and not stack.state.fixed_buckets,
-        "tp_overlap": options.tp_overlap is not None and options.gpus > 1 and options.tp != 1,
         **{name: bool(getattr(options, name)) and options.ep != 1 for name in _OF_DISPATCH},
         "placement": options.placement not in (None, PLACEMENTS[0]) and stages and options.dp != 1,
     }
+    table = rows(Options)
     for each in MECHANISMS:
         if each.ACTS and each.of(options) is not None:
-            stated = (name for name in each.ACTS.options if getattr(options, name) not in _NOTHING)
+            stated = (n for n in each.ACTS.options if getattr(options, n) != table[n].default)
             could |= dict.fromkeys(stated, each.ACTS.could(options))
     return tuple(name for name, can in could.items() if can)
 

@@ -114,7 +114,6 @@ def training_spec(
         overlap=options.overlap,
         selective=options.selective,
         cuda_graphs=_graphs(options, model),
-        tensor_overlap=options.tp_overlap,
         **_replicas(options),
         offload_modules=tuple((options.offload_modules or "").split("+"))
         if options.offload_modules

@@ -6,14 +6,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 
 from planner.inputs.calibration import stack_spec
 from planner.inputs.catalog import ids
 from planner.specs.base import PlanError
 from planner.specs.capabilities import lacks, values
 from planner.specs.names import NVME, RECOMPUTE_KINDS, recompute_parts
-from planner.specs.options import Options
+from planner.specs.options import Options, rows
 from planner.specs.stack import StackSpec
 
 # what a request asks for: nothing but to fit, a ZeRO stage, what is offloaded and where to, or
@@ -72,8 +72,21 @@ def tried(options: Options) -> list[tuple[str, int | None]]:
     """Stack and ZeRO stage of each plan that a request without a stack is searched for: the usual
     ones that have what it states, else the first other stack that does."""
     usual = _usual_of(options)
-    able = [one for one in usual if not lacks(stack_spec(one[0]), vars(options))]
+    able = [
+        (stack, zero)
+        for stack, zero in usual
+        if not lacks(stack_spec(stack), vars(options)) and _all_act(options, zero)
+    ]
     return able or [(stack.id, options.zero) for stack in able_stacks(options)[:1]] or usual[-1:]
+
+
+def _all_act(options: Options, zero: int | None) -> bool:
+    """Whether this ZeRO stage leaves every option something to do that has it in the request."""
+    if zero == options.zero:
+        return True
+    table, at_stage = rows(Options), SimpleNamespace(**{**vars(options), "zero": zero})
+    needed = (needs for name in options.given() if (needs := table[name].says.needs))
+    return all(needs.holds(at_stage) or not needs.holds(options) for needs in needed)
 
 
 def _usual_of(options: Options) -> list[tuple[str, int | None]]:

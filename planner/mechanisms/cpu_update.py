@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from planner.specs.mechanism import Mechanism
+from planner.specs.mechanism import Mechanism, Running
 from planner.specs.options.cluster import ClusterOptions
 from planner.specs.options.named import OF_UPDATE
 from planner.specs.options.record import Record
@@ -14,7 +14,7 @@ from planner.specs.options.row import option
 from planner.specs.options.verbs import NO_UPDATE, UPDATES
 
 if TYPE_CHECKING:
-    from planner.ledger import Array, Ledger
+    from planner.ledger import Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +56,8 @@ class CpuUpdate(Mechanism):
     def of(cls, options: CpuUpdateOptions) -> CpuUpdate | None:
         return None if options.cpu_update == "after" else cls(options.cpu_update)
 
-    def beside_cpu_update(self, backward: Array, components: Ledger) -> Array:
-        from planner.ledger import total
-
-        return backward if self.when == "overlapped" else total(components)
+    def beside_cpu_update(self, of: Running) -> Array:
+        return of.backward if self.when == "overlapped" else of.step
 
 
 MECHANISM = CpuUpdate

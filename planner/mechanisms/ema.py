@@ -46,8 +46,7 @@ class EmaOptions(Record):
 
 
 def _places(stack: StackSpec) -> tuple[str, ...]:
-    loops = stack.family in ("fsdp", "deepspeed") or stack.id.startswith("nemo")
-    return _PLACES if loops else _PLACES[:1]
+    return stack.supports.weight_average
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from planner.error import PlanError
-from planner.specs.mechanism import Gradients, Mechanism, Needed
+from planner.specs.mechanism import Alive, Gradients, Mechanism, Needed, Updated
 from planner.specs.options.record import Record
 from planner.specs.options.row import Needs, option
 from planner.specs.options.training import TrainingOptions
@@ -19,7 +19,7 @@ from planner.specs.options.verbs import METHODS, OF_METHODS, REQUESTS
 
 if TYPE_CHECKING:
     from planner.formulas.rules.rule import Rule
-    from planner.ledger import Array, Ledger
+    from planner.ledger import Array
     from planner.specs.columns import Columns
     from planner.specs.layout import Layout
     from planner.specs.plan import Plan
@@ -59,11 +59,8 @@ def _has(stack: StackSpec) -> tuple[str, ...]:
 
 
 def _allowed(plan: Plan, c: Columns) -> Array:
-    from planner.formulas.rules.rule import ones
     from planner.specs.names import OFFLOADED_OPTIMIZER
 
-    if plan.setting(InBackward) is None:
-        return ones(c)
     # of one layer's gradients, where they are reduced layer by layer
     sharded = (c.zero >= _ZERO_2) & (c.pp == 1) & (c.ep == 1)
     able = (c.gpus == 1) | (("sharded" in _has(plan.stack)) & sharded)
@@ -127,51 +124,27 @@ class InBackward(Mechanism):
     def gradient_passes(self) -> float:
         return 1.0  # the update's own: none unscales, takes the norm or zeroes
 
-    def freed(self, phases: list[Ledger], of: Gradients) -> list[Ledger]:
+    def freed(self, of: Gradients) -> Alive:
         import numpy as np
 
-        from planner.ledger import total
+        from planner.formulas.memory import updated_gradient_bytes
 
-        layer, at_head, embedding = _alive(of)
-        load, forward, loss, backward, end, reduction, step = phases
-        nothing = 0.0 * of.product
-        none = {"gradients": nothing, "optimizer_temporaries": nothing}
+        def updated(elements: Array, tensor: Array, beside: Array = 0.0) -> Updated:
+            return Updated(
+                updated_gradient_bytes(elements, beside, of.each, of.shards),
+                updated_gradient_bytes(tensor, 0.0, of.temporary, of.shards),
+            )
+
+        # a tied embedding's gradient waits from the loss on for what the embedding adds to it
+        several, waits = of.shards > 1, of.words if of.tied else 0.0
+        layer = updated(np.where(several, of.layer, of.tensor), of.tensor, waits)
         # where the optimizer reads the gradient that a GEMM gives as it is, it counts once
-        once = np.minimum(of.product, layer["gradients"]) if of.as_given else nothing
-        again = {**layer, "backward_temporaries": backward["backward_temporaries"] - once}
-        inside, at_head = backward | again, forward | at_head
-        fuller = total(at_head) > total(inside)
-        return [
-            load | none,
-            forward | none,
-            loss | none,
-            {name: np.where(fuller, at_head[name], leaf) for name, leaf in inside.items()},
-            end | again,
-            reduction | embedding,
-            step | none,
-        ]
-
-
-def _alive(g: Gradients) -> tuple[Ledger, Ledger, Ledger]:
-    """What is alive while a layer's weights, the head and the embedding are updated: gradients, and
-    temporaries of the optimizer for one tensor. A tied embedding's gradient waits from the loss on
-    for what the embedding adds to it."""
-    import numpy as np
-
-    from planner.formulas.memory import updated_gradient_bytes
-
-    def of(elements: Array, one: Array, beside: Array) -> Ledger:
-        return {
-            "gradients": updated_gradient_bytes(elements, beside, g.each, g.shards),
-            "optimizer_temporaries": updated_gradient_bytes(one, 0.0, g.temporary, g.shards),
-        }
-
-    several, waits = g.shards > 1, g.words if g.tied else 0.0 * g.words
-    return (
-        of(np.where(several, g.layer, g.tensor), g.tensor, waits),
-        of(np.where(several, g.last, g.head), g.head, waits),
-        of(g.words, g.words, 0.0 * g.words),
-    )
+        given = np.minimum(of.product, layer.gradients) if of.as_given else 0.0
+        return Alive(
+            layer._replace(given=given),
+            updated(np.where(several, of.last, of.head), of.head, waits),
+            updated(of.words, of.words),
+        )
 
 
 MECHANISM = InBackward

@@ -1,8 +1,7 @@
-"""ZeRO++: collectives of ZeRO-3 in codes of few bits, and a second copy of the weights.
+"""ZeRO++: collectives of ZeRO-3 in codes of few bits.
 
 qwZ gathers weights in 8 bit and qgZ reduces gradients in 4 bit; scales, one of a block, are not
-counted. hpZ keeps a second copy of the weights, sharded over few GPUs, usually of one node,
-from which the backward pass gathers them.
+counted. The second copy of its weights is `hpz`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from planner.specs.mechanism import Acts, Codes, Mechanism, Needed, Sharded
+from planner.specs.mechanism import Acts, Codes, Mechanism, Needed
 from planner.specs.names import joined_words
 from planner.specs.options.record import Record
 from planner.specs.options.replicas import ReplicaOptions
@@ -18,8 +17,6 @@ from planner.specs.options.row import Needs, option
 from planner.specs.options.verbs import METHODS, OF_METHODS, SEARCHES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from planner.ledger import Array
     from planner.specs.columns import Columns
     from planner.specs.stack import StackSpec
@@ -28,7 +25,7 @@ _ZERO_3 = 3.0
 _PARTS = ("qwz", "qgz")
 _QWZ_BYTES, _QGZ_BYTES = 1.0, 0.5
 _QGZ_HOPS = 2  # inside the node, and between nodes
-_SHARDED = Needs(
+needs_zero_3 = Needs(
     lambda given: given.zero in (None, 3),
     "is of ZeRO++, which is ZeRO-3: take --zero 3",
     "--zero 3",
@@ -54,23 +51,7 @@ class ZeroppOptions(Record):
             read=_parts,
             example="qwz+qgz",
             unset="16 bit",
-            needs=_SHARDED,
-            verbs=SEARCHES - METHODS,
-            why_not=OF_METHODS,
-            form="folded",
-        ),
-    ] = None
-    hpz: Annotated[
-        int | None,
-        option(
-            "GPUs that share a secondary copy of the weights, which the backward pass"
-            " all-gathers (zero_hpz_partition_size of ZeRO++; usually a node's)",
-            label="Secondary shards",
-            least=2,
-            most=1_000_000,
-            example="8",
-            unset="none",
-            needs=_SHARDED,
+            needs=needs_zero_3,
             verbs=SEARCHES - METHODS,
             why_not=OF_METHODS,
             form="folded",
@@ -93,51 +74,26 @@ def _has_parts(stack: StackSpec) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Zeropp(Mechanism):
-    """codes: what is quantised; copied: ranks that share the second copy, None where none is."""
+    """codes: what is quantised."""
 
-    codes: tuple[str, ...] = ()
-    copied: int | None = None
+    codes: tuple[str, ...]
 
     NAME = "zeropp"
-    OFF = "weights and gradients travel in 16 bit, both gathers of weights between all ranks"
+    OFF = "weights and gradients travel in 16 bit"
     SOURCE = "ZeRO++, Wang et al. 2023 (arXiv 2306.10209) section 3"
     OPTIONS = ZeroppOptions
     EXAMPLE: ClassVar = {"zero": 3}
-    NEEDS = (
-        Needed("zeropp", "ZeRO++", _has_parts, _PARTS),
-        Needed("hpz", "secondary shards of ZeRO++", lambda stack: stack.supports.zeropp),
-    )
-    ACTS = Acts(("zeropp", "hpz"), _possible, _sharded)
+    NEEDS = (Needed("zeropp", "ZeRO++", _has_parts, _PARTS),)
+    ACTS: ClassVar = Acts(("zeropp",), _possible, _sharded)
 
     @classmethod
     def of(cls, options: ZeroppOptions) -> Zeropp | None:
-        codes = () if options.zeropp in (None, "none") else tuple(options.zeropp.split("+"))
-        return cls(codes, options.hpz) if codes or options.hpz is not None else None
+        return None if options.zeropp in (None, "none") else cls(tuple(options.zeropp.split("+")))
 
     def coded(self, what: Literal["weights", "gradients"]) -> Codes | None:
         if what == "weights":
             return Codes(_QWZ_BYTES, 1) if "qwz" in self.codes else None
         return Codes(_QGZ_BYTES, _QGZ_HOPS) if "qgz" in self.codes else None
-
-    def gathered_again(
-        self, layer: Sharded, all_gather_s: Callable[[Array, Array], Array]
-    ) -> Array | None:
-        if self.copied is None:
-            return None
-        return all_gather_s(layer.each * layer.elements, self._near(layer))
-
-    def gathered(self, stage: Sharded) -> Array:
-        import numpy as np
-
-        if self.copied is None:
-            return 0.0
-        second = stage.each * stage.elements / self._near(stage)
-        return np.where(stage.layout.zero >= _ZERO_3, second, 0.0)
-
-    def _near(self, of: Sharded) -> Array:
-        import numpy as np
-
-        return np.minimum(float(self.copied or 1), of.ranks)
 
 
 MECHANISM = Zeropp

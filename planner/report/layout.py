@@ -60,6 +60,7 @@ from planner.specs.documents.memory import (
 )
 from planner.specs.documents.plan import Cluster, Model, Stack
 from planner.specs.documents.run import Reliability, Run
+from planner.specs.documents.training import training_document
 from planner.specs.layers import of_samples
 from planner.specs.model import NAMING, stated
 from planner.specs.options import Options
@@ -128,7 +129,7 @@ def report(
         model=_model(plan),
         cluster=_cluster(plan),
         stack=Stack(plan.stack.id, plan.stack.title, state_ledger(plan)),
-        training=plan.training,
+        training=training_document(plan.training, options),
         mechanisms=plan.settings,
         layout=layout_document(plan, table.layout(0)),
         pick=pick_command(options, one),

@@ -24,7 +24,6 @@ from planner.specs.names import (
     SCHEDULES,
     DispatcherName,
     LossKernel,
-    TensorOverlap,
     recompute_parts,
 )
 from planner.specs.options import MECHANISMS, flag
@@ -156,6 +155,10 @@ def _recompute_kinds(value: str) -> tuple[str, ...]:
     return () if kind == "none" else (kind,)
 
 
+def _quantised_base(value: str) -> tuple[str, ...]:
+    return () if value in EIGHT_BIT else _ON
+
+
 def _piped(request: Request) -> bool:
     return (request.get("pp") or 1) > 1
 
@@ -199,6 +202,34 @@ CAPABILITIES: tuple[Capability, ...] = (
     _degree("cp", "context parallelism", lambda s: s.supports.context),
     _degree("ep", "expert parallelism", lambda s: s.supports.expert),
     _switch("sequence_parallel", "sequence parallelism", lambda s: s.supports.sequence_parallel),
+    _beside(
+        "tensor_alone",
+        "tp",
+        "tensor parallelism without sequence parallelism",
+        _ON,
+        lambda s: _ON if s.supports.tensor_alone else (),
+    ),
+    _beside(
+        "replicas_beside",
+        "dp",
+        "replicas of whole weights beside other degrees",
+        _ON,
+        lambda s: _ON if s.supports.replicas_beside else (),
+    ),
+    _beside(
+        "context_zero",
+        "cp",
+        "ZeRO stages beside context parallelism",
+        _ZERO,
+        lambda s: _ZERO[s.supports.context_zero :],
+    ),
+    _beside(
+        "expert_zero",
+        "ep",
+        "ZeRO stages beside expert parallelism",
+        _ZERO,
+        lambda s: _ZERO[s.supports.expert_zero :],
+    ),
     _listed("schedule", "schedules", SCHEDULES, lambda s: s.supports.schedules, applies=_stages),
     _graded(
         "pipeline_layout",
@@ -259,12 +290,6 @@ CAPABILITIES: tuple[Capability, ...] = (
     _listed("placement", "orders of ranks", PLACEMENTS, lambda s: s.supports.placements),
     _listed("cuda_graphs", "scopes of CUDA graphs", GRAPH_SCOPES, lambda s: s.supports.cuda_graphs),
     _listed(
-        "tp_overlap",
-        "overlap of tensor parallelism",
-        get_args(TensorOverlap),
-        lambda s: ("none", *s.overlap.tensor_ways),
-    ),
-    _listed(
         "dispatcher",
         "token dispatchers",
         get_args(DispatcherName),
@@ -311,7 +336,15 @@ CAPABILITIES: tuple[Capability, ...] = (
         "base_precision",
         "weights in quantised formats",
         lambda s: s.supports.quantised_base,
-        uses=lambda value: () if value in EIGHT_BIT else _ON,
+        uses=_quantised_base,
+    ),
+    _switch(
+        "base_precision",
+        "weights in quantised formats on several GPUs",
+        lambda s: s.supports.quantised_base and s.supports.quantised_base_sharded,
+        uses=_quantised_base,
+        applies=lambda request: request.get("gpus") != 1,
+        name="base_precision_sharded",
     ),
     *(_of_mechanism(needed) for each in MECHANISMS for needed in each.NEEDS),
 )

@@ -61,10 +61,6 @@ STEP: dict[str, Component] = {
         "host link",
         "copies of offloaded activations that nothing hides; only with `--offload activations`",
     ),
-    "nvme": Component(
-        "NVMe drives",
-        "what waiting for NVMe drives adds to the update; only with offloading to them",
-    ),
     "bubble": Component("pipeline bubble", "idle time of pipeline stages"),
     "optimizer": Component("memory bandwidth", "the optimizer's update"),
     "overhead": Component("overhead", "jitter of equal ranks and the fixed cost of a step"),
@@ -100,10 +96,6 @@ BOTTLENECKS: dict[str, str] = {
     "host link": (
         "The link to host memory takes {share} of the step: what is offloaded has to travel."
     ),
-    "NVMe drives": (
-        "NVMe drives take {share} of the step: optimizer states are read, updated and written in"
-        " every step."
-    ),
     "stragglers": "Waiting for the slowest rank takes {share} of the step.",
     "input": ("Waiting for data takes {share} of the step: loading is slower than computing."),
     "network": (
@@ -112,6 +104,7 @@ BOTTLENECKS: dict[str, str] = {
     "intra-node link": (
         "The link inside the node takes {share} of the step: communication that nothing hides."
     ),
+    **{name: says for each in MECHANISMS for name, says in each.BOTTLENECKS.items()},
 }
 
 MEMORY: dict[str, str] = {

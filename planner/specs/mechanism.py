@@ -1,9 +1,12 @@
 """What a mechanism is: a way to train that can be on or off, with its options, memory and time.
 
 Each is a module of planner/mechanisms, found by being there. An active one is a frozen record of
-its settings in `Plan.mechanisms`; the estimate asks each active one at the same places, its hooks.
-Numbers of a stage and of a step are columns of one value per layout: arithmetic and numpy's where,
-minimum, maximum and clip take them, and `ledger.rowwise` hands them to other code as plain arrays.
+its settings in `Plan.mechanisms`; the estimate asks each active one at the same places, its hooks,
+and asks for a hook only where it is defined.
+
+What differs between layouts reaches a hook as plain numpy arrays (float64, one value per layout, to
+be read only), and plain arrays or numbers come back: all of numpy, and Python that loops over rows,
+works in a hook. `estimate.mechanisms` converts, once, and only where a mechanism is on.
 
 Nothing heavy is imported here: `--help` reads the options of every mechanism. Their modules import
 numpy and formulas inside the hooks that use them.
@@ -16,8 +19,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 if TYPE_CHECKING:
-    from planner.ledger import Array, Ledger
+    from planner.ledger import Array, Ledger, Sourced
     from planner.specs.columns import Columns
+    from planner.specs.names import OffloadName
 
 
 class Needed(NamedTuple):
@@ -48,11 +52,15 @@ class Acts(NamedTuple):
 
 @dataclass(frozen=True)
 class Stage:
-    """A pipeline stage of every layout."""
+    """A pipeline stage of every layout. Bytes are of a rank, before anything is offloaded."""
 
+    plan: Any  # what is trained, where, by which stack: specs.plan.Plan
     layout: Columns
     elements: Array  # trained weights of it on a rank, before data parallelism shards them
     owned: Array  # of these, what the rank's optimizer updates
+    parameters: Array  # bytes
+    optimizer: Array  # bytes
+    element_bytes: float  # of a weight as kernels read it
 
 
 @dataclass(frozen=True)
@@ -72,25 +80,71 @@ class Gradients:
     as_given: bool  # whether the optimizer reads it in that type
 
 
+class Updated(NamedTuple):
+    """Bytes while weights of a stage are updated inside backward."""
+
+    gradients: Array
+    temporaries: Array  # buffers of the optimizer
+    given: Array = 0.0  # of `Gradients.product`, what `gradients` counts already
+
+
+class Alive(NamedTuple):
+    """The same at three moments: what is updated is of a layer, of the head, of the embedding."""
+
+    layer: Updated
+    head: Updated
+    embedding: Updated
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes of the optimizer's states on a stage, and of the device beside everything else, in
+    every layout."""
+
+    optimizer: Array
+    room: Array
+
+
+@dataclass(frozen=True)
+class Running:
+    """What runs while the CPU updates weights, in every layout."""
+
+    backward: Array  # seconds of the backward pass of one micro-batch
+    step: Array  # seconds of the step before the update
+
+
 @dataclass(frozen=True)
 class Step:
     """The slowest stage of every layout, once its weights are updated."""
 
+    plan: Any  # what is trained, where, by which stack: specs.plan.Plan
     layout: Columns
     machine: Any  # numbers of the GPU, its links and its host: estimate.machine.Machine
     owned: Array  # elements that a rank's optimizer updates
-    ranks_per_host: float
+    on_cpu: Array  # seconds of their update on the CPU; 0 where the GPU updates
+    evicted: Array  # bytes of the optimizer's states that were not on the GPU
     seconds: Array  # of the step so far
+    ranks_per_host: float
+    element_bytes: float  # of a weight as kernels read it
+    optimizer_bytes: float  # of the optimizer's states of one element
 
 
 @dataclass(frozen=True)
 class Sharded:
     """Weights that ZeRO-3 shards: of a layer or of a stage, of every layout."""
 
-    layout: Columns
     elements: Array  # before they are sharded
     each: float  # bytes of one as kernels read it
     ranks: Array  # over which they are sharded
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A rank's shard of a layer's weights, in every layout that keeps them off the GPU."""
+
+    layout: Columns
+    machine: Any
+    bytes: Array
 
 
 class Codes(NamedTuple):
@@ -102,10 +156,11 @@ class Codes(NamedTuple):
 
 @dataclass(frozen=True)
 class Bytes:
-    """What a mechanism adds to a stage: by leaf in every phase, and in host memory."""
+    """What a mechanism adds to a stage on a rank: by leaf in every phase, and off the GPU."""
 
     leaves: Ledger = field(default_factory=dict)
     host: Array = 0.0
+    drive: Array = 0.0  # on NVMe drives
 
 
 class Mechanism:
@@ -114,15 +169,21 @@ class Mechanism:
     NAME: ClassVar[str]
     OFF: ClassVar[str]  # what holds without it, for ablations
     SOURCE: ClassVar[str]
-    OPTIONS: ClassVar[type[Any]]  # a record of options
+    OPTIONS: ClassVar[type[Any] | None] = None  # a record of options
     EXAMPLE: ClassVar[Mapping[str, Any]] = {}  # options beside which the examples of its own act
+    HARDWARE: ClassVar[tuple[str, ...]] = ()  # options of the cluster, in no launch file
     NEEDS: ClassVar[tuple[Needed, ...]] = ()
     ACTS: ClassVar[Acts | None] = None  # None: in every layout
+    # of a mechanism that layouts switch on: what they offload. Its hooks are asked wherever one
+    # does, their results counted there alone; `of` gives None
+    OFFLOADS: ClassVar[tuple[OffloadName, ...]] = ()
     # leaves that it adds: of memory, with what they hold, and those of them that are allocated
     # once; of the step, with the bottleneck that they are and what they hold
     MEMORY: ClassVar[Mapping[str, str]] = {}
     LASTING: ClassVar[tuple[str, ...]] = ()
     STEP: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    ADDS: ClassVar[tuple[str, ...]] = ()  # components of the step that are there without it
+    BOTTLENECKS: ClassVar[Mapping[str, str]] = {}  # of its own, see specs.components
 
     @classmethod
     def of(cls, options: Any) -> Self | None:
@@ -130,27 +191,19 @@ class Mechanism:
         raise NotImplementedError
 
     @classmethod
+    def implied(cls, plan: Any) -> bool:
+        """Whether a plan has it without an option of its own; `of` gives None."""
+        return False
+
+    @classmethod
     def rules(cls) -> tuple[Any, ...]:
         """Rules that layouts have to meet while it is on: of formulas.rules."""
         return ()
 
-    def memory(self, stage: Stage) -> Bytes:
-        """What it adds to a stage."""
-        return Bytes()
-
-    def gathered(self, stage: Sharded) -> Array:
-        """Bytes of weights that lie gathered on a rank during the passes."""
-        return 0.0
+    # settings, the same for all layouts
 
     def coded(self, what: Literal["weights", "gradients"]) -> Codes | None:
         """How what shards gather and reduce is quantised; None: not at all."""
-        return None
-
-    def gathered_again(
-        self, layer: Sharded, all_gather_s: Callable[[Array, Array], Array]
-    ) -> Array | None:
-        """Seconds in which the backward pass gathers a layer from copies near by; None: from all
-        ranks that shard it. all_gather_s(bytes, ranks): of ranks that are neighbours."""
         return None
 
     def kept_load(self) -> float | None:
@@ -158,20 +211,49 @@ class Mechanism:
         of the fullest rank, or the capacity."""
         return None
 
+    def numbers(self, plan: Any) -> Mapping[str, Sourced]:
+        """Numbers of the machine (estimate.machine.Machine) that it sets."""
+        return {}
+
+    def gemm_streams(self) -> float | None:
+        """Streams on which GEMMs run at once, each with a workspace; None: one."""
+        return None
+
     def gradient_passes(self) -> float | None:
         """Passes of a step over gradients; None: as many as without it."""
         return None
 
-    def freed(self, phases: list[Ledger], of: Gradients) -> list[Ledger] | None:
-        """Ledgers of the phases of a stage with gradients that do not outlive the update of their
-        weight; None: they do."""
-        return None
+    # of layouts: plain arrays in and out; asked only where a subclass defines them
 
-    def beside_cpu_update(self, backward: Array, components: Ledger) -> Array:
-        """Seconds behind which an update on the CPU hides. backward: of one micro-batch;
-        components: of the step before the update."""
-        return 0.0
+    def memory(self, stage: Stage) -> Bytes:
+        """What it adds to a stage: leaves of MEMORY in every phase, and bytes off the GPU."""
+        raise NotImplementedError
+
+    def gathered(self, stage: Sharded) -> Array:
+        """Bytes of weights that lie gathered on a rank during the passes under ZeRO-3."""
+        raise NotImplementedError
+
+    def near(self, layer: Sharded) -> Array:
+        """Ranks, neighbours of each other, from which the backward pass gathers a layer; without
+        it, from all ranks that shard the layer."""
+        raise NotImplementedError
+
+    def freed(self, of: Gradients) -> Alive:
+        """What is alive where gradients do not outlive the update of their weight."""
+        raise NotImplementedError
+
+    def evicted(self, of: Room) -> Array:
+        """Bytes of the optimizer's states that lie in host memory between updates."""
+        raise NotImplementedError
+
+    def brought(self, shard: Shard) -> Array:
+        """Seconds in which a shard comes to host memory, while another travels to the GPU."""
+        raise NotImplementedError
+
+    def beside_cpu_update(self, of: Running) -> Array:
+        """Seconds behind which an update on the CPU hides; without it, none."""
+        raise NotImplementedError
 
     def after_update(self, step: Step) -> Ledger:
-        """Seconds after the update of the weights that nothing hides, by component."""
-        return {}
+        """Seconds after the update of the weights that nothing hides: leaves of STEP and ADDS."""
+        raise NotImplementedError

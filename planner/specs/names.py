@@ -5,7 +5,9 @@ Imports nothing heavy: the option table is made of them, and `--help` of the opt
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, get_args
 
 from planner import plugins
@@ -220,6 +222,12 @@ REMAT_POLICIES: dict[str, tuple[str, ...]] = {
 }
 # the kinds whose size is a set, one bit per name
 _SETS = {"modules": RECOMPUTE_MODULES, "keep": KEPT_RESULTS}
+_RECOMPUTE_WORDS = (
+    *(kind for kind in RECOMPUTE_KINDS if kind != "modules"),
+    *(*RECOMPUTE_MODULES, *KEPT_RESULTS, *REMAT_POLICIES),
+)
+_MOST_LIKENED = 200  # characters of a text that words are looked for in
+_ALIKE = 0.7  # likeness of a misspelling: "module" is no "moe"
 _RECOMPUTE = re.compile(r"none|selective|full|(?:block|group):[1-9][0-9]{0,4}")
 
 
@@ -242,6 +250,7 @@ def recompute_name(text: str) -> str:
     """The way to recompute in one spelling; ValueError where the text names none."""
     if not is_recompute(text):
         raise ValueError(
+            f"{_meant(text, _RECOMPUTE_WORDS)}"
             "must be none, selective, full, block:N (N layers of each pipeline chunk), group:K (one"
             " input kept per K layers of a chunk), modules joined by + such as core_attn+moe_act"
             f" (of {', '.join(RECOMPUTE_MODULES)}), keep: and results joined by + (of"
@@ -269,13 +278,26 @@ def recompute_text(kind: int, size: int) -> str:
     return f"{name}:{size}" if size else name
 
 
+def _meant(text: str, known: Iterable[str]) -> str:
+    """ "did you mean block:2? " of "blck:2", "" where a part of a text is like no word."""
+    *parts, last = re.split(r"([+:])", text.strip().lower().replace("-", "_")[:_MOST_LIKENED])
+    words = [*known]
+    out = []
+    for part in (*parts, last):
+        close = difflib.get_close_matches(part, words, 1, _ALIKE)
+        if not close and part not in "+:" and not part.isdecimal():
+            return ""
+        out.append(close[0] if close else part)
+    return f"did you mean {''.join(out)}? "
+
+
 def joined_words(text: str, known: tuple[str, ...]) -> str:
     """Words joined by + in one order, or none; ValueError where one is none of those known."""
     names = [name.strip().lower() for name in text.split("+")]
     if names == ["none"]:
         return "none"
     if not set(names) <= set(known):
-        raise ValueError(f"takes none, or {', '.join(known)}, joined by +")
+        raise ValueError(f"{_meant(text, known)}takes none, or {', '.join(known)}, joined by +")
     return "+".join(name for name in known if name in names)
 
 
@@ -283,7 +305,8 @@ def offload_modules_name(text: str) -> str:
     """Names of offloaded modules in one order; ValueError where one is none."""
     names = [name.strip().replace("-", "_") for name in text.split("+")]
     if not set(names) <= set(OFFLOAD_MODULES):
-        raise ValueError(f"must be modules joined by +, of {', '.join(OFFLOAD_MODULES)}")
+        listed = ", ".join(OFFLOAD_MODULES)
+        raise ValueError(f"{_meant(text, OFFLOAD_MODULES)}must be modules joined by +, of {listed}")
     return "+".join(name for name in OFFLOAD_MODULES if name in names)
 
 

@@ -42,6 +42,11 @@ class Supports(Spec):
     tensor: bool = False
     sequence_parallel: bool = False
     pipeline: bool = False
+    tensor_alone: bool = True  # tensor parallelism runs without sequence parallelism
+    replicas_beside: bool = True  # replicas of whole weights run beside other degrees
+    # the least ZeRO stages beside degrees whose ranks share the weights as well
+    context_zero: ZeroStage = 0
+    expert_zero: ZeroStage = 0
     # pipelines whose chunks differ in layers: one chunk per rank, or several
     uneven: Literal["no", "one chunk", "any"] = "no"
     zero_with_pipeline: list[ZeroStage] = Field(default_factory=lambda: [0, 1])
@@ -66,6 +71,11 @@ class Supports(Spec):
     optimizer_in_backward: Literal["no", "one GPU", "sharded"] = "no"
     # weights that are not trained may be kept in formats of bitsandbytes, GPTQ, AWQ or HQQ
     quantised_base: bool = False
+    quantised_base_sharded: bool = True  # on several GPUs, too
+    # where a moving average of the weights can be kept
+    weight_average: tuple[Literal["none", "device", "host"], ...] = Field(
+        default=("none",), min_length=1, strict=False
+    )
     zeropp: bool = False  # quantised communication and secondary shards of ZeRO-3
     # what ZeRO cuts: pieces of flat buffers, or tensors along their first dimension
     flat_shards: bool = True

@@ -29,7 +29,6 @@ from planner.specs.names import (
     StateType,
     SyncPart,
     TaskName,
-    TensorOverlap,
     UpcastName,
 )
 from planner.specs.task import TASKS
@@ -68,7 +67,6 @@ class TrainingSpec(Spec):
     compile: bool | None = None
     # what is captured as CUDA graphs; empty: as the stack does
     cuda_graphs: tuple[GraphScope, ...] = Field(default=(), strict=False)
-    tensor_overlap: TensorOverlap | None = None  # of tensor-parallel collectives with GEMMs
     # what is in 8 or 4 bit beside operands of GEMMs; None: what the stack does
     low_parts: tuple[LowPart, ...] | None = Field(default=None, strict=False)
     wide_layers: int = Field(default=0, ge=0, le=1_000_000)  # whose GEMMs stay in 16 bit

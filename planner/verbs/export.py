@@ -55,6 +55,7 @@ _SHARDS_ALL = 3  # the stage of ZeRO that shards parameters, too
 _WIDTH = 76  # characters of a line of comment
 # options of a recipe beside its layout, those that only describe the data left out
 _OF_DATA = ("expert_load", "expert_spread", "tokens", "seq_len", "global_batch")
+_HARDWARE = tuple(name for each in MECHANISMS for name in each.HARDWARE)
 _OF_RECIPE = tuple(
     name
     for name in (
@@ -64,14 +65,15 @@ _OF_RECIPE = tuple(
         *rows(TaskOptions),
         *rows(ReplicaOptions),
         *rows(MechanismOptions),
-        *("cp_comm_type", "tp_overlap", "offload_modules"),
+        *("cp_comm_type", "offload_modules"),
     )
-    if name not in _OF_DATA
+    if name not in (*_OF_DATA, *_HARDWARE)
 )
 # options of the hardware, the data and the run, which files of frameworks do not say
 _BESIDE_FILES = frozenset(
     {
         *rows(ClusterOptions),
+        *_HARDWARE,
         *rows(RankOptions),
         *rows(LengthOptions),
         *rows(LoadingOptions),
@@ -181,7 +183,6 @@ def plan_of(options: Options, one: Estimates, deals: bool = True) -> dict[str, A
         "vpp": layout.vpp == 1,
         "ep": layout.ep == 1,
         "cp_comm_type": layout.cp == 1,
-        "tp_overlap": layout.tp == 1,
         **dict.fromkeys(("dp_overlap", "dp_bucket"), ranks == 1),
         "sub_group_size": ranks == 1 or layout.zero < _SHARDS_ALL,
         "placement": layout.pp == 1 or layout.dp == 1 or layout.placement == PLACEMENTS[0],

@@ -40,12 +40,13 @@ from planner.specs.documents.reinforcement import (
 )
 from planner.specs.layers import attended_of, of_samples, shared_heads
 from planner.specs.model import ModelSpec
-from planner.specs.options import Options, refuse
+from planner.specs.options import Options, command_line, refuse
 from planner.specs.options.numbers import number
 from planner.specs.options.reinforcement import RlOptions
 from planner.specs.reinforcement import HAS_CRITIC, NO_REFERENCE, EngineSpec, FrameworkSpec, Job
 from planner.views.explain import nested
 
+_VERB = "rl"
 _TIMES_MEAN = 4  # of the mean response, the longest where it is not stated
 _ROUND = 256  # tokens to whose multiple a packed row is rounded up
 _PADDING = 1.06  # most rows over those needed, so that more ranks can share them
@@ -70,7 +71,7 @@ class _Asked:
 
 
 @dataclass(frozen=True)
-class _Training:
+class Training:
     """The estimate of a training step of a split."""
 
     estimates: Estimates
@@ -81,10 +82,10 @@ class _Training:
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
     """A step with a training layout and an engine."""
 
-    training: _Training
+    training: Training
     engine: Engine
     step: RlStep
 
@@ -94,7 +95,7 @@ class _Tried:
     """A split with its step, or why there is none."""
 
     pools: Pools
-    found: _Step | None = None
+    found: Step | None = None
     why: str | None = None
 
     @property
@@ -103,7 +104,7 @@ class _Tried:
         return _order(self.found)
 
 
-def _order(found: _Step | None) -> tuple[bool, float]:
+def _order(found: Step | None) -> tuple[bool, float]:
     if found is None:
         return True, math.inf
     return not found.step.fits, found.step.seconds
@@ -118,7 +119,7 @@ def rl(own: RlOptions, given: Mapping[str, Any]) -> Reinforcement:
 def answer(own: RlOptions, given: Mapping[str, Any]) -> tuple[Reinforcement, Call | None]:
     """The same with the tree of its formulas, if requested; without the formulas of the training
     step, which `dpplan estimate --explain` prints."""
-    asked = _asked(own, given)
+    asked = _asked(own, read_options(given))
     tried = [_try(asked, pools) for pools in _splits(asked)]
     shared = [one for one in tried if one.pools.colocated]
     takes = asked.framework.colocated and shared and shared[0].found is not None
@@ -134,9 +135,23 @@ def answer(own: RlOptions, given: Mapping[str, Any]) -> tuple[Reinforcement, Cal
     return changed(document, explain=nested(tree)), tree
 
 
-def _asked(own: RlOptions, given: Mapping[str, Any]) -> _Asked:
-    options = read_options(given)
-    refuse(options, "rl")
+def step_of(own: RlOptions, options: Options) -> Step:
+    """The step of a request, on all GPUs in turn where it names none that only generate. Raises
+    PlanError where it is wrong or no layout trains."""
+    tried = _try(asked := _asked(own, options), _splits(asked)[0])
+    if tried.found is None:
+        raise PlanError("--gpus", options.gpus, f"has no layout that trains: {tried.why}")
+    return tried.found
+
+
+def command_of(own: RlOptions, options: Options) -> str:
+    """The command of a request."""
+    plain = command_line(options, _VERB).removeprefix(f"dpplan {_VERB} ")
+    return f"{command_line(own, _VERB)} {plain}"
+
+
+def _asked(own: RlOptions, options: Options) -> _Asked:
+    refuse(options, _VERB)
     model, _ = model_spec(options.model)
     whole = any(core.mask == "full" for core, _ in attended_of(model))
     if model.towers or whole or of_samples(model):
@@ -199,7 +214,7 @@ def _splits(asked: _Asked) -> list[Pools]:
 def _try(asked: _Asked, pools: Pools) -> _Tried:
     """The fastest layout and engine of a split, on any of the framework's stacks that can train
     it."""
-    found: list[_Step] = []
+    found: list[Step] = []
     refused: list[str] = []
     for stack in _stacks(asked):
         try:
@@ -216,7 +231,7 @@ def _stacks(asked: _Asked) -> tuple[str, ...]:
     return asked.framework.stacks if stack is None else (stack,)
 
 
-def _trained(asked: _Asked, pools: Pools, stack: str) -> _Training:
+def _trained(asked: _Asked, pools: Pools, stack: str) -> Training:
     """The training step: packed rows of prompts and responses. Raises PlanError."""
     options = training_options(asked.options, asked.model, asked.job, pools.training)
     if pools.colocated and not asked.framework.sleeps and options.headroom is None:
@@ -231,7 +246,7 @@ def _trained(asked: _Asked, pools: Pools, stack: str) -> _Training:
     figures = report.figures(train, scenario.assumptions)
     layouts = sum(one.estimates.space.count for one in answer.found if one.estimates is not None)
     command = pick_command(options, train)
-    return _Training(train, command, figures, scenario.assumptions, layouts)
+    return Training(train, command, figures, scenario.assumptions, layouts)
 
 
 def training_options(options: Options, model: ModelSpec, job: Job, gpus: int) -> Options:
@@ -249,21 +264,26 @@ def training_options(options: Options, model: ModelSpec, job: Job, gpus: int) ->
         gpus=gpus,
         nodes=None,
         seq_len=seq_len,
-        global_batch=_rows(needed, gpus),
+        global_batch=_rows(needed, options, gpus),
         length_mean=max(1.0, estimate.mean_before_cut(whole)),
         length_sigma=job.sigma,
         packing="packed" if packed else "padded",
     )
 
 
-def _rows(needed: int, gpus: int) -> int:
-    """Rows of an optimizer step, rounded up so that many ranks can share them without padding more
-    than a few."""
+def _rows(needed: int, options: Options, gpus: int) -> int:
+    """Rows of an optimizer step, rounded up to what the stated replicas take in turn; where they
+    are open, so that many ranks can share them without padding more than a few."""
+    degrees = [options.tp, options.pp, options.cp]
+    if options.dp is not None or None not in degrees:
+        replicas = options.dp or max(1, gpus // math.prod(degree or 1 for degree in degrees))
+        together = replicas * (options.micro_batch or 1)
+        return math.ceil(needed / together) * together
     padded = (math.ceil(needed / ranks) * ranks for ranks in reversed(divisors(gpus)))
     return next(rows for rows in padded if rows <= max(_PADDING * needed, needed))
 
 
-def _with_engine(asked: _Asked, pools: Pools, stack: str) -> _Step:
+def _with_engine(asked: _Asked, pools: Pools, stack: str) -> Step:
     """A split with the engine that is asked for, else the one whose step is shortest. Raises
     PlanError."""
     own, training = asked.own, _trained(asked, pools, stack)
@@ -279,7 +299,7 @@ def _with_engine(asked: _Asked, pools: Pools, stack: str) -> _Step:
     for tp in degrees:
         engine = _engine(asked, tp, pools)
         step = estimate.rl_step(training.estimates, engine, asked.job, pools, keeps)
-        found.append(_Step(training, engine, step))
+        found.append(Step(training, engine, step))
     return min(found, key=_order)
 
 
@@ -309,7 +329,7 @@ def _engine(asked: _Asked, tp: int, pools: Pools) -> Engine:
     )
 
 
-def _document(asked: _Asked, pools: Pools, found: _Step, tried: list[_Tried]) -> Reinforcement:
+def _document(asked: _Asked, pools: Pools, found: Step, tried: list[_Tried]) -> Reinforcement:
     step, engine, training = found.step, found.engine, found.training
     train, figures = training.estimates, training.figures
     job, made, plan = asked.job, step.generation, train.plan

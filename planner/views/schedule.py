@@ -52,7 +52,13 @@ def view(
 
 
 def _verdict(r: Schedule, comparison: Block) -> str:
-    own = f"{r.schedule}: {show(r.step_s, 's')} a step, {percent(r.bubble_frac)} of it bubble"
+    drawn, whole = show(r.step_s, "s"), r.estimate
+    step = (
+        f"{show(whole.step.seconds, 's')} a step, {drawn} of it drawn"
+        if whole
+        else f"{drawn} a step"
+    )
+    own = f"{r.schedule}: {step}, {percent(r.bubble_frac)} bubble"
     best = next((row for row in comparison.rows if not row[-1]), None)
     if best is None:
         return own

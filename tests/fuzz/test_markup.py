@@ -78,7 +78,8 @@ def _marked(draw: st.DrawFn, document: dict[str, Any]) -> dict[str, Any]:
     out: dict[str, Any] = json.loads(json.dumps(document, default=str))
     places = list(_texts(out))
     free = [one for one in places if _FREE.search(str(one[1]))]
-    at, key = draw(st.sampled_from(free if free and draw(st.booleans()) else places))
+    mostly: bool = draw(st.booleans())
+    at, key = draw(st.sampled_from(free if free and mostly else places))
     at[key] = draw(marks())
     return out
 

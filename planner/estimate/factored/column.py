@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from planner.estimate.factored.levels import Level, Levels
-from planner.ledger import Array, flattened
+from planner.ledger import Array, Ledger, flattened, flattened_each
 from planner.specs.columns import Columns
 
 EAGER = 32768  # values up to which a column is computed at once: numpy then costs less than a plan
@@ -26,6 +26,7 @@ _COMPARISONS = {
     *(np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal),
     *(np.bitwise_and, np.bitwise_or, np.logical_and, np.logical_or, np.logical_not, np.invert),
 }
+_NOTHING = np.zeros((1, 1))
 _NEUTRAL_RIGHT = (np.add, np.subtract, np.multiply, np.true_divide)
 
 
@@ -117,6 +118,17 @@ class Column(np.lib.mixins.NDArrayOperatorsMixin):
         """A function of plain arrays of equal length, see `planner.ledger.rowwise`."""
         return apply(_Flattened(function), *operands, boolean=boolean)
 
+    def several(
+        self,
+        function: Callable[..., Ledger],
+        operands: Sequence[Any],
+        names: Sequence[str],
+        boolean: bool,
+    ) -> Ledger:
+        """A function of plain arrays with several results, see `planner.ledger.plug_in`."""
+        made = _Several(function, tuple(names), boolean)
+        return {n: apply(_Result(made, n), *operands, boolean=boolean) for n in names}
+
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         known = FUNCTIONS.get(function)
         return NotImplemented if known is None else known(*args, **kwargs)
@@ -130,6 +142,35 @@ class _Flattened:
 
     def __call__(self, *values: Array) -> Array:
         return flattened(self.function, *values)
+
+
+@dataclass(slots=True, eq=False)
+class _Several:
+    """A function of plain arrays with several results. A block asks for one after the other: the
+    last operands are kept with what was made of them."""
+
+    function: Callable[..., Ledger]
+    names: tuple[str, ...]
+    boolean: bool
+    last: tuple[tuple[Array, ...], Ledger] | None = None
+
+    def __call__(self, values: tuple[Array, ...]) -> Ledger:
+        last = self.last
+        if last is None or any(a is not b for a, b in zip(values, last[0], strict=True)):
+            made = flattened_each(self.function, values, self.names, self.boolean)
+            self.last = last = values, made
+        return last[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """One of several results as an operation."""
+
+    of: _Several
+    name: str
+
+    def __call__(self, *values: Array) -> Array:
+        return self.of(values).get(self.name, _NOTHING)
 
 
 def is_factored(table: Columns) -> bool:

@@ -8,7 +8,8 @@ each with one number moved.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,25 +24,6 @@ _JITTER = Sourced(
     0.004, "1", "assumed", "relative jitter of one GPU's step; not identifiable from the runs"
 )
 _NO_OVERLAP = Sourced(0.0, "1", "assumed", "nothing overlaps")
-_ASYNC_TENSOR_PARALLEL = Sourced(
-    0.35,
-    "1",
-    "assumed",
-    "asynchronous tensor parallelism of torch: GEMMs and collectives in chunks; refit of"
-    " torchtitan's runs",
-)
-_USER_BUFFERS = Sourced(
-    0.75,
-    "1",
-    "assumed",
-    "user buffers of Transformer Engine gather and reduce in chunks beside the GEMMs: over the"
-    " validated runs of NeMo on Hopper, whose recipes have them",
-)
-_TENSOR_OVERLAP = {
-    "none": _NO_OVERLAP,
-    "async": _ASYNC_TENSOR_PARALLEL,
-    "user-buffers": _USER_BUFFERS,
-}
 _OVERLAP_OFF = Sourced(0.0, "1", "assumed", "recipes for this architecture leave the overlap off")
 
 
@@ -175,7 +157,7 @@ SWITCHES = (
 def machine(plan: Plan) -> Machine:
     """Collect the numbers of a plan. Raises PlanError where its GPU does not have the precision."""
     stack = plan.stack
-    return Machine(
+    own = Machine(
         **kernel_numbers(plan),
         **link_numbers(plan),
         operators_forward=stack.launch.operators_forward,
@@ -192,6 +174,8 @@ def machine(plan: Plan) -> Machine:
         host_update=update_bandwidth(plan),
         host_staged=staged_bandwidth(plan),
     )
+    changed = (each.numbers(plan) for each in plan.mechanisms)
+    return functools.reduce(lambda numbers, more: replace(numbers, **more), changed, own)
 
 
 def _jitter(plan: Plan) -> Sourced:
@@ -204,9 +188,6 @@ def _tensor_hidden(plan: Plan) -> Sourced:
     """Recipes switch the overlap of tensor-parallel collectives on from Hopper on."""
     if plan.training.overlap is False:
         return _NO_OVERLAP
-    asked = plan.training.tensor_overlap
-    if asked is not None:
-        return _TENSOR_OVERLAP[asked]
     if plan.cluster.gpu.architecture in ("volta", "ampere"):
         return _OVERLAP_OFF
     return plan.stack.overlap.tensor_hidden

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.estimate import uneven
+from planner.estimate import mechanisms, uneven
 from planner.estimate.matrices import largest
-from planner.estimate.memory import paging
+from planner.estimate.memory import eviction
 from planner.estimate.memory.activations import kept, layer_activations
 from planner.estimate.memory.held import outside, reserved_of
 from planner.estimate.memory.timeline import PHASES, StageMemory, live_chunks, one_stage
@@ -31,9 +31,9 @@ __all__ = [
     "Memory",
     "Need",
     "best_recompute_group",
+    "evicted_bytes",
     "layer_activations",
     "needed",
-    "paged_bytes",
     "peak_memory",
     "representative_stages",
     "state_ledger",
@@ -159,7 +159,7 @@ def _pressed(plan: Plan, c: Columns, found: StageMemory) -> StageMemory:
     """A stage with what it needs where the device is full."""
     slack = fragmentation(plan)
     least = slack if plan.training.adapter is None else min(slack, FROZEN_FRAC)
-    found = paging.paged(plan, c, found, slack, least)
+    found = eviction.without_evicted(plan, c, found, slack, least)
     if found.firm is None and least < slack:
         return replace(found, firm=reserved_of(found.phases, found.segments, least)[0])
     return found
@@ -233,21 +233,18 @@ def _wide(leaf: Array, shape: tuple[int, ...]) -> Array:
     return leaf if np.shape(leaf) == shape else np.broadcast_to(leaf, shape)
 
 
-def paged_bytes(plan: Plan, c: Columns) -> Array:
-    """Bytes of optimizer states that the fullest stage pages to host memory."""
+def evicted_bytes(plan: Plan, c: Columns) -> Array:
+    """Bytes of optimizer states that leave the fullest stage for host memory."""
+    if not mechanisms.defined(plan, c, "evicted"):
+        return 0.0
     plan = uneven.of_longest(plan)
-    parameters = weights_of(plan, c)
-    return largest(
-        [
-            paging.leaving(
-                plan,
-                c,
-                one_stage(plan, c, parameters, stage, stage_split(plan, c, stage)),
-                fragmentation(plan),
-            )
-            for stage in representative_stages(plan, c)
-        ]
+    parameters, slack = weights_of(plan, c), fragmentation(plan)
+    stages = (
+        one_stage(plan, c, parameters, stage, stage_split(plan, c, stage))
+        for stage in representative_stages(plan, c)
     )
+    away = (eviction.evicted(plan, c, stage, slack) for stage in stages)
+    return largest([left for left in away if left is not None])
 
 
 def best_recompute_group(plan: Plan, c: Columns) -> int:

@@ -1,5 +1,4 @@
-"""What lives outside the GPU: activations in host memory between forward and backward, and states
-on NVMe drives with the buffers that they pass through."""
+"""Activations that lie in host memory between forward and backward."""
 
 from __future__ import annotations
 
@@ -15,43 +14,12 @@ from planner.estimate.states import RankParameters
 from planner.formulas import memory, overlap
 from planner.ledger import Array
 from planner.specs.columns import Columns
-from planner.specs.layout import NVME, NVME_PARAMS
 from planner.specs.plan import Plan
 
 # layers on the GPU: with copies on streams of their own the one that computes and the one being
 # copied; else a layer at most while its tensors leave one after the other
 _AHEAD, _IN_TURN = 2.0, 1.0
 _ZERO_3 = 3
-
-# of a gradient beside its optimizer state on the drives: fp32 (DeepSpeed, swap_out_gradients)
-GRADIENT_BYTES = 4.0
-# elements that a rank reads, updates and writes as one tile where --sub-group-size says nothing.
-# DeepSpeed's own default is 1e9; users of NVMe offloading set it as small as this
-# (text-generation-webui, modules/deepspeed_parameters.py)
-TILE = 1e8
-# fp32 buffers of three tiles, one being read, one updated, one written: parameter, gradient, two
-# moments (offload_optimizer, buffer_count 4)
-_TILE_BUFFERS = 3 * 4 * 4.0
-# buffers that parameters pass through: buffer_count 5 of buffer_size 1e8 elements (DeepSpeed,
-# docs/_pages/config-json.md)
-_PARAMETER_BUFFERS = 5 * 1e8
-
-
-def _tile(plan: Plan) -> float:
-    return plan.training.sub_group_size or TILE
-
-
-def tiles(plan: Plan, owned: Array) -> Array:
-    """Tiles in which the optimizer of a rank passes from the drives and back; a share of one counts
-    as one."""
-    return np.maximum(owned / _tile(plan), 1.0)
-
-
-def buffers(plan: Plan, c: Columns, owned: Array) -> Array:
-    """Bytes of page-locked host memory per GPU through which states pass to the drives and back."""
-    optimizer = np.where(c.offloads(*NVME), _TILE_BUFFERS * np.minimum(owned, _tile(plan)), 0.0)
-    parameters = sync.compute_bytes(plan) * np.minimum(_PARAMETER_BUFFERS, owned)
-    return optimizer + np.where(c.offloads(*NVME_PARAMS), parameters, 0.0)
 
 
 def moved(

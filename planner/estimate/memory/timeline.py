@@ -27,7 +27,7 @@ from planner.formulas.stages import mtp_layers
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
 from planner.specs.layers import parts_of
-from planner.specs.layout import NVME, NVME_PARAMS, OFFLOADED_OPTIMIZER, OFFLOADED_PARAMS
+from planner.specs.layout import OFFLOADED_OPTIMIZER, OFFLOADED_PARAMS
 from planner.specs.mechanism import Sharded, Stage
 from planner.specs.options import MECHANISMS
 from planner.specs.parts import Mlp
@@ -86,7 +86,7 @@ class _States:
     gradients: Array
     optimizer: Array
     host: Array
-    drive: Array
+    whole: Ledger  # of parameters and optimizer, before anything is offloaded
     saving: Array
     loading: Array
     elements: Array  # what is trained of the stage on this rank, before data parallelism
@@ -166,13 +166,7 @@ def _states(
     owned = shared / shard_count(c.zero, 1.0, shard) + experts / shard_count(
         c.zero, 1.0, expert_shard
     )
-    drive = 0.0 * host
-    if np.any(on_drives := c.offloads(*NVME)):
-        moved = np.where(on_drives, optimizer, 0.0) + np.where(
-            c.offloads(*NVME_PARAMS), parameters, 0.0
-        )
-        drive = moved + np.where(on_drives, owned * offload.GRADIENT_BYTES, 0.0)
-        host = host - moved + offload.buffers(plan, c, owned)
+    whole = {"parameters": parameters, "optimizer": optimizer}
     optimizer = np.where(away_optimizer, 0.0, optimizer)
     if (
         plan.stack.offload_update == "cpu"
@@ -189,7 +183,7 @@ def _states(
         gradients,
         optimizer,
         host,
-        drive,
+        whole,
         saving,
         loading,
         shared + experts,
@@ -324,17 +318,19 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
             "optimizer_temporaries": temporary,
         },
     ]
-    if freed := mechanisms.freed(plan, phases, lambda: stage_gradients(plan, c, p, weight)):
+    if freed := mechanisms.freed(plan, c, phases, lambda: stage_gradients(plan, c, p, weight)):
         phases, temporary = freed, nothing
     # the caching allocator keeps what the passes freed; flat buffers larger than any of it need
     # segments of their own
     flat = np.where(state.flat_temporaries, temporary + embedding, 0.0)
-    host = own.host + host
-    if plan.mechanisms:
-        phases, host = mechanisms.with_memory(plan, phases, host, Stage(c, own.elements, own.owned))
-    return StageMemory(
-        phases, flat, host, own.drive, own.saving, own.loading, kept.whole, kept.input
-    )
+
+    def trained() -> Stage:
+        return Stage(
+            plan, c, own.elements, own.owned, **own.whole, element_bytes=sync.compute_bytes(plan)
+        )
+
+    phases, host, drive = mechanisms.with_memory(plan, c, phases, own.host + host, trained)
+    return StageMemory(phases, flat, host, drive, own.saving, own.loading, kept.whole, kept.input)
 
 
 def _beside(plan: Plan, c: Columns, of: activations.Kept) -> Array:
@@ -366,8 +362,9 @@ def _gathered(
         narrow * root + frozen.GATHERED_LAYERS * (narrow * whole_layer - saved),
         np.where(whole, narrow * elements - saved * split.layers, 0.0),
     )
-    for mechanism in plan.mechanisms:
-        gathered = gathered + mechanism.gathered(Sharded(c, elements, narrow, c.shards))
+    beside = mechanisms.gathered(plan, c, lambda: Sharded(elements, narrow, c.shards))
+    if beside is not None:
+        gathered = gathered + np.where(c.zero >= _ZERO_3, beside, 0.0)
     sharded = np.where(c.zero == _ZERO_2, narrow * layer, 0.0)
     both = (narrow + sync.wire_bytes(plan)) * layer
     return gathered, np.where((c.zero >= _ZERO_3) | whole, both, sharded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from planner.estimate import mechanisms
 from planner.estimate.machine.kernels import loops_experts
 from planner.formulas import memory
 from planner.specs.plan import Plan
@@ -34,7 +35,6 @@ _MODULE = {
     "blackwell-geforce": 32 * _MIB,
 }
 _GROUPED_STREAMS = 4.0  # each with its own: get_multi_stream_cublas_workspace, _num_cublas_streams
-_OVERLAP_STREAMS = 3.0  # in place of one: initialize_ub, _NUM_MAX_UB_STREAMS
 
 
 def workspace_bytes(plan: Plan) -> float:
@@ -44,8 +44,7 @@ def workspace_bytes(plan: Plan) -> float:
     architecture = plan.cluster.gpu.architecture
     buffers = 0.0
     if plan.stack.workspaces == "transformer-engine":
-        overlaps = plan.training.tensor_overlap == "user-buffers"
-        buffers = _OVERLAP_STREAMS if overlaps else 1.0
+        buffers = mechanisms.gemm_streams(plan)
         if plan.model.routed is not None and not loops_experts(plan):
             buffers += _GROUPED_STREAMS
     return float(

@@ -5,6 +5,7 @@ Search masks tables of layouts with the conditions; refusals and `dpplan explain
 
 from planner.formulas.rules import divide, stack, state
 from planner.formulas.rules.rule import Rule as Rule
+from planner.formulas.rules.rule import of_mechanism
 from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.options import MECHANISMS
@@ -14,10 +15,11 @@ RULES: tuple[Rule, ...] = (
     *(divide.DEGREES, divide.HEADS, divide.WIDTHS, divide.WHOLE, divide.PLAIN, divide.LAYERS),
     *(divide.BATCH, divide.SEQUENCE, divide.SCANS, divide.CONTEXT, divide.EXPERTS),
     *(stack.MICROBATCHES, stack.SCHEDULE, stack.SHARD_GROUP, stack.SUPPORTED),
-    *(state.MODULES, state.PARAMETERS, state.DRIVES, state.ACTIVATIONS),
-    *(rule for each in MECHANISMS for rule in each.rules()),
+    *(state.MODULES, state.PARAMETERS, state.ACTIVATIONS),
+    *(of_mechanism(each, rule) for each in MECHANISMS for rule in each.rules()),
     *(state.LISA, state.FROZEN, state.ADAPTERS, state.EXAMPLES, divide.TEACHER),
     *(state.ON_HOST, state.BLOCKS, state.MATRICES, state.TYPES),
+    *(stack.TENSOR_ALONE, stack.REPLICAS, stack.SHARING),
     *(stack.PLACEMENT, stack.SEQUENCE_PARALLEL, stack.ACTING),
 )
 

@@ -5,14 +5,16 @@ The nearest values that a sentence names are those that satisfy the same conditi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.ledger import Array
+from planner.ledger import Array, plug_in
 from planner.specs.columns import Columns
 from planner.specs.layout import Layout
+from planner.specs.mechanism import Mechanism
 from planner.specs.options import flag
 from planner.specs.plan import Plan
 
@@ -72,6 +74,25 @@ def _most(plan: Plan) -> int:
 def ones(c: Columns) -> Array:
     """True for every layout."""
     return np.ones_like(c.tp, dtype=bool)
+
+
+def on_arrays(kind: type[Mechanism], holds: Callable[[Columns], Array], c: Columns) -> Array:
+    """A condition of a mechanism, on plain arrays."""
+    where = f"a condition of the mechanism {kind.NAME}"
+    found = plug_in(where, lambda plain: {where: holds(plain)}, c, (where,), boolean=True)
+    return found[where]
+
+
+def of_mechanism(kind: type[Mechanism], rule: Rule) -> Rule:
+    """The rule of a mechanism: it holds where that is off."""
+
+    def holds(plan: Plan, c: Columns) -> Array:
+        off = ~c.offloads(*kind.OFFLOADS) if kind.OFFLOADS else ones(c) & (not plan.setting(kind))
+        if np.all(off):
+            return ones(c)
+        return off | on_arrays(kind, functools.partial(rule.holds, plan), c)
+
+    return replace(rule, holds=holds)
 
 
 def divides(divisor: Array, number: Array) -> Array:

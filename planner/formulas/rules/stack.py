@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
 
 from planner import schedules
-from planner.formulas.rules.rule import Rule, divides, ones
+from planner.formulas.rules.rule import Rule, divides, on_arrays, ones
 from planner.ledger import Array
 from planner.specs.capabilities import has, lacks, values
 from planner.specs.columns import Columns
@@ -131,6 +132,90 @@ PLACEMENT = Rule(
     ),
     ways=lambda plan, x: (f"--placement {PLACEMENTS[0]}", "--ep 1"),
 )
+
+
+def _with_sequence(plan: Plan, c: Columns) -> Array:
+    if has(plan.stack, "tensor_alone"):
+        return ones(c)
+    return (c.tp == 1) | (c.sequence_parallel > 0)
+
+
+TENSOR_ALONE = Rule(
+    "tensor parallelism with sequence parallelism",
+    ("sequence_parallel",),
+    _with_sequence,
+    lambda plan, x: (
+        f"{plan.stack.title} runs tensor parallelism with sequence parallelism alone; here tp is"
+        f" {x.tp}"
+    ),
+    ways=lambda plan, x: ("--sequence-parallel", "--tp 1"),
+)
+
+
+def _beside_replicas(plan: Plan, c: Columns) -> Array:
+    if has(plan.stack, "replicas_beside"):
+        return ones(c)
+    return (c.zero > 0) | (c.dp == 1) | (c.dp == c.gpus)
+
+
+REPLICAS = Rule(
+    "replicas of whole weights beside other degrees",
+    ("zero",),
+    _beside_replicas,
+    lambda plan, x: (
+        f"{plan.stack.title} runs replicas of whole weights beside no other degree; here dp is"
+        f" {x.dp}, zero {x.zero}, tp {x.tp}, pp {x.pp}, cp {x.cp}"
+    ),
+    ways=lambda plan, x: (
+        " or ".join(f"--zero {stage}" for stage in values(plan.stack, "zero") if stage),
+        f"--dp {plan.cluster.gpus}",
+    ),
+)
+
+
+# degrees whose ranks share weights with those of ZeRO, and what a stack has of its stages there
+_SHARING = {"cp": "context_zero", "ep": "expert_zero"}
+
+
+def _stages_of(plan: Plan, degree: str) -> list[int]:
+    """ZeRO stages that a stack has beside a degree."""
+    beside = values(plan.stack, _SHARING[degree])
+    return [stage for stage in values(plan.stack, "zero", on_request=True) if stage in beside]
+
+
+def _shared(plan: Plan, c: Columns) -> Array:
+    ok = ones(c)
+    for degree in _SHARING:
+        ok = ok & ((getattr(c, degree) == 1) | np.isin(c.zero, _stages_of(plan, degree)))
+    return ok
+
+
+def _unshared(plan: Plan, x: Layout) -> list[str]:
+    return [
+        degree
+        for degree in _SHARING
+        if getattr(x, degree) > 1 and x.zero not in _stages_of(plan, degree)
+    ]
+
+
+SHARING = Rule(
+    "ZeRO stage beside cp and ep",
+    ("zero",),
+    _shared,
+    lambda plan, x: (
+        f"{plan.stack.title} shards over {' and '.join(_unshared(plan, x))} as over replicas; here"
+        f" zero is {x.zero}"
+    ),
+    ways=lambda plan, x: (
+        *(
+            " or ".join(f"--zero {stage}" for stage in _stages_of(plan, degree))
+            for degree in _unshared(plan, x)[:1]
+        ),
+        *(f"--{degree} 1" for degree in _unshared(plan, x)),
+    ),
+)
+
+
 SEQUENCE_PARALLEL = Rule(
     "sequence parallelism needs tp",
     ("sequence_parallel",),
@@ -156,11 +241,15 @@ _ACTS: dict[str, Callable[[Columns], Array]] = {
     "dp_overlap": lambda c: c.replicas > 1,
     "dp_bucket": lambda c: (c.zero < _ZERO_2) & (c.replicas > 1),  # FSDP has layers for buckets
     "sub_group_size": _is_sharded,
-    "tp_overlap": lambda c: (c.tp > 1) & (c.sequence_parallel > 0),
     "dispatcher": lambda c: c.ep > 1,
     "ep_overlap": lambda c: c.ep > 1,
     "shared_expert_overlap": lambda c: c.ep > 1,
-    **{name: acts.where for each in MECHANISMS if (acts := each.ACTS) for name in acts.options},
+    **{
+        name: functools.partial(on_arrays, each, acts.where)
+        for each in MECHANISMS
+        if (acts := each.ACTS)
+        for name in acts.options
+    },
 }
 
 

@@ -11,9 +11,7 @@ from planner.specs.capabilities import has, values
 from planner.specs.columns import Columns
 from planner.specs.layers import modules_of
 from planner.specs.layout import (
-    NVME,
     OFFLOADED_OPTIMIZER,
-    OFFLOADED_PARAMS,
     RECOMPUTE_KINDS,
     RECOMPUTE_MODULES,
     Layout,
@@ -49,22 +47,11 @@ MODULES = Rule(
 PARAMETERS = Rule(
     "offloaded parameters need ZeRO-3",
     ("offload",),
-    lambda plan, c: ~c.offloads(*OFFLOADED_PARAMS, *NVME) | (c.zero >= _ZERO_3),
+    lambda plan, c: ~c.offloads("params") | (c.zero >= _ZERO_3),
     lambda plan, x: (
-        f"DeepSpeed offloads to NVMe under ZeRO-3 alone, not with ZeRO-{x.zero}"
-        if x.offload in NVME
-        else f"parameters can be offloaded only where they are sharded, not with ZeRO-{x.zero}"
+        f"parameters can be offloaded only where they are sharded, not with ZeRO-{x.zero}"
     ),
     ways=lambda plan, x: ("take --zero 3", "--offload optimizer"),
-)
-DRIVES = Rule(
-    "drives known for NVMe offloading",
-    ("offload",),
-    lambda plan, c: ~c.offloads(*NVME) | (plan.cluster.nvme is not None),
-    lambda plan, x: (
-        f"the NVMe drives of {plan.cluster.title} are not known; state them with --nvme-read and"
-        " --nvme-write, such as '10 GB/s' and '5 GB/s', or take --offload params"
-    ),
 )
 
 

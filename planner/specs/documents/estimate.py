@@ -13,8 +13,8 @@ from planner.specs.documents.inference import Inference
 from planner.specs.documents.memory import Chance, Fit, Memory
 from planner.specs.documents.plan import Cluster, Layout, Model, Stack
 from planner.specs.documents.run import Run
+from planner.specs.documents.training import Training
 from planner.specs.options.origin import OriginKind
-from planner.specs.training import TrainingSpec
 
 
 class StepFigures(Document):
@@ -286,7 +286,7 @@ class Report(Document):
     model: Annotated[Model, key("the model that is trained")]
     cluster: Annotated[Cluster, key("GPUs and links")]
     stack: Annotated[Stack, key("the training stack")]
-    training: Annotated[TrainingSpec, key("what is trained how; keys below")]
+    training: Annotated[Training, key("what is trained how; keys below")]
     mechanisms: Annotated[
         dict[str, dict[str, Any]], key("mechanisms that are on, each with its settings")
     ]

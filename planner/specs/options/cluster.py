@@ -40,6 +40,3 @@ class ClusterOptions(Record):
     host: str | None = None
     host_threads: int | None = None
     cpu_optimizer: CpuOptimizerName | None = None
-    nvme_read: str | None = None
-    nvme_write: str | None = None
-    nvme_capacity: str | None = None

@@ -3,14 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from planner.specs.names import (
-    ContextWay,
-    OffloadName,
-    PlacementName,
-    ScheduleName,
-    Selective,
-    TensorOverlap,
-)
+from planner.specs.names import ContextWay, OffloadName, PlacementName, ScheduleName, Selective
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group
 from planner.specs.options.table import rows
@@ -58,7 +51,6 @@ class SearchOptions(Record):
     cp_comm_type: ContextWay | None = None
     selective: Selective | None = None
     offload_modules: str | None = None
-    tp_overlap: TensorOverlap | None = None
     grad_accum: int | None = None
     where: tuple[str, ...] = ()
     headroom: float | str | None = None

@@ -19,4 +19,6 @@ if TYPE_CHECKING:  # only a mechanism reads its options
     class MechanismOptions(Record): ...
 
 else:
-    MechanismOptions = type("MechanismOptions", tuple(each.OPTIONS for each in MECHANISMS), {})
+    MechanismOptions = type(
+        "MechanismOptions", tuple(each.OPTIONS for each in MECHANISMS if each.OPTIONS), {}
+    )

@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.specs import names
 from planner.specs.hosts import host_name
-from planner.specs.names import NVME, OFFLOADED_OPTIMIZER, OPTIMIZER_NAMES, SYNC_PARTS, joined_words
+from planner.specs.names import OFFLOADED_OPTIMIZER, OPTIMIZER_NAMES, SYNC_PARTS, joined_words
 from planner.specs.options import row
 from planner.specs.options.row import Group, Needs, beside
 from planner.specs.options.verbs import SEARCHES, WAITS
@@ -56,19 +56,10 @@ def sync_parts(text: str) -> str:
 
 
 # the cluster
-def _on_drives(given: Any) -> bool:
-    return given.search_offload or given.offload in NVME
-
-
 def _on_host(given: Any) -> bool:
     return given.search_offload or given.offload in OFFLOADED_OPTIMIZER
 
 
-OF_DRIVES = Needs(
-    _on_drives,
-    f"is of states on NVMe drives: give --offload {', '.join(NVME)}, or --search-offload, too",
-    "--offload to NVMe",
-)
 OF_UPDATE = Needs(
     _on_host,
     "is of an optimizer on the host: give --offload optimizer, --offload params, or"
@@ -107,10 +98,6 @@ OF_ACTIVATIONS = Needs(
     lambda given: given.offload == "activations",
     "selects which activations are offloaded: give --offload activations, too",
     "--offload activations",
-)
-OF_TENSOR = Needs(
-    lambda given: given.tp != 1 and given.sequence_parallel is not False,
-    "is of tensor parallelism with sequence parallelism: leave it out, or give --tp above 1",
 )
 WITHOUT_OFFLOAD = Needs(
     lambda given: given.offload is None, "searches what --offload fixes: leave one of them out"

@@ -15,7 +15,7 @@ from planner.formats.runs.cells import Skip
 from planner.formats.runs.read import read
 from planner.specs.base import PlanError
 from planner.specs.options import Given
-from planner.verbs.validate.reinforcement import is_phased
+from planner.verbs.validate.reinforcement import is_phased, requested
 from planner.verbs.validate.rows import SHIPPED, read_rows
 
 _TABLE = ".csv:"  # before the id of a run, as in runs.csv:a-0001
@@ -36,10 +36,10 @@ def planned(names: tuple[str, ...], given: Mapping[str, Any]) -> Planned:
         near = ", ".join(difflib.get_close_matches(run_id, known, n=3) or list(known)[:3])
         raise PlanError(FIELD, name, f"has no run {run_id!r}; it has {near}")
     row = known[run_id]
-    if is_phased(row):
-        remedy = "is a run of reinforcement learning, whose step `dpplan validate` predicts"
-        raise PlanError(FIELD, name, f"{remedy}; see dpplan rl")
     try:
+        if is_phased(row):
+            remedy = "is a run of reinforcement learning, whose step another command plans"
+            raise PlanError(FIELD, name, f"{remedy}: {requested(row).command}")
         run = read(row)
     except Skip as why:
         raise PlanError(FIELD, name, f"is no request: {why}") from None

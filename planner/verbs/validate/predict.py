@@ -175,7 +175,7 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
         raise Skip(lacking)
     found = phased(row, calibration) if is_phased(row) else None
     known = scored(row, calibration) if found is None else found.train
-    one, row = known.estimates, row if found is None else found.training
+    one, row = known.estimates, row if found is None else found.asked.row
     plan, kind = one.plan, row.get("memory_kind", "")
     predicted_s = float(one.time.seconds[0]) if found is None else found.step.seconds
     predicted_gib = memory.peak_bytes(one, kind) / 2**30
@@ -228,7 +228,7 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
         phases={} if found is None else {p.name: p.seconds for p in found.step.phases},
         features=dict(zip(FEATURES, case.features, strict=True)),
         family=case.family,
-        command=known.command,
+        command=known.command if found is None else found.asked.command,
     )
 
 

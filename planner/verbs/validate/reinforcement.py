@@ -1,18 +1,20 @@
-"""Rows whose step is one of reinforcement learning: generation and passes over what it made, as
-`dpplan rl` estimates them."""
+"""Rows whose step is one of reinforcement learning, as requests of `dpplan rl`: generation, and
+passes over what it made."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from planner.estimate.generation import Engine
-from planner.estimate.reinforcement import Keeps, Pools, RlStep, mean_before_cut, rl_step
+from planner.estimate.reinforcement import RlStep
 from planner.formats.runs.cells import Row, Skip, number, options_of, whole, with_options
+from planner.formats.runs.read import Run, read
 from planner.inputs.calibration import Calibration
 from planner.inputs.reinforcement import frameworks
-from planner.specs.reinforcement import ALGORITHMS, HAS_CRITIC, FrameworkSpec, Job
-from planner.verbs.validate.scored import Scored, scored
+from planner.specs.options import Options
+from planner.specs.options.reinforcement import RlOptions
+from planner.specs.reinforcement import ALGORITHMS
+from planner.verbs import rl
+from planner.verbs.validate.scored import Scored
 
 # columns beside those of a training step; all stand in a row that is estimated so
 COLUMNS = (
@@ -27,19 +29,32 @@ COLUMNS = (
 )
 # words of options that are read here
 _MEMORY, _MOVES = "vllm_memory", "optimizer_offload_between_phases"
-_READ = (_MEMORY, _MOVES, "packing", "defer_fp32_logits")
-_WEIGHT_BYTES = {"bf16": 2.0, "fp8": 1.0}
-# assumed where a table prints one mean of both and no distribution: the share of prompts, and the
-# spread of responses that `dpplan rl` assumes as well
-_PROMPT_SHARE, _SIGMA = 0.05, 0.7
-_ALONE = 0.9  # of the memory of a GPU that only generates
+_READ = (_MEMORY, "packing", "defer_fp32_logits")
+# assumed where a table prints one mean of both: the share of prompts
+_PROMPT_SHARE = 0.05
+_OF_JOB = ("seq_len", "global_batch")  # that `dpplan rl` fills in
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A row as a request of `dpplan rl`. row: of its optimizer step; run: what that row says."""
+
+    row: Row
+    run: Run
+    own: RlOptions
+    options: Options
+
+    @property
+    def command(self) -> str:
+        """What a person would type for this run."""
+        return rl.command_of(self.own, self.options)
 
 
 @dataclass(frozen=True)
 class Phased:
-    """A row's step as phases. training: the row of its optimizer step, and the estimate."""
+    """A row's step as phases, and the estimate of its optimizer step."""
 
-    training: Row
+    asked: Asked
     train: Scored
     step: RlStep
 
@@ -66,83 +81,68 @@ def _unknown(row: Row) -> bool:
 
 def phased(row: Row, calibration: Calibration | None = None) -> Phased:
     """The step of a row. Raises Skip, PlanError or ValueError where it cannot be expressed."""
-    job, training = _job(row), training_row(row)
-    mean = job.prompt + job.response
-    before_cut = mean_before_cut(job.of_lengths(mean, number(training, "seq_len")))
-    lengths = {"document_tokens": repr(before_cut), "document_sigma": repr(_SIGMA)}
-    training = with_options(training, options_of(training) | lengths)
-    train = scored(training, calibration)
-    pools = Pools(
-        whole(row, "training_gpus"), whole(row, "generation_gpus"), whole(row, "colocated", 1) == 1
-    )
-    framework = _framework(row)
-    moves = framework.moves if _MOVES in options_of(row) or not pools.colocated else ()
-    keeps = Keeps(framework.sleeps, moves)
-    return Phased(
-        training, train, rl_step(train.estimates, _engine(row, framework, pools), job, pools, keeps)
-    )
+    asked = requested(row, calibration)
+    found = rl.step_of(asked.own, asked.options)
+    return Phased(asked, Scored(asked.run, found.training.estimates), found.step)
 
 
-def training_row(row: Row) -> Row:
-    """The row of an optimizer step: packed rows as long as the longest sequence."""
-    longest, dp = number(row, "max_seq_len"), whole(row, "dp", 1, minimum=1)
-    tokens = number(row, "train_global_batch") * number(row, "mean_seq_len")
-    words = {name: word for name, word in options_of(row).items() if name not in _READ}
+def requested(row: Row, calibration: Calibration | None = None) -> Asked:
+    """The request of a row. Raises the same."""
+    own, training = _own(row), _training_row(row)
+    run = read(training, calibration)
+    options = run.options.changed(**dict.fromkeys(_OF_JOB), gpus=whole(row, "gpus"))
+    return Asked(training, run, own, options)
+
+
+def _training_row(row: Row) -> Row:
+    """The row of an optimizer step, whose length and batch follow from the job."""
     cells = {
         "algorithm": "",
-        "seq_len": f"{longest:.0f}",
+        "seq_len": row["max_seq_len"],
         "gpus": row["training_gpus"],
-        "global_batch": f"{math.ceil(tokens / longest / dp) * dp}",
+        "global_batch": row["train_global_batch"],
     }
+    words = {name: word for name, word in options_of(row).items() if name not in _READ}
+    if words.get(_MOVES) == "1":  # as every framework that trains with the stacks of such rows
+        del words[_MOVES]
     return with_options({**row, **cells}, words)
 
 
-def _job(row: Row) -> Job:
+def _own(row: Row) -> RlOptions:
     mean, longest = number(row, "mean_seq_len"), number(row, "max_seq_len")
     if not 0 < mean <= longest:
         raise Skip(f"mean_seq_len is {mean:g}; it must lie within max_seq_len {longest:g}")
-    prompt, sequences = _PROMPT_SHARE * mean, number(row, "generation_global_batch")
-    return Job(
-        sequences=sequences,
-        kept_frac=1.0,
-        batch=min(number(row, "train_global_batch"), sequences),
-        epochs=1.0,
-        prompts=number(row, "prompts_per_step"),
-        prompt=prompt,
-        response=mean - prompt,
-        sigma=_SIGMA,
-        longest=longest - prompt,
-        old_logprobs=True,
-        reference=_framework(row).reference,
-        critic=row["algorithm"] in HAS_CRITIC,
-        reward_s=0.0,
+    prompts = whole(row, "prompts_per_step", minimum=1)
+    responses, left = divmod(whole(row, "generation_global_batch", minimum=1), prompts)
+    if left:
+        raise Skip(f"prompts_per_step {prompts} does not divide generation_global_batch")
+    prompt = max(1, round(_PROMPT_SHARE * mean))
+    memory = options_of(row).get(_MEMORY)
+    return RlOptions(
+        algorithm=row["algorithm"],  # type: ignore[arg-type]  # checked, as every option is
+        framework=_framework(row),
+        prompts=prompts,
+        responses=responses,
+        prompt_length=prompt,
+        response_length=max(1, round(mean) - prompt),
+        response_max=max(1, int(longest) - prompt),
+        update_batch=min(whole(row, "train_global_batch", minimum=1), prompts * responses),
         ahead=whole(row, "policy_lag", 0),
+        generation_gpus=None if _shared(row) else whole(row, "generation_gpus", minimum=1),
+        generation_tp=whole(row, "generation_tp", minimum=1),
+        generation_precision=row.get("generation_precision") or "bf16",  # type: ignore[arg-type]
+        generation_memory=None if memory is None else number({_MEMORY: memory}, _MEMORY),
     )
 
 
-def _framework(row: Row) -> FrameworkSpec:
+def _shared(row: Row) -> bool:
+    """Whether all GPUs generate and train in turn."""
+    return whole(row, "colocated", 1) == 1
+
+
+def _framework(row: Row) -> str:
     """The framework that trains with the row's stack."""
-    for found in frameworks().frameworks.values():
-        if row["stack"] in found.stacks:
-            return found
-    raise Skip(f"stack is {row['stack']!r}, with which no framework of `dpplan rl` trains")
-
-
-def _engine(row: Row, framework: FrameworkSpec, pools: Pools) -> Engine:
-    host, words = frameworks().engines[framework.engine], options_of(row)
-    usual = framework.memory_frac if pools.colocated else _ALONE
-    share = number({_MEMORY: words.get(_MEMORY, "")}, _MEMORY, usual)
-    precision = row.get("generation_precision", "") or "bf16"
-    if precision not in _WEIGHT_BYTES:
-        raise Skip(f"generation_precision is {precision!r}; it must be bf16 or fp8")
-    tp = whole(row, "generation_tp", minimum=1)
-    if pools.generation % tp:
-        raise Skip(f"generation_tp {tp} does not divide {pools.generation} generation_gpus")
-    return Engine(
-        tp=tp,
-        weight_bytes=_WEIGHT_BYTES[precision],
-        budget_frac=share,
-        most_sequences=framework.most_sequences,
-        step_s=float(host.step),
-        sequence_s=float(host.sequence),
-    )
+    for name, found in frameworks().frameworks.items():
+        if row["stack"] in found.stacks and (found.colocated or not _shared(row)):
+            return name
+    raise Skip(f"stack is {row['stack']!r}, with which no framework of `dpplan rl` trains so")
