@@ -19,7 +19,7 @@ from planner.specs.document import read
 from planner.specs.documents.estimate import Estimate
 from planner.units import show, span
 from planner.views import estimate_figures
-from planner.views.estimate import full_view
+from planner.views.full import view
 from planner.views.page import page as written
 
 GIB = 2.0**30
@@ -82,7 +82,7 @@ class Page(HTMLParser):
 
 
 def page_of(said: Estimate) -> str:
-    return written(full_view(said), said.command)
+    return written(view(said), said.command)
 
 
 def test_the_page_says_what_the_report_says() -> None:

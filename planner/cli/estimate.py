@@ -40,13 +40,14 @@ def command(given: Given, own: EstimateOptions, out: Output) -> Answer:
         return step_trace.text(options)
 
     def view(full: bool) -> View:
+        from planner.views import full as whole
         from planner.views import screen
-        from planner.views.estimate import full_view, offload_blocks
+        from planner.views.estimate import offload_blocks
         from planner.views.inference import inference_blocks
 
         inference = inference_blocks(report) if own.inference else []
         offload = offload_blocks(report) if own.explain else []
-        return (full_view if full else screen.view)(report, [*inference, *offload])
+        return (whole if full else screen).view(report, [*inference, *offload])
 
     def after() -> list[str]:
         first = [] if own.part == "memory" else [*tree_of.machine_lines(report.machine), ""]

@@ -9,7 +9,7 @@ from planner.specs.documents.compare import FIGURES, Comparison, Difference, Fig
 from planner.specs.documents.plan import describe
 from planner.units import percent, show
 from planner.views.chart import Chart
-from planner.views.figures import INK, markers, parts_chart, stacked, tabled
+from planner.views.figures import INK, markers, parts_chart, stacked
 from planner.views.prices import cheapest_lines, prices_block
 from planner.views.sweeps import knee_said, sweep_parts
 from planner.views.view import Block, Link, Parts, View, words
@@ -175,7 +175,7 @@ def _difference_block(difference: Difference) -> Block:
         header=["part", *(f"{row.label}|+s" for row in others)],
         rows=[[words(name), *(row.components[name] for row in others)] for name in large],
         order="parts of the step, then the whole",
-        chart=tabled(difference_chart(difference)) if others else None,
+        chart=difference_chart(difference) if others else None,
     )
     if any(small):
         block.rows.append(["smaller parts together", *small])

@@ -3,8 +3,6 @@ communication, families, advice, assumptions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec import structs
 
 from planner.specs.document import UNSET
@@ -14,40 +12,12 @@ from planner.specs.documents.plan import Model, describe
 from planner.specs.documents.run import Run
 from planner.specs.options import flag
 from planner.units import chance_text, in_unit, percent, show, span
-from planner.views.advice import advice_blocks
-from planner.views.conditions import condition_blocks
 from planner.views.estimate_figures import phases, waterfall
 from planner.views.estimate_figures import stages as stages_chart
-from planner.views.explain import machine_value
-from planner.views.view import Block, Mark, View, words
+from planner.views.view import Block, words
 
 _FEW = 0.01  # failures of a run; what is fewer is not counted
 BY_STEP = "by step time; of those within the noise of measured runs, the simpler first"
-
-
-def full_view(r: Estimate, more: Sequence[Block] = ()) -> View:
-    """The answer first, then memory, time, communication, families, advice and assumptions."""
-    memory = r.memory
-    mark: Mark = "yes" if memory.fits and all(one.holds for one in r.requirements) else "no"
-    return View.of(
-        [
-            _answer_block(r),
-            *requirement_blocks(r),
-            _memory_block(r),
-            _stage_block(r),
-            _step_block(r),
-            *condition_blocks(r),
-            _communication_block(r),
-            *_family_blocks(r),
-            *advice_blocks(r),
-            _basis_block(r),
-            _scenario_block(r),
-            _operators(r),
-            _machine(r),
-            *more,
-        ],
-        mark=mark,
-    )
 
 
 def title_of(r: Report) -> str:
@@ -55,8 +25,9 @@ def title_of(r: Report) -> str:
     return f"{r.model.title} on {r.cluster.gpus:,} x {r.cluster.gpu_title}"
 
 
-def _answer_block(r: Estimate) -> Block:
-    return Block(title_of(r), [f"{label:<12}{text}" for label, text in answer_rows(r)])
+def answer_block(r: Estimate) -> Block:
+    lines = [f"{label:<12}{text}" for label, text in answer_rows(r)]
+    return Block("The answer", lines, lead=True)
 
 
 def active(model: Model) -> str:
@@ -224,7 +195,7 @@ def _failures(count: float | None) -> str:
     return f"{show(count, '')} failures"
 
 
-def _memory_block(r: Estimate) -> Block:
+def memory_block(r: Estimate) -> Block:
     m = r.memory
     block = Block(
         f"Memory per GPU (worst: stage {m.worst_stage}, {m.worst_phase})",
@@ -255,7 +226,7 @@ def _memory_block(r: Estimate) -> Block:
     return block
 
 
-def _stage_block(r: Estimate) -> Block:
+def stage_block(r: Estimate) -> Block:
     """Stages in runs of equal peak."""
     stages, unequal = r.memory.per_stage, r.layout.pipeline_layout is not UNSET
     block = Block(
@@ -292,7 +263,7 @@ def _stage_block(r: Estimate) -> Block:
     return block
 
 
-def _step_block(r: Estimate) -> Block:
+def step_block(r: Estimate) -> Block:
     step = r.step
     parts = sorted(step.components.items(), key=lambda x: -x[1])
     return Block(
@@ -311,7 +282,7 @@ def _step_block(r: Estimate) -> Block:
     )
 
 
-def _communication_block(r: Estimate) -> Block:
+def communication_block(r: Estimate) -> Block:
     """Every collective, transfer and copy of a step."""
     block = Block(
         "Communication per step, slowest rank",
@@ -335,7 +306,7 @@ def _communication_block(r: Estimate) -> Block:
     return block
 
 
-def _family_blocks(r: Estimate) -> list[Block]:
+def family_blocks(r: Estimate) -> list[Block]:
     """The best layout of each family, and the fastest of all."""
     families = [a for a in r.alternatives if a.family]
     top = [a for a in r.alternatives if a.rank]
@@ -444,7 +415,7 @@ def offload_blocks(r: Estimate) -> list[Block]:
     return [block]
 
 
-def _basis_block(r: Estimate) -> Block:
+def basis_block(r: Estimate) -> Block:
     p = r.provenance
     block = Block("What this rests on")
     block.text = [
@@ -458,7 +429,7 @@ def _basis_block(r: Estimate) -> Block:
     return block
 
 
-def _scenario_block(r: Estimate) -> Block:
+def scenario_block(r: Estimate) -> Block:
     """Every option with its value and where it is from, what files say first."""
     header = ["option", "value", "from", "where"]
     block = Block("Scenario", header=header, order="what files say first", folded=True)
@@ -468,25 +439,3 @@ def _scenario_block(r: Estimate) -> Block:
         where = one.where + ("" if one.over is UNSET else f"; {one.over}")
         block.rows.append([flag(name), value, one.origin, where])
     return block
-
-
-def _operators(r: Estimate) -> Block:
-    return Block(
-        "Seconds of each operator, slowest stage",
-        header=["operator", "time|s"],
-        rows=[[name, value] for name, value in r.step.operators.items()],
-        only="page",
-        folded=True,
-    )
-
-
-def _machine(r: Estimate) -> Block:
-    return Block(
-        "Numbers of the machine, with sources",
-        header=["number", ">value", "kind", "elasticity of the step|+.2f", "source", "date"],
-        rows=[
-            [n.name, machine_value(n), n.kind, n.elasticity, n.source, n.date] for n in r.machine
-        ],
-        only="page",
-        folded=True,
-    )

@@ -9,8 +9,8 @@ from planner.specs.documents.strategies import BucketTimeline, Strategies, Strat
 from planner.units import show
 from planner.views.cells import Cell, Column
 from planner.views.chart import Chart, Trace
-from planner.views.figures import BLUE, CYCLE, ROSE, axis, rows_figure, spans
-from planner.views.view import Block, Fixed, Link, View
+from planner.views.figures import BLUE, OCHRE, ROSE, axis, rows_figure, spans
+from planner.views.view import Block, Caption, Fixed, Link, View
 
 _WIDTH = 68  # characters of a timeline
 _MOST_BUCKETS = 12  # listed one by one
@@ -163,7 +163,7 @@ def _timeline(line: BucketTimeline) -> Block:
             f" backward, {show(line.contention_s, 's')} of slower backward beside them",
             Fixed("backward  " + "=" * round(_WIDTH * line.backward_s / end)),
             Fixed("reduce    " + "".join(busy).rstrip()),
-            f"          0 to {show(end, 's')}",
+            Caption(f"          0 to {show(end, 's')}"),
         ],
         [">bucket", ">gradients", "bytes|B", "ready|s", "start|s", "end|s"],
         [
@@ -194,7 +194,7 @@ def _buckets(line: BucketTimeline) -> Chart:
         "reduce",
         ["reduce"] * len(line.buckets),
         [(one.start_s, one.end_s - one.start_s) for one in line.buckets],
-        {"color": [CYCLE[i % len(CYCLE)] for i in range(len(line.buckets))]},
+        {"color": [(ROSE, OCHRE)[i % 2] for i in range(len(line.buckets))]},
         [
             f"bucket {i}, {show(one.bytes, 'B')}, ready at {show(one.ready_s, 's')}"
             for i, one in enumerate(line.buckets)
