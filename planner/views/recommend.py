@@ -86,7 +86,7 @@ def _cluster(document: SmallestCluster) -> list[Block]:
         blocks.append(_without(document.without))
     answered = [(kind, kind.answer) for kind in document.types if kind.answer is not None]
     if answered:
-        blocks.append(_kinds(answered, document.goal, document.tokens is not None))
+        blocks.append(_kinds(answered, document))
     if document.prices.machines:
         blocks.append(prices_block(document.prices))
     fell = [kind for kind in document.types if kind.answer is None]
@@ -153,8 +153,10 @@ def _sentence(row: ClusterRow) -> str:
     return f"{sentence}: {show(row.days, 'days')} ({_band(row)}), {cost}{_how_likely(row)}"
 
 
-def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], goal: str, days: bool) -> Block:
-    """The best cluster of each kind; days: the length of the run is known."""
+def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], document: SmallestCluster) -> Block:
+    """The best cluster of each kind; with days where the length of the run is known."""
+    goal, days = document.goal, document.tokens is not None
+    best = document.answers.by_goal[goal]
     return Block(
         f"The {goal} of each kind",
         header=[
@@ -173,6 +175,7 @@ def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], goal: str, days: 
         ],
         order="as asked",
         drop=("kWh" if days else "USD/h", "free", "step", "limited by"),
+        marks=["here" if row == best else "" for _, row in answered],
         links=[Link(row.command) for _, row in answered],
         chart=_cost_and_days(answered) if days else None,
         below=[
