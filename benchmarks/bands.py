@@ -21,7 +21,7 @@ from planner.evidence import band, case
 from planner.evidence.spread import COVERAGE, SIDE
 from planner.evidence.weights import suite_members
 from planner.ledger import Array
-from planner.verbs.validate.bands import ends, one_band
+from planner.studies.validate.bands import ends, one_band
 
 
 def line(name: str, runs: band.Residuals, low: Array, high: Array) -> None:
@@ -57,8 +57,8 @@ def own(runs: band.Residuals) -> tuple[Array, Array]:
 def write() -> None:
     """The residuals of shipped and fresh runs, each suite by numbers fitted without it."""
     from planner import api
-    from planner.verbs.validate.files import residual_lines
-    from planner.verbs.validate.rows import FRESH
+    from planner.studies.validate.files import residual_lines
+    from planner.studies.validate.rows import FRESH
 
     found = residual_lines(api.validate(unseen=True), api.validate([FRESH]))
     band.RESIDUALS.write_text(found, encoding="utf-8")
@@ -81,11 +81,20 @@ def main() -> None:
     score("shipped")
     line("one band for all", runs, *one_band(runs, runs))
     line("each suite's own quantiles (oracle)", runs, *own(runs))
-    choices = {"OTHER_PROGRAM": (0.1, 0.5, 1.0), "CORRELATION": (0.02, 0.1, 0.16, 0.3)}
+    choices = {
+        "CORRELATION": (0.05, 0.1, 0.4),
+        "IN_VIEW": (0.6, 0.9, 1.0),
+        "LATER": (1.0, 4.0),
+        "UNTIMED_GPU": (1.0, 1.4),
+    }
     for name, values in choices.items():
         for value in values:
             with changed(band, name, value):
                 score(f"{name} {getattr(band, name):g}")
+    for name, factor in band.NEW.items():
+        for changed_to in (1.0, factor**2):
+            with changed(band, "NEW", band.NEW | {name: changed_to}):
+                score(f"new {name} {changed_to:g}")
     shares = [name for name, one in case.FEATURES.items() if one.components or one.slower > 1]
     for name in shares:
         one = case.FEATURES[name]

@@ -18,13 +18,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from planner import api, formats
+from planner import api
+from planner.formats import recipe as formats
+from planner.formats.documents.export import Export
 from planner.formats.launch import LAUNCHERS, RUN
+from planner.formats.options import ExportOptions
 from planner.formats.plan import planned
 from planner.specs.base import PlanError
 from planner.specs.documents.estimate import Figures
-from planner.specs.documents.export import Export
-from planner.specs.options.export import ExportOptions
 
 SAME = 0.005  # of a number: what numbers of files are rounded to
 GIB = 2**30

@@ -25,13 +25,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.ledger import Array
-from planner.verbs.check.learn import TRUST
-from planner.verbs.validate import files, fit
-from planner.verbs.validate.crossval import without_each_suite
-from planner.verbs.validate.parameters import PLATFORM
-from planner.verbs.validate.ranking import layout_of
-from planner.verbs.validate.scored import scored
-from planner.verbs.validate.words import not_expressed
+from planner.studies.check.learn import TRUST
+from planner.studies.validate import files, fit
+from planner.studies.validate.crossval import without_each_suite
+from planner.studies.validate.parameters import PLATFORM
+from planner.studies.validate.ranking import layout_of
+from planner.studies.validate.scored import scored
+from planner.studies.validate.words import not_expressed
 
 FEWEST = 5  # layouts of a platform
 COUNTS = (1, 2, 3, 5)  # runs that are learned from

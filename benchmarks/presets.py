@@ -1,5 +1,5 @@
 """Published runs that the dashboard offers as presets: planner/data/presets.csv, made of the rows
-of planner/data/runs.
+of planner/studies/data/runs.
 
     python benchmarks/presets.py --write    # about a minute
 
@@ -19,7 +19,6 @@ from urllib.parse import urlencode
 
 from planner import api
 from planner.evidence.band import RESIDUALS
-from planner.formats.runs.cells import Row
 from planner.inputs import catalog
 from planner.specs.base import PlanError
 from planner.specs.documents.estimate import Estimate
@@ -28,8 +27,9 @@ from planner.specs.model import ModelSpec, stated
 from planner.specs.options import Options, rows
 from planner.specs.options.checked import from_text
 from planner.specs.training import TrainingSpec
-from planner.verbs.validate.files import read_all
-from planner.verbs.validate.scored import scored
+from planner.studies.runs.cells import Row
+from planner.studies.validate.files import read_all
+from planner.studies.validate.scored import scored
 
 PRESETS = Path(api.__file__).parent / "data" / "presets.csv"
 FIELDS = ("run_id", "title", "query", "step_s", "source", "source_ref")

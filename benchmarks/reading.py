@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from planner import formats
+from planner.formats import recipe as formats
 from planner.formats.megatron_bridge import recipes_in
 from planner.formats.plan import planned
+from planner.formats.verbs.read import answer
 from planner.specs.base import PlanError
-from planner.verbs.read import answer
 
 SUFFIXES = (".sh", ".yaml", ".yml", ".json", ".toml", ".py", ".txt", ".sbatch", ".slurm")
 

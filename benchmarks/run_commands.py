@@ -17,15 +17,15 @@ from pathlib import Path
 
 from planner.formats.plan import Planned
 from planner.inputs.options import read_options
+from planner.rl.options import RlOptions
+from planner.rl.verb import rl
 from planner.specs.base import PlanError
-from planner.specs.documents.validate import Run
 from planner.specs.options import Options, options_of_command, refuse, rows
-from planner.specs.options.reinforcement import RlOptions
+from planner.studies.documents.validate import Run
+from planner.studies.validate import as_recipe, memory
+from planner.studies.validate.predict import validate_rows
+from planner.studies.validate.rows import SHIPPED, read_rows
 from planner.verbs.estimate import chosen
-from planner.verbs.rl import rl
-from planner.verbs.validate import as_recipe, memory
-from planner.verbs.validate.predict import validate_rows
-from planner.verbs.validate.rows import SHIPPED, read_rows
 
 SAME = 1e-9  # relative; both are made by the same functions
 GIB = 2**30

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from planner import api
-from planner.formats.runs.cells import Row
 from planner.search import Candidates, order, search
 from planner.specs.layout import LayoutRequest
 from planner.specs.plan import Plan
-from planner.verbs.validate.files import read_all
-from planner.verbs.validate.predict import has_time
-from planner.verbs.validate.ranking import group_of
-from planner.verbs.validate.scored import scored
+from planner.studies.runs.cells import Row
+from planner.studies.validate.files import read_all
+from planner.studies.validate.predict import has_time
+from planner.studies.validate.ranking import group_of
+from planner.studies.validate.scored import scored
 
 
 def searched(row: Row) -> tuple[Any, str]:

@@ -4,8 +4,10 @@ and web use nothing else."""
 from __future__ import annotations
 
 import importlib
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from planner import plugins
 from planner.inputs.options import read_options
 from planner.specs.base import PlanError
 from planner.specs.options import Options
@@ -13,10 +15,10 @@ from planner.verbs.estimate import estimate, explain
 from planner.verbs.search import search_layouts, search_with_layouts
 
 if TYPE_CHECKING:
+    from planner.formats.verbs.export import export
+    from planner.formats.verbs.export import saved as saved_answer
     from planner.inputs.listing import list_catalog, list_kinds
-    from planner.verbs.export import export
-    from planner.verbs.export import saved as saved_answer
-    from planner.verbs.validate import validate, write_plot, write_residuals, write_runs
+    from planner.studies.validate import validate, write_plot, write_residuals, write_runs
 
 __all__ = [
     "Options",
@@ -37,16 +39,17 @@ __all__ = [
 ]
 
 
-# what an estimate and a search do without: (module, name there), loaded when it is asked for
+# what an estimate and a search do without: (module, name there), loaded when it is first used; of a
+# part that is left out a PlanError says what to install
 _LATE = {
-    "list_catalog": ("planner.inputs.listing", "list_catalog"),
-    "list_kinds": ("planner.inputs.listing", "list_kinds"),
-    "export": ("planner.verbs.export", "export"),
-    "saved_answer": ("planner.verbs.export", "saved"),
-    "validate": ("planner.verbs.validate", "validate"),
-    "write_plot": ("planner.verbs.validate", "write_plot"),
-    "write_residuals": ("planner.verbs.validate", "write_residuals"),
-    "write_runs": ("planner.verbs.validate", "write_runs"),
+    "list_catalog": ("inputs.listing", "list_catalog"),
+    "list_kinds": ("inputs.listing", "list_kinds"),
+    "export": ("formats.verbs.export", "export"),
+    "saved_answer": ("formats.verbs.export", "saved"),
+    "validate": ("studies.validate", "validate"),
+    "write_plot": ("studies.validate", "write_plot"),
+    "write_residuals": ("studies.validate", "write_residuals"),
+    "write_runs": ("studies.validate", "write_runs"),
 }
 
 
@@ -54,5 +57,11 @@ def __getattr__(name: str) -> Any:
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, there = _LATE[name]
-    found = globals()[name] = getattr(importlib.import_module(module), there)
+    part = module.partition(".")[0]
+    loaded = plugins.load(module, f"api.{name}") if part in plugins.PARTS else _core(module)
+    found = globals()[name] = getattr(loaded, there)
     return found
+
+
+def _core(module: str) -> ModuleType:
+    return importlib.import_module(f"planner.{module}")

@@ -31,16 +31,26 @@ workers._MOST_PROCESSES = 1
 # first, so that at the end no process is alone with them
 LONGEST = (
     "test_web_browser.py",
-    "test_every_option.py",
-    "test_memory_oracle.py",
     "test_docs.py",
     "test_calibrate_ranks.py",
-    "test_extending.py",
-    "test_documents.py",
-    "test_own_options.py",
+    "test_every_option.py",
     "test_questions.py",
+    "test_extending.py",
+    "test_run_commands.py",
+    "test_own_options.py",
+    "test_documents.py",
+    "test_memory_oracle.py",
+    "test_recommend.py",
+    "test_advice.py",
     "test_crossval.py",
-    "test_laws.py",
+    "test_tune.py",
+    "test_capabilities.py",
+    "test_export.py",
+    "test_batched.py",
+    "test_picks.py",
+    "test_dealt.py",
+    "test_learn.py",
+    "test_laws_memory.py",
 )
 
 # the developer's loop, `pytest -m core`: laws, cases worked by hand, one request per verb

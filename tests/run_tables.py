@@ -7,11 +7,11 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from planner.specs.documents.validate import Run
 from planner.specs.layout import Layout
 from planner.specs.plan import Plan
-from planner.verbs.validate import words
-from planner.verbs.validate.scored import scored
+from planner.studies.documents.validate import Run
+from planner.studies.validate import words
+from planner.studies.validate.scored import scored
 
 PLAIN = {
     "run_id": "r",

@@ -17,11 +17,11 @@ from planner.estimate.all_reduce import square_row
 from planner.formulas.divisors import divisors
 from planner.inputs.options import read_options
 from planner.specs.options.recommend import Limits
+from planner.studies.validate import rows
 from planner.verbs import requests
 from planner.verbs.recommend import ladder, models
 from planner.verbs.recommend.clusters import cluster
 from planner.verbs.requests import answer
-from planner.verbs.validate import rows
 
 pytestmark = pytest.mark.usefixtures("within_seconds_and_nothing_written")
 

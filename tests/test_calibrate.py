@@ -26,10 +26,10 @@ from planner.calibrate import (
     verify,
 )
 from planner.calibrate.cases import Case
+from planner.calibrate.documents import SlowPair, Verification
 from planner.calibrate.settings import Settings
 from planner.inputs.calibration import read_calibration
 from planner.specs.document import changed, plain, read
-from planner.specs.documents.calibrate import SlowPair, Verification
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ FEW = """
 import json
 from pathlib import Path
 from planner.calibrate import cases, collectives, finish, host, kernels, overhead
-from planner.specs.documents.calibrate import Calibrated
+from planner.calibrate.documents import Calibrated
 
 few = {
     "gemms": [(32, 32, 32, False)], "attentions": [(1, 2, 32, 16)], "losses": [(32, 64)],

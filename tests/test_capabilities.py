@@ -9,7 +9,8 @@ from typing import Any
 import plans
 import pytest
 
-from planner import api, formats
+from planner import api
+from planner.formats import recipe as formats
 from planner.inputs import catalog
 from planner.inputs.least import possible
 from planner.inputs.scenario import resolve

@@ -20,14 +20,14 @@ from command import dpplan, refused
 from fastapi.testclient import TestClient
 
 from planner.inputs import calibration
-from planner.inputs.logs import read_log, stream
 from planner.inputs.options import read_options
-from planner.inputs.traces import pickles
 from planner.specs.base import PlanError
-from planner.verbs.check.steps import Size, step_times
+from planner.studies.check.steps import Size, step_times
+from planner.studies.logs import read_log, stream
+from planner.studies.traces import pickles
+from planner.studies.validate.rows import read_tables
+from planner.studies.validate.scored import predict
 from planner.verbs.estimate import chosen
-from planner.verbs.validate.rows import read_tables
-from planner.verbs.validate.scored import predict
 
 RECIPE = shlex.split(
     "--model gpt3-1.3b --gpu a100 --gpus 8 --stack megatron-core --global-batch 64 --seq-len 2048"
@@ -458,7 +458,7 @@ def test_a_pickle_of_many_values_is_refused(
 
 
 def test_the_explaining_factor_is_found_between_the_grid() -> None:
-    from planner.verbs.check.reasons import _FACTORS, _explaining
+    from planner.studies.check.reasons import _FACTORS, _explaining
 
     for factor in (0.3, 0.93, 1.0, 1.7, 9.0):
         assert _explaining(2.0 / _FACTORS, 2.0 / factor) == pytest.approx(factor, rel=0.01)

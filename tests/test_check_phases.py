@@ -11,9 +11,9 @@ import pytest
 import sample_logs as samples
 from command import dpplan, refused
 
-from planner import formats
+from planner.formats import recipe as formats
+from planner.rl.options import RlOptions
 from planner.specs.options import rows
-from planner.specs.options.reinforcement import RlOptions
 
 _LOGPROBS = ("old log-probabilities", "reference log-probabilities")
 RECIPE = shlex.split("--model gpt2 --gpu a100 --gpus 8 --tp 1 --pp 1 --micro-batch 1 --zero 1")

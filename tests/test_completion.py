@@ -12,7 +12,7 @@ import pytest
 from command import dpplan
 
 from planner.cli import completion
-from planner.cli.commands import COMMANDS
+from planner.cli.group import COMMANDS
 
 # how each shell is asked for what it would offer; $1 is the script, the rest the words so far
 ASK = {

@@ -14,9 +14,9 @@ from planner.specs.components import BOTTLENECKS, MEMORY, STEP
 from planner.specs.documents.error import Refusal
 from planner.specs.documents.estimate import Estimate
 from planner.specs.documents.search import Search
-from planner.specs.documents.validate import Validation
 from planner.specs.names import KINDS
 from planner.specs.options import MECHANISMS
+from planner.studies.documents.validate import Validation
 
 
 @pytest.mark.parametrize("name", REQUESTS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from command import dpplan
 
-from planner.cli.commands import COMMANDS
+from planner.cli.group import COMMANDS
 
 ONE = "--model gpt2 --gpu a100 --gpus 8 --seq-len 512"
 LAYOUT = "--global-batch 64 --micro-batch 1 --recompute none --tp 1 --pp 1 --stack megatron-core"

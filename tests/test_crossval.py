@@ -13,12 +13,12 @@ import pytest
 
 from planner import api
 from planner.specs.document import plain
-from planner.specs.documents.validate import CrossValidation, Validation
-from planner.verbs.validate.bands import coverage, residual_rows
-from planner.verbs.validate.crossval import FOLDS, cross_validate, folds_of, without_each_suite
-from planner.verbs.validate.errors import recipe_of
-from planner.verbs.validate.files import read_all
-from planner.verbs.validate.fit import (
+from planner.studies.documents.validate import CrossValidation, Validation
+from planner.studies.validate.bands import coverage, residual_rows
+from planner.studies.validate.crossval import FOLDS, cross_validate, folds_of, without_each_suite
+from planner.studies.validate.errors import recipe_of
+from planner.studies.validate.files import read_all
+from planner.studies.validate.fit import (
     ACROSS,
     Case,
     Trust,
@@ -30,7 +30,7 @@ from planner.verbs.validate.fit import (
     step_times,
     suite_weights,
 )
-from planner.verbs.validate.parameters import PLATFORM, SHARED, Parameter
+from planner.studies.validate.parameters import PLATFORM, SHARED, Parameter
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy" / "cross-validation.md"
 NARROW = Trust(0.001)  # trusted so much that priors do not matter

@@ -16,14 +16,14 @@ from command import dpplan
 
 import planner
 from planner.cli.app import app
-from planner.cli.commands import COMMANDS
-from planner.formats.runs.table import COLUMNS
+from planner.cli.group import COMMANDS
 from planner.inputs import catalog
 from planner.ledger import FORMULAS
 from planner.specs import components
 from planner.specs.documents.training import Training
 from planner.specs.model import ModelSpec
-from planner.verbs.validate.rows import REQUIRED
+from planner.studies.runs.table import COLUMNS
+from planner.studies.validate.rows import REQUIRED
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -186,7 +186,7 @@ def test_every_option_is_documented() -> None:
                     assert f"`{flag}`" in both, f"dpplan {name} {flag}"
 
 
-READERS = ("planner/formats/runs", "planner/verbs/validate")  # read cells of a runs table
+READERS = ("planner/studies/runs", "planner/studies/validate")  # read cells of a runs table
 
 
 def test_every_column_of_a_runs_table_is_documented() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 import sample_logs
 from command import ROOT, dpplan
 
-from planner import api
+from planner import api, plugins
 from planner.specs import components, documents
 from planner.specs.base import Spec
 from planner.specs.document import UNSET, Document, plain, read, to_json
@@ -24,6 +25,8 @@ from planner.specs.documents.estimate import Estimate
 from planner.specs.documents.run import Storage
 from planner.specs.documents.training import Training
 from planner.specs.training import TrainingSpec
+
+_IN_DOCUMENTS = re.compile(r"planner\.\w+\.documents\b")  # charts are documents of their own
 
 
 def fields(kind: type) -> tuple[msgspec.inspect.Field, ...]:
@@ -33,15 +36,16 @@ def fields(kind: type) -> tuple[msgspec.inspect.Field, ...]:
 
 
 def _declared() -> list[type[Document]]:
-    """What planner/specs/documents declares; charts are documents of their own."""
-    for found in pkgutil.iter_modules(documents.__path__):
-        importlib.import_module(f"{documents.__name__}.{found.name}")
+    """What the planner and its parts declare."""
+    for package in (documents, *plugins.modules("documents")):
+        for found in pkgutil.iter_modules(getattr(package, "__path__", ())):
+            importlib.import_module(f"{package.__name__}.{found.name}")
     out, waiting = [], [Document]
     while waiting:
         below = waiting.pop().__subclasses__()
         out += below
         waiting += below
-    return [kind for kind in out if kind.__module__.startswith(documents.__name__)]
+    return [kind for kind in out if _IN_DOCUMENTS.match(kind.__module__)]
 
 
 @pytest.mark.parametrize("kind", _declared(), ids=lambda kind: kind.__name__)
@@ -82,6 +86,8 @@ def test_training_of_a_report_keeps_its_keys_where_a_mechanism_states_them() -> 
     assert {name: shards[name] for name in wanted} == wanted
     alone = {"gpus": 1, "global_batch": 1, "optimizer_in_backward": True}
     assert training(**alone)["optimizer_in_backward"] is True
+    halves = {"gpus": 8, "tp": 2, "sequence_parallel": True, "tp_overlap": "user-buffers"}
+    assert training(**halves)["tensor_overlap"] == "user-buffers"
     experts = {"model": "moonlight-16b-a3b", "gpus": 64, "capacity_factor": 1.5}
     assert training(**experts, paged_stash=1.1)["paged_stash"] == 1.1
 
@@ -188,10 +194,10 @@ ASKED: dict[str, tuple[str, ...]] = {
         " --gpus 2 --save {folder}/saved.toml --append {folder}/rows.csv",
     ),
     "validate": (
-        "docs/examples/runs.csv {wrong} planner/data/runs/deepspeed-a800-gist.csv"
-        " planner/data/runs/zero-bubble.csv --coverage --ablations --cross-validate",
+        "docs/examples/runs.csv {wrong} planner/studies/data/runs/deepspeed-a800-gist.csv"
+        " planner/studies/data/runs/zero-bubble.csv --coverage --ablations --cross-validate",
     ),
-    **{answer: ("",) for answer in documents.ANSWERS if answer.startswith("list ")},
+    **{answer: ("",) for answer in documents.by_answer() if answer.startswith("list ")},
 }
 
 
@@ -258,7 +264,7 @@ def test_answers_are_as_declared_and_every_key_occurs(
 
 def test_no_declaration_is_forgotten() -> None:
     """What no answer holds is an answer, or the base of one; `Figures` hand their keys on."""
-    answers = [documents.declared(answer) for answer in documents.ANSWERS]
+    answers = [documents.declared(answer) for answer in documents.by_answer()]
     held = {part for kind in answers for part in _parts(kind, set())}
     bases = {base for kind in held for base in kind.__mro__}
     assert {kind.__name__ for kind in _declared() if kind not in held | bases} == {"Figures"}

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from planner import api
+from planner.evidence.utilisation import highest
+from planner.report.doubts import answered_of
+from planner.report.doubts import doubts as answered_doubts
 from planner.specs.base import PlanError
 from planner.specs.options.own import CompareOptions
-from planner.verbs import compare
+from planner.specs.options.parallel import StrategySettings
+from planner.verbs import compare, strategies
 
 REQUEST = {
     "model": "gpt2",
@@ -82,5 +89,89 @@ def test_a_comparison_doubts_the_request_that_is_beyond_belief() -> None:
     own = CompareOptions(vary=("tokens=10B,1e17",))
     fixed = {name: value for name, value in REQUEST.items() if name != "tokens"}
     notes = [one for one in compare.compare(own, fixed).notes if "DOUBTFUL" in one]
-    assert len(notes) == 1
-    assert "1e17" in notes[0]
+    assert notes
+    assert all("1e17" in one for one in notes)
+
+
+LLAMA = {"model": "llama-3.1-8b", "gpu": "h100", "gpus": 64, "tokens": "1T"}
+LLAMA |= {"tp": 2, "pp": 1, "zero": 1, "stack": "megatron-core", "recompute": "none"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"global_batch": 4_194_304}, "were 4,194,304 tokens meant? --global-batch 512"),
+        ({"mtbf": "50000 h"}, "was that of one GPU meant? --mtbf '50000 GPU-hours'"),
+        ({"mtbf": "20 GPU-hours"}, "--mtbf 20 GPU-hours is one failure per 20 GPU-hours"),
+        ({"price": 0.01}, "or --price 1.99"),
+        ({"price": 24}, ""),
+        ({"price": 60}, "was it a node of 8? --price 7.5"),
+        ({"capex": 300}, "were it thousands for a node of 8? --capex 37500"),
+        ({"capex": 30}, "were thousands meant? --capex 30000"),
+        ({"seq_len": 12}, "were 12k meant? --seq-len 12k"),
+        ({"nic_bandwidth": "400 Mbit/s"}, "were Gbit/s meant? --nic-bandwidth '400 Gbit/s'"),
+        ({"tokens": "1e16"}, "look at --tokens"),
+    ],
+)
+def test_a_doubt_names_the_likely_intention(changes: dict[str, Any], said: str) -> None:
+    found = api.estimate(api.read_options({**LLAMA, **changes}), brief=True).doubts
+    assert any(said in one for one in found) if said else found == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"global_batch": 2048},
+        {"mtbf": "50000 GPU-hours"},
+        {"mtbf": "780 h"},
+        {"price": 1.2},
+        {"price": 12},
+        {"capex": 28_000},
+        {"seq_len": 128},
+        {"seq_len": "128k", "recompute": "full", "tp": 8},
+        {"nic_bandwidth": "100 Gbit/s"},
+        {"tokens": "15T"},
+    ],
+)
+def test_what_people_do_is_not_doubted(changes: dict[str, Any]) -> None:
+    found = api.estimate(api.read_options({**LLAMA, **changes}), brief=True).doubts
+    assert found == []
+
+
+def test_other_verbs_doubt_the_same_request() -> None:
+    """Where a document has no place of its own for doubts, they head its assumptions."""
+    options = api.read_options({**LLAMA, "global_batch": 512, "price": 0.01})
+    assert api.search_layouts(options).assumptions[0].startswith("DOUBTFUL: --price 0.01")
+    small = {name: LLAMA[name] for name in ("model", "gpu", "gpus")}
+    short = api.read_options({**small, "seq_len": 12})
+    found = strategies.answer(short, StrategySettings(), "zero-3")
+    assert any("DOUBTFUL" in one for one in found.assumptions)
+    own = CompareOptions(vary=("gpus=64,128",))
+    fixed = {**LLAMA, "global_batch": 512, "price": 0.01}
+    fixed.pop("gpus")
+    notes = [one for one in compare.compare(own, fixed).notes if "--price 0.01" in one]
+    assert len(notes) == 2
+
+
+def test_an_mfu_beyond_every_measured_one_is_doubted() -> None:
+    """The highest of runs on GPUs of the same architecture bounds what is believed."""
+    best = highest("h100-sxm5-80gb")
+    assert 0.4 < best.mfu < 0.7
+    assert best.runs > 100
+    one = api.estimate(api.read_options(LLAMA), brief=True)
+    fine = answered_of(one)
+    assert answered_doubts(fine) == []
+    beyond = answered_doubts(replace(fine, mfu=1.2 * best.mfu))
+    assert len(beyond) == 1
+    assert best.run_id in beyond[0]
+    unknown = highest("mi300x-192gb")
+    assert unknown.where == "any GPU"
+
+
+def test_a_model_of_too_many_layers_is_refused_at_once() -> None:
+    shape = {"name": "x", "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn_hidden": 14336}
+    shape |= {"head_dim": 128, "vocab": 128256, "layers": 100_000}
+    began = time.process_time()
+    with pytest.raises(PlanError, match="2000"):
+        api.estimate(api.read_options({"model": json.dumps(shape), "gpu": "h100", "gpus": 64}))
+    assert time.process_time() - began < 1

@@ -16,20 +16,21 @@ import pytest
 
 from planner import api
 from planner.inputs import catalog
+from planner.rl import verb as splits
+from planner.rl.options import RlOptions
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options, Row, command_line, rows
-from planner.specs.options.commands import CheckOptions
 from planner.specs.options.own import BatchOptions, CompareOptions, ScheduleOptions
 from planner.specs.options.parallel import AllReduceOptions, InputOptions, StrategySettings
 from planner.specs.options.recommend import Limits
-from planner.specs.options.reinforcement import RlOptions
 from planner.specs.options.schema import from_example
 from planner.specs.options.tune import TuneOptions
-from planner.verbs import allreduce, batch, batchnorm, check, compare, recommend, strategies
+from planner.studies import check
+from planner.studies.options import CheckOptions
+from planner.verbs import allreduce, batch, batchnorm, compare, recommend, strategies
 from planner.verbs import input as loading
-from planner.verbs import rl as splits
 from planner.verbs.batch import runs
 from planner.verbs.recommend import links, models, swaps
 from planner.verbs.schedule import draw

@@ -18,20 +18,21 @@ from command import dpplan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner import api, formats
+from planner import api
 from planner.formats import axolotl, launch
+from planner.formats import recipe as formats
+from planner.formats.documents.export import Export
+from planner.formats.options import ExportOptions
 from planner.formats.target import Asked, Target
+from planner.formats.verbs.export import lost_in
 from planner.inputs import catalog
 from planner.specs.base import PlanError
 from planner.specs.documents.estimate import Estimate
-from planner.specs.documents.export import Export
 from planner.specs.documents.search import Search
 from planner.specs.hardware import GpuSpec
 from planner.specs.model import ModelSpec
 from planner.specs.names import REMAT_POLICIES, TargetName
 from planner.specs.options import Options, options_of_command
-from planner.specs.options.export import ExportOptions
-from planner.verbs.export import lost_in
 
 ROOT = Path(__file__).parent.parent
 GPU = catalog.load("gpus", GpuSpec, "h100")

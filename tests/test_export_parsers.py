@@ -31,8 +31,8 @@ import yaml
 from hypothesis import given, settings
 from test_export import TARGETS, exported, files_of, plans, tuned
 
+from planner.formats.documents.export import Export
 from planner.formats.target import Asked
-from planner.specs.documents.export import Export
 
 NEEDS = "needs the extra export-tests, and the framework itself"
 Files = Mapping[str, str]

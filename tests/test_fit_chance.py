@@ -22,9 +22,9 @@ from planner.search.choose import ENOUGH, LITTLE, NONE, choice
 from planner.search.room import fit_chance, room
 from planner.specs.base import PlanError
 from planner.specs.layout import LayoutRequest
-from planner.verbs.validate.files import read_all
-from planner.verbs.validate.memory import coverage, residual_rows
-from planner.verbs.validate.predict import validate_rows
+from planner.studies.validate.files import read_all
+from planner.studies.validate.memory import coverage, residual_rows
+from planner.studies.validate.predict import validate_rows
 
 CASE = Case("k", "g", 0, sharded=False, pipeline=False, offload=False, experts=False)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from recipes import RECIPES, said
 
-from planner import formats
+from planner.formats import recipe as formats
 from planner.inputs.scenario import resolve
 from planner.specs.options import Options, rows
 

@@ -12,12 +12,12 @@ import pytest
 from command import dpplan, refused
 from fastapi.testclient import TestClient
 
+from planner.lessons import learn
+from planner.lessons.learn.commands import document
+from planner.lessons.learn.expression import value_of
+from planner.lessons.learn.written import lessons
+from planner.lessons.web import chart as learn_chart
 from planner.specs.base import PlanError
-from planner.verbs import learn
-from planner.verbs.learn.commands import document
-from planner.verbs.learn.expression import value_of
-from planner.verbs.learn.written import lessons
-from web import learn_chart
 
 ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT / "docs") not in sys.path:

@@ -28,7 +28,7 @@ from planner.specs.names import NVME
 from planner.specs.options import MECHANISMS, Options, rows
 from planner.specs.options.schema import from_example
 from planner.specs.plan import Plan
-from planner.verbs.validate.ablation import with_active, with_each_off
+from planner.studies.validate.ablation import with_active, with_each_off
 
 if TYPE_CHECKING:
     from planner.ledger import Ledger
@@ -183,7 +183,7 @@ class _Anything(Mechanism):
         assert {(type(x), x.dtype, x.shape) for x in plain} == {
             (np.ndarray, np.dtype(float), stage.owned.shape)
         }
-        held = np.round(np.cbrt(stage.owned), 3)
+        held: Any = np.round(np.cbrt(stage.owned), 3)
         if (stage.layout.zero >= 1).any() and held.max() > 1:
             held[stage.layout.zero >= 1] = 1.0
         return Bytes({"anything": held}, host=np.array([math.floor(x) for x in held]))

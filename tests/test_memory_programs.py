@@ -14,7 +14,7 @@ from planner.estimate.memory import PHASES, needed
 from planner.formulas.params import parameter_count
 from planner.specs.adapters import AdapterSpec
 from planner.specs.columns import Columns
-from planner.verbs.validate.files import read_all
+from planner.studies.validate.files import read_all
 
 FORWARD, LOSS, BACKWARD = 1, 2, 3  # phases of a timeline
 

@@ -17,8 +17,8 @@ from planner.inputs import catalog
 from planner.specs.layers import memory_kinds
 from planner.specs.model import Experts, ModelSpec
 from planner.specs.stack import StackSpec
-from planner.verbs.validate.predict import validate_rows
-from planner.verbs.validate.scored import predict
+from planner.studies.validate.predict import validate_rows
+from planner.studies.validate.scored import predict
 
 
 def split(software: str, shape: ModelSpec, pp: int, vpp: int = 1) -> list[tuple[float, float]]:

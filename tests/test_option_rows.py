@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import pkgutil
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 import pytest
+from command import ROOT
 from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import TypedDict
 
+from planner import plugins
 from planner.specs import options
 from planner.specs.options import Group, Record, option, rows, table
 
@@ -20,27 +22,31 @@ _NUMBERS = dict.fromkeys(("least", "most", "length"), int | float | str)
 _LISTS = dict.fromkeys(("needs_unit", "strategies"), list[str])
 
 
-def _records(base: type) -> dict[str, type]:
-    """Records of the folder by their name in the file."""
-    for module in pkgutil.iter_modules(options.__path__):
-        import_module(f"{options.__name__}.{module.name}")
-    out: dict[str, type] = {}
+def _records(base: type) -> dict[tuple[Path, str], type]:
+    """Records by their name in the file beside their module."""
+    out: dict[tuple[Path, str], type] = {}
     each: type
     for each in base.__subclasses__():
         out |= _records(each)
-        if each.__module__.startswith(options.__name__):
-            out[table.key(each)] = each
+        out[table.file_of(each), table.key(each)] = each
     return out
 
 
-def test_every_section_is_a_record_and_every_row_a_line() -> None:
-    records = _records(Record)
-    named = [name for rows in table.tables().values() for name in rows]
-    assert set(table.tables()) <= set(records)
-    for name, section in table.tables().items():
-        assert [*section] == [x for x in rows(records[name]) if x in section], name
-    lines = table.FILE.read_text("utf-8").splitlines()
-    assert len(lines) == 2 * len(table.tables()) + len(named) + 2
+FILES = sorted((ROOT / "planner").rglob("options.json"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
+def test_every_section_is_a_record_and_every_row_a_line(file: Path) -> None:
+    for module in (*pkgutil.iter_modules(options.__path__), *plugins.modules("options")):
+        if isinstance(module, pkgutil.ModuleInfo):
+            import_module(f"{options.__name__}.{module.name}")
+    records, sections = _records(Record), table.tables(file)
+    for name, section in sections.items():
+        fields = rows(records[file, name])
+        assert [*section] == [each for each in fields if each in section], name
+    lines = file.read_text("utf-8").splitlines()
+    named = [name for section in sections.values() for name in section]
+    assert len(lines) == 2 * len(sections) + len(named) + 2
     assert [line.split('"')[1] for line in lines if line.startswith(" " * 4)] == named
 
 
@@ -50,7 +56,7 @@ def test_every_column_has_its_type() -> None:
     row: Any = make("Row", {**hints, **_NAMED, **_NUMBERS, **_LISTS}, total=False)
     row.__pydantic_config__ = ConfigDict(extra="forbid", strict=True)
     rows_of: TypeAdapter[Any] = TypeAdapter(row)
-    for section in table.tables().values():
+    for section in (one for file in FILES for one in table.tables(file).values()):
         for each in section.values():
             rows_of.validate_python(each)
 
@@ -79,8 +85,8 @@ def test_a_fault_is_one_clear_error(fault: str, monkeypatch: pytest.MonkeyPatch)
         made_up: int = 1
 
     section, said = FAULTS[fault]
-    tables = copy.deepcopy(table.tables()) | {table.key(MadeUp): section}
-    monkeypatch.setattr(table, "tables", lambda: tables)
+    tables = {table.key(MadeUp): section}
+    monkeypatch.setattr(table, "tables", lambda file: tables)
     with pytest.raises(TypeError, match=said):
         rows(MadeUp)
     tables[table.key(MadeUp)] = {"made_up": ROW}

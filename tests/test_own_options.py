@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command import ROOT, Answer, dpplan
 
-from planner.cli.commands import COMMANDS, body_of
+from planner.cli.group import COMMANDS, body_of
 from planner.cli.made import options_of
 
 

@@ -19,7 +19,7 @@ from planner.specs.base import PlanError
 from planner.specs.layout import LayoutRequest
 from planner.specs.model import ModelSpec
 from planner.specs.pipeline_layout import Chunk, layout_name, layout_text, pipeline_layout
-from planner.verbs.validate.rows import SHIPPED, read_rows
+from planner.studies.validate.rows import SHIPPED, read_rows
 
 
 def test_megatrons_example_reads_as_its_table() -> None:

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from command import dpplan, refused
 
+from planner import api
 from planner.inputs import catalog
 from planner.inputs.cluster import price_of
 from planner.inputs.prices import markets, prices
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterTemplate
 from planner.specs.documents.compare import Comparison
+from planner.specs.documents.run import Run
 from planner.specs.options import Options
 from planner.specs.options.own import CompareOptions
 from planner.units import in_unit
@@ -132,7 +134,9 @@ def test_what_is_cheapest_elsewhere_is_what_is_cheapest_there() -> None:
         assert there.cheapest.cost_usd == pytest.approx(one.cost_usd)
         assert not there.elsewhere or there.cheapest.market == one.market
     elsewhere = {one.market for one in here.elsewhere}
-    for market in set(MARKETS) - elsewhere - {MARKETS[0]}:
+    interrupted = {one.id for one in markets() if one.preempted_after is not None}
+    assert interrupted.isdisjoint(elsewhere)  # such runs take longer than on machines that stay
+    for market in set(MARKETS) - interrupted - elsewhere - {MARKETS[0]}:
         cheapest = side_by_side(GPUS, market=market).prices.cheapest
         assert cheapest is None or cheapest.label == here.cheapest.label
 
@@ -183,3 +187,33 @@ def test_hardware_that_costs_nothing_is_answered_and_never_the_cheapest() -> Non
     refused(dpplan(*two, "--at", "cost"), "--at", "cost nothing")
     electric = ("--capex", 0, "--electricity", 0.1)
     assert dpplan("estimate", *asked[:-2], *electric, "--json").json()["run"]["cost_usd"] > 0
+
+
+def test_spot_machines_are_taken_back() -> None:
+    """Two nodes, each taken back after 10 h on average: the job stops every five hours, checkpoints
+    more often and takes longer; a stated time between failures is taken as it is."""
+    given = {"model": "llama-3.1-8b", "gpu": "h100", "gpus": 16, "tokens": "10B", "tp": 2, "pp": 1}
+    given |= {"zero": 1, "stack": "megatron-core", "recompute": "none", "micro_batch": 1}
+
+    def run(**more: Any) -> Run:
+        return api.estimate(api.read_options({**given, **more}), brief=True).run
+
+    kept, spot = run(), run(market="spot")
+    stated = run(market="spot", mtbf="50000 GPU-hours")
+    assert spot.reliability.mtbf_s == pytest.approx(5 * 3600, rel=0.01)
+    assert spot.reliability.interval_s < kept.reliability.interval_s / 4
+    assert spot.goodput < stated.goodput == pytest.approx(kept.goodput, abs=1e-3)
+    assert run(market="preemptible").goodput == spot.goodput
+    assert spot.reliability.nodes_in_repair == pytest.approx(kept.reliability.nodes_in_repair)
+
+
+def test_spot_can_cost_more_than_machines_that_are_kept() -> None:
+    given = {"model": "llama-3.1-8b", "gpu": "h100", "gpus": 512, "tokens": "200B", "tp": 2}
+    given |= {"pp": 1, "zero": 1, "stack": "megatron-core", "recompute": "none"}
+    dear, cheap = (
+        api.estimate(api.read_options({**given, "market": market}), brief=True)
+        for market in ("spot", "on-demand")
+    )
+    assert dear.cluster.usd_per_gpu_hour < cheap.cluster.usd_per_gpu_hour
+    assert dear.run.cost_usd > cheap.run.cost_usd
+    assert any("taken back" in one for one in dear.assumptions)

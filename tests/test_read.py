@@ -10,16 +10,16 @@ from command import dpplan, refused
 from fastapi.testclient import TestClient
 from recipes import RECIPES, said
 
-from planner import formats
+from planner.formats import recipe as formats
 from planner.formats.plan import planned, texts
 from planner.formats.shell import script
+from planner.formats.verbs.read import answer
+from planner.formats.verbs.read import read as read_files
+from planner.formats.views.read import view
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
-from planner.verbs.read import answer
-from planner.verbs.read import read as read_files
-from planner.verbs.validate.predict import validate_rows
-from planner.verbs.validate.rows import read_tables
-from planner.views.read import view
+from planner.studies.validate.predict import validate_rows
+from planner.studies.validate.rows import read_tables
 
 
 def read(*names: str) -> formats.Recipe:

@@ -8,8 +8,8 @@ from command import dpplan
 from fastapi.testclient import TestClient
 from recipes import RECIPES
 
-from planner.specs.documents.read import Edit, Read
-from planner.verbs.read import read
+from planner.formats.documents.read import Edit, Read
+from planner.formats.verbs.read import read
 
 GIVEN = {"gpu": "h100", "gpus": 16}
 

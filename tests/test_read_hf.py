@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recipes import RECIPES, said
 
-from planner import formats
 from planner.formats import (
     accelerate,
     axolotl,
@@ -21,12 +20,13 @@ from planner.formats import (
     ms_swift,
     trl,
 )
+from planner.formats import recipe as formats
 from planner.formats.target import Asked
+from planner.formats.verbs.read import read as read_files
 from planner.inputs import catalog
 from planner.specs.base import PlanError
 from planner.specs.hardware import GpuSpec
 from planner.specs.model import ModelSpec
-from planner.verbs.read import read as read_files
 
 
 def read(*names: str) -> formats.Recipe:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from command import dpplan
 
-from planner import formats
+from planner.formats import recipe as formats
 from planner.specs.base import PlanError
 
 QLORA = """

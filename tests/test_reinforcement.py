@@ -16,7 +16,11 @@ import pytest
 from planner.estimate import Estimates
 from planner.estimate.generation import Engine, pass_s, step_s
 from planner.estimate.machine import Machine, machine
-from planner.estimate.reinforcement import (
+from planner.formulas import generation as formulas
+from planner.ledger import first
+from planner.rl.options import RlOptions
+from planner.rl.specs import Job
+from planner.rl.step import (
     Keeps,
     Pools,
     RlStep,
@@ -26,16 +30,12 @@ from planner.estimate.reinforcement import (
     refit_s,
     rl_step,
 )
-from planner.formulas import generation as formulas
-from planner.ledger import first
+from planner.rl.verb import answer, rl
 from planner.specs.base import PlanError
 from planner.specs.options import Options
-from planner.specs.options.reinforcement import RlOptions
-from planner.specs.reinforcement import Job
+from planner.studies.validate.predict import validate_rows
+from planner.studies.validate.reinforcement import phased
 from planner.verbs.estimate import chosen
-from planner.verbs.rl import answer, rl
-from planner.verbs.validate.predict import validate_rows
-from planner.verbs.validate.reinforcement import phased
 from planner.views.explain import nested
 
 ENGINE = Engine(1, 2.0, 0.6, 256, 1e-3, 1e-5)

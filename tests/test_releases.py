@@ -13,11 +13,11 @@ from planner.estimate import evaluate
 from planner.estimate.layer import dispatch
 from planner.estimate.machine import machine
 from planner.estimate.machine.kernels import fused_experts
-from planner.formats.runs import recipes
-from planner.formats.runs.cells import Row, options_of
-from planner.formats.runs.model import families
 from planner.inputs import catalog
-from planner.verbs.validate.rows import SHIPPED, read_rows
+from planner.studies.runs import recipes
+from planner.studies.runs.cells import Row, options_of
+from planner.studies.runs.model import families
+from planner.studies.validate.rows import SHIPPED, read_rows
 
 
 def rows() -> list[Row]:

@@ -8,8 +8,8 @@ import numpy as np
 import plans
 import pytest
 
-from planner import formats
 from planner.estimate import evaluate
+from planner.formats import recipe as formats
 from planner.formats.plan import planned
 from planner.formulas.params import parameter_count
 from planner.inputs.model import model_spec

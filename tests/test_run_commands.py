@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from command import dpplan
 
-from planner.formats.runs.read import read
 from planner.inputs.options import read_options
 from planner.specs.options import Options, command_line, options_of_command, refuse
+from planner.studies.runs.read import read
+from planner.studies.validate import as_recipe, memory
+from planner.studies.validate.predict import validate_rows
+from planner.studies.validate.reinforcement import is_phased
+from planner.studies.validate.rows import SHIPPED, read_rows
 from planner.verbs.estimate import chosen
-from planner.verbs.validate import as_recipe, memory
-from planner.verbs.validate.predict import validate_rows
-from planner.verbs.validate.reinforcement import is_phased
-from planner.verbs.validate.rows import SHIPPED, read_rows
 
 TABLES = sorted(SHIPPED.glob("*.csv"))
 

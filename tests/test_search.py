@@ -152,7 +152,7 @@ SMALL = {"model": "llama-2-7b", "gpu": "rtx4090", "gpus": 8, "recompute": "full"
         ({"shard_group": 8}, lambda x: x.zero >= 1),
         # nothing else is possible: an answer, which says that nothing is sharded
         ({"zero": 3, "tp": 8}, lambda x: x.shard_group == 1),
-        ({"zero": 1, "dp": 1, "stack": "megatron-core"}, lambda x: x.shard_group == 1),
+        ({"zero": 1, "dp": 1, "stack": "megatron-core"}, lambda x: x.shard_group == x.cp),
     ],
 )
 def test_what_is_asked_for_acts(asked: dict[str, Any], acts: Callable[[Layout], bool]) -> None:

@@ -16,13 +16,13 @@ from run_tables import PLAIN, entry, row, write
 from planner import api
 from planner.specs.base import PlanError
 from planner.specs.document import changed
-from planner.specs.documents.validate import Errors, ErrorsOfSuites, Right
-from planner.verbs.validate.errors import kinds, summarise
-from planner.verbs.validate.files import read_all, residual_lines
-from planner.verbs.validate.predict import validate_rows
-from planner.verbs.validate.rows import SHIPPED, read_rows
-from planner.verbs.validate.scored import predict
-from planner.views.validate_figure import chart
+from planner.studies.documents.validate import Errors, ErrorsOfSuites, Right
+from planner.studies.validate.errors import kinds, summarise
+from planner.studies.validate.files import read_all, residual_lines
+from planner.studies.validate.predict import validate_rows
+from planner.studies.validate.rows import SHIPPED, read_rows
+from planner.studies.validate.scored import predict
+from planner.studies.views.validate_figure import chart
 
 
 def test_errors_of_time_by_hand() -> None:

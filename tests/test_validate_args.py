@@ -10,8 +10,8 @@ import pytest
 from run_tables import row, row_plan
 
 from planner.specs.layers import parts_of
-from planner.verbs.validate.predict import validate_rows
-from planner.verbs.validate.rows import read_rows
+from planner.studies.validate.predict import validate_rows
+from planner.studies.validate.rows import read_rows
 
 GOLDEN = Path(__file__).parent / "data" / "megatron_golden.csv"
 BLANK = {"layers": "", "hidden": "", "heads": "", "model": "x"}

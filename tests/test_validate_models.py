@@ -7,9 +7,9 @@ from run_tables import left_open, row, row_plan
 
 from planner.inputs import catalog
 from planner.specs.model import ModelSpec
-from planner.verbs.validate.predict import validate_rows
-from planner.verbs.validate.ranking import group_of
-from planner.verbs.validate.scored import predict
+from planner.studies.validate.predict import validate_rows
+from planner.studies.validate.ranking import group_of
+from planner.studies.validate.scored import predict
 
 _BLANK = {"layers": "", "hidden": "", "heads": "", "vocab": ""}
 _SMALL = {"layers": 24, "hidden": 2880, "vocab": 201088, "experts": 32}  # of gpt-oss-20b

@@ -9,11 +9,11 @@ import pytest
 from run_tables import left_open, row, row_plan
 
 from planner.estimate import evaluate
-from planner.formats.runs.cells import Row, Skip
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.layout import Layout
-from planner.verbs.validate.predict import validate_rows
+from planner.studies.runs.cells import Row, Skip
+from planner.studies.validate.predict import validate_rows
 
 # 7B on 16 GPUs of two nodes, as its cells would state it in full
 WHOLE = {

@@ -8,10 +8,10 @@ import pytest
 from run_tables import entry, row
 
 from planner.specs.document import plain
-from planner.specs.documents.validate import Group, Noise, Ranking
-from planner.verbs.validate.errors import summarise
-from planner.verbs.validate.predict import validate_rows
-from planner.verbs.validate.ranking import groups_of, ranked
+from planner.studies.documents.validate import Group, Noise, Ranking
+from planner.studies.validate.errors import summarise
+from planner.studies.validate.predict import validate_rows
+from planner.studies.validate.ranking import groups_of, ranked
 
 
 def ranking(*pairs: tuple[float, float], **changes: Any) -> Ranking:

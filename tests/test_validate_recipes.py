@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from command import ROOT, dpplan
 
+from planner.formats.verbs.read import read
 from planner.inputs.options import read_options
 from planner.specs.base import PlanError
+from planner.studies.validate import validate
 from planner.verbs.estimate import estimate
-from planner.verbs.read import read
-from planner.verbs.validate import validate
 
 EXAMPLES = ROOT / "docs" / "examples"
 STRANGE = (ROOT / "tests" / "data" / "recipes" / "bridge.yaml").read_text()

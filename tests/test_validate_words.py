@@ -7,11 +7,11 @@ from typing import get_args
 import pytest
 from run_tables import not_expressed, row, row_plan
 
-from planner.specs.documents.validate import Task
-from planner.verbs.validate.bands import residual_rows
-from planner.verbs.validate.files import read_all
-from planner.verbs.validate.predict import validate_rows
-from planner.verbs.validate.scored import predict
+from planner.studies.documents.validate import Task
+from planner.studies.validate.bands import residual_rows
+from planner.studies.validate.files import read_all
+from planner.studies.validate.predict import validate_rows
+from planner.studies.validate.scored import predict
 
 
 def test_rows_with_options_that_an_estimate_leaves_out_are_scored_apart() -> None:

@@ -24,7 +24,7 @@ from web.report import report
 
 
 def test_a_published_run_is_the_row_it_is_made_of(client: TestClient) -> None:
-    """What was measured, and of what, stands in planner/data/runs; its options can be answered."""
+    """Measured values and options are those of planner/studies/data/runs; it can be answered."""
     measured: dict[str, Any] = {}
     for path in (FILE.parent / "runs").glob("*.csv"):
         with path.open(encoding="utf-8", newline="") as file:

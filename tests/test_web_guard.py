@@ -23,7 +23,7 @@ from fastapi.testclient import TestClient
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from planner.cli.serve import bound, command
+from planner.cli.commands.serve import bound, command
 from planner.error import PlanError
 from planner.specs.hosts import asked_host, host_name
 from planner.specs.options.commands import ServeOptions

@@ -19,8 +19,8 @@ from starlette.datastructures import Headers
 
 from planner.inputs import calibration, catalog
 from planner.specs.base import PlanError
+from planner.studies.validate.rows import read_tables
 from planner.units import show
-from planner.verbs.validate.rows import read_tables
 from web import limits, upload
 from web.guard import UPLOADS
 from web.state import Malformed

@@ -28,22 +28,13 @@ from planner.specs.documents.estimate import Estimate
 from planner.specs.options import Origin
 from planner.specs.options.own import CompareOptions
 from planner.specs.plan import Plan
+from planner.studies.web import panel as measured
 from planner.verbs.compare import compare, side_by_side
 from planner.views import estimate_figures
 from planner.views.cells import Column, cell_text, csv_text
 from planner.views.chart import Chart
 from planner.views.figures import DARK_TWINS, GIB, TEMPLATE
-from web.panels import (
-    calibrated,
-    crossover,
-    explained,
-    gantt,
-    landscape,
-    legal,
-    measured,
-    roofline,
-    scaling,
-)
+from web.panels import calibrated, crossover, explained, gantt, landscape, legal, roofline, scaling
 from web.state import State, of_pairs
 
 FIXED = {

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,8 @@ from pathlib import Path
 import pytest
 from command import ROOT, dpplan
 
-from planner import api
+from planner import __version__, api
+from planner.plugins import PARTS
 from planner.specs.document import plain
 from planner.specs.names import KINDS
 
@@ -176,3 +178,29 @@ def test_the_installed_catalogue_is_complete(installed: Path, tmp_path: Path) ->
     answer = run(installed.parent / "python", "-c", code, folder=tmp_path)
     assert answer.returncode == 0, answer.stderr
     assert json.loads(answer.stdout) == {kind: plain(api.list_catalog(kind)) for kind in kinds}
+
+
+def test_wheels_of_the_core_and_its_parts_share_out_the_files(tmp_path: Path) -> None:
+    wheels = runpy.run_path(str(ROOT / "packaging" / "wheels.py"))
+    taken: list[str] = []
+    for name in (wheels["CORE"], *PARTS):
+        folder = tmp_path / name
+        folder.mkdir()
+        wheels["tree"](name, folder)
+        project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+        assert project["name"] == f"dpplan-{name}"
+        assert project["version"] == __version__
+        taken += [
+            path.relative_to(folder).as_posix()
+            for path in folder.rglob("*")
+            if path.is_file() and path.parent != folder
+        ]
+    assert len(taken) == len({*taken})
+    whole = {
+        path.relative_to(ROOT).as_posix()
+        for room in ("planner", "web")
+        for path in (ROOT / room).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    profiles = "planner/hardware_profiles/"
+    assert {path for path in taken if not path.startswith(profiles)} == whole

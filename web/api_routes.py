@@ -80,29 +80,6 @@ async def search_posted(request: Request) -> Response:
     return _json(await run.answer(request, "search", await request.body()))
 
 
-@router.post(
-    "/read",
-    openapi_extra={"requestBody": doc.files()},
-    responses=doc.answers(doc.document("read"), posted=True),
-)
-async def read_posted(request: Request) -> Response:
-    """The document of `dpplan read --json`: texts of launch scripts and configurations as `files`,
-    by name, and options beside them, which win."""
-    return _json(await run.answer(request, "recipe", await request.body()))
-
-
-@router.post(
-    "/check",
-    openapi_extra={"requestBody": doc.files()},
-    responses=doc.answers(doc.document("check"), posted=True),
-)
-async def check_posted(request: Request) -> Response:
-    """The document of `dpplan check --json`: texts of logs as `files`, by name, and the options of
-    their recipe beside them; without any, nothing is predicted. The calibration and the row of a
-    runs table that the logs make are in it, which on the command line need --save and --append."""
-    return _json(await run.answer(request, "checked", await request.body()))
-
-
 @router.get(
     "/explain",
     openapi_extra={"parameters": doc.parameters()},

@@ -16,9 +16,10 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
+from planner import plugins
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
-from web import api_routes, documented, learn_routes, page_routes, run, static_files, tab_routes
+from web import api_routes, documented, page_routes, run, static_files, tab_routes
 from web.guard import Guard, Served, problem
 from web.limits import MAX_GPUS
 from web.state import Malformed
@@ -81,8 +82,9 @@ def create(served: Served = Served()) -> FastAPI:  # noqa: B008 (frozen)
     made.include_router(api_routes.router)
     made.include_router(page_routes.router)
     made.include_router(tab_routes.router)
-    made.include_router(learn_routes.router)
-    made.include_router(learn_routes.documents)
+    parts = plugins.modules("web.routes")
+    for router in (router for part in parts for router in part.ROUTERS):
+        made.include_router(router)
 
     @made.get("/static/{name:path}", include_in_schema=False)
     def static(request: Request, name: str) -> Response:

@@ -11,7 +11,7 @@ from msgspec.json import schema_components
 
 from planner import api
 from planner.specs.base import Spec
-from planner.specs.documents import ANSWERS, declared
+from planner.specs.documents import by_answer, declared
 from planner.specs.options.schema import option_schemas as option_schemas_of
 from web import limits
 from web.tabs.base import Tab
@@ -24,7 +24,7 @@ KINDS: Schema = {"type": "array", "items": {"type": "string"}}
 
 
 def document(answer: str) -> Schema:
-    """The schema of a document of ANSWERS, by reference."""
+    """The schema of a document of `by_answer`, by reference."""
     return {"$ref": _REF.format(name=declared(answer).__name__)}
 
 
@@ -36,14 +36,14 @@ def any_of(answers: Sequence[str]) -> Schema:
 
 def entries() -> Schema:
     """A list of any kind of the catalogue."""
-    kinds = [document(answer) for answer in ANSWERS if answer.startswith("list ")]
+    kinds = [document(answer) for answer in by_answer() if answer.startswith("list ")]
     return {"type": "array", "items": {"anyOf": kinds}}
 
 
 @cache
 def components() -> dict[str, Schema]:
     """Schemas of all documents and their parts by name, as their declarations say."""
-    kinds = [declared(answer) for answer in ANSWERS]
+    kinds = [declared(answer) for answer in by_answer()]
     return schema_components(kinds, schema_hook=_of_spec, ref_template=_REF)[1]
 
 

@@ -231,7 +231,7 @@ def _page(
             boot=boot,
             late=late,
             form=form,
-            panels=tasks.PANELS,
+            panels=tasks.panels(),
             own_layout=_OWN_LAYOUT,
             printed=_printed(),
             **values,
@@ -301,8 +301,8 @@ async def panel_data(request: Request, name: str) -> Response:
 
 
 def _panel(name: str) -> str:
-    if name not in tasks.PANELS:
-        raise PlanError("panel", name[:50], f"must be one of {', '.join(tasks.PANELS)}")
+    if name not in tasks.panels():
+        raise PlanError("panel", name[:50], f"must be one of {', '.join(tasks.panels())}")
     return name
 
 

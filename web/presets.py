@@ -1,5 +1,5 @@
 """Published runs as presets: a state of the page, and what was measured with it. The file is made
-of the rows of planner/data/runs by benchmarks/presets.py."""
+of the rows of planner/studies/data/runs by benchmarks/presets.py."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment
 from markupsafe import Markup
 
+from planner import plugins
 from planner.specs.document import to_json
 from planner.units import percent
 from planner.views.page import environment as of_reports
@@ -21,8 +22,8 @@ _SEND = Markup("<!--send-->")  # `{{ send }}`: what stands before it goes out
 
 @cache
 def environment() -> Environment:
-    """The templates of web/templates and of the reports."""
-    env = of_reports(FOLDER / "templates")
+    """The templates of web/templates, of the parts, and of the reports."""
+    env = of_reports(FOLDER / "templates", *plugins.folders("web/templates"))
     env.globals.update(t=text, texts=TEXTS, send=_SEND, percent=percent)
     env.filters["data"] = data
     return env

@@ -14,6 +14,8 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
+from planner import plugins
+
 FOLDER = Path(__file__).parent / "static"
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _SUFFIXES = (".js", ".css", ".svg")
@@ -32,11 +34,12 @@ class File:
 
 @cache
 def files() -> dict[str, File]:
-    """Every file by its name below web/static. Modules name each other with their tags: new and old
-    never mix."""
+    """Every file by its name below web/static, of the page and of the parts. Modules name each
+    other with their tags: new and old never mix."""
     found = {
-        p.relative_to(FOLDER).as_posix(): p.read_bytes()
-        for p in sorted(FOLDER.rglob("*"))
+        p.relative_to(folder).as_posix(): p.read_bytes()
+        for folder in (FOLDER, *plugins.folders("web/static"))
+        for p in sorted(folder.rglob("*"))
         if p.suffix in _SUFFIXES
     }
     own = hashlib.sha256(

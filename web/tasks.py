@@ -5,49 +5,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeVar
 
-from planner import api
-from planner.formats.plan import planned
+from planner import api, plugins
 from planner.inputs import catalog
 from planner.inputs.scenario import resolve
 from planner.specs.base import PlanError
 from planner.specs.document import changed, plain, to_json
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options import Record, command_line
-from planner.specs.options.export import ExportOptions
-from planner.verbs import check, learn, read
 from planner.verbs.compare import side_by_side
 from planner.views import estimate_figures
 from planner.views.cells import csv_text
 from planner.views.chart import Chart
-from planner.views.compare import parts_chart
-from web import learn_page, limits, upload, view
+from planner.views.figures import parts_chart
+from web import limits, upload, view
 from web.forms import form
-from web.panels import (
-    calibrated,
-    crossover,
-    explained,
-    gantt,
-    landscape,
-    legal,
-    measured,
-    roofline,
-    scaling,
-)
+from web.panels import calibrated, crossover, explained, gantt, landscape, legal, roofline, scaling
 from web.render import rendered
 from web.report import report as report_of
-from web.state import (
-    Pairs,
-    State,
-    of_mapping,
-    of_pairs,
-    posted,
-    readable,
-    recipe_of,
-    scenario_of,
-    toml_of,
-)
+from web.state import Pairs, State, of_pairs, posted, readable, scenario_of, toml_of
 from web.tabs import BY_PATH, Tab
 from web.tabs.base import asked as asked_of
 from web.tabs.page import head, page
@@ -55,7 +33,21 @@ from web.tabs.page import head, page
 Asked = Pairs | bytes
 R = TypeVar("R", bound=Record)
 
-PANELS = ("pareto", "scaling", "roofline", "schedule", "crossover", "measured")
+PANELS: dict[str, Callable[[State], list[Chart]]] = {
+    "pareto": landscape.charts,
+    "scaling": lambda state: [scaling.chart(state, limits.MAX_GPUS)],
+    "roofline": lambda state: [roofline.chart(state.options)],
+    "schedule": lambda state: [gantt.chart(state.options)],
+    "crossover": lambda state: [crossover.chart(state.options)],
+}
+
+
+@cache
+def panels() -> dict[str, Callable[[State], list[Chart]]]:
+    """Charts that need work of their own by the name of their panel: of the core, then of each part
+    that is installed."""
+    parts = plugins.modules("web.panels")
+    return PANELS | {name: make for part in parts for name, make in part.PANELS.items()}
 
 
 @contextmanager
@@ -81,23 +73,6 @@ def search(asked: Asked) -> bytes:
     """The document of `dpplan search --json`."""
     with _asked(asked) as state:
         return dumped(api.search_layouts(state.options))
-
-
-def recipe(body: bytes) -> bytes:
-    """The document of `dpplan read --json`, of texts that were posted."""
-    files, given = recipe_of(body)
-    with catalog.only_given({}):
-        found = planned(files, given)
-        if not found.missing and not found.refused:
-            of_mapping(found.options)  # within the limits of a page
-        return dumped(read.answer(found))
-
-
-def checked(body: bytes) -> bytes:
-    """The document of `dpplan check --json`, of texts that were posted, with all its results."""
-    files, given = recipe_of(body)
-    with catalog.only_given(files):
-        return dumped(check.with_results(tuple(files), given, "save", "append").document)
 
 
 def verb(pairs: Pairs, path: str) -> bytes:
@@ -134,28 +109,6 @@ def _tab(path: str) -> Tab:
     found = BY_PATH[path]
     assert isinstance(found, Tab)
     return found
-
-
-def lessons(pairs: Pairs) -> bytes:
-    """The page of all lessons."""
-    return dumped(learn_page.listed(pairs))
-
-
-def lesson(pairs: Pairs, name: str) -> bytes:
-    """The page of a lesson, at the inputs of an address."""
-    with catalog.only_given({}):
-        return dumped(learn_page.page(pairs, name))
-
-
-def lessons_document(_: Pairs) -> bytes:
-    """The document of `dpplan learn --json`."""
-    return dumped(learn.listed())
-
-
-def lesson_document(pairs: Pairs, name: str) -> bytes:
-    """The document of `dpplan learn LESSON --json`."""
-    with catalog.only_given({}):
-        return dumped(learn.lesson(name, dict(pairs)))
 
 
 def comparison(several: dict[str, Pairs]) -> bytes:
@@ -254,15 +207,7 @@ def _form(state: State, layout: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 def panel(pairs: Pairs, name: str) -> bytes:
     """Charts that need work of their own."""
     with _asked(pairs) as state:
-        makers: dict[str, Callable[[], list[Chart]]] = {
-            "pareto": lambda: landscape.charts(state),
-            "scaling": lambda: [scaling.chart(state, limits.MAX_GPUS)],
-            "roofline": lambda: [roofline.chart(state.options)],
-            "schedule": lambda: [gantt.chart(state.options)],
-            "crossover": lambda: [crossover.chart(state.options)],
-            "measured": lambda: [measured.chart(state.options)],
-        }
-        charts = makers[name]()
+        charts = panels()[name](state)
     found = [drawn(chart, _links(chart, state)) for chart in charts]
     return dumped({"charts": found, "query": state.query})
 
@@ -312,7 +257,8 @@ def table(pairs: Pairs, name: str) -> bytes:
 def written(pairs: Pairs, to: Any) -> bytes:
     """The document of `dpplan export --to TARGET --json`."""
     with _asked(pairs) as state:
-        return dumped(api.export(state.options, ExportOptions(to=to)))
+        own = plugins.load("formats.options", "to", to).ExportOptions(to=to)
+        return dumped(api.export(state.options, own))
 
 
 def exports(pairs: Pairs, answerable: bool) -> bytes:
@@ -350,10 +296,6 @@ TASKS: dict[str, Callable[..., bytes]] = {
     "search": search,
     "verb": verb,
     "tab": tab,
-    "lessons": lessons,
-    "lesson": lesson,
-    "lessons_document": lessons_document,
-    "lesson_document": lesson_document,
     "tab_form": tab_form,
     "uploaded": uploaded,
     "sheet": sheet,
@@ -372,6 +314,12 @@ TASKS: dict[str, Callable[..., bytes]] = {
     "scenario": scenario,
     "repaired": repaired,
     "report": reported,
-    "recipe": recipe,
-    "checked": checked,
 }
+
+
+@cache
+def task(name: str) -> Callable[..., bytes]:
+    """A task of the core or of a part."""
+    return TASKS.get(name) or next(
+        part.TASKS[name] for part in plugins.modules("web.tasks") if name in part.TASKS
+    )

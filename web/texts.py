@@ -1,15 +1,19 @@
-"""Every English sentence of the page, by key (web/texts.toml). Sentences of the planner (rules,
-help) come from the planner."""
+"""Every English sentence of the page, by key (texts.toml here, and of each part). Sentences of the
+planner (rules, help) come from the planner."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from planner import plugins
 from planner.inputs.readers import read_toml
 
-TEXTS: dict[str, str] = read_toml(
-    Path(__file__).with_name("texts.toml").read_text(encoding="utf-8")
-)
+TEXTS: dict[str, str] = {
+    key: sentence
+    for folder in (Path(__file__).parent, *plugins.folders("web"))
+    if (folder / "texts.toml").is_file()
+    for key, sentence in read_toml((folder / "texts.toml").read_text("utf-8")).items()
+}
 
 
 def text(key: str, **values: object) -> str:

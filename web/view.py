@@ -45,6 +45,7 @@ def answer(report: Estimate, state: State) -> dict[str, Any]:
             for holds, said in requirement_sentences(report)
         ],
         "doubts": report.doubts,
+        "both_ways": [f"{one[0].upper()}{one[1:]}." for one in report.both_ways],
         "tighter": _tighter(report),
         "crossing": "" if report.crossing is None else crossing_text(report.crossing),
         "chance": text("chance_basis", basis=memory.fit_evidence),

@@ -282,7 +282,7 @@ def _work(connection: Connection, lower: bool) -> None:
         connection.send("ready")
         while True:
             name, arguments = connection.recv()
-            connection.send(outcome(tasks.TASKS[name], arguments))
+            connection.send(outcome(tasks.task(name), arguments))
 
 
 def outcome(task: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, Any]:

@@ -9,20 +9,20 @@ from collections.abc import Callable
 from functools import cache
 from typing import get_args
 
-from pages import bands, crossvalidation, finetuning, meaning, trust
+from pages import bands, crossvalidation, finetuning, meaning, projects, trust
 from pages.sheets import sheets
 from pages.text import NOTICE, percent, table
 from planner import api
 from planner.estimate.ties import TIE
 from planner.evidence import band as uncertainty
 from planner.evidence.case import Case
-from planner.specs.documents.validate import Coverage, Errors, Run, Summary, Task, Validation
-from planner.verbs.validate.bands import coverage
-from planner.verbs.validate.errors import KINDS as BY_KIND
-from planner.verbs.validate.errors import complete, errors, noise_floor
-from planner.verbs.validate.files import memory_residual_lines, residual_lines
-from planner.verbs.validate.rows import FRESH
-from planner.views.validate import KINDS
+from planner.studies.documents.validate import Coverage, Errors, Run, Summary, Task, Validation
+from planner.studies.validate.bands import coverage
+from planner.studies.validate.errors import KINDS as BY_KIND
+from planner.studies.validate.errors import complete, errors, noise_floor
+from planner.studies.validate.files import memory_residual_lines, residual_lines
+from planner.studies.validate.rows import FRESH
+from planner.studies.views.validate import KINDS
 
 _WORST = 15
 
@@ -378,6 +378,7 @@ SECTIONS: tuple[Callable[[], list[str]], ...] = (
     _fine_tuning,
     _cross_validation,
     _bands,
+    projects.parts,
     _ranking,
     _memory,
     _ablations,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pages.text import percent, table
-from planner.specs.documents.validate import BandLine, Coverage, FitCoverage
+from planner.studies.documents.validate import BandLine, Coverage, FitCoverage
 
 
 def parts(held: Coverage, fits: FitCoverage) -> list[str]:
@@ -38,7 +38,9 @@ def _coverage(found: Coverage) -> list[str]:
             " interval score on its logarithm, smaller is better. By runs it is that of the five"
             " largest suites, which hold half of the runs and were missed by little; by suites it"
             " is that of the few that were missed by much. One band for all runs has the quantiles"
-            " by runs of all other suites, so it is best at the former.\n"
+            " by runs of all other suites, so it is best at the former. Suites in view while the"
+            " model was made lie inside more often than promised: bands are for suites that were"
+            " not.\n"
         ),
         table(
             [

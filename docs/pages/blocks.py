@@ -264,6 +264,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     ),
     "extend schedule": lambda: script("docs/examples/schedule.py"),
     "extend mechanism": lambda: file("docs/examples/mechanism.py"),
+    "extend plugin": lambda: "\n".join(
+        file(f"docs/examples/plugin/{name}")
+        for name in ("pyproject.toml", "dpplan_litgpt/format.py", "dpplan_litgpt/mechanism.py")
+    ),
     "extend eager stack": lambda: file("docs/examples/eager.toml"),
     "extend formula": lambda: script("docs/examples/formula.py"),
     "runs file": lambda: code(

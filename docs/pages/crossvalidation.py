@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pages.text import percent, table
-from planner.specs.documents.validate import ErrorsOfSuites, Run, Validation
-from planner.verbs.validate.crossval import LARGE, ON_BOUND
-from planner.verbs.validate.errors import KINDS, complete, errors, noise_floor
-from planner.verbs.validate.fit import ACROSS, HUBER, WITHIN
+from planner.studies.documents.validate import ErrorsOfSuites, Run, Validation
+from planner.studies.validate.crossval import LARGE, ON_BOUND
+from planner.studies.validate.errors import KINDS, complete, errors, noise_floor
+from planner.studies.validate.fit import ACROSS, HUBER, WITHIN
 
 _TABLE_1 = {
     f"narayanan-2021-{i:04d}" for i in range(1, 11)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import cache, partial
 
 from pages.text import NOTICE, table
-from planner.specs.documents.learn import Lesson, LessonClaim
-from planner.verbs import learn
-from planner.views.learn import markdown
+from planner.lessons import learn
+from planner.lessons.documents import Lesson, LessonClaim
+from planner.lessons.view import markdown
 
 VERDICTS = {
     "holds": "hold",

@@ -17,10 +17,15 @@ def _widening() -> str:
             [one.words, *("-" if x == 1 else f"{x:g}" for x in (one.slower, one.faster))]
             for name, one in FEATURES.items()
             if name not in _MOST and max(one.slower, one.faster) > 1
+        ]
+        + [
+            [f"a {_NAMES.get(name, name)} that no suite shows", f"{factor:g}", f"{factor:g}"]
+            for name, factor in uncertainty.NEW.items()
         ],
     )
 
 
+_NAMES = {"gpu": "GPU"}
 _MOST = ("offload", "islands")  # whose feature is already what they add at most
 
 
@@ -44,26 +49,28 @@ Defaults are one value per GPU, GPU architecture or stack. Where a stack occurs 
 that amounts to one value per suite, and the error of that suite says little about others.
 
 What the runs are: published step times, read from papers, repositories and benchmark tables,
-shipped in `planner/data/runs` with their sources. Where a source does not print a part of its
-recipe, the row leaves it empty and the planner takes the default of the stack. Tier A rows print
-model, layout, batch and result; tier B rows rest on an assumption or two.
+shipped in `planner/studies/data/runs` with their sources. Where a source does not print a part of
+its recipe, the row leaves it empty and the planner takes the default of the stack. Tier A rows
+print model, layout, batch and result; tier B rows rest on an assumption or two.
 
 ## Bands
 
 The band beside every step time should hold {COVERAGE:.0%} of unseen runs: its ends are the 10 %
 and the 90 % quantile of measured over predicted step time. It always contains the expected time.
 
-Its base is what validated runs were missed by: quantiles of their residuals, in which a run of a
-suite of n counts as 1/(1 + (n - 1) {uncertainty.CORRELATION:g}), because errors of a suite
-correlate. Runs of the other kind of program (of Megatron's lineage, which has one recipe, or not)
-weigh {uncertainty.OTHER_PROGRAM:g}. Everything else that was tried tells suites apart no better
-than chance ([log](log/index.md)): GPU, architecture, stack, number of GPUs, length, experts, what
-takes the time.
+A band is as wide as the evidence is thin. Its base is what plain runs of measured software were
+missed by: the residuals of validated runs without what is new or special in each, as quantiles in
+which a run of a suite of n counts as 1/(1 + (n - 1) {uncertainty.CORRELATION:g}), because errors of
+a suite correlate. Suites in view while the model was made were missed by less than those collected
+later: their residuals count as {1 / uncertainty.IN_VIEW:.2g} times as large, and runs of the others
+weigh {uncertainty.LATER:g}.
 
-Beside it, independent and added in quadrature, stands what nobody measured or states. A GPU that no
-run was on moves either end by {uncertainty.NEW_GPU - 1:.0%}, by
-{uncertainty.UNTIMED_GPU - 1:.0%} where no table of its GEMMs is known. A mechanism that may
-take longer or less by a factor moves the end of the band by its share of the step:
+Beside it, independent and added in quadrature, stand what is new in a request and what was missed
+by more than the rest. A GPU, a stack or a combination of methods (experts, number formats,
+adapters, offloading, long sequences) that n suites show widens by its factor over the root of
+1 + n; a GPU whose GEMMs nobody timed by another {uncertainty.UNTIMED_GPU - 1:.0%}. A mechanism
+that may take longer or less by a factor moves the end of the band by its share of the step, and a
+property of the request by the whole factor:
 
 {_widening()}
 
@@ -74,10 +81,11 @@ that of islands of so many nodes with {OVERSUBSCRIBED:g} times fewer links betwe
 step evaluated there.
 
 The weights and factors are choices among round numbers, by the interval score of suites left out:
-`benchmarks/bands.py` prints it for these and their neighbours.
+`benchmarks/bands.py` prints it for these and their neighbours. Those of experts, AMD, Blackwell,
+4-bit GEMMs and adapters rest on few suites, and on what 195 runs that were predicted blind showed.
 
 Residuals are those of runs that were not seen: suites that were in view while the model was made
 are predicted by shared numbers fitted on all other suites (`suites` [below](#cross-validation)).
-Choices of mechanisms were made with them in view all the same. Suites in `planner/data/fresh`,
-which nothing was chosen with, lie inside as often ([below](#do-the-bands-hold)).
+Choices of mechanisms were made with them in view all the same. Suites in
+`planner/studies/data/fresh` were never in view of a mechanism ([below](#do-the-bands-hold)).
 """

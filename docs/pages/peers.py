@@ -7,8 +7,8 @@ from collections import defaultdict
 
 from pages.accuracy import runs
 from pages.text import ROOT, percent, table
-from planner.specs.documents.validate import Run
-from planner.verbs.validate.errors import errors
+from planner.studies.documents.validate import Run
+from planner.studies.validate.errors import errors
 
 # docs/data/peers.csv: each tool as its documentation says, with its shipped hardware (Calculon with
 # profiles of our own for GPUs it does not ship); a run is missing where a tool cannot express it

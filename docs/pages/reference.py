@@ -10,9 +10,9 @@ from msgspec.json import schema_components
 
 from pages import blocks, documents, options
 from pages.text import NOTICE, code
-from planner.cli.commands import COMMANDS, body_of
+from planner.cli.group import COMMANDS, body_of
 from planner.cli.made import options_of
-from planner.specs.documents import ANSWERS, declared
+from planner.specs.documents import by_answer, declared
 from planner.specs.options import Options, rows
 from planner.specs.options.own import Output
 
@@ -70,7 +70,7 @@ def folder() -> dict[str, str]:
 def schema() -> str:
     """JSON Schema of every document, with one definition per part."""
     _, parts = schema_components(
-        [declared(answer) for answer in ANSWERS],
+        [declared(answer) for answer in by_answer()],
         schema_hook=_of_spec,
         ref_template="#/$defs/{name}",
     )
@@ -114,7 +114,7 @@ def _verb(verb: str) -> dict[str, str]:
         " ".join(part.split()) for part in (body_of(verb).__doc__ or "").split("\n\n")
     )
     parts = [f"{NOTICE}# dpplan {verb}\n\n{told}\n", _example(verb), _options(verb)]
-    answers = [one for one in ANSWERS if one.split()[0] == verb]
+    answers = [one for one in by_answer() if one.split()[0] == verb]
     if not answers:
         return {f"{verb}.md": "\n".join(parts)}
     found = [(one, documents.rows(one)) for one in answers]
@@ -159,7 +159,7 @@ def _options(verb: str) -> str:
 
 
 def _http() -> list[tuple[str, list[list[str]]]]:
-    answers = [one for one in ANSWERS if one.split()[0] not in COMMANDS]
+    answers = [one for one in by_answer() if one.split()[0] not in COMMANDS]
     return [(one, documents.rows(one)) for one in answers]
 
 

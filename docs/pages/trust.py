@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from pages.text import percent, table
-from planner.specs.documents.validate import Run
-from planner.verbs.validate.errors import KINDS, errors, errors_of_suites
+from planner.studies.documents.validate import Run
+from planner.studies.validate.errors import KINDS, errors, errors_of_suites
 
 _FEWEST_RUNS, _FEWEST_SUITES = 10, 2
 _VERDICTS = (  # mean error up to which one says it

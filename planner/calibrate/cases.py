@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Literal
 
+from planner.calibrate.documents import TrainedCase
 from planner.error import PlanError
-from planner.specs.documents.calibrate import TrainedCase
 
 Mode = Literal["quick", "default", "thorough"]
 MODES: tuple[Mode, ...] = ("quick", "default", "thorough")

@@ -18,12 +18,12 @@ import msgspec
 from planner.calibrate import cases, detect, nodes, profile, record, verify
 from planner.calibrate.cases import Case
 from planner.calibrate.detect import Hardware
+from planner.calibrate.documents import Calibrated, Compared, Merged, Verification
+from planner.calibrate.options import CalibrateOptions
 from planner.calibrate.settings import WRONG, Progress, Settings
 from planner.error import PlanError
 from planner.inputs import catalog, files
-from planner.specs.documents.calibrate import Calibrated, Compared, Merged, Verification
 from planner.specs.options.checked import read
-from planner.specs.options.commands import CalibrateOptions
 from planner.specs.options.table import rows
 
 Report = Callable[[Progress], None]

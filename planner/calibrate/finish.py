@@ -14,12 +14,12 @@ import tomli_w
 
 from planner.calibrate import detect, fit_device, fit_links, host, overhead, predict, profile
 from planner.calibrate.cases import Case
+from planner.calibrate.documents import Calibrated, FittedCurve, SlowPair, Unquiet
 from planner.calibrate.fit import Fit, Fits, attempted
 from planner.calibrate.overhead import Tables
 from planner.calibrate.profile import Session
 from planner.calibrate.record import Record, label, merged, usual_of
 from planner.inputs import catalog
-from planner.specs.documents.calibrate import Calibrated, FittedCurve, SlowPair, Unquiet
 from planner.specs.hardware import GpuSpec
 
 _SLOW_PAIR = 1.25  # a message that takes this many times the middle one names its pair; a choice

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from planner.calibrate import cases
-from planner.specs.documents.calibrate import TrainedCase
+from planner.calibrate.documents import TrainedCase
 
 # seconds of a sample: of an element, of a byte, or of a whole step. Nothing is as fast as the one
 # and nobody waits for the other: choices, which also keep out zero, infinity and what is no number

@@ -7,13 +7,13 @@ from pathlib import Path
 from statistics import median, median_low
 from typing import Any
 
+from planner.calibrate.documents import Difference, Far
 from planner.calibrate.fit_device import BACKWARD_OVER_FORWARD, BYTES
 from planner.calibrate.profile import Document
 from planner.error import PlanError
 from planner.formulas import flops, kernels
 from planner.inputs import catalog
 from planner.inputs.calibration import read_calibration, stack_spec
-from planner.specs.documents.calibrate import Difference, Far
 from planner.specs.hardware import PRECISIONS, GpuSpec, LinkSpec
 from planner.units import in_base
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from planner.calibrate.documents import Verification, VerifiedCase
 from planner.calibrate.quiet import SLACK
 from planner.inputs import files
 from planner.specs.document import to_json
-from planner.specs.documents.calibrate import Verification, VerifiedCase
 from planner.units import percent, show
 from planner.views.chart import Chart
 from planner.views.figures import BLUE, LOG, ROSE, axis, bars, figure, guides, markers
 from planner.views.page import page
-from planner.views.view import Block
+from planner.views.view import Block, View
 
 _TITLE = "Predicted against measured"
 _MOST_NAMES = 12  # of decoders that fit below the bars
@@ -181,7 +181,7 @@ def write(out: Verification, folder: Path) -> None:
     decoders, kinds = blocks(out)
     texts = (
         markdown(out),
-        page(_TITLE, [decoders, chart(out), kinds], option="--report"),
+        page(View(_TITLE, parts=[decoders, chart(out), kinds]), option="--report"),
         to_json(out, indent=1) + "\n",
     )
     for name, text in zip(NAMES, texts, strict=True):

@@ -8,10 +8,7 @@ from math import exp, log1p, sqrt
 from statistics import mean, median, stdev
 
 from planner.calibrate.cases import Case
-from planner.calibrate.predict import STATES, predict
-from planner.calibrate.record import Record
-from planner.evidence.spread import SIDE
-from planner.specs.documents.calibrate import (
+from planner.calibrate.documents import (
     Errors,
     MeasuredParts,
     PredictedParts,
@@ -20,6 +17,9 @@ from planner.specs.documents.calibrate import (
     Verification,
     VerifiedCase,
 )
+from planner.calibrate.predict import STATES, predict
+from planner.calibrate.record import Record
+from planner.evidence.spread import SIDE
 
 _WHOLE_TENSORS = ("zero1",)  # deals out whole tensors: ranks differ, their sum does not
 _FEWEST = 3  # errors that have a scatter; a choice

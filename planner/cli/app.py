@@ -7,7 +7,7 @@ from typing import Annotated, cast, get_args
 import typer
 
 from planner import __version__
-from planner.cli.commands import Commands
+from planner.cli.group import Commands
 
 _SETTINGS = {"max_content_width": 100, "help_option_names": ["--help", "-h"]}
 app = typer.Typer(

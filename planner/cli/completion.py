@@ -3,12 +3,12 @@ so that a Tab starts no Python."""
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
-from planner.cli.commands import COMMANDS, Commands, body_of
+from planner import plugins
+from planner.cli.group import COMMANDS, Commands, body_of
 from planner.cli.made import options_of
 from planner.specs.options import Row
 
@@ -68,7 +68,7 @@ def _words(verb: str, row: Row | None) -> Words:
     if row is None:
         return ()
     if verb == "learn" and row.says.argument:
-        return tuple(importlib.import_module("planner.verbs.learn").lessons())
+        return tuple(plugins.load("lessons.learn", "learn").lessons())
     kinds = get_args(row.kind) if row.is_several else (row.kind,)
     choices = row.choices or next((get_args(k) for k in kinds if get_origin(k) is Literal), ())
     return tuple(map(str, choices)) or _catalogued(row.says.catalogue.partition("/")[0])

@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 
 from planner import __version__
-from planner.cli.finish import refuse
+from planner.cli.refusal import refuse
 
 FAULT = 70  # exit status of an internal error: EX_SOFTWARE of sysexits.h
 TRACEBACK = "DPPLAN_TRACEBACK"  # the environment variable that asks for the traceback

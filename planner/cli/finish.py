@@ -1,18 +1,17 @@
-"""How every command ends: what it writes, what it prints, its exit status, and what it says of a
-wrong request."""
+"""How every command ends: what it writes, what it prints, and its exit status."""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from planner.cli.refusal import print_json
 from planner.error import PlanError
 from planner.inputs import files
 from planner.inputs.files import Place, places
@@ -22,8 +21,6 @@ from planner.specs.options.own import Output
 if TYPE_CHECKING:
     from planner.views.view import View
 
-_SHOWN = 1000  # characters of a wrong value that are quoted
-WRONG = 2  # exit status of a wrong request
 _IS_PRINTED = "is where the answer is printed; give the result a file of its own"
 _TWICE = "is named twice in this command; give each result its own file"
 
@@ -121,33 +118,3 @@ def _words(values: Iterable[Any]) -> Iterator[str]:
         for one in value if isinstance(value, list | tuple) else [value]:
             if isinstance(one, str):
                 yield from (os.path.expanduser(part) for part in {one, *re.split("[=,]", one)})
-
-
-@contextmanager
-def clear_errors(as_json: bool) -> Iterator[None]:
-    """A wrong request ends with one sentence on stderr (and one JSON document under --json), exit
-    status 2."""
-    try:
-        yield
-    except PlanError as error:
-        refuse(error.field, error.value, error.remedy, as_json, str(error))
-        raise SystemExit(WRONG) from None
-
-
-def refuse(problem: str, value: object, remedy: str, as_json: bool, sentence: str) -> None:
-    """Say what is wrong with a request: a sentence on stderr, and under --json a document on
-    stdout."""
-    if as_json:
-        from planner.specs.document import SCHEMA_VERSION
-        from planner.specs.documents.error import Error, Refusal
-
-        shown = value if value is None or isinstance(value, bool | float) else str(value)[:_SHOWN]
-        print_json(Refusal(SCHEMA_VERSION, Error(problem, shown, remedy)))
-    print(f"error: {' '.join(sentence.split())}", file=sys.stderr)
-
-
-def print_json(document: Any) -> None:
-    """One JSON document on stdout."""
-    from planner.specs.document import to_json
-
-    print(to_json(document, indent=2), flush=True)

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from planner.cli.finish import Answer, check_results, clear_errors, finish
+from planner import plugins
+from planner.cli.finish import Answer, check_results, finish
+from planner.cli.refusal import clear_errors
 from planner.error import PlanError
 from planner.inputs.files import remembered
 from planner.specs.options import Given, Options, Row, rows, taken
@@ -91,13 +93,14 @@ def _given(typed: dict[str, Any]) -> Given:
 
 def recipe_of(names: tuple[str, ...], given: Given) -> Planned:
     """The request of launch files, or of a row of a runs table, with what is given beside it."""
+    shown = " ".join(names)
+    found: Planned
     if any(".csv:" in name for name in names):
-        from planner.verbs.validate import as_recipe
-
-        return as_recipe.planned(names, given)
-    from planner.formats.plan import planned, texts
-
-    return planned(texts(names), given)
+        found = plugins.load("studies.validate.as_recipe", "--recipe", shown).planned(names, given)
+    else:
+        formats = plugins.load("formats.plan", "--recipe", shown)
+        found = formats.planned(formats.texts(names), given)
+    return found
 
 
 def _kinds(body: Body) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from planner.formulas import run_level
 from planner.ledger import Array, first, section, total
 from planner.specs.base import PlanError
 from planner.specs.document import changed
-from planner.specs.documents.run import Reliability, Run, Storage
+from planner.specs.documents.run import Project, Reliability, Run, Storage
 from planner.specs.plan import Plan
 from planner.units import show
 
@@ -83,6 +83,9 @@ def reliability(plan: Plan) -> tuple[Reliability, float]:
         mtbf, mtbf_gpu = run.mtbf_s, run.mtbf_s * cluster.gpus
     else:
         mtbf_gpu = run.mtbf_gpu_s or run_level.MTBF_GPU_S
+        if run.mtbf_gpu_s is None and run.preempted_s is not None:
+            each = run.preempted_s * cluster.gpus_per_host
+            mtbf_gpu = float(run_level.either_s(mtbf_gpu, each))
         mtbf = float(run_level.job_mtbf_s(mtbf_gpu, cluster.gpus))
     states = state_ledger(plan)
     size = float(
@@ -94,7 +97,8 @@ def reliability(plan: Plan) -> tuple[Reliability, float]:
     copy = machine(plan).host_copy_bandwidth
     stored = run.storage_bytes_per_s or speed[_USUAL_STORAGE]
     here = checkpoints(plan, size, stored, mtbf, copy, run.storage_read_bytes_per_s)
-    repair = cluster.gpus * run_level.HARDWARE_FRAC * run_level.REPAIR_S / mtbf_gpu
+    broken_s = run_level.MTBF_GPU_S if run.is_preempted else mtbf_gpu  # what is taken is no repair
+    repair = cluster.gpus * run_level.HARDWARE_FRAC * run_level.REPAIR_S / broken_s
     waiting = (
         1.0
         if run.spare_nodes is None
@@ -189,6 +193,7 @@ def whole_run(plan: Plan, time: StepTime) -> Run:
         hardware_usd=None,
         electricity_usd=None,
         reliability=failures,
+        project=Project(*run_level.PROJECT_FRAC, counted=run.as_project),
     )
     if training.tokens is None:
         return out
@@ -197,6 +202,8 @@ def whole_run(plan: Plan, time: StepTime) -> Run:
     length = first(time.row_tokens)
     rate = run_level.tokens_per_s(training.global_batch, length, first(time.seconds))
     wall = float(run_level.run_s(training.tokens, rate, good))
+    if run.as_project:
+        wall *= run_level.PROJECT_FRAC[1]
     energy = power_w * wall
     paid = plan.gpus + (run.spare_nodes or 0) * cluster.gpus_per_host
     hardware, electricity = cost_usd(plan, paid * wall, energy)
@@ -220,7 +227,9 @@ def _endless(plan: Plan, r: Reliability) -> PlanError:
     if run.spare_nodes is not None and r.spares_suffice_frac < _ENDLESS:
         fewest = f"{r.spare_nodes_proposed:,} suffice 99 % of the time"
         return PlanError("--spare-nodes", run.spare_nodes, f"never suffice; {fewest}")
-    if run.states_failures:
+    if run.is_preempted:
+        field = "--market"
+    elif run.states_failures:
         field = "--mtbf"
     elif run.restart_s is not None and run.restart_s > r.mtbf_s:
         field = "--restart"
@@ -251,6 +260,9 @@ def assumptions(plan: Plan, failures: Reliability) -> list[str]:
     the whole run."""
     run, r = plan.run, failures
     failing = "stated in the request" if run.states_failures else "Llama 3; --mtbf"
+    if run.is_preempted:
+        hours = (run.preempted_s or 0.0) / _HOUR_S
+        failing = f"a host is taken back after {hours:g} h, {run.preempted_source}; --mtbf"
     stored = (
         "stated in the request"
         if run.storage_bytes_per_s is not None

@@ -1,11 +1,12 @@
 """Prediction interval of the step time: measured / predicted over held-out suites.
 
 Runs of one suite share a machine, a team and a way of measuring, so that their errors are
-correlated, and these errors hardly depend on the breakdown of the step, the GPU, or which of two
-similar programs ran: of thirty features tried (docs/log/bands.md), only whether a program is of
-Megatron's lineage distinguishes suites. A band therefore has the quantiles of the runs of all
-suites, with more weight on the same kind of program, combined with independent terms for mechanisms
-that depend on unstated facts: hosts, kernels, the network.
+correlated: what the next suite is missed by depends on how much of it is new. A band adds in
+quadrature the error of plain runs of measured software; the novelty of the stack, the GPU and the
+combination of methods, by how many suites show each; and FEATURES, which were missed by more than
+the rest. What is left of the residuals beside the latter two is the former. Suites in view while
+mechanisms were chosen were missed by less than those collected later, and count as if missed by
+more.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from planner.evidence.case import FEATURES, Case, Times, case_of
-from planner.evidence.spread import SIDE, Spread, student
+from planner.evidence.case import FEATURES, Case, Times, case_of, kinds
+from planner.evidence.spread import SIDE, Spread
 from planner.evidence.weights import quantile, suite_members, suite_weight
 from planner.ledger import Array
 from planner.specs.cluster import Verified
@@ -31,14 +33,15 @@ RESIDUALS = Path(__file__).parent.parent / "data" / "residuals.csv"
 
 # Choices: round numbers near the best interval score of suites left out, by suites and by runs;
 # `benchmarks/bands.py` prints it for these and for others
-LINEAGE = "megatron"  # family of programs with one recipe: fused kernels, static shapes
-OTHER_PROGRAM = 0.3  # weight of a run with a program that is of it where the case is not, or so
-CORRELATION = 0.05  # of errors within a suite: how little each of its many runs counts
-# either way, on a GPU that no run was on: clocks of GPUs under load are 0.65 to 1 of their boost,
-# and 0.85 is assumed where none was measured
-NEW_GPU = 1.08
-# the same where nobody timed its GEMMs either: on the ten GPUs with a table large ones reach 0.47
-# to 0.77 of the dense rate under load, with a standard deviation of 15 %: four fifths within this
+CORRELATION = 0.2  # of errors within a suite: how little each of its many runs counts
+# residuals of suites in view while the model was made, over those of suites collected later, which
+# were missed 1.4 times as far (root mean squares of 37 and 11 suites, geometric means)
+IN_VIEW = 0.75
+LATER = 2.0  # weight of a run of the latter
+# half-widths of what no suite has shown; with n suites that have, of 1 / (1 + n) of the variance
+NEW = {"gpu": 1.2, "stack": 1.1, "combination": 1.1}
+# the same of a GPU where nobody timed its GEMMs either: on the ten GPUs with a table large ones
+# reach 0.47 to 0.77 of the dense rate under load, with a standard deviation of 15 %
 UNTIMED_GPU = 1.2
 _AS_MUCH = 0.5  # a run that has half of a feature says something of it
 
@@ -92,6 +95,7 @@ class Residuals:
     levels: Levels
     features: Array
     log_ratio: Array  # ln(measured over predicted step time)
+    mfu: Array  # measured
     seen: Array  # bool: in view while the numbers of this version were chosen
 
     def __len__(self) -> int:
@@ -105,8 +109,14 @@ class Residuals:
             self.levels.where(mask),
             self.features[mask],
             self.log_ratio[mask],
+            self.mfu[mask],
             self.seen[mask],
         )
+
+    @cached_property
+    def kind(self) -> Array:
+        """What is combined in each run, as `kinds` has it."""
+        return kinds(self.features)
 
     def feature(self, name: str) -> Array:
         """One column of FEATURES."""
@@ -134,7 +144,7 @@ def residuals(rows: Iterable[Mapping[str, object]]) -> Residuals:
 
 _COLUMNS = (
     *("run_id", "suite", "gpu", "architecture", "stack", "family"),
-    *(*FEATURES, "seen", "measured_over_predicted"),
+    *(*FEATURES, "seen", "mfu", "measured_over_predicted"),
 )
 
 
@@ -152,6 +162,7 @@ def _columns(cells: Mapping[str, Sequence[str]]) -> Residuals:
         levels=levels,
         features=np.stack([numbers(name) for name in FEATURES], axis=1),
         log_ratio=np.log(numbers("measured_over_predicted")),
+        mfu=numbers("mfu"),
         seen=numbers("seen") > 0,
     )
 
@@ -166,59 +177,105 @@ def recorded() -> Residuals:
     return _columns(dict(zip(header, zip(*lines, strict=True), strict=True)))
 
 
-def weights(runs: Residuals, *, lineage: bool) -> Array:
-    """How much each run says of one whose program is of LINEAGE, or is not: less where many of its
-    suite say the same, and where its own program is of the other kind."""
-    alike = (runs.levels.family == LINEAGE) == lineage
-    weight: Array = np.where(alike, 1.0, OTHER_PROGRAM)
-    return weight * suite_weight(suite_members(runs.suite), CORRELATION)
+def weights(runs: Residuals) -> Array:
+    """How much each run says: less where many of its suite say the same, and more where its suite
+    was never in view."""
+    later: Array = np.where(runs.seen, 1.0, LATER)
+    return later * suite_weight(suite_members(runs.suite), CORRELATION)
 
 
-def missed(runs: Residuals, gpu: str, *, lineage: bool, tabled: bool = True) -> Spread:
-    """Distribution of measured / predicted over these runs, wider for a GPU that no run used, and
-    more so if its GEMMs were never timed; without any run, a factor of two either way."""
+def novelty(runs: Residuals, case: Case) -> dict[str, float]:
+    """Half-widths, as logarithms, of what is new in a case beside these runs, by NEW."""
+    return {
+        name: _half_width(name, len(set(runs.suite[same].tolist())))
+        + (math.log(UNTIMED_GPU) if name == "gpu" and not case.tabled and not same.any() else 0.0)
+        for name, same in (
+            ("gpu", runs.levels.gpu == case.gpu),
+            ("stack", runs.levels.stack == case.stack),
+            ("combination", runs.kind == case.kind),
+        )
+    }
+
+
+def _half_width(name: str, suites: Any) -> Any:
+    return math.log(NEW[name]) / np.sqrt(1.0 + suites)
+
+
+def _other_suites(values: Array, suites: Array) -> Array:
+    """Of every run, how many other suites have its value."""
+    _, value = np.unique(values, return_inverse=True)
+    _, suite = np.unique(suites, return_inverse=True)
+    pairs = np.unique(value.reshape(-1) * (suite.max() + 1) + suite.reshape(-1))
+    having = np.bincount(pairs // (suite.max() + 1))
+    return having[value.reshape(-1)] - 1
+
+
+def missed(runs: Residuals) -> Spread:
+    """Distribution of measured / predicted of plain runs of measured software: residuals without
+    what is new in each beside the other suites, and without its features. Without any run, a factor
+    of two either way."""
     if not len(runs):
         return Spread.of_ends(0.5, 2.0)
-    weight = weights(runs, lineage=lineage)
-    low, high = (quantile(runs.log_ratio, weight, q) for q in (1 - SIDE, SIDE))
-    spread = Spread.of_ends(math.exp(min(low, 0.0)), math.exp(max(high, 0.0)))
-    if (runs.levels.gpu == gpu).any():
-        return spread
-    return spread.beside(math.log(NEW_GPU if tabled else UNTIMED_GPU) / student(SIDE))
+    new = [
+        _half_width(name, _other_suites(values, runs.suite))
+        for name, values in (
+            ("gpu", runs.levels.gpu),
+            ("stack", runs.levels.stack),
+            ("combination", runs.kind),
+        )
+    ]
+    below, above = sides(runs.features)
+    far = runs.log_ratio / np.where(runs.seen, IN_VIEW, 1.0)
+
+    def left(distance: Array, side: Array) -> float:
+        other = np.sum(np.square(new), axis=0) + np.sum(np.square(side), axis=1)
+        rest = np.sqrt(np.maximum(np.square(np.maximum(distance, 0.0)) - other, 0.0))
+        return quantile(rest, weights(runs), SIDE)
+
+    return Spread.of_ends(math.exp(-left(-far, below)), math.exp(left(far, above)))
 
 
-def widened(around: Spread, case: Case) -> tuple[Spread, dict[str, float]]:
-    """The distribution with what mechanisms may take more or less than expected, and the shares of
-    the squared width of its slow half."""
+def sides(lines: Array) -> tuple[Array, Array]:
+    """Half-widths that features add, as logarithms, towards faster and slower; lines: of FEATURES,
+    shape (runs, features)."""
+    slower = np.array([one.slower for one in FEATURES.values()])
+    faster = np.array([one.faster for one in FEATURES.values()])
+    return -np.log1p(-(1 - 1 / faster) * np.minimum(lines, 1.0)), np.log1p((slower - 1) * lines)
+
+
+def widened(
+    around: Spread, case: Case, new: Mapping[str, float]
+) -> tuple[Spread, dict[str, float]]:
+    """The distribution with what is new and what features add, and the shares of the squared width
+    of its slow half. new: of `novelty`."""
     low, high = (math.log(end) for end in around.ends())
-    below, above = {"general": -low}, {"general": high}
-    for (name, one), share in zip(FEATURES.items(), case.features, strict=True):
-        below[name] = -math.log1p(-(1 - 1 / one.faster) * min(share, 1.0))
-        above[name] = math.log1p((one.slower - 1) * share)
-    ends = math.exp(-math.hypot(*below.values())), math.exp(math.hypot(*above.values()))
+    new = {name: float(width) for name, width in new.items()}
+    faster, slower = (side[0].tolist() for side in sides(np.array([case.features])))
+    above = {"general": high, **new, **dict(zip(FEATURES, slower, strict=True))}
+    ends = math.exp(-math.hypot(low, *new.values(), *faster)), math.exp(math.hypot(*above.values()))
     whole = sum(part**2 for part in above.values()) or 1.0
-    shown = ["general", *(name for name, one in FEATURES.items() if one.slower > 1)]
-    return Spread.of_ends(*ends), {name: above[name] ** 2 / whole for name in shown}
+    shown = ["general", *new, *(name for name, one in FEATURES.items() if one.slower > 1)]
+    return Spread.of_ends(*ends), {name: float(above[name] ** 2 / whole) for name in shown}
 
 
 def forget() -> None:
     """Read the recorded residuals again."""
-    for known in (recorded, _recorded_missed, _recorded_band):
+    for known in (recorded, _recorded_missed, _recorded_band, on_gpu):
         known.cache_clear()
 
 
 @cache
-def _recorded_missed(gpu: str, lineage: bool, tabled: bool, without: str | None = None) -> Spread:
-    """`missed` over the shipped runs, or over all suites but one."""
+def _recorded_missed(without: str | None = None) -> tuple[Residuals, Spread]:
+    """The shipped runs, of all suites or of all but one, and `missed` over them."""
     runs = recorded()
     runs = runs if without is None else runs.where(runs.suite != without)
-    return missed(runs, gpu, lineage=lineage, tabled=tabled)
+    return runs, missed(runs)
 
 
 def shipped_ends(case: Case, suite: str) -> tuple[float, float]:
     """Ends of the band of a run as factors, from the shipped residuals of all other suites."""
-    lineage = case.family == LINEAGE
-    return widened(_recorded_missed(case.gpu, lineage, case.tabled, suite), case)[0].ends()
+    runs, general = _recorded_missed(suite)
+    return widened(general, case, novelty(runs, case))[0].ends()
 
 
 def band(plan: Plan, c: Columns, time: Times, row: int = 0, islands: Array | float = 0.0) -> Band:
@@ -243,19 +300,17 @@ def no_narrower(found: Band, verified: Verified | None) -> Band:
 @cache
 def _recorded_band(case: Case) -> Band:
     """Comparisons ask for the same case again and again."""
-    general = _recorded_missed(case.gpu, case.family == LINEAGE, case.tabled)
-    return _of_missed(recorded(), general, case)
+    return _of_missed(*_recorded_missed(), case)
 
 
 def band_of(runs: Residuals, case: Case) -> Band:
     """Band of a case from these runs; it always contains the expected time."""
-    around = missed(runs, case.gpu, lineage=case.family == LINEAGE, tabled=case.tabled)
-    return _of_missed(runs, around, case)
+    return _of_missed(runs, missed(runs), case)
 
 
 def _of_missed(runs: Residuals, general: Spread, case: Case) -> Band:
     """`band_of`, with what the runs were missed by."""
-    spread, parts = widened(general, case)
+    spread, parts = widened(general, case, novelty(runs, case))
     at = runs.levels
     gpu, stack = at.gpu == case.gpu, at.stack == case.stack
     return Band(
@@ -266,6 +321,46 @@ def _of_missed(runs: Residuals, general: Spread, case: Case) -> Band:
         _nearest(stack, at.family == case.family, ("stack", "family")),
         parts,
     )
+
+
+@dataclass(frozen=True)
+class OnGpu:
+    """Validated runs on one GPU."""
+
+    runs: int
+    suites: int
+    median_error: float  # of the predicted step time, as a share
+
+    @property
+    def is_thin(self) -> bool:
+        """Whether they say little: of fewer than two suites, or missed by much."""
+        return self.suites < _FEW_SUITES or self.median_error > _POOR
+
+    def words(self, gpu: str) -> str:
+        """The same in words."""
+        if not self.runs:
+            return f"no validated run on {gpu}"
+        plural, of = ("" if self.runs == 1 else "s"), ("" if self.suites == 1 else "s")
+        return (
+            f"{self.runs:,} validated run{plural} on {gpu}, of {self.suites} suite{of}, median"
+            f" error {self.median_error:.0%}"
+        )
+
+
+_FEW_SUITES = 3  # suites on a GPU below which its runs are called few
+_POOR = 0.15  # median error above which they are called poor
+
+
+@cache
+def on_gpu(gpu: str) -> OnGpu:
+    """What recorded runs say of a GPU (profile id)."""
+    runs = recorded()
+    at = runs.levels.gpu == gpu
+    if not at.any():
+        return OnGpu(0, 0, 0.0)
+    errors = np.abs(np.exp(-runs.log_ratio[at]) - 1)
+    median = quantile(errors, np.ones(len(errors)), 0.5)
+    return OnGpu(int(at.sum()), len(set(runs.suite[at].tolist())), median)
 
 
 def _nearest(same: Array, like: Array, names: tuple[str, str]) -> str:
@@ -296,13 +391,16 @@ def _alike(runs: Residuals, case: Case, gpu: Array, stack: Array) -> str:
 def _widest(runs: Residuals, case: Case, parts: Mapping[str, float]) -> str:
     """What most of the width comes from, and whether any run has shown it."""
     name = max(parts, key=parts.__getitem__)
-    if name == "general" and not case.tabled and not (runs.levels.gpu == case.gpu).any():
+    if name == "gpu" and not case.tabled and not (runs.levels.gpu == case.gpu).any():
         return (
             "the width is GEMMs of this GPU, which were not timed, and the spread between"
             " clusters and teams"
         )
     if name == "general":
         return "the width is mostly the spread between clusters and teams"
+    if name in NEW:
+        what = "GPU" if name == "gpu" else name
+        return f"the width is mostly that few suites show this {what} ({parts[name]:.0%})"
     shown = runs.feature(name) >= _AS_MUCH * case.feature(name)
     said = f"the width is mostly {FEATURES[name].words} ({parts[name]:.0%})"
     return said if shown.any() else f"{said}, which no validated run shows as much"

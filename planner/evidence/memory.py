@@ -51,6 +51,7 @@ _CORRELATION = 0.3  # of errors within a suite: between-suite over total varianc
 # what holds where nothing was measured: a Student t with two degrees of freedom, which counts as so
 # many runs
 _UNSEEN_RUNS = 1.0
+_UNSEEN_LOOP = 5.0  # the same of a training loop of one's own, which no run of another is like
 _UNSEEN_SCALE = 0.1
 
 _REACH, _STEP = 1.0, 0.01  # grid of ln(need over predicted)
@@ -77,6 +78,7 @@ class Case:
     experts: bool
     adapters: bool = False  # trained beside frozen weights
     quantised: bool = False  # these in 4 or 8 bit
+    loop: bool = False  # a library around which every team writes its loop
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,8 @@ def shares(runs: Observed, cases: Sequence[Case]) -> Array:
     grid = _grid()
     # Student's t with two degrees of freedom up to a factor
     unseen = (1 + (grid / _UNSEEN_SCALE) ** 2 / 2) ** -1.5
-    base = np.tile(_UNSEEN_RUNS * unseen / unseen.sum(), (len(cases), 1))
+    counts = np.array([[_UNSEEN_LOOP if case.loop else _UNSEEN_RUNS] for case in cases])
+    base = counts * unseen / unseen.sum()
     chance = base / base.sum(axis=1, keepdims=True)
     if not len(runs):
         return np.cumsum(chance, axis=1)
@@ -353,7 +356,7 @@ def _of_plan(plan: Plan) -> Array:
     return _recorded_shares(*_kind(plan))
 
 
-def _kind(plan: Plan) -> tuple[str, str, tuple[bool, bool, bool]]:
+def _kind(plan: Plan) -> tuple[str, str, tuple[bool, bool, bool, bool]]:
     """The properties of a plan that its memory distributions depend on."""
     return (
         plan.stack.release_of or plan.stack.id,
@@ -362,22 +365,23 @@ def _kind(plan: Plan) -> tuple[str, str, tuple[bool, bool, bool]]:
             plan.model.routed is not None,
             plan.training.adapter is not None,
             plan.training.base_precision is not None,
+            plan.stack.own_loop,
         ),
     )
 
 
 @cache
-def _rooms(stack: str, gpu: str, model: tuple[bool, bool, bool], chance: float) -> Array:
+def _rooms(stack: str, gpu: str, model: tuple[bool, bool, bool, bool], chance: float) -> Array:
     """Of every combination, the factor that `needed_room` gives."""
     every = _recorded_shares(stack, gpu, model)
     return np.array([needed_room(one, chance) for one in every], dtype=float)
 
 
 @cache
-def _recorded_shares(stack: str, gpu: str, model: tuple[bool, bool, bool]) -> Array:
+def _recorded_shares(stack: str, gpu: str, model: tuple[bool, bool, bool, bool]) -> Array:
     """Distributions of every combination, in the order of their numbers.
 
-    model: whether it has experts, trains adapters, has quantised weights.
+    model: whether it has experts, trains adapters, has quantised weights, has a loop of its own.
     """
     return shares(
         recorded(),

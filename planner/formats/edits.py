@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner import formats
+from planner.formats import recipe as formats
 from planner.formats.record import Format, Value
 from planner.formats.target import SHARDED, Asked, Target
 

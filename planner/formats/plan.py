@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from planner import formats
+from planner.formats import recipe as formats
 from planner.formats.megatron_bridge import recipes_in
 from planner.formats.record import SQUARE, Stated, Used, patterns
 from planner.inputs import catalog

@@ -24,7 +24,7 @@ Use = Literal["read", "implied", "irrelevant", "not understood"]
 SQUARE = "bucket_of_width"  # bytes per square of the hidden size: no option, a bucket is
 STEPS = "steps"  # of a run: no option, for its tokens are
 MODEL = "model."  # before the name of a field of a model, where an argument is no option
-_UNREAD = Path(__file__).parent.parent / "data" / "arguments.toml"
+_UNREAD = Path(__file__).with_name("arguments.toml")
 _AGAIN = re.compile(r" \(line \d+\)$")  # how a key is named that a file gives twice
 UNSET = object()  # the default of an argument that says nothing where it is left out
 
@@ -79,7 +79,8 @@ class Argument:
     def ours(self, value: Any) -> Any:
         """Our value. Raises ValueError where theirs has none."""
         if self.words:
-            key = value.lower() if isinstance(value, str) else value
+            is_spelled = value in self.words or not isinstance(value, str)
+            key = value if is_spelled else value.lower()
             if key not in self.words:
                 known = ", ".join(str(one) for one in self.words)
                 raise ValueError(f"is none of {known}")
@@ -226,9 +227,10 @@ class Format:
     """A foreign format.
 
     kind: its id; title: for people. detect: whether a text, under its file's name, is of it or has
-    a part of it. parse: the arguments of a text by name in one plain spelling. table: what is one
-    to one. irrelevant: patterns of names that move neither memory nor time. lacks: patterns of
-    names that do move them and that no estimate has, with why. off: patterns of switches that are
+    a part of it; whole: then no part of that text is of another format. parse: the arguments of a
+    text by name in one plain spelling. table: what is one to one. irrelevant: patterns of
+    names that move neither memory nor time. lacks: patterns of names that do move them and that no
+    estimate has, with why. off: patterns of switches that are
     off where they are left out, so that one that is off says nothing.
     read_more: what is not one to one. What is written is a `target.Target`, by the same table.
     written_as: kind of the target that writes these arguments, where that is another; writable:
@@ -240,6 +242,7 @@ class Format:
     detect: Callable[[str, str], bool]
     parse: Callable[[str], Mapping[str, Value]]
     table: tuple[Argument, ...]
+    whole: bool = False
     irrelevant: tuple[str, ...] = ()
     lacks: Mapping[str, str] = field(default_factory=dict)
     off: tuple[str, ...] = ()
@@ -306,7 +309,7 @@ class Unread:
 
 
 def unread(kind: str) -> Unread:
-    """The arguments that a format does not read, from planner/data/arguments.toml."""
+    """The arguments that a format does not read, from planner/formats/arguments.toml."""
     table = _unread()[kind]
     return Unread(tuple(table.get("irrelevant", ())), table.get("lacks", {}))
 

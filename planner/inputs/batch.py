@@ -29,6 +29,8 @@ _BATCH_SOURCE = "the 4 Mi tokens of Llama 2 are taken, arXiv 2307.09288 table 1"
 # a batch is rounded by up to this share, so that more data-parallel degrees divide it. A choice:
 # 15 x 2^k is 6.7 % from the next power of two, and stays as it was published
 ROUNDING = 0.05
+# tokens of a context-parallel rank where a default batch has to suit it: of long sequences alone
+_LONG = 8192
 _STEPS = 4096  # batches that are compared are at least this share of the wanted one apart
 
 
@@ -125,7 +127,7 @@ def _replicas(options: Options, model: ModelSpec, seq_len: int) -> tuple[int, ..
     heads = divisors(shared_heads(model))
     tensor = [t for t in heads if t <= LEAST_MAX_TP] if "tp" in able else [1]
     stages = stages_of(model.layers, options.uneven_stages) if "pp" in able else [1]
-    context = contexts_of(seq_len) if "cp" in able else [1]
+    context = contexts_of(seq_len, _LONG) if "cp" in able else [1]
     inside = {
         t * p * c
         for t in ([options.tp] if options.tp else tensor)

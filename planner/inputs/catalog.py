@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from pydantic import ValidationError
 
+from planner import plugins
 from planner.inputs import files, not_modelled, readers
 from planner.inputs.names import alike, spellings
 from planner.specs.base import PlanError, Spec, sentence
@@ -37,14 +38,20 @@ def profiles_folder() -> Path:
 
 
 def folder(kind: str) -> Path:
-    """Folder of one kind of profile: models, stacks, gpus, networks, clusters."""
+    """Folder of one kind of profile that ships: models, stacks, gpus, networks, clusters."""
     return _PACKAGE / kind if kind in ("models", "stacks") else profiles_folder() / kind
 
 
 @cache
+def profiles(kind: str) -> Mapping[str, Path]:
+    """Files of one kind of profile by their ids, sorted: shipped ones and, of models and stacks,
+    profiles of other distributions."""
+    return dict(sorted(plugins.files(kind, folder(kind)).items()))
+
+
 def ids(kind: str) -> tuple[str, ...]:
     """All ids of one kind, sorted."""
-    return tuple(sorted(path.stem for path in folder(kind).glob("*.toml")))
+    return tuple(profiles(kind))
 
 
 def find(kind: str, name: str) -> Path:
@@ -75,9 +82,9 @@ _VENDORS = ("nvidia", "amd")
 def _declared(kind: str, wanted: str) -> Path | None:
     """The profile that has this name: its id, an alias, or an id of the Hugging Face Hub with or
     without its organisation."""
-    if wanted in ids(kind):
-        return folder(kind) / f"{wanted}.toml"
-    for path in sorted(folder(kind).glob("*.toml")):
+    if wanted in profiles(kind):
+        return profiles(kind)[wanted]
+    for path in profiles(kind).values():
         text = _text(path)
         if f'{wanted}"' in text.lower() and wanted in _names(text):
             return path
@@ -103,7 +110,7 @@ def _names(text: str) -> set[str]:
 @cache
 def owners(kind: str) -> Mapping[str, str]:
     """The id of the profile that has a name, by every name in lower case."""
-    found = {name: one for one in ids(kind) for name in _names(_text(folder(kind) / f"{one}.toml"))}
+    found = {name: one for one, path in profiles(kind).items() for name in _names(_text(path))}
     return found | {one: one for one in ids(kind)}
 
 
@@ -124,7 +131,7 @@ _OFFERED = 4  # profiles that an unknown name is answered with
 def near(kind: str, wanted: str) -> str:
     """What to say of an unknown name: the known ones most like it, and where all are listed."""
     owner = {one: one for one in ids(kind)}
-    for path in folder(kind).glob("*.toml"):
+    for path in profiles(kind).values():
         data = readers.read_toml(_text(path))
         owner |= {str(one): path.stem for one in data.get("aliases", ())}
     offered: dict[str, str] = {}  # one name of each profile
@@ -147,7 +154,7 @@ def is_path(name: str) -> bool:
 @cache
 def _hub_ids() -> frozenset[str]:
     """Ids of the Hugging Face Hub that the catalogue's models have."""
-    texts = (_text(path) for path in folder("models").glob("*.toml"))
+    texts = (_text(path) for path in profiles("models").values())
     return frozenset(name for text in texts for name in _names(text) if "/" in name)
 
 

@@ -95,10 +95,12 @@ def price_of(options: Options, market: str | None = None) -> Price:
 
 
 def every_price(options: Options) -> list[Sourced]:
-    """What a GPU-hour of the request costs: in every market, where it leaves the market open."""
+    """What a GPU-hour of the request costs: in every market that keeps its machines, where it
+    leaves the market open."""
     own = price_of(options)
     listed = own.is_listed and options.market is None
-    found = [price_of(options, one.id) for one in markets()] if listed else [own]
+    kept = [one for one in markets() if one.preempted_after is None]
+    found = [price_of(options, one.id) for one in kept] if listed else [own]
     return [one.usd_per_gpu_hour for one in found if one.usd_per_gpu_hour is not None]
 
 

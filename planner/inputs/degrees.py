@@ -6,9 +6,9 @@ from planner.formulas.divisors import divisors
 
 # tensor parallelism is searched up to this, or up to the NVLink domain: collectives would leave it
 LEAST_MAX_TP = 16
-# context parallelism is searched only where each rank keeps this many tokens: no validated run cuts
-# shorter sequences
-TOKENS_PER_CONTEXT_RANK = 8192
+# context parallelism is searched where each rank keeps this many tokens: below, its kernels are
+# shorter than their launches. Validated runs keep 4,096 at least
+TOKENS_PER_CONTEXT_RANK = 512
 
 
 def stages_of(layers: int, uneven: bool | None) -> list[int]:
@@ -21,6 +21,7 @@ def stages_of(layers: int, uneven: bool | None) -> list[int]:
     return sorted({*even, *(p for p in dealt if p <= layers)})
 
 
-def contexts_of(seq_len: int) -> list[int]:
-    """Context-parallel degrees that are searched for sequences of this length."""
-    return [c for c in divisors(seq_len) if c <= max(1, seq_len // TOKENS_PER_CONTEXT_RANK)]
+def contexts_of(seq_len: int, tokens: int = TOKENS_PER_CONTEXT_RANK) -> list[int]:
+    """Context-parallel degrees for sequences of this length, of which each rank keeps so many
+    tokens."""
+    return [c for c in divisors(seq_len) if c <= max(1, seq_len // tokens)]

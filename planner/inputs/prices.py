@@ -38,6 +38,14 @@ def caution(market: str) -> str:
     return next((one.note for one in markets() if one.id == market), "")
 
 
+def preempted_after(options: Options) -> Sourced | None:
+    """Running time of a host until it is taken back, at the kind of price that a request names;
+    None where that keeps its machines."""
+    word = (options.market or "").lower()
+    found = (one for one in markets() if word == one.id or word in one.aliases)
+    return next((one.preempted_after for one in found), None)
+
+
 @dataclass(frozen=True)
 class _Asked:
     """Which lists answer a request. market: the word for it; terms: of a named provider's own

@@ -7,6 +7,7 @@ from functools import cache
 from planner.formulas import run_level
 from planner.inputs import catalog
 from planner.inputs.calibration import Calibration
+from planner.inputs.prices import preempted_after
 from planner.specs.base import PlanError
 from planner.specs.hardware import StorageSpec
 from planner.specs.options import Options, flag, rows
@@ -51,6 +52,7 @@ def run_spec(options: Options, nodes: int, calibration: Calibration | None = Non
         stored = measured.bytes_per_s(nodes)
         read = None if measured.read_per_node is None else float(measured.read_per_node) * nodes
     mtbf_s, unit = (None, "") if options.mtbf is None else number_in(options, "mtbf")
+    taken = preempted_after(options)
     return RunSpec(
         storages=storages(),
         mtbf_gpu_s=mtbf_s if unit == rows(Options)["mtbf"].says.unit else None,
@@ -60,6 +62,9 @@ def run_spec(options: Options, nodes: int, calibration: Calibration | None = Non
         storage_bytes_per_s=stored,
         storage_read_bytes_per_s=read,
         storage_measured=options.storage is None and measured is not None,
+        preempted_s=None if taken is None else float(taken),
+        preempted_source="" if taken is None else taken.source,
+        as_project=options.run_as == "project",
         restart_s=number(options, "restart"),
         spare_nodes=options.spare_nodes,
         electricity_usd_per_j=electricity(options),

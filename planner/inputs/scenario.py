@@ -9,10 +9,12 @@ from planner.inputs import workload as conditions
 from planner.inputs.accumulation import accumulated
 from planner.inputs.calibration import read_calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
+from planner.inputs.doubts import Request, doubts, flagged
 from planner.inputs.least import possible
 from planner.inputs.model import model_spec
 from planner.inputs.options import readings
 from planner.inputs.run import run_spec
+from planner.inputs.software import free_choices
 from planner.inputs.task import for_task, teacher_spec
 from planner.inputs.training import training_spec
 from planner.inputs.usual import passed_over, refusal, tried
@@ -33,7 +35,8 @@ from planner.units import in_unit
 class Scenario:
     """A request with everything but layout and stack resolved.
 
-    filled: options that it left open and that are the same in every plan.
+    filled: options that it left open and that are the same in every plan. doubts: sentences about
+    implausible values.
     """
 
     options: Options
@@ -41,6 +44,12 @@ class Scenario:
     plans: tuple[Plan, ...]
     assumptions: tuple[str, ...]
     filled: tuple[Filled, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Doubts and assumptions, of an answer that has no other place for the former."""
+        return (*flagged(self.doubts), *self.assumptions)
 
 
 def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
@@ -64,7 +73,8 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
     if options.global_batch is None and options.grad_accum is not None:
         batches = accumulated(options, options.grad_accum, model, training.seq_len)
         plans = tuple(_with_batch(plan, batch) for batch in batches for plan in plans)
-    return Scenario(options, parts, plans, tuple(assumptions), filled)
+    doubtful = doubts(Request(options, *parts))
+    return Scenario(options, parts, plans, tuple(assumptions), filled, doubtful)
 
 
 def _usual_node(options: Options, cluster: ClusterSpec) -> list[Filled]:
@@ -159,7 +169,8 @@ def plans_of(
             data=data,
             mechanisms=mechanisms,
         )
-        return plan.model_copy(update={"training": _kernels(plan, options)})
+        plan = plan.model_copy(update={"training": _kernels(plan, options)})
+        return plan.model_copy(update={"free": free_choices(options, plan)})
 
     def runs(stack: StackSpec) -> bool:
         return possible(plan_of(stack, options.zero), options)

@@ -22,6 +22,7 @@ MODULES = "modules"
 ANY, STAGE, STATES, DRIVES, ACTIVATIONS = "any", "stage", "states", "drives", "activations"
 
 
+_OF_SEVERAL = ("deepspeed", "pytorch-fsdp")  # that are there to shard
 _MOST_NAMED = 3  # stacks that a refusal names
 _OPEN: Mapping[str, int] = MappingProxyType({})
 
@@ -57,8 +58,8 @@ USUAL = (
     _usual("megatron-core", 1, ANY, STAGE, ACTIVATIONS, MODULES, family="3d"),
     # a ZeRO stage beside tensor or pipeline parallelism
     _usual("megatron-core", 0, STAGE),
-    _usual("torchtitan", 2, STAGE),
-    _usual("torchtitan", 3, STAGE),
+    _usual("torchtitan", 2, ANY, STAGE),
+    _usual("torchtitan", 3, ANY, STAGE),
 )
 # stacks that follow these where a request needs what none of them has
 FURTHER = ("torchtitan", "nemo", "zero-bubble", "maxtext", "hf-deepspeed", "hf-fsdp")
@@ -100,8 +101,9 @@ def _usual_of(options: Options) -> list[tuple[str, int | None]]:
     alone = options.gpus == 1 and asked == ANY  # one GPU shards nothing
     return [
         (one.stack, one.zero)
-        for one in (USUAL[:1] if alone else USUAL)
+        for one in USUAL
         if asked in one.asked
+        and not (alone and one.stack in _OF_SEVERAL)
         and options.zero in (None, one.zero)
         and all(getattr(options, name) in (None, value) for name, value in one.fixed.items())
     ]

@@ -57,6 +57,7 @@ class TpOverlapOptions(Record):
                 " above 1",
             ),
             form="folded",
+            free="words",
         ),
     ] = None
 

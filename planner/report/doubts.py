@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from planner.evidence.utilisation import highest
+from planner.specs.documents.estimate import Figures, Report
 from planner.specs.documents.run import Run
 from planner.units import show
 
@@ -25,10 +27,22 @@ _LEAST_GOODPUT = 0.1
 class Answered:
     """The values of an answer that are checked."""
 
+    gpu: str  # profile id
     gpus: int
     step_tokens: float
     step_s: float
+    mfu: float
     run: Run
+
+
+def answered_of(found: Report | Figures) -> Answered:
+    """What is checked of an answer."""
+    if isinstance(found, Report):
+        tokens = float(found.layout.global_batch * found.training.seq_len)
+    else:
+        tokens = found.tokens_per_step
+    seconds, mfu = found.step.seconds, found.throughput.mfu
+    return Answered(found.cluster.gpu, found.cluster.gpus, tokens, seconds, mfu, found.run)
 
 
 @dataclass(frozen=True)
@@ -87,9 +101,25 @@ _LIMITS = (
 )
 
 
+_MFU_BEYOND = 1.15  # times the highest MFU of the card
+
+
+def _utilisation(answered: Answered) -> list[str]:
+    """An MFU beyond what anybody has measured on the card."""
+    best = highest(answered.gpu)
+    if answered.mfu <= _MFU_BEYOND * best.mfu:
+        return []
+    return [
+        f"an MFU of {answered.mfu:.0%} is beyond the highest of {best.runs} validated runs on"
+        f" {best.where}, {best.mfu:.0%} ({best.run_id}): look at --clock, --calibration and the"
+        " profile of the GPU"
+    ]
+
+
 def doubts(answered: Answered) -> list[str]:
     """Sentences about implausible values of a step and a run; empty for an ordinary answer."""
     found = ((one, one.value(answered)) for one in _LIMITS)
-    return [
+    said = [
         one.says(value) for one, value in found if value is not None and not one.believed(value)
     ]
+    return said + _utilisation(answered)

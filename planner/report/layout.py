@@ -150,7 +150,7 @@ def report(
             pace_frac=paced.above_frac,
             operators=firsts(one.time.detail),
         ),
-        throughput=_throughput(plan, one, table),
+        throughput=throughput(plan, one, table),
         communication=[_traffic(plan, t) for t in one.time.traffic if t.count[0] > 0],
         run=whole,
         merge=merged(plan),
@@ -202,7 +202,7 @@ def figures(one: Estimates, assumptions: Sequence[str] = ()) -> Figures:
             bottleneck_frac=share,
             before_seconds=first(one.time.before),
         ),
-        throughput=_throughput(plan, one, one.table),
+        throughput=throughput(plan, one, one.table),
         run=_sure(plan, run.whole_run(plan, one.time), around),
         merge=merged(plan),
         assumptions=list(assumptions),
@@ -373,7 +373,7 @@ def _traffic(plan: Plan, t: Traffic) -> Communication:
     )
 
 
-def _throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
+def throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
     training, model = plan.training, plan.model
     gpus = plan.cluster.gpus
     length = first(one.time.row_tokens)

@@ -11,14 +11,19 @@ from msgspec import structs
 from planner.estimate import Estimates, Outline, uneven
 from planner.estimate.run import busy_s, cost_usd, step_energy_j
 from planner.inputs import tables
+from planner.inputs.degrees import TOKENS_PER_CONTEXT_RANK
 from planner.ledger import first
 from planner.report import layout as report
 from planner.search import Candidates, Found, order, pareto, ranked, spent, timed
+from planner.search.pick import software_of
 from planner.search.room import room, together
+from planner.specs.capabilities import has, values
 from planner.specs.document import extended
 from planner.specs.documents.estimate import PerToken, Ranked
 from planner.specs.documents.search import FrontPoint, Shortfall
+from planner.specs.layout import Layout
 from planner.specs.options import Objective, Options
+from planner.specs.plan import Plan
 
 NEEDS_PRICE = ("cost", "tokens-per-dollar")
 _CSV_ROWS = 4096  # layouts that are evaluated in full at once
@@ -41,6 +46,36 @@ def front(options: Options, evaluated: Sequence[Outline]) -> list[FrontPoint]:
         extended(FrontPoint, report.line(options, e, row), **structs.asdict(per_token(e, row)))
         for e, row in _front(evaluated)
     ]
+
+
+def not_searched(options: Options, found: Sequence[Found]) -> list[str]:
+    """What a request leaves open and no search tries, as sentences, each with its option."""
+    plans = [one.plan for one in found]
+    stacks = list(dict.fromkeys(plan.stack.id for plan in plans))
+    out = []
+    if options.cp is None and any(values(plan.stack, "cp") for plan in plans):
+        tokens, length = TOKENS_PER_CONTEXT_RANK, plans[0].training.seq_len
+        if length // tokens < options.gpus and length > 1:
+            out.append(f"context parallelism of fewer than {tokens:,} tokens per rank (--cp)")
+    if options.recompute is None and any(has(plan.stack, "recompute", "modules") for plan in plans):
+        out.append("sets of recomputed modules other than those of recipes (--recompute)")
+    offloads = any(len(values(plan.stack, "offload")) > 1 for plan in plans)
+    if offloads and options.offload is None and not options.search_offload:
+        out.append("offloading (--search-offload)")
+    if options.stack is not None:
+        out.append(f"stacks other than {options.stack} (leave --stack out)")
+    else:
+        out.append(f"stacks other than {', '.join(stacks)} (--stack)")
+    if options.stack_defaults:
+        out.append("kernels, overlap and dispatch other than the stack's (--stack-defaults)")
+    elif any(one.plan.free for one in found):
+        out.append("kernels, overlap and dispatch, since the layout is stated whole")
+    return out
+
+
+def software(plan: Plan, layout: Layout) -> dict[str, str]:
+    """The free options of the stack that a search has chosen for a layout, by name."""
+    return {one.option: str(one.value) for one in software_of(plan, layout)}
 
 
 def rejections(found: Sequence[Found]) -> dict[str, int]:

@@ -28,7 +28,25 @@ from planner.ledger import Array, rowwise
 from planner.schedules.base import MOST_ACTIONS, Actions, Work
 from planner.schedules.timing import Program, compiled
 
-BY_NAME = plugins.loaded("schedules.library")
+_NAMES = plugins.names("schedules")
+
+
+def _left_out(name: str) -> ModuleType:
+    """The place of a schedule that cannot be imported: it never runs, and no search takes it."""
+    out = ModuleType(name)
+    out.__dict__.update(
+        CHUNKS="one",
+        NEEDS="its distribution, which cannot be imported",
+        DOMINATED="every other",
+        allows=lambda p, m, v: np.zeros(np.shape(p), bool),
+        idle_s=lambda fill, slow, p, m, v: np.zeros(np.shape(p)),
+        live_chunks=lambda stage, pp, vpp, m: np.zeros(np.shape(pp)),
+    )
+    return out
+
+
+_LOADED = plugins.loaded("schedules")
+BY_NAME = {name: _LOADED.get(name) or _left_out(name) for name in _NAMES}
 _MODULES = tuple(BY_NAME.values())  # codes of rows are positions in it
 
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.estimate import Outline, outline
 from planner.estimate.factored import Space
+from planner.estimate.ties import TIE
 from planner.formulas.rules import RULES
 from planner.ledger import Array
 from planner.search import where
 from planner.search.choose import (
+    ENOUGH,
     Candidates,
     best,
+    choice,
     fastest_that_fits,
+    of_all,
     order,
     pareto,
     ranked,
@@ -25,6 +29,8 @@ from planner.search.choose import (
     spent,
     timed,
 )
+from planner.search.prune import pruned
+from planner.search.software import Choices, polished, probed, small_micro_batches
 from planner.search.space import degrees, layouts_of
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
@@ -32,9 +38,11 @@ from planner.specs.plan import Plan
 from planner.specs.where import SHARES, constraint
 
 __all__ = [
+    "BEST",
     "MOST_LAYOUTS",
     "Candidates",
     "Found",
+    "Wanted",
     "allowed_layouts",
     "best",
     "degrees",
@@ -53,9 +61,9 @@ __all__ = [
 
 _FEW = 65536  # rows times options up to which plain columns are faster than factored ones
 _MOST_PLAIN = 1_000_000  # of a table of plain columns: 120 bytes each
-MOST_LAYOUTS = (
-    8_000_000  # of one stack, a few seconds; a request with more has unusually many divisors
-)
+# of one stack, enumerated: 40 bytes a row; a request with more has unusually many divisors
+MOST_LAYOUTS = 50_000_000
+MOST_EVALUATED = 2_000_000  # where all are wanted; beyond it only those among the best
 
 
 @dataclass(frozen=True)
@@ -169,20 +177,145 @@ def allowed_layouts(plan: Plan, batches: Sequence[int] | None = None) -> Space:
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """What a search is for: the `count` fastest layouts that fit, of all or of each family; or
+    every layout (whole), as far as these are not too many."""
+
+    count: int = 1
+    families: bool = False
+    whole: bool = False
+    limit: tuple[int, float] | None = None  # rank of a layout of another plan, see `of_all`
+
+
+@dataclass(frozen=True)
 class Found:
     """Outcome of a search in one plan (one stack)."""
 
     plan: Plan
-    estimates: Outline | None  # of all allowed layouts; None when no layout is allowed
+    estimates: Outline | None  # of the layouts evaluated; None when no layout is allowed
     rejected: dict[str, int]  # layouts that a rule forbids, by rule
     enumerated: int
+    excluded: int = 0  # allowed layouts that are slower than what was wanted, by a bound
 
 
-def search(plan: Plan, tick: Callable[[float], None] | None = None) -> Found:
-    """Evaluate every allowed layout of the plan. tick: called with the share done, now and then."""
-    allowed = _allowed(plan)
-    found = outline(plan, allowed.space, tick=tick) if allowed.space.count else None
-    return Found(plan, found, allowed.rejected, allowed.enumerated)
+BEST = Wanted()
+_ROUNDS = 2  # searches with other free options at most
+_QUICK = 16384  # layouts that are evaluated before free options are looked at
+_FAR = 1.25  # times the seconds of another plan, beyond what free options gain
+
+
+def search(plan: Plan, tick: Callable[[float], None] | None = None, wanted: Wanted = BEST) -> Found:
+    """Evaluate the allowed layouts of the plan among which the wanted ones are, with the free
+    options of its stack that are best. tick: called with the share done, now and then."""
+    if not plan.free:
+        return _searched(plan, wanted, tick)
+    found = _with_software(plan, replace(wanted, whole=False))
+    if wanted.whole and found.excluded:
+        return _searched(found.plan, wanted, tick)
+    return found
+
+
+def _with_software(plan: Plan, wanted: Wanted) -> Found:
+    """The best search over the free options of the stack. Where the request leaves nothing of its
+    layout open, nothing of the stack is."""
+    plain = plan.choosing(())
+    allowed = _allowed(plain)
+    space = allowed.space
+    if space.count <= 1:
+        return _evaluated(plan, allowed, wanted)
+    if space.count <= _QUICK:
+        return _climbed(plan, _evaluated(plain, allowed, wanted), wanted)
+    chosen, plan = probed(plan, space)
+    chosen, most = _settled(plan, chosen, _limit_s(plan, wanted))
+    best = _searched(plan.choosing(chosen), wanted, most=most)
+    if best.estimates is None:
+        return best if best.excluded else _evaluated(plain, allowed, wanted)
+    level, amount = choice(best.estimates).rank
+    if level == ENOUGH and amount >= (1 - TIE) * most:
+        return best  # larger micro-batches gain nothing
+    return _climbed(plan, best, wanted)
+
+
+def _climbed(plan: Plan, best: Found, wanted: Wanted) -> Found:
+    """A search with the free options that are best for the layouts found, while that gains; nothing
+    is tried where another plan is far ahead."""
+    for _ in range(_ROUNDS):
+        if best.estimates is None or (wanted.limit and _far(best, wanted.limit)):
+            break
+        before = choice(best.estimates).rank
+        other, rank = polished(plan, best.plan.chosen, best.estimates)
+        if {*other} == {*best.plan.chosen} or rank >= before:
+            break
+        found = _searched(
+            plan.choosing(other), wanted, most=rank[1] if rank[0] == ENOUGH else np.inf
+        )
+        if found.estimates is None or choice(found.estimates).rank >= before:
+            break
+        best = found
+    return best
+
+
+def _limit_s(plan: Plan, wanted: Wanted) -> float:
+    """Seconds beyond which a layout of the plan is not wanted, since another plan has a faster."""
+    if wanted.limit is None or wanted.limit[0] != ENOUGH:
+        return np.inf
+    return wanted.limit[1] * plan.training.global_batch
+
+
+def _settled(plan: Plan, chosen: Choices, most: float) -> tuple[Choices, float]:
+    """(free options that are best where micro-batches are small, where a search is short; seconds
+    of a layout that fits with enough room). most: such seconds that are known before."""
+    for _ in range(_ROUNDS):
+        variant = plan.choosing(chosen)
+        space = small_micro_batches(_allowed(variant).space)
+        if not space.count:
+            break
+        found = pruned(variant, space, most=most).estimates
+        if found is None:
+            break
+        other, (level, amount) = polished(plan, chosen, found)
+        most = min(most, amount if level == ENOUGH else np.inf)
+        if {*other} == {*chosen}:
+            break
+        chosen = other
+    return chosen, most
+
+
+def _far(found: Found, limit: tuple[int, float]) -> bool:
+    """Whether the best layout is so much behind another plan's that no free option makes up for
+    it."""
+    if found.estimates is None:
+        return True
+    level, amount = of_all(choice(found.estimates).rank, found.plan)
+    return level > limit[0] or (level == limit[0] == ENOUGH and amount > _FAR * limit[1])
+
+
+def _searched(
+    plan: Plan, wanted: Wanted, tick: Callable[[float], None] | None = None, most: float = np.inf
+) -> Found:
+    return _evaluated(plan, _allowed(plan), wanted, tick, most)
+
+
+def _evaluated(
+    plan: Plan,
+    allowed: _Tried,
+    wanted: Wanted,
+    tick: Callable[[float], None] | None = None,
+    most: float = np.inf,
+) -> Found:
+    """most: seconds of a layout of this plan that is known to fit."""
+    space = allowed.space
+    if not space.count:
+        return Found(plan, None, allowed.rejected, allowed.enumerated)
+    if wanted.whole and space.count <= MOST_EVALUATED:
+        found = outline(plan, space, tick=tick)
+        return Found(plan, found, allowed.rejected, allowed.enumerated)
+    groups = _family_of(space) if wanted.families else None
+    limit = most if wanted.count == 1 and groups is None else np.inf
+    kept = pruned(plan, space, wanted.count, groups, limit)
+    if tick is not None:
+        tick(1.0)
+    return Found(plan, kept.estimates, allowed.rejected, allowed.enumerated, kept.excluded)
 
 
 def family_rows(c: Columns) -> dict[str, Array]:
@@ -200,9 +333,19 @@ def family_rows(c: Columns) -> dict[str, Array]:
 
 
 def families(estimates: Outline) -> dict[str, Array]:
-    """`family_rows` of all layouts of a space, whose family does not depend on recompute or
-    offloading."""
+    """`family_rows` of all layouts of a space."""
     space = estimates.space
+    return {name: among[space.row] for name, among in _families_of_rows(space).items()}
+
+
+def _families_of_rows(space: Space) -> dict[str, Array]:
+    """`family_rows` of the rows of a space: a family depends on neither recompute nor
+    offloading."""
     any_option = {name: column[:1] for name, column in space.inner.items()}
-    rows = family_rows(Columns(**space.outer, **any_option))
-    return {name: among[space.row] for name, among in rows.items()}
+    return family_rows(Columns(**space.outer, **any_option))
+
+
+def _family_of(space: Space) -> Array:
+    """The family of every row as a number; 0 where it is of none."""
+    each = _families_of_rows(space).values()
+    return sum((i * among for i, among in enumerate(each, 1)), np.zeros(space.rows, dtype=np.intp))

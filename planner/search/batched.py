@@ -8,6 +8,7 @@ sweeps that is two to four times as fast as a search for each (benchmarks/sweep_
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,20 +16,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.estimate import Estimates, cut, evaluate, outline
+from planner.estimate import Estimates, cut, evaluate
 from planner.estimate.factored import Space
 from planner.ledger import Array
 from planner.search import allowed_layouts
+from planner.search.answer import searches
 from planner.search.choose import choice, of_all
+from planner.search.prune import pruned
 from planner.specs.base import PlanError, Spec
-from planner.specs.columns import Columns, joined
-from planner.specs.plan import Plan
+from planner.specs.columns import ByName, Columns, joined
+from planner.specs.plan import Plan, SoftwareChoice
 from planner.specs.ranks import RanksSpec
 
 # layouts evaluated as one table: with more the time per layout stays and memory grows
 # (benchmarks/sweep_rate.py: 0.4 GB with this, 1.1 GB with four times as many)
 BLOCK = 1_000_000
 
+_ORDER = ("offload", "recompute", "recompute_size")  # of the options of a row
 # fields that enumerate or rank layouts, or price a run, but do not change what one layout takes
 _APART: dict[str, frozenset[str]] = {
     "cluster": frozenset({"gpus", "title", "usd_per_gpu_hour"}),
@@ -84,6 +88,7 @@ def choose(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | None
     are answered all the same.
     """
     keys = _Keys()
+    requests = _with_software(requests, keys)
     searched = [[(keys.of(plan), plan) for plan in plans] for plans in requests]
     plans = {key: plan for request in searched for key, plan in request}
     allowed = _enumerated(plans)
@@ -117,8 +122,36 @@ def _answer(
 def _count(
     request: Sequence[tuple[_Key, Plan]], allowed: Mapping[_Key, _Allowed | PlanError]
 ) -> int:
-    found = (allowed[key] for key, _ in request)
-    return sum(one.count for one in found if isinstance(one, _Allowed))
+    each = {(plan.stack.id, plan.request.zero): allowed[key] for key, plan in request}
+    return sum(one.count for one in each.values() if isinstance(one, _Allowed))
+
+
+def _with_software(requests: Sequence[Sequence[Plan]], keys: _Keys) -> list[list[Plan]]:
+    """The plans of each request with the free options of their stacks that are best for some of the
+    requests that differ in GPUs, batch and prices alone: the first, the middle and the last."""
+    alike: dict[Hashable, list[int]] = {}
+    for i, plans in enumerate(requests):
+        if any(plan.free for plan in plans):
+            alike.setdefault(tuple(keys.estimate(plan) for plan in plans), []).append(i)
+    out = [list(plans) for plans in requests]
+    for members in alike.values():
+        examples = sorted({members[0], members[len(members) // 2], members[-1]})
+        found = []
+        for i in examples:
+            with contextlib.suppress(PlanError):  # which its own search answers with
+                found.append(searches(requests[i]))
+        for i in members:
+            out[i] = [
+                plan.choosing(chosen)
+                for place, plan in enumerate(requests[i])
+                for chosen in _distinct([each[place].plan.chosen for each in found] or [()])
+            ]
+    return out
+
+
+def _distinct(choices: Sequence[tuple[SoftwareChoice, ...]]) -> list[tuple[SoftwareChoice, ...]]:
+    """Each set of options once."""
+    return list({repr(sorted(map(repr, one))): one for one in choices}.values())
 
 
 # ------------------------------------------------------------------------------ what plans share
@@ -260,8 +293,10 @@ def best_of_each(plans: Sequence[_Allowed]) -> list[_Best]:
     """The layout that each plan's own search would take. The plans differ in GPUs, global batch,
     price and length of the run, and all have layouts."""
     space, owner_of_row = _one_space(plans)
-    found = outline(plans[0].plan, space)
-    owner = owner_of_row[space.row]
+    kept = pruned(plans[0].plan, space, groups=owner_of_row)
+    found = kept.estimates
+    assert found is not None  # no limit was given
+    owner = owner_of_row[kept.rows][found.space.row]
     parts = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
     out = []
     for one, layouts in zip(plans, parts, strict=True):
@@ -282,11 +317,25 @@ def _one_space(plans: Sequence[_Allowed]) -> tuple[Space, Array]:
     patterns = [
         start + one.space.pattern[one.rows] for start, one in zip(starts, plans, strict=True)
     ]
-    options = np.concatenate([plan.space.options for plan in plans])
-    space = Space.of(outer, plans[0].space.inner, options, np.concatenate(patterns))
+    inner, options = _one_inner([plan.space for plan in plans])
+    space = Space.of(outer, inner, options, np.concatenate(patterns))
     # few bits: numbers below 65,536 are sorted in linear time
     owner = np.repeat(np.arange(len(plans), dtype=np.min_scalar_type(len(plans))), lengths)
     return space, owner[space.source]
+
+
+def _one_inner(spaces: Sequence[Space]) -> tuple[ByName, Array]:
+    """(the options that any of these spaces has, which of them go together in the patterns of all):
+    how layers may be recomputed depends on what else was enumerated."""
+    tables = [np.column_stack([space.inner[name] for name in _ORDER]) for space in spaces]
+    every, place = np.unique(np.concatenate(tables), axis=0, return_inverse=True)
+    places = np.split(place.reshape(-1), np.cumsum([len(table) for table in tables])[:-1])
+    out = []
+    for space, at in zip(spaces, places, strict=True):
+        options = np.zeros((len(space.options), len(every)), dtype=bool)
+        options[:, at] = space.options
+        out.append(options)
+    return {name: every[:, i] for i, name in enumerate(_ORDER)}, np.concatenate(out)
 
 
 # ------------------------------------------------------------------------------- the chosen rows

@@ -7,10 +7,12 @@ from typing import Any
 
 from planner.estimate import Estimates
 from planner.inputs.options import read_options
+from planner.search.software import acts
 from planner.specs.capabilities import has, values
+from planner.specs.columns import Columns
 from planner.specs.layout import Layout
 from planner.specs.options import LAYOUT, Options, command_line, options_of_command, rows
-from planner.specs.plan import Plan
+from planner.specs.plan import Plan, SoftwareChoice
 
 _OF_SEARCHES = ("where", "search_offload", "objective")
 # kernels that a request without a stack may ask for although some stacks have them anyway
@@ -41,8 +43,15 @@ def pick(options: Options, plan: Plan, layout: Layout) -> Options:
     table = rows(Options)
     filled: dict[str, Any] = {name: table[name].default for name in idle}
     filled |= {name: None if follows.get(name) else getattr(layout, name) for name in LAYOUT}
+    filled |= {one.option: one.value for one in software_of(plan, layout)}
     stack, batch = options.stack or plan.stack.id, plan.training.global_batch
     return options.changed(**filled, stack=stack, global_batch=batch)
+
+
+def software_of(plan: Plan, layout: Layout) -> list[SoftwareChoice]:
+    """The free options of the stack that a search has chosen and that act in a layout."""
+    table = Columns.of([layout])
+    return [one for one in plan.chosen if acts(one.option, table)]
 
 
 def pick_of(options: Options, estimates: Estimates, row: int = 0) -> Options:

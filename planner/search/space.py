@@ -29,7 +29,9 @@ from planner.specs.layout import (
 from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
 
-_MAX_MICRO_BATCH = 64
+# elements per token and hidden unit that a layer has in memory at least while it is computed: its
+# input, and queries, keys and values or what the MLP reads; a bound, of what has no room anyway
+_LEAST_ACTIVATIONS = 2
 # combinations of degrees, micro-batch and schedule; Llama 3.1 405B has 15,000 on 98,304 GPUs
 MOST_ROWS = 2_000_000
 # layers per recompute group that are searched; the whole chunk besides
@@ -89,8 +91,8 @@ def degrees(plan: Plan) -> dict[str, list[int]]:
         pps = [p for p in pps if chunks % p == 0]
     elif not has(stack, "pipeline_layout") or plan.request.uneven_stages is False:
         pps = [p for p in pps if equal_chunks(plan, p, 1)]
-    longest = max(1, plan.training.seq_len // TOKENS_PER_CONTEXT_RANK)
     heads = shared_heads(model)
+    longest = max(1, plan.training.seq_len // TOKENS_PER_CONTEXT_RANK)
     return {
         "tp": [t for t in parts if t <= most and heads % t == 0] if values(stack, "tp") else [1],
         "pp": pps,
@@ -121,6 +123,10 @@ def outer(plan: Plan, batches: Sequence[int]) -> ByName:
     table = _where(table, wanted)
 
     table = _micro_batches(plan, table, batches)
+    if _all_open(plan):
+        table = _where(
+            table, np.gcd(table["cp"].astype(int), table["micro_batch"].astype(int)) == 1
+        )
     per_replica = table["global_batch"] / table["dp"]
     whole = np.mod(per_replica, table["micro_batch"]) == 0
     table["microbatches"] = np.where(whole, per_replica / table["micro_batch"], 0.0)
@@ -189,15 +195,37 @@ def _micro_batches(plan: Plan, table: ByName, batches: Sequence[int]) -> ByName:
     per_replica = table["global_batch"] / table["dp"]
     if request.grad_accum is not None:
         micro = per_replica / request.grad_accum
-        asked = micro <= _MAX_MICRO_BATCH
+        table = {**table, "micro_batch": micro}
+        asked = _has_room(plan, table)
         if request.micro_batch is not None:
             asked = micro == request.micro_batch
-        return _where({**table, "micro_batch": micro}, asked & (np.mod(micro, 1) == 0))
-    tried = [b for b in range(1, _MAX_MICRO_BATCH + 1) if any(batch % b == 0 for batch in batches)]
+        return _where(table, asked & (np.mod(micro, 1) == 0))
+    tried = sorted({b for batch in batches for b in divisors(batch)})
     table = _cross(table, "micro_batch", _choices(request.micro_batch, tried))
     if request.micro_batch is not None:
         return table
-    return _where(table, np.mod(table["global_batch"] / table["dp"], table["micro_batch"]) == 0)
+    whole = np.mod(table["global_batch"] / table["dp"], table["micro_batch"]) == 0
+    return _where(table, whole & _has_room(plan, table))
+
+
+def _all_open(plan: Plan) -> bool:
+    """Whether cp and micro-batch can both be divided by a common factor, with as many times the
+    replicas: every rank then has the same tokens, weights and micro-batches, and sends less of
+    them to fewer ranks. Not on a mesh, where fewer ranks have fewer links."""
+    request = plan.request
+    stated = (request.dp, request.cp, request.micro_batch, request.grad_accum)
+    return all(one is None for one in stated) and not (
+        request.where or plan.cluster.intra_node.mesh
+    )
+
+
+def _has_room(plan: Plan, table: ByName) -> Array:
+    """Whether what one layer reads of a micro-batch is within the memory of a GPU; the least
+    micro-batch always is."""
+    elements = _LEAST_ACTIVATIONS * plan.model.hidden * plan.training.seq_len
+    each = elements * plan.training.element_bytes / (table["tp"] * table["cp"])
+    least: Array = (table["micro_batch"] == 1) | (each * table["micro_batch"] <= plan.usable_bytes)
+    return least
 
 
 def _length(table: ByName) -> int:

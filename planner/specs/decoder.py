@@ -14,7 +14,7 @@ from planner.specs.base import Names, Spec
 from planner.specs.layers import layer_words
 from planner.specs.parts import Attention, Latent, LatentAttention, Mlp, Moe, Part, Routing
 from planner.specs.parts.attention import QkNorm
-from planner.specs.parts.base import MAX_POSITIONS
+from planner.specs.parts.base import MAX_POSITIONS, MOST_LAYERS
 from planner.specs.parts.mlp import Activation
 from planner.specs.shape import Repeat, Shape, repeats, words_of
 
@@ -36,7 +36,7 @@ class Experts(Routing):
 class Decoder(Spec):
     """Keys of a model TOML for a decoder whose layers share one attention and one MLP."""
 
-    layers: int = Field(ge=1, le=100_000)
+    layers: int = Field(ge=1, le=MOST_LAYERS)
     positions: Positional = "rotary"
     stack: tuple[Repeat, ...] = Field(default=(), strict=False)
     mtp_layers: Names = ()

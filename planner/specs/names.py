@@ -77,7 +77,7 @@ AdapterMethod = Literal["lora", "rslora", "dora"]
 LisaStates = Literal["active", "visited"]
 UpcastName = Literal["norms", "all"]  # what beside quantised matrices is left in fp32
 # those that have a file; codes of the column are positions in it
-SCHEDULES = plugins.names("schedules.library")
+SCHEDULES = plugins.names("schedules")
 if TYPE_CHECKING:
     ScheduleName = str
 else:  # checked where it is read, as any other name
@@ -126,6 +126,7 @@ DivergenceName = Literal["forward", "reverse", "jsd"]
 Packing = Literal["padded", "longest", "bucketed", "packed"]
 Split = Literal["equal", "proportional"]
 CheckpointWriter = Literal["async", "sync"]
+RunKind = Literal["plan", "project"]
 # what they keep is offloaded, by Megatron-LM's names (--offload-modules), and tensors of a layer
 # that is repeated, by MaxText's
 OffloadModule = Literal[

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, TypeVar
 
 from pydantic import InstanceOf, PlainSerializer
@@ -44,6 +45,27 @@ def _named(mechanisms: tuple[Mechanism, ...]) -> dict[str, Any]:
 Mechanisms = Annotated[tuple[InstanceOf[Mechanism], ...], PlainSerializer(_named)]
 
 
+@dataclass(frozen=True, eq=False)
+class SoftwareChoice:
+    """A free option of the stack at a value: what a search may choose where nothing is stated, and
+    the fields of the training spec that it sets."""
+
+    option: str
+    value: Any
+    update: Mapping[str, Any]
+    mechanism: Mechanism | None = None  # that it switches on
+
+    def __repr__(self) -> str:
+        return f"{self.option}={self.value}"
+
+
+def _texts(choices: tuple[SoftwareChoice, ...]) -> list[str]:
+    return [repr(one) for one in choices]
+
+
+Software = Annotated[tuple[InstanceOf[SoftwareChoice], ...], PlainSerializer(_texts)]
+
+
 class Plan(Spec):
     """Everything an estimate depends on besides the layouts it is asked about."""
 
@@ -58,6 +80,8 @@ class Plan(Spec):
     lengths: LengthsSpec | None = None  # None: every sequence is full
     data: InputSpec | None = None  # None: loading is not looked at
     mechanisms: Mechanisms = ()  # that are on
+    free: Software = ()  # options of the stack that a search may choose
+    chosen: Software = ()  # those that it has chosen
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -67,6 +91,20 @@ class Plan(Spec):
     def setting(self, kind: type[AMechanism]) -> AMechanism | None:
         """A mechanism that is on; None where it is off."""
         return next((each for each in self.mechanisms if isinstance(each, kind)), None)
+
+    def choosing(self, choices: Sequence[SoftwareChoice]) -> Plan:
+        """The plan with these free options of its stack."""
+        update = {name: value for one in choices for name, value in one.update.items()}
+        training = self.training.model_copy(update=update) if update else self.training
+        on = tuple(one.mechanism for one in choices if one.mechanism is not None)
+        return self.model_copy(
+            update={
+                "training": training,
+                "mechanisms": (*self.mechanisms, *on),
+                "free": (),
+                "chosen": tuple(choices),
+            }
+        )
 
     def without(self, kind: type[Mechanism]) -> Plan:
         """The plan with a mechanism off."""

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from planner.ledger import Sourced
-from planner.specs.base import Names, Quantity, Spec
+from planner.specs.base import Names, Quantity, Seconds, Spec
 from planner.specs.hardware import Id
 from planner.units import in_unit
 
@@ -23,6 +23,7 @@ class MarketSpec(Spec):
     title: str
     terms: Id  # the market whose prices a named provider's own are
     note: str = ""  # what to know beside an amount at such prices
+    preempted_after: Seconds | None = None  # running time of a host until it is taken back
 
 
 class PriceList(Spec):

@@ -15,6 +15,9 @@ class RunSpec(Spec):
         default=None, gt=0
     )  # running time of one GPU between failures of its job
     mtbf_s: float | None = Field(default=None, gt=0)  # time between failures of the whole job
+    # running time of a host until it is taken back, at prices of such a kind; with its source
+    preempted_s: float | None = Field(default=None, gt=0)
+    preempted_source: str = ""
     checkpoint: CheckpointWriter = "async"  # async: training goes on while the file is written
     interval_s: float | None = Field(default=None, gt=0)  # between checkpoints
     storage_bytes_per_s: float | None = Field(
@@ -35,7 +38,13 @@ class RunSpec(Spec):
         default=None, ge=1, le=5
     )  # energy of the building over that of its computers
     grid_kg_per_j: float | None = Field(default=None, ge=0)  # CO2 equivalent of electricity
+    as_project: bool = False  # what whole projects usually take over the plan is counted
     storages: tuple[StorageSpec, ...] = ()  # shipped places for checkpoints, to compare with
+
+    @property
+    def is_preempted(self) -> bool:
+        """Whether hosts are taken back as often as its kind of price has it."""
+        return self.preempted_s is not None and not self.states_failures
 
     @property
     def states_failures(self) -> bool:

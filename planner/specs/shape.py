@@ -11,7 +11,7 @@ from pydantic import Field
 
 from planner.specs.base import Names, Spec
 from planner.specs.parts import AnyPart
-from planner.specs.parts.base import MAX_POSITIONS, MaybeWidth, Width
+from planner.specs.parts.base import MAX_POSITIONS, MOST_LAYERS, MaybeWidth, Width
 
 _PERIOD = 64  # layers after which a pattern is looked for to repeat
 _PREFIX = 16  # layers before it that may be others
@@ -44,7 +44,7 @@ class Tower(Spec):
 class Shape(Spec):
     """What the layers of a model are made of."""
 
-    layers: int = Field(ge=1, le=100_000)
+    layers: int = Field(ge=1, le=MOST_LAYERS)
     hidden: int = Width
     parts: tuple[AnyPart, ...] = Field(default=(), strict=False)  # of the layers, by name
     stack: tuple[Repeat, ...] = Field(default=(), strict=False)  # the layers, in order

@@ -365,6 +365,8 @@ class StackSpec(Spec):
     # stacks whose kernels and communication are of one kind, so that they err alike: megatron,
     # deepspeed, fsdp (torch's own kernels and communication), jax, native (C++ and CUDA)
     family: str = ""
+    # a library around which every team writes a training loop, whose speed is not the library's
+    own_loop: bool = False
     release_of: Id | None = None  # the stack of which this is a later release, or a fork
     since: str | None = None  # its first release, as that stack numbers them; none: a fork
     # runs that are of this profile: the stack that their rows name -> a shell pattern of sources

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner import advise
+from planner import advise, plugins
 from planner.advise import host_update
 from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import resolve
 from planner.ledger import Call, recording
 from planner.report import layout as report
 from planner.report import origins, require
-from planner.report.doubts import Answered, doubts
-from planner.report.search import best_of, rejections
-from planner.search import best, families, fastest_that_fits, smallest, timed
+from planner.report.doubts import answered_of, doubts
+from planner.report.search import best_of, not_searched, rejections, software
+from planner.search import Wanted, best, families, fastest_that_fits, smallest, timed
 from planner.search.answer import Answer, answer_of
 from planner.search.pick import pick_of
 from planner.search.why_none import why_none
@@ -21,6 +21,7 @@ from planner.specs.document import UNSET, changed, extended
 from planner.specs.documents.estimate import Alternative, Estimate, SearchCounts, Tighter
 from planner.specs.options import Options, command_line, refuse
 from planner.units import show
+from planner.verbs.both_ways import both_ways
 from planner.verbs.crossing import crossing
 
 
@@ -38,9 +39,8 @@ def for_target(options: Options) -> Options:
     """The request with what --for asks of it; formats are loaded for that alone."""
     if options.for_target is None:
         return options
-    from planner import formats
-
-    return formats.request(options)
+    request: Options = plugins.load("formats.recipe", "--for", options.for_target).request(options)
+    return request
 
 
 def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
@@ -49,7 +49,9 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
     typed, options = options, for_target(options)
     required = require.read(options.require)
     scenario = resolve(options)
-    answer = answer_of(scenario, beside=fastest_that_fits)
+    answer = answer_of(
+        scenario, beside=fastest_that_fits, wanted=Wanted(max(options.top, 1), not brief)
+    )
     if answer is None:
         raise why_none(scenario)
     assumptions = (*scenario.assumptions, *host_update.assumed(answer.chosen, answer.row))
@@ -60,19 +62,13 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
         found,
         alternatives=[] if brief else [*best_of_families(options, answer), *_top(options, answer)],
         advice=advice,
-        doubts=doubts(
-            Answered(
-                found.cluster.gpus,
-                float(found.layout.global_batch * found.training.seq_len),
-                found.step.seconds,
-                found.run,
-            )
-        ),
+        doubts=[*scenario.doubts, *doubts(answered_of(found))],
+        both_ways=[] if brief else both_ways(options, found, advice),
         without=[
             *advise.deciding(scenario, answer.fits, advice),
             *([] if brief else host_update.without(answer.chosen, answer.row)),
         ],
-        search=_counts(answer),
+        search=_counts(options, answer),
         tighter=_tighter(options, answer),
         crossing=crossing(options, answer),
         requirements=require.judge(required, found),
@@ -194,7 +190,7 @@ def taken(options: Options) -> Taken:
     if answer is None:
         raise why_none(scenario)
     one = report.evaluate_row(answer.chosen, answer.row)
-    return Taken(one, _counts(answer), scenario.assumptions)
+    return Taken(one, _counts(options, answer), scenario.sentences)
 
 
 def chosen(options: Options) -> Estimates:
@@ -203,10 +199,13 @@ def chosen(options: Options) -> Estimates:
     return taken(options).estimates
 
 
-def _counts(answer: Answer) -> SearchCounts:
+def _counts(options: Options, answer: Answer) -> SearchCounts:
     searched = [one.estimates for one in answer.found if one.estimates is not None]
     return SearchCounts(
         evaluated=sum(e.space.count for e in searched),
         feasible=sum(int(e.fits.sum()) for e in searched),
+        excluded=sum(one.excluded for one in answer.found),
         rejected=rejections(answer.found),
+        software=software(answer.chosen.plan, answer.chosen.table.layout(answer.row)),
+        not_searched=not_searched(options, answer.found),
     )

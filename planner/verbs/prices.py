@@ -113,7 +113,8 @@ def prices(
     of_one = (
         len({name for name, _ in machines}) < 2 or len({request.market for request in requests}) > 1
     )
-    for market in (spec.id for spec in markets() if not of_one):
+    # a run that is interrupted takes longer: such prices are compared where they are asked for
+    for market in (spec.id for spec in markets() if not of_one and spec.preempted_after is None):
         if all(at(market)(options) == at(None)(options) for options in requests):
             continue
         if all(at(market)(options).usd_per_gpu_hour is not None for options in requests):

@@ -184,6 +184,6 @@ def _point(
     if chosen is None:
         why = str(why_none(scenario)) if reasons else "no layout divides GPUs and batch"
         return Point(options, None, why)
-    answered = report.figures(chosen.estimates, scenario.assumptions)
+    answered = report.figures(chosen.estimates, scenario.sentences)
     pick = pick_of(scenario.options, chosen.estimates)
     return Point(options, answered, None, chosen.layouts, pick)

@@ -8,8 +8,8 @@ from typing import Any
 
 from planner.inputs.scenario import Scenario, resolve
 from planner.report import layout as report
-from planner.report.search import NEEDS_PRICE, front, rejections, shortfall, top
-from planner.search import Found
+from planner.report.search import NEEDS_PRICE, front, not_searched, rejections, shortfall, top
+from planner.search import Found, Wanted
 from planner.search.answer import answer_of
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
@@ -46,7 +46,7 @@ def search_with_layouts(
         raise PlanError(
             "--objective", options.objective, "compares nothing: every layout costs 0; take time"
         )
-    answer = answer_of(scenario, tick)
+    answer = answer_of(scenario, tick, wanted=Wanted(max(options.top, 1), True, True))
     if answer is None:
         raise why_none(scenario)
     spent = time.perf_counter() - started
@@ -57,15 +57,17 @@ def search_with_layouts(
         enumerated=sum(one.enumerated for one in answer.found),
         evaluated=sum(e.space.count for e in evaluated),
         feasible=sum(int(e.fits.sum()) for e in evaluated),
+        excluded=sum(one.excluded for one in answer.found),
+        not_searched=not_searched(options, answer.found),
         rejected=rejections(answer.found),
         shortfall=shortfall(evaluated),
         objective=options.objective,
-        top=top(options, answer.found, scenario.assumptions),
+        top=top(options, answer.found, scenario.sentences),
         pareto=front(options, evaluated),
         seconds=spent,
         families=best_of_families(options, answer),
         command=command_line(typed, "search"),
-        assumptions=list(scenario.assumptions),
+        assumptions=list(scenario.sentences),
         advice=_with_offload(scenario) if offload else UNSET,
     ), answer.found
 

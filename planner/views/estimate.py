@@ -6,7 +6,14 @@ from __future__ import annotations
 from msgspec import structs
 
 from planner.specs.document import UNSET
-from planner.specs.documents.estimate import Crossing, Estimate, Report, Throughput, Tighter
+from planner.specs.documents.estimate import (
+    Crossing,
+    Estimate,
+    Report,
+    SearchCounts,
+    Throughput,
+    Tighter,
+)
 from planner.specs.documents.memory import Fit
 from planner.specs.documents.plan import Model, describe
 from planner.specs.documents.run import Run
@@ -80,6 +87,7 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
         ),
         ("", _failures_text(run)),
         ("cost", cost_text(r)),
+        project_row(run),
     ]
 
 
@@ -163,6 +171,17 @@ def tighter_text(one: Tighter, capacity_bytes: float) -> str:
         f"{percent(one.faster_frac)} faster at more risk (--headroom 0%): {describe(one.layout)},"
         f" {free} free, chance to fit {chance_text(one.fit_chance)}"
     )
+
+
+def project_row(run: Run) -> tuple[str, str]:
+    """Usual days and cost of a whole project, or whether they are counted already."""
+    one = run.project
+    ratio = f"usually {one.usual:g} times the best plan ({one.low:g} .. {one.high:g})"
+    if one.counted:
+        return "project", f"{ratio}, counted here (--as plan: without)"
+    days = show((run.days or 0.0) * one.usual, "days")
+    cost = "" if run.cost_usd is None else f", {show(run.cost_usd * one.usual, 'USD')}"
+    return "project", f"{ratio}: {days}{cost} (--as project)"
 
 
 def band_text(run: Run, value: float, unit: str) -> str:
@@ -425,8 +444,29 @@ def basis_block(r: Estimate) -> Block:
             " numbers (--explain lists them)"
         ),
         *(f"assumed: {text}" for text in r.assumptions),
+        *_searched(r.search),
     ]
     return block
+
+
+def software_words(counts: SearchCounts) -> str:
+    """The free options of the stack that the search chose, as they are typed."""
+    switches = {"True": ""}
+    each = counts.software.items()
+    return " ".join(f"{flag(name)} {switches.get(value, value)}".strip() for name, value in each)
+
+
+def _searched(counts: SearchCounts) -> list[str]:
+    """How many layouts the answer is the best of, and what no search tries."""
+    chosen = software_words(counts)
+    out = [f"searched with the layout: {chosen} (--stack-defaults: none of it)"] if chosen else []
+    if counts.excluded:
+        out.append(
+            f"layouts: {counts.evaluated:,} evaluated, {counts.excluded:,} excluded by a bound"
+        )
+    if counts.not_searched:
+        out.append(f"not searched: {'; '.join(counts.not_searched)}")
+    return out
 
 
 def scenario_block(r: Estimate) -> Block:

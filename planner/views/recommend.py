@@ -27,6 +27,7 @@ from planner.views.prices import elsewhere_lines, prices_block
 from planner.views.swap import swap_blocks
 from planner.views.view import Block, Command, Link, View
 
+_MOST_RIVALS = 4  # kinds that could as well be the best
 _MOST_MODELS = 12  # models of the catalogue that are listed
 _ABOVE_FIRST = 3  # of them, those that are larger than the first that fits
 
@@ -102,6 +103,13 @@ def _cluster(document: SmallestCluster) -> list[Block]:
     return blocks
 
 
+def _undecided(document: SmallestCluster) -> list[str]:
+    """Kinds that could as well be the best."""
+    first, more = document.undecided[:_MOST_RIVALS], len(document.undecided) - _MOST_RIVALS
+    others = ", ".join(first) + (f" and {more} more" if more > 0 else "")
+    return [f"order       within their bands {document.goal}, too: {others}"] if first else []
+
+
 def _without(found: Sequence[Without]) -> Block:
     """What holds without a default, and the commands that request it."""
     block = Block("Without a default")
@@ -150,7 +158,8 @@ def _sentence(row: ClusterRow) -> str:
         if row.cost_usd is None
         else f"{show(row.cost_usd, 'USD')} ({row.price_source})"
     )
-    return f"{sentence}: {show(row.days, 'days')} ({_band(row)}), {cost}{_how_likely(row)}"
+    thin = "" if row.thin is None else f"; rests on {row.thin}"
+    return f"{sentence}: {show(row.days, 'days')} ({_band(row)}), {cost}{_how_likely(row)}{thin}"
 
 
 def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], document: SmallestCluster) -> Block:

@@ -22,11 +22,13 @@ from planner.views.estimate import (
     band_text,
     cost_text,
     fullest,
+    project_row,
     rate_text,
     remark_rows,
     requirement_blocks,
     room,
     short_of,
+    software_words,
     title_of,
 )
 from planner.views.view import Block, Command, View, words
@@ -60,6 +62,7 @@ def verdict(r: Estimate) -> str:
     m, step = r.memory, r.step
     band = span(step.low, step.high, "s")
     doubted = "".join(f" DOUBTFUL: {doubt}." for doubt in r.doubts)
+    doubted += "".join(f" {one[0].upper()}{one[1:]}." for one in r.both_ways)
     if not m.fits:
         lacking = f"{m.verdict.upper()}: {short_of(r)}{_still(m)}."
         return f"{lacking} A step would take {show(step.seconds, 's')} ({band}).{doubted}"
@@ -89,6 +92,7 @@ def _answer(r: Estimate) -> Block:
     rows = (
         ("layout", f"{layout_words(layout)}  [{r.stack.title}]"),
         ("", describe(layout)),
+        *(("", f"with {words}") for words in [software_words(r.search)] if words),
         (
             "memory",
             f"{show(m.device_bytes, 'B')} of {show(m.capacity_bytes, 'B')} per GPU, {room(m)};"
@@ -98,7 +102,7 @@ def _answer(r: Estimate) -> Block:
         *([("", str(r.step.pace))] if r.step.pace_frac > _UNLIKE else []),
         ("speed", f"{rate_text(r)}; {_mfu(t)}; {_step_text(r)}"),
         ("run", whole),
-        *([] if run.days is None else [("cost", cost_text(r))]),
+        *([] if run.days is None else [("cost", cost_text(r)), project_row(run)]),
     )
     return Block(title_of(r), [verdict(r), *(f"{label:<8}{text}" for label, text in rows)])
 
@@ -206,4 +210,6 @@ def _sure(r: Estimate) -> Block:
         lines.append(f"read      {'; '.join(read)}")
     if defaults:
         lines.append(f"defaults  {', '.join(defaults)}; --full says why")
+    if r.search.not_searched:
+        lines.append(f"not tried {'; '.join(r.search.not_searched)}")
     return Block("How sure (--full prints every table, --explain every number)", lines, part=True)

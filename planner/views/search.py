@@ -19,12 +19,13 @@ def view(found: Search, full: bool = False) -> View:
     """The best layouts, the front as a chart, the rejections; full: the front as a table, too."""
     counts = (
         f"{found.evaluated:,} of {found.enumerated:,} layouts evaluated in"
-        f" {show(found.seconds, 's')}, {found.feasible:,} fit"
+        f" {show(found.seconds, 's')}, {found.feasible:,} fit{excluded(found.excluded)}"
     )
+    notes = [*found.assumptions, *left_out(found.not_searched)]
     fitting = [_best(found), _front(found, full)] if found.feasible else []
     parts = [*fitting, *_reasons(found)]
     if not found.top:
-        return View("Search", f"NOTHING FITS: {counts}", "no", parts=parts, notes=found.assumptions)
+        return View("Search", f"NOTHING FITS: {counts}", "no", parts=parts, notes=notes)
     best = found.top[0]
     return View(
         f"Layouts of {title_of(best)}",
@@ -33,8 +34,18 @@ def view(found: Search, full: bool = False) -> View:
         "yes",
         [counts],
         parts,
-        notes=found.assumptions,
+        notes=notes,
     )
+
+
+def excluded(count: int) -> str:
+    """The end of a sentence that counts layouts, about those that were left out by a bound."""
+    return f"; {count:,} more are slower by a bound" if count else ""
+
+
+def left_out(names: list[str]) -> list[str]:
+    """What no search tries, as one sentence."""
+    return [f"not searched: {'; '.join(names)}"] if names else []
 
 
 def _front(found: Search, full: bool) -> Block:

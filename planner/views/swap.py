@@ -47,7 +47,8 @@ def _swap_verdict(document: SwapOrRecompute) -> list[str]:
         f"{'' if choice.fits else ' (does not fit)'}"
         for choice in sorted(document.choices, key=lambda one: one.step_seconds)
     )
-    lines = [f"verdict     {document.verdict or 'neither'}: a step takes {steps}"] if steps else []
+    verdict = document.verdict or "neither fits"
+    lines = [f"verdict     {verdict}: a step takes {steps}"] if steps else []
     if document.refused is not None:
         lines.append(f"no swap     {document.refused}")
     return [*lines, *(Command(f"            {choice.command}") for choice in document.choices)]

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from fuzz.case import MOST_BYTES, MOST_CPU_S, Case, Outcome
 from planner.specs import document
-from planner.specs.documents import ANSWERS, declared
+from planner.specs.documents import by_answer, declared
 
 STATUSES = {0, 2, 3, 4}
 _REFUSED = 2
@@ -73,7 +73,7 @@ def _refused(got: Outcome, whole: Any) -> None:
 
 def _as_declared(case: Case, text: str) -> None:
     """The document has the keys and types of its declaration, so that no number is null."""
-    verb = next((one for one in _named(case.words) if one in ANSWERS), None)
+    verb = next((one for one in _named(case.words) if one in by_answer()), None)
     assert verb is not None, case.words[:2]
     if not verb.startswith("list"):
         document.read(text, declared(verb))

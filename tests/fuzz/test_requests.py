@@ -13,7 +13,7 @@ from fuzz import values
 from fuzz.case import Case, Took, ask
 from fuzz.invariants import check
 from fuzz.short import few
-from planner.cli.commands import COMMANDS, body_of
+from planner.cli.group import COMMANDS, body_of
 from planner.cli.made import options_of
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options import Row, rows

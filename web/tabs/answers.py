@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner import api
-from planner.inputs.reinforcement import frameworks
 from planner.specs.base import PlanError
 from planner.specs.document import changed
-from planner.specs.documents.estimate import Estimate
 from planner.specs.documents.strategies import Strategies
 from planner.specs.options import refuse
 from planner.specs.options.own import BatchOptions
@@ -19,19 +16,16 @@ from planner.specs.options.parallel import (
     StrategySettings,
 )
 from planner.specs.options.recommend import Limits, QuestionOptions
-from planner.specs.options.reinforcement import RlOptions
 from planner.specs.options.tune import TuneOptions
-from planner.verbs import allreduce, batch, input, recommend, rl, strategies, tune
+from planner.verbs import allreduce, batch, input, recommend, strategies, tune
 from planner.views import allreduce as allreduce_view
 from planner.views import batch as batch_view
 from planner.views import conditions, explain
 from planner.views import recommend as recommend_view
-from planner.views import rl as rl_view
 from planner.views import strategies as strategies_view
 from planner.views import tune as tune_view
 from planner.views.view import View
-from web.panels import measured
-from web.tabs import mine, schedule, sweep
+from web.tabs import schedule, sweep
 from web.tabs.base import Answers, Asked
 
 
@@ -56,10 +50,6 @@ def _batch(found: Any, asked: Asked) -> View:
     return batch_view.view(found, asked.state.options.given(), batch.csv_text(found))
 
 
-def _measured(asked: Asked) -> Estimate:
-    return api.estimate(asked.state.options, brief=True)
-
-
 ANSWERS = {
     "/recommend": Answers(_recommend, lambda found, _: recommend_view.view(found)),
     "/batch": Answers(
@@ -79,22 +69,9 @@ ANSWERS = {
         lambda asked: tune.tune(asked.of(TuneOptions).changed(jobs=1), asked.given),
         lambda found, _: tune_view.view(found),
     ),
-    "/rl": Answers(
-        lambda asked: rl.rl(asked.of(RlOptions), asked.given),
-        lambda found, _: rl_view.view(found),
-        choices={
-            "framework": lambda: [(n, one.title) for n, one in frameworks().frameworks.items()]
-        },
-    ),
     "/schedule": schedule.ANSWERS,
     "/input": Answers(
         lambda asked: input.answer(asked.given, asked.of(InputOptions)),
         lambda found, _: conditions.view(found),
-    ),
-    "/run": mine.ANSWERS,
-    "/measured": Answers(
-        _measured,
-        lambda found, asked: measured.view(found, asked.state.options),
-        lambda found, asked: "dpplan validate",
     ),
 }

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
 
+from planner import plugins
 from planner.inputs import catalog
+from planner.inputs.readers import read_toml
 from planner.specs.base import PlanError
-from planner.specs.documents import ANSWERS
+from planner.specs.documents import by_answer
 from planner.specs.options import LAYOUT, Given, Options, Record, Row, command_line, flag, rows
 from planner.specs.options.named import WORK
 from planner.specs.options.own import Output
@@ -28,10 +30,11 @@ _PICKED = (*LAYOUT, "stack", "global_batch")  # what a pick fills in
 
 @dataclass(frozen=True)
 class Page:
-    """An entry of the navigation."""
+    """An entry of the navigation. after: path of the one that it follows; empty: the last."""
 
     path: str
     name: str
+    after: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -124,17 +127,19 @@ class Tab(Page):
 
     @property
     def documents(self) -> tuple[str, ...]:
-        """Names of its answers in ANSWERS of planner.specs.documents; none of a tab of files, which
+        """Names of its answers in planner.specs.documents; none of a tab of files, which
         is not answered over HTTP."""
-        return () if self.files else tuple(one for one in ANSWERS if one.split()[0] == self.verb)
+        return () if self.files else tuple(n for n in by_answer() if n.split()[0] == self.verb)
 
     @cached_property
     def records(self) -> tuple[type[Record], ...]:
         """Records of options that the verb alone has, as its command takes them."""
         if not self.documents:
             return ()
-        command = importlib.import_module(f"planner.cli.{self.verb}").command
-        kinds = get_type_hints(command).values()
+        module = plugins.module_of("verbs", self.verb)
+        if module is None:
+            return ()
+        kinds = get_type_hints(module.command).values()
         return tuple(kind for kind in kinds if issubclass(kind, Record) and kind is not Output)
 
     @property
@@ -261,3 +266,34 @@ def _request(tab: Tab, rest: Pairs, lists: Mapping[str, list[str]]) -> tuple[Sta
         given = {n: getattr(state.options, n) for n in stated if state.is_typed(n)}
     origins = state.options.origins
     return state, Given({**given, **{name: list(many) for name, many in lists.items()}}, origins)
+
+
+_MODEL = {"never": False, "open": None}
+
+
+def pages_of(file: str, answers: Mapping[str, Answers]) -> tuple[Page, ...]:
+    """The rows of the tabs.toml beside a file, as they answer by path; one that does not is a page
+    with a route and a template of its own."""
+    table = read_toml(Path(file).with_name("tabs.toml").read_text(encoding="utf-8"))
+    return tuple(_page(answers, **row) for row in table["tab"])
+
+
+def _page(answers: Mapping[str, Answers], path: str, name: str, **row: Any) -> Page:
+    after = row.pop("after", "")
+    if path not in answers:
+        return Page(path, name, after=after)
+    start = [*(PAGE if row.pop("plan", False) else []), *map(tuple, row.pop("start", []))]
+    return Tab(
+        path,
+        name,
+        answers[path],
+        after=after,
+        start=start,
+        usual=[*map(tuple, row.pop("usual", []))],
+        shown=tuple(row.pop("shown")),
+        folded=tuple(row.pop("folded", ())),
+        alone=frozenset(row.pop("alone", ())),
+        of_layout=row.pop("layout", False),
+        model=_MODEL.get(row.pop("model", ""), True),
+        **row,
+    )

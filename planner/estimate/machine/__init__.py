@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -174,7 +175,7 @@ def machine(plan: Plan) -> Machine:
         host_update=update_bandwidth(plan),
         host_staged=staged_bandwidth(plan),
     )
-    changed = (each.numbers(plan) for each in plan.mechanisms)
+    changed: Iterator[Mapping[str, Any]] = (each.numbers(plan) for each in plan.mechanisms)
     return functools.reduce(lambda numbers, more: replace(numbers, **more), changed, own)
 
 

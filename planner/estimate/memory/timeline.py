@@ -166,7 +166,7 @@ def _states(
     owned = shared / shard_count(c.zero, 1.0, shard) + experts / shard_count(
         c.zero, 1.0, expert_shard
     )
-    whole = {"parameters": parameters, "optimizer": optimizer}
+    resident = {"parameters": parameters, "optimizer": optimizer}
     optimizer = np.where(away_optimizer, 0.0, optimizer)
     if (
         plan.stack.offload_update == "cpu"
@@ -183,7 +183,7 @@ def _states(
         gradients,
         optimizer,
         host,
-        whole,
+        resident,
         saving,
         loading,
         shared + experts,

@@ -232,7 +232,7 @@ def _is_sharded(c: Columns) -> Array:
 
 
 # where an option of the layout does something
-_ACTS: dict[str, Callable[[Columns], Array]] = {
+ACTS: dict[str, Callable[[Columns], Array]] = {
     "zero": lambda c: c.replicas > 1,
     "shard_group": lambda c: c.zero >= 1,
     "schedule": lambda c: c.pp > 1,
@@ -256,13 +256,13 @@ _ACTS: dict[str, Callable[[Columns], Array]] = {
 def _acting(plan: Plan, c: Columns) -> Array:
     ok = ones(c)
     for name in plan.request.acting:
-        ok = ok & _ACTS[name](c)
+        ok = ok & ACTS[name](c)
     return ok
 
 
 def _idle(plan: Plan, x: Layout) -> str:
     table = Columns.of([x])
-    idle = [flag(name) for name in plan.request.acting if not _ACTS[name](table)[0]]
+    idle = [flag(name) for name in plan.request.acting if not ACTS[name](table)[0]]
     return (
         f"{', '.join(idle)} would do nothing in a layout of tp {x.tp}, pp {x.pp}, ep {x.ep}, dp"
         f" {x.dp} x cp {x.cp}, zero {x.zero}: ZeRO shards over dp x cp > 1 with zero 1 to 3, FSDP"

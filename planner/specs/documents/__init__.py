@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 
+from planner import plugins
 from planner.specs.document import Document
 
 # what answers with a document: module and name of its declaration; of a list, that of an entry
-ANSWERS: dict[str, str] = {
+_ANSWERS = {
     "estimate": "estimate.Estimate",
     "search": "search.Search",
     "recommend cluster": "recommend.SmallestCluster",
@@ -15,12 +18,9 @@ ANSWERS: dict[str, str] = {
     "recommend batch": "recommend.SaturatingBatch",
     "recommend model": "recommend.LargestModel",
     "recommend offload": "recommend.SwapOrRecompute",
-    "export": "export.Export",
     "compare": "compare.Comparison",
     "batch": "batch.TimeToTarget",
     "tune": "tune.Tuning",
-    "read": "read.Read",
-    "rl": "reinforcement.Reinforcement",
     "schedule": "schedule.Schedule",
     "strategies": "strategies.Strategies",
     "allreduce": "allreduce.AllReduce",
@@ -34,14 +34,6 @@ ANSWERS: dict[str, str] = {
     "list clusters": "listing.ClusterEntry",
     "list hosts": "listing.HostEntry",
     "list schedules": "listing.Entry",
-    "validate": "validate.Validation",
-    "check": "check.Check",
-    "learn": "learn.Lessons",
-    "learn LESSON": "learn.Lesson",
-    "calibrate": "calibrate.Calibrated",
-    "calibrate --verify": "calibrate.Verification",
-    "calibrate --diff": "calibrate.Compared",
-    "calibrate --merge": "calibrate.Merged",
     "/api/compare": "compare.SideBySide",
     "/api/explain": "explanation.Explanation",
     "a wrong request": "error.Refusal",
@@ -49,8 +41,18 @@ ANSWERS: dict[str, str] = {
 }
 
 
+@cache
+def by_answer() -> Mapping[str, str]:
+    """Declarations by what answers with them, as module and name: of the core, then of each part
+    that is installed (`ANSWERS` of its documents)."""
+    out = {answer: f"{__name__}.{name}" for answer, name in _ANSWERS.items()}
+    for part in plugins.modules("documents"):
+        out |= {answer: f"{part.__name__}.{name}" for answer, name in part.ANSWERS.items()}
+    return out
+
+
 def declared(answer: str) -> type[Document]:
-    """The declaration of a document of ANSWERS."""
-    module, _, name = ANSWERS[answer].partition(".")
-    found: type[Document] = getattr(import_module(f"{__name__}.{module}"), name)
+    """The declaration of a document of `by_answer`."""
+    module, _, name = by_answer()[answer].rpartition(".")
+    found: type[Document] = getattr(import_module(module), name)
     return found

@@ -67,9 +67,10 @@ class Evidence(Document):
     width: Annotated[
         dict[str, float],
         key(
-            "shares of the squared width of the band's slow half: `general`, what runs alike were"
-            " missed by; and what no request states: `offload`, hosts and copies; `islands` of the"
-            " network; `expert` traffic",
+            "shares of the squared width of the band's slow half: `general`, what plain runs of"
+            " measured software were missed by; `gpu`, `stack` and `combination` of methods, by how"
+            " few suites show them; methods, cards and mechanisms that were missed by more; and"
+            " what no request states: `offload`, hosts and copies; `islands` of the network",
             "1",
         ),
     ]
@@ -239,9 +240,16 @@ class SearchCounts(Document):
 
     evaluated: Annotated[int, key("layouts whose memory and time were computed")]
     feasible: Annotated[int, key("of these, those that fit")]
+    excluded: Annotated[int, key("layouts that a bound proves slower, which were not evaluated")]
     rejected: Annotated[
         dict[str, int],
         key('count by reason: a rule of docs/formulas/rules.md, or "does not fit memory"'),
+    ]
+    software: Annotated[
+        dict[str, str], key("free options of the stack that the search chose, by name")
+    ]
+    not_searched: Annotated[
+        list[str], key("what the request leaves open and no search tries, each with its option")
     ]
 
 
@@ -331,6 +339,13 @@ class Estimate(Report):
     doubts: Annotated[
         list[str],
         key("implausible values of the answer, with the options to look at, as sentences"),
+    ]
+    both_ways: Annotated[
+        list[str],
+        key(
+            "answers by a default and by another value of it, which differ by more than the band,"
+            " as sentences"
+        ),
     ]
     without: Annotated[
         list[str], key("what holds without a default that decides this answer, as sentences")

@@ -74,6 +74,9 @@ class ClusterRow(Judged):
     energy_kwh: Annotated[float | None, key("energy of the run at the plug", "kWh")]
     usd_per_hour: Annotated[float | None, key("price of the cluster; null: none known", "USD/h")]
     price_source: Annotated[str | None, key("kind, provider and date of that price")]
+    thin: Annotated[
+        str | None, key("validated runs on this GPU where they are few or poor; null elsewhere")
+    ]
 
 
 class TriedCount(Judged):
@@ -149,6 +152,10 @@ class SmallestCluster(Document):
     goal: Annotated[str, key("what `types[].answer` is the best for: cheapest, smallest, fastest")]
     tried: Annotated[int, key("clusters that were evaluated")]
     answers: Annotated[Answers, key("the best of all kinds")]
+    undecided: Annotated[
+        list[str],
+        key("kinds whose order with the best for the goal is within the bands, nearest first"),
+    ]
     types: Annotated[list[MachineKind], key("every kind, those with an answer first")]
     prices: Annotated[Prices, key("prices of the kinds that fit, and what they decide")]
     without: Annotated[
@@ -431,8 +438,8 @@ class SwapOrRecompute(Document):
     verdict: Annotated[
         str | None,
         key(
-            "swap or recompute: the faster of `choices`, those that fit first; null where the stack"
-            " can do neither"
+            "swap or recompute: the faster of `choices` that fit; null where none does, or the"
+            " stack can do neither"
         ),
     ]
     refused: Annotated[

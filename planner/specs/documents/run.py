@@ -41,6 +41,17 @@ class Reliability(Document):
     storages: Annotated[list[Storage], key("every shipped storage")]
 
 
+class Project(Document):
+    """What published projects took over the best plan for the same tokens on the same machines."""
+
+    low: Annotated[float, key("fast end of the 80 % band", "1")]
+    usual: Annotated[float, key("the middle project", "1")]
+    high: Annotated[float, key("slow end", "1")]
+    counted: Annotated[
+        bool, key("`--as project`: days, GPU-hours, cost, energy and CO2 are those of a project")
+    ]
+
+
 class Run(Document):
     """The run over all tokens; what depends on them is null without `--tokens`."""
 
@@ -75,3 +86,4 @@ class Run(Document):
         float | None, key("the other part of the cost; 0 for rented machines", "USD")
     ]
     reliability: Annotated[Reliability, key("failures, checkpoints and restarts")]
+    project: Annotated[Project, key("what whole projects take over a plan")]

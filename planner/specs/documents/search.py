@@ -46,6 +46,10 @@ class Search(Document):
     ]
     evaluated: Annotated[int, key("layouts whose memory and time were computed")]
     feasible: Annotated[int, key("of these, those that fit")]
+    excluded: Annotated[int, key("layouts that a bound proves slower, which were not evaluated")]
+    not_searched: Annotated[
+        list[str], key("what the request leaves open and no search tries, each with its option")
+    ]
     rejected: Annotated[
         dict[str, int],
         key(

@@ -55,5 +55,6 @@ class SearchOptions(Record):
     where: tuple[str, ...] = ()
     headroom: float | str | None = None
     search_offload: bool = False
+    stack_defaults: bool = False
     uneven_stages: bool | None = None
     pipeline_layout: str | None = None

@@ -45,15 +45,6 @@ class ScenarioFile(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadOptions(Record):
-    GROUP: ClassVar = OUTPUT
-
-    files: tuple[str, ...]
-    full: bool = False
-    append: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class EstimateOptions(Record):
     GROUP: ClassVar = OUTPUT
 
@@ -132,11 +123,3 @@ class ListOptions(Record):
     GROUP: ClassVar = OUTPUT
 
     kind: Kind | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearnOptions(Record):
-    GROUP: ClassVar = OUTPUT
-
-    lesson: str | None = None
-    set: tuple[str, ...] = ()

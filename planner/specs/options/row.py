@@ -140,6 +140,7 @@ class option:
     brief: bool = False
     group: Group | None = None
     argument: str = ""
+    free: bool | Literal["words"] | tuple[Any, ...] = False
 
 
 @dataclass(frozen=True)

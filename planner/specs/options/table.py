@@ -1,5 +1,5 @@
-"""The rows of a record of options, from its fields and from options.json: help, label, bounds and
-the like of each option, by record and field.
+"""The rows of a record of options, from its fields and from the options.json beside its module:
+help, label, bounds and the like of each option, by record and field.
 
 A field of a record has its type and default in Python, and the rest in its row, whose columns are
 the fields of `option`. Code is referred to by name: "verbs": "REQUESTS - METHODS - batch" takes
@@ -13,6 +13,7 @@ import dataclasses
 import inspect
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -23,17 +24,25 @@ from typing import get_type_hints as hints_of
 from planner.specs.options import aliases, named, verbs
 from planner.specs.options.row import Row, option
 
-FILE = Path(__file__).with_name("options.json")
+_NAME_OF_FILE = "options.json"
 COLUMNS = frozenset(option.__dataclass_fields__)
 _VERBS = verbs.REQUESTS | verbs.LINKS | verbs.INPUT
 _NAME = re.compile(r"\{(\w+)\}")
 
 
 @cache
-def tables() -> dict[str, dict[str, dict[str, Any]]]:
-    """Rows by name of the record with its module, and by name of the option."""
-    out: dict[str, dict[str, dict[str, Any]]] = json.loads(FILE.read_text("utf-8"))
+def tables(file: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """Rows of a file by name of the record with its module, and by name of the option; empty where
+    the file does not exist."""
+    if not file.is_file():
+        return {}
+    out: dict[str, dict[str, dict[str, Any]]] = json.loads(file.read_text("utf-8"))
     return out
+
+
+def file_of(record: type) -> Path:
+    """The file with the rows of a record: options.json beside its module."""
+    return Path(sys.modules[record.__module__].__file__ or "").with_name(_NAME_OF_FILE)
 
 
 def key(record: type) -> str:
@@ -44,7 +53,7 @@ def key(record: type) -> str:
 def said(record: type, fields: list[str]) -> dict[str, option]:
     """What the file says of the fields of a record, in their order. Raises TypeError where a field
     has no row, or a row no field."""
-    table = tables().get(key(record), {})
+    table = tables(file_of(record)).get(key(record), {})
     for name in fields:
         if name not in table:
             raise TypeError(
@@ -106,6 +115,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("verbs", "several"), _verbs),
     **dict.fromkeys(("needs_unit", "strategies"), tuple),
     "aliases": lambda name: getattr(aliases, name),
+    "free": lambda cell: tuple(cell) if isinstance(cell, list) else cell,
 }
 
 

@@ -17,6 +17,9 @@ Shard = Literal["tensor", "replicated", "expert"]
 Mask = Literal["causal", "full"]
 Split = Literal["columns", "rows", "none"]
 
+# twice the deepest Transformer that was trained (1,000 layers: DeepNet, arXiv 2203.00555); layouts
+# of more layers would be searched for minutes
+MOST_LAYERS = 2_000
 Width = Field(ge=1, le=10_000_000)
 MaybeWidth = Field(default=None, ge=1, le=10_000_000)
 Heads = Field(ge=1, le=100_000)

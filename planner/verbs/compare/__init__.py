@@ -9,7 +9,8 @@ from typing import Any
 from msgspec.structs import asdict
 
 from planner.inputs import tables
-from planner.report.doubts import Answered, doubts
+from planner.inputs.doubts import unflagged
+from planner.report.doubts import answered_of, doubts
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, UNSET, changed
 from planner.specs.documents.compare import FIGURES, Comparison, Curve, SweptOption
@@ -145,7 +146,7 @@ def _doubts(documents: Sequence[PointDocument], points: Sequence[Point]) -> list
         f"DOUBTFUL, {label}: {sentence}"
         for label, r in found
         if r is not None
-        for sentence in doubts(Answered(r.cluster.gpus, r.tokens_per_step, r.step.seconds, r.run))
+        for sentence in (*unflagged(r.assumptions), *doubts(answered_of(r)))
     ]
 
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from planner import formats
-from planner.formats.plan import texts
+from planner import plugins
 from planner.inputs.batch import Batch, default_batches
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
@@ -66,8 +65,12 @@ def combinations(own: CompareOptions) -> Combinations:
 
 def _of_file(name: str) -> dict[str, Any]:
     """Options of a scenario file, or of a recipe of another program."""
-    text = texts((name,))
-    return dict(formats.read(text).options) if formats.knows(text) else read(name)
+    if plugins.has("formats"):
+        formats = plugins.load("formats.recipe", "FILE")
+        text = plugins.load("formats.plan", "FILE").texts((name,))
+        if formats.knows(text):
+            return dict(formats.read(text).options)
+    return read(name)
 
 
 def _check_names(sides: Sequence[str], sweeps: Sequence[str], own: CompareOptions) -> None:

@@ -32,7 +32,7 @@ from planner.specs.options.recommend import GOALS, Limits
 from planner.units import chance_text
 from planner.verbs.prices import Bill, PriceAt, prices
 from planner.verbs.recommend import ladder
-from planner.verbs.recommend.counts import ORDER, Count, cost_of, judged, rows_of
+from planner.verbs.recommend.counts import ORDER, Count, cost_of, judged, rows_of, undecided
 from planner.verbs.recommend.kinds import MOST_GPUS, Kind, kinds
 from planner.verbs.recommend.limits import checked
 from planner.verbs.recommend.without import Asked, without
@@ -87,6 +87,7 @@ def cluster(
         goal=limits.goal,
         tried=sum(map(len, answered)),
         answers=Answers(**{aim: _best(within, aim) for aim in GOALS}),
+        undecided=undecided([one.answer for one in types if one.answer], limits.goal),
         types=sorted(types, key=lambda kind: _rank(kind.answer, limits.goal)),
         prices=_prices(tried_kinds, answered, limits, "hour" if tokens is None else "run"),
         without=without(asked, tried_kinds, counts),

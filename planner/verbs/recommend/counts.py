@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from planner.evidence.band import on_gpu
 from planner.specs.documents.estimate import Figures
 from planner.specs.documents.recommend import ClusterRow
 from planner.specs.options.recommend import Limits
@@ -69,6 +70,7 @@ def judged(machine: str, point: Point, limits: Limits, price: Price) -> Count:
         energy_kwh=run.energy_kwh,
         usd_per_hour=None if usd is None else in_unit(float(usd), "USD/h") * point.options.gpus,
         price_source=price.words,
+        thin=on.words(figures.cluster.gpu) if (on := on_gpu(figures.cluster.gpu)).is_thin else None,
     )
     return Count(row.gpus, row, why)
 
@@ -102,3 +104,25 @@ ORDER: dict[str, Callable[[ClusterRow], tuple[float, ...]]] = {
     "smallest": lambda row: (row.gpus, cost_of(row), row.step_seconds),
     "fastest": lambda row: (row.step_seconds, row.gpus),
 }
+
+
+def undecided(rows: Iterable[ClusterRow], goal: str) -> list[str]:
+    """Machines of the best clusters of each kind whose order with the best of all is within the
+    80 % bands of both: what they are ranked by differs by less than the slow half of the best and
+    the fast half of the other, in quadrature."""
+    known = sorted(rows, key=ORDER[goal])
+    if goal == "smallest" or not known or math.isinf(ORDER[goal](known[0])[0]):
+        return []
+    best, *others = known
+
+    def sides(row: ClusterRow) -> tuple[float, float]:
+        if row.days is None or row.days_low is None or row.days_high is None:
+            return 0.0, 0.0
+        return math.log(row.days / row.days_low), math.log(row.days_high / row.days)
+
+    slow, out = sides(best)[1], []
+    for row in others:
+        apart = math.log(ORDER[goal](row)[0] / ORDER[goal](best)[0])
+        if apart < math.hypot(slow, sides(row)[0]):
+            out.append(row.machine)
+    return out

@@ -75,7 +75,7 @@ def bandwidth(
         searched_free={f"{share:g}": _first_free(searched, share) for share in FREE}
         if searched
         else None,
-        notes=list(scenario.assumptions),
+        notes=list(scenario.sentences),
     )
 
 

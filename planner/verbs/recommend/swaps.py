@@ -88,7 +88,7 @@ def offload(given: Mapping[str, Any]) -> SwapOrRecompute:
         lengths=[row for row in rows if row is not None],
         bounds=bounds(plan, table),
         notes=[
-            *scenario.assumptions,
+            *scenario.sentences,
             (
                 "a mean layer of one micro-batch on one rank; its activations go out beside its"
                 " forward and come back beside its backward, all GPUs of a host at the same time"
@@ -111,7 +111,9 @@ def _steps(scenario: Scenario, plan: Plan, layout: Layout) -> list[Choice]:
 
 def _faster(steps: Sequence[Choice]) -> str | None:
     best = min(steps, key=lambda one: (not one.fits, one.step_seconds), default=None)
-    return None if best is None else "recompute" if best.link is None else "swap"
+    if best is None or not best.fits:
+        return None
+    return "recompute" if best.link is None else "swap"
 
 
 def _refused(plan: Plan, layout: Layout) -> str | None:

@@ -110,7 +110,7 @@ def _plan(
     bucket = number(given, "bucket")
     if bucket is not None and plan.stack.overlap.bucket is not None:
         plan = with_overlap(plan, bucket=Sourced(bucket, "B", "assumed", "stated in the request"))
-    return plan, scenario.assumptions
+    return plan, scenario.sentences
 
 
 def _best(found: Iterable[Chosen | str]) -> Chosen | None:
@@ -140,7 +140,7 @@ def answer(options: Options, given: StrategySettings, name: str | None = None) -
         found[strategy.name] = _evaluate(plan, strategy, given)
     best = _best(found.values())
     rows = [
-        _refused(strategy, one)
+        _refused(strategy, one, given)
         if isinstance(one := found[strategy.name], str)
         else _answered(one, best, in_full=name is not None)
         for strategy in chosen
@@ -219,13 +219,13 @@ def _refuse_others(options: Options, given: StrategySettings, chosen: set[str]) 
 
 
 def _document(
-    strategy: Strategy, refused: str | None, fits: bool, **found: Any
+    strategy: Strategy, refused: str | None, fits: bool, given: StrategySettings, **found: Any
 ) -> StrategyDocument:
     return StrategyDocument(
         name=strategy.name,
         title=strategy.title,
         family=strategy.family,
-        differs=strategy.differs,
+        differs=strategy.differs_with(given),
         source=strategy.source,
         stack=strategy.stack,
         evaluated=strategy.is_plan,
@@ -235,10 +235,10 @@ def _document(
     )
 
 
-def _refused(strategy: Strategy, reason: str) -> StrategyDocument:
+def _refused(strategy: Strategy, reason: str, given: StrategySettings) -> StrategyDocument:
     keys = StrategyDocument.__struct_fields__
     found = keys[keys.index("layout") :]
-    return _document(strategy, reason, fits=False, **dict.fromkeys(found))
+    return _document(strategy, reason, fits=False, given=given, **dict.fromkeys(found))
 
 
 def _answered(found: Chosen, best: Chosen | None, *, in_full: bool) -> StrategyDocument:
@@ -257,6 +257,7 @@ def _answered(found: Chosen, best: Chosen | None, *, in_full: bool) -> StrategyD
         found.strategy,
         None,
         found.fits,
+        x.settings,
         layout=StrategyLayout(**layout.model_dump(), grad_accum=round(at(x.microbatches))),
         device_bytes=found.device_bytes,
         host_bytes=at(x.estimates.memory.host),

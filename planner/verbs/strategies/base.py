@@ -22,8 +22,10 @@ from planner.formulas import compression, data_parallel, overlap
 from planner.formulas.params import parameter_count
 from planner.ledger import Array
 from planner.specs.layout import OffloadName
+from planner.specs.options.numbers import number
 from planner.specs.options.parallel import StrategySettings
 from planner.specs.plan import Plan
+from planner.units import show
 
 FP32_BYTES = 4.0  # of an element in single precision
 
@@ -269,7 +271,8 @@ class Strategy:
     name: str
     title: str
     family: str
-    differs: str  # what sets it apart, in a sentence
+    # what sets it apart, in a sentence; {bucket} and {local_steps} are those of the request
+    differs: str
     source: str
     stack: str  # whose plan is evaluated
     zero: int = 0
@@ -280,6 +283,14 @@ class Strategy:
     numbers: Callable[[Plan, Machine], Machine] = lambda plan, m: m
     steps: Callable[[Context], Steps] = EXACT
     refuses: Callable[[Plan], str | None] = lambda plan: None
+    local_steps: int = 1  # that replicas take alone, unless the request says so
+
+    def differs_with(self, given: StrategySettings) -> str:
+        """What sets it apart, with the numbers of the request."""
+        bucket = number(given, "bucket") or float(BUCKET_CAP_BYTES)
+        return self.differs.format(
+            bucket=show(bucket, "B"), local_steps=given.local_steps or self.local_steps
+        )
 
     @property
     def is_exact(self) -> bool:

@@ -53,7 +53,7 @@ STRATEGIES = (
         name="ddp",
         title="PyTorch DDP",
         family="DDP",
-        differs="buckets of 25 MiB, reduced beside backward; gradients accumulate under no_sync",
+        differs="buckets of {bucket}, reduced beside backward; gradients accumulate under no_sync",
         source=_PAPER,
         stack="pytorch-ddp",
     ),

@@ -63,10 +63,11 @@ STRATEGIES = (
         name="local-sgd",
         title="local SGD, parameter averaging",
         family="local",
-        differs="every GPU takes --local-steps steps alone (8)",
+        differs="every GPU takes --local-steps steps alone ({local_steps})",
         source="Stich 2019 (arXiv 1805.09767); Lin et al. 2018 (arXiv 1808.07217)",
         stack="pytorch-ddp",
         cost=_local_sgd,
+        local_steps=_LOCAL_STEPS,
         change=without_buckets,  # no gradients are reduced; parameters are averaged in place
         steps=no_cost(
             "Stich 2019 (arXiv 1805.09767): the rate of large batches as long as H is below the"
@@ -78,12 +79,13 @@ STRATEGIES = (
         title="DiLoCo",
         family="local",
         differs=(
-            "DDP inside each node; every --local-steps steps (500) nodes all-reduce their parameter"
-            " changes, with Nesterov as the outer optimizer"
+            "DDP inside each node; every --local-steps steps ({local_steps}) nodes all-reduce their"
+            " parameter changes, with Nesterov as the outer optimizer"
         ),
         source="Douillard et al. 2023 (arXiv 2311.08105)",
         stack="pytorch-ddp",
         cost=_diloco,
+        local_steps=_DILOCO_STEPS,
         change=with_copies(2),  # the last agreed parameters and their momentum
         steps=no_cost(
             "Douillard et al. 2023 (arXiv 2311.08105): perplexity with 8 replicas and H = 500 not"

@@ -1,0 +1,1 @@
+"""A plug-in of dpplan: a launch format and a mechanism."""

@@ -1,0 +1,167 @@
+"""The group of all commands, each a module of its own: loaded when it is asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.exceptions import TyperException
+from typer.main import get_command_from_info
+from typer.models import CommandInfo
+
+from planner import plugins
+from planner.cli.made import Body, made, options_of
+from planner.cli.refusal import refuse
+from planner.error import PlanError
+from planner.specs.options import Options, foreign, rows, why_not
+from planner.specs.options.words import near
+
+_INTERRUPTED = 130  # what typer makes of Ctrl-C
+# commands in the order of help; those of other distributions follow
+_ORDER = (
+    "estimate search recommend export compare batch tune read rl schedule strategies allreduce"
+    " batchnorm input list validate check learn calibrate schema serve"
+)
+_NAMES = plugins.names("verbs")
+COMMANDS = tuple(sorted(_NAMES, key=[*_ORDER.split(), *_NAMES].index))
+
+
+def body_of(name: str) -> Body:
+    """The function of a command. Raises PlanError for one that cannot be imported."""
+    module = plugins.module_of("verbs", name)
+    if module is None:
+        raise PlanError("command", name, "is of a plug-in that cannot be imported")
+    body: Body = module.command
+    return body
+
+
+class Commands(TyperGroup):
+    """Loads a command when it is asked for. Unknown options end as any wrong request does: one
+    sentence, one JSON document under --json, status 2."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        usable = cmd_name in COMMANDS and plugins.module_of("verbs", cmd_name) is not None
+        return _command(cmd_name) if usable else None
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        words = list(sys.argv[1:] if args is None else args)
+        if not standalone_mode or not words:
+            return super().main(
+                args, prog_name, complete_var, standalone_mode, windows_expand_args, **extra
+            )
+        try:
+            status = super().main(
+                args, prog_name, complete_var, False, windows_expand_args, **extra
+            )
+        except TyperException as error:
+            option, said = _wrong_words(error, words)
+            refuse(option, " ".join(words), said, "--json" in words, said)
+            raise SystemExit(2) from None
+        if status == _INTERRUPTED:
+            raise KeyboardInterrupt
+        raise SystemExit(status if isinstance(status, int) else 0)
+
+
+def _wrong_words(error: TyperException, words: Sequence[str]) -> tuple[str, str]:
+    """(error, sentence about it) for unknown options and unknown commands."""
+    known = words[0] in COMMANDS
+    command = f"dpplan {words[0]}" if known else "dpplan"
+    named = getattr(error, "option_name", None)
+    param = getattr(error, "param", None)
+    option = named or (param.opts[0] if param else "command")
+    said = f"{error.format_message().rstrip('.')}; see `{command} --help`"
+    if named and hasattr(error, "possibilities"):  # an option that the command does not have
+        row = next((one for one in rows(Options).values() if one.flag == named), None)
+        if row is not None and known:
+            return option, f"{option}: {why_not(row, words[0])}"
+        if other := foreign.answer(named):
+            return option, f"{option}: is not an option of `{command}`; it {other}"
+    elif not named and not param and not words[0].startswith("-") and not known:
+        if part := plugins.part_of(words[0]):
+            return "command", f"command: {words[0]!r} - {plugins.why_absent(part)}"
+        meant = foreign.COMMANDS.get(words[0].lower())
+        hint = f"did you mean `dpplan {meant}`? " if meant else near(words[0], COMMANDS)
+        return "command", f"command: {words[0]!r} - is none; {hint}see `dpplan --help`"
+    return option, said
+
+
+@cache
+def _command(name: str) -> Any:
+    info = CommandInfo(name=name, cls=Panels, callback=made(name, body_of(name)))
+    return get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
+
+
+class Panels(TyperCommand):
+    """Help in groups: common options and the verb's own, `--help GROUP`, `--help all`. An option
+    that takes one value is given once."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for one in (one for one in order if isinstance(one, TyperOption)):
+            repeats = one.multiple or (
+                one.is_flag and not one.secondary_opts
+            )  # says the same again
+            if not repeats and order.count(one) > 1:
+                raise typer.BadParameter("is given twice; give it once", ctx=ctx, param=one)
+        if self.get_help_option(ctx) in order:
+            at = next(i for i, word in enumerate(args) if word in ctx.help_option_names)
+            ctx.meta["group"] = "".join(args[at + 1 : at + 2])
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        if ctx.meta.get("group", "all") in ("", "all"):
+            super().format_help(ctx, formatter)
+        else:
+            self.format_options(ctx, formatter)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        request, own = options_of(str(self.name), body_of(str(self.name)))
+        table = {**request, **own}
+        flags = [row for row in table.values() if not row.says.argument]
+        groups = {row.group.name: row.group.title for row in flags}
+        counts = Counter(row.group.name for row in flags)
+        chosen = self._chosen(ctx, ("all", *groups))
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            row, record = table.get(str(param.name)), param.get_help_record(ctx)
+            title = "Arguments" if row and row.says.argument else row.group.title if row else "Help"
+            if chosen and chosen != "all" and title != groups[chosen]:
+                continue
+            if not chosen and row and row.name in request:
+                if not row.says.brief:
+                    continue
+                title = "Common options"
+            if record is not None:
+                panels.setdefault(title, []).append(record)
+        if request and not chosen:
+            panels[f"All options by group (dpplan {self.name} --help GROUP)"] = [
+                *((name, f"{title} ({counts[name]})") for name, title in groups.items()),
+                ("all", f"Every group ({len(flags)})"),
+            ]
+        for title, records in panels.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def _chosen(self, ctx: Any, groups: Sequence[str]) -> str:
+        """The group that --help asks for: one of groups, "" without one."""
+        word: str = ctx.meta.get("group", "")
+        if word and word not in groups:
+            said = f"unknown group {word!r}; {near(word, groups)}groups: {', '.join(groups)}"
+            raise typer.BadParameter(said, ctx=ctx, param=self.get_help_option(ctx))
+        return word

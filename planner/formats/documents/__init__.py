@@ -1,0 +1,3 @@
+"""Documents of the formats."""
+
+ANSWERS = {"export": "export.Export", "read": "read.Read"}

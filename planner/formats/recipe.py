@@ -1,0 +1,229 @@
+"""Launch files as one recipe: what each format reads of them, joined."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from planner import plugins
+from planner.formats.record import STEPS, Answer, Format, Stated, Used, Value
+from planner.formats.shape import model_of
+from planner.formats.target import Target
+from planner.inputs.secrets import HIDDEN, is_secret, scrubbed
+from planner.specs.base import PlanError
+from planner.specs.options import Options, rows
+from planner.specs.options.checked import from_text
+
+FIELD = "FILE"
+MOST_BYTES = 500_000  # of one file; the longest launch script of those that are public has 60,000
+MOST_FILES = 20
+_PATH = re.compile(r"[/\\~]")
+_PLAIN_PATH = re.compile(r"[\w.-]+/[\w.-]+")  # org/name of a hub, which says what is trained
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Contents of launch files: the plan in our options, and every argument.
+
+    kinds: ids of the formats that read a part, the format with most arguments first. stated: what
+    says an option, by its name. notes: sentences on how the files were read, beside single
+    arguments.
+    values: the arguments of each format as they were parsed.
+    """
+
+    kinds: tuple[str, ...]
+    options: Mapping[str, Any]
+    arguments: Mapping[str, Used]
+    stated: Mapping[str, Stated]
+    notes: tuple[str, ...] = ()
+    values: Mapping[Format, Mapping[str, Value]] = field(default_factory=dict, repr=False)
+
+
+@cache
+def formats() -> tuple[Format, ...]:
+    """Every format: the modules of this folder that declare one, and formats of other
+    distributions. Raises PlanError where two have one id."""
+    found = {name: module.FORMAT for name, module in _modules() if hasattr(module, "FORMAT")}
+    owners: dict[str, str] = {}
+    for name, one in found.items():
+        plugins.refuse_twice("formats", one.kind, owners, plugins.owner("formats", name))
+    return tuple(found.values())
+
+
+@cache
+def targets() -> tuple[Target, ...]:
+    """Every framework whose files are written: the modules of this folder that declare some, in the
+    order of their words for --to."""
+    found = [
+        one
+        for _, module in _modules()
+        for one in (*getattr(module, "TARGETS", ()), getattr(module, "TARGET", None))
+        if one is not None
+    ]
+    return tuple(sorted(found, key=lambda one: str(one.kind)))
+
+
+def _modules() -> Iterable[tuple[str, ModuleType]]:
+    return plugins.loaded("formats").items()
+
+
+def target(kind: str) -> Target:
+    """The framework of a word for --to and --for."""
+    return next(one for one in targets() if one.kind == kind)
+
+
+def request(options: Options) -> Options:
+    """A request with what --for asks of it: layouts and options that files of a framework say."""
+    return options if options.for_target is None else target(options.for_target).request(options)
+
+
+def knows(files: Mapping[str, str]) -> bool:
+    """Whether some format has a part of any of these texts."""
+    return any(one.detect(name, text) for name, text in files.items() for one in formats())
+
+
+def read(files: Mapping[str, str]) -> Recipe:
+    """The recipe of these texts, by file name. Raises PlanError for a broken text, an unknown
+    format, or two that contradict each other."""
+    if len(files) > MOST_FILES:
+        raise PlanError(FIELD, len(files), f"are more than {MOST_FILES} files")
+    values: dict[Format, dict[str, Value]] = {}
+    for name, text in files.items():
+        for one, found in parts(name, text).items():
+            into = values.setdefault(one, {})
+            for argument, value in found.items():
+                placed = replace(value, file=value.file or name)
+                _agree(argument, into.get(argument), placed)
+                into[argument] = placed
+    return joined(values)
+
+
+def joined(values: Mapping[Format, Mapping[str, Value]]) -> Recipe:
+    """The recipe of parsed arguments, by format. Raises PlanError where two contradict each
+    other."""
+    answers = {one: _counted(one.read(found)) for one, found in values.items()}
+    order = sorted(answers, key=lambda one: -len(values[one]))
+    options = _joined([answers[one].options for one in order], "--{}")
+    _run(options)
+    shape = _joined([answers[one].model for one in order], "{} of the model")
+    named = options.get("model")
+    model, notes = model_of({name: one.value for name, one in shape.items()}, named and named.value)
+    plain = {name: one.value for name, one in options.items() if name != "model"}
+    plan = {name: value for name, value in plain.items() if value is not None} | model
+    kinds = tuple(one.kind for one in order)
+    used = _arguments({one.kind: answers[one] for one in order})
+    said = (*notes, *(note for one in order for note in answers[one].notes))
+    return Recipe(kinds, plan, used, options, tuple(map(scrubbed, said)), values)
+
+
+def _counted(answer: Answer) -> Answer:
+    """The answer without texts where an option is a number: they state nothing."""
+    table = rows(Options)
+    for name, one in list(answer.options.items()):
+        row = table.get(name)
+        if row is None or row.kind not in (bool, int, float) or isinstance(one.value, _PLAIN):
+            continue
+        try:
+            from_text(row, str(one.value))
+        except ValueError as error:
+            del answer.options[name]
+            held = answer.values.get(one.argument)
+            why = f"{one.value!r} {error}"
+            answer.arguments[one.argument] = Used(held and held.value, "not understood", why)
+    return answer
+
+
+_PLAIN = (bool, int, float, type(None))
+
+
+def _run(options: dict[str, Stated]) -> None:
+    """The tokens of a run of so many steps, where the files say all that is in a step."""
+    steps = options.pop(STEPS, None)
+    known = [options.get(name) for name in ("micro_batch", "grad_accum", "gpus", "seq_len")]
+    if steps is None or "tokens" in options:
+        return
+    product = steps.value
+    for one in known:
+        if one is None or one.value is None:
+            return
+        product *= one.value
+    shared = [options[name].value or 1 for name in ("tp", "pp", "cp") if name in options]
+    options["tokens"] = replace(steps, value=product // math.prod(shared))
+
+
+def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
+    """The arguments of each format that a text has a part of."""
+    if len(text) > MOST_BYTES:
+        raise PlanError(FIELD, name, f"is larger than the {MOST_BYTES:,} characters that are read")
+    try:
+        own = [one for one in formats() if one.detect(name, text)]
+        whole = [one for one in own if one.whole]
+        found = {one: one.parse(text) for one in whole or own}
+    except PlanError:
+        raise
+    except ValueError as error:
+        raise PlanError(FIELD, name, str(error)) from None
+    if not any(found.values()):
+        known = ", ".join(one.title for one in formats())
+        raise PlanError(
+            FIELD,
+            name,
+            f"is an unsupported file type; supported: {known} (scenarios of dpplan: --scenario;"
+            " a row of a runs table: FILE.csv:RUN)",
+        )
+    return {one: values for one, values in found.items() if values}
+
+
+def _agree(name: str, old: Value | None, new: Value) -> None:
+    """Raise PlanError where two files give one argument two values."""
+    if old is not None and old.value != new.value:
+        shown, other = shown_value(name, old.value), shown_value(name, new.value)
+        remedy = f"({new.place}) is {shown!r} in {old.place}; leave one of them out"
+        raise PlanError(name, other, remedy)
+
+
+def _joined(parts: list[dict[str, Stated]], called: str) -> dict[str, Stated]:
+    """Options of all formats: a stated one wins over an implied one, and both over a program's
+    default."""
+    out: dict[str, Stated] = {}
+    for part in parts:
+        for name, one in part.items():
+            old = out.get(name)
+            if old is None or old.weight < one.weight:
+                out[name] = one
+            elif not one.implied and not old.implied and old.value != one.value:
+                raise PlanError(
+                    called.format(name.replace("_", "-")),
+                    one.value,
+                    f"by {one.argument} ({one.place}), and {old.value} by {old.argument}"
+                    f" ({old.place}); leave one of them out",
+                )
+    return out
+
+
+def _arguments(answers: Mapping[str, Answer]) -> dict[str, Used]:
+    """Every argument by name, with its kind before it where two formats have the same."""
+    out: dict[str, Used] = {}
+    for kind, answer in answers.items():
+        for name, used in answer.arguments.items():
+            value = shown_value(name, used.value, used.use == "read")
+            shown, called = replace(used, value=value, note=scrubbed(used.note)), scrubbed(name)
+            out[f"{kind}: {called}" if called in out else called] = shown
+    return out
+
+
+def shown_value(name: str, value: Any, read: bool = False) -> Any:
+    """A value as an answer may repeat it: no secret, no path. What was read is a number, a word or
+    the public name of a model."""
+    if isinstance(value, list):
+        return [shown_value(name, one, read) for one in value]
+    if not isinstance(value, str):
+        return HIDDEN if is_secret(name) and not isinstance(value, bool | None) else value
+    secret = is_secret(name) or scrubbed(value) != value
+    path = _PATH.search(value) and not (read and _PLAIN_PATH.fullmatch(value))
+    return HIDDEN if secret or path else value

@@ -1,0 +1,1 @@
+"""Verbs of the formats: files in, document out."""

@@ -1,0 +1,184 @@
+"""The verb `read`: files of another program as a request, every argument accounted for, what the
+estimate says of it, and what to change in the files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from msgspec import structs
+
+from planner import advise, plugins
+from planner.advise.changes import difference
+from planner.formats import edits
+from planner.formats.documents.read import Edit, OutOfMemory, Read, ReadArgument, Recipe, Term
+from planner.formats.options import ReadOptions
+from planner.formats.plan import Planned, planned
+from planner.formats.target import Asked, Target
+from planner.formats.verbs.export import nodes_of, plan_of, same
+from planner.inputs.options import read_options
+from planner.inputs.scenario import resolve
+from planner.search.pick import of_command
+from planner.specs.base import PlanError
+from planner.specs.document import SCHEMA_VERSION, extended
+from planner.specs.documents.advice import Advice
+from planner.specs.documents.estimate import Estimate
+from planner.specs.options import LAYOUT, Options, flag, rows
+from planner.units import show
+from planner.verbs.estimate import answered, taken
+
+_USES = ("read", "implied", "irrelevant", "not understood")
+_TERMS = 4  # parts of the memory that are named
+_TYPED = "typed beside the files"
+
+
+def read(files: Mapping[str, str], given: Mapping[str, Any]) -> Read:
+    """What these texts, by the names of their files, plan, and the estimate of it.
+
+    given: options beside them, which win. Raises PlanError where a file is broken or of no known
+    kind, where two contradict each other, and where a given option is wrong.
+    """
+    return answer(planned(files, given))
+
+
+def answer(found: Planned) -> Read:
+    """The document of a plan."""
+    recipe, refused = found.recipe, found.refused
+    report: Estimate | None = None
+    remedy = better = None
+    if not found.missing and not refused:
+        try:
+            report, remedy, better = _planned(found, read_options(found.options))
+        except PlanError as error:  # no layout is possible: an answer
+            refused = str(error)
+    used = {
+        name: ReadArgument(value=one.value, use=one.use, note=one.note)
+        for name, one in recipe.arguments.items()
+    }
+    counts = Counter[str](one.use for one in used.values())
+    return Read(
+        schema_version=SCHEMA_VERSION,
+        kind=recipe.kinds[0],
+        kinds=list(recipe.kinds),
+        options=dict(found.options),
+        arguments=used,
+        counts={use: counts[use] for use in _USES},
+        notes=list(recipe.notes),
+        missing=list(found.missing),
+        refused=refused or None,
+        estimate=report,
+        out_of_memory=None if report is None else _out_of_memory(report),
+        remedy=remedy,
+        better=better,
+        command=None if report is None else report.command,
+    )
+
+
+def appended(found: Read, own: ReadOptions) -> str:
+    """The runs table that `--append` names with a row of the recipe, whose result is empty. Raises
+    PlanError where the files allow no estimate."""
+    row = plugins.load("studies.check.row", "--append", own.append)
+    if found.estimate is None:
+        why = found.refused or f"the files do not say {' and '.join(found.missing)}"
+        raise PlanError("--append", own.append, f"has no row of this recipe: {why}")
+    options = read_options(found.options)
+    one = taken(options).estimates
+    name = PurePath(own.files[0])
+    cells = row.row_of(options, one, None, {}, name.stem, oom=False)
+    cells |= {"source": "dpplan read", "source_ref": name.name}
+    table: str = row.appended(own.append or "", cells)
+    return table
+
+
+def _planned(found: Planned, options: Options) -> tuple[Estimate, Recipe | None, Recipe | None]:
+    """The estimate, the cheapest change that makes it fit, and the best layout."""
+    report, searched = answered(options)
+    if options.advice == 0:
+        return report, None, None
+    before = _asked(of_command(options, report.pick))
+    target = edits.target_of(found.recipe, before)
+    stacks = target.stacks if target else (report.stack.id,)
+    others = {} if target is None or report.memory.fits else _stacks(found, target, before)
+    better = advise.best_layout(resolve(options), searched.chosen, searched.row, others)
+    remedy = None
+    if not report.memory.fits:
+        fitting = [one for one in report.advice if one.fits]
+        own = [one for one in fitting if one.stack in (report.stack.id, *stacks)]
+        remedy = next(iter(own), better) or next(iter(fitting), None)
+
+    def recipe(change: Advice | None) -> Recipe | None:
+        if change is None:
+            return None
+        after = _asked(of_command(options, change.pick))
+        said = edits.edited(found.recipe, target, before, after, same)
+        return extended(
+            Recipe,
+            change,
+            change=_words(report, change),
+            edits=[
+                *(
+                    Edit(edit.name, edit.kind, edit.place, edit.before, edit.after)
+                    for edit in said.edits
+                ),
+                *(
+                    Edit(flag(name), "", _TYPED, value, after.get(name))
+                    for name, value in found.typed.items()
+                    if before.get(name) != after.get(name)
+                ),
+            ],
+            unsaid=dict(said.unsaid),
+        )
+
+    return report, recipe(remedy), recipe(better)
+
+
+def _stacks(found: Planned, target: Target, before: Asked) -> dict[str, dict[str, Any]]:
+    """What the request becomes on the other stacks of a target: a trainer that shards keeps states
+    in other types."""
+    was = found.recipe.options
+    read_as = {one: edits.on_stack(found.recipe, target, before, one) for one in target.stacks}
+    out = {}
+    for stack, said in read_as.items():
+        names = {*was, *said} & rows(Options).keys() - found.typed.keys()
+        update = {n: said.get(n) for n in names if said.get(n) != was.get(n)}
+        if before.get("stack") != stack == said.get("stack"):
+            out[stack] = update
+    return out
+
+
+def _words(report: Estimate, change: Advice) -> str:
+    """A change in words; of a search for a layout what differs in the layout that it found."""
+    searched = change.kind == "search" and set(change.changes) <= {*LAYOUT}
+    return difference(report.layout, change.layout) if searched else change.change
+
+
+def _asked(pick: Options) -> Asked:
+    """A pick as what writes files takes it."""
+    one = taken(pick).estimates
+    return Asked(
+        plan_of(pick, one, deals=False),
+        one.plan.model,
+        *nodes_of(one.plan.cluster.gpus, one.plan.cluster.gpus_per_node),
+    )
+
+
+def _out_of_memory(report: Estimate) -> OutOfMemory | None:
+    m = report.memory
+    if m.fits:
+        return None
+    parts = {**m.components, **structs.asdict(m.outside)}
+    largest = sorted(parts.items(), key=lambda pair: -pair[1])[:_TERMS]
+    terms = [Term(name, size, size / m.device_bytes) for name, size in largest if size > 0]
+    missing = max(0.0, -m.headroom_bytes)
+    listed = ", ".join(f"{term.name.replace('_', ' ')} {show(term.bytes, 'B')}" for term in terms)
+    short = (
+        f"{show(missing, 'B')} more than the {show(m.capacity_bytes, 'B')} that a GPU has"
+        if missing
+        else "the GPU has room enough, and the memory of its host or the drives have not"
+    )
+    where = f"pipeline stage {m.worst_stage} of {report.layout.pp}" if report.layout.pp > 1 else ""
+    at = f", fullest in the phase {m.worst_phase}{f' on {where}' if where else ''}"
+    says = f"needs {show(m.device_bytes, 'B')} per GPU, {short}{at}: {listed}"
+    return OutOfMemory(missing, m.worst_stage, m.worst_phase, terms, says)

@@ -1,0 +1,1 @@
+"""Documents of the formats as text."""

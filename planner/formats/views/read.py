@@ -1,0 +1,149 @@
+"""View of `dpplan read`."""
+
+from __future__ import annotations
+
+from planner.formats.documents.read import Edit, OutOfMemory, Read, ReadArgument, Recipe
+from planner.specs.documents.estimate import Estimate
+from planner.units import percent, show
+from planner.views.screen import screen_blocks
+from planner.views.view import Block, Command, Mark, View
+
+_MOST = 100  # characters of a value that are shown
+
+
+def view(r: Read, full: bool = False) -> View:
+    """What comes of it, what was read, what was not understood, the plan, and what to edit."""
+    blocks = [_read(r), *_not_understood(r), _plan(r)]
+    if full:
+        blocks.append(_arguments(r))
+    if r.estimate is not None:
+        blocks += screen_blocks(r.estimate)
+        blocks += _change_blocks(r, r.estimate)
+    mark, verdict = _verdict(r)
+    return View.of(blocks, verdict=verdict, mark=mark)
+
+
+def _verdict(r: Read) -> tuple[Mark, str]:
+    if r.refused:
+        return "no", f"NO ESTIMATE: {r.refused}"
+    if r.missing:
+        flags = " and ".join(f"--{name}" for name in r.missing)
+        return "maybe", f"no estimate: the files do not say {flags}; give it"
+    if r.estimate is None:
+        return "maybe", "Read; give the model and the GPUs for an estimate"
+    e, change = r.estimate, r.remedy or r.better
+    said = "it fits" if r.out_of_memory is None else r.out_of_memory.says
+    then = f"; {change.change} takes {show(change.step_seconds, 's')}" if change else ""
+    return "yes" if e.memory.fits else "no", f"{show(e.step.seconds, 's')} per step: {said}{then}"
+
+
+def _read(r: Read) -> Block:
+    counted = ", ".join(f"{count} {use}" for use, count in r.counts.items())
+    lines = [f"{sum(r.counts.values())} arguments: {counted}", *r.notes]
+    return Block(f"Read as {' and '.join(r.kinds)}", lines)
+
+
+def _not_understood(r: Read) -> list[Block]:
+    rows = _rows(r, "not understood")
+    if not rows:
+        return []
+    return [
+        Block("Not understood", header=["argument", "value", "why"], rows=rows, order="by name")
+    ]
+
+
+def _plan(r: Read) -> Block:
+    return Block(
+        "The plan",
+        header=["option", "value"],
+        order="by name",
+        rows=[[f"--{n.replace('_', '-')}", _short(v)] for n, v in sorted(r.options.items())],
+    )
+
+
+def _arguments(r: Read) -> Block:
+    return Block(
+        "Every argument",
+        header=["argument", "value", "use", "note"],
+        order="by name",
+        rows=[
+            [name, _short(one.value), one.use, one.note]
+            for name, one in sorted(r.arguments.items())
+        ],
+    )
+
+
+def _rows(r: Read, use: str) -> list[list[str]]:
+    found: list[tuple[str, ReadArgument]] = sorted(r.arguments.items())
+    return [[name, _short(one.value), one.note or "-"] for name, one in found if one.use == use]
+
+
+def _short(value: object) -> str:
+    listed = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    text = "-" if value is None else listed
+    return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."
+
+
+def _change_blocks(r: Read, e: Estimate) -> list[Block]:
+    """Why it runs out of memory, what makes it fit, and the best layout, in words of the files."""
+    blocks = [] if r.out_of_memory is None else [_out_of_memory(r.out_of_memory)]
+    if r.remedy is not None:
+        words = f"{r.remedy.change}: fits, {_step(e, r.remedy)}"
+        blocks.append(_change("The cheapest change that makes it fit", words, r.remedy))
+    if r.better is None:
+        return blocks
+    if r.remedy is not None and r.better.edits == r.remedy.edits:
+        words = "the change above is the best layout of this model, these GPUs and this batch"
+        return [*blocks, Block("A better recipe", [words])]
+    words = f"{r.better.change}: {_step(e, r.better)}"
+    return [*blocks, _change("A better recipe", words, r.better)]
+
+
+def _step(e: Estimate, change: Recipe) -> str:
+    gain = percent(change.tokens_change_frac, 0, sign=True)
+    before, after = (show(one, "s") for one in (e.step.seconds, change.step_seconds))
+    return f"step {before} -> {after}, throughput {gain}"
+
+
+def _out_of_memory(o: OutOfMemory) -> Block:
+    rows = [[term.name.replace("_", " "), term.bytes, term.share] for term in o.terms]
+    return Block(
+        "Why it runs out of memory",
+        [o.says.partition(":")[0]],
+        header=["largest parts of the fullest GPU", "memory|B", "of it|%0"],
+        rows=rows,
+        order="largest first",
+    )
+
+
+def _change(title: str, words: str, change: Recipe) -> Block:
+    lines: list[str] = [words]
+    if change.unsaid:
+        said = ", ".join(_flag(name, value) for name, value in sorted(change.unsaid.items()))
+        lines.append(f"in dpplan's words, which these files have none for: {said}")
+    if not change.edits:
+        return Block(title, [*lines, Command(change.command)])
+    return Block(
+        title,
+        lines,
+        header=["edit", "from", "to", "where"],
+        rows=[
+            [edit.argument, _short(edit.before), _after(edit), _where(edit)]
+            for edit in change.edits
+        ],
+        order="as the files have them, then what is new",
+        below=[Command(change.command)],
+    )
+
+
+def _flag(name: str, value: object) -> str:
+    flag = f"--{name.replace('_', '-')}"
+    return f"no {flag}" if value is None else f"{flag} {value}"
+
+
+def _after(one: Edit) -> str:
+    return "left out" if one.after is None else _short(one.after)
+
+
+def _where(one: Edit) -> str:
+    return one.place or f"new, of {one.kind}"

@@ -1,0 +1,22 @@
+"""What workers do for the formats."""
+
+from __future__ import annotations
+
+from planner.formats.plan import planned
+from planner.formats.verbs import read
+from planner.inputs import catalog
+from web.state import of_mapping, recipe_of
+from web.tasks import dumped
+
+
+def recipe(body: bytes) -> bytes:
+    """The document of `dpplan read --json`, of texts that were posted."""
+    files, given = recipe_of(body)
+    with catalog.only_given({}):
+        found = planned(files, given)
+        if not found.missing and not found.refused:
+            of_mapping(found.options)  # within the limits of a page
+        return dumped(read.answer(found))
+
+
+TASKS = {"recipe": recipe}

@@ -1,0 +1,258 @@
+"""Implausible values of a request, each with the likely intention and the option that says it.
+
+A value is doubted against what is shipped: list prices, the usual node of the GPU, published
+batches and times between failures. It is answered all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+
+from planner.formulas import critical_batch, run_level
+from planner.formulas.params import active_parameter_count
+from planner.inputs import catalog
+from planner.inputs.batch import largest_published
+from planner.inputs.prices import depreciation, prices
+from planner.ledger import first
+from planner.specs.cluster import ClusterSpec
+from planner.specs.hardware import GpuSpec
+from planner.specs.layers import of_samples
+from planner.specs.model import ModelSpec
+from planner.specs.options import Options
+from planner.specs.options.numbers import number, number_in
+from planner.specs.training import TrainingSpec
+from planner.units import in_unit, show
+
+DOUBTFUL = "DOUBTFUL"  # begins a doubt among other sentences
+
+_HOUR_S, _YEAR_S = 3600.0, 365.25 * 86400.0
+# published jobs: OPT-175B (arXiv 2205.01068) restarted more than 100 times in 2 months on 992 GPUs,
+# one failure per 14,000 GPU-hours; RSC-2 (arXiv 2410.21680) had 2.34 failures per thousand days of
+# nodes of 8, one per 82,000
+_MTBF_GPU_HOURS = (14_000.0, 82_000.0)
+_MTBF_BEYOND = 12.0  # times outside of these from which a time between failures is doubted
+_BATCH_BEYOND = 4.0  # times the largest published batch
+_CRITICAL_BEYOND = (
+    100.0  # times the critical batch, where more tokens per step gain next to nothing
+)
+_PRICE_BEYOND = 3.0  # times outside of all list prices of the GPU
+_CAPEX_BEYOND = 5.0  # times what the lowest of these prices would pay back, or less by as much
+_SLOWER = 200.0  # times slower than the NICs of the usual node
+_FASTER = 8.0  # times faster; the next three generations
+_SHORTEST = 64  # tokens; the shortest published pre-training is at 128 (BERT, arXiv 1810.04805)
+_LONGEST = 20_000_000  # tokens; twice the longest context that is published (Llama 4 Scout)
+_PASSES = 200_000.0  # tokens per parameter: ten times SmolLM2-135M's 15,000
+_K = 1024
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is checked: the options, and what was made of them."""
+
+    options: Options
+    model: ModelSpec
+    cluster: ClusterSpec
+    training: TrainingSpec
+
+
+def doubts(request: Request) -> tuple[str, ...]:
+    """Sentences about implausible values; empty for an ordinary request."""
+    return tuple(said for check in _CHECKS if (said := check(request)) is not None)
+
+
+def flagged(said: tuple[str, ...]) -> tuple[str, ...]:
+    """Doubts as they stand among the assumptions of an answer."""
+    return tuple(f"{DOUBTFUL}: {one}" for one in said)
+
+
+def unflagged(sentences: Iterable[str]) -> tuple[str, ...]:
+    """The doubts among sentences."""
+    begin = f"{DOUBTFUL}: "
+    return tuple(one.removeprefix(begin) for one in sentences if one.startswith(begin))
+
+
+def _batch(request: Request) -> str | None:
+    """Tokens taken for sequences."""
+    batch, length = request.options.global_batch, request.training.seq_len
+    if batch is None or of_samples(request.model):
+        return None
+    name, largest = largest_published()
+    tokens, critical = batch * length, _critical_tokens(request)
+    if tokens <= _BATCH_BEYOND * largest and tokens <= _CRITICAL_BEYOND * critical:
+        return None
+    sequences = max(1, round(batch / length))
+    intended = (
+        f"; were {batch:,} tokens meant? --global-batch {sequences}" if batch >= length else ""
+    )
+    return (
+        f"--global-batch {batch:,} are sequences, {show(tokens, 'count')} tokens per step:"
+        f" {tokens / critical:,.0f} times the critical batch of this run"
+        f" ({show(critical, 'count')} tokens, arXiv 2001.08361), the largest published is"
+        f" {show(largest, 'count')} ({name}){intended}"
+    )
+
+
+def _critical_tokens(request: Request) -> float:
+    """Critical batch at the loss that the run is expected to end with."""
+    parameters = float(active_parameter_count(request.model))
+    tokens = request.training.tokens or 20.0 * parameters
+    loss = critical_batch.expected_loss(parameters, tokens)
+    return first(critical_batch.critical_batch_at_loss(loss))
+
+
+def _tokens(request: Request) -> str | None:
+    tokens = request.training.tokens
+    parameters = float(active_parameter_count(request.model))
+    if tokens is None or of_samples(request.model) or tokens <= _PASSES * parameters:
+        return None
+    return (
+        f"--tokens {show(tokens, 'count')} are {tokens / parameters:,.0f} per parameter; the most"
+        f" that is published is near 15,000: look at --tokens and --model"
+    )
+
+
+def _sequence(request: Request) -> str | None:
+    """Thousands left out."""
+    length = request.options.seq_len
+    if length is None or of_samples(request.model) or _SHORTEST <= length <= _LONGEST:
+        return None
+    if length > _LONGEST:
+        return f"--seq-len {length:,} is longer than any published context: look at --seq-len"
+    return (
+        f"--seq-len {length} is a sequence of {length} tokens, the shortest published pre-training"
+        f" has 128; were {length}k meant? --seq-len {length}k"
+    )
+
+
+def _failures(request: Request) -> str | None:
+    """An MTBF of one GPU given as the MTBF of the job, or the reverse."""
+    options, gpus = request.options, request.cluster.gpus
+    if options.mtbf is None:
+        return None
+    stated_s, unit = number_in(options, "mtbf")
+    of_job = unit == "h"
+    each_h = stated_s / _HOUR_S * (gpus if of_job else 1)
+    low, high = _MTBF_GPU_HOURS[0] / _MTBF_BEYOND, _MTBF_GPU_HOURS[1] * _MTBF_BEYOND
+    if low <= each_h <= high or (of_job and gpus == 1):
+        return None
+    known = (
+        f"published jobs fail once per {_MTBF_GPU_HOURS[0]:,.0f} to {_MTBF_GPU_HOURS[1]:,.0f}"
+        " GPU-hours (arXiv 2205.01068, 2410.21680)"
+    )
+    hours = stated_s / _HOUR_S
+    other_h = hours if of_job else hours * gpus
+    meant = (
+        f"; was that of one GPU meant? --mtbf '{hours:g} GPU-hours'"
+        if of_job
+        else f"; was that of the job meant? --mtbf '{hours:g} h'"
+    )
+    return (
+        f"--mtbf {options.mtbf} is one failure per {each_h:,.0f} GPU-hours; {known}"
+        f"{meant if low <= other_h <= high else ''}"
+    )
+
+
+@cache
+def _listed(gpu: str) -> tuple[float, float, str] | None:
+    """Lowest and highest list price of a GPU in USD per hour, of any kind, and who asks the lowest;
+    None where it is on no list."""
+    found = [
+        (in_unit(float(one.usd_per_gpu_hour[gpu]), "USD/h"), one.title)
+        for one in prices().list
+        if gpu in one.usd_per_gpu_hour
+    ]
+    return (min(found)[0], max(found)[0], min(found)[1]) if found else None
+
+
+def _price(request: Request) -> str | None:
+    """Cents, or a price per node."""
+    stated = number(request.options, "price")
+    listed = _listed(request.cluster.gpu.id)
+    if not stated or listed is None:
+        return None
+    low, high, who = listed
+    usd = in_unit(stated, "USD/h")
+    if low / _PRICE_BEYOND <= usd <= high * _PRICE_BEYOND:
+        return None
+    per_node = request.cluster.gpus_per_node
+    each = usd / per_node
+    meant = (
+        f"; was it a node of {per_node}? --price {each:.4g}"
+        if low / _PRICE_BEYOND <= each <= high * _PRICE_BEYOND
+        else f"; without --price the list price is taken (--market), or --price {low:.2f}"
+    )
+    title = request.cluster.gpu.title
+    return (
+        f"--price {usd:g} USD per GPU-hour: list prices of {title} are {low:.2f} ({who}) to"
+        f" {high:.2f}{meant}"
+    )
+
+
+def _purchase(request: Request) -> str | None:
+    """Thousands left out, or the price of a node."""
+    stated = number(request.options, "capex")
+    listed = _listed(request.cluster.gpu.id)
+    if not stated or listed is None:
+        return None
+    lifetime_s, use_frac = depreciation(request.options)
+    an_hour = float(run_level.owned_usd(1.0, 1.0, lifetime_s, use_frac)) * _HOUR_S
+    pays_back = listed[0] / an_hour
+
+    def believed(usd: float) -> bool:
+        return pays_back / _CAPEX_BEYOND <= usd <= pays_back * _CAPEX_BEYOND
+
+    if believed(stated):
+        return None
+    per_node = request.cluster.gpus_per_node
+    likely = [
+        (stated * 1e3, "were thousands meant"),
+        (stated / per_node, f"was it a node of {per_node}"),
+        (stated * 1e3 / per_node, f"were it thousands for a node of {per_node}"),
+    ]
+    meant = next((f"; {what}? --capex {usd:.0f}" for usd, what in likely if believed(usd)), "")
+    return (
+        f"--capex {stated:,.0f} USD per GPU is {stated * an_hour:.3g} USD per hour over its life,"
+        f" and renting {request.cluster.gpu.title} costs {listed[0]:.2f} to {listed[1]:.2f}{meant}"
+    )
+
+
+def _network(request: Request) -> str | None:
+    """Mbit for Gbit, or bits for bytes."""
+    stated = number(request.options, "nic_bandwidth")
+    if stated is None or request.options.cluster is not None:
+        return None
+    usual = float(_usual_nic(request.cluster.gpu.id))
+    if usual / _SLOWER <= stated <= usual * _FASTER:
+        return None
+    given = request.options.nic_bandwidth
+    meant = ""
+    for factor, what in ((1e3, "Gbit/s"), (1 / 8, "bits")):
+        if usual / 8 <= stated * factor <= usual * _FASTER:
+            meant = f"; were {what} meant? --nic-bandwidth"
+            meant += f" '{in_unit(stated * factor, 'Gbit/s'):g} Gbit/s'"
+            break
+    return (
+        f"--nic-bandwidth {given} is {show(max(usual / stated, stated / usual), 'count')} times"
+        f" {'slower' if stated < usual else 'faster'} than the NICs of the usual node of"
+        f" {request.cluster.gpu.title} ({in_unit(usual, 'Gbit/s'):g} Gbit/s){meant}"
+    )
+
+
+@cache
+def _usual_nic(gpu: str) -> float:
+    """Bytes per second of one NIC in the usual node of a GPU."""
+    known = {one.id: one for one in catalog.load_all("gpus", GpuSpec)}
+    return float(known[gpu].node.nic_bandwidth) if gpu in known else 0.0
+
+
+_CHECKS: tuple[Callable[[Request], str | None], ...] = (
+    _batch,
+    _tokens,
+    _sequence,
+    _failures,
+    _price,
+    _purchase,
+    _network,
+)

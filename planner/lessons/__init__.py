@@ -1,0 +1,1 @@
+"""Lessons whose figures are computed."""

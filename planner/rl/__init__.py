@@ -1,0 +1,1 @@
+"""Steps of reinforcement learning: generation, scoring, training and refit."""

@@ -1,0 +1,32 @@
+"""Frameworks of reinforcement learning by name."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from planner.inputs import catalog
+from planner.rl.specs import EngineSpec, FrameworkSpec, FrameworksSpec
+from planner.specs.base import PlanError
+from planner.specs.options.words import near
+
+_FILE = Path(__file__).with_name("reinforcement.toml")
+
+
+@cache
+def frameworks() -> FrameworksSpec:
+    """The shipped table."""
+    name = _FILE.name
+    return catalog.build(FrameworksSpec, catalog.read_toml(_FILE, name), name, name)
+
+
+def framework(name: str) -> tuple[FrameworkSpec, EngineSpec]:
+    """A framework and its engine. Raises PlanError with those that there are."""
+    table = frameworks()
+    word = name.strip().lower().replace("_", "-").replace(" ", "-")
+    found = table.frameworks.get(word)
+    if found is None:
+        known = ", ".join(table.frameworks)
+        hint = near(word, list(table.frameworks))
+        raise PlanError("--framework", name, f"is none of {known}; {hint}".rstrip("; "))
+    return found, table.engines[found.engine]

@@ -1,0 +1,280 @@
+"""A step of reinforcement learning as phases: generation by a roofline, and passes over what was
+generated that are parts of one estimate of training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.estimate import Estimates, inference
+from planner.estimate.communicate import all_gather_s, place
+from planner.estimate.generation import CHUNK_TOKENS, Engine, pass_s, step_s, weight_bytes
+from planner.estimate.machine import Machine, machine
+from planner.formulas import generation as formulas
+from planner.formulas import pipeline
+from planner.formulas.params import parameter_count
+from planner.formulas.stragglers import cut_moment
+from planner.ledger import Array, first, firsts, section
+from planner.rl.specs import Job
+from planner.specs.plan import Plan
+
+_BELOW, _ABOVE = 48, 96  # points of the quadrature below and above the median length
+_REACH = 7.0  # standard deviations beyond the median after which no response is left: 1e-12
+_WEIGHT_BYTES = 2.0  # of the weights that are sent: bf16
+_STATES = ("parameters", "gradients", "optimizer")
+_HELD = (*_STATES, "gradient_copies", "low_precision_copies", "communication_buckets")
+_LOGIT_BYTES = 4.0
+OF_ENGINE = ("generation", "reward")  # phases of the GPUs that generate
+_STEPS = 60  # halvings of the search for a mean
+
+
+@dataclass(frozen=True)
+class Pools:
+    """GPUs for training and for generation. generation: GPUs of the engines, all if `colocated`."""
+
+    training: int
+    generation: int
+    colocated: bool
+
+    @property
+    def gpus(self) -> int:
+        return self.generation if self.colocated else self.training + self.generation
+
+
+@dataclass(frozen=True)
+class Keeps:
+    """What stays on a GPU between phases, as the framework has it."""
+
+    sleeps: bool
+    moves: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The responses of a step on all engines; bytes of one GPU."""
+
+    seconds: float
+    prompts_s: float
+    full_s: float
+    drain_s: float
+    engines: int
+    slots: float  # sequences that the memory of one engine holds
+    running: float  # that it begins with
+    longest: float  # expected longest response
+    token_s: float  # one token of the sequences that run at first
+    weight_bytes: float
+    cache_bytes: float
+    device_bytes: float  # its whole share, which it allocates when it starts
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Work between two waits. pool: whose GPUs it takes."""
+
+    name: str
+    pool: str
+    seconds: float
+    device_bytes: float
+
+
+@dataclass(frozen=True)
+class RlStep:
+    """A step of reinforcement learning."""
+
+    seconds: float
+    phases: tuple[Phase, ...]
+    generation: Generation
+    fits: bool
+    shortfall_bytes: float  # of the phase that needs most
+    beside: bool  # generation runs beside training
+
+    def together(self, seconds: Mapping[str, float]) -> float:
+        """The step whose phases take these seconds."""
+        return _together(seconds, self.beside)
+
+
+def _together(seconds: Mapping[str, float], beside: bool) -> float:
+    refit = seconds.get("refit", 0.0)
+    generating = sum(s for name, s in seconds.items() if name in OF_ENGINE)
+    training = sum(seconds.values()) - generating - refit
+    return float(formulas.reinforcement_step_s(generating, training, refit, float(beside)))
+
+
+def median_length(job: Job) -> float:
+    """Median of the log-normal length of a response, with the mean after the longest are cut."""
+    return mean_before_cut(job) * math.exp(-(job.sigma**2) / 2)
+
+
+def mean_before_cut(job: Job) -> float:
+    """Mean of that length if none were cut."""
+    if job.sigma <= 0 or job.response >= job.longest:
+        return min(job.response, job.longest)
+    low, high = job.response, job.longest * math.exp(_REACH * job.sigma)
+    for _ in range(_STEPS):
+        middle = math.sqrt(low * high)
+        mean = float(cut_moment(middle / job.longest, job.sigma, 1.0)) * job.longest
+        low, high = (middle, high) if mean < job.response else (low, middle)
+    return math.sqrt(low * high)
+
+
+def _points(median: float, job: Job) -> tuple[Array, Array]:
+    """Lengths, and the tokens that each stands for: even below the median, in proportion above."""
+    end = min(job.longest, median * math.exp(_REACH * job.sigma))
+    below = min(median, end)
+    low = (np.arange(_BELOW) + 0.5) / _BELOW * below
+    ratio = math.log(max(end / below, 1.0)) / _ABOVE
+    high = below * np.exp(ratio * (np.arange(_ABOVE) + 0.5))
+    wide = below * np.exp(ratio * np.arange(_ABOVE)) * math.expm1(ratio)
+    return np.concatenate([low, high]), np.concatenate([np.full(_BELOW, below / _BELOW), wide])
+
+
+def generate(plan: Plan, m: Machine, engine: Engine, job: Job, pools: Pools) -> Generation:
+    """Time and memory of the responses of a step."""
+    engines = max(pools.generation // engine.tp, 1)
+    each = job.sequences / engines
+    held, per_sequence, weights = _memory(plan, engine, job)
+    share = engine.budget_frac * float(plan.cluster.gpu.usable_memory)
+    slots = max((share - held) / per_sequence, 0.0)
+    running = min(each, float(engine.most_sequences), max(slots, 1.0))
+    with section("responses"):
+        median = median_length(job)
+        tokens, weight = _points(median, job)
+        alive = formulas.running_frac(tokens, median, job.sigma, job.longest)
+        whole = formulas.any_running_frac(alive, running * engines)
+        own = formulas.any_running_frac(alive, running)
+        left = np.maximum(running * alive / np.maximum(own, 1e-12), 1.0)
+        later = step_s(plan, m, engine, left, job.prompt + tokens)
+        drain = formulas.drain_s(weight, whole, later).sum()
+        half = job.prompt + job.response / 2
+        token = step_s(plan, m, engine, running, half)
+        full = formulas.full_s(each, running, job.response, token)
+        # ahead of training the prompts of so many steps are under way at once
+        under_way = min(max(job.ahead, 1) * each, float(engine.most_sequences), max(slots, 1.0))
+        pace = step_s(plan, m, engine, under_way, half)
+        steady = formulas.full_s(each + under_way, under_way, job.response, pace)
+        seconds = formulas.ahead_s(full + drain, steady, float(job.ahead))
+    with section("prompts"):
+        prompts = job.prompts / engines * job.prompt
+        chunk = min(CHUNK_TOKENS, max(prompts, 1.0))
+        last = max(chunk / job.prompt, 1.0)
+        reading = prompts / chunk * first(pass_s(plan, m, engine, chunk, chunk, last))
+    cache = running * per_sequence
+    return Generation(
+        seconds=float(seconds) + reading,
+        prompts_s=reading,
+        full_s=float(full),
+        drain_s=float(drain),
+        engines=engines,
+        slots=slots,
+        running=running,
+        longest=float((weight * whole).sum()),
+        token_s=first(token),
+        weight_bytes=weights,
+        cache_bytes=cache,
+        device_bytes=max(share, held + cache),
+    )
+
+
+def _memory(plan: Plan, engine: Engine, job: Job) -> tuple[float, float, float]:
+    """Bytes of one GPU without any sequence, of a sequence of the mean length, and of weights."""
+    per_sequence = float(inference.sequence_bytes(plan.model, job.prompt + job.response, engine.tp))
+    work = float(inference.device_bytes(plan, engine.tp, 0.0, 1.0))
+    weights = weight_bytes(plan, engine)
+    usual = inference.BYTES * parameter_count(plan.model) / engine.tp
+    return work - usual + weights, per_sequence, weights
+
+
+def forward_s(train: Estimates) -> float:
+    """Seconds of the forward passes of the batch of one optimizer step, from the estimate."""
+    c, ranks = train.table, train.time.ranks
+    stage = ranks.slowest().forward
+    microbatches = c.microbatches(train.plan.training.global_batch)
+    return first(pipeline.forward_only_s(stage, microbatches, c.pp))
+
+
+def refit_s(train: Estimates, m: Machine, pools: Pools) -> float:
+    """Seconds in which every GPU receives the new weights once."""
+    whole = _WEIGHT_BYTES * parameter_count(train.plan.model)
+    group = place(float(pools.gpus), 1.0, train.plan.cluster.tiers)
+    return float(all_gather_s(m, whole, group)) if pools.gpus > 1 else 0.0
+
+
+def rl_step(train: Estimates, engine: Engine, job: Job, pools: Pools, keeps: Keeps) -> RlStep:
+    """A step with this training layout (a table of one row), engine and split of GPUs."""
+    plan = train.plan
+    m = machine(plan)
+    made = generate(plan, m, engine, job, pools)
+    with section("passes over the responses"):
+        updates = job.epochs * job.trained / job.batch
+        passes = job.trained / job.batch * forward_s(train)
+        training = updates * first(train.time.seconds)
+    memory = _phase_bytes(train, made, job, pools, keeps)
+    here = "all" if pools.colocated else "training"
+    there = "all" if pools.colocated else "generation"
+    found = [
+        ("generation", there, made.seconds),
+        ("reward", there, job.reward_s),
+        ("old log-probabilities", here, passes * job.old_logprobs),
+        ("reference log-probabilities", here, passes * job.reference),
+        ("values", here, passes * job.critic),
+        ("training", here, training),
+        ("training of the critic", here, training * job.critic),
+        ("moves", here, _moved_s(train, m, made, pools, keeps)),
+        ("refit", "all", refit_s(train, m, pools)),
+    ]
+    phases = tuple(
+        Phase(name, pool, seconds, memory.get(name, memory["log-probabilities"]))
+        for name, pool, seconds in found
+        if seconds > 0
+    )
+    beside = not pools.colocated and job.ahead > 0
+    usable = float(plan.usable_bytes)
+    most = max(memory.values())
+    return RlStep(
+        seconds=_together({name: seconds for name, _, seconds in found}, beside),
+        phases=phases,
+        generation=made,
+        fits=bool(train.fits[0]) and most <= usable and made.slots >= 1,
+        shortfall_bytes=max(most - usable, 0.0),
+        beside=beside,
+    )
+
+
+def _held(train: Estimates, names: tuple[str, ...]) -> float:
+    """Bytes of these components of one GPU's peak."""
+    return sum(firsts(train.memory.components).get(name, 0.0) for name in names)
+
+
+def _phase_bytes(
+    train: Estimates, made: Generation, job: Job, pools: Pools, keeps: Keeps
+) -> dict[str, float]:
+    """Bytes of one GPU while each phase runs."""
+    memory, plan = train.memory, train.plan
+    weights = _held(train, ("parameters",))
+    extra = weights * job.reference + _held(train, _HELD) * job.critic
+    asleep = 0.0 if keeps.sleeps or not pools.colocated else made.device_bytes
+    peak = first(memory.device) + extra + asleep
+    outside = first(memory.context) + first(memory.communicators)
+    c = train.table
+    logits = _LOGIT_BYTES * first(
+        c.micro_batch * plan.training.seq_len / c.cp * plan.model.padded_vocab / c.tp
+    )
+    scoring = _held(train, _HELD) + first(memory.layer_bytes) + logits + outside + extra + asleep
+    stays = tuple(name for name in _HELD if name not in keeps.moves)
+    beside = _held(train, stays) + extra * (not keeps.moves) if pools.colocated else 0.0
+    return {
+        "training": peak,
+        "log-probabilities": min(scoring, peak),
+        "generation": made.device_bytes + beside,
+    }
+
+
+def _moved_s(train: Estimates, m: Machine, made: Generation, pools: Pools, keeps: Keeps) -> float:
+    """Seconds of what leaves the GPUs between phases and comes back; none where pools differ."""
+    if not pools.colocated:
+        return 0.0
+    moved = _held(train, tuple(keeps.moves)) + made.weight_bytes * keeps.sleeps
+    return float(formulas.there_and_back_s(moved, m.host_copy_bandwidth))

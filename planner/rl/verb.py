@@ -1,0 +1,461 @@
+"""The verb `rl`: a step of reinforcement learning as phases, its memory, the best split of GPUs and
+what 1,000 steps cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.estimate import Estimates
+from planner.estimate.generation import Engine
+from planner.formulas import run_level
+from planner.formulas.divisors import divisors
+from planner.formulas.params import parameter_count
+from planner.inputs.model import model_spec
+from planner.inputs.options import read_options
+from planner.inputs.scenario import resolve
+from planner.inputs.workload import packs
+from planner.ledger import Call, first, recording
+from planner.report import layout as report
+from planner.rl import step as estimate
+from planner.rl.documents import Reinforcement, RlGeneration, RlPhase, RlSplit, RlTraining, RlWork
+from planner.rl.evidence import BAND
+from planner.rl.frameworks import framework
+from planner.rl.options import RlOptions
+from planner.rl.specs import HAS_CRITIC, NO_REFERENCE, EngineSpec, FrameworkSpec, Job
+from planner.rl.step import Keeps, Pools, RlStep
+from planner.search.answer import answer_of
+from planner.search.pick import pick_command
+from planner.search.why_none import why_none
+from planner.specs.base import PlanError
+from planner.specs.document import SCHEMA_VERSION, changed
+from planner.specs.documents.batch import SizedModel
+from planner.specs.documents.estimate import Figures
+from planner.specs.layers import attended_of, of_samples, shared_heads
+from planner.specs.model import ModelSpec
+from planner.specs.options import Options, command_line, refuse
+from planner.specs.options.numbers import number
+from planner.views.explain import nested
+
+_VERB = "rl"
+_TIMES_MEAN = 4  # of the mean response, the longest where it is not stated
+_ROUND = 256  # tokens to whose multiple a packed row is rounded up
+_PADDING = 1.06  # most rows over those needed, so that more ranks can share them
+_MOST_FREE = 0.9  # of a GPU, that a layout can be asked to leave
+_ALONE = 0.9  # of the memory of a GPU that only generates: gpu_memory_utilization of vLLM
+_NODE, _NODES = 8, 4  # GPUs of a usual node; nodes from which on splits are of whole nodes
+SHARES = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8)  # of the GPUs that generate, in splits that are tried
+_WEIGHT_BYTES = {"bf16": 2.0, "fp8": 1.0}
+_STEPS = 1000  # for which a cost is quoted
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A request with all that is open in it settled, but for the split."""
+
+    own: RlOptions
+    options: Options
+    model: ModelSpec
+    framework: FrameworkSpec
+    engine: EngineSpec
+    job: Job
+
+
+@dataclass(frozen=True)
+class Training:
+    """The estimate of a training step of a split."""
+
+    estimates: Estimates
+    command: str
+    figures: Figures
+    assumptions: tuple[str, ...]
+    layouts: int  # that were compared
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step with a training layout and an engine."""
+
+    training: Training
+    engine: Engine
+    step: RlStep
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A split with its step, or why there is none."""
+
+    pools: Pools
+    found: Step | None = None
+    why: str | None = None
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """What fits first, then the fastest."""
+        return _order(self.found)
+
+
+def _order(found: Step | None) -> tuple[bool, float]:
+    if found is None:
+        return True, math.inf
+    return not found.step.fits, found.step.seconds
+
+
+def rl(own: RlOptions, given: Mapping[str, Any]) -> Reinforcement:
+    """A step on the GPUs as asked, or as the framework shares them. Raises PlanError where the
+    request is wrong or no layout trains."""
+    return answer(own, given)[0]
+
+
+def answer(own: RlOptions, given: Mapping[str, Any]) -> tuple[Reinforcement, Call | None]:
+    """The same with the tree of its formulas, if requested; without the formulas of the training
+    step, which `dpplan estimate --explain` prints."""
+    asked = _asked(own, read_options(given))
+    tried = [_try(asked, pools) for pools in _splits(asked)]
+    shared = [one for one in tried if one.pools.colocated]
+    takes = asked.framework.colocated and shared and shared[0].found is not None
+    taken = shared[0] if takes else min(tried, key=lambda one: one.order)
+    if taken.found is None:
+        raise PlanError("--gpus", asked.options.gpus, f"has no split that trains: {taken.why}")
+    document = _document(asked, taken.pools, taken.found, tried)
+    if not own.explain:
+        return document, None
+    with recording("step of reinforcement learning") as tree:
+        train, engine = taken.found.training.estimates, taken.found.engine
+        estimate.rl_step(train, engine, asked.job, taken.pools, _keeps(asked))
+    return changed(document, explain=nested(tree)), tree
+
+
+def step_of(own: RlOptions, options: Options) -> Step:
+    """The step of a request, on all GPUs in turn where it names none that only generate. Raises
+    PlanError where it is wrong or no layout trains."""
+    tried = _try(asked := _asked(own, options), _splits(asked)[0])
+    if tried.found is None:
+        raise PlanError("--gpus", options.gpus, f"has no layout that trains: {tried.why}")
+    return tried.found
+
+
+def command_of(own: RlOptions, options: Options) -> str:
+    """The command of a request."""
+    plain = command_line(options, _VERB).removeprefix(f"dpplan {_VERB} ")
+    return f"{command_line(own, _VERB)} {plain}"
+
+
+def _asked(own: RlOptions, options: Options) -> _Asked:
+    refuse(options, _VERB)
+    model, _ = model_spec(options.model)
+    whole = any(core.mask == "full" for core, _ in attended_of(model))
+    if model.towers or whole or of_samples(model):
+        raise PlanError("--model", options.model, "generates no text, one word after another")
+    kept, engine = framework(own.framework)
+    longest = own.response_max or _longest(own, model)
+    if own.response_length > longest:
+        remedy = f"is shorter than the mean response of {own.response_length:,} tokens"
+        raise PlanError("--response-max", own.response_max, remedy)
+    if model.positions == "learned" and own.prompt_length + longest > model.max_positions:
+        remedy = f"{model.name} has positions for {model.max_positions:,} tokens; take shorter ones"
+        raise PlanError("--response-length", own.response_length, remedy)
+    if own.generation_gpus is not None and own.generation_gpus >= options.gpus:
+        remedy = f"leaves none of {options.gpus:,} GPUs to train; take fewer"
+        raise PlanError("--generation-gpus", own.generation_gpus, remedy)
+    if own.ahead and options.gpus == 1:
+        raise PlanError(
+            "--ahead", own.ahead, "needs GPUs that only generate: take --gpus 2 or more"
+        )
+    sequences, share = float(own.prompts * own.responses), number(own, "kept") or 1.0
+    batch = float(own.update_batch or sequences * share)
+    reference = kept.reference and own.algorithm not in NO_REFERENCE
+    job = Job(
+        sequences=sequences,
+        kept_frac=share,
+        batch=min(batch, sequences * share),
+        epochs=float(own.updates),
+        prompts=float(own.prompts),
+        prompt=float(own.prompt_length),
+        response=float(own.response_length),
+        sigma=own.response_sigma,
+        longest=float(longest),
+        old_logprobs=kept.old_logprobs or batch < sequences * share or own.updates > 1,
+        reference=reference if own.reference is None else own.reference == "yes",
+        critic=own.algorithm in HAS_CRITIC,
+        reward_s=number(own, "reward_time") or 0.0,
+        ahead=own.ahead,
+    )
+    return _Asked(own, options, model, kept, engine, job)
+
+
+def _longest(own: RlOptions, model: ModelSpec) -> int:
+    """A few times the mean, as far as the model has positions."""
+    left = model.max_positions - own.prompt_length
+    return max(own.response_length, min(_TIMES_MEAN * own.response_length, left))
+
+
+def _splits(asked: _Asked) -> list[Pools]:
+    """Candidate splits: colocated, then disaggregated; only the requested one if given."""
+    gpus, own = asked.options.gpus, asked.own
+    if own.generation_gpus is not None:
+        return [Pools(gpus - own.generation_gpus, own.generation_gpus, colocated=False)]
+    node = asked.options.gpus_per_node or _NODE
+    unit = node if gpus >= _NODES * node else max(1, node // 2) if gpus > node else 1
+    counts = {max(unit, round(share * gpus / unit) * unit) for share in SHARES}
+    apart = [Pools(gpus - n, n, colocated=False) for n in sorted(counts) if n < gpus]
+    return apart if own.ahead else [Pools(gpus, gpus, colocated=True), *apart]
+
+
+def _try(asked: _Asked, pools: Pools) -> _Tried:
+    """The fastest layout and engine of a split, on any of the framework's stacks that can train
+    it."""
+    found: list[Step] = []
+    refused: list[str] = []
+    for stack in _stacks(asked):
+        try:
+            found.append(_with_engine(asked, pools, stack))
+        except PlanError as error:
+            refused.append(str(error))
+    if not found:
+        return _Tried(pools, why="; ".join(dict.fromkeys(refused)))
+    return _Tried(pools, min(found, key=_order))
+
+
+def _stacks(asked: _Asked) -> tuple[str, ...]:
+    stack = asked.options.stack
+    return asked.framework.stacks if stack is None else (stack,)
+
+
+def _trained(asked: _Asked, pools: Pools, stack: str) -> Training:
+    """The training step: packed rows of prompts and responses. Raises PlanError."""
+    options = training_options(asked.options, asked.model, asked.job, pools.training)
+    if pools.colocated and not asked.framework.sleeps and options.headroom is None:
+        beside = min(_share(asked, pools), _MOST_FREE)
+        options = options.changed(headroom=beside)  # for the engine
+    options = options.changed(stack=stack)
+    scenario = resolve(options)
+    answer = answer_of(scenario)
+    if answer is None:
+        raise why_none(scenario)
+    train = report.evaluate_row(answer.chosen, answer.row)
+    figures = report.figures(train, scenario.sentences)
+    layouts = sum(one.estimates.space.count for one in answer.found if one.estimates is not None)
+    command = pick_command(options, train)
+    return Training(train, command, figures, scenario.sentences, layouts)
+
+
+def training_options(options: Options, model: ModelSpec, job: Job, gpus: int) -> Options:
+    """A request for the step of training: rows as long as the longest sequence, filled with prompts
+    and responses; one each where attention to packed rows is not modelled."""
+    longest = job.prompt + job.longest
+    seq_len = math.ceil(longest / _ROUND) * _ROUND
+    if model.positions == "learned":
+        seq_len = min(seq_len, model.max_positions)
+    mean = job.prompt + job.response
+    packed = packs(model)
+    needed = math.ceil(job.batch * mean / seq_len) if packed else math.ceil(job.batch)
+    whole = job.of_lengths(mean, float(seq_len))
+    return options.changed(
+        gpus=gpus,
+        nodes=None,
+        seq_len=seq_len,
+        global_batch=_rows(needed, options, gpus),
+        length_mean=max(1.0, estimate.mean_before_cut(whole)),
+        length_sigma=job.sigma,
+        packing="packed" if packed else "padded",
+    )
+
+
+def _rows(needed: int, options: Options, gpus: int) -> int:
+    """Rows of an optimizer step, rounded up to what the stated replicas take in turn; where they
+    are open, so that many ranks can share them without padding more than a few."""
+    degrees = [options.tp, options.pp, options.cp]
+    if options.dp is not None or None not in degrees:
+        replicas = options.dp or max(1, gpus // math.prod(degree or 1 for degree in degrees))
+        together = replicas * (options.micro_batch or 1)
+        return math.ceil(needed / together) * together
+    padded = (math.ceil(needed / ranks) * ranks for ranks in reversed(divisors(gpus)))
+    return next(rows for rows in padded if rows <= max(_PADDING * needed, needed))
+
+
+def _with_engine(asked: _Asked, pools: Pools, stack: str) -> Step:
+    """A split with the engine that is asked for, else the one whose step is shortest. Raises
+    PlanError."""
+    own, training = asked.own, _trained(asked, pools, stack)
+    heads = shared_heads(asked.model)
+    degrees = [n for n in _degrees(pools.generation) if heads % n == 0] or [1]
+    if own.generation_tp is not None:
+        if pools.generation % own.generation_tp:
+            remedy = f"does not divide the {pools.generation:,} GPUs that generate"
+            raise PlanError("--generation-tp", own.generation_tp, remedy)
+        degrees = [own.generation_tp]
+    keeps = _keeps(asked)
+    found = []
+    for tp in degrees:
+        engine = _engine(asked, tp, pools)
+        step = estimate.rl_step(training.estimates, engine, asked.job, pools, keeps)
+        found.append(Step(training, engine, step))
+    return min(found, key=_order)
+
+
+def _keeps(asked: _Asked) -> Keeps:
+    return Keeps(asked.framework.sleeps, asked.framework.moves)
+
+
+def _degrees(most: int) -> list[int]:
+    return [2**i for i in range(most.bit_length()) if most % 2**i == 0]
+
+
+def _share(asked: _Asked, pools: Pools) -> float:
+    """Of a GPU's memory, what an engine takes."""
+    usual = asked.framework.memory_frac if pools.colocated else _ALONE
+    stated = number(asked.own, "generation_memory")
+    return usual if stated is None else stated
+
+
+def _engine(asked: _Asked, tp: int, pools: Pools) -> Engine:
+    return Engine(
+        tp=tp,
+        weight_bytes=_WEIGHT_BYTES[asked.own.generation_precision],
+        budget_frac=_share(asked, pools),
+        most_sequences=asked.framework.most_sequences,
+        step_s=float(asked.engine.step),
+        sequence_s=float(asked.engine.sequence),
+    )
+
+
+def _document(asked: _Asked, pools: Pools, found: Step, tried: list[_Tried]) -> Reinforcement:
+    step, engine, training = found.step, found.engine, found.training
+    train, figures = training.estimates, training.figures
+    job, made, plan = asked.job, step.generation, train.plan
+    price = plan.cluster.price.usd_per_gpu_hour
+    gpu_s = _STEPS * step.seconds * asked.options.gpus
+    phases = [_phase(phase, figures) for phase in step.phases]
+    low, high = (_band(step, phases, end) for end in ("low", "high"))
+    generated = job.sequences * job.response / (made.seconds * pools.generation)
+    return Reinforcement(
+        schema_version=SCHEMA_VERSION,
+        model=SizedModel(
+            asked.model.name, asked.model.title or asked.model.name, parameter_count(asked.model)
+        ),
+        gpus=asked.options.gpus,
+        gpu_title=plan.cluster.gpu.title,
+        framework=asked.framework.title,
+        work=RlWork(
+            algorithm=asked.own.algorithm,
+            sequences=job.sequences,
+            trained=job.trained,
+            optimizer_steps=job.epochs * job.trained / job.batch,
+            prompt_tokens=job.prompt,
+            response_tokens=job.response,
+            response_sigma=job.sigma,
+            longest_tokens=job.longest,
+            expected_longest_tokens=made.longest,
+            steps_ahead=job.ahead,
+        ),
+        step_s=step.seconds,
+        step_low_s=low,
+        step_high_s=high,
+        fits=step.fits,
+        shortfall_bytes=step.shortfall_bytes,
+        phases=phases,
+        generation=RlGeneration(
+            engine=asked.engine.title,
+            precision=asked.own.generation_precision,
+            tp=engine.tp,
+            engines=made.engines,
+            slots=made.slots,
+            running=made.running,
+            prompts_s=made.prompts_s,
+            full_s=made.full_s,
+            drain_s=made.drain_s,
+            token_s=made.token_s,
+            tokens_per_s_per_gpu=generated,
+            weight_bytes=made.weight_bytes,
+            cache_bytes=made.cache_bytes,
+        ),
+        training=RlTraining(
+            stack=figures.stack,
+            layout=figures.layout,
+            gpus=pools.training,
+            layouts=training.layouts,
+            seq_len=plan.training.seq_len,
+            rows=plan.training.global_batch,
+            step_s=first(train.time.seconds),
+            command=training.command,
+            forward_s=estimate.forward_s(train),
+        ),
+        splits=[_split(one, one.found is found) for one in tried],
+        usd_per_1000_steps=None
+        if price is None
+        else float(run_level.machines_usd(gpu_s, float(price))),
+        notes=[*_notes(asked), *training.assumptions],
+    )
+
+
+def _phase(phase: estimate.Phase, figures: Figures) -> RlPhase:
+    """A phase with the band of what it is made of: of training, or of generation."""
+    of_training = (figures.step.low, figures.step.high)
+    ends = tuple(end / figures.step.seconds for end in of_training)
+    low, high = BAND if phase.name in estimate.OF_ENGINE else ends
+    return RlPhase(
+        name=phase.name,
+        gpus=phase.pool,
+        seconds=phase.seconds,
+        low=phase.seconds * low,
+        high=phase.seconds * high,
+        device_bytes=phase.device_bytes,
+    )
+
+
+def _band(step: RlStep, phases: list[RlPhase], end: str) -> float:
+    """An end of the band of a step: all phases at theirs, which is wider than they are likely to be
+    together."""
+    ends = {phase.name: float(getattr(phase, end)) for phase in phases}
+    return step.together(ends)
+
+
+def _split(one: _Tried, taken: bool) -> RlSplit:
+    pools, found = one.pools, one.found
+    step = None if found is None else found.step
+    parts = {} if step is None else {phase.name: phase.seconds for phase in step.phases}
+    training = sum(s for name, s in parts.items() if name not in (*estimate.OF_ENGINE, "refit"))
+    too_large = "does not fit the memory of a GPU" if step and not step.fits else None
+    return RlSplit(
+        generation_gpus=pools.generation,
+        training_gpus=pools.training,
+        shared=pools.colocated,
+        generation_tp=None if found is None else found.engine.tp,
+        step_s=None if step is None else step.seconds,
+        generation_s=parts.get("generation"),
+        training_s=None if step is None else training,
+        fits=step is not None and step.fits,
+        taken=taken,
+        why=one.why or too_large,
+    )
+
+
+def _notes(asked: _Asked) -> list[str]:
+    """What the answer rests on."""
+    own, job = asked.own, asked.job
+    longest = f"{job.longest:,.0f} tokens at most"
+    moved = (
+        f"{', '.join(asked.framework.moves)} leave" if asked.framework.moves else "nothing leaves"
+    )
+    said = [
+        f"responses: log-normal, mean {job.response:,.0f} tokens, sigma {job.sigma:g}, {longest}"
+        " (--response-length, --response-sigma, --response-max)",
+        f"framework: {asked.framework.title}; its engine"
+        f" {'sleeps' if asked.framework.sleeps else 'stays on the GPU'} while others work,"
+        f" {moved} the GPU during generation ({asked.framework.source})",
+        f"reference policy: {'scores every response' if job.reference else 'none'} (--reference)",
+        "prompts: read once for all responses to them, as engines with prefix caching do",
+    ]
+    if own.reward_time is None:
+        said.append("reward: no time of its own (--reward-time)")
+    if job.critic:
+        said.append("critic: as large as the policy, trained alike")
+    if job.ahead:
+        said.append(
+            f"off policy: generation is up to {job.ahead} step{'s' * (job.ahead > 1)} ahead and"
+            " drains its batch once in as many steps and one (--ahead)"
+        )
+    return said

@@ -1,0 +1,158 @@
+"""Rows of a space that cannot hold a layout that is wanted, left out before they are evaluated.
+
+A row (degrees, micro-batch, schedule, ...) takes at least as long as with nothing recomputed or
+offloaded, and at least as long as its micro-batches in the slowest stage. Rows are evaluated in
+the order of these bounds; once the wanted layouts are found, a row whose bound is above them is
+excluded by proof. What is left has the same best layouts as the whole space (tests/test_prune.py
+compares them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.estimate import Outline, outline
+from planner.estimate.bound import least_s
+from planner.estimate.factored import Space
+from planner.estimate.step import step_time
+from planner.estimate.ties import TIE
+from planner.ledger import Array
+from planner.search.choose import ranked, timed
+from planner.search.room import room
+from planner.specs.plan import Plan
+
+_FEW = 16384  # layouts that are evaluated as they are
+_FIRST = 16384  # layouts of the first block; each further one has four times as many
+_REFINED = 16384  # rows whose bound is refined at once, at least
+_ROUNDING = 1e-9  # relative, of a bound against the time it bounds
+# layouts within a tie of the best are decided by other things than time, at every place of a list
+_SLACK = (1 + TIE) ** 2 * (1 + _ROUNDING)
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """The layouts of a space that were evaluated: all that can be among the wanted ones."""
+
+    estimates: Outline | None  # None: none can be among the wanted ones
+    rows: Array  # of every row of their space, its position in the space that was searched
+    excluded: int  # layouts that were left out
+
+
+def pruned(
+    plan: Plan, space: Space, count: int = 1, groups: Array | None = None, most: float = np.inf
+) -> Pruned:
+    """Evaluate what can be among the `count` fastest layouts that fit with enough room of each
+    group.
+
+    groups: a number for every row of the space; by default all are one group. most: seconds of a
+    layout that is known to fit with enough room, where one layout is wanted.
+    """
+    fast = _fastest_option(space)
+    if space.count <= _FEW or fast is None:
+        return Pruned(outline(plan, space), np.arange(space.rows), 0)
+    groups = np.zeros(space.rows, dtype=np.intp) if groups is None else groups
+    search = _Search(plan, space, fast, count, groups)
+    search.limit[:] = most * _SLACK
+    return search.run()
+
+
+def _fastest_option(space: Space) -> int | None:
+    """The option that is never slower than another of its row: nothing recomputed or offloaded;
+    None where some row lacks it."""
+    nothing = (space.inner["recompute"] == 0) & (space.inner["offload"] == 0)
+    if not nothing.any():
+        return 0 if len(nothing) == 1 else None
+    option = int(np.flatnonzero(nothing)[0])
+    return option if space.options[:, option].all() else None
+
+
+def least_of_rows(plan: Plan, space: Space, rows: Array) -> Array:
+    """A bound of the seconds of these rows with the option of their space that repeats least."""
+    fast = int(np.lexsort((space.inner["recompute"], space.inner["offload"]))[0])
+    bare = _bare(space, rows, fast)
+    (least,) = bare.values(least_s(plan, bare.columns()))
+    return least
+
+
+def _bare(space: Space, rows: Array, option: int) -> Space:
+    """These rows with one option alone."""
+    outer = {name: column[rows] for name, column in space.outer.items()}
+    inner = {name: column[[option]] for name, column in space.inner.items()}
+    one = np.ones((1, 1), dtype=bool)
+    return Space(outer, inner, one, np.zeros(len(rows), dtype=np.intp), rows)
+
+
+class _Search:
+    """One search. What is known of rows is refined in place: their bounds, which were evaluated,
+    and the limit of each group."""
+
+    def __init__(self, plan: Plan, space: Space, fast: int, count: int, groups: Array) -> None:
+        self.plan, self.space, self.count, self.groups = plan, space, count, groups
+        self.fast = fast
+        self.done = np.zeros(space.rows, dtype=bool)
+        self.limit = np.full(int(groups.max()) + 1, np.inf)
+        bare = _bare(space, np.arange(space.rows), fast)
+        (self.least,) = bare.values(least_s(plan, bare.columns()))
+        self.refined = np.zeros(space.rows, dtype=bool)
+        self.best: dict[int, Array] = {}  # seconds of the best rows of each group so far
+
+    def run(self) -> Pruned:
+        budget, blocks = _FIRST, 0
+        while len(rows := self._open()):
+            rows = np.sort(self._next(rows, budget))
+            if not len(rows):
+                continue
+            found = outline(self.plan, _part(self.space, rows))
+            self.done[rows] = True
+            self._learn(found, rows)
+            blocks += 1
+            budget *= 4
+        if not blocks:
+            return Pruned(None, np.zeros(0, dtype=np.intp), self.space.count)
+        if blocks != 1:
+            rows = np.flatnonzero(self.done & (self.least <= self.limit[self.groups]))
+            found = outline(self.plan, _part(self.space, rows))
+        else:
+            rows = np.flatnonzero(self.done)
+        return Pruned(found, rows[found.space.source], self.space.count - found.space.count)
+
+    def _open(self) -> Array:
+        """Rows that may hold a wanted layout and are not evaluated, by their bounds."""
+        rows = np.flatnonzero(~self.done & (self.least <= self.limit[self.groups]))
+        ahead: Array = rows[np.argsort(self.least[rows], kind="stable")]
+        return ahead
+
+    def _next(self, rows: Array, budget: int) -> Array:
+        """The first of these rows whose layouts a block has room for, by refined bounds."""
+        rows = rows[: max(_REFINED, budget // 8)]
+        rough = rows[~self.refined[rows]]
+        if len(rough):
+            bare = _bare(self.space, rough, self.fast)
+            (seconds,) = bare.values(step_time(self.plan, bare.columns()).seconds)
+            self.least[rough] = np.maximum(self.least[rough], seconds)
+            self.refined[rough] = True
+        rows = rows[self.least[rows] <= self.limit[self.groups[rows]]]
+        rows = rows[np.argsort(self.least[rows], kind="stable")]
+        return rows[: max(1, int(np.searchsorted(np.cumsum(self.space.counts[rows]), budget)))]
+
+    def _learn(self, found: Outline, rows: Array) -> None:
+        """Lower the limits by what a block of rows holds."""
+        of_row = self.groups[rows][found.space.source]
+        of_layout = of_row[found.space.row]
+        for group in np.unique(of_row):
+            best = ranked(found, self.count, of_layout == group)
+            if not len(best):
+                continue
+            sure = best[room(found, best).enough]
+            seconds = np.concatenate([self.best.get(group, []), timed(found).seconds[sure]])
+            self.best[group] = seconds = np.sort(seconds)[: self.count]
+            if len(seconds) == self.count:
+                self.limit[group] = seconds[-1] * _SLACK
+
+
+def _part(space: Space, rows: Array) -> Space:
+    """Some rows of a space, which are ascending."""
+    outer = {name: column[rows] for name, column in space.outer.items()}
+    return Space.of(outer, space.inner, space.options, space.pattern[rows])

@@ -1,0 +1,149 @@
+"""A message that memory ran out: what asked, how much was missing, and whether it lay idle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from planner.estimate import Estimates
+from planner.specs.documents.estimate import Estimate
+from planner.studies.documents.check import Shortage
+from planner.studies.logs import found as logs
+from planner.units import show
+
+_ALIKE = 0.03  # relative difference within which sizes are equal: the allocator rounds to 2 MiB
+_FP32, _BF16 = 4.0, 2.0
+# component that most likely asks in a phase
+_OF_PHASE = {
+    "loss": "logits",
+    "forward": "activations",
+    "backward": "backward_temporaries",
+    "optimizer step": "optimizer_temporaries",
+    "gathering weights": "gathered_layers",
+    "load": "parameters",
+}
+_REMEDIES = {
+    "logits": "--loss-chunks 8 or a fused cross entropy; tensor parallelism divides them, too",
+    "activations": "--recompute selective or full, or half the --micro-batch",
+    "backward_temporaries": "half the --micro-batch, or --tp 2 in place of 1",
+    "optimizer": "--zero 1, which divides optimizer states over replicas",
+    "optimizer_temporaries": "an optimizer that updates tensor by tensor (foreach off, fused on)",
+    "gathered_layers": "resharding after forward, smaller FSDP units",
+    "parameters": "--zero 3 or --tp, which divide weights",
+    "gradients": "--zero 2, which divides gradients",
+}
+_OUTSIDE = (
+    "the driver had no memory left, and says not for what: the context, buffers of NCCL, kernels of"
+    " libraries or another process, all outside of torch's allocator"
+)
+_ROOM = (
+    "nvidia-smi for other processes; torch.cuda.set_per_process_memory_fraction(0.95), which leaves"
+    " room; a layout with more headroom (--headroom 10%)"
+)
+_FRAGMENTED = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (--expandable-segments)"
+
+
+def of_snapshot(asked: float, free: float) -> logs.Shortage:
+    """A shortage that a memory snapshot recorded."""
+    return logs.Shortage(asked=asked, free=free)
+
+
+def shortages(
+    found: Sequence[logs.Shortage], one: Estimates | None, predicted: Estimate | None
+) -> list[Shortage]:
+    """Messages, those that differ by their GPU alone as one."""
+    alike: dict[logs.Shortage, int] = {}
+    for said in found:
+        key = replace(said, device=None)
+        alike[key] = alike.get(key, 0) + 1
+    return [_shortage(said, count, one, predicted) for said, count in alike.items()]
+
+
+def _shortage(
+    said: logs.Shortage, count: int, one: Estimates | None, predicted: Estimate | None
+) -> Shortage:
+    missing = None if said.free is None else max(said.asked - said.free, 0.0)
+    idle = said.reserved_free or 0.0
+    name, what = _asker(said, one)
+    if not said.asked:
+        why, remedy, name = _OUTSIDE, _ROOM, None
+    elif idle >= said.asked:
+        why = (
+            f"{show(said.asked, 'B')} were asked for while {show(idle, 'B')} were reserved and"
+            " free, in pieces too small: fragmentation, not need"
+        )
+        remedy = f"{_FRAGMENTED}: the free pieces are then one"
+    else:
+        short = "" if missing is None else f", {show(missing, 'B')} more than were free"
+        why = f"{what}: {show(said.asked, 'B')} were asked for{short}{_beyond(said, predicted)}"
+        remedy = _REMEDIES.get(name or "", "the changes that `dpplan estimate` lists for memory")
+    return Shortage(
+        asked_bytes=said.asked,
+        missing_bytes=missing,
+        reserved_free_bytes=said.reserved_free,
+        allocated_bytes=said.allocated,
+        capacity_bytes=said.capacity,
+        gpus=count,
+        phase=said.phase,
+        term=name,
+        why=why,
+        remedy=remedy,
+    )
+
+
+def _beyond(said: logs.Shortage, predicted: Estimate | None) -> str:
+    """What tensors would have held, beside the predicted peak."""
+    if predicted is None or said.allocated is None:
+        return ""
+    needed, peak = said.allocated + said.asked, predicted.memory.peak_bytes
+    if needed <= peak:
+        return f"; the predicted peak is {show(peak, 'B')}, so that there is more to come"
+    return (
+        f"; tensors would hold {show(needed, 'B')}, beyond the predicted peak of {show(peak, 'B')}"
+    )
+
+
+def _asker(said: logs.Shortage, one: Estimates | None) -> tuple[str | None, str]:
+    """(component, words) of what asked: a tensor of the recipe that has this size, and that the
+    phase does not contradict; else what the phase usually asks for."""
+    usual = _OF_PHASE.get(said.phase)
+    sizes = _tensors(one) if one else []
+    fit = [(name, words) for size, name, words in sizes if abs(said.asked / size - 1) <= _ALIKE]
+    named = next((one for one in fit if one[0] == usual), fit[0] if fit else None)
+    if named:
+        return named
+    if usual:
+        return usual, f"{usual.replace('_', ' ')} ({said.phase})"
+    return None, "a tensor that no size of the recipe tells"
+
+
+def _tensors(one: Estimates) -> list[tuple[float, str, str]]:
+    """Sizes (B) of the large tensors of a rank: (size, component, words)."""
+    model, c = one.plan.model, one.table
+    tp, stages = float(c.tp[0]), float(c.pp[0])
+    tokens = float(c.micro_batch[0]) * one.plan.training.seq_len / float(c.cp[0])
+    logits = tokens * model.vocab / tp
+    wide = model.mlp_part.ffn_hidden if model.mlp_part else 0
+    inner = tokens * wide / tp
+    layer = model.hidden * wide / tp
+    table = model.vocab * model.hidden / tp
+    heads = model.attention.heads if model.attention else 0
+    scores = float(c.micro_batch[0]) * heads / tp * one.plan.training.seq_len**2
+    parameters = float(one.memory.components["parameters"][0])
+    words = f"{tokens:,.0f} tokens x {model.vocab:,} words"
+    found = [
+        (logits * _FP32, "logits", f"logits in fp32 ({words})"),
+        (logits * _BF16, "logits", f"logits in 16 bit ({words})"),
+        (inner * _BF16, "activations", f"MLP activations of {tokens:,.0f} tokens"),
+        (2 * inner * _BF16, "activations", f"gate and up projection of {tokens:,.0f} tokens"),
+        (tokens * model.hidden * _BF16, "activations", f"hidden states of {tokens:,.0f} tokens"),
+        (scores * _BF16, "activations", "attention scores in 16 bit, which flash attention avoids"),
+        (scores * _FP32, "activations", "attention scores in fp32, which flash attention avoids"),
+        (layer * _BF16, "gathered_layers", "one MLP weight in 16 bit"),
+        (layer * _FP32, "gradients", "the gradient of one MLP weight in fp32"),
+        (table * _BF16, "gathered_layers", "the embedding table in 16 bit"),
+        (table * _FP32, "gradients", "the embedding table in fp32"),
+        (parameters, "parameters", "all parameters of the rank at once"),
+        (2 * parameters, "gradients", "a buffer of all gradients of the rank in fp32"),
+    ]
+    return [entry for entry in found if entry[0] > 0 and stages > 0]

@@ -1,0 +1,3 @@
+"""Documents of the studies."""
+
+ANSWERS = {"validate": "validate.Validation", "check": "check.Check"}

@@ -1,0 +1,98 @@
+"""Logs of training programs: what each step took, what memory was held, and what went wrong.
+
+One file per program knows the lines that it prints; `read_log` finds out which of them wrote a
+file. A log is streamed, and no more of it is read than `stream.MOST_BYTES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from planner.specs.base import PlanError
+from planner.studies.logs import stream
+from planner.studies.logs.found import Log, Reader
+from planner.studies.logs.huggingface import trainer_state
+from planner.studies.logs.programs import TABLES, readers
+
+__all__ = ["Log", "read_log", "says_anything"]
+
+
+def says_anything(head: bytes) -> bool:
+    """Whether a file that begins so is a log: of some program, a table of curves, the state of a
+    trainer, or a message that memory ran out."""
+    if _is_state(head) or any(table.is_one(head) for table in TABLES):
+        return True
+    found = readers()
+    _lines([head.replace(b"\r", b"\n")], found)
+    for one in found:
+        one.finish()
+    return any(one.log.steps or one.log.shortages for one in found)
+
+
+def _is_state(head: bytes) -> bool:
+    return head.lstrip().startswith(b"{") and b'"log_history"' in head
+
+
+def read_log(path: Path, field: str) -> Log:
+    """The steps, memory and events of a log. Raises PlanError for a file that is none of those
+    known."""
+    with stream.pieces(path, field) as source:
+        head = source.head()
+        if _is_state(head):
+            return trainer_state(source, path, field)
+        for table in TABLES:
+            if table.is_one(head):
+                return table.read(source, path, field)
+        found = readers()
+        if _lines(source.pieces(), found):
+            source.partly = source.partly or f"its first {stream.MOST_READ:,} lines of steps"
+    for one in found:
+        one.finish()
+    logs = [one.log for one in found if one.log.steps]
+    shortages = [said for one in found for said in one.log.shortages]
+    held = [one.log for one in found if one.log.memory]
+    if not logs and not shortages:
+        known = ", ".join(one.TITLE for one in found if one.TITLE)
+        remedy = (
+            f"holds no step of a log that is known ({known}, trainer_state.json, CSV of Weights &"
+            " Biases or TensorBoard), no torch profiler trace, memory snapshot or message that"
+            " memory ran out"
+        )
+        raise PlanError(field, str(path), remedy)
+    # running means of a progress bar count only where no program printed steps of its own
+    log = max(logs or held or [Log()], key=lambda one: (not one.smoothed, len(one.steps)))
+    log.shortages, log.partly = shortages, source.partly
+    return log
+
+
+def _lines(pieces: Iterable[bytes], found: list[Reader]) -> bool:
+    """Give every line to the readers that print such a one; whether there are more of them than
+    are read."""
+    marks = [(mark, one) for one in found for mark in one.MARKS]
+    seen = 0
+    for piece in pieces:
+        for start, readers_ in sorted(_marked(piece, marks).items()):
+            end = piece.find(b"\n", start)
+            line = piece[start : end if end >= 0 else None][: stream.MOST_LINE]
+            for one in readers_:
+                one.line(line.decode("utf-8", "replace"))
+            seen += 1
+        if seen > stream.MOST_READ:
+            return True
+    return False
+
+
+def _marked(piece: bytes, marks: Sequence[tuple[bytes, Reader]]) -> dict[int, list[Reader]]:
+    """Where the lines begin that somebody reads, and who: nothing else of a piece is looked at."""
+    found: dict[int, list[Reader]] = {}
+    for mark, one in marks:
+        at = piece.find(mark)
+        while at >= 0:
+            start = piece.rfind(b"\n", 0, at) + 1
+            mine = found.setdefault(start, [])
+            if one not in mine:
+                mine.append(one)
+            end = piece.find(b"\n", at)
+            at = piece.find(mark, end) if end >= 0 else -1
+    return found

@@ -1,0 +1,42 @@
+"""DeepSpeed: its ThroughputTimer (deepspeed/utils/timer.py) and its pipeline engine
+(deepspeed/runtime/pipe/engine.py)."""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+from planner.studies.logs.found import GIB, NUMBER, WHOLE, Reader, Step, positive
+
+_STEP = re.compile(rf"global_step=({WHOLE})")
+_RATE = re.compile(rf"CurrSamplesPerSec=({NUMBER})")
+_PEAK = re.compile(rf"MaxMemAllocated=({NUMBER})GB")
+_PIPE = re.compile(
+    rf"steps: ({WHOLE}) loss: \S+ iter time \(s\): ({NUMBER}) samples/sec: ({NUMBER})"
+)
+
+
+class DeepSpeed(Reader):
+    """`epoch=0/micro_step=40/global_step=10, RunningAvgSamplesPerSec=25.02,
+    CurrSamplesPerSec=25.70, MemAllocated=4.32GB, MaxMemAllocated=38.49GB`: samples of all ranks,
+    GB of 2^30 bytes."""
+
+    TITLE = "DeepSpeed"
+    MARKS: ClassVar = (b"CurrSamplesPerSec=", b" iter time (s): ", b"Saving model checkpoint")
+
+    def line(self, text: str) -> None:
+        if found := _PIPE.search(text):
+            self.log.steps.append(
+                Step(int(found[1]), positive(found[2]), samples_per_s=positive(found[3]))
+            )
+            return
+        rate = _RATE.search(text)
+        if rate is None:
+            self.event("checkpoint")
+            return
+        if peak := _PEAK.search(text):
+            self.log.held("allocated", (positive(peak[1]) or 0.0) * GIB)
+        step = _STEP.search(text)
+        self.log.steps.append(
+            Step(number=int(step[1]) if step else None, samples_per_s=positive(rate[1]))
+        )

@@ -1,0 +1,100 @@
+"""What single options are worth: runs that state one, as stated and without it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.inputs.calibration import Calibration
+from planner.specs.base import PlanError
+from planner.studies.documents.validate import Worth
+from planner.studies.runs.cells import Row, options_of, with_options
+from planner.studies.runs.table import WORD
+from planner.studies.validate.errors import errors
+from planner.studies.validate.rows import measured
+from planner.studies.validate.scored import Scored, scored
+
+_CHANGED = 1e-3  # relative change of step or peak from which an option counts as doing something
+_FEWEST_RUNS = 3  # that state an option, for it to be listed
+
+# words of `options` that say which run it is, not how it computes
+_WHICH_RUN = frozenset({"release", "island_nodes", "oversubscription"})
+# columns that switch something, and what they are without it
+_CELLS_OFF = {"recompute": "none", "sequence_parallel": "0", "optimizer_offload": "0"}
+
+
+def worths(rows: list[Row], calibration: Calibration | None = None) -> list[Worth]:
+    """What every option that rows state is worth: the ratio of their predicted steps and peaks with
+    and without it, and the errors of both. Without a word of `options` the stack's default holds,
+    without a switch in a column that is off. The largest changes come first."""
+    found: dict[str, list[_Stated]] = defaultdict(list)
+    for row in rows:
+        seconds = measured(row, "step_s")
+        if seconds is None or row.get("outcome", "") == "oom":
+            continue
+        known = _scored(row, calibration)
+        if known is None:
+            continue
+        stated = _both(known)
+        for name, other in _without_each(row, known):
+            without = _scored(other, calibration)
+            if without is None:
+                continue
+            left = _both(without)
+            if not np.allclose(stated, left, rtol=_CHANGED):
+                found[name].append(_Stated(row["suite"], seconds, stated, left))
+    lines = [_worth(name, runs) for name, runs in found.items() if len(runs) >= _FEWEST_RUNS]
+    return sorted(lines, key=lambda line: -abs(line.step_change))
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """A run that states an option: (step in s, peak in bytes) with it and without it."""
+
+    suite: str
+    seconds: float
+    stated: tuple[float, float]
+    left: tuple[float, float]
+
+
+def _without_each(row: Row, known: Scored) -> Iterator[tuple[str, Row]]:
+    """The row without each of the options it states."""
+    words = options_of(row)
+    for key, value in words.items():
+        if known.run.arguments[WORD + key].use == "read" and key not in _WHICH_RUN:
+            rest = {name: word for name, word in words.items() if name != key}
+            yield f"{key}={value}", with_options(row, rest)
+    for name, off in _CELLS_OFF.items():
+        if row.get(name, off) not in ("", off):
+            yield f"{name}={row[name].partition(':')[0]}", {**row, name: off}
+
+
+def _scored(row: Row, calibration: Calibration | None) -> Scored | None:
+    try:
+        return scored(row, calibration)
+    except (PlanError, ValueError):
+        return None
+
+
+def _both(known: Scored) -> tuple[float, float]:
+    out = known.estimates
+    return float(out.time.seconds[0]), float(out.memory.peak[0])
+
+
+def _worth(name: str, runs: list[_Stated]) -> Worth:
+    steps = [run.stated[0] / run.left[0] - 1 for run in runs]
+    peaks = [run.stated[1] / run.left[1] - 1 for run in runs]
+    return Worth(
+        option=name,
+        runs=len(runs),
+        suites=len({run.suite for run in runs}),
+        step_change=float(np.mean(steps)),
+        step_least=min(steps),
+        step_most=max(steps),
+        memory_change=float(np.mean(peaks)),
+        mape_stated=errors([run.stated[0] / run.seconds - 1 for run in runs]).mape or 0.0,
+        mape_left_out=errors([run.left[0] / run.seconds - 1 for run in runs]).mape or 0.0,
+    )

@@ -1,0 +1,1 @@
+"""Documents of the studies as text and pages."""

@@ -1,0 +1,231 @@
+"""View of `dpplan check`."""
+
+from __future__ import annotations
+
+from planner.studies.documents.check import (
+    Against,
+    Check,
+    Checked,
+    Learned,
+    Phases,
+    SnapshotBytes,
+    StepTimes,
+    TraceTimes,
+)
+from planner.units import percent, show, span
+from planner.views.view import Block, Mark, View, words
+
+_MOST_REASONS = 5
+
+
+INSIDE = "inside the band"
+
+
+def view(r: Check) -> View:
+    """What went wrong or how the step compares, then each file, the comparison with the
+    prediction, and what was learned."""
+    mark, verdict = _verdict(r)
+    return View.of(
+        [
+            *(block for file in r.files for block in _file(file)),
+            *([_against(r.against)] if r.against else []),
+            *([_phases(r.reinforcement)] if r.reinforcement else []),
+            *([_learned(r.learned)] if r.learned else []),
+            *([_row(r.row)] if r.row else []),
+        ],
+        verdict=verdict,
+        mark=mark,
+    )
+
+
+def _verdict(r: Check) -> tuple[Mark, str]:
+    """What went wrong first."""
+    short = [said for one in r.files for said in one.shortages]
+    if short:
+        return "no", f"Memory ran out: {short[0].why}"
+    against = r.against or r.reinforcement
+    if against is None:
+        return "maybe", "Read, without a step time to compare"
+    return (
+        "yes" if against.verdict == INSIDE else "maybe",
+        f"{against.verdict.capitalize()}: {show(against.measured_s, 's')} measured,"
+        f" {show(against.predicted_s, 's')} predicted ({span(against.low, against.high, 's')})",
+    )
+
+
+def _file(one: Checked) -> list[Block]:
+    text = [f"of the file {one.partly} were read"] if one.partly else []
+    if one.steps:
+        text += _steps(one.steps)
+    if one.tokens_per_s is not None:
+        text.append(f"{'speed':<9}{one.tokens_per_s:,.0f} tokens/s")
+    if one.flops:
+        f = one.flops
+        text.append(
+            f"{'FLOP/s':<9}{f.tflops:,.1f} TFLOP/s per GPU as printed ({f.said or 'unspecified'});"
+            f" nearest to the recipe's count with {f.nearest}: {f.ratio:.3f} of it"
+        )
+    if one.memory:
+        held = ", ".join(f"{show(size, 'B')} {kind}" for kind, size in one.memory.items())
+        text.append(f"{'memory':<9}at most {held}")
+    for short in one.shortages:
+        said = f" ({short.gpus} messages)" if short.gpus > 1 else ""
+        text.append(f"{'out of memory':<14}{short.why}{said}")
+        text.append(f"{'try':<14}{short.remedy}")
+    text += one.notes
+    blocks = [Block(f"{one.name}: {one.program}", text)]
+    if one.trace:
+        blocks.append(_trace(one.trace))
+    if one.snapshot:
+        blocks.append(_snapshot(one.snapshot))
+    return blocks
+
+
+def _steps(s: StepTimes) -> list[str]:
+    kinds = ("warm_up", "checkpoint", "evaluation", "stalled")
+    counts = [f"{count:,} {words(kind)}" for kind in kinds if (count := getattr(s, kind))]
+    apart = f"; apart: {', '.join(counts)}" if counts else ""
+    out = [
+        f"{'step':<9}{show(s.seconds, 's')}, the middle of {s.steady:,} of {s.lines:,} lines"
+        f" (eight in ten {span(s.low, s.high, 's')}, spread {percent(s.spread_frac)}){apart}"
+    ]
+    if s.lost_frac > _MATTERS:
+        out.append(f"{'':<9}{percent(s.lost_frac)} of the time went into longer steps")
+    if abs(s.drift_frac) > max(_MATTERS, s.spread_frac):
+        slower = "slower" if s.drift_frac > 0 else "faster"
+        out.append(f"{'':<9}the last third is {percent(abs(s.drift_frac))} {slower} than the first")
+    if s.phases:
+        parts = ", ".join(f"{name} {show(seconds, 's')}" for name, seconds in s.phases.items())
+        out.append(f"{'phases':<9}{parts}")
+    if s.loading_s:
+        out.append(f"{'loading':<9}{show(s.loading_s, 's')} of a step, as printed")
+    return out
+
+
+_MATTERS = 0.01  # share of the time from which it is said
+
+
+def _trace(t: TraceTimes) -> Block:
+    text = [f"{t.steps} steps of {show(t.seconds, 's')}, {t.gaps:,} pauses between kernels each"]
+    if t.first_wrong:
+        text.append(f"the first line that is wrong: {words(t.first_wrong)}")
+    times = ", ".join(f"{words(name)} {show(s, 's')}" for name, s in t.collectives.items())
+    below = [f"collectives: {times}"] if times else []
+    below += [f"{show(s, 's')}  {name}" for name, s in t.longest.items()]
+    return Block(
+        "Kernels of a step",
+        text,
+        ["part", "measured|s", "predicted|s", "ratio|.2f", "kernels|,", "", "what"],
+        [
+            [
+                words(line.name),
+                *(line.measured_s, line.predicted_s),
+                line.measured_s / line.predicted_s if line.predicted_s else None,
+                line.kernels,
+                "wrong" if line.wrong else "",
+                line.says,
+            ]
+            for line in t.lines
+        ],
+        drop=("what", "kernels"),
+        below=below,
+        part=True,
+    )
+
+
+def _snapshot(s: SnapshotBytes) -> Block:
+    return Block(
+        "Memory by component",
+        [
+            f"{show(s.reserved_bytes, 'B')} reserved in {s.segments:,} pieces,"
+            f" {show(s.allocated_bytes, 'B')} of them held by tensors;"
+            f" {show(s.reserved_free_bytes, 'B')} free, {show(s.largest_free_bytes, 'B')} in one"
+            " piece",
+            f"highest held in the recording: {show(s.peak_bytes, 'B')}",
+        ],
+        ["component", "held|B", "predicted at the peak|B"],
+        [[words(line.name), line.measured_bytes, line.predicted_bytes] for line in s.held],
+        order="largest first",
+        part=True,
+    )
+
+
+def _against(a: Against) -> Block:
+    held = [f"{kind} {percent(ratio)} of it" for kind, ratio in a.memory.items()]
+    text = [
+        f"{a.verdict.capitalize()}: {show(a.measured_s, 's')} measured,"
+        f" {show(a.predicted_s, 's')} predicted (80 % band {span(a.low, a.high, 's')});"
+        f" {percent(a.ratio)} of the prediction",
+        *(
+            [f"memory measured over predicted: {', '.join(held)}; {a.memory_verdict}"]
+            if held
+            else []
+        ),
+    ]
+    causes = [
+        reason for reason in a.reasons if reason.factor is not None or reason.name == "loading"
+    ]
+    shown = causes[:_MOST_REASONS]
+    below = [f"measure next: {shown[0].measure}"] if shown else []
+    return Block(
+        "Against the prediction",
+        text,
+        [
+            *("reason", "of the assumed|%0", "deviations|.1f", "in the step|s"),
+            "what would explain it alone",
+        ],
+        [[one.name, one.factor, one.spreads, one.component_s, one.says] for one in shown],
+        order="the most likely first",
+        drop=("in the step", "deviations"),
+        below=below,
+    )
+
+
+def _phases(p: Phases) -> Block:
+    return Block(
+        "Phases against the prediction",
+        [
+            f"{p.verdict.capitalize()}: {show(p.measured_s, 's')} measured,"
+            f" {show(p.predicted_s, 's')} predicted (80 % band {span(p.low, p.high, 's')});"
+            f" {percent(p.ratio)} of the prediction"
+        ],
+        ["phase", "measured|s", "predicted|s", "ratio|.2f", "band", ""],
+        [
+            [
+                line.name,
+                *(line.measured_s, line.predicted_s),
+                line.measured_s / line.predicted_s
+                if line.measured_s is not None and line.predicted_s
+                else None,
+                "-" if line.low is None or line.high is None else span(line.low, line.high, "s"),
+                "outside" if line.inside is False else "",
+            ]
+            for line in p.lines
+        ],
+        order="as they run",
+    )
+
+
+def _learned(one: Learned) -> Block:
+    return Block(
+        f"Learned of {one.gpu} with {one.stack}",
+        [
+            f"{one.runs:,} run{'s' * (one.runs != 1)}: error of their step"
+            f" {percent(one.before)} before, {percent(one.after)} with the calibration"
+        ],
+        ["number", "of the profile|%", "+-|%", "before|%", "where"],
+        [[n.name, n.factor, n.spread, n.prior, n.where] for n in one.numbers],
+        below=list(one.notes),
+    )
+
+
+def _row(cells: dict[str, str]) -> Block:
+    doubt = cells["assumptions"]
+    return Block(
+        "Row of a runs table",
+        [
+            f"{cells['run_id']}: {cells['model']} on {cells['gpus']} x {cells['gpu']},"
+            f" step {cells['step_s'] or '-'} s, {cells['peak_memory_gib'] or '-'} GiB",
+            *([doubt] if doubt else []),
+        ],
+    )

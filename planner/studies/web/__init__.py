@@ -1,0 +1,1 @@
+"""Tabs, panels and addresses of the studies."""

@@ -1,0 +1,184 @@
+"""Predicted against measured step time of the shipped runs, with those most like the request
+marked."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from statistics import fmean
+
+from planner.api import Options
+from planner.evidence.band import RESIDUALS
+from planner.inputs.scenario import resolve
+from planner.specs.documents.estimate import Report
+from planner.studies.validate.files import read_all
+from planner.units import show
+from planner.views.cells import Cell, Column
+from planner.views.chart import Chart, Trace
+from planner.views.figures import BLUE, LOG, RED, axis, figure, guides, markers
+from planner.views.view import Block, View
+
+_GUIDES = (-0.2, 0.2)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A measured run, and the step time that the shipped numbers predict (planner/data)."""
+
+    run_id: str
+    suite: str
+    gpu: str
+    gpus: int
+    measured_s: float
+    predicted_s: float
+
+
+@cache
+def runs() -> tuple[Run, ...]:
+    """The shipped runs with a time."""
+    with RESIDUALS.open(encoding="utf-8", newline="") as file:
+        ratio = {row["run_id"]: float(row["measured_over_default"]) for row in csv.DictReader(file)}
+    return tuple(
+        Run(
+            row["run_id"],
+            row["suite"],
+            row["gpu"],
+            int(float(row["gpus"])),
+            float(row["step_s"]),
+            float(row["step_s"]) / ratio[row["run_id"]],
+        )
+        for row in read_all(())
+        if row["run_id"] in ratio and row.get("step_s")
+    )
+
+
+def _errors(found: Iterable[Run]) -> list[float]:
+    return sorted(abs(run.predicted_s / run.measured_s - 1) for run in found)
+
+
+def _median(errors: list[float]) -> float:
+    return errors[len(errors) // 2]
+
+
+def chart(options: Options) -> Chart:
+    """All validated runs; those on the GPU of the request stand out."""
+    gpu = resolve(options).parts[1].gpu
+    found = runs()
+    alike = [run for run in found if run.gpu == gpu.id]
+    others = [run for run in found if run.gpu != gpu.id]
+    errors = _errors(found)
+    mine = (
+        f"{len(alike)} of them on {gpu.title}: median {_median(_errors(alike)):.1%}."
+        if alike
+        else f"None on {gpu.title}."
+    )
+    data = guides((run.measured_s for run in found), _GUIDES)
+    if others:
+        data.append(_points("other GPUs", others, BLUE, 5, "circle"))
+    if alike:
+        data.append(_points(gpu.title, alike, RED, 9, "diamond"))
+    return Chart(
+        "measured",
+        "Predicted against measured",
+        f"{len(found):,} measured runs: mean error {fmean(errors):.1%}, median"
+        f" {_median(errors):.1%}. {mine}",
+        figure(data, axis("measured step (s)", LOG), axis("predicted step (s)", LOG)),
+        (
+            Column("suite"),
+            Column("GPU"),
+            Column("runs", "number"),
+            Column("mean error", "%"),
+            Column("median error", "%"),
+            Column("worst", "%"),
+        ),
+        _suites(found),
+        "Every validated run that has a time; dotted lines are 20 % off. docs/accuracy lists"
+        " them all.",
+        order="by suite",
+    )
+
+
+def _points(name: str, found: list[Run], color: str, size: float, symbol: str) -> Trace:
+    return markers(
+        f"{name} ({len(found):,})",
+        [run.measured_s for run in found],
+        [run.predicted_s for run in found],
+        color,
+        [
+            f"{run.run_id}: {run.gpus:,} x {run.gpu}, measured {show(run.measured_s, 's')},"
+            f" predicted {show(run.predicted_s, 's')}"
+            for run in found
+        ],
+        size,
+        symbol,
+        opacity=0.6,
+    )
+
+
+def _suites(found: Iterable[Run]) -> list[list[Cell]]:
+    suites: dict[tuple[str, str], list[Run]] = {}
+    for run in found:
+        suites.setdefault((run.suite, run.gpu), []).append(run)
+    errors = {of: _errors(of_suite) for of, of_suite in sorted(suites.items())}
+    return [[*of, len(off), fmean(off), _median(off), off[-1]] for of, off in errors.items()]
+
+
+_SIZES = ((1, "1"), (8, "2 to 8"), (64, "9 to 64"), (512, "65 to 512"), (10**9, "more"))
+
+
+def view(found: Report, options: Options) -> View:
+    """All runs, and how far predictions were off by GPU and by number of GPUs, the request's own
+    first."""
+    return View(
+        f"{len(runs()):,} measured runs beside the prediction",
+        f"This plan: {found.step.confidence}",
+        parts=[chart(options), *_trust(options)],
+    )
+
+
+def _trust(options: Options) -> list[Block]:
+    gpu, cluster = resolve(options).parts[1].gpu, options.gpus
+    found = runs()
+    by_gpu: dict[str, list[Run]] = {}
+    by_size: dict[str, list[Run]] = {}
+    for run in found:
+        by_gpu.setdefault(run.gpu, []).append(run)
+        by_size.setdefault(_size(run.gpus), []).append(run)
+    kinds = sorted(by_gpu, key=lambda one: (one != gpu.id, -len(by_gpu[one])))
+    sizes = [name for _, name in _SIZES if name in by_size]
+    return [
+        _trusted("By GPU", "GPU", {name: by_gpu[name] for name in kinds}, gpu.id),
+        _trusted("By number of GPUs", "GPUs", {n: by_size[n] for n in sizes}, _size(cluster)),
+    ]
+
+
+def _size(gpus: int) -> str:
+    return next(name for most, name in _SIZES if gpus <= most)
+
+
+def _trusted(title: str, of: str, groups: dict[str, list[Run]], mine: str) -> Block:
+    """How far each group of runs is off, and how many of them are close."""
+    near = (0.1, 0.2)
+    block = Block(
+        title,
+        header=[
+            *(of, "plan", "runs|,", "mean error|%", "median|%", "bias|+%", "within 10 %|%0"),
+            "within 20 %|%0",
+        ],
+        marks=["here" if name == mine else "" for name in groups],
+    )
+    for name, members in groups.items():
+        off = [run.predicted_s / run.measured_s - 1 for run in members]
+        errors = sorted(map(abs, off))
+        close = [sum(one <= share for one in errors) / len(errors) for share in near]
+        block.rows.append(
+            [
+                *(name, "yours" if name == mine else "", len(members), fmean(errors)),
+                *(_median(errors), fmean(off), *close),
+            ]
+        )
+    if mine not in groups:
+        block.text.append(f"No measured run has {mine}: the answer rests on other hardware.")
+    return block

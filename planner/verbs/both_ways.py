@@ -1,0 +1,103 @@
+"""Defaults that decide an answer by more than its band, with the answer the other way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.error import PlanError
+from planner.inputs.batch import largest_published
+from planner.inputs.cluster import every_price
+from planner.inputs.scenario import resolve
+from planner.report import layout as report
+from planner.search.answer import answer_of
+from planner.specs.documents.advice import Advice
+from planner.specs.documents.estimate import Figures, Report
+from planner.specs.options import Options
+from planner.units import in_unit, show
+
+_WORTH = 0.1  # gain of a batch twice the default from which a much larger one is evaluated
+_LARGER = 16  # times the default, at most the largest published one
+
+
+def both_ways(options: Options, found: Report, advice: Sequence[Advice]) -> list[str]:
+    """Sentences, each with the answer by a default and by another value of it."""
+    said = (_batch(options, found, advice), _precision(options, found, advice))
+    return [one for one in (*said, _price(options, found)) if one is not None]
+
+
+def _beyond(found: Report, ratio: float) -> bool:
+    """Whether an answer so many times this one lies outside of its band."""
+    step = found.step
+    return not step.low / step.seconds <= ratio <= step.high / step.seconds
+
+
+def _batch(options: Options, found: Report, advice: Sequence[Advice]) -> str | None:
+    """A default batch on so many GPUs that it limits."""
+    if options.global_batch is not None or options.grad_accum is not None:
+        return None
+    doubled = [one for one in advice if set(one.changes) == {"global_batch"}]
+    if not any(one.tokens_change_frac >= _WORTH for one in doubled):
+        return None
+    default, length = found.layout.global_batch, found.training.seq_len
+    most = largest_published()[1] // (default * length)
+    times = min(_LARGER, 1 << most.bit_length() >> 1)  # a power of two
+    other = _answer(options.changed(global_batch=default * times)) if times > 1 else None
+    if other is None:
+        return None
+    gain = other.throughput.tokens_per_s / found.throughput.tokens_per_s
+    if not _beyond(found, 1 / gain):
+        return None
+    return (
+        f"the default batch decides: {default:,} sequences ({show(default * length, 'count')}"
+        f" tokens) per step are {_whole(found)}, and --global-batch {default * times}"
+        f" ({show(default * times * length, 'count')} tokens) {_whole(other)}"
+    )
+
+
+def _precision(options: Options, found: Report, advice: Sequence[Advice]) -> str | None:
+    """The default precision, and the fastest other one."""
+    if options.precision is not None:
+        return None
+    others = [one for one in advice if set(one.changes) == {"precision"} and one.fits]
+    best = max(others, key=lambda one: one.tokens_change_frac, default=None)
+    if best is None or not _beyond(found, 1 / (1 + best.tokens_change_frac)):
+        return None
+    return (
+        f"the default precision decides: {found.training.precision} takes"
+        f" {show(found.step.seconds, 's')} per step, and --precision {best.changes['precision']}"
+        f" {show(best.step_seconds, 's')}"
+    )
+
+
+def _price(options: Options, found: Report) -> str | None:
+    """The default kind of price, and all others."""
+    cost, usd = found.run.cost_usd, found.cluster.usd_per_gpu_hour
+    if cost is None or not usd or options.market is not None:
+        return None
+    prices = [in_unit(float(one), "USD/h") for one in every_price(options)]
+    low, high = min(prices) / usd, max(prices) / usd
+    if not (_beyond(found, low) or _beyond(found, high)):
+        return None
+    return (
+        f"the kind of price decides: {show(cost, 'USD')} at {found.cluster.price_market},"
+        f" {show(cost * low, 'USD')} to {show(cost * high, 'USD')} over all kinds (--market)"
+    )
+
+
+def _answer(options: Options) -> Figures | None:
+    """Figures of the best layout of a request; None where there is none that fits."""
+    try:
+        answer = answer_of(resolve(options))
+    except PlanError:
+        return None
+    if answer is None or not answer.fits:
+        return None
+    return report.figures(report.evaluate_row(answer.chosen, answer.row))
+
+
+def _whole(found: Report | Figures) -> str:
+    """What an answer comes to: days and cost, or the rate without tokens of the whole run."""
+    if found.run.days is None:
+        return f"{show(found.throughput.tokens_per_s, '')} tokens/s"
+    cost = "" if found.run.cost_usd is None else f" and {show(found.run.cost_usd, 'USD')}"
+    return f"{show(found.run.days, 'days')}{cost}"

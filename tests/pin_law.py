@@ -1,0 +1,130 @@
+"""The law of a search: an answer does not get better when one more option is given."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from planner import api
+from planner.estimate.ties import TIE
+from planner.specs.base import PlanError
+from planner.specs.capabilities import CAPABILITIES
+from planner.specs.documents.estimate import Estimate
+from planner.specs.options import LAYOUT, Options, rows
+
+MODELS = (
+    *("gpt2", "llama-3.2-1b", "llama-3-8b", "llama-2-13b", "qwen3-32b", "llama-2-70b"),
+    *("llama-3-70b", "llama-3.1-405b", "gpt3-175b", "gemma-3-27b", "mistral-large-2"),
+    *("mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-120b", "deepseek-v3", "llama-4-scout"),
+    *("qwen3-235b-a22b", "nemotron-h-56b", "qwen3-next-80b-a3b", "resnet-50", "bert-large"),
+    *("kimi-k2", "glm-4.5-air", "falcon-40b"),
+)
+GPUS = ("h100", "h800", "a100", "b200", "gb200", "mi300x", "rtx4090", "h200", "l40s", "v100")
+COUNTS = (1, 8, 16, 64, 96, 104, 256, 512, 1000, 1024, 2048, 4096)
+# relative gain of a pin that is no violation: what decides within a tie is not time, and 0.5 %
+TOLERANCE = TIE + 0.005
+_CHANCE = 0.95
+# values of layout options that are pinned, beyond the words that stacks have
+_DEGREES = (1, 2, 4, 8, 16)
+PINS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("tp", "pp", "cp", "ep", "etp", "micro_batch"), _DEGREES),
+    "vpp": (1, 2, 4),
+    "zero": (0, 1, 2, 3),
+    "shard_group": (8, 16, 64),
+    "sequence_parallel": (True, False),
+    "recompute": ("none", "selective", "full", "block:1", "group:2", "moe_act"),
+    "dp_bucket": ("25 MB", "100 MB", "500 MB"),
+    "cuda_graphs": ("none", "attn", "layer", "attn+moe_router+moe_preprocess", "full"),
+    "master_precision": ("remainder",),
+    "expandable_segments": (True,),
+    **dict.fromkeys(("compile", "fused_kernels", "ep_overlap"), (True,)),
+    "shared_expert_overlap": (True,),
+    "loss_chunks": (4, 8),
+    "dp_overlap": ("none", "reduce"),
+    "stack": ("megatron-core", "torchtitan", "deepspeed", "pytorch-fsdp"),
+}
+_WORDS = ("schedule", "placement", "offload", "cp_comm_type", "tp_overlap", "dispatcher")
+_LISTED = {entry.option: entry.words for entry in CAPABILITIES if entry.option in _WORDS}
+ALL = {**PINS, **_LISTED, "loss_kernel": ("torch", "fused", "fused-linear", "chunked")}
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A pin that beats the answer without it."""
+
+    request: dict[str, Any]
+    pin: dict[str, Any]
+    seconds: float
+    pinned: float
+
+    @property
+    def gain(self) -> float:
+        return 1 - self.pinned / self.seconds
+
+
+def requests(count: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Requests at random."""
+    draw = random.Random(seed)
+    for _ in range(count):
+        yield {"model": draw.choice(MODELS), "gpu": draw.choice(GPUS), "gpus": draw.choice(COUNTS)}
+
+
+def pins(count: int, draw: random.Random) -> Iterator[dict[str, Any]]:
+    """Options with a value each, at random."""
+    every = [(name, value) for name, values in ALL.items() for value in values]
+    for name, value in draw.sample(every, min(count, len(every))):
+        yield {name: value}
+
+
+def pins_of(count: int, seed: int) -> Iterator[dict[str, Any]]:
+    """The pins of a seed."""
+    return pins(count, random.Random(seed))
+
+
+def answer(given: dict[str, Any]) -> Estimate | None:
+    """The answer of a request, None where there is none."""
+    try:
+        return api.estimate(api.read_options(given), brief=True)
+    except PlanError:
+        return None
+
+
+def sure(found: Estimate) -> bool:
+    return found.memory.fits and found.memory.fit_chance >= _CHANCE
+
+
+def better(free: Estimate, pinned: Estimate) -> bool:
+    """Whether a pinned answer fits as likely as the free one and beats it."""
+    if pinned.stack.id not in stacks_of(free):
+        return False  # what a stack needs that no search without --stack tries is said
+    as_likely = sure(pinned) or (
+        not sure(free) and pinned.memory.fits and pinned.memory.fit_chance >= free.memory.fit_chance
+    )
+    gain = 1 - pinned.step.seconds / free.step.seconds
+    return as_likely and (gain > TOLERANCE or (sure(pinned) and not sure(free)))
+
+
+def stacks_of(found: Estimate) -> set[str]:
+    """Stacks that were searched for an answer."""
+    said = [text for text in found.search.not_searched if text.startswith("stacks other than ")]
+    names = said[0].removeprefix("stacks other than ").split(" (")[0].split(", ")
+    return {found.stack.id, *names}
+
+
+def violations(given: dict[str, Any], each: Iterator[dict[str, Any]]) -> Iterator[Violation | None]:
+    """Of every pin that has an answer: the violation, or None."""
+    free = answer(given)
+    if free is None:
+        return
+    batch = {"global_batch": free.layout.global_batch}
+    for pin in each:
+        pinned = answer({**given, **batch, **pin})
+        if pinned is not None:
+            found = Violation(given, pin, free.step.seconds, pinned.step.seconds)
+            yield found if better(free, pinned) else None
+
+
+assert set(ALL) <= set(rows(Options))
+assert set(LAYOUT) - set(ALL) == {"dp"}

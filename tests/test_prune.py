@@ -1,0 +1,64 @@
+"""What a search leaves out by its bounds is never among the best: compared with every layout."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from planner import api
+from planner.estimate import outline
+from planner.inputs.scenario import resolve
+from planner.search import Wanted, allowed_layouts, families, prune, search
+from planner.search.choose import best, choice, ranked
+
+REQUESTS = [
+    {"model": "llama-3-8b", "gpu": "h100", "gpus": 64},
+    {"model": "llama-2-70b", "gpu": "rtx4090", "gpus": 96, "recompute": "full"},
+    {"model": "qwen3-30b-a3b", "gpu": "h100", "gpus": 16},
+    {"model": "gpt-oss-20b", "gpu": "a100", "gpus": 24, "dispatcher": "deepep"},
+    {"model": "llama-2-13b", "gpu": "a100", "gpus": 24, "stack": "zero-bubble"},
+    {"model": "llama-3-8b", "gpu": "h100", "gpus": 32, "stack": "torchtitan", "compile": True},
+    {"model": "llama-2-13b", "gpu": "a100", "gpus": 16, "search_offload": True},
+    {"model": "llama-3-8b", "gpu": "h100", "gpus": 64, "where": ("cp > 1", "pp > 1")},
+]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prune, "_FEW", 64)
+    monkeypatch.setattr(prune, "_FIRST", 256)
+    monkeypatch.setattr(prune, "_REFINED", 512)
+
+
+@pytest.mark.parametrize("given", REQUESTS, ids=lambda given: " ".join(map(str, given.values())))
+def test_the_best_are_those_of_all_layouts(given: dict[str, object]) -> None:
+    for plan in resolve(api.read_options(given)).plans:
+        space = allowed_layouts(plan)
+        if not space.count:
+            continue
+        every = outline(plan, space)
+        found = search(plan, wanted=Wanted(5, families=True))
+        kept = found.estimates
+        assert kept is not None
+        assert kept.space.count + found.excluded == space.count
+        whole, part = choice(every), choice(kept)
+        assert part.rank[0] == whole.rank[0]
+        assert np.isclose(part.rank[1], whole.rank[1], rtol=1e-9)
+        assert kept.table.layout(part.row) == every.table.layout(whole.row)
+        listed = [
+            [e.rows(np.array([row])).layout(0) for row in ranked(e, 5)] for e in (every, kept)
+        ]
+        assert listed[0] == listed[1]
+        for name, among in families(every).items():
+            row = best(every, among)
+            other = best(kept, families(kept)[name])
+            assert (row is None) == (other is None)
+            if row is not None and other is not None:
+                assert kept.table.layout(other) == every.table.layout(row)
+
+
+def test_most_layouts_are_excluded() -> None:
+    plan = resolve(api.read_options({**REQUESTS[0], "gpus": 256})).plans[-1]
+    found = search(plan)
+    assert found.estimates is not None
+    assert found.excluded > 5 * found.estimates.space.count

@@ -1,0 +1,112 @@
+"""Free options of a stack: what a search takes is as good as every combination of them, what was
+stated stays, and a pick answers with itself."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pin_law import pins_of, violations
+
+from planner import api
+from planner.inputs.scenario import resolve
+from planner.search import search
+from planner.search.choose import choice
+from planner.specs.options import options_of_command, rows
+from planner.specs.plan import Plan
+
+SMALL: list[tuple[dict[str, Any], set[str]]] = [
+    (
+        {"model": "gpt-oss-20b", "gpu": "h100", "gpus": 8, "stack": "megatron-core", "tp": 1},
+        {"dispatcher", "ep_overlap", "cuda_graphs"},
+    ),
+    (
+        {"model": "llama-3-8b", "gpu": "h100", "gpus": 16, "stack": "megatron-core", "pp": 1},
+        {"tp_overlap", "cuda_graphs", "loss_kernel", "master_precision"},
+    ),
+    (
+        {"model": "llama-3.2-1b", "gpu": "a100", "gpus": 8, "stack": "torchtitan", "pp": 1},
+        {"compile", "cp_comm_type", "loss_kernel"},
+    ),
+]
+
+
+def _combinations(plan: Plan, names: set[str]) -> Iterator[Plan]:
+    each = [[None, *(one for one in plan.free if one.option == name)] for name in sorted(names)]
+    for chosen in itertools.product(*each):
+        yield plan.choosing([one for one in chosen if one is not None])
+
+
+@pytest.mark.parametrize(("given", "names"), SMALL, ids=[str(one["model"]) for one, _ in SMALL])
+def test_no_combination_is_better(given: dict[str, Any], names: set[str]) -> None:
+    (plan,) = resolve(
+        api.read_options({**given, "zero": 1 if "core" in given["stack"] else 3})
+    ).plans
+    free = tuple(one for one in plan.free if one.option in names)
+    assert {one.option for one in free} == names
+    plan = plan.model_copy(update={"free": free})
+    taken = search(plan)
+    assert taken.estimates is not None
+    level, amount = choice(taken.estimates).rank
+    ranks = [
+        choice(found).rank
+        for one in _combinations(plan, names)
+        if (found := search(one).estimates) is not None
+    ]
+    assert level == min(ranks)[0]
+    assert amount <= 1.005 * min(ranks)[1]
+
+
+def test_a_pick_answers_with_itself() -> None:
+    asked = api.read_options({"model": "gpt-oss-20b", "gpu": "h100", "gpus": 8})
+    free = api.estimate(asked, brief=True)
+    assert free.search.software
+    again = api.estimate(
+        api.read_options(options_of_command(free.pick, type(asked), "estimate")), brief=True
+    )
+    assert again.step.seconds == pytest.approx(free.step.seconds, rel=1e-9)
+    assert not again.search.software
+
+
+def test_what_is_stated_stays_and_the_stack_as_it_comes() -> None:
+    given = {"model": "llama-3-8b", "gpu": "h100", "gpus": 8, "stack": "megatron-core"}
+    plain = api.estimate(api.read_options({**given, "stack_defaults": True}), brief=True)
+    assert not plain.search.software
+    assert any("--stack-defaults" in text for text in plain.search.not_searched)
+    free = api.estimate(api.read_options(given), brief=True)
+    assert free.step.seconds < plain.step.seconds
+    stated = api.estimate(api.read_options({**given, "cuda_graphs": "none"}), brief=True)
+    assert "cuda_graphs" not in stated.search.software
+
+
+def test_runs_keep_what_they_do_not_state() -> None:
+    from planner.specs.options import Given, Origin
+
+    given = Given(
+        {"model": "llama-3-8b", "gpu": "h100", "gpus": 8, "stack": "megatron-core"},
+        {"stack": Origin("run", "column stack")},
+    )
+    assert all(not plan.free for plan in resolve(api.read_options(given)).plans)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"model": "llama-3-8b", "gpu": "h100", "gpus": 24, "stack": "megatron-core"},
+        {"model": "gpt-oss-20b", "gpu": "a100", "gpus": 8, "stack": "megatron-core"},
+        {"model": "gpt2", "gpu": "a100", "gpus": 8, "stack": "pytorch-fsdp"},
+    ],
+    ids=lambda given: str(given["model"]),
+)
+def test_no_pin_beats_the_answer_without_it(given: dict[str, Any]) -> None:
+    found = [one for one in violations(given, pins_of(8, 3)) if one is not None]
+    assert not found, [(one.pin, f"{one.gain:.2%}") for one in found]
+
+
+def test_every_free_option_has_values_to_try() -> None:
+    free = {name: row.says.free for name, row in rows(api.Options).items() if row.says.free}
+    assert {"tp", "cp", "dispatcher", "compile", "tp_overlap"} <= free.keys()
+    assert "precision" not in free
+    assert "global_batch" not in free
