@@ -10,11 +10,11 @@ def command(own: ListOptions, out: Output) -> Answer:
     """List the shipped GPUs, models, networks, stacks, clusters or schedules; without KIND what
     can be listed."""
     from planner import api
-    from planner.show.listing import kind_blocks, list_blocks
+    from planner.views.listing import kinds_view, view
 
     kind = own.kind
     if kind is None:
         kinds = api.list_kinds()
-        return Answer(kinds, blocks=lambda: kind_blocks(kinds))
+        return Answer(kinds, view=lambda: kinds_view(kinds))
     entries = api.list_catalog(kind)
-    return Answer(entries, blocks=lambda: list_blocks(kind, entries))
+    return Answer(entries, view=lambda: view(kind, entries))

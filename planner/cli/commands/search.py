@@ -16,7 +16,7 @@ def command(given: Given, own: SearchOptions, out: Output) -> Answer:
     """
     from planner import api
     from planner.report.search import csv_text
-    from planner.show.search import search_blocks
+    from planner.views.search import view
 
     with progress("searching", out.plain) as tick:
         found, plans = api.search_with_layouts(api.read_options(given), tick)
@@ -25,14 +25,10 @@ def command(given: Given, own: SearchOptions, out: Output) -> Answer:
         with progress("evaluating what fits", out.plain) as tick:
             return csv_text(plans, tick)
 
-    def html() -> str:
-        from planner.show import search_page
-
-        return search_page.page(found)
-
     return Answer(
         found,
-        blocks=lambda: search_blocks(found, own.full),
-        files={"csv": every_layout, "html": html},
+        view=lambda: view(found, own.full),
+        paper=lambda: view(found, full=True),
+        files={"csv": every_layout},
         status=0 if found.feasible else 3,
     )
