@@ -84,9 +84,9 @@ class Matrix:
         return not {"o", "down", "q_b", "kv_b"} & set(self.role.split("+"))
 
 
-def matrices(part: Part, of: Stream) -> Iterator[Matrix]:
+def matrices(part: Part, stream: Stream) -> Iterator[Matrix]:
     """The matrices of a part, each its own."""
-    for product in part.products(of):
+    for product in part.products(stream):
         k, n = product.k, product.n.elements
         if product.name == "q_kv_down":
             rank = getattr(part, "query_rank", None) or 0
@@ -97,7 +97,7 @@ def matrices(part: Part, of: Stream) -> Iterator[Matrix]:
         for role in roles:
             yield Matrix(role, product.name, k, n * product.times // len(roles))
     if isinstance(part, Moe):
-        read = part.read(of.hidden)
+        read = part.read(stream.hidden)
         for role in _inputs(part):
             yield Matrix(role, "expert_in", read, part.ffn_hidden, part.experts)
         yield Matrix("down", "expert_out", part.ffn_hidden, read, part.experts)
@@ -128,7 +128,7 @@ def _roles(part: Part, product: Product) -> tuple[str, ...]:
 
 
 def adapted(
-    part: Part, of: Stream, spec: AdapterSpec, joint: tuple[bool, bool] = (False, False)
+    part: Part, stream: Stream, spec: AdapterSpec, joint: tuple[bool, bool] = (False, False)
 ) -> tuple[Matrix, ...]:
     """The matrices of a part that have adapters. joint: whether queries, keys and values, and gate
     and up are one matrix each where a word for many names them.
@@ -140,7 +140,7 @@ def adapted(
     kept = [roles for roles, fused in zip((_QKV, _GATE), joint, strict=True) if fused]
     named = [JOINED[word] for word in spec.targets if word in JOINED]
     wide = [roles for roles in named if roles in kept or not alone & set(roles)]
-    targeted = [matrix for matrix in matrices(part, of) if _is_asked(matrix, spec, wide)]
+    targeted = [matrix for matrix in matrices(part, stream) if _is_asked(matrix, spec, wide)]
     if any(word in MANY for word in spec.targets):
         wide += kept
     out: list[Matrix] = []
@@ -187,6 +187,6 @@ def adapter_elements(matrix: Matrix, spec: AdapterSpec) -> int:
     return matrix.copies * (matrix.sides * spec.rank * (matrix.k + matrix.n) + magnitude)
 
 
-def adapts_experts(part: Part | None, of: Stream, spec: AdapterSpec) -> bool:
+def adapts_experts(part: Part | None, stream: Stream, spec: AdapterSpec) -> bool:
     """Whether routed experts have adapters; part: the model's routed experts."""
-    return part is not None and any(matrix.experts for matrix in adapted(part, of, spec))
+    return part is not None and any(matrix.experts for matrix in adapted(part, stream, spec))

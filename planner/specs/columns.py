@@ -65,14 +65,14 @@ class Columns:
         layout do not multiply to them; that a shard group divides dp * cp is checked by `Layout`.
         """
         rows = np.array([to_row(each) for each in layouts], dtype=float).reshape(-1, len(COLUMNS))
-        made = cls(*np.ascontiguousarray(rows.T))
-        if gpus is not None and np.any(made.gpus != gpus):
-            row = int(np.argmax(made.gpus != gpus))
+        columns = cls(*np.ascontiguousarray(rows.T))
+        if gpus is not None and np.any(columns.gpus != gpus):
+            row = int(np.argmax(columns.gpus != gpus))
             raise ValueError(
-                f"tp * pp * cp * dp of {made.layout(row)} is {made.gpus[row]:g}, but there are"
-                f" {gpus} GPUs"
+                f"tp * pp * cp * dp of {columns.layout(row)} is {columns.gpus[row]:g},"
+                f" but there are {gpus} GPUs"
             )
-        return made
+        return columns
 
     def __len__(self) -> int:
         return len(self.tp)

@@ -234,8 +234,8 @@ def decoder_of(model: Shape) -> Decoder | None:
     return decoder if same else None
 
 
-def _step(there: list[bool]) -> tuple[int, int]:
+def _step(present: list[bool]) -> tuple[int, int]:
     """The first of the places, and from one to the next."""
-    places = [i for i, here in enumerate(there) if here] or [0]
-    alone = 1 if places[0] + 1 == len(there) else len(there)
+    places = [i for i, here in enumerate(present) if here] or [0]
+    alone = 1 if places[0] + 1 == len(present) else len(present)
     return places[0], places[1] - places[0] if len(places) > 1 else alone

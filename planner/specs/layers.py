@@ -220,7 +220,7 @@ def modules_of(model: Shape) -> frozenset[str]:
     attends = latent or any(isinstance(part, Attention | CrossAttention) for part in parts)
     dense, moe = (any(isinstance(part, kind) for part in parts) for kind in (Mlp, Moe))
     shared = any(isinstance(part, Moe) and part.shared_ffn_hidden > 0 for part in parts)
-    there = {
+    present = {
         ("core_attn", "qkv_linear", "attn_proj", "qkv_proj", "context", "out_proj"): attends,
         ("mla_up_proj",): latent,
         ("layernorm",): latent or moe,
@@ -230,7 +230,7 @@ def modules_of(model: Shape) -> frozenset[str]:
         ("mlpwi", "mlpwo"): dense or moe,
         ("attn_norm", "mlp_norm", "decoder_layer_input"): True,
     }
-    return frozenset(name for names, has in there.items() if has for name in names)
+    return frozenset(name for names, has in present.items() if has for name in names)
 
 
 @functools.lru_cache(maxsize=512)

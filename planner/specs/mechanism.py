@@ -212,7 +212,7 @@ class Mechanism:
 
     # settings, the same for all layouts
 
-    def coded(self, what: Literal["weights", "gradients"]) -> Codes | None:
+    def coded(self, kind: Literal["weights", "gradients"]) -> Codes | None:
         """How what shards gather and reduce is quantised; None: not at all."""
         return None
 
@@ -256,12 +256,12 @@ class Mechanism:
         it, from all ranks that shard the layer."""
         raise NotImplementedError
 
-    def freed(self, of: Gradients) -> Alive:
+    def freed(self, gradients: Gradients) -> Alive:
         """Live gradients and temporaries where gradients do not outlive the update of their
         weight."""
         raise NotImplementedError
 
-    def evicted(self, of: Room) -> Array:
+    def evicted(self, room: Room) -> Array:
         """Bytes of the optimizer's states that lie in host memory between updates."""
         raise NotImplementedError
 
@@ -269,7 +269,7 @@ class Mechanism:
         """Seconds in which a shard comes to host memory, while another travels to the GPU."""
         raise NotImplementedError
 
-    def beside_cpu_update(self, of: Running) -> Array:
+    def beside_cpu_update(self, running: Running) -> Array:
         """Seconds behind which an update on the CPU hides; without it, none."""
         raise NotImplementedError
 

@@ -60,7 +60,7 @@ class SoftwareChoice:
 
 
 def _texts(choices: tuple[SoftwareChoice, ...]) -> list[str]:
-    return [repr(one) for one in choices]
+    return [repr(choice) for choice in choices]
 
 
 Software = Annotated[tuple[InstanceOf[SoftwareChoice], ...], PlainSerializer(_texts)]
@@ -94,9 +94,9 @@ class Plan(Spec):
 
     def choosing(self, choices: Sequence[SoftwareChoice]) -> Plan:
         """The plan with these free options of its stack."""
-        update = {name: value for one in choices for name, value in one.update.items()}
+        update = {name: value for choice in choices for name, value in choice.update.items()}
         training = self.training.model_copy(update=update) if update else self.training
-        on = tuple(one.mechanism for one in choices if one.mechanism is not None)
+        on = tuple(choice.mechanism for choice in choices if choice.mechanism is not None)
         return self.model_copy(
             update={
                 "training": training,

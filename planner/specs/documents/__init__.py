@@ -54,5 +54,5 @@ def by_answer() -> Mapping[str, str]:
 def declared(answer: str) -> type[Document]:
     """The declaration of a document of `by_answer`."""
     module, _, name = by_answer()[answer].rpartition(".")
-    found: type[Document] = getattr(import_module(module), name)
-    return found
+    document: type[Document] = getattr(import_module(module), name)
+    return document

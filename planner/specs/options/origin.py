@@ -56,6 +56,6 @@ def over(low: Mapping[str, Any], high: Mapping[str, Any]) -> Given:
     out = Given({**below, **above}, {**kept, **above.origins})
     for name, was in below.origins.items():
         if name in above and was.kind != "default" and str(below[name]) != str(above[name]):
-            now, said = above.origins.get(name, TYPED), f"{was.where} says {below[name]}"
-            out.origins[name] = replace(now, over="; ".join(filter(None, (now.over, said))))
+            now, origin = above.origins.get(name, TYPED), f"{was.where} says {below[name]}"
+            out.origins[name] = replace(now, over="; ".join(filter(None, (now.over, origin))))
     return out

@@ -209,8 +209,8 @@ class Row:
     @property
     def help(self) -> str:
         """Its sentence with its values, the options it needs and the default."""
-        said = re.findall(r"[\w-]+", self.says.help)
-        unsaid = not self.says.argument and not {*map(str, self.choices)} <= {*said}
+        words = re.findall(r"[\w-]+", self.says.help)
+        unsaid = not self.says.argument and not {*map(str, self.choices)} <= {*words}
         values = f"; one of {', '.join(map(str, self.choices))}" if unsaid else ""
         again = "; may be given again" if self.is_several else ""
         needs = f"; needs {self.needs}" if self.needs else ""

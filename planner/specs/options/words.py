@@ -40,8 +40,8 @@ def meaning(row: Row, text: str) -> Any:
         return match.value
     known = [*row.choices, *(other.word for other in row.says.aliases if other.value is not None)]
     if row.choices:
-        what = f" ({row.says.help})" if row.says.argument else ""
-        raise ValueError(f"{near(word, known)}must be {_listed(row.choices)}{what}")
+        meaning_text = f" ({row.says.help})" if row.says.argument else ""
+        raise ValueError(f"{near(word, known)}must be {_listed(row.choices)}{meaning_text}")
     if row.kind is int and not word.strip("+-").isdecimal():
         raise ValueError(f"{near(word, known)}must be a whole number, or one of {', '.join(known)}")
     return word

@@ -80,8 +80,8 @@ class Attention(Part):
         each = {"none": 0, "per_head": 1, "per_element": self.values}[self.output_gate]
         return self.heads * each
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
-        h, q, kv = of.hidden, self.heads * self.head_dim, self.key_value_widths
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
+        h, q, kv = stream.hidden, self.heads * self.head_dim, self.key_value_widths
         widths, units = (q + self.gate_width, *kv), (self.heads, self.kv_heads, self.kv_heads)
         pieces = tuple(Pieces(h * width, n) for width, n in zip(widths, units, strict=False))
         sizes = tuple(piece.elements for piece in pieces)
@@ -90,25 +90,25 @@ class Attention(Part):
             yield Tensor("attention/qkv_bias", sum(widths), matmul=False, sizes=widths, join="qkv")
         yield Tensor("attention/out", self.heads * self.values * h)
         if self.qk_norm == "per_head":
-            yield replicated("attention/qk_norm", of.norm(self.head_dim) * (1 + self.own_kv))
+            yield replicated("attention/qk_norm", stream.norm(self.head_dim) * (1 + self.own_kv))
         elif self.qk_norm == "full":
             keys = self.kv_heads * self.head_dim * self.own_kv
-            yield replicated("attention/qk_norm", of.norm(q + keys))
+            yield replicated("attention/qk_norm", stream.norm(q + keys))
         yield Tensor("attention/sinks", self.heads * self.sinks, matmul=False)
         yield replicated("attention/out_bias", h * self.bias_out)
 
-    def products(self, of: Stream) -> Iterator[Product]:
+    def products(self, stream: Stream) -> Iterator[Product]:
         q = self.heads * self.head_dim + self.gate_width
-        yield Product("q", of.hidden, Pieces(q, self.heads), group="qkv", join="qkv")
+        yield Product("q", stream.hidden, Pieces(q, self.heads), group="qkv", join="qkv")
         widths = self.key_value_widths
         if len(set(widths)) == 1:
             pieces = Pieces(widths[0], self.kv_heads)
-            yield Product("kv", of.hidden, pieces, times=len(widths), group="qkv", join="qkv")
+            yield Product("kv", stream.hidden, pieces, times=len(widths), group="qkv", join="qkv")
         else:
             for name, width in zip(("k", "v"), widths, strict=False):
                 pieces = Pieces(width, self.kv_heads)
-                yield Product(name, of.hidden, pieces, group="qkv", join="qkv")
-        out = Pieces(of.hidden, 1)
+                yield Product(name, stream.hidden, pieces, group="qkv", join="qkv")
+        out = Pieces(stream.hidden, 1)
         yield Product("attention_out", self.heads * self.values, out, "rows")
 
     def core(self) -> tuple[Attended, ...]:
@@ -129,12 +129,12 @@ class Attention(Part):
             ),
         )
 
-    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+    def streams(self, stream: Stream) -> tuple[Streamed, ...]:
         if not self.gate_width:
             return ()
         return (gated("attention/gate", Pieces(self.heads * self.values, self.heads)),)
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
         if not self.gate_width:
             return ()
         # the gate, and its product with the core's output, which is kept as well

@@ -219,11 +219,11 @@ class Part(Spec):
     # that torch issues forward, where they are not those of an attention or an MLP of a decoder
     operators: ClassVar[float | None] = None
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
         """Parameters of one layer."""
         raise NotImplementedError
 
-    def products(self, of: Stream) -> Iterator[Product]:
+    def products(self, stream: Stream) -> Iterator[Product]:
         """GEMMs of one layer, in the order of the forward pass; routed experts' GEMMs apart."""
         raise NotImplementedError
 
@@ -231,7 +231,7 @@ class Part(Spec):
         """Operators that mix tokens."""
         return ()
 
-    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+    def streams(self, stream: Stream) -> tuple[Streamed, ...]:
         """Kernels that only move data."""
         return ()
 
@@ -240,7 +240,7 @@ class Part(Spec):
         backward, besides its output and the gradient of its input."""
         return 0
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
         """Activations kept for backward besides the part's input, without recomputation."""
         return ()
 

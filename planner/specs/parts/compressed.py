@@ -68,8 +68,8 @@ class Compressed(Part):
         """Columns that a token is projected to for its entries: values and their weights."""
         return 2 * (_SERIES if self.index else 1) * sum(self.entries)
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
-        h, rank = of.hidden, self.query_rank
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
+        h, rank = stream.hidden, self.query_rank
         yield Tensor("attention/q_down", h * rank, "replicated")
         yield replicated("attention/q_norm", rank)
         yield Tensor("attention/q_up", rank * self.queries)
@@ -89,8 +89,8 @@ class Compressed(Part):
     def _index_width(self) -> int:
         return self.index.heads * self.index.head_dim if self.index else 0
 
-    def products(self, of: Stream) -> Iterator[Product]:
-        h, rank = of.hidden, self.query_rank
+    def products(self, stream: Stream) -> Iterator[Product]:
+        h, rank = stream.hidden, self.query_rank
         yield Product("q_kv_down", h, Pieces(rank + self.head_dim, 1), "none")
         yield Product("q_up", rank, Pieces(self.queries, self.heads))
         if self.rate:
@@ -132,14 +132,14 @@ class Compressed(Part):
         )
         return index, seen
 
-    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+    def streams(self, stream: Stream) -> tuple[Streamed, ...]:
         # the norm of every query head, and the weighted sums of tokens
         streams = [activated("attention/query_norm", Pieces(self.queries, self.heads))]
         if self.rate:
             streams.append(activated("attention/compress", Pieces(self.compressed, 1)))
         return tuple(streams)
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
         """Inputs of norms, of GEMMs and of the attention, whose output is one of them."""
         queries = Pieces(self.queries, self.heads)
         small = 2 * (self.query_rank + self.head_dim) + self.out_groups * self.out_rank

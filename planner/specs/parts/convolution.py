@@ -58,12 +58,12 @@ class Convolution(Part):
         side = self.pixels * min(self.stride, self.kernel)
         return self.inputs * side**2
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
         count = self.inputs * self.outputs * self.kernel**2
         yield Tensor("convolution/weights", count, "replicated", tokens=self.positions)
         yield replicated("convolution/norm", 2 * self.outputs * self.norm)
 
-    def products(self, of: Stream) -> Iterator[Product]:
+    def products(self, stream: Stream) -> Iterator[Product]:
         yield Product(
             "convolution",
             self.inputs * self.kernel**2,
@@ -78,14 +78,14 @@ class Convolution(Part):
     def _whole(self) -> Pieces:
         return Pieces(self.outputs * self.positions, 1)
 
-    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+    def streams(self, stream: Stream) -> tuple[Streamed, ...]:
         # of a batch norm the sums of a batch come before what they normalise: its input is read
         # twice forward, its input and its gradient twice backward
         streams = [_moved("convolution/norm", self._whole, 6.0, 10.0)] * self.norm
         streams += [_moved("convolution/sum", self._whole, 6.0, 6.0)] * self.sums
         return (*streams, *[_moved("convolution/relu", self._whole, 4.0, 6.0)] * self.relu)
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
         kept = [Kept("convolution/image", Pieces(self.read, 1))] * self.keeps_input
         kept += [Kept("convolution/output", self._whole)] * self.norm
         return (*kept, *[Kept("convolution/relu", self._whole)] * self.relu)
@@ -105,19 +105,19 @@ class Pooling(Part):
     mixes = False
     operators = 1.0
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
         return iter(())
 
-    def products(self, of: Stream) -> Iterator[Product]:
+    def products(self, stream: Stream) -> Iterator[Product]:
         return iter(())
 
-    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+    def streams(self, stream: Stream) -> tuple[Streamed, ...]:
         # of 16-bit elements: the input, the output, and four for a place
         each = 2.0 * (self.stride**2 + 5)
         whole = Pieces(self.channels * self.pixels**2, 1)
         return (_moved("pooling", whole, each, each),)
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
         whole = self.channels * self.pixels**2
         places = Kept("pooling/places", Pieces(4 * whole, 1))
         return Kept("pooling/output", Pieces(whole, 1)), places

@@ -38,8 +38,8 @@ class CrossAttention(Part):
     bias_qkv: bool = False
     bias_out: bool = False
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
-        h, q, kv = of.hidden, self.heads * self.head_dim, 2 * self.kv_heads * self.head_dim
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
+        h, q, kv = stream.hidden, self.heads * self.head_dim, 2 * self.kv_heads * self.head_dim
         yield Tensor("cross/q", h * q, pieces=(Pieces(h * q, self.heads),))
         source = self.source_hidden or h
         pieces = (Pieces(source * kv, self.kv_heads),)
@@ -47,23 +47,23 @@ class CrossAttention(Part):
         yield Tensor("cross/qkv_bias", (q + kv) * self.bias_qkv, matmul=False)
         yield Tensor("cross/out", q * h)
         normed = {"none": 0, "per_head": 2 * self.head_dim, "full": q + kv // 2}[self.qk_norm]
-        yield replicated("cross/qk_norm", of.norm(normed))
+        yield replicated("cross/qk_norm", stream.norm(normed))
         yield replicated("cross/gates", self.gates)
         yield replicated("cross/out_bias", h * self.bias_out)
 
-    def products(self, of: Stream) -> Iterator[Product]:
+    def products(self, stream: Stream) -> Iterator[Product]:
         q = self.heads * self.head_dim
-        yield Product("cross_q", of.hidden, Pieces(q, self.heads))
+        yield Product("cross_q", stream.hidden, Pieces(q, self.heads))
         kv = Pieces(self.kv_heads * self.head_dim, self.kv_heads)
         yield Product(
             "cross_kv",
-            self.source_hidden or of.hidden,
+            self.source_hidden or stream.hidden,
             kv,
             times=2,
             group="cross_kv",
             source_tokens=self.source_tokens,
         )
-        yield Product("cross_out", q, Pieces(of.hidden, 1), "rows")
+        yield Product("cross_out", q, Pieces(stream.hidden, 1), "rows")
 
     def core(self) -> tuple[Attended, ...]:
         width = self.head_dim

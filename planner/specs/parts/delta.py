@@ -70,8 +70,8 @@ class GatedDelta(Part):
         """Columns by heads of the values: values, gate, decay and step."""
         return 2 * self.values + 2 * self.value_heads
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
-        h, keys = of.hidden, 2 * self.keys
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
+        h, keys = stream.hidden, 2 * self.keys
         pieces = Pieces(h * keys, self.key_heads), Pieces(h * self.headed, self.value_heads)
         yield Tensor("delta/in", h * (keys + self.headed), pieces=pieces)
         convolved = keys + self.values
@@ -80,8 +80,8 @@ class GatedDelta(Part):
         yield replicated("delta/norm", self.value_dim)
         yield Tensor("delta/out", self.values * h)
 
-    def products(self, of: Stream) -> Iterator[Product]:
-        h = of.hidden
+    def products(self, stream: Stream) -> Iterator[Product]:
+        h = stream.hidden
         yield Product("delta_in", h, Pieces(2 * self.keys, self.key_heads), group="delta_in")
         yield Product("delta_in", h, Pieces(self.headed, self.value_heads), group="delta_in")
         yield Product("delta_out", self.values, Pieces(h, 1), "rows")
@@ -91,7 +91,7 @@ class GatedDelta(Part):
         moved = 2.0 * self.keys + 2.0 * self.values + 2.0 * self.value_heads
         return (Scan("gated_delta", flop, moved, self.value_heads),)
 
-    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+    def streams(self, stream: Stream) -> tuple[Streamed, ...]:
         keys, values = Pieces(2 * self.keys, self.key_heads), Pieces(self.values, self.value_heads)
         return (
             convolved("delta/conv", Pieces(2 * self.keys + self.values, self.key_heads)),
@@ -99,7 +99,7 @@ class GatedDelta(Part):
             gated("delta/gate", values),
         )
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
         # of flash-linear-attention: what was projected, convolved and normed, the inverse of each
         # chunk's triangle, the rule's output, and what is projected out
         keys, values = Pieces(2 * self.keys, self.key_heads), Pieces(self.values, self.value_heads)

@@ -28,10 +28,10 @@ class Extra(Part):
 
     mixes = False
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
         yield replicated("extra/elements", self.elements)
 
-    def products(self, of: Stream) -> Iterator[Product]:
+    def products(self, stream: Stream) -> Iterator[Product]:
         return iter(())
 
 
@@ -47,16 +47,16 @@ class Projection(Part):
 
     mixes = False
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
         count = self.inputs * self.outputs
         yield Tensor("projection/weights", count, "replicated", tokens=self.tokens)
         yield replicated("projection/bias", self.outputs * self.bias)
 
-    def products(self, of: Stream) -> Iterator[Product]:
+    def products(self, stream: Stream) -> Iterator[Product]:
         columns = Pieces(self.outputs, 1)
         yield Product("projection", self.inputs, columns, "none", source_tokens=self.tokens)
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
         if self.tokens is not None:  # what reads it keeps it, or it is of one token
             return ()
         return (Kept("projection/output", Pieces(self.outputs, 1)),)

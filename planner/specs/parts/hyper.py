@@ -37,25 +37,27 @@ class HyperConnection(Part):
         n = self.lanes
         return n * {"matrix": 2 + n, "vectors": 2, "head": 1}[self.weights]
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
-        yield Tensor("hyper/weights", self.lanes * of.hidden * self.outputs, "replicated")
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
+        yield Tensor("hyper/weights", self.lanes * stream.hidden * self.outputs, "replicated")
         # biases, and a scale for each kind of weights
         scales = {"matrix": 3, "vectors": 2, "head": 1}[self.weights]
         yield replicated("hyper/scales", self.outputs + scales)
 
-    def products(self, of: Stream) -> Iterator[Product]:
-        yield Product("hyper", self.lanes * of.hidden, Pieces(self.outputs, 1), "none", low=False)
+    def products(self, stream: Stream) -> Iterator[Product]:
+        yield Product(
+            "hyper", self.lanes * stream.hidden, Pieces(self.outputs, 1), "none", low=False
+        )
 
-    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+    def streams(self, stream: Stream) -> tuple[Streamed, ...]:
         # collapsed: all lanes read, one written; spread: all and the branch's output read, all
         # written. Backward the gradients of both, and the lanes again for those of the weights
         n, spread = self.lanes, self.weights != "head"
         forward = (n + 1) + (2 * n + 1) * spread
         backward = (2 * n + 1) + (3 * n + 2) * spread
-        return (Streamed("hyper", Pieces(of.hidden, 1), _BYTES * forward, _BYTES * backward),)
+        return (Streamed("hyper", Pieces(stream.hidden, 1), _BYTES * forward, _BYTES * backward),)
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
         """The lanes that the branch reads, of which a plain decoder has one, kept as its norm's
         input; and what the branch gives, for the gradient of how it is spread."""
         spread = self.weights != "head"
-        return (Kept("hyper/lanes", Pieces((self.lanes + spread) * of.hidden, 1)),)
+        return (Kept("hyper/lanes", Pieces((self.lanes + spread) * stream.hidden, 1)),)

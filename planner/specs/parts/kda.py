@@ -47,8 +47,8 @@ class KimiDelta(Part):
         """Width of the narrow projections of decay and gate."""
         return self.rank or self.head_dim
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
-        h, inner = of.hidden, self.inner
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
+        h, inner = stream.hidden, self.inner
         yield Tensor("kda/qkv", 3 * h * inner)
         yield Tensor("kda/conv", 3 * inner * self.conv, matmul=False)
         yield Tensor("kda/down", 2 * h * self.low * self.low_rank, "replicated")
@@ -58,8 +58,8 @@ class KimiDelta(Part):
         yield replicated("kda/norm", self.head_dim)
         yield Tensor("kda/out", inner * h)
 
-    def products(self, of: Stream) -> Iterator[Product]:
-        h, inner = of.hidden, Pieces(self.inner, self.heads)
+    def products(self, stream: Stream) -> Iterator[Product]:
+        h, inner = stream.hidden, Pieces(self.inner, self.heads)
         yield Product("kda_qkv", h, Pieces(3 * self.inner, self.heads))
         if self.low_rank:
             yield Product("kda_down", h, Pieces(2 * self.low, 1), "none")
@@ -73,7 +73,7 @@ class KimiDelta(Part):
         # queries, keys, values, decay and output; a step per head
         return (Scan("kda", flop, 5.0 * self.inner + self.heads, self.heads),)
 
-    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+    def streams(self, stream: Stream) -> tuple[Streamed, ...]:
         inner = Pieces(self.inner, self.heads)
         return (
             convolved("kda/conv", Pieces(3 * self.inner, self.heads)),
@@ -82,7 +82,7 @@ class KimiDelta(Part):
             gated("kda/gate", inner),
         )
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
         # as of the gated delta net, with a decay per channel in fp32 and two triangles per chunk
         inner, heads = self.inner, self.heads
         return (

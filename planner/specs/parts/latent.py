@@ -62,18 +62,18 @@ class Latent(LatentAttention, Part):
     def query_width(self) -> int:
         return self.nope_head_dim + self.rope_head_dim
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
-        h, rank, q = of.hidden, self.query_rank, self.heads * self.query_width
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
+        h, rank, q = stream.hidden, self.query_rank, self.heads * self.query_width
         if rank is None:
             yield Tensor("attention/q", h * q)
         else:
             yield Tensor("attention/q_down", h * rank, "replicated")
-            yield replicated("attention/q_norm", of.norm(rank))
+            yield replicated("attention/q_norm", stream.norm(rank))
             yield Tensor("attention/q_up", rank * q)
         yield Tensor("attention/kv_down", h * (self.kv_rank + self.rope_head_dim), "replicated")
         down = self.kv_rank + self.rope_head_dim + (rank or 0)
         yield replicated("attention/down_bias", down * self.bias_down)
-        yield replicated("attention/kv_norm", of.norm(self.kv_rank))
+        yield replicated("attention/kv_norm", stream.norm(self.kv_rank))
         up = self.heads * (self.nope_head_dim + self.value_head_dim)
         yield Tensor("attention/kv_up", self.kv_rank * up)
         yield Tensor("attention/out", self.heads * self.value_head_dim * h)
@@ -85,8 +85,8 @@ class Latent(LatentAttention, Part):
             yield Tensor("attention/index_k", h * narrow, "replicated")
             yield replicated("attention/index_norm", 2 * self.index.head_dim)
 
-    def products(self, of: Stream) -> Iterator[Product]:
-        h, q = of.hidden, Pieces(self.heads * self.query_width, self.heads)
+    def products(self, stream: Stream) -> Iterator[Product]:
+        h, q = stream.hidden, Pieces(self.heads * self.query_width, self.heads)
         down = self.kv_rank + self.rope_head_dim
         if self.query_rank is None:
             yield Product("q", h, q)
@@ -134,7 +134,7 @@ class Latent(LatentAttention, Part):
         )
         return index, chosen
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
         if self.index is None or not self.index.own:
             return ()
         whole = self.index.heads * self.index.head_dim + self.index.head_dim + self.index.heads

@@ -29,18 +29,18 @@ class LayerEmbedding(Part):
 
     mixes = False
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
-        yield Tensor("layer_embedding/weights", 2 * of.hidden * self.width, "replicated")
-        yield replicated("layer_embedding/norm", of.norm(of.hidden))
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
+        yield Tensor("layer_embedding/weights", 2 * stream.hidden * self.width, "replicated")
+        yield replicated("layer_embedding/norm", stream.norm(stream.hidden))
 
-    def products(self, of: Stream) -> Iterator[Product]:
-        h = of.hidden
+    def products(self, stream: Stream) -> Iterator[Product]:
+        h = stream.hidden
         yield Product("layer_embedding_in", h, Pieces(self.width, 1), "none")
         yield Product("layer_embedding_out", self.width, Pieces(h, 1), "none")
 
-    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+    def streams(self, stream: Stream) -> tuple[Streamed, ...]:
         return (gated("layer_embedding/gate", Pieces(self.width, 1)),)
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
         gate = Kept("layer_embedding/gate", Pieces(3 * self.width, 1))
-        return gate, Kept("layer_embedding/output", Pieces(of.hidden, 1))
+        return gate, Kept("layer_embedding/output", Pieces(stream.hidden, 1))

@@ -42,29 +42,29 @@ class Lightning(Part):
         """Width of all heads."""
         return self.heads * self.head_dim
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
-        h, inner = of.hidden, self.inner
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
+        h, inner = stream.hidden, self.inner
         yield Tensor("lightning/in", h * inner * (3 + self.gate))
         yield Tensor("lightning/in_bias", 3 * inner * self.bias_qkv, matmul=False)
         yield Tensor("lightning/norm", inner * self.norm, matmul=False)
         yield replicated("lightning/qk_norm", 2 * self.head_dim * self.qk_norm)
         yield Tensor("lightning/out", inner * h)
 
-    def products(self, of: Stream) -> Iterator[Product]:
+    def products(self, stream: Stream) -> Iterator[Product]:
         columns = Pieces(self.inner * (3 + self.gate), self.heads)
-        yield Product("lightning_in", of.hidden, columns)
-        yield Product("lightning_out", self.inner, Pieces(of.hidden, 1), "rows")
+        yield Product("lightning_in", stream.hidden, columns)
+        yield Product("lightning_out", self.inner, Pieces(stream.hidden, 1), "rows")
 
     def core(self) -> tuple[Scan, ...]:
         # inside a chunk scores and values; the state read and written (arXiv 2405.17381 section 3)
         flop = 2.0 * self.inner * (2 * self.chunk + 2 * self.head_dim)
         return (Scan("lightning", flop, 4.0 * self.inner, self.heads),)
 
-    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+    def streams(self, stream: Stream) -> tuple[Streamed, ...]:
         projected = activated("lightning/activation", Pieces(3 * self.inner, self.heads))
         return projected, gated("lightning/gate", Pieces(self.inner, self.heads))
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
         return (
             Kept("lightning/in", Pieces((3 + self.gate) * self.inner, self.heads)),
             Kept("lightning/activation", Pieces(3 * self.inner, self.heads)),

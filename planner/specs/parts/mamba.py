@@ -38,8 +38,8 @@ class Mamba(Part):
     bias: bool = False  # of the projections in and out
     norms: bool = False  # trained ones on what the scan is steered by (Jamba)
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
-        h, inner, steered = of.hidden, self.inner, self.dt_rank + 2 * self.state
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
+        h, inner, steered = stream.hidden, self.inner, self.dt_rank + 2 * self.state
         yield Tensor("mamba/in", 2 * inner * h)
         yield Tensor("mamba/in_bias", 2 * inner * self.bias, matmul=False)
         yield Tensor("mamba/conv", inner * (self.conv + self.conv_bias), matmul=False)
@@ -51,12 +51,12 @@ class Mamba(Part):
         yield Tensor("mamba/out", inner * h)
         yield replicated("mamba/out_bias", h * self.bias)
 
-    def products(self, of: Stream) -> Iterator[Product]:
+    def products(self, stream: Stream) -> Iterator[Product]:
         inner = self.inner
-        yield Product("mamba_in", of.hidden, Pieces(2 * inner, inner))
+        yield Product("mamba_in", stream.hidden, Pieces(2 * inner, inner))
         yield Product("mamba_steer", inner, Pieces(self.dt_rank + 2 * self.state, 1), "rows")
         yield Product("mamba_step", self.dt_rank, Pieces(inner, inner))
-        yield Product("mamba_out", inner, Pieces(of.hidden, 1), "rows")
+        yield Product("mamba_out", inner, Pieces(stream.hidden, 1), "rows")
 
     def core(self) -> tuple[Scan, ...]:
         moved = (
@@ -65,7 +65,7 @@ class Mamba(Part):
         flop = _SCAN_FLOP * self.inner * self.state
         return (Scan("mamba_scan", flop, moved, self.inner),)
 
-    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+    def streams(self, stream: Stream) -> tuple[Streamed, ...]:
         return (convolved("mamba/conv", Pieces(self.inner, self.inner)),)
 
     def inner_sums(self) -> int:
@@ -73,7 +73,7 @@ class Mamba(Part):
         # gradient of it is of the rank's channels (x_proj of vLLM's MambaMixer is RowParallel)
         return self.dt_rank + 2 * self.state
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
         # convolution and steps are computed again in backward (mamba_inner_fn, checkpoint_lvl 1)
         inner = self.inner
         steered = Kept("mamba/steer", Pieces(self.dt_rank + 2 * self.state, 1))

@@ -48,8 +48,8 @@ class Mamba2(Part):
         """Columns that pass the convolution: values, and weights in and out of the state."""
         return self.inner + 2 * self.groups * self.state
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
-        h, inner = of.hidden, self.inner
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
+        h, inner = stream.hidden, self.inner
         grouped = Pieces(2 * h * self.groups * self.state, self.groups)
         headed = Pieces(h * (2 * inner + self.heads), self.heads)
         yield Tensor("mamba/in", h * self.projected, pieces=(headed, grouped))
@@ -65,12 +65,12 @@ class Mamba2(Part):
         """Width of in_proj: z, conv channels (x, B, C) and dt."""
         return self.inner + self.convolved + self.heads
 
-    def products(self, of: Stream) -> Iterator[Product]:
+    def products(self, stream: Stream) -> Iterator[Product]:
         headed = Pieces(2 * self.inner + self.heads, self.heads)
         grouped = Pieces(2 * self.groups * self.state, self.groups)
-        yield Product("mamba_in", of.hidden, headed, group="mamba_in")
-        yield Product("mamba_in", of.hidden, grouped, group="mamba_in")
-        yield Product("mamba_out", self.inner, Pieces(of.hidden, 1), "rows")
+        yield Product("mamba_in", stream.hidden, headed, group="mamba_in")
+        yield Product("mamba_in", stream.hidden, grouped, group="mamba_in")
+        yield Product("mamba_out", self.inner, Pieces(stream.hidden, 1), "rows")
 
     def core(self) -> tuple[Scan, ...]:
         # inside a chunk scores by group and values by head, masked or not, as the kernel computes
@@ -80,12 +80,12 @@ class Mamba2(Part):
         moved = 2.0 * self.inner + 2.0 * self.groups * self.state + self.heads
         return (Scan("mamba2_scan", 2.0 * (inside + across), moved, self.heads),)
 
-    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+    def streams(self, stream: Stream) -> tuple[Streamed, ...]:
         inner = Pieces(self.inner, self.heads)
         passes = convolved("mamba/conv", Pieces(self.convolved, self.heads))
         return passes, gated("mamba/norm", inner)
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
         # the fused kernel keeps what was projected and what the scan gives
         # (mamba_split_conv1d_scan_combined); the projection out keeps its input
         headed = Pieces(2 * self.inner + self.heads, self.heads)

@@ -39,15 +39,15 @@ class Mlp(Part):
         """Matrices that read its input: up and gate, or only up."""
         return 2 if self.gated else 1
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
-        h, f = of.hidden, self.ffn_hidden
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
+        h, f = stream.hidden, self.ffn_hidden
         sizes = (h * f,) * (self.inputs + 1)
         yield Tensor("mlp/weights", sum(sizes), sizes=sizes, join="gate")
         yield Tensor("mlp/bias_in", self.inputs * f * self.bias, matmul=False)
         yield replicated("mlp/bias_out", h * self.bias)
 
-    def products(self, of: Stream) -> Iterator[Product]:
-        h, f = of.hidden, self.ffn_hidden
+    def products(self, stream: Stream) -> Iterator[Product]:
+        h, f = stream.hidden, self.ffn_hidden
         inputs = Pieces(f, f)
         yield Product("mlp_in", h, inputs, times=self.inputs, group="mlp_in", join="gate")
         yield Product("mlp_out", f, Pieces(h, 1), "rows")
@@ -65,14 +65,14 @@ class ChannelMix(Part):
 
     mixes = False
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
-        h, f = of.hidden, self.ffn_hidden
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
+        h, f = stream.hidden, self.ffn_hidden
         yield replicated("mlp/time_mix", 2 * h)
         yield Tensor("mlp/weights", 2 * h * f)
         yield Tensor("mlp/receptance", h * h)
 
-    def products(self, of: Stream) -> Iterator[Product]:
-        h, f = of.hidden, self.ffn_hidden
+    def products(self, stream: Stream) -> Iterator[Product]:
+        h, f = stream.hidden, self.ffn_hidden
         yield Product("mlp_in", h, Pieces(f, f))
         yield Product("mlp_receptance", h, Pieces(h, h))
         yield Product("mlp_out", f, Pieces(h, 1), "rows")
@@ -80,13 +80,13 @@ class ChannelMix(Part):
     def limits(self) -> tuple[Limit, ...]:
         return (Limit("width of the MLP", self.ffn_hidden),)
 
-    def streams(self, of: Stream) -> tuple[Streamed, ...]:
-        h, f = of.hidden, self.ffn_hidden
+    def streams(self, stream: Stream) -> tuple[Streamed, ...]:
+        h, f = stream.hidden, self.ffn_hidden
         mixed = activated("mlp/time_mix", Pieces(2 * h, 1))
         squared = activated("mlp/activation", Pieces(f, f))
         return mixed, squared, gated("mlp/receptance", Pieces(h, h))
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
-        h, f = of.hidden, self.ffn_hidden
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
+        h, f = stream.hidden, self.ffn_hidden
         inputs = Kept("mlp/time_mix", Pieces(2 * h, 1))
         return inputs, Kept("mlp/hidden", Pieces(2 * f, f)), Kept("mlp/gated", Pieces(2 * h, h))

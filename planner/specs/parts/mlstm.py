@@ -42,15 +42,15 @@ class Mlstm(Part):
         """Queries, keys, values, output gate, input and forget gates."""
         return self.heads * (2 * self.key_dim + 2 * self.value_dim + 2)
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
-        yield Tensor("mlstm/in", of.hidden * self.columns)
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
+        yield Tensor("mlstm/in", stream.hidden * self.columns)
         yield Tensor("mlstm/gates_bias", 2 * self.heads, matmul=False)
         yield Tensor("mlstm/norm", self.values, matmul=False)
-        yield Tensor("mlstm/out", self.values * of.hidden)
+        yield Tensor("mlstm/out", self.values * stream.hidden)
 
-    def products(self, of: Stream) -> Iterator[Product]:
-        yield Product("mlstm_in", of.hidden, Pieces(self.columns, self.heads))
-        yield Product("mlstm_out", self.values, Pieces(of.hidden, 1), "rows")
+    def products(self, stream: Stream) -> Iterator[Product]:
+        yield Product("mlstm_in", stream.hidden, Pieces(self.columns, self.heads))
+        yield Product("mlstm_out", self.values, Pieces(stream.hidden, 1), "rows")
 
     def core(self) -> tuple[Scan, ...]:
         # inside a chunk scores and values; the memory read and written, and the normaliser read
@@ -60,10 +60,10 @@ class Mlstm(Part):
         moved = float(self.columns)
         return (Scan("mlstm", 2.0 * self.heads * each, moved, self.heads),)
 
-    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+    def streams(self, stream: Stream) -> tuple[Streamed, ...]:
         return (gated("mlstm/gate", Pieces(self.values, self.heads)),)
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
         values = Pieces(self.values, self.heads)
         return (
             Kept("mlstm/in", Pieces(self.columns, self.heads)),

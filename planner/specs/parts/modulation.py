@@ -35,21 +35,21 @@ class Modulation(Part):
         """Made of a sample's vector."""
         return 2 * self.norms + self.gates
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
-        h = of.hidden
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
+        h = stream.hidden
         yield Tensor("modulation/weights", self.vectors * h * h, "replicated", tokens=1)
         yield replicated("modulation/bias", self.vectors * h)
 
-    def products(self, of: Stream) -> Iterator[Product]:
-        h = of.hidden
+    def products(self, stream: Stream) -> Iterator[Product]:
+        h = stream.hidden
         columns = Pieces(self.vectors * h, 1)
         yield Product("modulation", h, columns, "none", source_tokens=1)
 
-    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+    def streams(self, stream: Stream) -> tuple[Streamed, ...]:
         # backward the gradients of shift, scale and gate are summed over tokens as they are passed
-        whole = Pieces((self.norms + self.gates) * of.hidden, 1)
+        whole = Pieces((self.norms + self.gates) * stream.hidden, 1)
         return (activated("modulation/applied", whole),)
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
         # what was normed, for the gradient of its scale, and each branch, for that of its gate
-        return (Kept("modulation/applied", Pieces((self.norms + self.gates) * of.hidden, 1)),)
+        return (Kept("modulation/applied", Pieces((self.norms + self.gates) * stream.hidden, 1)),)

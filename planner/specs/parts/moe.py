@@ -81,8 +81,8 @@ class Moe(Routing, Part):
         """Share of the routed experts' weights that a token uses; zero experts take their part."""
         return self.experts_per_token, self.experts + self.zero_experts
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
-        h, matrices = of.hidden, self.inputs + 1
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
+        h, matrices = stream.hidden, self.inputs + 1
         read = self.read(h)
         yield Tensor("moe/router", h * (self.experts + self.zero_experts), "replicated")
         yield replicated("moe/router_bias", (self.experts + self.zero_experts) * self.router_bias)
@@ -107,8 +107,8 @@ class Moe(Routing, Part):
             yield replicated("moe/shared_bias_out", bias_out * h)
         yield Tensor("moe/shared_gate", h * self.shared_gate, "replicated")
 
-    def products(self, of: Stream) -> Iterator[Product]:
-        h, f = of.hidden, self.shared_ffn_hidden
+    def products(self, stream: Stream) -> Iterator[Product]:
+        h, f = stream.hidden, self.shared_ffn_hidden
         experts = Pieces(self.experts + self.zero_experts, 1)
         yield Product("router", h, experts, "none", low=False)
         if self.latent:
@@ -120,11 +120,11 @@ class Moe(Routing, Part):
         if self.shared_gate:
             yield Product("shared_gate", h, Pieces(1, 1), "none", low=False)
 
-    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+    def streams(self, stream: Stream) -> tuple[Streamed, ...]:
         # the output of shared experts times a gate per token
-        whole = Pieces(of.hidden, 1)
+        whole = Pieces(stream.hidden, 1)
         return (activated("moe/shared_gate", whole),) if self.shared_gate else ()
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
-        whole = Pieces(of.hidden, 1)  # the output, for the gradient of its gate
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
+        whole = Pieces(stream.hidden, 1)  # the output, for the gradient of its gate
         return (Kept("moe/shared_gate", whole),) if self.shared_gate else ()

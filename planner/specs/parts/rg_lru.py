@@ -43,8 +43,8 @@ class RgLru(Part):
             raise ValueError(f"blocks {self.blocks} must divide inner {self.inner}")
         return self
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
-        h, inner = of.hidden, self.inner
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
+        h, inner = stream.hidden, self.inner
         yield Tensor("lru/in", 2 * h * inner)
         yield Tensor("lru/in_bias", 2 * inner, matmul=False)
         yield Tensor("lru/conv", inner * (self.conv + 1), matmul=False)
@@ -53,21 +53,21 @@ class RgLru(Part):
         yield Tensor("lru/out", inner * h)
         yield replicated("lru/out_bias", h)
 
-    def products(self, of: Stream) -> Iterator[Product]:
+    def products(self, stream: Stream) -> Iterator[Product]:
         inner, block = self.inner, self.inner // self.blocks
-        yield Product("lru_in", of.hidden, Pieces(inner, inner), times=2, group="lru_in")
+        yield Product("lru_in", stream.hidden, Pieces(inner, inner), times=2, group="lru_in")
         yield Product("lru_gates", block, Pieces(inner, self.blocks), times=2, group="lru_gates")
-        yield Product("lru_out", inner, Pieces(of.hidden, 1), "rows")
+        yield Product("lru_out", inner, Pieces(stream.hidden, 1), "rows")
 
     def core(self) -> tuple[Scan, ...]:
         return (Scan("rg_lru", _LRU_FLOP * self.inner, 4.0 * self.inner, self.blocks),)
 
-    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+    def streams(self, stream: Stream) -> tuple[Streamed, ...]:
         inner = Pieces(self.inner, self.blocks)
         gates = activated("lru/gates", Pieces(2 * self.inner, self.blocks))
         return convolved("lru/conv", inner), gates, gated("lru/product", inner)
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
         # the recurrence runs in fp32: two elements each
         inner, blocks = self.inner, self.blocks
         return (

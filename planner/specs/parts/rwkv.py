@@ -31,31 +31,31 @@ class Rwkv(Part):
     type: Literal["rwkv"] = "rwkv"
     inner: int = Width
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
-        h, inner = of.hidden, self.inner
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
+        h, inner = stream.hidden, self.inner
         yield Tensor("rwkv/decay", 2 * inner, matmul=False)
         yield replicated("rwkv/time_mix", 3 * h)
         yield Tensor("rwkv/in", 3 * h * inner)
         yield Tensor("rwkv/out", inner * h)
 
-    def products(self, of: Stream) -> Iterator[Product]:
+    def products(self, stream: Stream) -> Iterator[Product]:
         # their inputs differ, so that no stack joins them
         inner = self.inner
         for name in ("rwkv_key", "rwkv_value", "rwkv_receptance"):
-            yield Product(name, of.hidden, Pieces(inner, inner))
-        yield Product("rwkv_out", inner, Pieces(of.hidden, 1), "rows")
+            yield Product(name, stream.hidden, Pieces(inner, inner))
+        yield Product("rwkv_out", inner, Pieces(stream.hidden, 1), "rows")
 
     def core(self) -> tuple[Scan, ...]:
         return (Scan("wkv", _WKV_FLOP * self.inner, 3.0 * self.inner, self.inner),)
 
-    def streams(self, of: Stream) -> tuple[Streamed, ...]:
-        mixed = activated("rwkv/time_mix", Pieces(3 * of.hidden, 1))
+    def streams(self, stream: Stream) -> tuple[Streamed, ...]:
+        mixed = activated("rwkv/time_mix", Pieces(3 * stream.hidden, 1))
         return mixed, gated("rwkv/gate", Pieces(self.inner, self.inner))
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
         inner = self.inner
         return (
-            Kept("rwkv/time_mix", Pieces(3 * of.hidden, 1)),
+            Kept("rwkv/time_mix", Pieces(3 * stream.hidden, 1)),
             Kept("rwkv/in", Pieces(3 * inner, inner)),
             Kept("rwkv/core", Pieces(inner, inner)),
             Kept("rwkv/output", Pieces(inner, inner)),
