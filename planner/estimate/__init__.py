@@ -142,8 +142,8 @@ class Outline:
             return self.time
         seconds, repeated = np.full((2, len(self.fits)), np.inf)
         if len(fitting):
-            found = _short(step_time(self.plan, self.rows(fitting), self.numbers))
-            seconds[fitting], repeated[fitting] = found.seconds, found.components["recompute"]
+            step = _short(step_time(self.plan, self.rows(fitting), self.numbers))
+            seconds[fitting], repeated[fitting] = step.seconds, step.components["recompute"]
         return OutlineTime(seconds, {"recompute": repeated})
 
     @functools.cached_property
@@ -176,8 +176,8 @@ class Outline:
             return [(self.whole, row) for row in rows]
         missing = sorted(set(rows) - self._seen.keys())
         if missing:
-            found = self.full(np.array(missing))
-            self._seen.update({row: (found, i) for i, row in enumerate(missing)})
+            estimates = self.full(np.array(missing))
+            self._seen.update({row: (estimates, i) for i, row in enumerate(missing)})
         return [self._seen[row] for row in rows]
 
     @functools.cached_property
@@ -199,9 +199,9 @@ def outline(
     done, now and then; who watches waits for the time of all, too."""
     if space.count <= _SMALL:
         table = space.flat()
-        of = peak_memory(plan, table, every_stage(table))
-        need = Need(of.device, of.host, of.drive, of.firm)
-        return Outline(plan, space, need, *fit(plan, of), numbers, of)
+        peak = peak_memory(plan, table, every_stage(table))
+        need = Need(peak.device, peak.host, peak.drive, peak.firm)
+        return Outline(plan, space, need, *fit(plan, peak), numbers, peak)
     columns = space.columns()
     need = needed(plan, columns)
     known = {"drive": need.drive, "firm": need.firm}
@@ -209,10 +209,10 @@ def outline(
     first, second = (None, None) if tick is None else (_half(tick, 0), _half(tick, 1))
     device, host, *rest = space.values(need.device, need.host, *others.values(), tick=first)
     need = Need(device, host, **dict(zip(others, rest, strict=True)))
-    found = Outline(plan, space, need, *fit(plan, need), numbers, tick=second)
+    result = Outline(plan, space, need, *fit(plan, need), numbers, tick=second)
     if tick is not None:
-        _ = found.time
-    return found
+        _ = result.time
+    return result
 
 
 def _half(tick: Callable[[float], None], which: int) -> Callable[[float], None]:

@@ -58,16 +58,16 @@ def accounts(
         for x in unit.collectives
     ]
     once = 0.0 * passes.heads
-    found = [
+    traffic = [
         *_added_up(of_layers),
         *(_of_layer(x, passes.heads, once) for x in cost.ends),
         *(_of_layer(x, passes.modules, once) for x in cost.module_ends),
         *others,
     ]
     if copied is not None:
-        found.append(_copies(copied, passes.layers))
+        traffic.append(_copies(copied, passes.layers))
     hidden: Ledger = {}
-    for kind in found:
+    for kind in traffic:
         hidden[kind.component] = hidden.get(kind.component, 0.0) + kind.seconds - kind.exposed
     detail = merge(
         *(
@@ -78,15 +78,15 @@ def accounts(
         under("head", scale(cost.head, passes.heads)),
         under("module", scale(cost.module, passes.modules)),
     )
-    return Accounts(tuple(found), hidden, detail)
+    return Accounts(tuple(traffic), hidden, detail)
 
 
-def _added_up(found: Sequence[Traffic]) -> list[Traffic]:
+def _added_up(traffic: Sequence[Traffic]) -> list[Traffic]:
     """Calls of one kind over the kinds of layers."""
     out: dict[tuple[str, str, str], Traffic] = {}
-    for one in found:
-        key = one.operation, one.group, one.what
-        out[key] = _sum(out[key], one) if key in out else one
+    for entry in traffic:
+        key = entry.operation, entry.group, entry.what
+        out[key] = _sum(out[key], entry) if key in out else entry
     return list(out.values())
 
 

@@ -58,8 +58,8 @@ class Network:
 
     def between_islands(self, span: float) -> Array | None:
         """Whether this many consecutive ranks span several islands; None without islands."""
-        held = self.group.ranks_per_island
-        return None if held is None else np.asarray(span > held)
+        per_island = self.group.ranks_per_island
+        return None if per_island is None else np.asarray(span > per_island)
 
     def inside(self, peers: float) -> Array:
         """Bandwidth per GPU inside the node while groups of `peers` communicate."""
@@ -286,18 +286,22 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     ),
 )
 
-BY_NAME = {one.name: one for one in ALGORITHMS}
+BY_NAME = {algorithm.name: algorithm for algorithm in ALGORITHMS}
 
 
 def seconds(x: Network, size: Array) -> dict[str, Array]:
     """Seconds of every algorithm that applies, by name; zero for one rank."""
     size = np.asarray(size, float)
     if x.ranks <= 1:
-        return {one.name: np.zeros_like(size) for one in ALGORITHMS if one.unfit is _always}
+        return {
+            algorithm.name: np.zeros_like(size)
+            for algorithm in ALGORITHMS
+            if algorithm.unfit is _always
+        }
     return {
-        one.name: one.seconds(x, size) + np.zeros_like(size)
-        for one in ALGORITHMS
-        if one.unfit(x) is None
+        algorithm.name: algorithm.seconds(x, size) + np.zeros_like(size)
+        for algorithm in ALGORITHMS
+        if algorithm.unfit(x) is None
     }
 
 
@@ -337,6 +341,6 @@ def fastest(x: Network, sizes: Array) -> list[str]:
     The parameter server is excluded: it needs machines of its own, and its cost per message is in
     no profile.
     """
-    found = {name: column for name, column in seconds(x, sizes).items() if name != "server"}
-    names = list(found)
-    return [names[i] for i in np.argmin(np.stack(list(found.values())), axis=0)]
+    times = {name: column for name, column in seconds(x, sizes).items() if name != "server"}
+    names = list(times)
+    return [names[i] for i in np.argmin(np.stack(list(times.values())), axis=0)]

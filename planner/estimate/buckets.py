@@ -43,17 +43,19 @@ class Timeline:
         return self.tail_s + self.contention_s
 
 
-def ready_s(found: Sequence[Tensor], layers: int, layer_s: float, head_s: float) -> Array:
-    """Seconds from the start of backward at which each gradient is ready, in the order of `found`
-    (the order of the forward pass).
+def ready_s(parameters: Sequence[Tensor], layers: int, layer_s: float, head_s: float) -> Array:
+    """Seconds from the start of backward at which each gradient is ready, in the order of
+    `parameters` (the order of the forward pass).
 
     A layer's time is split among its GEMMs in proportion to their weights, attention and all else
     with them; the head comes first.
     """
-    spent = np.array([one.work * (head_s if one.layer is None else layer_s) for one in found])
+    spent = np.array(
+        [tensor.work * (head_s if tensor.layer is None else layer_s) for tensor in parameters]
+    )
     times = np.cumsum(spent[::-1])[::-1]
     loss = (
-        0.0 if any(one.layer is None and one.work > 0 for one in found) else head_s
+        0.0 if any(tensor.layer is None and tensor.work > 0 for tensor in parameters) else head_s
     )  # a tied head: its GEMM and the loss
     return np.minimum(times + loss, layers * layer_s + head_s)
 
@@ -81,14 +83,14 @@ def of_estimate(
 ) -> Timeline:
     """The backward pass of the last micro-batch of one layout (a table of one row) of plain data
     parallelism."""
-    found = tensors(plan.model, plan.stack.fusion.joint_qkv, plan.stack.fusion.joint_gate)
+    parameters = tensors(plan.model, plan.stack.fusion.joint_qkv, plan.stack.fusion.joint_gate)
     layer, whole = time.ranks.each.mean, time.ranks.work[2]
     layer_s = float(np.ravel(layer.input_gradient + layer.weight_gradient)[0])
     backward_s = float(np.ravel(whole.input_gradient + whole.weight_gradient)[0])
     ready = ready_s(
-        found, plan.model.layers, layer_s, max(backward_s - plan.model.layers * layer_s, 0.0)
+        parameters, plan.model.layers, layer_s, max(backward_s - plan.model.layers * layer_s, 0.0)
     )[::-1]
-    sizes = np.array([sync.wire_bytes(plan) * one.elements for one in reversed(found)])
+    sizes = np.array([sync.wire_bytes(plan) * tensor.elements for tensor in reversed(parameters)])
     groups = assign(sizes.tolist(), first_bytes(cap), cap)
     bucket_bytes = np.array([sizes[group].sum() for group in groups])
     who = sync.replicas(plan, table)

@@ -67,14 +67,14 @@ def pass_s(
     seconds = 0.0 * rows
     model, layers = plan.model, layers_of(plan.model)
     for kind, count in zip(layers.kinds, layers.counts, strict=True):
-        of = stream_of(model, kind)
+        stream = stream_of(model, kind)
         for part in kind.parts:
-            one = _KERNELS / len(kind.parts) * m.kernel_gap + 0.0 * rows
-            for product in part.products(of):
-                one = one + _product_s(m, engine, product, rows)
+            part_s = _KERNELS / len(kind.parts) * m.kernel_gap + 0.0 * rows
+            for product in part.products(stream):
+                part_s = part_s + _product_s(m, engine, product, rows)
             if isinstance(part, Moe):
-                one = one + _experts_s(plan, m, engine, part, rows)
-            seconds = seconds + count * one
+                part_s = part_s + _experts_s(plan, m, engine, part, rows)
+            seconds = seconds + count * part_s
     read = inference.sequence_bytes(model, np.asarray(cached, float), engine.tp)
     seconds = seconds + _moved_s(m, read)
     head = _gemm_s(m, engine, last, model.padded_vocab / engine.tp, float(model.hidden), 1.0)
@@ -165,10 +165,10 @@ def _all_reduce_s(plan: Plan, m: Machine, engine: Engine, message: Array) -> Arr
     library = all_reduce_s(m, message, group)
     if engine.tp > min(plan.cluster.tiers.domain, plan.cluster.gpus_per_host):
         return library
-    own = generation.one_shot_all_reduce_s(
+    one_shot = generation.one_shot_all_reduce_s(
         message, ranks, base_s=_ONE_SHOT, bytes_per_s=m.intra_bandwidth
     )
-    return np.minimum(library, own)
+    return np.minimum(library, one_shot)
 
 
 def weight_bytes(plan: Plan, engine: Engine) -> float:

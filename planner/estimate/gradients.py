@@ -46,13 +46,13 @@ def assign(
     """
     buckets: list[list[int]] = []
     current: list[int] = []
-    held, limit = 0.0, first
+    filled, limit = 0.0, first
     for i, size in enumerate(sizes):
         current.append(i)
-        held += size
-        if held >= limit:
+        filled += size
+        if filled >= limit:
             buckets.append(current)
-            current, held, limit = [], 0.0, cap
+            current, filled, limit = [], 0.0, cap
     return [*buckets, current] if current else buckets
 
 
@@ -62,9 +62,9 @@ def tensors(model: ModelSpec, joint_qkv: bool = False, joint_gate: bool = False)
     first, layers, last = _blocks(model, joint_qkv, joint_gate)
     inner = [Tensor(name, n, i, work) for i, layer in enumerate(layers) for name, n, work in layer]
     return [
-        *(Tensor(*one[:2], None, one[2]) for one in first),
+        *(Tensor(*entry[:2], None, entry[2]) for entry in first),
         *inner,
-        *(Tensor(*one[:2], None, one[2]) for one in last),
+        *(Tensor(*entry[:2], None, entry[2]) for entry in last),
     ]
 
 
@@ -89,16 +89,20 @@ def _blocks(
 
 def _layer(model: ModelSpec, kind: Kind, joint_qkv: bool, joint_gate: bool) -> _Block:
     """Tensors of a layer: a norm, all parts but the last, the other norms, the last part."""
-    of = stream_of(model, kind)
-    own = [
-        [one for tensor in part.tensors(of) for one in _kept_as(tensor, joint_qkv, joint_gate)]
+    stream = stream_of(model, kind)
+    by_part = [
+        [
+            entry
+            for tensor in part.tensors(stream)
+            for entry in _kept_as(tensor, joint_qkv, joint_gate)
+        ]
         for part in kind.parts
     ]
-    whole = sum(n for part in own for _, n, product in part if product)
-    norm = [("norm/layer", of.hidden, False)] * (2 if model.norm_bias else 1)
+    whole = sum(n for part in by_part for _, n, product in part if product)
+    norm = [("norm/layer", stream.hidden, False)] * (2 if model.norm_bias else 1)
     norm = norm * model.norm_weight
-    before = [one for part in own[:-1] for one in part]
-    after = own[-1]
+    before = [entry for part in by_part[:-1] for entry in part]
+    after = by_part[-1]
     if not before:
         before, after = after, before
     ordered = [*norm * min(kind.norms, 1), *before, *norm * (kind.norms - 1), *after]
@@ -130,34 +134,34 @@ def buckets_of(
 ) -> Buckets:
     """Buckets of the whole model; a tensor larger than the cap is a bucket of its own."""
     first, layers, last = _blocks(model, joint_qkv, joint_gate)
-    closed, held, limit, size = 0, 0.0, first_bytes(cap), 0.0
+    closed, filled, limit, size = 0, 0.0, first_bytes(cap), 0.0
     known: dict[
         tuple[int, float, float], tuple[int, float, float, float]
     ] = {}  # layers of a kind end alike where they start alike
     for block in (last, *reversed(layers), first):
-        key = (id(block), held, limit)
+        key = (id(block), filled, limit)
         if key not in known:
             more, full = 0, 0.0
             for _, elements, _ in reversed(block):
-                held += wire_bytes * elements
-                if held >= limit:
-                    more, full, held, limit = more + 1, held, 0.0, cap
-            known[key] = more, held, limit, full
-        more, held, limit, full = known[key]
+                filled += wire_bytes * elements
+                if filled >= limit:
+                    more, full, filled, limit = more + 1, filled, 0.0, cap
+            known[key] = more, filled, limit, full
+        more, filled, limit, full = known[key]
         closed, size = closed + more, full or size
     ready = _first_layers(last, layers, wire_bytes, first_bytes(cap))
-    return Buckets(closed + (held > 0), ready, held or size)
+    return Buckets(closed + (filled > 0), ready, filled or size)
 
 
 def _first_layers(
     last: _Block, layers: list[_Block], wire_bytes: float, limit_bytes: float
 ) -> float:
     """Layers whose backward has run when the first bucket is full: none where it is the head's."""
-    held, done = 0.0, 0.0
+    filled, done = 0.0, 0.0
     for block in (last, *reversed(layers)):
         for _, elements, work in reversed(block):
-            held += wire_bytes * elements
+            filled += wire_bytes * elements
             done += 0.0 if block is last else work
-            if held >= limit_bytes:
+            if filled >= limit_bytes:
                 return done
     return done

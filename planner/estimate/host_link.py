@@ -35,8 +35,10 @@ def busy_s(
 
     forward = share(who.shards) * sharded.forward
     backward = share(who.shards) * sharded.backward
-    for one in collectives:
-        each = share(one.placed) * one.seconds
-        forward = forward + each * one.issued
-        backward = backward + each * np.maximum(one.backward + one.hidden_backward, one.issued)
+    for collective in collectives:
+        each = share(collective.placed) * collective.seconds
+        forward = forward + each * collective.issued
+        backward = backward + each * np.maximum(
+            collective.backward + collective.hidden_backward, collective.issued
+        )
     return forward, backward

@@ -29,7 +29,7 @@ _SHORTEST, _CONTEXTS = (
 def sequence_bytes(model: ModelSpec, tokens: Array, tp: int = 1) -> Array:
     """Cache of sequences of these lengths on one of so many GPUs: keys and values, and states. More
     GPUs than a part's heads hold copies."""
-    held: Array = 0.0 * tokens
+    total: Array = 0.0 * tokens
     for part, count in parts_of(model):
         cached = part.cached()
         short = float(count) if cached.window else 0.0
@@ -37,8 +37,8 @@ def sequence_bytes(model: ModelSpec, tokens: Array, tp: int = 1) -> Array:
             tokens, float(cached.per_token), count - short, short, float(cached.window or 0), BYTES
         )
         state = inference.recurrent_state_bytes(float(cached.once), float(count), STATE_BYTES)
-        held = held + (each + state) / min(tp, cached.units)
-    return held
+        total = total + (each + state) / min(tp, cached.units)
+    return total
 
 
 def device_bytes(plan: Plan, tp: int, batch: Array, tokens: Array) -> Array:
@@ -107,5 +107,5 @@ def _contexts(longest: int) -> list[int]:
 
 def _largest_batch(plan: Plan, tp: int, tokens: float, budget: float) -> int:
     """Whole sequences for which the bytes, linear in their number, stay within the budget."""
-    empty, one = (float(device_bytes(plan, tp, batch, tokens)) for batch in (0.0, 1.0))
-    return max(0, int((budget - empty) // (one - empty)))
+    empty, single = (float(device_bytes(plan, tp, batch, tokens)) for batch in (0.0, 1.0))
+    return max(0, int((budget - empty) // (single - empty)))

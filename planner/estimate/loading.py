@@ -40,9 +40,9 @@ def sample(spec: InputSpec, tokens: float, vocab: int, useful_frac: float = 1.0)
     stored = spec.sample_bytes or tokens * per_token * useful_frac
     decoded = spec.decoded_bytes or (spec.sample_bytes or tokens * formulas.LOADED_TOKEN_BYTES)
     reads = float(formulas.reads_per_sample(stored, spec.read_bytes or stored))
-    own = spec.worker_samples_per_s or math.inf
+    rate = spec.worker_samples_per_s or math.inf
     return Sample(
-        stored, decoded, reads, float(formulas.worker_sample_s(own, reads, spec.read_latency_s))
+        stored, decoded, reads, float(formulas.worker_sample_s(rate, reads, spec.read_latency_s))
     )
 
 
@@ -56,16 +56,16 @@ def token_bytes(vocab: int) -> float:
 
 
 def times(
-    spec: InputSpec, one: Sample, samples: Array, replicas: Array, copy_bytes_per_s: Array
+    spec: InputSpec, sample: Sample, samples: Array, replicas: Array, copy_bytes_per_s: Array
 ) -> Ledger:
     """Seconds that each stage takes for `samples` read by so many replicas at once; 0 where a stage
     has no stated limit."""
     share = samples / replicas
     return {
-        "storage": samples * one.stored_bytes / (spec.storage_bytes_per_s or math.inf),
-        "requests": samples * one.reads / (spec.storage_reads_per_s or math.inf),
-        "workers": share * one.worker_s / (spec.workers or math.inf),
-        "copies": share * one.decoded_bytes / copy_bytes_per_s,
+        "storage": samples * sample.stored_bytes / (spec.storage_bytes_per_s or math.inf),
+        "requests": samples * sample.reads / (spec.storage_reads_per_s or math.inf),
+        "workers": share * sample.worker_s / (spec.workers or math.inf),
+        "copies": share * sample.decoded_bytes / copy_bytes_per_s,
     }
 
 
@@ -81,9 +81,9 @@ def wait_s(plan: Plan, m: Machine, c: Columns, step_s: Array) -> Array:
     assert plan.data is not None
     samples = c.batch(plan.training.global_batch)
     with section("input pipeline"):
-        found = times(plan.data, _sample(plan), samples, c.dp, m.host_copy_bandwidth)
+        seconds = times(plan.data, _sample(plan), samples, c.dp, m.host_copy_bandwidth)
         loading = formulas.load_s(
-            found["storage"], found["requests"], found["workers"], found["copies"]
+            seconds["storage"], seconds["requests"], seconds["workers"], seconds["copies"]
         )
         return formulas.input_wait_s(loading, step_s)
 
@@ -95,11 +95,11 @@ def needs(plan: Plan, m: Machine, table: Columns, step_s: float) -> Input | None
         return None
     replicas, nodes = float(table.dp[0]), plan.cluster.nodes
     batch = float(plan.training.global_batch)
-    found = times(plan.data, _sample(plan), batch, replicas, m.host_copy_bandwidth)
+    seconds = times(plan.data, _sample(plan), batch, replicas, m.host_copy_bandwidth)
     return document(
         plan.data,
         _sample(plan),
-        found,
+        seconds,
         samples=batch,
         step_s=step_s,
         replicas=replicas,
@@ -110,8 +110,8 @@ def needs(plan: Plan, m: Machine, table: Columns, step_s: float) -> Input | None
 
 def document(
     spec: InputSpec,
-    one: Sample,
-    found: Ledger,
+    sample: Sample,
+    stage_s: Ledger,
     *,
     samples: float,
     step_s: float,
@@ -122,19 +122,19 @@ def document(
     """Needs of a step that consumes `samples` in step_s, and what the stated storage and workers
     make of it."""
     rate = samples / step_s
-    seconds = firsts(found)
+    seconds = firsts(stage_s)
     slowest = max(seconds, key=lambda name: seconds[name])
     loading = seconds[slowest]
     wait = float(formulas.input_wait_s(loading, step_s))
-    busy = float(formulas.in_flight(rate / replicas, one.worker_s))
+    busy = float(formulas.in_flight(rate / replicas, sample.worker_s))
     needed = max(1, math.ceil(busy - 1e-9))
     workers = spec.workers or needed
     here = max(1.0, replicas / nodes)  # replicas whose loaders share a node
-    bytes_per_s = float(formulas.read_bytes_per_s(rate, one.stored_bytes))
-    reads_per_s = rate * one.reads
+    bytes_per_s = float(formulas.read_bytes_per_s(rate, sample.stored_bytes))
+    reads_per_s = rate * sample.reads
     return Input(
-        sample_bytes=one.stored_bytes,
-        decoded_bytes=one.decoded_bytes,
+        sample_bytes=sample.stored_bytes,
+        decoded_bytes=sample.decoded_bytes,
         samples_per_s=rate,
         samples_per_s_per_node=rate / nodes,
         bytes_per_s=bytes_per_s,
@@ -147,7 +147,7 @@ def document(
         prefetch=spec.prefetch,
         prefetch_needed=max(1, math.ceil(busy / workers - 1e-9)),
         host_bytes_per_node=float(
-            formulas.prefetched_bytes(here, workers, spec.prefetch, batch, one.decoded_bytes)
+            formulas.prefetched_bytes(here, workers, spec.prefetch, batch, sample.decoded_bytes)
         ),
         covered_s=float(formulas.covered_s(workers, spec.prefetch, batch, rate / replicas)),
         seconds=InputTimes(**seconds),

@@ -46,14 +46,14 @@ def layer_matrices(plan: Plan, tp: Array, ep: Array) -> list[Matrix]:
 def held_matrices(plan: Plan, tp: Array, ep: Array) -> list[Matrix]:
     """Matrices of a mean layer on one rank, trained or not, adapters apart."""
     model, layers = plan.model, layers_of(plan.model)
-    found: list[Matrix] = []
+    matrices: list[Matrix] = []
     for kind, count in zip(layers.kinds, layers.counts, strict=True):
-        of, share = stream_of(model, kind), count / model.layers
+        stream, share = stream_of(model, kind), count / model.layers
         for part in kind.parts:
-            found += [_matrix(plan, tp, one, share) for one in part.products(of)]
+            matrices += [_matrix(plan, tp, product, share) for product in part.products(stream)]
             if isinstance(part, Moe):
-                found += _experts(plan, tp, ep, part, share)
-    return found
+                matrices += _experts(plan, tp, ep, part, share)
+    return matrices
 
 
 def _of_adapters(plan: Plan, tp: Array) -> Iterator[Matrix]:
@@ -61,20 +61,22 @@ def _of_adapters(plan: Plan, tp: Array) -> Iterator[Matrix]:
     spec, layers = plan.training.adapter, layers_of(plan.model)
     assert spec is not None
     for kind, count in zip(layers.kinds, layers.counts, strict=True):
-        for one in kind_adapters(plan, kind):
-            times = spec.resident * one.copies * one.sides * count / plan.model.layers + 0.0 * tp
-            for rows, columns in ((one.k, spec.rank), (spec.rank, one.n)):
-                yield Matrix(rows + 0.0 * tp, columns + 0.0 * tp, times, bool(one.experts))
+        for matrix in kind_adapters(plan, kind):
+            times = (
+                spec.resident * matrix.copies * matrix.sides * count / plan.model.layers + 0.0 * tp
+            )
+            for rows, columns in ((matrix.k, spec.rank), (spec.rank, matrix.n)):
+                yield Matrix(rows + 0.0 * tp, columns + 0.0 * tp, times, bool(matrix.experts))
 
 
-def _matrix(plan: Plan, tp: Array, one: Product, share: float) -> Matrix:
-    joined = one.join == "gate" and plan.stack.fusion.joint_gate
-    columns = one.n.local(tp) if one.split == "columns" else one.n.elements + 0.0 * tp
+def _matrix(plan: Plan, tp: Array, product: Product, share: float) -> Matrix:
+    joined = product.join == "gate" and plan.stack.fusion.joint_gate
+    columns = product.n.local(tp) if product.split == "columns" else product.n.elements + 0.0 * tp
     return Matrix(
-        rows=one.k / tp if one.split == "rows" else one.k + 0.0 * tp,
-        columns=columns * (one.times if joined else 1),
-        count=share * (1.0 if joined else one.times) + 0.0 * tp,
-        name=one.name,
+        rows=product.k / tp if product.split == "rows" else product.k + 0.0 * tp,
+        columns=columns * (product.times if joined else 1),
+        count=share * (1.0 if joined else product.times) + 0.0 * tp,
+        name=product.name,
     )
 
 

@@ -81,14 +81,14 @@ def _layer(
     plan: Plan, m: Machine, work: Callable[[Array, Array], Work], columns: dict[str, Array]
 ) -> _Layer:
     nothing = 0.0 * columns["tp"]
-    found: dict[bool, tuple[list[Array], list[Array]]] = {
+    by_routing: dict[bool, tuple[list[Array], list[Array]]] = {
         routed: ([nothing], [nothing]) for routed in (False, True)
     }
     for matrix in layer_matrices(plan, columns["tp"], columns["ep"]):
-        one = _one_s(plan, m, work(matrix.rows, matrix.columns))
-        found[matrix.routed][0].append(matrix.count * one)
-        found[matrix.routed][1].append(one)
-    (dense, every_dense), (experts, every_expert) = found[False], found[True]
+        seconds = _one_s(plan, m, work(matrix.rows, matrix.columns))
+        by_routing[matrix.routed][0].append(matrix.count * seconds)
+        by_routing[matrix.routed][1].append(seconds)
+    (dense, every_dense), (experts, every_expert) = by_routing[False], by_routing[True]
     return _Layer(sum(dense), largest(every_dense), sum(experts), largest(every_expert))
 
 

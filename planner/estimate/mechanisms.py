@@ -65,15 +65,15 @@ def _ask(
     """Results of a hook, by name. read: its results of what it returns."""
     ask = getattr(mechanism, hook)
     where = f"{hook} of the mechanism {mechanism.NAME}"
-    found = plug_in(where, lambda plain: read(ask(plain)), record, names)
+    results = plug_in(where, lambda plain: read(ask(plain)), record, names)
     if not mechanism.OFFLOADS:
-        return found
+        return results
     on = c.offloads(*mechanism.OFFLOADS)
-    return {name: np.where(on, leaf, 0.0) for name, leaf in found.items()}
+    return {name: np.where(on, leaf, 0.0) for name, leaf in results.items()}
 
 
-def _single(found: Array) -> Ledger:
-    return {_VALUE: found}
+def _single(value: Array) -> Ledger:
+    return {_VALUE: value}
 
 
 def _values(plan: Plan, c: Columns, hook: str, record: Callable[[], Any]) -> Iterator[Array]:
@@ -96,13 +96,13 @@ def with_memory(
     return phases, host, drive
 
 
-def _by_name(found: Bytes) -> Ledger:
-    return {**found.leaves, _HOST: found.host, _DRIVE: found.drive}
+def _by_name(sizes: Bytes) -> Ledger:
+    return {**sizes.leaves, _HOST: sizes.host, _DRIVE: sizes.drive}
 
 
-def coded(plan: Plan, what: Literal["weights", "gradients"]) -> Codes | None:
+def coded(plan: Plan, kind: Literal["weights", "gradients"]) -> Codes | None:
     """How weights are gathered or gradients are reduced in codes; None: as they are."""
-    every = (mechanism.coded(what) for mechanism in plan.mechanisms)
+    every = (mechanism.coded(kind) for mechanism in plan.mechanisms)
     return next((codes for codes in every if codes is not None), None)
 
 
@@ -152,24 +152,24 @@ def kept_load(plan: Plan) -> float | None:
 
 
 def freed(
-    plan: Plan, c: Columns, phases: list[Ledger], of: Callable[[], Gradients]
+    plan: Plan, c: Columns, phases: list[Ledger], gradients: Callable[[], Gradients]
 ) -> list[Ledger] | None:
     """Phases of a stage whose gradients are freed when they have been used; None: they are not."""
     for mechanism in _defining(plan, c, "freed"):
-        found = _ask(mechanism, c, "freed", of(), _MOMENTS, _by_moment)
-        return _without_gradients(phases, *(_moment(found, name) for name in Alive._fields))
+        alive = _ask(mechanism, c, "freed", gradients(), _MOMENTS, _by_moment)
+        return _without_gradients(phases, *(_moment(alive, name) for name in Alive._fields))
     return None
 
 
 _MOMENTS = tuple(f"{moment}/{leaf}" for moment in Alive._fields for leaf in Updated._fields)
 
 
-def _by_moment(found: Alive) -> Ledger:
-    return dict(zip(_MOMENTS, (leaf for moment in found for leaf in moment), strict=True))
+def _by_moment(alive: Alive) -> Ledger:
+    return dict(zip(_MOMENTS, (leaf for moment in alive for leaf in moment), strict=True))
 
 
-def _moment(found: Ledger, name: str) -> Updated:
-    return Updated(*(found[f"{name}/{leaf}"] for leaf in Updated._fields))
+def _moment(leaves: Ledger, name: str) -> Updated:
+    return Updated(*(leaves[f"{name}/{leaf}"] for leaf in Updated._fields))
 
 
 def _without_gradients(

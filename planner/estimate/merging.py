@@ -25,14 +25,16 @@ def merged(plan: Plan) -> Merge | None:
     spec = plan.training.adapter
     if spec is None:
         return None
-    m, found, each = machine(plan), layers_of(plan.model), state_of(plan).parameter
+    m, layers, each = machine(plan), layers_of(plan.model), state_of(plan).parameter
     elements, seconds, largest = 0.0, 0.0, 0.0
-    for kind, count in zip(found.kinds, found.counts, strict=True):
-        for one in kind_adapters(plan, kind):
-            k, n, rank = (np.array([float(x)]) for x in (one.k, one.n, one.sides * spec.rank))
-            elements += count * one.copies * one.k * one.n
-            seconds += count * one.copies * first(gemm_s(plan, m, n, k, rank))
-            largest = max(largest, float(one.copies * one.k * one.n))
+    for kind, count in zip(layers.kinds, layers.counts, strict=True):
+        for matrix in kind_adapters(plan, kind):
+            k, n, rank = (
+                np.array([float(x)]) for x in (matrix.k, matrix.n, matrix.sides * spec.rank)
+            )
+            elements += count * matrix.copies * matrix.k * matrix.n
+            seconds += count * matrix.copies * first(gemm_s(plan, m, n, k, rank))
+            largest = max(largest, float(matrix.copies * matrix.k * matrix.n))
     moved = merging.merged_traffic_bytes(np.array([elements]), each, _WEIGHT)
     every = float(parameter_count(plan.model))
     return Merge(

@@ -48,11 +48,11 @@ def _of(plan: Plan) -> Optimizer:
 
 def moments(plan: Plan, c: Columns, p: RankParameters) -> Moments:
     """Optimizer states of a plan per element."""
-    own, each = _of(plan), moment_type_bytes(plan)
-    if not own.whole and not own.smallest:
-        same = own.moment_bytes(each) + 0.0 * c.tp
+    optimizer, each = _of(plan), moment_type_bytes(plan)
+    if not optimizer.whole and not optimizer.smallest:
+        same = optimizer.moment_bytes(each) + 0.0 * c.tp
         return Moments(same, same, same)
-    rest = own if own.rest is None else OPTIMIZERS[own.rest]
+    rest = optimizer if optimizer.rest is None else OPTIMIZERS[optimizer.rest]
     every = layer_matrices(plan, c.tp, c.ep)
     dense, routed = ([m for m in every if m.routed is which] for which in (False, True))
     vectors = _vector_bytes(rest, plan.model.hidden, each)
@@ -60,8 +60,8 @@ def moments(plan: Plan, c: Columns, p: RankParameters) -> Moments:
     rows = p.first.get("embedding/word", plan.model.padded_vocab * columns) / columns
     table = rest.matrix_bytes(rows, columns, each) / np.maximum(rows * columns, 1.0)
     ends = np.where(rows > 0, table, vectors)  # a model of images has no table of words
-    layers = _mean(own, dense, total(p.layer), vectors, each)
-    return Moments(layers, _mean(own, routed, p.experts, vectors, each), ends + 0.0 * layers)
+    layers = _mean(optimizer, dense, total(p.layer), vectors, each)
+    return Moments(layers, _mean(optimizer, routed, p.experts, vectors, each), ends + 0.0 * layers)
 
 
 def _vector_bytes(rest: Optimizer, hidden: int, each: float | None) -> float:
@@ -74,12 +74,16 @@ def _vector_bytes(rest: Optimizer, hidden: int, each: float | None) -> float:
 
 
 def _mean(
-    own: Optimizer, matrices: list[Matrix], elements: Array, vectors: float, each: float | None
+    optimizer: Optimizer,
+    matrices: list[Matrix],
+    elements: Array,
+    vectors: float,
+    each: float | None,
 ) -> Array:
     """Bytes per element of tensors with so many elements in all, some of them in matrices."""
     inside = sum((m.elements for m in matrices), start=0.0 * elements)
     kept = sum(
-        (m.count * own.matrix_bytes(m.rows, m.columns, each) for m in matrices),
+        (m.count * optimizer.matrix_bytes(m.rows, m.columns, each) for m in matrices),
         start=0.0 * elements,
     )
     others = np.maximum(elements - inside, 0.0)
@@ -101,15 +105,15 @@ def state_ledger(plan: Plan) -> dict[str, float]:
 
 
 def _mean_moments(plan: Plan) -> float:
-    own = _of(plan)
-    if not own.whole and not own.smallest:
-        return own.moment_bytes(moment_type_bytes(plan))
+    optimizer = _of(plan)
+    if not optimizer.whole and not optimizer.smallest:
+        return optimizer.moment_bytes(moment_type_bytes(plan))
     c = Columns.of([_ALONE], 1)
     p = rank_parameters(plan, c)
     if plan.training.adapter is not None:  # of what is trained
         return float(moments(plan, c, weights_of(plan, c).trained).layers[0])
-    of, layers = moments(plan, c, p), plan.model.layers
-    inside = layers * (total(p.layer) * of.layers + p.experts * of.experts)
+    states, layers = moments(plan, c, p), plan.model.layers
+    inside = layers * (total(p.layer) * states.layers + p.experts * states.experts)
     counted = layers * (total(p.layer) + p.experts)
     every = parameter_count(plan.model)
-    return float((inside[0] + (every - counted[0]) * of.ends[0]) / every)
+    return float((inside[0] + (every - counted[0]) * states.ends[0]) / every)

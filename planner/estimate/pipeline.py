@@ -44,7 +44,9 @@ class Pieces:
         """So many of each."""
         counts = [*layers, heads, modules]
         each = zip(*self.layer, self.head, self.module, strict=True)
-        return Work(*(functools.reduce(np.add, map(np.multiply, counts, one)) for one in each))
+        return Work(
+            *(functools.reduce(np.add, map(np.multiply, counts, values)) for values in each)
+        )
 
 
 @dataclass(frozen=True)
@@ -71,18 +73,18 @@ class Stages:
     def of_slowest(self, each: tuple[Array, Array, Array]) -> Array:
         """The value of the rank that sets the pace; of equals the last, then the first."""
         seconds = self.slowest_s()
-        at_first, _, at_last = (total_s(one) >= seconds for one in self.work)
+        at_first, _, at_last = (total_s(work) >= seconds for work in self.work)
         return np.where(at_last, each[2], np.where(at_first, each[0], each[1]))
 
     def slowest_s(self) -> Array:
         """Seconds of the rank that sets the pace."""
-        first, middle, last = (total_s(one) for one in self.work)
+        first, middle, last = (total_s(work) for work in self.work)
         return np.maximum(np.maximum(first, middle), last)
 
     def slowest(self) -> Work:
         """Work of the slowest rank; among equals of the last, then the first."""
         first, middle, last = self.work
-        at_first, at_middle, at_last = (total_s(one) for one in self.work)
+        at_first, at_middle, at_last = (total_s(work) for work in self.work)
         is_last, is_first = at_last >= np.maximum(at_first, at_middle), at_first >= at_middle
         return Work(
             *(
@@ -94,20 +96,20 @@ class Stages:
 
 def stages(plan: Plan, c: Columns, each: Pieces) -> Stages:
     """Layers and work of the ranks, given the seconds of what they are made of."""
-    layer_s = [total_s(one) for one in each.layer]
+    layer_s = [total_s(ledger) for ledger in each.layer]
     module_s = total_s(each.head) + total_s(each.module)
     inner = slowest_inner(plan, c, layer_s, module_s)
     number = 0.0 * c.pp, inner, c.pp - 1
-    held = [stage_split(plan, c, at, timed_kinds(plan.model)) for at in number]
-    first, middle, last = (one.kinds for one in held)
+    splits = [stage_split(plan, c, at, timed_kinds(plan.model)) for at in number]
+    first, middle, last = (split.kinds for split in splits)
     several = c.pp > _ENDS
     middle = tuple(np.where(several, a, b) for a, b in zip(middle, first, strict=True))
     count = first, middle, last
-    first, middle, last = (one.last + one.mtp for one in held)
+    first, middle, last = (split.last + split.mtp for split in splits)
     heads = first, np.where(several, middle, 0.0), last
-    first, middle, last = (one.mtp for one in held)
+    first, middle, last = (split.mtp for split in splits)
     modules = first, np.where(several, middle, 0.0), last
-    work = [each.of(*one) for one in zip(count, heads, modules, strict=True)]
+    work = [each.of(*counts) for counts in zip(count, heads, modules, strict=True)]
     return Stages(number, count, heads, modules, (work[0], work[1], work[2]), each)
 
 
@@ -127,7 +129,9 @@ def idle_s(plan: Plan, c: Columns, ranks: Stages, microbatches: Array) -> Array:
             rows := (c.schedule == code) & (pp > 1)
         ):
             each = ranks.each
-            durations = [x for one in (*each.layer, each.head, each.module) for x in one]
+            durations = [
+                x for durations in (*each.layer, each.head, each.module) for x in durations
+            ]
             timed = rowwise(
                 functools.partial(_simulated, plan, name),
                 rows,
@@ -185,11 +189,11 @@ def _simulated_rows(
 def chunk_seconds(plan: Plan, each: Pieces, p: int, v: int) -> Work:
     """Forward, input and weight gradient of every chunk, in the order of the layers, shape (p v,
     rows)."""
-    held = contents(plan, p, v, layers=timed_kinds(plan.model))
-    modules = held.mtp.reshape(-1, 1)
+    chunks = contents(plan, p, v, layers=timed_kinds(plan.model))
+    modules = chunks.mtp.reshape(-1, 1)
     heads = modules.copy()
     heads[-1] += 1
-    return each.of([kind.reshape(-1, 1) for kind in held.kinds], heads, modules)
+    return each.of([kind.reshape(-1, 1) for kind in chunks.kinds], heads, modules)
 
 
 def sends(plan: Plan, m: Machine, c: Columns, microbatches: Array, slowest: Work) -> Traffic:
@@ -311,10 +315,10 @@ def _boundaries(c: Columns, tiers: Tiers) -> _Boundaries:
     alone = (together == 1) | ((last == 1) & (c.vpp > 1))
     far = np.where(domains > 1, np.where(alone, neighbours, 1.0), 0.0)
     settled = np.where(domains > 1, last, 1.0)
-    held = group.ranks_per_island
-    if held is None:
+    per_island = group.ranks_per_island
+    if per_island is None:
         return _Boundaries(c.pp, domains, neighbours - far, far, 0.0 * far, settled)
     # one stage per island: every neighbour is in another one
-    islands = np.where(domains > 1, np.ceil(c.pp / held), 1.0)
-    out = np.where(islands > 1, np.where(held == 1, far, 1.0), 0.0)
+    islands = np.where(domains > 1, np.ceil(c.pp / per_island), 1.0)
+    out = np.where(islands > 1, np.where(per_island == 1, far, 1.0), 0.0)
     return _Boundaries(c.pp, domains, neighbours - far, far - out, out, settled, islands)

@@ -27,14 +27,14 @@ def element_bytes(
     base, nothing = base_of(plan), 0.0 * c.tp
     if base is None:
         return wide + nothing, wide + nothing
-    found = _quantised(plan, c)
+    matrices = _quantised(plan, c)
 
     def mean(routed: bool, elements: Array) -> Array:
         saved = nothing
-        for one in found:
-            if one.routed is routed:
-                kept = base.matrix_bytes(one.rows, one.columns, plan.training.base_group)
-                saved = saved + one.count * (wide * one.rows * one.columns - kept)
+        for matrix in matrices:
+            if matrix.routed is routed:
+                kept = base.matrix_bytes(matrix.rows, matrix.columns, plan.training.base_group)
+                saved = saved + matrix.count * (wide * matrix.rows * matrix.columns - kept)
         return wide - saved / np.maximum(elements, 1.0)
 
     return mean(False, total(every.layer)), mean(True, every.experts)
@@ -44,8 +44,8 @@ def saved_per_layer(plan: Plan, c: Columns, every: RankParameters, wide: float) 
     """Bytes that a mean layer does not move where ranks gather it: it travels as it is kept."""
     if base_of(plan) is None:
         return 0.0 * c.tp
-    own, experts = element_bytes(plan, c, every, wide)
-    return (wide - own) * total(every.layer) + (wide - experts) * every.experts
+    dense, experts = element_bytes(plan, c, every, wide)
+    return (wide - dense) * total(every.layer) + (wide - experts) * every.experts
 
 
 def made_bytes(plan: Plan, c: Columns) -> Array:
@@ -56,8 +56,8 @@ def made_bytes(plan: Plan, c: Columns) -> Array:
     if base is None:
         return 0.0 * c.tp
     each = plan.stream_bytes if base.multiplied else plan.training.element_bytes
-    return largest([each * one.rows * one.columns for one in _quantised(plan, c)])
+    return largest([each * matrix.rows * matrix.columns for matrix in _quantised(plan, c)])
 
 
 def _quantised(plan: Plan, c: Columns) -> list[Matrix]:
-    return [one for one in held_matrices(plan, c.tp, c.ep) if one.name not in KEPT_WIDE]
+    return [matrix for matrix in held_matrices(plan, c.tp, c.ep) if matrix.name not in KEPT_WIDE]

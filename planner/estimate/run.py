@@ -93,7 +93,7 @@ def reliability(plan: Plan) -> tuple[Reliability, float]:
             float(trained_count(plan)), states["parameters"] + states["optimizer"]
         )
     )
-    speed = {one.id: one.bytes_per_s(cluster.nodes) for one in run.storages}
+    speed = {storage.id: storage.bytes_per_s(cluster.nodes) for storage in run.storages}
     copy = machine(plan).host_copy_bandwidth
     stored = run.storage_bytes_per_s or speed[_USUAL_STORAGE]
     here = checkpoints(plan, size, stored, mtbf, copy, run.storage_read_bytes_per_s)
@@ -105,7 +105,7 @@ def reliability(plan: Plan) -> tuple[Reliability, float]:
         else float(run_level.spares_suffice_frac(repair, float(run.spare_nodes)))
     )
     others = {name: checkpoints(plan, size, rate, mtbf, copy) for name, rate in speed.items()}
-    found = Reliability(
+    result = Reliability(
         mtbf_gpu_s=mtbf_gpu,
         mtbf_s=mtbf,
         checkpoint_bytes=size,
@@ -122,15 +122,15 @@ def reliability(plan: Plan) -> tuple[Reliability, float]:
             Storage(
                 id=name,
                 bytes_per_s=speed[name],
-                write_s=one.write_s,
-                stop_s=one.stop_s,
-                interval_s=one.interval_s,
-                goodput=max(one.goodput * waiting, _NEVER),
+                write_s=storage.write_s,
+                stop_s=storage.stop_s,
+                interval_s=storage.interval_s,
+                goodput=max(storage.goodput * waiting, _NEVER),
             )
-            for name, one in others.items()
+            for name, storage in others.items()
         ],
     )
-    return found, max(here.goodput * waiting, _NEVER)
+    return result, max(here.goodput * waiting, _NEVER)
 
 
 def spares_for(nodes_in_repair: float) -> int:
@@ -270,7 +270,7 @@ def assumptions(plan: Plan, failures: Reliability) -> list[str]:
     )
     if run.storage_measured:
         stored = "as --calibration measured; --storage"
-    said = [
+    sentences = [
         f"goodput: one failure per {r.mtbf_gpu_s / 3600:,.0f} GPU-hours ({failing});"
         f" {run.checkpoint} checkpoint of {r.checkpoint_bytes / 1e9:,.0f} GB every"
         f" {r.interval_s / 60:,.0f} min stops training {r.checkpoint_stop_s:,.1f} s and is"
@@ -283,10 +283,10 @@ def assumptions(plan: Plan, failures: Reliability) -> list[str]:
             if run.grid_kg_per_j is None
             else run.grid_kg_per_j * 1e3 * _KWH_J
         )
-        said.append(
+        sentences.append(
             f"energy: {run_level.POWER_FRAC:.0%} of the board limit while the GPU computes,"
             f" {run_level.WAIT_FRAC:.0%} while it waits; {run_level.HOST_FACTOR:g} times with host"
             f" and network, PUE {run.pue or run_level.PUE:g} (--pue); {grid:,.0f} g CO2 per kWh"
             " (--grid)"
         )
-    return said
+    return sentences

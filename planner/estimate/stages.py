@@ -108,7 +108,7 @@ def rank_texts(plan: Plan, c: Columns) -> list[str]:
     """Contents of every rank of a layout (a table of one row), in the letters of a pipeline layout,
     with bars between chunks."""
     pp, vpp = int(c.pp[0]), int(c.vpp[0])
-    words = np.array([chunk_text(one) for one in chunks_of(plan, pp, vpp)]).reshape(vpp, pp)
+    words = np.array([chunk_text(chunk) for chunk in chunks_of(plan, pp, vpp)]).reshape(vpp, pp)
     if folded(c)[0]:
         words[1:] = words[1:, ::-1]
     return ["|".join(column) for column in words.T.tolist()]
@@ -137,8 +137,8 @@ def by_memory(model: ModelSpec, timed: Sequence[Array]) -> tuple[Array, ...]:
     fewer."""
     pairs = set(zip(memory_kinds(model).order, timed_kinds(model).order, strict=True))
     return tuple(
-        functools.reduce(np.add, (timed[i] for kind, i in sorted(pairs) if kind == own))
-        for own in range(len(memory_kinds(model).kinds))
+        functools.reduce(np.add, (timed[i] for kind, i in sorted(pairs) if kind == same))
+        for same in range(len(memory_kinds(model).kinds))
     )
 
 
@@ -157,15 +157,19 @@ def first_with(plan: Plan, c: Columns, kind: int, most: bool) -> Array:
 
 
 def _of_pipelines(
-    plan: Plan, c: Columns, of: Callable[..., Array], *columns: Array, layers: Layers | None = None
+    plan: Plan,
+    c: Columns,
+    value: Callable[..., Array],
+    *columns: Array,
+    layers: Layers | None = None,
 ) -> Array:
     """A value per row of what its pipeline holds, by `of(contents, *columns)`."""
     shape = shape_of(plan, layers)
-    return rowwise(functools.partial(_each, shape, of), c.pp, c.vpp, folded(c), *columns)
+    return rowwise(functools.partial(_each, shape, value), c.pp, c.vpp, folded(c), *columns)
 
 
 def _each(
-    shape: Shape, of: Callable[..., Array], pp: Array, vpp: Array, fold: Array, *columns: Array
+    shape: Shape, value: Callable[..., Array], pp: Array, vpp: Array, fold: Array, *columns: Array
 ) -> Array:
     kinds, which = unique_rows({"pp": pp, "vpp": vpp, "fold": fold})
     parts: list[Any] = [slice(None)]
@@ -174,48 +178,48 @@ def _each(
         parts = np.split(np.argsort(which, kind="stable"), ends[:-1])
     out = np.zeros(len(pp))
     for p, v, f, rows in zip(*kinds.values(), parts, strict=True):
-        held = contents_of(shape, int(p), int(v), bool(f))
-        out[rows] = of(held, *(column[rows] for column in columns))
+        contents = contents_of(shape, int(p), int(v), bool(f))
+        out[rows] = value(contents, *(column[rows] for column in columns))
     return out
 
 
-def _layers(kind: int, held: Contents, stage: Array) -> Array:
-    return np.asarray(held.kinds[kind].sum(axis=0)[stage.astype(np.intp)])
+def _layers(kind: int, contents: Contents, stage: Array) -> Array:
+    return np.asarray(contents.kinds[kind].sum(axis=0)[stage.astype(np.intp)])
 
 
-def _mtp(held: Contents, stage: Array) -> Array:
-    return np.asarray(held.mtp.sum(axis=0)[stage.astype(np.intp)])
+def _mtp(contents: Contents, stage: Array) -> Array:
+    return np.asarray(contents.mtp.sum(axis=0)[stage.astype(np.intp)])
 
 
-def _repeated(kind: int, held: Contents, stage: Array, most: Array) -> Array:
+def _repeated(kind: int, contents: Contents, stage: Array, most: Array) -> Array:
     at = stage.astype(np.intp)
-    of = held._replace(kinds=held.kinds[..., at], before=held.before[:, at])
-    return np.asarray(of.first_of(kind, most).sum(axis=0))
+    layers = contents._replace(kinds=contents.kinds[..., at], before=contents.before[:, at])
+    return np.asarray(layers.first_of(kind, most).sum(axis=0))
 
 
-def _groups(held: Contents, stage: Array, size: Array) -> Array:
-    return np.asarray(np.ceil(held.layers[:, stage.astype(np.intp)] / size).sum(axis=0))
+def _groups(contents: Contents, stage: Array, size: Array) -> Array:
+    return np.asarray(np.ceil(contents.layers[:, stage.astype(np.intp)] / size).sum(axis=0))
 
 
-def _largest(held: Contents, stage: Array) -> Array:
-    return np.asarray(held.layers.max(axis=0)[stage.astype(np.intp)])
+def _largest(contents: Contents, stage: Array) -> Array:
+    return np.asarray(contents.layers.max(axis=0)[stage.astype(np.intp)])
 
 
-def _share(held: Contents, size: Array) -> Array:
-    all_of = held.layers
+def _share(contents: Contents, size: Array) -> Array:
+    all_of = contents.layers
     return np.asarray(np.minimum(all_of[..., None], size).sum(axis=(0, 1)) / all_of.sum())
 
 
-def _inner(held: Contents) -> Array:
-    layers = held.layers.sum(axis=0)
+def _inner(contents: Contents) -> Array:
+    layers = contents.layers.sum(axis=0)
     return np.asarray(1.0 + layers[1:-1].argmax() if len(layers) > 2 else len(layers) - 1.0)
 
 
-def _slow(held: Contents, head_s: Array, *layer_s: Array) -> Array:
-    inner = np.arange(1, held.layers.shape[1] - 1)
+def _slow(contents: Contents, head_s: Array, *layer_s: Array) -> Array:
+    inner = np.arange(1, contents.layers.shape[1] - 1)
     if not len(inner):
-        return 0.0 * head_s + (held.layers.shape[1] - 1.0)
-    layers, mtp = held.kinds.sum(axis=1)[:, inner], held.mtp.sum(axis=0)[inner]
+        return 0.0 * head_s + (contents.layers.shape[1] - 1.0)
+    layers, mtp = contents.kinds.sum(axis=1)[:, inner], contents.mtp.sum(axis=0)[inner]
     _, distinct = np.unique(np.vstack([layers, mtp]), axis=1, return_index=True)
     distinct.sort()
     seconds = mtp[distinct, None] * head_s
@@ -224,6 +228,6 @@ def _slow(held: Contents, head_s: Array, *layer_s: Array) -> Array:
     return np.asarray(1.0 + distinct[seconds.argmax(axis=0)])
 
 
-def _with(kind: int, most: bool, held: Contents) -> Array:
-    layers = held.kinds[kind].sum(axis=0)
+def _with(kind: int, most: bool, contents: Contents) -> Array:
+    layers = contents.kinds[kind].sum(axis=0)
     return np.asarray(float((layers if most else layers > 0).argmax()))

@@ -19,25 +19,25 @@ def state_of(plan: Plan) -> StateBytes:
         return bf16_states(stack.state)
     if own_type == "fp32":
         return fp32_states(stack.state)
-    own = stack.state
+    state = stack.state
     if stack.state_fp16 is not None and training.precision == "fp16":
-        own = stack.state_fp16
+        state = stack.state_fp16
     changed: dict[str, float] = {}
-    if training.master_precision is not None and own.master > 0:
+    if training.master_precision is not None and state.master > 0:
         changed["master"] = _MASTER_BYTES[training.master_precision]
     if training.gradient_precision is not None:
         changed["gradient"] = TYPE_BYTES[training.gradient_precision]
     if (
         training.gradient_reduce == "bf16"
-        and own.gradient == own.gradient_wire == _WIDE
-        and own.persistent_gradients
+        and state.gradient == state.gradient_wire == _WIDE
+        and state.persistent_gradients
     ):  # a buffer that is reduced in place has the type of the reduction
         changed["gradient"] = _NARROW
-        if own.master == _WIDE and training.gradient_precision != "bf16":
+        if state.master == _WIDE and training.gradient_precision != "bf16":
             # the update casts the rank's own gradients to the type of its master copy:
             # DistributedOptimizer._copy_model_grads_to_main_grads
-            changed["optimizer_temporary"] = own.optimizer_temporary + _WIDE
-    return own.model_copy(update=changed) if changed else own
+            changed["optimizer_temporary"] = state.optimizer_temporary + _WIDE
+    return state.model_copy(update=changed) if changed else state
 
 
 def bf16_states(state: StateBytes) -> StateBytes:
@@ -74,8 +74,8 @@ def frozen_bytes(plan: Plan) -> float:
     if training.state_precision == "bf16":
         return _NARROW
     if training.active_layers is not None:  # they are trained in their turn
-        own = state_of(plan)
-        return own.parameter + own.master
+        types = state_of(plan)
+        return types.parameter + types.master
     return state.compute if state.frozen is None else state.frozen
 
 

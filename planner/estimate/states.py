@@ -54,7 +54,7 @@ class RankParameters:
     def experts_of_stage(self, split: StageSplit) -> Array:
         """Elements of the routed experts of a stage."""
         each = zip(split.kinds, self.kinds_experts, strict=True)
-        return sum((n * one for n, one in each), start=0.0 * self.experts)
+        return sum((n * elements for n, elements in each), start=0.0 * self.experts)
 
     @property
     def largest(self) -> Array:
@@ -105,17 +105,17 @@ def rank_parameters(plan: Plan, c: Columns) -> RankParameters:
         last["head/logits"] = np.where(pp > 1, vocab * model.hidden / tp, 0.0)
     elif mtp_layers(plan):  # whose modules read words, too: a copy, as of a tied head
         last["mtp/embedding"] = np.where(pp > 1, vocab * model.hidden / tp, 0.0)
-    found = [_of_kind(model, kind, tp, ep * etp) for kind in memory_kinds(model).kinds]
-    own, routed = (tuple(each) for each in zip(*found, strict=True))
-    return RankParameters(layer, experts, first, last, own, routed)
+    by_kind = [_of_kind(model, kind, tp, ep * etp) for kind in memory_kinds(model).kinds]
+    dense, routed = (tuple(each) for each in zip(*by_kind, strict=True))
+    return RankParameters(layer, experts, first, last, dense, routed)
 
 
 def _of_kind(model: ModelSpec, kind: Kind, tp: Array, sharing: Array) -> tuple[Array, Array]:
     """Elements of a layer of a kind on one rank: all but routed experts, and those."""
-    own, routed = np.zeros_like(tp), np.zeros_like(tp)
+    dense, routed = np.zeros_like(tp), np.zeros_like(tp)
     for tensor in layer_tensors(model, kind):
         if tensor.shard == "expert":
             routed = routed + tensor.count / sharing
         else:
-            own = own + tensor.local(tp)
-    return own, routed
+            dense = dense + tensor.local(tp)
+    return dense, routed

@@ -43,8 +43,8 @@ def kind_adapters(plan: Plan, kind: Kind) -> tuple[Matrix, ...]:
     spec = plan.training.adapter
     if spec is None:
         return ()
-    of, joint = stream_of(plan.model, kind), plan.joint
-    return tuple(one for part in kind.parts for one in adapted(part, of, spec, joint))
+    stream, joint = stream_of(plan.model, kind), plan.joint
+    return tuple(matrix for part in kind.parts for matrix in adapted(part, stream, spec, joint))
 
 
 def trained_parameters(plan: Plan, c: Columns, p: RankParameters) -> RankParameters:
@@ -64,16 +64,16 @@ def trained_parameters(plan: Plan, c: Columns, p: RankParameters) -> RankParamet
         return replace(p, first=ends, last={**p.last, _HEAD: nothing} if copied else p.last)
     sharing = c.ep * tensor_of(plan, c.tp)
     spec, known = training.adapter, memory_kinds(plan.model)
-    own: list[Array] = []
+    dense_by_kind: list[Array] = []
     routed: list[Array] = []
     for kind in known.kinds:
         dense, experts = 0.0, 0.0
-        for one in kind_adapters(plan, kind):
-            elements = float(spec.resident * adapter_elements(one, spec))
+        for matrix in kind_adapters(plan, kind):
+            elements = float(spec.resident * adapter_elements(matrix, spec))
             dense, experts = (
-                (dense, experts + elements) if one.experts else (dense + elements, experts)
+                (dense, experts + elements) if matrix.experts else (dense + elements, experts)
             )
-        own.append(dense / c.tp + nothing)
+        dense_by_kind.append(dense / c.tp + nothing)
         routed.append(experts / sharing + nothing)
 
     def mean(each: list[Array]) -> Array:
@@ -83,7 +83,12 @@ def trained_parameters(plan: Plan, c: Columns, p: RankParameters) -> RankParamet
     # a head that is new is trained whole (modules_to_save of PEFT for TaskType.SEQ_CLS)
     last: Ledger = {_HEAD: head} if plan.trains_head else {}
     return RankParameters(
-        {ADAPTERS: mean(own)}, mean(routed), ends, last, tuple(own), tuple(routed)
+        {ADAPTERS: mean(dense_by_kind)},
+        mean(routed),
+        ends,
+        last,
+        tuple(dense_by_kind),
+        tuple(routed),
     )
 
 
@@ -133,30 +138,34 @@ def trained_count(plan: Plan) -> int:
     every = sum(leaf.count * leaf.times for leaf in leaves)
     if not training.partial:
         return every
-    found = layers_of(model)
+    layers_by_kind = layers_of(model)
     if training.active_layers is not None:  # a mean over layers that are not all alike
         inner = sum(leaf.count * leaf.times for leaf in leaves if leaf.place == "layer")
         return every - inner + round(inner * plan.gradients_frac)
-    held = (_WORDS, _HEAD) if training.train_embeddings else (_HEAD,)
-    own = training.train_embeddings or (plan.trains_head and training.adapter is not None)
-    count = own * sum(leaf.count for leaf in leaves if leaf.name in held)
+    names = (_WORDS, _HEAD) if training.train_embeddings else (_HEAD,)
+    ends = training.train_embeddings or (plan.trains_head and training.adapter is not None)
+    count = ends * sum(leaf.count for leaf in leaves if leaf.name in names)
     spec = training.adapter
     if spec is not None:
         each = [
-            sum(adapter_elements(one, spec) for one in kind_adapters(plan, kind))
-            for kind in found.kinds
+            sum(adapter_elements(matrix, spec) for matrix in kind_adapters(plan, kind))
+            for kind in layers_by_kind.kinds
         ]
-        return count + spec.resident * sum(n * x for n, x in zip(found.counts, each, strict=True))
+        return count + spec.resident * sum(
+            n * x for n, x in zip(layers_by_kind.counts, each, strict=True)
+        )
     kept = sum(leaf.count * leaf.times for leaf in leaves if leaf.place == "last")
     if training.train_embeddings:
         kept = sum(leaf.count for leaf in leaves if leaf.place == "last" and leaf.name != _HEAD)
-    return count + kept + _of_layers(plan, found.order[-(training.trainable_layers or 0) :])
+    return (
+        count + kept + _of_layers(plan, layers_by_kind.order[-(training.trainable_layers or 0) :])
+    )
 
 
 def _of_layers(plan: Plan, order: tuple[int, ...]) -> int:
     """Elements of these layers."""
     model, kinds = plan.model, layers_of(plan.model).kinds
-    each = {i: sum(one.count for one in layer_tensors(model, kinds[i])) for i in set(order)}
+    each = {i: sum(tensor.count for tensor in layer_tensors(model, kinds[i])) for i in set(order)}
     return sum(each[i] for i in order)
 
 
@@ -169,22 +178,22 @@ def trained_gemms(plan: Plan) -> tuple[float, float, float]:
     trained_head = head * plan.trains_head
     layers = total(every) - head
     if training.adapter is None:
-        above, own = backward_share(plan) * layers, trained_share(plan) * layers
-        return layers + head, above + head, own + trained_head
-    own = _adapter_weights(plan)
-    return layers + head + own, layers + head + own, own + trained_head
+        above, trained = backward_share(plan) * layers, trained_share(plan) * layers
+        return layers + head, above + head, trained + trained_head
+    trained = _adapter_weights(plan)
+    return layers + head + trained, layers + head + trained, trained + trained_head
 
 
 def _adapter_weights(plan: Plan) -> float:
     """Adapter parameters active per token, routed experts included."""
-    spec, moe, found = plan.training.adapter, plan.model.routed, layers_of(plan.model)
+    spec, moe, kinds = plan.training.adapter, plan.model.routed, layers_of(plan.model)
     if spec is None:
         return 0.0
     sent = moe.per_token / moe.experts if moe is not None else 1.0
     return float(
         sum(
-            count * adapter_elements(one, spec) * (sent if one.experts else 1.0)
-            for kind, count in zip(found.kinds, found.counts, strict=True)
-            for one in kind_adapters(plan, kind)
+            count * adapter_elements(matrix, spec) * (sent if matrix.experts else 1.0)
+            for kind, count in zip(kinds.kinds, kinds.counts, strict=True)
+            for matrix in kind_adapters(plan, kind)
         )
     )

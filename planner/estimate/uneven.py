@@ -62,13 +62,17 @@ def document_frac(plan: Plan) -> float:
 def attended_frac(plan: Plan, core: Attended | None = None) -> float:
     """Share of a row's attention that is computed, of one core or of all of the model's."""
     every, s = document_frac(plan), plan.training.seq_len
-    windows = any(one.window and one.window < s for one, _ in attended_of(plan.model))
+    windows = any(
+        attended.window and attended.window < s for attended, _ in attended_of(plan.model)
+    )
     if every == 1.0 or not windows:
         return every
     if core is not None:
         return _within_window(plan, core, every)
-    work = [n * float(flops.core_forward_flop(one, s)) for one, n in attended_of(plan.model)]
-    left = [_within_window(plan, one, every) for one, _ in attended_of(plan.model)]
+    work = [
+        n * float(flops.core_forward_flop(attended, s)) for attended, n in attended_of(plan.model)
+    ]
+    left = [_within_window(plan, attended, every) for attended, _ in attended_of(plan.model)]
     return sum(w * frac for w, frac in zip(work, left, strict=True)) / sum(work)
 
 
@@ -105,8 +109,8 @@ def row_length(spec: LengthsSpec, seq_len: int, documents: Array, order: float =
     if spec.packing not in _AS_LONGEST:
         return 1.0 + 0.0 * np.asarray(documents)
     each, back = np.unique(documents, return_inverse=True)
-    found = _AS_LONGEST[spec.packing](spec.mean_tokens / seq_len, spec.sigma, each, order)
-    return np.asarray(found)[back].reshape(np.shape(documents))
+    moments = _AS_LONGEST[spec.packing](spec.mean_tokens / seq_len, spec.sigma, each, order)
+    return np.asarray(moments)[back].reshape(np.shape(documents))
 
 
 def row_tokens(plan: Plan, c: Columns) -> Array:
@@ -217,7 +221,7 @@ def of_other_gpu(plan: Plan) -> Plan:
     return plan.model_copy(update={"cluster": cluster, "ranks": RanksSpec(), "data": None})
 
 
-def shared(plan: Plan, c: Columns, own: Ledger, other: Ledger) -> Ledger:
+def shared(plan: Plan, c: Columns, first: Ledger, other: Ledger) -> Ledger:
     """Components of a step on two kinds of GPUs from those on either kind: what is computed, and
     the bubble beside it, changes.
 
@@ -225,7 +229,7 @@ def shared(plan: Plan, c: Columns, own: Ledger, other: Ledger) -> Ledger:
     as its slower GPUs.
     """
     ranks = plan.ranks
-    mine = total({name: own[name] for name in COMPUTING if name in own})
+    mine = total({name: first[name] for name in COMPUTING if name in first})
     theirs = total({name: other[name] for name in COMPUTING if name in other})
     if ranks.split == "equal":
         together = stragglers.equal_split_s(mine, theirs)
@@ -236,14 +240,14 @@ def shared(plan: Plan, c: Columns, own: Ledger, other: Ledger) -> Ledger:
         together = stragglers.proportional_split_s(mine, theirs, c.dp, count, batches)
     changed = (*COMPUTING, "bubble")
     return {
-        name: leaf * (together / mine) if name in changed else leaf for name, leaf in own.items()
+        name: leaf * (together / mine) if name in changed else leaf for name, leaf in first.items()
     }
 
 
 def peak_flop_per_s(plan: Plan) -> float:
     """Dense vendor rate of a GPU in the training precision, the mean over both kinds."""
-    own = float(plan.cluster.gpu.rate(plan.training.precision) or 0.0)
+    rate = float(plan.cluster.gpu.rate(plan.training.precision) or 0.0)
     if plan.ranks.other is None:
-        return own
+        return rate
     other = float(plan.ranks.other.rate(plan.training.precision) or 0.0)
-    return own + plan.ranks.other_frac * (other - own)
+    return rate + plan.ranks.other_frac * (other - rate)

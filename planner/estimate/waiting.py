@@ -48,8 +48,8 @@ def _mixed(plan: Plan, other: GpuSpec, table: Columns, time: StepTime, m: Machin
     """Compute seconds of one step on each kind of GPU by itself with an equal split, and
     together."""
 
-    def computing(found: StepTime) -> float:
-        return first(total({name: found.components.get(name, 0.0) for name in uneven.COMPUTING}))
+    def computing(time: StepTime) -> float:
+        return first(total({name: time.components.get(name, 0.0) for name in uneven.COMPUTING}))
 
     ranks = plan.ranks.model_copy(update={"other": None, "other_frac": 0.0})
     alone = plan.model_copy(update={"ranks": ranks, "data": None})
@@ -87,29 +87,29 @@ def _lengths(plan: Plan, spec: LengthsSpec, table: Columns, step_s: float) -> Le
 
 def assumptions(plan: Plan) -> list[str]:
     """Assumptions of waiting and loading, as sentences."""
-    ranks, said = plan.ranks, []
+    ranks, sentences = plan.ranks, []
     if ranks.slow_frac > 0:
-        said.append(
+        sentences.append(
             f"slow hosts: each of {plan.cluster.nodes:,} hosts computes {ranks.slow_by_frac:.0%}"
             f" longer with chance {ranks.slow_frac:.2%}, and the whole job waits for it"
             " (--slow-hosts, --slow-factor)"
         )
     if ranks.other is not None:
-        said.append(
+        sentences.append(
             f"two kinds of GPUs: {ranks.other_frac:.0%} are {ranks.other.title}, {ranks.split}"
             " split of the batch; replicas are of one kind where they can be; links, price and"
             f" power of {plan.cluster.gpu.title}, memory of the smaller"
         )
     if plan.lengths is not None:
-        said.append(
+        sentences.append(
             f"lengths: log-normal, mean {plan.lengths.mean_tokens:,.0f} tokens, sigma"
             f" {plan.lengths.sigma:g}, cut to the sequence; {plan.lengths.packing} (--length-mean,"
             " --length-sigma, --packing); the peak of memory is that of rows of"
             f" {uneven.longest_row(plan):,} tokens{_OF_PEAK[plan.lengths.packing]}"
         )
     if plan.data is not None:
-        said.append(
+        sentences.append(
             "input: each replica reads its samples once, workers load ahead; storage, workers and"
             " copies to the GPU run side by side; nothing is cached"
         )
-    return said
+    return sentences

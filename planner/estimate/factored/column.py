@@ -126,8 +126,8 @@ class Column(np.lib.mixins.NDArrayOperatorsMixin):
         boolean: bool,
     ) -> Ledger:
         """A function of plain arrays with several results, see `planner.ledger.plug_in`."""
-        made = _Several(function, tuple(names), boolean)
-        return {n: apply(_Result(made, n), *operands, boolean=boolean) for n in names}
+        several = _Several(function, tuple(names), boolean)
+        return {n: apply(_Result(several, n), *operands, boolean=boolean) for n in names}
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         known = FUNCTIONS.get(function)
@@ -157,8 +157,8 @@ class _Several:
     def __call__(self, values: tuple[Array, ...]) -> Ledger:
         last = self.last
         if last is None or any(a is not b for a, b in zip(values, last[0], strict=True)):
-            made = flattened_each(self.function, values, self.names, self.boolean)
-            self.last = last = values, made
+            results = flattened_each(self.function, values, self.names, self.boolean)
+            self.last = last = values, results
         return last[1]
 
 
@@ -269,12 +269,12 @@ def apply(operation: Callable[..., Array], *operands: Any, boolean: bool | None 
         given.append(x)
     if not columns:
         return operation(*operands)
-    made = columns[0].levels.made
-    found = made.get(of := tuple(key))
-    if found is None:
+    cache = columns[0].levels.made
+    result = cache.get(frozen := tuple(key))
+    if result is None:
         truths = operation in _COMPARISONS if boolean is None else boolean
-        found = made[of] = _applied(operation, tuple(given), columns, truths)
-    return found
+        result = cache[frozen] = _applied(operation, tuple(given), columns, truths)
+    return result
 
 
 def _applied(

@@ -35,11 +35,13 @@ def settle(levels: Levels, wanted: Sequence[Column], rows_too: bool = False) -> 
     has of its own stays deferred unless rows_too."""
     needed = _needed(wanted)
     read = {x.number for x in wanted}
-    read.update(x.number for one in needed for x in _columns(one) if x.level is not one.level)
+    read.update(
+        x.number for column in needed for x in _columns(column) if x.level is not column.level
+    )
     taken: dict[Level, list[Column]] = {}
-    for one in needed:
-        if one.number in read and (rows_too or one.level is not levels.rows):
-            taken.setdefault(one.level, []).append(one)
+    for column in needed:
+        if column.number in read and (rows_too or column.level is not levels.rows):
+            taken.setdefault(column.level, []).append(column)
     for level in sorted(taken, key=lambda level: level.count):
         _settle(levels, level, taken[level])
 
@@ -51,15 +53,15 @@ def _settle(levels: Levels, level: Level, wanted: Sequence[Column]) -> None:
 
     def keep(rows: Array, options: Array, values: list[Array]) -> None:
         group, start = groups.group[rows[0]], groups.place[rows[0]]
-        for column, held, value in zip(wanted, parts, values, strict=True):
-            if len(held) <= group:  # blocks come group by group
+        for column, arrays, value in zip(wanted, parts, values, strict=True):
+            if len(arrays) <= group:  # blocks come group by group
                 shape = len(groups.members[group][0]), min(column.width, len(options))
-                held.append(np.empty(shape, value.dtype))
-            held[group][start : start + len(rows)] = value
+                arrays.append(np.empty(shape, value.dtype))
+            arrays[group][start : start + len(rows)] = value
 
     run(levels, level, wanted, keep)
-    for column, held in zip(wanted, parts, strict=True):
-        column.content = Grouped(held)
+    for column, arrays in zip(wanted, parts, strict=True):
+        column.content = Grouped(arrays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class _Step:
 def run(levels: Levels, level: Level, wanted: Sequence[Column], keep: Keep) -> None:
     """Evaluate columns on a level, block by block."""
     leaves, steps, slots = _program(wanted)
-    held: list[Any] = [None] * (len(leaves) + len(steps))
+    registers: list[Any] = [None] * (len(leaves) + len(steps))
     places = [slots[x.number] for x in wanted]
     for rows, options in levels.groups(level).members:
         cuts = _cuts(levels, level, leaves, rows, options)
@@ -84,14 +86,14 @@ def run(levels: Levels, level: Level, wanted: Sequence[Column], keep: Keep) -> N
         for start in range(0, len(rows), size):
             part = slice(start, start + size)
             for slot, (values, index) in enumerate(cuts):
-                held[slot] = values if index is None else values.take(index[part], axis=0)
+                registers[slot] = values if index is None else values.take(index[part], axis=0)
             for step in steps:
-                held[step.slot] = step.operation(
-                    *[held[slot] if slot >= 0 else number for slot, number in step.operands]
+                registers[step.slot] = step.operation(
+                    *[registers[slot] if slot >= 0 else number for slot, number in step.operands]
                 )
                 for slot in step.emptied:
-                    held[slot] = None
-            keep(rows[part], options, [held[place] for place in places])
+                    registers[slot] = None
+            keep(rows[part], options, [registers[place] for place in places])
 
 
 def _program(wanted: Sequence[Column]) -> tuple[list[Column], list[_Step], dict[int, int]]:
@@ -99,23 +101,23 @@ def _program(wanted: Sequence[Column]) -> tuple[list[Column], list[_Step], dict[
     needed = _needed(wanted)
     leaves = {
         x.number: x
-        for x in [*(y for one in needed for y in _columns(one)), *wanted]
+        for x in [*(y for column in needed for y in _columns(column)), *wanted]
         if not x.deferred
     }
-    numbers = [*leaves, *(one.number for one in needed)]
+    numbers = [*leaves, *(column.number for column in needed)]
     slots = {number: slot for slot, number in enumerate(numbers)}
-    last = {slots[x.number]: one.number for one in needed for x in _columns(one)}
+    last = {slots[x.number]: column.number for column in needed for x in _columns(column)}
     stay = {slots[x.number] for x in wanted} | set(range(len(leaves)))
     steps = []
-    for one in needed:
-        assert one.deferred is not None
+    for column in needed:
+        assert column.deferred is not None
         operands = [
             (slots[x.number], None) if isinstance(x, Column) else (-1, x)
-            for x in one.deferred.operands
+            for x in column.deferred.operands
         ]
         read = {slot for slot, _ in operands if slot >= 0} - stay
-        emptied = [slot for slot in read if last[slot] == one.number]
-        steps.append(_Step(one.deferred.operation, operands, slots[one.number], emptied))
+        emptied = [slot for slot in read if last[slot] == column.number]
+        steps.append(_Step(column.deferred.operation, operands, slots[column.number], emptied))
     return list(leaves.values()), steps, slots
 
 
@@ -136,9 +138,9 @@ def _cut(x: Column, rows: Array, options: Array) -> tuple[Array, Array | None]:
         groups = x.levels.groups(x.level)
         group = groups.group[rows[0]]
         if (groups.group[rows] == group).all():
-            values, own = x.content.parts[group], groups.members[group][1]
-            if x.width > 1 and len(own) != len(options):
-                values = values.take(np.searchsorted(own, options), axis=1)
+            values, present = x.content.parts[group], groups.members[group][1]
+            if x.width > 1 and len(present) != len(options):
+                values = values.take(np.searchsorted(present, options), axis=1)
             return values, groups.place[rows]
     values = dense(x)
     if x.width > 1 and len(options) != x.width:

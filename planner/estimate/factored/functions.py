@@ -18,8 +18,8 @@ def _where(condition: Any, a: Any, b: Any) -> Any:
         return a if bool(np.all(condition)) else b
     values = condition.content
     if isinstance(values, np.ndarray) and (values.all() or not values.any()):
-        one = a if values.all() else b
-        return one if isinstance(one, Column) else constant(condition.levels, one)
+        chosen = a if values.all() else b
+        return chosen if isinstance(chosen, Column) else constant(condition.levels, chosen)
     return apply(np.where, condition, a, b, boolean=_is_boolean(a) and _is_boolean(b))
 
 
@@ -60,10 +60,10 @@ def _is_in(x: Column, among: Sequence[float]) -> Any:
 
 
 def _like(value: Any) -> Callable[..., Column]:
-    def made(x: Column, dtype: Any = float, **_: Any) -> Column:
+    def like(x: Column, dtype: Any = float, **_: Any) -> Column:
         return constant(x.levels, np.dtype(dtype).type(value))
 
-    return made
+    return like
 
 
 FUNCTIONS.update(

@@ -66,8 +66,8 @@ class Levels:
         """The levels of rows that go with the options marked in `options[pattern[row]]`."""
         count = len(pattern)
         each = np.arange(count)
-        one = Level(np.zeros(count, dtype=np.intp), np.zeros(min(1, count), dtype=np.intp))
-        return cls(options, pattern, Level(each, each), one)
+        single = Level(np.zeros(count, dtype=np.intp), np.zeros(min(1, count), dtype=np.intp))
+        return cls(options, pattern, Level(each, each), single)
 
     def union(self, a: Level, b: Level) -> Level:
         """The level of the distinct combinations of two; where hardly any rows share a combination,
@@ -78,10 +78,10 @@ class Levels:
             return b
         key = frozenset((a, b))
         if key not in self._unions:
-            found = distinct(a.of_row * b.count + b.of_row, a.count * b.count)
-            same = [level for level in (a, b) if level.count == found.count]
-            shared = found.count <= _SHARED * self.rows.count
-            self._unions[key] = same[0] if same else found if shared else self.rows
+            combined = distinct(a.of_row * b.count + b.of_row, a.count * b.count)
+            same = [level for level in (a, b) if level.count == combined.count]
+            shared = combined.count <= _SHARED * self.rows.count
+            self._unions[key] = same[0] if same else combined if shared else self.rows
         return self._unions[key]
 
     def map(self, fine: Level, coarse: Level) -> Array:
@@ -101,13 +101,13 @@ class Levels:
         met = np.zeros((level.count, len(self.options)), dtype=bool)
         met[level.of_row, self.pattern] = True
         _, first, which = np.unique(packed(met), return_index=True, return_inverse=True)
-        found = Groups([], *(np.empty(level.count, dtype=np.intp) for _ in range(2)))
+        groups = Groups([], *(np.empty(level.count, dtype=np.intp) for _ in range(2)))
         for number, kind in enumerate(np.argsort(first)):
             members = np.flatnonzero(which.reshape(-1) == kind)
-            found.group[members], found.place[members] = number, np.arange(len(members))
+            groups.group[members], groups.place[members] = number, np.arange(len(members))
             options = np.flatnonzero(self.options[met[first[kind]]].any(axis=0))
-            found.members.append((members, options))
-        return found
+            groups.members.append((members, options))
+        return groups
 
 
 def distinct(code: Array, codes: int) -> Level:

@@ -107,10 +107,10 @@ class Space:
         targets = [array for x, array in zip(columns, out, strict=True) if isinstance(x, Column)]
         ends = np.cumsum(self.counts)
 
-        def keep(rows: Array, options: Array, found: list[Array]) -> None:
+        def keep(rows: Array, options: Array, values: list[Array]) -> None:
             end = ends[rows[-1]]
             layouts = slice(end - len(rows) * len(options), end)
-            for target, value in zip(targets, found, strict=True):
+            for target, value in zip(targets, values, strict=True):
                 target[layouts] = np.broadcast_to(value, (len(rows), len(options))).reshape(-1)
             if tick is not None:
                 tick(end / self.count)

@@ -117,12 +117,12 @@ class _Layer:
 
 def model_cost(plan: Plan, m: Machine, **columns: Array) -> ModelCost:
     """Evaluate a plan on a machine, one value per combination of the columns of shape.KEY."""
-    mean, found = local_shape(plan, **columns), timed_kinds(plan.model)
+    mean, timed = local_shape(plan, **columns), timed_kinds(plan.model)
     kinds = layer_costs(
         [
-            replace(mean.of_plan(own), mix=mix_of_kind(kind, count))
-            for count, (own, kind) in zip(
-                found.counts, (kind_plan(plan, one) for one in found.kinds), strict=True
+            replace(mean.of_plan(plan_of_kind), mix=mix_of_kind(kind, count))
+            for count, (plan_of_kind, kind) in zip(
+                timed.counts, (kind_plan(plan, kind) for kind in timed.kinds), strict=True
             )
         ],
         m,
@@ -190,40 +190,42 @@ def _issued_s(
 def _layer(shape: LayerShape, m: Machine) -> _Layer:
     done = _compute(shape, m)
     computing = BothWays(total(done.seconds.forward), total(done.seconds.backward))
-    found = layer_collectives(shape, m, done.core, computing, _shared(done.seconds))
+    collectives = layer_collectives(shape, m, done.core, computing, _shared(done.seconds))
     shared_idle = np.where(shape.tp > 1, m.tensor_idle, 0.0)
     own_idle = m.layer_idle + shared_matrices(shape) * m.adapter_idle
     idle = BothWays(own_idle + shared_idle, shared_idle)
     busy = BothWays(
-        computing.forward + sum(x.forward_s for x in found) + idle.forward,
-        computing.backward + sum(x.backward_s for x in found) + idle.backward,
+        computing.forward + sum(x.forward_s for x in collectives) + idle.forward,
+        computing.backward + sum(x.backward_s for x in collectives) + idle.backward,
     )
-    tail = _tail_s(shape, done.seconds.forward, found)
-    return _Layer(shape, done, found, idle, busy, issued_operators(shape, m, found), tail)
+    tail = _tail_s(shape, done.seconds.forward, collectives)
+    return _Layer(
+        shape, done, collectives, idle, busy, issued_operators(shape, m, collectives), tail
+    )
 
 
-def _cost(m: Machine, of: _Layer, forward: Array, backward: Array, again: Array) -> LayerCost:
+def _cost(m: Machine, layer: _Layer, forward: Array, backward: Array, again: Array) -> LayerCost:
     """forward, backward, again: seconds as the CPU issues them."""
-    issue = launch_law(of.shape.plan)
+    issue = launch_law(layer.shape.plan)
 
     def law(busy: Array, operators: Array) -> Array:
         return issue(busy, operators, m.operator_launch)
 
     return LayerCost(
-        forward=of.done.seconds.forward,
-        backward=of.done.seconds.backward,
-        attention_core=of.done.core.forward,
+        forward=layer.done.seconds.forward,
+        backward=layer.done.seconds.backward,
+        attention_core=layer.done.core.forward,
         repeat=again,
-        repeat_busy=of.busy.forward - of.tail,
-        repeat_operators=of.issued.forward - TAIL_OPERATORS,
-        repeated_per_operator=of.done.repeated_per_operator,
-        pieces=pieces(of.shape, m, of.done.seconds.forward, of.found, law),
-        pieces_flop=pieces_flop(of.shape.mix, of.done.flop, of.shape.core_flop),
-        launch_forward=forward - of.busy.forward + of.idle.forward,
-        launch_backward=backward - of.busy.backward + of.idle.backward,
-        collectives=of.found,
-        forward_flop=total(of.done.flop) + of.shape.core_flop,
-        core_flop=of.shape.core_flop,
+        repeat_busy=layer.busy.forward - layer.tail,
+        repeat_operators=layer.issued.forward - TAIL_OPERATORS,
+        repeated_per_operator=layer.done.repeated_per_operator,
+        pieces=pieces(layer.shape, m, layer.done.seconds.forward, layer.found, law),
+        pieces_flop=pieces_flop(layer.shape.mix, layer.done.flop, layer.shape.core_flop),
+        launch_forward=forward - layer.busy.forward + layer.idle.forward,
+        launch_backward=backward - layer.busy.backward + layer.idle.backward,
+        collectives=layer.found,
+        forward_flop=total(layer.done.flop) + layer.shape.core_flop,
+        core_flop=layer.shape.core_flop,
     )
 
 
@@ -237,10 +239,10 @@ def _shared(seconds: BothWays[Ledger]) -> BothWays[Array]:
     """GEMMs of shared experts."""
     names = [f"matmul/{name}" for name in ("shared_in", "shared_out")]
 
-    def of(ledger: Ledger) -> Array:
+    def shared(ledger: Ledger) -> Array:
         return sum((ledger[name] for name in names if name in ledger), start=np.zeros(1))
 
-    return BothWays(of(seconds.forward), of(seconds.backward))
+    return BothWays(shared(seconds.forward), shared(seconds.backward))
 
 
 def _compute(shape: LayerShape, m: Machine) -> _Compute:
@@ -281,21 +283,21 @@ def _compute(shape: LayerShape, m: Machine) -> _Compute:
     returned = returned_s(shape, m)
     if returned is not None:
         forward["memory_bound/returned"] = backward["memory_bound/returned"] = returned
-    made = dequantised_s(shape, m)
-    if made is not None:
-        forward["memory_bound/dequantised"] = made.forward
-        backward["memory_bound/dequantised"] = made.backward
+    dequantised = dequantised_s(shape, m)
+    if dequantised is not None:
+        forward["memory_bound/dequantised"] = dequantised.forward
+        backward["memory_bound/dequantised"] = dequantised.backward
     repeated = _REPEATED_GEMMS * (gemms + cast.forward) + sum(light.forward.values())
     return _Compute(BothWays(forward, backward), core, repeated, flop)
 
 
-def _tail_s(shape: LayerShape, forward: Ledger, found: tuple[Collective, ...]) -> Array:
+def _tail_s(shape: LayerShape, forward: Ledger, collectives: tuple[Collective, ...]) -> Array:
     """Forward time after the last saved activation, which early-stop recompute skips, its
     tensor-parallel collective included."""
     gemms = [forward.get(f"matmul/{name}", 0.0) for name in _LAST_GEMMS]
     reduced = sum(
         x.forward_s
-        for x in found
+        for x in collectives
         if x.component == "tensor_parallel" and x.operation != "all_gather"
     )
     adds = forward["memory_bound/residual"] / residual_adds(shape.mix)

@@ -78,13 +78,15 @@ def adapter_work(shape: LayerShape, m: Machine) -> AdapterWork | None:
         return None
     gemms, light = BothWays(nothing, nothing), BothWays(nothing, nothing)
     flop, issued = nothing, BothWays(nothing, nothing)
-    found = tuple(_local(shape, spec))
-    for one in found:
-        gemms = _sum(gemms, _gemms_s(shape.plan, m, one, spec), one.times)
-        light = _sum(light, _operators_s(shape.plan, m, one, spec), one.times)
-        flop = flop + one.times * 2.0 * one.batch * one.rows * one.rank * (one.k + one.n)
-        issued = _sum(issued, _issued(shape.plan, spec, one), one.times)
-    if any(np.any(one.stacked > 0) for one in found):
+    adapters = tuple(_local(shape, spec))
+    for adapter in adapters:
+        gemms = _sum(gemms, _gemms_s(shape.plan, m, adapter, spec), adapter.times)
+        light = _sum(light, _operators_s(shape.plan, m, adapter, spec), adapter.times)
+        flop = flop + adapter.times * 2.0 * adapter.batch * adapter.rows * adapter.rank * (
+            adapter.k + adapter.n
+        )
+        issued = _sum(issued, _issued(shape.plan, spec, adapter), adapter.times)
+    if any(np.any(adapter.stacked > 0) for adapter in adapters):
         light = BothWays(light.forward, light.backward + _sliced_s(shape, m))
     return AdapterWork(gemms, light, flop, issued)
 
@@ -95,27 +97,28 @@ def shared_matrices(shape: LayerShape) -> Array:
     if spec is None or spec.resident == 1:
         return nothing
     return spec.resident * sum(
-        (one.times / np.maximum(one.stacked, 1.0) for one in _local(shape, spec)), nothing
+        (adapter.times / np.maximum(adapter.stacked, 1.0) for adapter in _local(shape, spec)),
+        nothing,
     )
 
 
-def _sum(one: BothWays[Array], more: BothWays[Array], times: Array) -> BothWays[Array]:
-    return BothWays(one.forward + times * more.forward, one.backward + times * more.backward)
+def _sum(total: BothWays[Array], more: BothWays[Array], times: Array) -> BothWays[Array]:
+    return BothWays(total.forward + times * more.forward, total.backward + times * more.backward)
 
 
 def _local(shape: LayerShape, spec: AdapterSpec) -> Iterator[_Local]:
-    of, joint = stream_of(shape.plan.model), shape.plan.joint
-    one, t = 1.0 + 0.0 * shape.tokens, shape.tp
+    stream, joint = stream_of(shape.plan.model), shape.plan.joint
+    ones, t = 1.0 + 0.0 * shape.tokens, shape.tp
     for part, count in shape.mix.parts:
-        for matrix in adapted(part, of, spec, joint):
-            times, rank = one * count / shape.mix.layers, one * matrix.sides * spec.rank
+        for matrix in adapted(part, stream, spec, joint):
+            times, rank = ones * count / shape.mix.layers, ones * matrix.sides * spec.rank
             if matrix.experts:
                 rows, sides = shape.routed / shape.experts, _sides(matrix, shape.etp)
                 stacked = shape.experts * loops_experts(shape.plan)
                 each = np.maximum(stacked, 1.0)
                 yield _Local(rows, *sides, rank, shape.experts / each, times * each, stacked)
             else:
-                yield _Local(shape.tokens, *_sides(matrix, t), rank, one, times, 0.0 * one)
+                yield _Local(shape.tokens, *_sides(matrix, t), rank, ones, times, 0.0 * ones)
 
 
 def _sides(matrix: Matrix, ranks: Array) -> tuple[Array, Array]:
@@ -124,11 +127,11 @@ def _sides(matrix: Matrix, ranks: Array) -> tuple[Array, Array]:
     return matrix.k / ranks, matrix.n / ranks
 
 
-def _gemms_s(plan: Plan, m: Machine, one: _Local, spec: AdapterSpec) -> BothWays[Array]:
-    rows, k, n, r = one.rows, one.k, one.n, one.rank
+def _gemms_s(plan: Plan, m: Machine, adapter: _Local, spec: AdapterSpec) -> BothWays[Array]:
+    rows, k, n, r = adapter.rows, adapter.k, adapter.n, adapter.rank
 
     def gemm(rows: Array, columns: Array, inner: Array) -> Array:
-        return gemm_s(plan, m, rows, columns, inner, one.batch)
+        return gemm_s(plan, m, rows, columns, inner, adapter.batch)
 
     forward = gemm(rows, r, k) + gemm(rows, n, r)
     backward = gemm(rows, r, n) + gemm(r, n, rows) + gemm(rows, k, r) + gemm(k, r, rows)
@@ -137,15 +140,18 @@ def _gemms_s(plan: Plan, m: Machine, one: _Local, spec: AdapterSpec) -> BothWays
     return BothWays(forward, backward)
 
 
-def _operators_s(plan: Plan, m: Machine, one: _Local, spec: AdapterSpec) -> BothWays[Array]:
-    inputs, outputs = one.batch * one.rows * one.k, one.batch * one.rows * one.n
+def _operators_s(plan: Plan, m: Machine, adapter: _Local, spec: AdapterSpec) -> BothWays[Array]:
+    inputs, outputs = (
+        adapter.batch * adapter.rows * adapter.k,
+        adapter.batch * adapter.rows * adapter.n,
+    )
     wide = _is_wide(plan, spec)
     # of what is fp32 the way back to 16 bit alone
     part = _CAST_BACK if stream_ratio(plan) > 1 else 1.0
     dropped = _DROPPED_FP32 if wide else _DROPPED
     drops, casts = float(spec.dropout > 0), part * wide
     dora, apart = float(spec.method == "dora"), float(not plan.fused_adapters)
-    weights = dora * _COLUMN_NORM * one.batch * one.k * one.n
+    weights = dora * _COLUMN_NORM * adapter.batch * adapter.k * adapter.n
 
     def moved(of_input: float, of_output: float) -> Array:
         return stream_s(plan, m, inputs * of_input + outputs * of_output, 0.0)
@@ -160,13 +166,13 @@ def _operators_s(plan: Plan, m: Machine, one: _Local, spec: AdapterSpec) -> Both
             casts * _CASTS.backward + drops * dropped.backward + apart * _INPUT_SUM,
             apart * _OUTPUT.backward + dora * _MAGNITUDES.backward,
         )
-        + copy_s(m, _WHOLE_PASSES * plan.training.element_bytes * _whole_elements(one)),
+        + copy_s(m, _WHOLE_PASSES * plan.training.element_bytes * _whole_elements(adapter)),
     )
 
 
-def _whole_elements(one: _Local) -> Array:
+def _whole_elements(adapter: _Local) -> Array:
     """Elements of all experts whose gradients backward makes for one: A and B of its adapter."""
-    return one.stacked * one.rank * (one.k + one.n)
+    return adapter.stacked * adapter.rank * (adapter.k + adapter.n)
 
 
 def _sliced_s(shape: LayerShape, m: Machine) -> Array:
@@ -186,18 +192,18 @@ def _is_wide(plan: Plan, spec: AdapterSpec) -> bool:
     return spec.precision == "fp32" and plan.training.mixed_precision
 
 
-def _issued(plan: Plan, spec: AdapterSpec, one: _Local) -> BothWays[Array]:
+def _issued(plan: Plan, spec: AdapterSpec, adapter: _Local) -> BothWays[Array]:
     fused = plan.fused_adapters
-    own = _ISSUED_FUSED if fused else _ISSUED
+    issued = _ISSUED_FUSED if fused else _ISSUED
     casts, dora = 4.0 * (not fused and not _is_wide(plan, spec)), spec.method == "dora"
     return BothWays(
-        own.forward - casts + (spec.dropout > 0) - (not fused) + dora * _ISSUED_DORA.forward,
-        own.backward
+        issued.forward - casts + (spec.dropout > 0) - (not fused) + dora * _ISSUED_DORA.forward,
+        issued.backward
         - casts
         + (spec.dropout > 0)
         - (not fused)
         + dora * _ISSUED_DORA.backward
-        + _OF_WHOLE * _LOOPED * (one.stacked > 0),
+        + _OF_WHOLE * _LOOPED * (adapter.stacked > 0),
     )
 
 

@@ -52,7 +52,7 @@ def pieces(
     shape: LayerShape,
     m: Machine,
     forward: Ledger,
-    found: tuple[Collective, ...],
+    collectives: tuple[Collective, ...],
     law: Callable[[Array, Array], Array],
 ) -> Ledger:
     """Forward seconds of every piece of a mean layer.
@@ -67,10 +67,12 @@ def pieces(
     blocks = mix.blocks
     norm = forward["memory_bound/norm"] / mix.norms if mix.norms else 0.0
     rotary = forward.get("memory_bound/rotary", 0.0) * (latent / mixers if mixers else 0.0)
-    tensor = [x for x in found if x.component == "tensor_parallel"]
+    tensor = [x for x in collectives if x.component == "tensor_parallel"]
     block = sum((x.forward_s for x in tensor), start=np.zeros(1)) / blocks
     reduced = sum((x.forward_s for x in tensor if x.operation != "all_gather"), start=np.zeros(1))
-    sent = sum((x.forward_s for x in found if x.component == "expert_parallel"), start=np.zeros(1))
+    sent = sum(
+        (x.forward_s for x in collectives if x.component == "expert_parallel"), start=np.zeros(1)
+    )
     routed, shared = activation_s(shape, m)
     beside = mix.mean_of(lambda part: float(isinstance(part, Moe) and part.shared_ffn_hidden > 0))
     seconds: Ledger = {
@@ -107,34 +109,34 @@ def pieces_flop(mix: Mix, gemms: Ledger, core: Array) -> Ledger:
     return {**_gemms(mix, gemms), "core": core}
 
 
-def _gemms(mix: Mix, of: Ledger) -> Ledger:
+def _gemms(mix: Mix, ledger: Ledger) -> Ledger:
     """Sum of a ledger by GEMM over the GEMMs of every module."""
     parts = [part for part, _ in mix.parts]
     direct = any(isinstance(part, Latent) and part.query_rank is None for part in parts)
     names = {**_GEMMS, "up_proj": _GEMMS["up_proj"] + (_DIRECT,) * direct}
     return {
-        piece: sum((of.get(f"matmul/{name}", 0.0) for name in each), start=np.zeros(1))
+        piece: sum((ledger.get(f"matmul/{name}", 0.0) for name in each), start=np.zeros(1))
         for piece, each in names.items()
     }
 
 
-def repeated_alone(c: Columns, of: Ledger) -> Array:
+def repeated_alone(c: Columns, ledger: Ledger) -> Array:
     """Seconds or FLOP of the modules that each row recomputes by themselves; work shared by two is
     counted once."""
     spent = 0.0 * c.tp
     if not np.any(c.is_recompute("modules")):
         return spent
-    for piece in dict.fromkeys(one for names in _MODULES.values() for one in names):
+    for piece in dict.fromkeys(name for names in _MODULES.values() for name in names):
         having = [module for module, names in _MODULES.items() if piece in names]
-        spent = spent + np.where(c.repeats_module(*having), of.get(piece, 0.0), 0.0)
+        spent = spent + np.where(c.repeats_module(*having), ledger.get(piece, 0.0), 0.0)
     return spent
 
 
-def spared(c: Columns, of: Ledger) -> Array:
+def spared(c: Columns, ledger: Ledger) -> Array:
     """Seconds or FLOP of a layer that is repeated that rows save by the results that they keep."""
     saved = 0.0 * c.tp
     if not np.any(c.is_recompute("keep")):
         return saved
     for name, piece in _KEPT.items():
-        saved = saved + np.where(c.keeps_result(name), of[piece], 0.0)
+        saved = saved + np.where(c.keeps_result(name), ledger[piece], 0.0)
     return saved

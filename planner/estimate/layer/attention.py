@@ -40,9 +40,9 @@ _EAGER = 2.0
 def core_s(shape: LayerShape, m: Machine) -> BothWays[Array]:
     """Seconds of the cores of a mean layer."""
     mix = shape.mix
-    found = [(_one_core(shape, m, core), count / mix.layers) for core, count in mix.cores]
-    forward = sum((one.forward * share for one, share in found), start=0.0 * shape.tokens)
-    backward = sum((one.backward * share for one, share in found), start=0.0 * shape.tokens)
+    cores = [(_one_core(shape, m, core), count / mix.layers) for core, count in mix.cores]
+    forward = sum((time.forward * share for time, share in cores), start=0.0 * shape.tokens)
+    backward = sum((time.backward * share for time, share in cores), start=0.0 * shape.tokens)
     if np.any(shape.cp > 1):
         merged = context.merge_s(shape, m)
         forward, backward = forward + merged.forward, backward + merged.backward
@@ -86,7 +86,7 @@ def _sparse_s(shape: LayerShape, m: Machine, core: Attended, flop: Array) -> Bot
 def _flash_s(shape: LayerShape, m: Machine, core: Attended, flop: Array) -> BothWays[Array]:
     """One fused kernel, over the pairs that masks and packed documents leave."""
 
-    def one(flop: Array, launches: float, frac: Array, half: Array) -> Array:
+    def kernel_s(flop: Array, launches: float, frac: Array, half: Array) -> Array:
         short = 1.0 if "attention_shape" in m.without else _shape_frac(shape, m, core, half)
         return kernels.flash_attention_s(
             flop,
@@ -99,8 +99,8 @@ def _flash_s(shape: LayerShape, m: Machine, core: Attended, flop: Array) -> Both
     forward = m.attention_forward * m.attention_version_forward
     backward = m.attention_backward * m.attention_version_backward
     return BothWays(
-        one(flop, _FLASH_KERNELS.forward, forward, m.attention_half_forward),
-        one(
+        kernel_s(flop, _FLASH_KERNELS.forward, forward, m.attention_half_forward),
+        kernel_s(
             _FLASH_BACKWARD_FLOP * flop,
             _FLASH_KERNELS.backward,
             backward,

@@ -48,10 +48,10 @@ class Collective:
         return self.backward * self.seconds
 
 
-def each_of(one: Collective, share: float) -> Collective:
+def each_of(base: Collective, share: float) -> Collective:
     """A collective of a share of the layers, of a mean layer."""
     calls = ("forward", "backward", "hidden_backward", "issued")
-    return replace(one, **{name: share * getattr(one, name) for name in calls})
+    return replace(base, **{name: share * getattr(base, name) for name in calls})
 
 
 def layer_collectives(
@@ -65,12 +65,12 @@ def layer_collectives(
 
     core: seconds of attention; busy: of all compute of the layer; shared: of shared experts.
     """
-    found = _tensor(shape, m)
+    collectives = _tensor(shape, m)
     if np.any(shape.cp > 1):
-        found += _context(shape, m, core)
+        collectives += _context(shape, m, core)
     if shape.mix.expert_share > 0 and np.any(shape.ep > 1):
-        found += (_expert(shape, m, busy, shared),)
-    return found
+        collectives += (_expert(shape, m, busy, shared),)
+    return collectives
 
 
 def _tensor(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
@@ -109,12 +109,12 @@ def _tensor(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     reduced = communicate.all_reduce_s(m, activation, group)
     gathered = communicate.all_gather_s(m, activation, group)
     scattered = communicate.reduce_scatter_s(m, activation, group)
-    found = (
+    collectives = (
         collective("all_reduce", reduced, plain, plain_back, none),
         collective("all_gather", gathered, halves, halves + (1 - beside) * again, beside * again),
         collective("reduce_scatter", scattered, halves, halves, none),
     )
-    return *found, *_sums(shape, m, found[0])
+    return *collectives, *_sums(shape, m, collectives[0])
 
 
 def _sums(shape: LayerShape, m: Machine, like: Collective) -> list[Collective]:
@@ -124,12 +124,12 @@ def _sums(shape: LayerShape, m: Machine, like: Collective) -> list[Collective]:
         if part.inner_sums():
             out[part.inner_sums()] = out.get(part.inner_sums(), 0.0) + count / shape.mix.layers
     several = np.where(shape.tp > 1, 1.0, 0.0)
-    made = []
+    sums = []
     for width, share in out.items():
         size = shape.plan.training.element_bytes * shape.tokens * width
         seconds = communicate.all_reduce_s(m, size, like.placed)
         calls = share * several
-        made.append(
+        sums.append(
             replace(
                 like,
                 what="steering of a scan",
@@ -140,7 +140,7 @@ def _sums(shape: LayerShape, m: Machine, like: Collective) -> list[Collective]:
                 issued=calls,
             )
         )
-    return made
+    return sums
 
 
 def end_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
@@ -156,12 +156,12 @@ def end_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     whole = plan.stack.activations.gathered_logits
 
     def collective(
-        operation: str, what: str, tensor_bytes: Array, seconds: Array, calls: BothWays[Array]
+        operation: str, label: str, tensor_bytes: Array, seconds: Array, calls: BothWays[Array]
     ) -> Collective:
         return Collective(
             operation=operation,
             group="tensor",
-            what=what,
+            what=label,
             component="tensor_parallel",
             tensor_bytes=tensor_bytes,
             seconds=seconds,
@@ -172,22 +172,24 @@ def end_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
             placed=group,
         )
 
-    once, what = BothWays(~sequence * 1.0, ~sequence * 1.0), "embedding and head"
+    once, label = BothWays(~sequence * 1.0, ~sequence * 1.0), "embedding and head"
     halves = BothWays(sequence * 1.0, sequence * 1.0)
     reduced = communicate.all_reduce_s(m, activation, group)
     gathered = communicate.all_gather_s(m, activation, group)
     scattered = communicate.reduce_scatter_s(m, activation, group)
-    found = (
-        collective("all_reduce", what, activation, reduced, once),
-        collective("all_gather", what, activation, gathered, halves),
-        collective("reduce_scatter", what, activation, scattered, halves),
+    collectives = (
+        collective("all_reduce", label, activation, reduced, once),
+        collective("all_gather", label, activation, gathered, halves),
+        collective("reduce_scatter", label, activation, scattered, halves),
     )
     if whole:
         seconds = communicate.all_gather_s(m, logits, group)
-        return *found, collective("all_gather", "logits", logits, seconds, BothWays(1 + none, none))
+        return *collectives, collective(
+            "all_gather", "logits", logits, seconds, BothWays(1 + none, none)
+        )
     tokens = _LOSS_BYTES * shape.tokens
     seconds, calls = communicate.all_reduce_s(m, tokens, group), _LOSS_REDUCTIONS + none
-    return *found, collective("all_reduce", "loss", tokens, seconds, BothWays(calls, none))
+    return *collectives, collective("all_reduce", "loss", tokens, seconds, BothWays(calls, none))
 
 
 def contrast_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
@@ -288,8 +290,8 @@ def _reductions_of_their_own(shape: LayerShape) -> float:
 def _context(shape: LayerShape, m: Machine, core: BothWays[Array]) -> tuple[Collective, ...]:
     """Collectives of context parallelism."""
     return tuple(
-        Collective(group="context", component="context_parallel", **vars(one))
-        for one in context.exchanges(shape, m, core)
+        Collective(group="context", component="context_parallel", **vars(exchange))
+        for exchange in context.exchanges(shape, m, core)
     )
 
 

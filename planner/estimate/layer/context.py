@@ -64,22 +64,22 @@ class Exchange:
 
 def split(plan: Plan, tp: Array, cp: Array) -> Split:
     """How the plan's way divides a context-parallel group."""
-    one = np.ones_like(1.0 * cp)
+    ones = np.ones_like(1.0 * cp)
     way: ContextWay = plan.context_way
     if way == "ulysses":
-        return Split(1.0 * cp, one)
+        return Split(1.0 * cp, ones)
     if way == "hybrid":
         return Split(_heads_of_hybrid(plan, tp, cp), cp / _heads_of_hybrid(plan, tp, cp))
-    return Split(one, 1.0 * cp)
+    return Split(ones, 1.0 * cp)
 
 
 def _heads_of_hybrid(plan: Plan, tp: Array, cp: Array) -> Array:
     """Ranks of Ulysses in a hybrid: as many as divide the key and value heads of a rank and fit
     beside each other in a node."""
     heads = math.gcd(*(core.kv_heads or core.heads for core, _ in attended_of(plan.model)), 0)
-    own = np.maximum(np.floor(heads / tp), 1.0).astype(np.int64)
+    kv_heads = np.maximum(np.floor(heads / tp), 1.0).astype(np.int64)
     room = np.maximum(np.floor(plan.cluster.nvlink_domain / tp), 1.0).astype(np.int64)
-    shared = np.gcd(own, np.asarray(cp).astype(np.int64))
+    shared = np.gcd(kv_heads, np.asarray(cp).astype(np.int64))
     return 1.0 * np.gcd(shared, room)
 
 
@@ -101,14 +101,14 @@ def merge_s(shape: LayerShape, m: Machine) -> BothWays[Array]:
     queries, keys = _widths(shape, ways.heads)
     sums = BothWays(queries / 2, queries / 2 + keys)
 
-    def one(elements: Array, each: float, kernels: float) -> Array:
+    def pass_s(elements: Array, each: float, kernels: float) -> Array:
         time = stream_s(shape.plan, m, each * elements * more, 0.0)
         return time + kernels * more * m.kernel_gap
 
     tokens = shape.tokens * ways.heads
     return BothWays(
-        one(tokens * sums.forward, _MERGED.forward, _MERGE_KERNELS.forward),
-        one(tokens * sums.backward, _MERGED.backward, _MERGE_KERNELS.backward),
+        pass_s(tokens * sums.forward, _MERGED.forward, _MERGE_KERNELS.forward),
+        pass_s(tokens * sums.backward, _MERGED.backward, _MERGE_KERNELS.backward),
     )
 
 
@@ -120,25 +120,25 @@ def _widths(shape: LayerShape, sharing: Array) -> tuple[Array, Array]:
     queries, keys = 0.0 * ranks, 0.0 * ranks
     for core, count in mix.attended:
         share, width = count / mix.layers, float(core.query_width + core.value_width)
-        own = core.kv_heads or core.heads
+        kv_heads = core.kv_heads or core.heads
         queries = queries + share * (core.heads * width / ranks)
-        keys = keys + share * (np.maximum(own / ranks, 1.0) * width)
+        keys = keys + share * (np.maximum(kv_heads / ranks, 1.0) * width)
     return queries, keys
 
 
 def exchanges(shape: LayerShape, m: Machine, core: BothWays[Array]) -> tuple[Exchange, ...]:
     """Exchanges between the ranks of a context-parallel group. core: seconds of attention."""
     way = shape.plan.context_way
-    found: tuple[Exchange, ...] = _states(shape, m)
+    result: tuple[Exchange, ...] = _states(shape, m)
     if not shape.mix.attended:
-        return found
+        return result
     if way in ("ulysses", "hybrid"):
-        found += (_all_to_all(shape, m),)
+        result += (_all_to_all(shape, m),)
     if way in ("ring", "hybrid"):
-        found += (_ring(shape, m, core),)
+        result += (_ring(shape, m, core),)
     if way == "all-gather":
-        found += _gathers(shape, m)
-    return found
+        result += _gathers(shape, m)
+    return result
 
 
 def _all_to_all(shape: LayerShape, m: Machine) -> Exchange:
@@ -200,9 +200,9 @@ def _keys(shape: LayerShape) -> tuple[Array, Group]:
         _per_token(shape, core, ways.heads) * (count / shape.mix.layers)
         for core, count in shape.mix.attended
     )
-    held = plan.training.element_bytes * shape.tokens * ways.heads * each
+    local_bytes = plan.training.element_bytes * shape.tokens * ways.heads * each
     ring = place(ways.tokens, shape.tp * ways.heads, plan.cluster.tiers)
-    return held * ways.tokens, ring
+    return local_bytes * ways.tokens, ring
 
 
 def _per_token(shape: LayerShape, core: Attended, sharing: Array) -> Array:
@@ -252,10 +252,10 @@ def _gathers(shape: LayerShape, m: Machine) -> tuple[Exchange, ...]:
     keys, group = _keys(shape)
     once = np.where(group.ranks > 1, 1.0, 0.0)
 
-    def exchange(operation: str, what: str, seconds: Array, forward: Array) -> Exchange:
+    def exchange(operation: str, label: str, seconds: Array, forward: Array) -> Exchange:
         return Exchange(
             operation=operation,
-            what=what,
+            what=label,
             tensor_bytes=keys,
             seconds=seconds,
             forward=forward,

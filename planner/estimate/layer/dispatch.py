@@ -107,15 +107,15 @@ def one_way(shape: LayerShape, m: Machine) -> OneWay:
     """Bytes that each rank sends, and their time."""
     plan = shape.plan
     inside, across = plan.dispatchers
-    found = _one_way(shape, m, inside)
+    sent = _one_way(shape, m, inside)
     if across == inside:
-        return found
+        return sent
     other = _one_way(shape, m, across)
     apart = across_hosts(plan, shape.ep, shape.etp)
     return OneWay(
-        found.group,
-        np.where(apart, other.sent_bytes, found.sent_bytes),
-        np.where(apart, other.seconds, found.seconds),
+        sent.group,
+        np.where(apart, other.sent_bytes, sent.sent_bytes),
+        np.where(apart, other.seconds, sent.seconds),
     )
 
 
@@ -184,9 +184,9 @@ def overlaps(plan: Plan) -> bool:
     """Whether dispatch and combine run beside compute of another micro-batch."""
     if plan.training.overlap is False:
         return False
-    asked = plan.training.ep_overlap
-    if asked is not None:
-        return asked
+    overlap = plan.training.ep_overlap
+    if overlap is not None:
+        return overlap
     fuses, by_stack = bool(plan.stack.fusion.fused_experts), plan.stack.experts.overlapped
     return plan.cluster.gpu.architecture in by_stack and (fused_experts(plan) or not fuses)
 
@@ -204,8 +204,8 @@ def hidden_share(plan: Plan) -> float:
 def slowdown(plan: Plan, m: Machine, ep: Array, etp: Array) -> Array:
     """Extra compute time while dispatch runs: the share of multiprocessors that it uses, or the
     slow-down by any collective."""
-    asked = plan.training.dispatcher_sms
-    sms = by_dispatcher(plan, ep, etp, _SMS) if asked is None else float(asked)
+    requested = plan.training.dispatcher_sms
+    sms = by_dispatcher(plan, ep, etp, _SMS) if requested is None else float(requested)
     return np.where(sms > 0, np.minimum(sms / m.compute_units, m.slowdown), m.slowdown)
 
 

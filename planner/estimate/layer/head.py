@@ -54,16 +54,16 @@ def _contrast_s(shape: LayerShape, m: Machine) -> Ledger:
 
 def loss_chunks(plan: Plan, tokens: Array) -> Array:
     """Chunks of head and loss: by the request, else by the loss kernel."""
-    asked, kernel = float(plan.training.loss_chunks), plan.loss_kernel
-    if asked == 1 and kernel == "fused-linear" and plan.training.task == "distil":
+    chunks, kernel = float(plan.training.loss_chunks), plan.loss_kernel
+    if chunks == 1 and kernel == "fused-linear" and plan.training.task == "distil":
         return np.maximum(np.floor(tokens / _DISTIL_CHUNK), 1.0)
     if plan.model.outputs is not None:  # too few columns for any kernel to divide them
         return 1.0 + 0.0 * tokens
-    if asked == 1 and kernel == "fused-linear":
+    if chunks == 1 and kernel == "fused-linear":
         return liger_chunks(tokens, float(plan.model.vocab), float(plan.model.hidden))
-    if asked == 1 and kernel == "chunked":
-        asked = _OUTPUT_CHUNKS
-    return np.minimum(asked, tokens)
+    if chunks == 1 and kernel == "chunked":
+        chunks = _OUTPUT_CHUNKS
+    return np.minimum(chunks, tokens)
 
 
 def head_s(shape: LayerShape, m: Machine) -> Ledger:
@@ -90,10 +90,10 @@ def head_s(shape: LayerShape, m: Machine) -> Ledger:
     per_logit = m.cross_entropy_bytes if fused is None else _FUSED_LOSS if fused else _PLAIN_LOSS
     loss = measured_s(m, tokens * columns, m.loss_s, 0.0, copy_s(m, tokens * columns * per_logit))
     if plan.training.task == "distil" and plan.training.teacher_top_k is None:
-        of = DIVERGENCES[plan.training.divergence]
-        loss = of.hard * loss + copy_s(m, tokens * columns * of.moved)
+        divergence = DIVERGENCES[plan.training.divergence]
+        loss = divergence.hard * loss + copy_s(m, tokens * columns * divergence.moved)
     hidden = shape.local_tokens * h
-    held = words + columns * h * (not plan.model.tied_embeddings)
+    weights = words + columns * h * (not plan.model.tied_embeddings)
     waited = {"launch/tokens": tokens * m.token_idle} if np.any(m.token_idle) else {}
     return {
         **waited,
@@ -102,7 +102,7 @@ def head_s(shape: LayerShape, m: Machine) -> Ledger:
         "memory_bound/embedding": operator_s(plan, m, hidden, _EMBEDDING, m.embedding_s, 0.0)
         + m.table_s * words,
         # the weights of embedding and head are cast, gathered and reduced as those of layers are
-        "memory_bound/weights": copy_s(m, trained * held * m.weight_bytes_moved),
+        "memory_bound/weights": copy_s(m, trained * weights * m.weight_bytes_moved),
     }
 
 

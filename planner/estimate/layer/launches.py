@@ -58,10 +58,12 @@ _EXPERT_OPERATORS_BACK = 1.3
 
 
 def issued_operators(
-    shape: LayerShape, m: Machine, found: tuple[Collective, ...]
+    shape: LayerShape, m: Machine, collectives: tuple[Collective, ...]
 ) -> BothWays[Array]:
     """Operators that the CPU issues for one layer and micro-batch."""
-    calls = sum((np.where(x.placed.ranks > 1, x.issued, 0.0) for x in found), start=np.zeros(1))
+    calls = sum(
+        (np.where(x.placed.ranks > 1, x.issued, 0.0) for x in collectives), start=np.zeros(1)
+    )
     calling, experts = m.operators_per_collective * calls, of_experts(shape, m)
     biased, looped = _biased_experts(shape, m), _looped_experts(shape, m)
     split, dense = _unfused(shape, m), 1 - _replayed(m) * _dense_share(shape)
@@ -116,8 +118,8 @@ def decoder_operators(stack: StackSpec) -> float:
         (float(not fusion.fused_rotary), UNFUSED_ROTARY),
         (float(not fusion.fused_gate), UNFUSED_GATE),
     )
-    own = float(launch.operators_forward) + float(launch.operators_backward)
-    return own + sum(n * (each.forward + each.backward) for n, each in parts)
+    total = float(launch.operators_forward) + float(launch.operators_backward)
+    return total + sum(n * (each.forward + each.backward) for n, each in parts)
 
 
 def of_experts(shape: LayerShape, m: Machine) -> Array:
@@ -163,8 +165,8 @@ def captured_share(plan: Plan, mix: Mix) -> float:
         return 1.0
     kinds = {"attn": _attends, "mamba": _scans, "mlp": lambda part: isinstance(part, Mlp)}
     each = {"attn": _ATTENTION_SHARE, "mamba": _ATTENTION_SHARE, "mlp": 1 - _ATTENTION_SHARE}
-    held = (each[scope] * mix.mean_of(kinds[scope]) for scope in scopes if scope in kinds)
-    return sum(held, start=0.0) / _of_decoder(mix)
+    captured = (each[scope] * mix.mean_of(kinds[scope]) for scope in scopes if scope in kinds)
+    return sum(captured, start=0.0) / _of_decoder(mix)
 
 
 def _attends(part: Part) -> bool:
@@ -212,9 +214,9 @@ def _split_softmax(shape: LayerShape) -> Array:
 
 def _hooks(shape: LayerShape) -> Array:
     """Operators' worth of hooks that run as the gradient of each weight is ready."""
-    own = shape.plan.gradients_frac
-    if not own:
+    frac = shape.plan.gradients_frac
+    if not frac:
         return np.zeros(1)
     gemms = sum((p.per_layer + 0.0 * shape.tp for p in weight_gemms(shape)), start=np.zeros(1))
     weights = gemms + shape.mix.norms
-    return own * weights * float(shape.plan.stack.launch.operators_per_gradient)
+    return frac * weights * float(shape.plan.stack.launch.operators_per_gradient)

@@ -46,12 +46,12 @@ class Gemm:
 
 def weight_gemms(shape: LayerShape) -> Iterator[Gemm]:
     """The GEMMs of a mean layer, in the order of the forward pass."""
-    of, joins = stream_of(shape.plan.model), _joins(shape.plan)
+    stream, joins = stream_of(shape.plan.model), _joins(shape.plan)
     counts: dict[_Gemms, int] = {}
     for part, count in shape.mix.parts:
         if isinstance(part, Moe):
             counts[part] = counts.get(part, 0) + count
-        for products in _fused(part.products(of), joins):
+        for products in _fused(part.products(stream), joins):
             counts[products] = counts.get(products, 0) + count
     for gemms, count in counts.items():
         share = count / shape.mix.layers
@@ -69,30 +69,30 @@ def _joins(plan: Plan) -> dict[str, bool]:
 
 def _fused(products: Iterator[Product], joins: dict[str, bool]) -> Iterator[tuple[Product, ...]]:
     """Products by the GEMM that they are part of."""
-    for _, group in itertools.groupby(products, key=lambda one: one.group or one.name):
-        found = tuple(group)
-        if joins[found[0].join]:
-            yield found
+    for _, group in itertools.groupby(products, key=lambda product: product.group or product.name):
+        members = tuple(group)
+        if joins[members[0].join]:
+            yield members
         else:
-            yield from ((one,) for one in found)
+            yield from ((product,) for product in members)
 
 
 def _gemm(shape: LayerShape, products: tuple[Product, ...], joined: bool, share: float) -> Gemm:
     """One GEMM of products that read the same, their columns side by side."""
-    one, t = products[0], shape.tp
+    first, t = products[0], shape.tp
     columns = sum(p.n.local(t) * (p.times if joined else 1) for p in products)
     tokens = shape.tokens
-    if one.source_tokens is not None:
-        tokens = shape.micro_batch * float(one.source_tokens) / shape.cp
+    if first.source_tokens is not None:
+        tokens = shape.micro_batch * float(first.source_tokens) / shape.cp
     return Gemm(
-        name=one.group if joined and one.group else one.name,
+        name=first.group if joined and first.group else first.name,
         m=tokens,
-        n=columns if one.split == "columns" else float(one.n.elements) + 0 * t,
-        k=one.k / t if one.split == "rows" else float(one.k),
-        per_layer=share * (1 if joined else one.times),
-        low=one.low,
-        taps=float(one.taps),
-        read=None if one.read is None else shape.micro_batch * float(one.read),
+        n=columns if first.split == "columns" else float(first.n.elements) + 0 * t,
+        k=first.k / t if first.split == "rows" else float(first.k),
+        per_layer=share * (1 if joined else first.times),
+        low=first.low,
+        taps=float(first.taps),
+        read=None if first.read is None else shape.micro_batch * float(first.read),
     )
 
 
@@ -129,7 +129,7 @@ def _weight_gemms_s(plan: Plan, m: Machine, p: Gemm, recipe: Recipe | None) -> B
     width = recipe.element if recipe else plan.training.element_bytes
     alignment = kernels.alignment_frac(p.n, p.k, width, UNALIGNED_WEIGHT)
 
-    def one(rows: Array, columns: Array, inner: Array, extra_bytes: Array = 0.0) -> Array:
+    def pass_s(rows: Array, columns: Array, inner: Array, extra_bytes: Array = 0.0) -> Array:
         return gemm_s(
             plan,
             m,
@@ -142,10 +142,10 @@ def _weight_gemms_s(plan: Plan, m: Machine, p: Gemm, recipe: Recipe | None) -> B
             alignment=alignment,
         )
 
-    gradients = one(p.m, p.k, p.n)
+    gradients = pass_s(p.m, p.k, p.n)
     if plan.gradients_frac:  # of the weight
-        gradients = gradients + plan.gradients_frac * one(p.k, p.n, p.m, accumulated)
-    return BothWays(one(p.m, p.n, p.k), gradients)
+        gradients = gradients + plan.gradients_frac * pass_s(p.k, p.n, p.m, accumulated)
+    return BothWays(pass_s(p.m, p.n, p.k), gradients)
 
 
 def _convolution_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
@@ -157,14 +157,14 @@ def _convolution_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
     channels = p.k / p.taps
     alignment = kernels.alignment_frac(p.n, channels, width, UNALIGNED_WEIGHT)
 
-    def one(rows: Array, columns: Array, inner: Array, extra_bytes: Array) -> Array:
+    def pass_s(rows: Array, columns: Array, inner: Array, extra_bytes: Array) -> Array:
         return gemm_s(plan, m, rows, columns, inner, extra_bytes=extra_bytes, alignment=alignment)
 
     again = width * (p.m * p.n * (1 - p.taps) + read - p.m * channels)
-    gradients = one(p.m, channels, p.n * p.taps, again)
+    gradients = pass_s(p.m, channels, p.n * p.taps, again)
     if plan.gradients_frac:
-        gradients = gradients + plan.gradients_frac * one(p.k, p.n, p.m, windows)
-    return BothWays(one(p.m, p.n, p.k, windows), gradients)
+        gradients = gradients + plan.gradients_frac * pass_s(p.k, p.n, p.m, windows)
+    return BothWays(pass_s(p.m, p.n, p.k, windows), gradients)
 
 
 def casts_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
@@ -176,7 +176,7 @@ def casts_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
         1 - plan.training.wide_layers / plan.model.layers
     )
 
-    def one(width: Array) -> Array:
+    def cast_s(width: Array) -> Array:
         return share * kernels.elementwise_s(
             m.cast_bytes * p.batch * p.m * width,
             recipe.kernels,
@@ -186,7 +186,7 @@ def casts_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
             limit_bytes_per_s=m.cast_limit,
         )
 
-    return BothWays(one(p.k), one(p.n))
+    return BothWays(cast_s(p.k), cast_s(p.n))
 
 
 def gemm_s(

@@ -65,7 +65,7 @@ def sparse_attention_s(m: Machine, architecture: str, flop: Array) -> BothWays[A
     """Seconds of attention over chosen keys. flop: forward, of all slots of all queries, on latent
     keys and values."""
 
-    def one(flop: Array) -> Array:
+    def pass_s(flop: Array) -> Array:
         return kernels.flash_attention_s(
             flop,
             1.0,
@@ -74,7 +74,7 @@ def sparse_attention_s(m: Machine, architecture: str, flop: Array) -> BothWays[A
             gap_s=m.kernel_gap,
         )
 
-    return BothWays(one(flop), one(_SPARSE_BACKWARD * flop))
+    return BothWays(pass_s(flop), pass_s(_SPARSE_BACKWARD * flop))
 
 
 def sparse_index_s(

@@ -103,7 +103,7 @@ def memory_bound_s(shape: LayerShape, m: Machine) -> BothWays[Ledger]:
     """Seconds of each operator of a mean layer."""
     plan, model, mix = shape.plan, shape.plan.model, shape.mix
     h = float(model.hidden)
-    one = functools.partial(operator_s, plan, m)
+    operator = functools.partial(operator_s, plan, m)
     hidden, norms = shape.local_tokens * h, mix.norms
     adds = residual_adds(mix)
     parts = [part for part, _ in mix.parts]
@@ -114,12 +114,12 @@ def memory_bound_s(shape: LayerShape, m: Machine) -> BothWays[Ledger]:
     normed = wide if plan.fused_norm else 1.0  # one of several operators casts what is narrow
     back = NORM_KERNELS_BACK * norms
     forward: Ledger = {
-        "norm": one(normed * hidden * norms, m.norm_forward, m.norm_forward_s, norms),
-        "residual": one(wide * hidden * adds, add.forward, m.residual_forward_s, adds),
+        "norm": operator(normed * hidden * norms, m.norm_forward, m.norm_forward_s, norms),
+        "residual": operator(wide * hidden * adds, add.forward, m.residual_forward_s, adds),
     }
     backward: Ledger = {
-        "norm": one(normed * hidden * norms, m.norm_backward, m.norm_backward_s, back),
-        "residual": one(wide * hidden * adds, add.backward, m.residual_backward_s, adds),
+        "norm": operator(normed * hidden * norms, m.norm_backward, m.norm_backward_s, back),
+        "residual": operator(wide * hidden * adds, add.backward, m.residual_backward_s, adds),
     }
     for part, count in mix.parts:
         share = count / mix.layers
@@ -147,33 +147,33 @@ def residual_adds(mix: Mix) -> float:
 def _of_part(shape: LayerShape, m: Machine, part: Part) -> dict[str, BothWays[Array]]:
     """Bytes that a part moves beside its GEMMs and its core."""
     plan, tokens, t = shape.plan, shape.tokens, shape.tp
-    found: dict[str, BothWays[Array]] = {}
+    traffic: dict[str, BothWays[Array]] = {}
     if isinstance(part, Mlp):
         act, f = _activation(m, part.gated), stream_ratio(plan) * tokens * part.ffn_hidden / t
-        found["activation"] = BothWays(
+        traffic["activation"] = BothWays(
             operator_s(plan, m, f, act.forward, m.activation_forward_s, float(part.inputs)),
             operator_s(plan, m, f, act.backward, m.activation_backward_s, _ACTIVATION_KERNELS_BACK),
         )
     if isinstance(part, Moe):
-        found["experts"] = _experts_s(shape, m, part)
+        traffic["experts"] = _experts_s(shape, m, part)
     for stream in part.streams(stream_of(plan.model)):
         elements = tokens * stream.elements.local(t)
         if stream.convolution:
             moved = stream.forward * elements * plan.training.element_bytes / _COUNTED_ELEMENT
             architecture = plan.cluster.gpu.architecture
-            found[stream.name] = mixers.short_convolution_s(m, architecture, moved)
+            traffic[stream.name] = mixers.short_convolution_s(m, architecture, moved)
         elif stream.copied:
             moved = elements * plan.training.element_bytes / _COUNTED_ELEMENT
-            found[stream.name] = BothWays(
+            traffic[stream.name] = BothWays(
                 copy_s(m, stream.forward * moved) + m.kernel_gap,
                 copy_s(m, stream.backward * moved) + m.kernel_gap,
             )
         else:
-            found[stream.name] = BothWays(
+            traffic[stream.name] = BothWays(
                 stream_s(plan, m, stream.forward * elements, 1.0),
                 stream_s(plan, m, stream.backward * elements, 1.0),
             )
-    return found
+    return traffic
 
 
 def _activation(m: Machine, gated: bool) -> BothWays[Array]:
@@ -188,9 +188,9 @@ def activation_s(shape: LayerShape, m: Machine) -> tuple[Array, Array]:
         if isinstance(part, Moe):
             moved = m.expert_traffic * _activation(m, part.gated).forward * count
             each = moved / shape.mix.layers
-            own = shape.routed * part.ffn_hidden / shape.etp
+            width = shape.routed * part.ffn_hidden / shape.etp
             beside = shape.tokens * part.shared_ffn_hidden / shape.tp
-            routed = routed + stream_s(shape.plan, m, each * own, 0.0)
+            routed = routed + stream_s(shape.plan, m, each * width, 0.0)
             shared = shared + stream_s(shape.plan, m, each * beside, 0.0)
     return routed, shared
 
@@ -206,13 +206,13 @@ def _experts_s(shape: LayerShape, m: Machine, moe: Moe) -> BothWays[Array]:
     more = more + _ONE_OF_COPIES / moe.experts_per_token
     apart = _apart(shape, m, moe)
 
-    def one(per_width: Array, per_routed: Array, launches: float, apart: Array) -> Array:
+    def pass_s(per_width: Array, per_routed: Array, launches: float, apart: Array) -> Array:
         moved = m.expert_traffic * (widths * per_width + routed * h * per_routed)
         return stream_s(plan, m, moved + apart, launches)
 
     return BothWays(
-        one(act.forward, _PERMUTE.forward + more, _EXPERT_KERNELS.forward, apart.forward),
-        one(act.backward, _PERMUTE.backward + more, _EXPERT_KERNELS.backward, apart.backward),
+        pass_s(act.forward, _PERMUTE.forward + more, _EXPERT_KERNELS.forward, apart.forward),
+        pass_s(act.backward, _PERMUTE.backward + more, _EXPERT_KERNELS.backward, apart.backward),
     )
 
 
@@ -224,13 +224,13 @@ def _apart(shape: LayerShape, m: Machine, moe: Moe) -> BothWays[Array]:
     h, widths = float(moe.read(shape.plan.model.hidden)), shape.routed * moe.ffn_hidden / shape.etp
     buffered = (shape.ep > 1) & dispatch.buffers(shape.plan, shape.ep, shape.etp)
 
-    def one(short: float, long: float, clamped: float) -> Array:
+    def pass_bytes(short: float, long: float, clamped: float) -> Array:
         each = np.where(buffered, long, short)
         return moe.bias * each * shape.routed * h + moe.clamped * clamped * widths
 
     return BothWays(
-        one(_EXPERT_BIAS.forward, _EXPERT_BIAS_FP32.forward, _CLAMPED.forward),
-        one(_EXPERT_BIAS.backward, _EXPERT_BIAS_FP32.backward, _CLAMPED.backward),
+        pass_bytes(_EXPERT_BIAS.forward, _EXPERT_BIAS_FP32.forward, _CLAMPED.forward),
+        pass_bytes(_EXPERT_BIAS.backward, _EXPERT_BIAS_FP32.backward, _CLAMPED.backward),
     )
 
 
@@ -270,8 +270,8 @@ def _rotated(plan: Plan, core: Attended) -> tuple[float, float]:
     Megatron-LM)."""
     if not (core.turned and plan.fused_rotary):
         return _copied(core), _copied(core)
-    made = core.query_width + core.value_width
-    return core.heads * float(core.turned), core.heads * (made - core.turned / 2)
+    width = core.query_width + core.value_width
+    return core.heads * float(core.turned), core.heads * (width - core.turned / 2)
 
 
 def _copied(core: Attended) -> float:
@@ -299,5 +299,5 @@ def _biased(shape: LayerShape, part: Part) -> Array:
 def weight_traffic_s(m: Machine, gemms: Iterable[Gemm]) -> Array:
     """Seconds of what the stack moves per weight and micro-batch outside of GEMMs: accumulation,
     casts, communication buffers."""
-    held = sum(p.per_layer * p.n * p.k * p.batch for p in gemms)
-    return copy_s(m, held * m.weight_bytes_moved)
+    weights = sum(p.per_layer * p.n * p.k * p.batch for p in gemms)
+    return copy_s(m, weights * m.weight_bytes_moved)

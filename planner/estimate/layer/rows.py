@@ -36,12 +36,12 @@ from planner.specs.plan import Plan
 def cost_of_rows(plan: Plan, m: Machine, c: Columns) -> ModelCost:
     """`model_cost` of every row."""
     combinations, spread = combinations_of(m, c, key_of(c))
-    found: ModelCost = each(model_cost(plan, m, **combinations), spread)
+    cost: ModelCost = each(model_cost(plan, m, **combinations), spread)
     if plan.training.trainable_layers is None:
-        return found
+        return cost
     shares = backward_shares(plan)
-    kinds = tuple(_above(one, share) for one, share in zip(found.kinds, shares, strict=True))
-    return replace(found, kinds=kinds)
+    kinds = tuple(_above(kind, share) for kind, share in zip(cost.kinds, shares, strict=True))
+    return replace(cost, kinds=kinds)
 
 
 def backward_shares(plan: Plan) -> tuple[float, ...]:
@@ -107,7 +107,7 @@ def layer_times(plan: Plan, m: Machine, c: Columns, cost: ModelCost) -> tuple[La
     repeated, selective = repeated_share(plan, c), c.is_recompute("selective")
     exchanged = repeated + c.repeats_module("moe")
 
-    def of(unit: LayerCost, share: float) -> LayerTime:
+    def layer_time(unit: LayerCost, share: float) -> LayerTime:
         contention = sum(
             slows * x.hidden_backward * x.seconds
             for x in unit.collectives
@@ -139,7 +139,7 @@ def layer_times(plan: Plan, m: Machine, c: Columns, cost: ModelCost) -> tuple[La
         )
         return LayerTime(forward, backward + spent, spent, contention, repeated, exchanged, flop)
 
-    return tuple(map(of, cost.kinds, backward_shares(plan)))
+    return tuple(map(layer_time, cost.kinds, backward_shares(plan)))
 
 
 def mean_of(plan: Plan, each: Sequence[Array]) -> Array:
@@ -150,11 +150,11 @@ def mean_of(plan: Plan, each: Sequence[Array]) -> Array:
 
 def mean_time(plan: Plan, times: Sequence[LayerTime]) -> LayerTime:
     """The mean layer."""
-    one = times[0]
+    first = times[0]
     if len(times) == 1:
-        return one
+        return first
     return replace(
-        one,
+        first,
         forward=mean_of(plan, [x.forward for x in times]),
         backward=mean_of(plan, [x.backward for x in times]),
         recompute=mean_of(plan, [x.recompute for x in times]),

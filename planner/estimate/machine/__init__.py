@@ -158,7 +158,7 @@ SWITCHES = (
 def machine(plan: Plan) -> Machine:
     """Collect the numbers of a plan. Raises PlanError where its GPU does not have the precision."""
     stack = plan.stack
-    own = Machine(
+    base = Machine(
         **kernel_numbers(plan),
         **link_numbers(plan),
         operators_forward=stack.launch.operators_forward,
@@ -176,7 +176,7 @@ def machine(plan: Plan) -> Machine:
         host_staged=staged_bandwidth(plan),
     )
     changed: Iterator[Mapping[str, Any]] = (each.numbers(plan) for each in plan.mechanisms)
-    return functools.reduce(lambda numbers, more: replace(numbers, **more), changed, own)
+    return functools.reduce(lambda numbers, more: replace(numbers, **more), changed, base)
 
 
 def _jitter(plan: Plan) -> Sourced:

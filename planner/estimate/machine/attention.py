@@ -74,9 +74,9 @@ def _over(share: Sourced, profile: Sourced, clock: float) -> Sourced:
     return Sourced(float(share) / (float(profile) * clock), "1", share.kind, share.source)
 
 
-def kernel_on(asked: AttentionName, gpu: GpuSpec) -> AttentionName:
+def kernel_on(requested: AttentionName, gpu: GpuSpec) -> AttentionName:
     """The kernel that a request for one comes to on this GPU: FlashAttention-3 is written for
     Hopper, version 4 for Blackwell and Hopper."""
     if gpu.architecture in _STANDS_FOR:
-        return _STANDS_FOR[gpu.architecture].get(asked, asked)
-    return "flash2" if asked in _NEWEST else asked
+        return _STANDS_FOR[gpu.architecture].get(requested, requested)
+    return "flash2" if requested in _NEWEST else requested

@@ -145,14 +145,14 @@ def optimizer_traffic(plan: Plan) -> float:
     """Bytes that a step moves per parameter by the types of all states; what is computed of
     matrices apart."""
     training, state = plan.training, state_of(plan)
-    own, mixed = OPTIMIZERS[training.optimizer], training.mixed_precision
+    optimizer, mixed = OPTIMIZERS[training.optimizer], training.mixed_precision
     wide = TYPE_BYTES["fp32"]
     weight = (state.master or state.parameter) if mixed else wide
-    moments = own.moment_bytes(moment_type_bytes(plan))
+    moments = optimizer.moment_bytes(moment_type_bytes(plan))
     return float(
         update_traffic_bytes(
             state.gradient if mixed else wide,
-            weight if own.work else weight + moments + state.optimizer_temporary,
+            weight if optimizer.work else weight + moments + state.optimizer_temporary,
             state.parameter if mixed and state.master else 0.0,
             gradient_passes(plan, _PASSES),
         )
@@ -175,10 +175,10 @@ def _cast_bytes(plan: Plan) -> float:
 def _operator_launch(plan: Plan) -> Sourced:
     """CPU time per operator: of the stack, of compiled code, or of an iteration that is captured
     as a whole."""
-    own = plan.stack.launch.operator
+    launch = plan.stack.launch.operator
     if captures_all(plan):
         return _CAPTURED_LAUNCH
-    return min(own, _COMPILED_LAUNCH, key=float) if plan.training.compile else own
+    return min(launch, _COMPILED_LAUNCH, key=float) if plan.training.compile else launch
 
 
 def captures_all(plan: Plan) -> bool:
@@ -191,14 +191,14 @@ def captures_all(plan: Plan) -> bool:
 
 def _limit(plan: Plan) -> Sourced:
     """Throughput of elementwise kernels with unlimited memory bandwidth."""
-    own = plan.stack.fusion.elementwise_limit
-    return max(own, _COMPILED_LIMIT, key=float) if plan.training.compile else own
+    limit = plan.stack.fusion.elementwise_limit
+    return max(limit, _COMPILED_LIMIT, key=float) if plan.training.compile else limit
 
 
 def fused_experts(plan: Plan) -> bool:
     """Whether experts are one grouped GEMM that has their activation, bias and quantisation."""
-    asked = plan.training.expert_kernels
-    return asked == "fused" if asked else _fused_by_stack(plan)
+    kernels = plan.training.expert_kernels
+    return kernels == "fused" if kernels else _fused_by_stack(plan)
 
 
 def _fused_by_stack(plan: Plan) -> bool:
@@ -216,12 +216,12 @@ def _fused_by_stack(plan: Plan) -> bool:
 
 def loops_experts(plan: Plan) -> bool:
     """Whether a rank computes its experts one after another."""
-    asked, own = plan.training.expert_kernels, plan.stack.experts
-    usual, grouped, adapter = own.kernels, own.grouped_adapters, plan.training.adapter
+    kernels, experts = plan.training.expert_kernels, plan.stack.experts
+    usual, grouped, adapter = experts.kernels, experts.grouped_adapters, plan.training.adapter
     if adapter is not None and adapts_experts(plan.model.routed, stream_of(plan.model), adapter):
         here = grouped is None or plan.cluster.gpu.architecture in grouped
         usual = usual if here else "loop"
-    return (asked or usual) == "loop" and not fused_experts(plan)
+    return (kernels or usual) == "loop" and not fused_experts(plan)
 
 
 def split_experts(plan: Plan) -> bool:
@@ -266,15 +266,15 @@ def _operator_times(plan: Plan) -> dict[str, Any]:
         "activation": "gated" if model.gated else "plain",
         "rotary": "rotary" if model.positions == "rotary" else "copies",
     }
-    found = {
+    fields = {
         f"{name}_{way}_s": getattr(times, f"{kind}_{way}")
         for name, kind in kinds.items()
         for way in ("forward", "backward")
     }
-    found |= {f"{name}_s": getattr(times, name) for name in ("loss", "embedding", "table")}
+    fields |= {f"{name}_s": getattr(times, name) for name in ("loss", "embedding", "table")}
     if _as_measured(plan):
-        found["optimizer_s"] = times.optimizer
-    return {name: seconds for name, seconds in found.items() if seconds is not None}
+        fields["optimizer_s"] = times.optimizer
+    return {name: seconds for name, seconds in fields.items() if seconds is not None}
 
 
 def _as_measured(plan: Plan) -> bool:

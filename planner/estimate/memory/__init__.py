@@ -90,7 +90,7 @@ class Memory:
     def timeline(self) -> list[list[Ledger]]:
         """One ledger of rows per stage and phase."""
         return [
-            [{name: leaf[i] for name, leaf in one.items()} for one in self.phases]
+            [{name: leaf[i] for name, leaf in ledger.items()} for ledger in self.phases]
             for i in range(len(self.stages))
         ]
 
@@ -128,14 +128,14 @@ def needed(plan: Plan, c: Columns) -> Need:
     drive: list[Array] = []
     around = sum(outside(plan, c))
     for stage in representative_stages(plan, c):
-        found = _pressed(
+        memory_of_stage = _pressed(
             plan, c, one_stage(plan, c, parameters, stage, stage_split(plan, c, stage))
         )
-        (held,) = reserved_of(found.phases, found.segments, slack)
-        reserved.append(_within(plan, held, found.firm, around))
-        firm.append(found.firm)
-        host.append(found.host)
-        drive.append(found.drive)
+        (reserved_bytes,) = reserved_of(memory_of_stage.phases, memory_of_stage.segments, slack)
+        reserved.append(_within(plan, reserved_bytes, memory_of_stage.firm, around))
+        firm.append(memory_of_stage.firm)
+        host.append(memory_of_stage.host)
+        drive.append(memory_of_stage.drive)
     device = functools.reduce(np.maximum, reserved) + around
     most = _most(firm)
     kept = None if most is None else most + around
@@ -145,7 +145,7 @@ def needed(plan: Plan, c: Columns) -> Need:
 
 def _most(each: Sequence[Array | None]) -> Array | None:
     """The largest of several stages; None for no stages."""
-    known = [one for one in each if one is not None]
+    known = [value for value in each if value is not None]
     return functools.reduce(np.maximum, known) if known else None
 
 
@@ -155,21 +155,21 @@ def fragmentation(plan: Plan) -> float:
     return min(usual, EXPANDABLE_FRAC) if plan.expandable_segments else usual
 
 
-def _pressed(plan: Plan, c: Columns, found: StageMemory) -> StageMemory:
+def _pressed(plan: Plan, c: Columns, stage: StageMemory) -> StageMemory:
     """A stage with what it needs where the device is full."""
     slack = fragmentation(plan)
     least = slack if plan.training.adapter is None else min(slack, FROZEN_FRAC)
-    found = eviction.without_evicted(plan, c, found, slack, least)
-    if found.firm is None and least < slack:
-        return replace(found, firm=reserved_of(found.phases, found.segments, least)[0])
-    return found
+    stage = eviction.without_evicted(plan, c, stage, slack, least)
+    if stage.firm is None and least < slack:
+        return replace(stage, firm=reserved_of(stage.phases, stage.segments, least)[0])
+    return stage
 
 
-def _within(plan: Plan, held: Array, firm: Array | None, around: Array) -> Array:
+def _within(plan: Plan, reserved: Array, firm: Array | None, around: Array) -> Array:
     """Reserved memory of a device of this size: as allocated, or at least the need."""
     if firm is None:
-        return held
-    return np.minimum(held, np.maximum(firm, plan.usable_bytes - around))
+        return reserved
+    return np.minimum(reserved, np.maximum(firm, plan.usable_bytes - around))
 
 
 def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
@@ -181,27 +181,35 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
     many = c.each(lambda column: np.tile(column, count))  # one row per layout and stage
     stage = np.broadcast_to(stages, (count, rows)).reshape(-1)
     split = stage_split(plan, many, stage)
-    found: StageMemory = one_stage(plan, many, weights_of(plan, many), stage, split)
-    found = _pressed(plan, many, found)
-    sums = np.stack([total(phase) for phase in found.phases])
+    memory_of_stage: StageMemory = one_stage(plan, many, weights_of(plan, many), stage, split)
+    memory_of_stage = _pressed(plan, many, memory_of_stage)
+    sums = np.stack([total(phase) for phase in memory_of_stage.phases])
     phase = sums.argmax(axis=0)
     tops = sums.max(axis=0).reshape(count, rows)
-    wide = [{name: _wide(leaf, phase.shape) for name, leaf in one.items()} for one in found.phases]
+    wide = [
+        {name: _wide(leaf, phase.shape) for name, leaf in ledger.items()}
+        for ledger in memory_of_stage.phases
+    ]
     leaves = {
-        name: np.choose(phase, [one[name] for one in wide]).reshape(count, rows) for name in wide[0]
+        name: np.choose(phase, [ledger[name] for ledger in wide]).reshape(count, rows)
+        for name in wide[0]
     }
     slack = fragmentation(plan)
-    held, high = (
-        one.reshape(count, rows)
-        for one in reserved_of(wide, found.segments, slack, _SLACK_BAND * slack)
+    held_bytes, high = (
+        reserved_bytes.reshape(count, rows)
+        for reserved_bytes in reserved_of(
+            wide, memory_of_stage.segments, slack, _SLACK_BAND * slack
+        )
     )
     context, communicators = outside(plan, c)
-    firm = None if found.firm is None else found.firm.reshape(count, rows)
-    held = _within(plan, held, firm, context + communicators)
-    worst = (held >= held.max(axis=0) * (1 - 1e-12)).argmax(axis=0)  # the first of equals
+    firm = None if memory_of_stage.firm is None else memory_of_stage.firm.reshape(count, rows)
+    held_bytes = _within(plan, held_bytes, firm, context + communicators)
+    worst = (held_bytes >= held_bytes.max(axis=0) * (1 - 1e-12)).argmax(
+        axis=0
+    )  # the first of equals
     at = (worst, np.arange(rows))
     peak, components = tops[at], {name: leaf[at] for name, leaf in leaves.items()}
-    reserved = held[at]
+    reserved = held_bytes[at]
     return Memory(
         peak=peak,
         components=components,
@@ -216,16 +224,16 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
         stages=np.broadcast_to(stages, (count, rows)),
         stage_layers=split.layers.reshape(count, rows),
         stage_peaks=tops,
-        stage_reserved=held,
+        stage_reserved=held_bytes,
         stage_phases=phase.reshape(count, rows),
         stage_components=[{name: leaf[i] for name, leaf in leaves.items()} for i in range(count)],
-        phases=[{k: v.reshape(count, rows) for k, v in one.items()} for one in wide],
-        host=found.host.reshape(count, rows).max(axis=0),
-        drive=found.drive.reshape(count, rows).max(axis=0),
-        host_saving=found.host_saving.reshape(count, rows).max(axis=0),
-        host_loading=found.host_loading.reshape(count, rows).max(axis=0),
-        layer_bytes=found.layer[-rows:],
-        input_bytes=found.input[-rows:],
+        phases=[{k: v.reshape(count, rows) for k, v in ledger.items()} for ledger in wide],
+        host=memory_of_stage.host.reshape(count, rows).max(axis=0),
+        drive=memory_of_stage.drive.reshape(count, rows).max(axis=0),
+        host_saving=memory_of_stage.host_saving.reshape(count, rows).max(axis=0),
+        host_loading=memory_of_stage.host_loading.reshape(count, rows).max(axis=0),
+        layer_bytes=memory_of_stage.layer[-rows:],
+        input_bytes=memory_of_stage.input[-rows:],
     )
 
 
@@ -261,6 +269,6 @@ def best_recompute_group(plan: Plan, c: Columns) -> int:
     kind = float(RECOMPUTE_KINDS.index("group"))
     many = replace(many, recompute=np.full_like(sizes, kind), recompute_size=sizes)
     first = 0.0 * sizes
-    held = kept(plan, many, stage_split(plan, many, first), repeated(plan, many, first))
+    activations = kept(plan, many, stage_split(plan, many, first), repeated(plan, many, first))
     live = live_chunks(plan, many, first) / many.vpp
-    return int(sizes[(live * held.stage + held.working).argmin()])
+    return int(sizes[(live * activations.stage + activations.working).argmin()])

@@ -95,8 +95,8 @@ def layer_activations(plan: Plan, c: Columns) -> Ledger:
 
 def _turns(plan: Plan) -> list[tuple[bool, float]]:
     """(whether weights are frozen, share of the layers)."""
-    own, adapter = plan.gradients_frac, plan.training.adapter is not None
-    turns = [(adapter, 1.0)] if adapter else [(False, own), (True, 1.0 - own)]
+    trained, adapter = plan.gradients_frac, plan.training.adapter is not None
+    turns = [(adapter, 1.0)] if adapter else [(False, trained), (True, 1.0 - trained)]
     return [(frozen, share) for frozen, share in turns if share]
 
 
@@ -104,16 +104,16 @@ def kind_activations(plan: Plan, c: Columns, kind: Kind, frozen: bool) -> Ledger
     """Bytes that one layer of a kind keeps for backward, by operator, without recompute."""
     plan, kind = kind_plan(plan, kind)
     out = _norm_activations(plan, c, kind)
-    of = stream_of(plan.model)
+    stream = stream_of(plan.model)
     for block in kind.blocks:
         for i, part in enumerate(block):
             # what stands side by side reads one input, unless each has a norm of its own
             own_input = i == 0 or kind.norms > len(kind.blocks)
             kept = _of_part(plan, c, part, own_input)
             tokens = tokens_of(plan, c)[0]
-            for one in part.kept(of):
-                elements = tokens * one.elements.local(c.tp)
-                kept[one.name] = plan.training.element_bytes * elements
+            for tensor in part.kept(stream):
+                elements = tokens * tensor.elements.local(c.tp)
+                kept[tensor.name] = plan.training.element_bytes * elements
             if frozen:
                 kept = beside_frozen.kept(plan, c, part, kept, (tokens, routed_tokens(plan, c)))
             for name, leaf in kept.items():
@@ -204,11 +204,11 @@ def _drops_hidden(plan: Plan) -> bool:
 def embedding_mask(plan: Plan, c: Columns) -> Array:
     """Dropout mask of the embedding of a micro-batch; it is not recomputed."""
     masks = 1.0 if _drops_hidden(plan) else 0.0
-    found = [
-        memory.dropout_mask_bytes(tokens_of(own, c)[1], float(own.model.hidden), masks)
-        for own, _ in plans(plan)
+    masks_bytes = [
+        memory.dropout_mask_bytes(tokens_of(tower, c)[1], float(tower.model.hidden), masks)
+        for tower, _ in plans(plan)
     ]
-    return functools.reduce(np.add, found)
+    return functools.reduce(np.add, masks_bytes)
 
 
 def _attention_activations(plan: Plan, c: Columns, part: Attention | CrossAttention) -> Ledger:
@@ -366,7 +366,7 @@ def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
     kinds = zip(known.kinds, known.counts, split.kinds, again.kinds, strict=True)
     turns = ((frozen, share, *kind) for kind in kinds for frozen, share in _turns(plan))
     for frozen, share, kind, *counts in turns:
-        held, count, repeated = (share * n for n in counts)
+        layer_bytes, count, repeated = (share * n for n in counts)
         ledger = kind_activations(plan, c, kind, frozen)
         whole = total(ledger)
         entering = one_input(plan, c, kind)
@@ -374,7 +374,7 @@ def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
         # fp32 copies in its place
         kept_as_it_is = plan.fused_norm or plan.stream_bytes > plan.training.element_bytes
         counted = entering if kept_as_it_is else 0.0 * entering
-        mean = mean + held / plan.model.layers * whole
+        mean = mean + layer_bytes / plan.model.layers * whole
         saved = np.where(selective, _selective_saving(plan, c, kind, ledger), 0.0)
         lasting = modules.left(c, ledger)
         saved = saved + (whole - total(lasting))
@@ -410,7 +410,7 @@ def _mean_input(plan: Plan, c: Columns) -> Array:
     """Bytes of the input of a mean layer."""
     if not plan.model.towers:
         return one_input(plan, c)
-    each = [view.share * one_input(own, c) for own, view in plans(plan)]
+    each = [view.share * one_input(tower, c) for tower, view in plans(plan)]
     return functools.reduce(np.add, each)
 
 
@@ -419,14 +419,14 @@ def _results(plan: Plan, c: Columns, kind: Kind) -> dict[str, Array]:
     if not np.any(c.is_recompute("keep")):
         return {"": 0.0 * c.tp}
     plan, kind = kind_plan(plan, kind)
-    found = modules.results(plan, c, kind, tokens_of(plan, c), routed_tokens(plan, c))
-    return modules.kept_results(c, found)
+    results = modules.results(plan, c, kind, tokens_of(plan, c), routed_tokens(plan, c))
+    return modules.kept_results(c, results)
 
 
 def _transient(plan: Plan, c: Columns) -> Array:
     """Gradients alive beside the activations inside one layer's backward: of the MLP's hidden
     elements or of the scores."""
-    return functools.reduce(np.maximum, [_of_tower(own, c) for own, _ in plans(plan)])
+    return functools.reduce(np.maximum, [_of_tower(tower, c) for tower, _ in plans(plan)])
 
 
 def _of_tower(plan: Plan, c: Columns) -> Array:
@@ -441,14 +441,14 @@ def _of_tower(plan: Plan, c: Columns) -> Array:
             elements = routed_tokens(plan, c) * part.ffn_hidden / experts.tensor_of(plan, c.tp)
             elements = elements + tokens * part.shared_ffn_hidden / c.tp
             hidden = np.maximum(hidden, elements * _hidden_gradients(plan, part) * stream)
-        for one in part.core():
-            if isinstance(one, Attended):
-                keys = one.keys or plan.training.seq_len
-                kernel = scores_kernel(plan, one)
+        for attended in part.core():
+            if isinstance(attended, Attended):
+                keys = attended.keys or plan.training.seq_len
+                kernel = scores_kernel(plan, attended)
                 scores = _SCORE_GRADIENT[kernel] * e / _COUNTED_ELEMENT if kernel else 0.0
-                core = np.maximum(core, tokens * one.heads / c.tp * keys * scores)
+                core = np.maximum(core, tokens * attended.heads / c.tp * keys * scores)
             else:  # gradients of all that it reads
-                core = np.maximum(core, tokens * one.read_elements / c.tp * e)
+                core = np.maximum(core, tokens * attended.read_elements / c.tp * e)
     return np.maximum(hidden, core) + memory.product_input_bytes(local, float(model.hidden), stream)
 
 
@@ -458,17 +458,17 @@ def _hidden_gradients(plan: Plan, part: Mlp | Moe) -> float:
     # has two such gradients, which Liger writes over the gate's inputs (ops/swiglu.py of
     # linkedin/Liger-Kernel): that of its output is all there is beside them
     spec = plan.training.adapter
-    own = () if spec is None else adapted(part, stream_of(plan.model), spec, plan.joint)
-    over = plan.liger or bool(beside_frozen.made_again(plan, own))
-    one = over if part.gated else part.activation == "gelu"
-    return 1.0 if one else 2.0
+    matrices = () if spec is None else adapted(part, stream_of(plan.model), spec, plan.joint)
+    over = plan.liger or bool(beside_frozen.made_again(plan, matrices))
+    doubled = over if part.gated else part.activation == "gelu"
+    return 1.0 if doubled else 2.0
 
 
 def sequence_buffers(plan: Plan, c: Columns) -> Array:
     """Whole tensors of one GEMM under sequence parallelism: its gathered input, where that is
     not kept (Megatron-LM's "mpu" buffer, nanotron's MemoryBuffer), and an output that is yet to be
     scattered."""
-    plan = max(plans(plan), key=lambda one: one[1].seq_len * one[1].model.hidden)[0]
+    plan = max(plans(plan), key=lambda view: view[1].seq_len * view[1].model.hidden)[0]
     tokens, local = tokens_of(plan, c)
     h, e = float(plan.model.hidden), plan.training.element_bytes
     gathered = np.where(_inputs(plan, c) < tokens, memory.product_input_bytes(tokens, h, e), 0.0)

@@ -49,8 +49,12 @@ def kept(plan: Plan, c: Columns, part: Part, usual: Ledger, tokens: tuple[Array,
         out = _without_inputs(plan, c, part, usual, tokens)
     if spec is None:
         return out
-    own = adapted(part, stream_of(plan.model), spec, plan.joint)
-    return out | {"adapters": sum((_adapter(plan, c, one, tokens) for one in own), 0.0 * c.tp)}
+    adapted_matrices = adapted(part, stream_of(plan.model), spec, plan.joint)
+    return out | {
+        "adapters": sum(
+            (_adapter(plan, c, matrix, tokens) for matrix in adapted_matrices), 0.0 * c.tp
+        )
+    }
 
 
 def _without_inputs(
@@ -58,29 +62,29 @@ def _without_inputs(
 ) -> dict[str, Array]:
     """The ledger of a part whose frozen matrices keep no input."""
     spec = plan.training.adapter
-    own = () if spec is None else adapted(part, stream_of(plan.model), spec, plan.joint)
+    matrices = () if spec is None else adapted(part, stream_of(plan.model), spec, plan.joint)
     copy = 0.0 if spec is None else own_copy_bytes(plan, spec)
-    read = () if copy else own  # what reads an input that is kept as it is
+    read = () if copy else matrices  # what reads an input that is kept as it is
     out = dict(usual)
-    if not any(one.reads_hidden and not one.experts for one in read):
+    if not any(matrix.reads_hidden and not matrix.experts for matrix in read):
         out |= {name: 0.0 * out[name] for name in _INPUTS if name in out}
-    if "moe/routed" in out and not any(one.reads_hidden and one.experts for one in read):
+    if "moe/routed" in out and not any(matrix.reads_hidden and matrix.experts for matrix in read):
         out["moe/routed"] = 0.0 * out["moe/routed"]
     for name, elements in _products(c, part, tokens).items():
         routed = name == "moe/activated"
-        if name in made_again(plan, own):
+        if name in made_again(plan, matrices):
             out[name] = _FACTORS * plan.stream_bytes * elements
-        elif not any("down" in one.role and (one.experts > 0) == routed for one in read):
+        elif not any("down" in matrix.role and (matrix.experts > 0) == routed for matrix in read):
             out[name] = np.maximum(out[name] - plan.stream_bytes * elements, 0.0)
     return out
 
 
-def made_again(plan: Plan, own: Sequence[Matrix]) -> tuple[str, ...]:
+def made_again(plan: Plan, matrices: Sequence[Matrix]) -> tuple[str, ...]:
     """Leaves whose product backward makes again of its factors, over which it writes their
     gradients: of a gated MLP whose matrices and adapters are one function (LoRA_MLP of
     unsloth/kernels/fast_lora.py, of which Axolotl and fms-acceleration have copies)."""
     spec = plan.training.adapter
-    dense = {role for one in own if not one.experts for role in one.role.split("+")}
+    dense = {role for matrix in matrices if not matrix.experts for role in matrix.role.split("+")}
     whole = {"gate", "up", "down"} <= dense and spec is not None and spec.dropout == 0
     return ("mlp/hidden",) if whole and plan.fused_adapters else ()
 
@@ -98,14 +102,14 @@ def _products(c: Columns, part: Part, tokens: tuple[Array, Array]) -> dict[str, 
     }
 
 
-def _adapter(plan: Plan, c: Columns, one: Matrix, tokens: tuple[Array, Array]) -> Array:
+def _adapter(plan: Plan, c: Columns, matrix: Matrix, tokens: tuple[Array, Array]) -> Array:
     """Bytes that the adapter of a matrix keeps: what A reads with a mask of a byte, what B reads,
     and of DoRA both outputs."""
     spec, e = plan.training.adapter, plan.training.element_bytes
     if spec is None:
         return 0.0 * c.tp
-    ranks = tensor_of(plan, c.tp) if one.experts else c.tp
+    ranks = tensor_of(plan, c.tp) if matrix.experts else c.tp
     each = own_copy_bytes(plan, spec) + (spec.dropout > 0)
-    width = one.k / (1.0 if one.reads_hidden else ranks)
-    outputs = _DORA_OUTPUTS * e * one.n / ranks * (spec.method == "dora")
-    return tokens[one.experts > 0] * (each * width + e * one.sides * spec.rank + outputs)
+    width = matrix.k / (1.0 if matrix.reads_hidden else ranks)
+    outputs = _DORA_OUTPUTS * e * matrix.n / ranks * (spec.method == "dora")
+    return tokens[matrix.experts > 0] * (each * width + e * matrix.sides * spec.rank + outputs)

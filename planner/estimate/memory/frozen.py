@@ -22,53 +22,60 @@ GATHERED_LAYERS = 2.0  # a layer in use and the next one, gathered ahead
 
 
 def held_bytes(
-    plan: Plan, c: Columns, of: Weights, split: StageSplit, cuts: tuple[Array, Array]
+    plan: Plan, c: Columns, weights: Weights, split: StageSplit, cuts: tuple[Array, Array]
 ) -> Array:
     """Bytes of the frozen weights of a stage. Adapters are in addition to all weights, also to an
     embedding that is trained, of which PEFT keeps the original (ModulesToSaveWrapper).
 
     cuts: ranks that share the weights, and ranks that share routed experts.
     """
-    every, first, last = of.every, split.first, split.last
+    every, first, last = weights.every, split.first, split.last
     shared, experts = every.of_stage(split, first, last), every.experts_of_stage(split)
     if plan.training.adapter is None:
-        trained, held = of.trained, trained_split(plan, split)
-        shared = shared - trained.of_stage(held, first, last)
-        experts = experts - trained.experts_of_stage(held)
-    each, (own, others), upcast = frozen_bytes(plan), cuts, plan.training.base_upcast
+        trained, layers_trained = weights.trained, trained_split(plan, split)
+        shared = shared - trained.of_stage(layers_trained, first, last)
+        experts = experts - trained.experts_of_stage(layers_trained)
+    each, (base_bytes, others), upcast = frozen_bytes(plan), cuts, plan.training.base_upcast
     layers = every.of_stage(split, 0.0 * first, 0.0 * last) * (plan.training.adapter is not None)
     beside, ends = (_FP32_BYTES if wide else each for wide in (upcast, upcast == "all"))
     of_layers, of_experts = quantised.element_bytes(plan, c, every, beside)
     return (
-        memory.state_bytes(shared - layers, ends, own)
-        + memory.state_bytes(layers, of_layers, own)
+        memory.state_bytes(shared - layers, ends, base_bytes)
+        + memory.state_bytes(layers, of_layers, base_bytes)
         + memory.state_bytes(experts, of_experts, others)
     )
 
 
-def reference_bytes(plan: Plan, of: Weights, split: StageSplit, cuts: tuple[Array, Array]) -> Array:
+def reference_bytes(
+    plan: Plan, weights: Weights, split: StageSplit, cuts: tuple[Array, Array]
+) -> Array:
     """Bytes of a reference that a stage holds beside what it trains: all of its weights again,
     frozen."""
     each = frozen_bytes(plan) * (plan.training.reference == "held" and not plan.teacher)
-    return _whole_bytes(of.every, split, each, cuts)
+    return _whole_bytes(weights.every, split, each, cuts)
 
 
 def teacher_bytes(plan: Plan, c: Columns, cuts: tuple[Array, Array]) -> tuple[Array, Array]:
     """Bytes of the weights of a teacher on the GPUs of its student, which no pipeline cuts, and of
     those that its pass gathers where parameters are sharded, or makes of their codes."""
-    own = plan.of_teacher if plan.training.teacher_here else None
-    if own is None:
+    teacher = plan.of_teacher if plan.training.teacher_here else None
+    if teacher is None:
         return 0.0 * c.tp, 0.0 * c.tp
-    every, whole = rank_parameters(own, c), replace(c, pp=1.0 + 0.0 * c.pp, vpp=1.0 + 0.0 * c.vpp)
-    each, split = frozen_bytes(own), stage_split(own, whole, 0.0 * c.pp)
-    of_layers, of_experts = quantised.element_bytes(own, c, every, each)
+    every, whole = (
+        rank_parameters(teacher, c),
+        replace(c, pp=1.0 + 0.0 * c.pp, vpp=1.0 + 0.0 * c.vpp),
+    )
+    each, split = frozen_bytes(teacher), stage_split(teacher, whole, 0.0 * c.pp)
+    of_layers, of_experts = quantised.element_bytes(teacher, c, every, each)
     layers = memory.state_bytes(every.of_stage(split, 0.0 * c.pp, 0.0 * c.pp), 1.0, cuts[0])
     experts = memory.state_bytes(every.experts_of_stage(split), 1.0, cuts[1])
     saved = layers * (each - of_layers) + experts * (each - of_experts)
     ends, layer = total(every.first) + total(every.last), each * every.per_layer()
-    layer = layer - quantised.saved_per_layer(own, c, every, each)
+    layer = layer - quantised.saved_per_layer(teacher, c, every, each)
     gathered = np.where(c.zero >= _ZERO_3, each * ends + GATHERED_LAYERS * layer, 0.0)
-    return _whole_bytes(every, split, each, cuts) - saved, gathered + quantised.made_bytes(own, c)
+    return _whole_bytes(every, split, each, cuts) - saved, gathered + quantised.made_bytes(
+        teacher, c
+    )
 
 
 def _whole_bytes(

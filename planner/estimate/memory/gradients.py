@@ -41,7 +41,11 @@ def _largest_tensor(plan: Plan, c: Columns, p: RankParameters) -> Array:
     """Elements on this rank of the largest weight of a layer; experts of a layer are one tensor."""
     fusion = plan.stack.fusion
     every = tensors(plan.model, fusion.joint_qkv, fusion.joint_gate)
-    dense = [one.elements for one in every if one.layer is not None and one.name != "moe/experts"]
+    dense = [
+        tensor.elements
+        for tensor in every
+        if tensor.layer is not None and tensor.name != "moe/experts"
+    ]
     moe = plan.model.routed
     experts = p.most_experts / (moe.inputs + 1 if moe else 1)
     return np.maximum(float(max(dense)) / c.tp, experts)

@@ -34,11 +34,11 @@ def outside(plan: Plan, c: Columns) -> tuple[Array, Array]:
 def reserved_of(phases: list[Ledger], segments: Array, *slacks: float) -> list[Array]:
     """Reserved memory after all phases, for each of these shares of slack: segments of flat buffers
     of the step stay beside segments of the passes."""
-    held: list[list[Array]] = [[] for _ in slacks]
+    by_slack: list[list[Array]] = [[] for _ in slacks]
     for name, phase in zip(PHASES, phases, strict=True):
         lasting = total({leaf: phase[leaf] for leaf in LASTING if leaf in phase})
         passing = total({leaf: value for leaf, value in phase.items() if leaf not in LASTING})
         besides = segments if name in _PASSES else 0.0
-        for slack, found in zip(slacks, held, strict=True):
-            found.append(memory.reserved_bytes(lasting, passing, slack) + besides)
-    return [functools.reduce(np.maximum, found) for found in held]
+        for slack, totals in zip(slacks, by_slack, strict=True):
+            totals.append(memory.reserved_bytes(lasting, passing, slack) + besides)
+    return [functools.reduce(np.maximum, totals) for totals in by_slack]

@@ -40,8 +40,8 @@ def logits(plan: Plan, c: Columns) -> Array:
             return memory.logits_bytes(tokens, vocab, each, share)
     if plan.loss_kernel == "chunked":
         kept, turn = (e, e) if plan.training.compile else (e + _WIDE, _WIDE)
-        held = memory.chunked_logits_bytes(kept + 0.0 * tokens, turn, chunks)
-        at_loss = memory.logits_bytes(tokens, vocab, held, share)
+        kept_bytes = memory.chunked_logits_bytes(kept + 0.0 * tokens, turn, chunks)
+        at_loss = memory.logits_bytes(tokens, vocab, kept_bytes, share)
         # then gradients of all logits meet those of the head's input and weight, whose chunks
         # are added up: the sum, and what the next one adds
         gradients = memory.logits_bytes(tokens, vocab, e, share)
@@ -57,12 +57,19 @@ def logits(plan: Plan, c: Columns) -> Array:
 def _divergence_bytes(plan: Plan, chunks: Array) -> Array:
     """Bytes alive per logit of a student while the distributions of student and teacher are
     compared, both logits included: in fp32, or in 16 bit if the loss is chunked."""
-    of, e = DIVERGENCES[plan.training.divergence], plan.training.element_bytes
+    divergence, e = DIVERGENCES[plan.training.divergence], plan.training.element_bytes
     if plan.loss_kernel == "chunked":
-        hard = of.hard * (_WIDE + _WIDE / chunks)  # its log-softmax, and one fp32 copy at a time
-        return 2 * e + of.kept + np.maximum(of.turn / chunks, hard)
+        hard = divergence.hard * (
+            _WIDE + _WIDE / chunks
+        )  # its log-softmax, and one fp32 copy at a time
+        return 2 * e + divergence.kept + np.maximum(divergence.turn / chunks, hard)
     narrow = 2 * e if plan.loss_kernel == "fused-linear" else 0.0
-    return narrow + 2 * _WIDE + of.kept + np.maximum(of.turn, of.hard * 2 * _WIDE)
+    return (
+        narrow
+        + 2 * _WIDE
+        + divergence.kept
+        + np.maximum(divergence.turn, divergence.hard * 2 * _WIDE)
+    )
 
 
 def _logit_bytes(plan: Plan) -> float:

@@ -43,5 +43,5 @@ def beside_bytes(plan: Plan, c: Columns, weights: Array) -> Array:
     micro-batch on; ZeRO-3 makes them of what it has gathered."""
     if plan.is_low("weights") or not plan.stack.precision.weight_copies:
         return 0.0 * weights
-    held = memory.state_bytes(weights, narrow_share(plan) * copies_bytes(plan), 1.0)
-    return np.where(c.zero >= _ZERO_3, 0.0, held)
+    copies = memory.state_bytes(weights, narrow_share(plan) * copies_bytes(plan), 1.0)
+    return np.where(c.zero >= _ZERO_3, 0.0, copies)

@@ -106,9 +106,9 @@ def results(
     return out
 
 
-def kept_results(c: Columns, of: dict[str, Array]) -> dict[str, Array]:
+def kept_results(c: Columns, results: dict[str, Array]) -> dict[str, Array]:
     """The results that every row keeps."""
-    return {name: np.where(c.keeps_result(name), each, 0.0) for name, each in of.items()}
+    return {name: np.where(c.keeps_result(name), each, 0.0) for name, each in results.items()}
 
 
 def leaving(plan: Plan, kind: Kind, ledger: Ledger) -> Array:

@@ -23,7 +23,7 @@ _ZERO_3 = 3
 
 
 def moved(
-    plan: Plan, c: Columns, of: Kept, alive_bytes: Array, weight_bytes: Array
+    plan: Plan, c: Columns, activations: Kept, alive_bytes: Array, weight_bytes: Array
 ) -> tuple[Array, Array]:
     """(bytes that are not on the GPU, bytes in host memory) of `alive_bytes` that layers keep; zero
     for rows without.
@@ -39,9 +39,11 @@ def moved(
     if not np.any(offloaded):
         return 0.0 * alive_bytes, 0.0 * alive_bytes
     window = _AHEAD if plan.stack.overlap.offload_copies else _IN_TURN
-    leaving = of.leaving * alive_bytes
-    leaving = leaving - memory.resident_bytes(leaving, of.leaving * of.largest, window)
-    saved = of.leaving * alive_bytes + weight_bytes * (1 - repeated_share(plan, c))
+    leaving = activations.leaving * alive_bytes
+    leaving = leaving - memory.resident_bytes(
+        leaving, activations.leaving * activations.largest, window
+    )
+    saved = activations.leaving * alive_bytes + weight_bytes * (1 - repeated_share(plan, c))
     host = leaving if plan.stack.overlap.offload_copies else saved
     host = np.where(checkpoints, leaving / c.tp, host)
     return np.where(offloaded, leaving, 0.0), np.where(offloaded, host, 0.0)
@@ -72,9 +74,9 @@ def copies(
     """
     stage = 0.0 * c.pp
     split = stage_split(plan, c, stage)
-    of = kept(plan, c, split, repeated(plan, c, stage))
+    activations = kept(plan, c, split, repeated(plan, c, stage))
     weights = sync.compute_bytes(plan) * p.per_layer() * split.layers
-    leaving = moved(plan, c, of, of.stage, weights)[1] / split.layers
+    leaving = moved(plan, c, activations, activations.stage, weights)[1] / split.layers
     seconds = overlap.host_copy_s(leaving, m.host_copy_bandwidth)
     if not plan.stack.overlap.offload_copies or plan.training.overlap is False:
         return Copies(leaving, seconds, seconds, seconds)
