@@ -203,8 +203,8 @@ def _rotated(every: float, block: float, widest: float, flop: float) -> Callable
     return work
 
 
-def _projected(rank: float, found: bool) -> Callable[[Array, Array], Work]:
-    """Work in a subspace. found: by an SVD of the gradient, and the update projected back; else at
+def _projected(rank: float, by_svd: bool) -> Callable[[Array, Array], Work]:
+    """Work in a subspace. by_svd: by an SVD of the gradient, and the update projected back; else at
     random, and the gradient scaled."""
 
     def work(rows: Array, columns: Array) -> Work:
@@ -212,11 +212,11 @@ def _projected(rank: float, found: bool) -> Callable[[Array, Array], Work]:
         k, elements = np.minimum(rank, short), 1.0 * rows * columns
         into, back = Gemm(long, k, short), Gemm(long, short, k)
         # GaLore: every 200 steps an fp32 copy that the SVD works on, and both of its factors
-        decomposed = 12.0 * elements + 4.0 * np.square(short) if found else 0.0
+        decomposed = 12.0 * elements + 4.0 * np.square(short) if by_svd else 0.0
         return Work(
-            gemms=(into, back) if found else (into,),
+            gemms=(into, back) if by_svd else (into,),
             wide=False,
-            decomposed_flop=subspace_flop(rows, columns, _SUBSPACE_EVERY) * found,
+            decomposed_flop=subspace_flop(rows, columns, _SUBSPACE_EVERY) * by_svd,
             # the update made and scaled, and weights; moments in fp32, read and written
             moved_bytes=24.0 * elements + 8.0 * projected_elements(rows, columns, rank),
             launches=20.0,
@@ -292,7 +292,7 @@ def optimizer_of(name: OptimizerName, rank: int | None = None) -> Optimizer:
     return replace(named, rank=rank, work=_projected(float(rank), named.found))
 
 
-def _in_subspace(title: str, source: str, rank: int, found: bool, eight: bool) -> Optimizer:
+def _in_subspace(title: str, source: str, rank: int, by_svd: bool, eight: bool) -> Optimizer:
     return Optimizer(
         title,
         source,
@@ -300,8 +300,8 @@ def _in_subspace(title: str, source: str, rank: int, found: bool, eight: bool) -
         typed=not eight,
         block=256 if eight else 0,
         rank=rank,
-        found=found,
-        work=_projected(float(rank), found),
+        found=by_svd,
+        work=_projected(float(rank), by_svd),
         rest="adam8bit" if eight else "adam",
     )
 

@@ -39,9 +39,9 @@ def stream_of(model: ModelSpec, kind: Kind | None = None) -> Stream:
 
 def layer_tensors(model: ModelSpec, kind: Kind) -> tuple[Tensor, ...]:
     """Every tensor of a layer of a kind."""
-    of = stream_of(model, kind)
-    norms = replicated("norm/layer", kind.norms * of.norm(of.hidden) * model.norm_weight)
-    declared = [tensor for part in kind.parts for tensor in part.tensors(of)]
+    stream = stream_of(model, kind)
+    norms = replicated("norm/layer", kind.norms * stream.norm(stream.hidden) * model.norm_weight)
+    declared = [tensor for part in kind.parts for tensor in part.tensors(stream)]
     return tuple(tensor for tensor in (norms, *declared) if tensor.count)
 
 
@@ -69,11 +69,11 @@ def _placed(tensors: Iterable[Tensor], place: Place) -> Iterable[Leaf]:
 
 def _first(model: ModelSpec) -> Iterable[Tensor]:
     """Tables of words, positions and layers."""
-    of, h = stream_of(model), model.hidden
+    stream, h = stream_of(model), model.hidden
     yield Tensor("embedding/word", model.padded_vocab * h, matmul=False)
     if model.positions == "learned":
         yield replicated("embedding/position", (model.position_rows or model.max_positions) * h)
-    yield replicated("embedding/norm", of.norm(h) * model.embedding_norm)
+    yield replicated("embedding/norm", stream.norm(h) * model.embedding_norm)
     layers = layers_of(model)
     layered = [
         (part, count)
@@ -86,7 +86,7 @@ def _first(model: ModelSpec) -> Iterable[Tensor]:
             "embedding/layers", sum(p.vocab * p.width * n for p, n in layered), matmul=False
         )
         yield Tensor("embedding/layers_in", h * sum(p.width * n for p, n in layered), "replicated")
-        yield replicated("embedding/layers_norm", of.norm(layered[0][0].width))
+        yield replicated("embedding/layers_norm", stream.norm(layered[0][0].width))
 
 
 def _last(model: ModelSpec) -> Iterable[Tensor]:
@@ -104,9 +104,9 @@ def _mtp(model: ModelSpec, kinds: Iterable[Kind]) -> Iterable[Leaf]:
     (DeepSeek-V3, arXiv 2412.19437 section 2.2)."""
     if not model.mtp:
         return ()
-    h, of = model.hidden, stream_of(model)
+    h, stream = model.hidden, stream_of(model)
     tensors = (Tensor("mtp/projection", 2 * h * h),)
-    norms = (replicated("mtp/norms", MTP_NORMS * of.norm(h)),)
+    norms = (replicated("mtp/norms", MTP_NORMS * stream.norm(h)),)
     inner = (tensor for kind in kinds for tensor in layer_tensors(model, kind))
     all_of = (*tensors, *norms, *inner)
     return tuple(_leaf(tensor, "mtp", model.mtp) for tensor in all_of)

@@ -47,11 +47,11 @@ def _refused_heads(plan: Plan, x: Layout) -> str:
     """The head counts that tp does not divide; KV heads are named with their query heads."""
     limits = [limit for limit in limits_of(plan.model) if limit.what not in WIDTH_NAMES]
     refused = [limit for limit in limits if not _fits(limit, np.float64(x.tp))]
-    said = " and ".join(f"{limit.count} {limit.what}" for limit in refused)
+    counts = " and ".join(f"{limit.count} {limit.what}" for limit in refused)
     if any(limit.what in ("heads", "heads of keys and values") for limit in refused):
         core = next(core for core, _ in attended_of(plan.model))
-        said = f"{core.heads} heads ({core.kv_heads or core.heads} of keys and values)"
-    return f"{said} cannot be shared by tp {x.tp}"
+        counts = f"{core.heads} heads ({core.kv_heads or core.heads} of keys and values)"
+    return f"{counts} cannot be shared by tp {x.tp}"
 
 
 HEADS = Rule("heads divide by tp", ("tp",), _heads, _refused_heads, near=("tp",))
@@ -127,16 +127,16 @@ def _layers(plan: Plan, c: Columns) -> Array:
 
 
 def _unfilled(plan: Plan, x: Layout) -> str:
-    said, title = f"pp {x.pp} x vpp {x.vpp} = {x.pp * x.vpp}", plan.stack.title
+    chunks, title = f"pp {x.pp} x vpp {x.vpp} = {x.pp * x.vpp}", plan.stack.title
     layers, uneven = plan.model.layers, has(plan.stack, "pipeline_layout")
     if plan.request.pipeline_layout is not None:
         stated = len(pipeline_layout(plan.request.pipeline_layout))
         if x.pp * x.vpp != stated:
-            return f"the pipeline layout has {stated} chunks (bars and one), {said}"
+            return f"the pipeline layout has {stated} chunks (bars and one), {chunks}"
         return f"{title} lets a user state the contents of chunks only with one chunk per rank"
     if x.pp * x.vpp > layers:
-        return f"{said} chunks are more than the {layers} layers"
-    refused = f"{layers} layers do not divide into {said} equal chunks"
+        return f"{chunks} chunks are more than the {layers} layers"
+    refused = f"{layers} layers do not divide into {chunks} equal chunks"
     if uneven and plan.request.uneven_stages is False:
         return refused
     if uneven:
@@ -202,9 +202,9 @@ def _scans(plan: Plan, c: Columns) -> Array:
 def _unscanned(plan: Plan, x: Layout) -> str:
     core = next(core for core, _ in scans_of(plan.model) if core.units % (x.tp * x.cp))
     limits = next(part.limits() for part, _ in parts_of(plan.model) if core in part.core())
-    what = min(limits, key=lambda limit: limit.count != core.units).what
+    units = min(limits, key=lambda limit: limit.count != core.units).what
     return (
-        f"ranks that share a sequence share the {core.units} {what}, of which tp {x.tp} leaves"
+        f"ranks that share a sequence share the {core.units} {units}, of which tp {x.tp} leaves"
         f" {core.units / x.tp:g}: they do not divide by cp {x.cp}"
     )
 

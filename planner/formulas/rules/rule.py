@@ -79,8 +79,8 @@ def ones(c: Columns) -> Array:
 def on_arrays(kind: type[Mechanism], holds: Callable[[Columns], Array], c: Columns) -> Array:
     """A condition of a mechanism, on plain arrays."""
     where = f"a condition of the mechanism {kind.NAME}"
-    found = plug_in(where, lambda plain: {where: holds(plain)}, c, (where,), boolean=True)
-    return found[where]
+    result = plug_in(where, lambda plain: {where: holds(plain)}, c, (where,), boolean=True)
+    return result[where]
 
 
 def of_mechanism(kind: type[Mechanism], rule: Rule) -> Rule:

@@ -213,7 +213,7 @@ def _no_such_types(plan: Plan) -> list[str]:
     remainder = types["master"] == "remainder"
     kept = "states of a type of their own" if states.moments else "no moments"
     wants = TYPE_BYTES[training.gradient_precision or "fp32"]
-    said = {
+    refusals = {
         f"--moments-precision: {states.title} has {kept}; leave it out": types["moments"]
         and not (states.typed and (states.moments or states.factored)),
         f"--master-precision: the weights of {title} are what its optimizer updates; leave it out,"
@@ -225,7 +225,7 @@ def _no_such_types(plan: Plan) -> list[str]:
         and not state.persistent_gradients
         and wants != state.gradient,
     }
-    return [sentence for sentence, refused in said.items() if refused]
+    return [sentence for sentence, refused in refusals.items() if refused]
 
 
 TYPES = Rule(
