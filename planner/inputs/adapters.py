@@ -62,8 +62,8 @@ def adapter_spec(options: Options, model: ModelSpec) -> AdapterSpec | None:
         resident=options.lora_adapters or 1,
         fused=options.fused_lora,
     )
-    of = stream_of(model)
-    if not any(adapted(part, of, spec) for part, _ in parts_of(model)):
+    stream = stream_of(model)
+    if not any(adapted(part, stream, spec) for part, _ in parts_of(model)):
         raise PlanError(
             "--lora-targets",
             options.lora_targets,

@@ -97,26 +97,26 @@ def price_of(options: Options, market: str | None = None) -> Price:
 def every_price(options: Options) -> list[Sourced]:
     """Prices of a GPU-hour of the request: in every market without preemption, if it leaves the
     market open."""
-    own = price_of(options)
-    listed = own.is_listed and options.market is None
-    kept = [one for one in markets() if one.preempted_after is None]
-    found = [price_of(options, one.id) for one in kept] if listed else [own]
-    return [one.usd_per_gpu_hour for one in found if one.usd_per_gpu_hour is not None]
+    price = price_of(options)
+    listed = price.is_listed and options.market is None
+    kept = [market for market in markets() if market.preempted_after is None]
+    quoted = [price_of(options, market.id) for market in kept] if listed else [price]
+    return [price.usd_per_gpu_hour for price in quoted if price.usd_per_gpu_hour is not None]
 
 
-def unit_cost(options: Options, what: str) -> float:
+def unit_cost(options: Options, kind: str) -> float:
     """One GPU of the request: its hourly price in US dollars (`cost`; own hardware with the
     electricity of full load), or its power in W (`power`: the limit of its board or the one set).
     Raises PlanError without a price in that market."""
     cluster, _ = cluster_spec(options.changed(gpus=node_size(options)))
     board_w = float(cluster.power_limit or cluster.gpu.power)
-    if what == "power":
+    if kind == "power":
         return board_w
     usd = cluster.price.usd_per_gpu_hour
     if usd is None:
         raise PlanError(
             "--at",
-            what,
+            kind,
             f"{cluster.price.missing}; give --price or another --market, or compare at equal power",
         )
     facility = run_level.HOST_FACTOR * (options.pue or run_level.PUE)
@@ -124,7 +124,7 @@ def unit_cost(options: Options, what: str) -> float:
     each = in_unit(float(usd) + float(drawn_w) * electricity(options), "USD/h")
     if each == 0:
         raise PlanError(
-            "--at", what, "machines that cost nothing cost the same in any number; compare at power"
+            "--at", kind, "machines that cost nothing cost the same in any number; compare at power"
         )
     return each
 

@@ -59,18 +59,20 @@ class Request:
 
 def doubts(request: Request) -> tuple[str, ...]:
     """Sentences about implausible values; empty for an ordinary request."""
-    return tuple(said for check in _CHECKS if (said := check(request)) is not None)
+    return tuple(sentence for check in _CHECKS if (sentence := check(request)) is not None)
 
 
-def flagged(said: tuple[str, ...]) -> tuple[str, ...]:
+def flagged(sentences: tuple[str, ...]) -> tuple[str, ...]:
     """Doubts as they stand among the assumptions of an answer."""
-    return tuple(f"{DOUBTFUL}: {one}" for one in said)
+    return tuple(f"{DOUBTFUL}: {sentence}" for sentence in sentences)
 
 
 def unflagged(sentences: Iterable[str]) -> tuple[str, ...]:
     """The doubts among sentences."""
     begin = f"{DOUBTFUL}: "
-    return tuple(one.removeprefix(begin) for one in sentences if one.startswith(begin))
+    return tuple(
+        sentence.removeprefix(begin) for sentence in sentences if sentence.startswith(begin)
+    )
 
 
 def _batch(request: Request) -> str | None:
@@ -158,12 +160,12 @@ def _failures(request: Request) -> str | None:
 def _listed(gpu: str) -> tuple[float, float, str] | None:
     """Lowest and highest list price of a GPU in USD per hour, of any kind, and who asks the lowest;
     None where it is on no list."""
-    found = [
-        (in_unit(float(one.usd_per_gpu_hour[gpu]), "USD/h"), one.title)
-        for one in prices().list
-        if gpu in one.usd_per_gpu_hour
+    listed = [
+        (in_unit(float(entry.usd_per_gpu_hour[gpu]), "USD/h"), entry.title)
+        for entry in prices().list
+        if gpu in entry.usd_per_gpu_hour
     ]
-    return (min(found)[0], max(found)[0], min(found)[1]) if found else None
+    return (min(listed)[0], max(listed)[0], min(listed)[1]) if listed else None
 
 
 def _price(request: Request) -> str | None:
@@ -211,7 +213,7 @@ def _purchase(request: Request) -> str | None:
         (stated / per_node, f"was it a node of {per_node}"),
         (stated * 1e3 / per_node, f"were it thousands for a node of {per_node}"),
     ]
-    meant = next((f"; {what}? --capex {usd:.0f}" for usd, what in likely if believed(usd)), "")
+    meant = next((f"; {guess}? --capex {usd:.0f}" for usd, guess in likely if believed(usd)), "")
     return (
         f"--capex {stated:,.0f} USD per GPU is {stated * an_hour:.3g} USD per hour over its life,"
         f" and renting {request.cluster.gpu.title} costs {listed[0]:.2f} to {listed[1]:.2f}{meant}"
@@ -228,9 +230,9 @@ def _network(request: Request) -> str | None:
         return None
     given = request.options.nic_bandwidth
     meant = ""
-    for factor, what in ((1e3, "Gbit/s"), (1 / 8, "bits")):
+    for factor, unit in ((1e3, "Gbit/s"), (1 / 8, "bits")):
         if usual / 8 <= stated * factor <= usual * _FASTER:
-            meant = f"; were {what} meant? --nic-bandwidth"
+            meant = f"; were {unit} meant? --nic-bandwidth"
             meant += f" '{in_unit(stated * factor, 'Gbit/s'):g} Gbit/s'"
             break
     return (
@@ -243,7 +245,7 @@ def _network(request: Request) -> str | None:
 @cache
 def _usual_nic(gpu: str) -> float:
     """Bytes per second of one NIC in the usual node of a GPU."""
-    known = {one.id: one for one in catalog.load_all("gpus", GpuSpec)}
+    known = {entry.id: entry for entry in catalog.load_all("gpus", GpuSpec)}
     return float(known[gpu].node.nic_bandwidth) if gpu in known else 0.0
 
 

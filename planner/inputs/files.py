@@ -202,8 +202,8 @@ def _renamed(target: str, data: bytes, now: os.stat_result | None) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         with open(os.open(partial, flags, _USUAL if now is None else _PRIVATE), "wb") as file:
             if now is not None:
-                made = os.fstat(file.fileno())
-                if (made.st_uid, made.st_gid) != (now.st_uid, now.st_gid):
+                created = os.fstat(file.fileno())
+                if (created.st_uid, created.st_gid) != (now.st_uid, now.st_gid):
                     os.chown(file.fileno(), now.st_uid, now.st_gid)
                 shutil.copystat(target, partial)
             file.write(data)

@@ -42,8 +42,10 @@ def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
             copied = None if name.startswith(_PREFIX) else _copied(hub_name)
             if copied is None:
                 raise
-            said = f"is taken for {copied.name} of the catalogue, by its name: no config.json of it"
-            return copied, [f"{FIELD}: {hub_name} {said} is here"]
+            guess = (
+                f"is taken for {copied.name} of the catalogue, by its name: no config.json of it"
+            )
+            return copied, [f"{FIELD}: {hub_name} {guess} is here"]
     if path is None:
         raise PlanError(FIELD, name, "must read hf:org/name, such as hf:Qwen/Qwen3-8B")
     from planner.inputs import huggingface

@@ -59,12 +59,12 @@ def read(path: Path) -> tuple[ModelSpec, list[str]]:
         also = f"; inferred: {listed}" if listed else ""
         raise PlanError(f"{FIELD} {path}", None, f"needs {' and '.join(missing)}, too{also}")
     model = catalog.build(ModelSpec, {**inferred, **data}, FIELD, str(path))
-    said = [
+    sentences = [
         f"{path.name}: {name} not given: {value}, {_WHY[name]}"
         for name, value in inferred.items()
         if name in _WHY
     ]
-    return model, said
+    return model, sentences
 
 
 _WHY = {

@@ -42,8 +42,8 @@ def preempted_after(options: Options) -> Sourced | None:
     """Running time of a host until it is taken back, at the kind of price that a request names;
     None where that keeps its machines."""
     word = (options.market or "").lower()
-    found = (one for one in markets() if word == one.id or word in one.aliases)
-    return next((one.preempted_after for one in found), None)
+    matching = (market for market in markets() if word == market.id or word in market.aliases)
+    return next((market.preempted_after for market in matching), None)
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,8 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
     cluster, assumed = cluster_spec(options)
     training, defaults = training_spec(options, model, cluster.gpu)
     teacher, taught = teacher_spec(options, model)
-    said = [default.says for default in defaults]
-    assumptions += [*assumed, *said, *taught, *searched(options)]
+    from_defaults = [default.says for default in defaults]
+    assumptions += [*assumed, *from_defaults, *taught, *searched(options)]
     filled = (
         *_usual_node(options, cluster),
         *(default for default in defaults if default.value is not None),
@@ -113,25 +113,27 @@ def with_modules(options: Options, model: ModelSpec) -> tuple[ModelSpec, list[st
     if count is None or count == model.mtp:
         return model, []
     source = "--mtp" if modules is not None else "--pipeline-layout"
-    said = f"multi-token prediction: {count} module{'' if count == 1 else 's'} trained ({source})"
-    return model.model_copy(update={"mtp": count}), [said]
+    sentence = (
+        f"multi-token prediction: {count} module{'' if count == 1 else 's'} trained ({source})"
+    )
+    return model.model_copy(update={"mtp": count}), [sentence]
 
 
 def searched(options: Options) -> list[str]:
     """Sentences on the layouts that a request has searched."""
-    said = passed_over(options)
-    said += [f"layouts: those with {condition} only (--where)" for condition in options.where]
+    sentences = passed_over(options)
+    sentences += [f"layouts: those with {condition} only (--where)" for condition in options.where]
     if options.headroom is not None:
         free = options.headroom
-        said.append(
+        sentences.append(
             f"layouts: the one taken leaves {free} of memory free where one can (--headroom)"
         )
     if options.search_offload:
-        said.append("layouts: offloading is searched, too (--search-offload)")
+        sentences.append("layouts: offloading is searched, too (--search-offload)")
     if options.uneven_stages is not None:
         also = "also where layers divide" if options.uneven_stages else "are left out"
-        said.append(f"layouts: pipeline stages that differ in layers {also} (--uneven-stages)")
-    return said
+        sentences.append(f"layouts: pipeline stages that differ in layers {also} (--uneven-stages)")
+    return sentences
 
 
 def _with_batch(plan: Plan, batch: int) -> Plan:

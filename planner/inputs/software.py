@@ -22,17 +22,17 @@ _RUNS = ("run", "publication", "default")
 def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
     """Values of free options that the request leaves open and that the plan's stack, model and GPU
     have; empty for the options of a measured run."""
-    if options.stack_defaults or any(one.kind in _RUNS for one in options.origins.values()):
+    if options.stack_defaults or any(origin.kind in _RUNS for origin in options.origins.values()):
         return ()
     training = plan.training
-    asked = options.changed(
+    with_option = options.changed(
         seq_len=training.seq_len,
         global_batch=training.global_batch,
         precision=training.precision,
         grad_accum=None,
         stack=plan.stack.id,
     )
-    usual = _training(asked, plan)
+    usual = _training(with_option, plan)
     out = []
     for name, row in rows(Options).items():
         if name in LAYOUT or not row.says.free or getattr(options, name) != row.default:
@@ -41,11 +41,11 @@ def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
             if lacks(plan.stack, {name: value}) or not _acts(plan, name, value):
                 continue
             if name in _MECHANISMS:
-                on = _mechanism(asked, name, value)
+                on = _mechanism(with_option, name, value)
                 out += [SoftwareChoice(name, value, {}, on)] if on else []
                 continue
             try:
-                changed = _training(asked.changed(**{name: value}), plan)
+                changed = _training(with_option.changed(**{name: value}), plan)
             except PlanError:  # not of this model or GPU
                 continue
             update = {

@@ -21,8 +21,8 @@ def for_task(options: Options, model: ModelSpec) -> tuple[ModelSpec, list[str]]:
     if not model.vocab:
         raise PlanError("--task", options.task, f"{model.name} reads no words; leave it out")
     head = {"outputs": objective.outputs, "tied_embeddings": False, "bias_head": False, "mtp": 0}
-    said = f"head: {objective.outputs} output per token in place of the vocabulary (--task)"
-    return model.model_copy(update=head), [said]
+    sentence = f"head: {objective.outputs} output per token in place of the vocabulary (--task)"
+    return model.model_copy(update=head), [sentence]
 
 
 def teacher_spec(options: Options, model: ModelSpec) -> tuple[ModelSpec | None, list[str]]:

@@ -62,8 +62,8 @@ def training_spec(
     filled = []
     seq_len = sequence_length(options, model)
     if options.seq_len is None:
-        said = sequence_sentence(model, seq_len)
-        filled.append(_filled("seq_len", seq_len, model.published.sequence is not None, said))
+        sentence = sequence_sentence(model, seq_len)
+        filled.append(_filled("seq_len", seq_len, model.published.sequence is not None, sentence))
     elif model.positions == "learned" and seq_len > (model.position_rows or model.max_positions):
         raise PlanError(
             "--seq-len",
@@ -76,11 +76,11 @@ def training_spec(
     batch = options.global_batch
     if batch is None and options.grad_accum is not None:
         batch = accumulated(options, options.grad_accum, model, seq_len)[-1]
-        said = (
+        sentence = (
             f"global batch: micro-batch x dp x {options.grad_accum} accumulation steps, with the"
             " most tokens/s (set --micro-batch and --dp, or --global-batch)"
         )
-        filled.append(Filled("global_batch", None, SEARCHED, said))
+        filled.append(Filled("global_batch", None, SEARCHED, sentence))
     elif batch is None:
         default = default_batch(options, model, seq_len)
         batch = default.sequences

@@ -63,9 +63,9 @@ USUAL = (
 )
 # stacks that follow these where a request needs what none of them has
 FURTHER = ("torchtitan", "nemo", "zero-bubble", "maxtext", "hf-deepspeed", "hf-fsdp")
-STACKS = tuple(sorted({one.stack for one in USUAL}))
+STACKS = tuple(sorted({row.stack for row in USUAL}))
 FAMILIES: dict[str, dict[str, object]] = {  # by name, as options
-    one.family: {"stack": one.stack, **one.fixed} for one in USUAL if one.family
+    row.family: {"stack": row.stack, **row.fixed} for row in USUAL if row.family
 }
 
 

@@ -19,8 +19,8 @@ from planner.inputs.huggingface.family import Family, Hook
 from planner.inputs.huggingface.kinds import FULL, LINEAR, SLIDING
 
 
-def _mixers(**own: Hook) -> dict[str, Hook]:
-    return {**m.LLAMA.mixers, **own}
+def _mixers(**mixers: Hook) -> dict[str, Hook]:
+    return {**m.LLAMA.mixers, **mixers}
 
 
 def _llama(**traits: Any) -> Family:

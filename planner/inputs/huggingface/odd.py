@@ -424,17 +424,17 @@ def dots3_window(s: Source, f: Family, layer: Layer) -> list[Part]:
 
     row = s.doc.part("per_layer_config").part(f"{layer.place:02d}")
 
-    def own(name: str, default: int) -> int:
+    def size(name: str, default: int) -> int:
         return row.optional_count(name) or s.doc.optional_count(f"swa_{name}") or default
 
-    head, nope = own("head_dim", 256), own("qk_nope_head_dim", 192)
+    head, nope = size("head_dim", 256), size("qk_nope_head_dim", 192)
     sizes: dict[str, Any] = {
-        "heads": own("num_attention_heads", 64),
-        "query_rank": own("q_lora_rank", 1024),
-        "kv_rank": own("kv_lora_rank", 1024),
+        "heads": size("num_attention_heads", 64),
+        "query_rank": size("q_lora_rank", 1024),
+        "kv_rank": size("kv_lora_rank", 1024),
         "nope_head_dim": nope,
-        "rope_head_dim": own("qk_rope_head_dim", head - nope),
-        "value_head_dim": own("v_head_dim", 128),
+        "rope_head_dim": size("qk_rope_head_dim", head - nope),
+        "value_head_dim": size("v_head_dim", 128),
     }
     s.doc.ignore("swa_num_key_value_heads")
     row.ignore("num_key_value_heads")
