@@ -38,14 +38,14 @@ _MAP_COLUMNS = 47  # two per power of two between the ends, and one
 _MODEL = "gpt2"  # any: a plan has one
 
 
-def answer(given: Mapping[str, Any], asked: AllReduceOptions) -> AllReduce:
+def answer(given: Mapping[str, Any], request: AllReduceOptions) -> AllReduce:
     """Seconds of every algorithm for each size on all GPUs, and the fastest by size and number of
     ranks.
 
     given: cluster options by name. Raises PlanError naming the option.
     """
     cluster, m, assumed = links(given, "allreduce")
-    sizes, servers = _bytes(asked.bytes), asked.servers
+    sizes, servers = _bytes(request.bytes), request.servers
     count = servers or cluster.nodes
     here = all_reduce.network(m, cluster, cluster.gpus, count)
     ladder = np.geomspace(_SMALLEST, _LARGEST, _MAP_COLUMNS)
@@ -119,17 +119,17 @@ def _bytes(text: str | None) -> Sequence[float]:
 def _rank_counts(cluster: ClusterSpec) -> list[int]:
     """Powers of two up to all GPUs, and all GPUs: parts of a node, or whole nodes."""
     domain = cluster.nvlink_domain
-    found = [2**power for power in range(1, cluster.gpus.bit_length()) if 2**power <= cluster.gpus]
-    return sorted({n for n in found if n <= domain or n % domain == 0} | {cluster.gpus})
+    powers = [2**power for power in range(1, cluster.gpus.bit_length()) if 2**power <= cluster.gpus]
+    return sorted({n for n in powers if n <= domain or n % domain == 0} | {cluster.gpus})
 
 
 def _sizes(x: all_reduce.Network, sizes: Sequence[float]) -> list[Size]:
-    asked = np.array(sizes)
-    found = all_reduce.seconds(x, asked)
-    estimated = np.broadcast_to(all_reduce.as_estimated(x, asked), len(sizes))
+    columns = np.array(sizes)
+    seconds_of = all_reduce.seconds(x, columns)
+    estimated = np.broadcast_to(all_reduce.as_estimated(x, columns), len(sizes))
     out = []
-    for i, (size, fastest) in enumerate(zip(sizes, all_reduce.fastest(x, asked), strict=True)):
-        seconds = {name: float(column[i]) for name, column in found.items()}
+    for i, (size, fastest) in enumerate(zip(sizes, all_reduce.fastest(x, columns), strict=True)):
+        seconds = {name: float(column[i]) for name, column in seconds_of.items()}
         bus_bytes = 2 * (x.ranks - 1) / x.ranks * size  # as nccl-tests count
         out.append(
             Size(

@@ -29,16 +29,16 @@ def answer(given: Mapping[str, Any], channels: str | None) -> BatchNorm:
     """
     widths = model_channels(_MODEL) if channels is None else _channels(channels)
     cluster, m, assumed = links(given, "batchnorm")
-    found = batch_norm.traffic(m, widths, cluster.gpus, cluster.tiers, _ELEMENT_BYTES)
+    traffic = batch_norm.traffic(m, widths, cluster.gpus, cluster.tiers, _ELEMENT_BYTES)
     return BatchNorm(
         schema_version=SCHEMA_VERSION,
         cluster=BatchNormCluster(gpu=cluster.gpu.id, gpus=cluster.gpus, nodes=cluster.nodes),
-        layers=found.layers,
-        channels=found.channels,
-        forward=Exchange(bytes=found.forward_bytes, seconds=found.forward_s),
-        backward=Exchange(bytes=found.backward_bytes, seconds=found.backward_s),
-        bytes=found.forward_bytes + found.backward_bytes,
-        seconds=found.forward_s + found.backward_s,
+        layers=traffic.layers,
+        channels=traffic.channels,
+        forward=Exchange(bytes=traffic.forward_bytes, seconds=traffic.forward_s),
+        backward=Exchange(bytes=traffic.backward_bytes, seconds=traffic.backward_s),
+        bytes=traffic.forward_bytes + traffic.backward_bytes,
+        seconds=traffic.forward_s + traffic.backward_s,
         assumptions=assumed,
     )
 

@@ -19,67 +19,67 @@ _WORTH = 0.1  # gain of a batch twice the default from which a much larger one i
 _LARGER = 16  # times the default, at most the largest published one
 
 
-def both_ways(options: Options, found: Report, advice: Sequence[Advice]) -> list[str]:
+def both_ways(options: Options, report: Report, advice: Sequence[Advice]) -> list[str]:
     """Sentences, each with the answer by a default and by another value of it."""
-    said = (_batch(options, found, advice), _precision(options, found, advice))
-    return [one for one in (*said, _price(options, found)) if one is not None]
+    sentences = (_batch(options, report, advice), _precision(options, report, advice))
+    return [sentence for sentence in (*sentences, _price(options, report)) if sentence is not None]
 
 
-def _beyond(found: Report, ratio: float) -> bool:
+def _beyond(report: Report, ratio: float) -> bool:
     """Whether an answer so many times this one lies outside of its band."""
-    step = found.step
+    step = report.step
     return not step.low / step.seconds <= ratio <= step.high / step.seconds
 
 
-def _batch(options: Options, found: Report, advice: Sequence[Advice]) -> str | None:
+def _batch(options: Options, report: Report, advice: Sequence[Advice]) -> str | None:
     """A default batch on so many GPUs that it limits."""
     if options.global_batch is not None or options.grad_accum is not None:
         return None
-    doubled = [one for one in advice if set(one.changes) == {"global_batch"}]
-    if not any(one.tokens_change_frac >= _WORTH for one in doubled):
+    doubled = [item for item in advice if set(item.changes) == {"global_batch"}]
+    if not any(item.tokens_change_frac >= _WORTH for item in doubled):
         return None
-    default, length = found.layout.global_batch, found.training.seq_len
+    default, length = report.layout.global_batch, report.training.seq_len
     most = largest_published()[1] // (default * length)
     times = min(_LARGER, 1 << most.bit_length() >> 1)  # a power of two
     other = _answer(options.changed(global_batch=default * times)) if times > 1 else None
     if other is None:
         return None
-    gain = other.throughput.tokens_per_s / found.throughput.tokens_per_s
-    if not _beyond(found, 1 / gain):
+    gain = other.throughput.tokens_per_s / report.throughput.tokens_per_s
+    if not _beyond(report, 1 / gain):
         return None
     return (
         f"the default batch decides: {default:,} sequences ({show(default * length, 'count')}"
-        f" tokens) per step are {_whole(found)}, and --global-batch {default * times}"
+        f" tokens) per step are {_whole(report)}, and --global-batch {default * times}"
         f" ({show(default * times * length, 'count')} tokens) {_whole(other)}"
     )
 
 
-def _precision(options: Options, found: Report, advice: Sequence[Advice]) -> str | None:
+def _precision(options: Options, report: Report, advice: Sequence[Advice]) -> str | None:
     """The default precision, and the fastest other one."""
     if options.precision is not None:
         return None
-    others = [one for one in advice if set(one.changes) == {"precision"} and one.fits]
-    best = max(others, key=lambda one: one.tokens_change_frac, default=None)
-    if best is None or not _beyond(found, 1 / (1 + best.tokens_change_frac)):
+    others = [item for item in advice if set(item.changes) == {"precision"} and item.fits]
+    best = max(others, key=lambda item: item.tokens_change_frac, default=None)
+    if best is None or not _beyond(report, 1 / (1 + best.tokens_change_frac)):
         return None
     return (
-        f"the default precision decides: {found.training.precision} takes"
-        f" {show(found.step.seconds, 's')} per step, and --precision {best.changes['precision']}"
+        f"the default precision decides: {report.training.precision} takes"
+        f" {show(report.step.seconds, 's')} per step, and --precision {best.changes['precision']}"
         f" {show(best.step_seconds, 's')}"
     )
 
 
-def _price(options: Options, found: Report) -> str | None:
+def _price(options: Options, report: Report) -> str | None:
     """The default kind of price, and all others."""
-    cost, usd = found.run.cost_usd, found.cluster.usd_per_gpu_hour
+    cost, usd = report.run.cost_usd, report.cluster.usd_per_gpu_hour
     if cost is None or not usd or options.market is not None:
         return None
-    prices = [in_unit(float(one), "USD/h") for one in every_price(options)]
+    prices = [in_unit(float(price), "USD/h") for price in every_price(options)]
     low, high = min(prices) / usd, max(prices) / usd
-    if not (_beyond(found, low) or _beyond(found, high)):
+    if not (_beyond(report, low) or _beyond(report, high)):
         return None
     return (
-        f"the kind of price decides: {show(cost, 'USD')} at {found.cluster.price_market},"
+        f"the kind of price decides: {show(cost, 'USD')} at {report.cluster.price_market},"
         f" {show(cost * low, 'USD')} to {show(cost * high, 'USD')} over all kinds (--market)"
     )
 
@@ -95,9 +95,9 @@ def _answer(options: Options) -> Figures | None:
     return report.figures(report.evaluate_row(answer.chosen, answer.row))
 
 
-def _whole(found: Report | Figures) -> str:
+def _whole(report: Report | Figures) -> str:
     """Outcome of an answer: days and cost, or the rate without tokens of the whole run."""
-    if found.run.days is None:
-        return f"{show(found.throughput.tokens_per_s, '')} tokens/s"
-    cost = "" if found.run.cost_usd is None else f" and {show(found.run.cost_usd, 'USD')}"
-    return f"{show(found.run.days, 'days')}{cost}"
+    if report.run.days is None:
+        return f"{show(report.throughput.tokens_per_s, '')} tokens/s"
+    cost = "" if report.run.cost_usd is None else f" and {show(report.run.cost_usd, 'USD')}"
+    return f"{show(report.run.days, 'days')}{cost}"

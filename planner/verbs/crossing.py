@@ -33,8 +33,8 @@ def crossing(options: Options, answer: Answer) -> Crossing | None:
         heard = np.ravel(seconds / time.seconds)[answer.row if np.size(seconds) > 1 else 0]
         size, spanned = getattr(layout, name), float(_stride(plan, name, layout.tp))
         if size > 1 and size * spanned > domain and (name == "tp" or heard >= _HEARD):
-            found = _inside(options, answer, name, domain)
-            return Crossing(degree=name, size=size, node_gpus=domain, inside=found)
+            inside = _inside(options, answer, name, domain)
+            return Crossing(degree=name, size=size, node_gpus=domain, inside=inside)
     return None
 
 
@@ -47,18 +47,20 @@ def _stride(plan: Plan, name: str, tp: Array) -> Array:
 
 def _inside(options: Options, answer: Answer, name: str, domain: int) -> InsideNodes | None:
     """The fastest layout that fits and keeps this group inside nodes."""
-    found = []
-    for one in answer.found:
-        if one.estimates is None:
+    candidates = []
+    for searched in answer.found:
+        if searched.estimates is None:
             continue
-        outer, row = one.estimates.space.outer, one.estimates.space.row
-        span: Array = outer[name] * _stride(one.estimates.plan, name, outer["tp"])
-        at = best(one.estimates, (span <= domain)[row])
+        outer, row = searched.estimates.space.outer, searched.estimates.space.row
+        span: Array = outer[name] * _stride(searched.estimates.plan, name, outer["tp"])
+        at = best(searched.estimates, (span <= domain)[row])
         if at is not None:
-            found.append((float(timed(one.estimates).seconds[at]), one.estimates, at))
-    if not found:
+            candidates.append(
+                (float(timed(searched.estimates).seconds[at]), searched.estimates, at)
+            )
+    if not candidates:
         return None
-    seconds, outline, at = min(found, key=lambda each: each[0])
+    seconds, outline, at = min(candidates, key=lambda each: each[0])
     estimates, row = outline.some([at])[0]
     slower = seconds / float(answer.chosen.time.seconds[answer.row]) - 1
     return extended(

@@ -68,15 +68,15 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
         *scenario.assumptions,
         *host_update.assumed(answer.chosen, answer.row),
     )
-    found = report.report(options, answer.chosen, answer.row, assumptions, sensitivities=not brief)
+    result = report.report(options, answer.chosen, answer.row, assumptions, sensitivities=not brief)
     advice = [] if brief else advise.advice(scenario, answer.chosen, answer.row)
     out = extended(
         Estimate,
-        found,
+        result,
         alternatives=[] if brief else [*best_of_families(options, answer), *_top(options, answer)],
         advice=advice,
-        doubts=[*scenario.doubts, *doubts(answered_of(found))],
-        both_ways=[] if brief else both_ways(options, found, advice),
+        doubts=[*scenario.doubts, *doubts(answered_of(result))],
+        both_ways=[] if brief else both_ways(options, result, advice),
         without=[
             *advise.deciding(scenario, answer.fits, advice),
             *([] if brief else host_update.without(answer.chosen, answer.row)),
@@ -84,10 +84,10 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
         search=_counts(options, answer),
         tighter=_tighter(options, answer),
         crossing=crossing(options, answer),
-        requirements=require.judge(required, found),
+        requirements=require.judge(required, result),
         command=command_line(typed),
         scenario=origins.scenario(
-            options, scenario.filled, pick_of(options, answer.chosen, answer.row), found.layout.dp
+            options, scenario.filled, pick_of(options, answer.chosen, answer.row), result.layout.dp
         ),
     )
     return out, answer
@@ -103,11 +103,11 @@ def _tighter(options: Options, answer: Answer) -> Tighter | None:
         e, row = pair
         return float(timed(e).seconds[row]) / e.plan.training.global_batch
 
-    searched = [one.estimates for one in answer.found if one.estimates is not None]
-    found = [(e, row) for e in searched if (row := fastest_that_fits(e)) is not None]
-    if not found:
+    searched = [search.estimates for search in answer.found if search.estimates is not None]
+    candidates = [(e, row) for e in searched if (row := fastest_that_fits(e)) is not None]
+    if not candidates:
         return None
-    outline, at = min(found, key=per_sequence)
+    outline, at = min(candidates, key=per_sequence)
     faster = 1 - per_sequence((outline, at)) / per_sequence((answer.chosen, answer.row))
     estimates, row = outline.some([at])[0]
     chances = [
@@ -121,14 +121,14 @@ def _tighter(options: Options, answer: Answer) -> Tighter | None:
 def best_of_families(options: Options, answer: Answer) -> list[Alternative]:
     """The best layout of each family, or the nearest to fitting with the reason in bytes."""
     out: dict[str, Alternative] = {}
-    for one in answer.found:
-        estimates = one.estimates
+    for search in answer.found:
+        estimates = search.estimates
         if estimates is None:
             continue
-        there = {name: among for name, among in families(estimates).items() if among.any()}
-        rows = {name: best(estimates, among) for name, among in there.items()}
+        members = {name: among for name, among in families(estimates).items() if among.any()}
+        rows = {name: best(estimates, among) for name, among in members.items()}
         nearest = {
-            name: smallest(estimates, there[name]) if row is None else row
+            name: smallest(estimates, members[name]) if row is None else row
             for name, row in rows.items()
         }
         for (name, row), (full, at) in zip(
@@ -208,8 +208,8 @@ def taken(options: Options) -> Taken:
     answer = answer_of(scenario)
     if answer is None:
         raise why_none(scenario)
-    one = report.evaluate_row(answer.chosen, answer.row)
-    return Taken(one, _counts(options, answer), scenario.sentences)
+    estimates = report.evaluate_row(answer.chosen, answer.row)
+    return Taken(estimates, _counts(options, answer), scenario.sentences)
 
 
 def chosen(options: Options) -> Estimates:
@@ -219,11 +219,11 @@ def chosen(options: Options) -> Estimates:
 
 
 def _counts(options: Options, answer: Answer) -> SearchCounts:
-    searched = [one.estimates for one in answer.found if one.estimates is not None]
+    searched = [search.estimates for search in answer.found if search.estimates is not None]
     return SearchCounts(
         evaluated=sum(e.space.count for e in searched),
         feasible=sum(int(e.fits.sum()) for e in searched),
-        excluded=sum(one.excluded for one in answer.found),
+        excluded=sum(search.excluded for search in answer.found),
         rejected=rejections(answer.found),
         software=software(answer.chosen.plan, answer.chosen.table.layout(answer.row)),
         not_searched=not_searched(options, answer.found),

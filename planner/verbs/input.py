@@ -15,28 +15,28 @@ from planner.specs.documents.input import InputAnswer
 from planner.specs.options.parallel import InputOptions
 
 
-def answer(given: Mapping[str, Any], asked: InputOptions) -> InputAnswer:
+def answer(given: Mapping[str, Any], request: InputOptions) -> InputAnswer:
     """Needs of so many GPUs, one replica each. Raises PlanError naming the option.
 
     given: input options by name, sample_bytes among them.
     """
-    batch, gpus = asked.batch, asked.gpus
+    batch, gpus = request.batch, request.gpus
     options = read_without_model(given, "input")
     if options.sample_bytes is None:
         raise PlanError(
             "--sample-bytes", None, "is needed: bytes read per sample, such as '115 kB'"
         )
-    nodes = -(-gpus // asked.gpus_per_node)
+    nodes = -(-gpus // request.gpus_per_node)
     spec = input_spec(options, nodes)
     assert spec is not None
-    one = loading.sample(spec, 1.0, 1)
+    sample = loading.sample(spec, 1.0, 1)
     samples = float(batch * gpus)
     needs = loading.document(
         spec,
-        one,
-        loading.times(spec, one, samples, float(gpus), math.inf),
+        sample,
+        loading.times(spec, sample, samples, float(gpus), math.inf),
         samples=samples,
-        step_s=samples / asked.samples_per_s,
+        step_s=samples / request.samples_per_s,
         replicas=float(gpus),
         nodes=nodes,
         batch=float(batch),

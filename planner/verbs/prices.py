@@ -71,42 +71,44 @@ PriceAt = Callable[[Options], Price]
 
 
 def prices(
-    asked: Iterable[tuple[Options, Cluster]],
+    requests_on: Iterable[tuple[Options, Cluster]],
     per: str,
     cheapest: Callable[[PriceAt], tuple[str, Bill, float] | None],
 ) -> Prices:
     """The prices of an answer.
 
-    asked: requests, each with its cluster. cheapest: the cheapest choice at given prices, with
-    label and US dollars; called again for every market, if there are machines to choose from and
-    the request leaves the market open.
+    requests_on: requests, each with its cluster. cheapest: the cheapest choice at given prices,
+    with label and US dollars; called again for every market, if there are machines to choose from
+    and the request leaves the market open.
     """
-    machines = {(machine(options), one.price): (options, one) for options, one in asked}
+    machines = {
+        (machine(options), cluster.price): (options, cluster) for options, cluster in requests_on
+    }
     requests = [options for options, _ in machines.values()]
     clusters = [cluster for _, cluster in machines.values()]
     known = cache(price_of)  # many bills are of the same machine
 
     def at(market: str | None) -> PriceAt:
-        def of(options: Options) -> Price:
-            own = known(_machine_alone(options))
-            listed = market is not None and own.is_listed
-            return known(_machine_alone(options), market) if listed else own
+        def price_of(options: Options) -> Price:
+            price = known(_machine_alone(options))
+            listed = market is not None and price.is_listed
+            return known(_machine_alone(options), market) if listed else price
 
-        return of
+        return price_of
 
     def winner(market: str | None) -> Cheapest | None:
-        found = cheapest(at(market))
-        if found is None:
+        best = cheapest(at(market))
+        if best is None:
             return None
-        label, bill, usd = found
+        label, bill, usd = best
         price = at(market)(bill.options)
-        there = [at(market)(options) for options in requests]
+        prices_there = [at(market)(options) for options in requests]
         return Cheapest(
             market=market or price.market,
             label=label,
             cost_usd=usd,
             source=price.words,
-            priced=sum(one.usd_per_gpu_hour is not None for one in there),
+            priced=sum(price.usd_per_gpu_hour is not None for price in prices_there),
         )
 
     here, elsewhere, covering = winner(None), [], []
@@ -122,19 +124,19 @@ def prices(
         other = winner(market)
         if other and (here is None or (other.priced > 1 and other.label != here.label)):
             elsewhere.append(other)
-    used = sorted({one.price_market for one in clusters if one.price_missing is None})
-    said: dict[str, list[str]] = {}
-    for name in dict.fromkeys([*used, *(one.market for one in elsewhere)]):
-        said.setdefault(caution(name), []).append(name)
+    used = sorted({cluster.price_market for cluster in clusters if cluster.price_missing is None})
+    cautions: dict[str, list[str]] = {}
+    for name in dict.fromkeys([*used, *(cluster.market for cluster in elsewhere)]):
+        cautions.setdefault(caution(name), []).append(name)
     return Prices(
         markets=used,
         per=per,
-        machines=[_priced(name, one) for (name, _), (_, one) in machines.items()],
-        covering=covering if any(one.price_missing for one in clusters) else [],
+        machines=[_priced(name, cluster) for (name, _), (_, cluster) in machines.items()],
+        covering=covering if any(cluster.price_missing for cluster in clusters) else [],
         cheapest=here,
         elsewhere=elsewhere,
         notes=[
-            *(f"{', '.join(names)}: {words}" for words, names in said.items() if words),
+            *(f"{', '.join(names)}: {words}" for words, names in cautions.items() if words),
             *([_ONE_FOR_ALL] if _is_one_for_all(clusters) else []),
         ],
     )
@@ -157,8 +159,8 @@ def cheapest_of(bills: Sequence[Bill]) -> Callable[[PriceAt], tuple[str, Bill, f
     """Lowest bill over all prices; None if zero."""
 
     def at(price: PriceAt) -> tuple[str, Bill, float] | None:
-        known = ((one.usd(price(one.options)), one) for one in bills)
-        priced = [(usd, one) for usd, one in known if usd is not None]
+        known = ((bill.usd(price(bill.options)), bill) for bill in bills)
+        priced = [(usd, bill) for usd, bill in known if usd is not None]
         usd, least = min(priced, key=lambda row: row[0], default=(0.0, None))
         return None if least is None or usd == 0 else (least.label, least, usd)
 
@@ -167,5 +169,5 @@ def cheapest_of(bills: Sequence[Bill]) -> Callable[[PriceAt], tuple[str, Bill, f
 
 def _machine_alone(options: Options) -> Options:
     """The options that determine the price: equal for all counts and layouts."""
-    said = ("gpu", "cluster", "calibration", "price", "market", "capex", "lifetime", "use")
-    return Options(model="none", **{name: getattr(options, name) for name in said})
+    names = ("gpu", "cluster", "calibration", "price", "market", "capex", "lifetime", "use")
+    return Options(model="none", **{name: getattr(options, name) for name in names})

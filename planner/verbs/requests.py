@@ -51,10 +51,10 @@ class Point:
         fit."""
         if self.report is None or not self.fits:
             return False
-        asked, memory = number(self.options, "headroom"), self.report.memory
-        if asked is None:
+        headroom, memory = number(self.options, "headroom"), self.report.memory
+        if headroom is None:
             return memory.verdict == "fits"
-        return memory.headroom_bytes >= asked * memory.capacity_bytes
+        return memory.headroom_bytes >= headroom * memory.capacity_bytes
 
     @property
     def command(self) -> str:
@@ -129,8 +129,8 @@ def _layouts(points: Sequence[Point]) -> dict[Any, int]:
 
 def _check_work(layouts: Mapping[Any, int], requests: int) -> None:
     """Refuse what would take this machine minutes. Raises PlanError."""
-    found = shared()
-    if found is not None and found.remote:
+    pool = shared()
+    if pool is not None and pool.remote:
         return
     if sum(layouts.values()) > MOST_LAYOUTS:
         raise PlanError(
@@ -145,12 +145,12 @@ def _check_work(layouts: Mapping[Any, int], requests: int) -> None:
 def _units(requests: Sequence[Options], jobs: int) -> Iterator[list[int]]:
     """Indices of requests that are answered together: alike ones next to each other."""
     alike: dict[Any, list[int]] = {}
-    own = [name for name in rows(Options) if name not in _SHARED]
+    names = [name for name in rows(Options) if name not in _SHARED]
     for i, options in enumerate(requests):
-        alike.setdefault(tuple(getattr(options, name) for name in own), []).append(i)
+        alike.setdefault(tuple(getattr(options, name) for name in names), []).append(i)
     order = [i for members in alike.values() for i in members]
-    found = shared()
-    least = max(1, -(-len(order) // jobs)) if found and found.are_up else _UNITS[0]
+    pool = shared()
+    least = max(1, -(-len(order) // jobs)) if pool and pool.are_up else _UNITS[0]
     size = min(max(len(order) // (_ROUNDS * max(jobs, 1)), min(least, _UNITS[0])), _UNITS[1])
     for start in range(0, len(order), size):
         yield order[start : start + size]

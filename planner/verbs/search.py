@@ -50,14 +50,14 @@ def search_with_layouts(
     if answer is None:
         raise why_none(scenario)
     spent = time.perf_counter() - started
-    evaluated = [one.estimates for one in answer.found if one.estimates is not None]
+    evaluated = [search.estimates for search in answer.found if search.estimates is not None]
     offload = not answer.fits and options.offload is None and not options.search_offload
     return Search(
         schema_version=SCHEMA_VERSION,
-        enumerated=sum(one.enumerated for one in answer.found),
+        enumerated=sum(search.enumerated for search in answer.found),
         evaluated=sum(e.space.count for e in evaluated),
         feasible=sum(int(e.fits.sum()) for e in evaluated),
-        excluded=sum(one.excluded for one in answer.found),
+        excluded=sum(search.excluded for search in answer.found),
         not_searched=not_searched(options, answer.found),
         rejected=rejections(answer.found),
         shortfall=shortfall(evaluated),

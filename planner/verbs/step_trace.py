@@ -65,9 +65,9 @@ class _Step:
         zero = _first(self.one.table.zero)
         return zero >= 3 or (zero == 2 and self.ranks == 1)
 
-    def traffic(self, what: str) -> Traffic | None:
+    def traffic(self, subject: str) -> Traffic | None:
         """The data-parallel collective over this, once per step."""
-        calls = (t for t in self.one.time.traffic if t.group == "data" and t.what == what)
+        calls = (t for t in self.one.time.traffic if t.group == "data" and t.what == subject)
         return next((t for t in calls if t.seconds[0] > 0), None)
 
 
@@ -75,27 +75,27 @@ def _first(column: Array) -> float:
     return float(np.ravel(column)[0])
 
 
-def _timed(one: Estimates) -> _Step:
-    layout, step = one.table.layout(0), one.time
+def _timed(estimates: Estimates) -> _Step:
+    layout, step = estimates.table.layout(0), estimates.time
     p, v = layout.pp, layout.vpp if layout.pp > 1 else 1
-    m = round(one.plan.training.global_batch / (layout.dp * layout.micro_batch))
+    m = round(estimates.plan.training.global_batch / (layout.dp * layout.micro_batch))
     name = layout.schedule if p > 1 else "1f1b"
-    chunks = chunk_seconds(one.plan, step.ranks.each, p, v)
+    chunks = chunk_seconds(estimates.plan, step.ranks.each, p, v)
     forward, given, weight = (x[:, 0] for x in chunks)
     sent = next((t for t in step.traffic if t.operation == "send_recv" and t.count[0] > 0), None)
     send = _first(sent.seconds) / _first(sent.count) if sent else 0.0
     hidden = sent is not None and _first(sent.exposed) < _HIDDEN * _first(sent.seconds)
     program = timing.compiled(schedules.fitted_actions(name, p, m, v, forward, given, weight, send))
     durations = timing.Durations(forward, given, weight, send=send, blocking=not hidden)
-    found = list(intervals(program, timing.timed(program, durations, keep=True)))
+    spans = list(intervals(program, timing.timed(program, durations, keep=True)))
     layers = max(round(_first(step.stage_layers) / layout.vpp), 1)
-    return _Step(one, found, p, m, send, layers)
+    return _Step(estimates, spans, p, m, send, layers)
 
 
-def of_estimate(one: Estimates) -> Trace:
+def of_estimate(estimates: Estimates) -> Trace:
     """Trace of row 0 of an estimate. Ranks of one tensor and data group do the same: one process
     per pipeline rank."""
-    step = _timed(one)
+    step = _timed(estimates)
     exposed = _exposed(step)
     passes = sum(action.kind == FORWARD for action in step.found)
     slices = passes * _KINDS * step.layers * (1 + len(exposed))
@@ -115,11 +115,11 @@ def of_estimate(one: Estimates) -> Trace:
     return Trace(
         events,
         {
-            "model": one.plan.model.name,
-            "gpu": one.plan.cluster.gpu.id,
-            "stack": one.plan.stack.id,
-            "layout": one.table.layout(0).model_dump(),
-            "estimated_step_s": _first(one.time.seconds),
+            "model": estimates.plan.model.name,
+            "gpu": estimates.plan.cluster.gpu.id,
+            "stack": estimates.plan.stack.id,
+            "layout": estimates.table.layout(0).model_dump(),
+            "estimated_step_s": _first(estimates.time.seconds),
             "note": "overhead (stragglers, data loading) of the estimate is not drawn",
             "drawn_s": max(ends),
         },
@@ -139,8 +139,8 @@ def _exposed(step: _Step) -> dict[str, float]:
     """Exposed collectives by component, as shares of the passes of the slowest rank."""
     components = step.one.time.components
     passes_s = step.microbatches * float(np.max(step.one.time.ranks.slowest_s()))
-    found = {name: _first(components[name]) for name in _GROUPS if name in components}
-    return {name: seconds / passes_s for name, seconds in found.items() if seconds > 0}
+    seconds_by_group = {name: _first(components[name]) for name in _GROUPS if name in components}
+    return {name: seconds / passes_s for name, seconds in seconds_by_group.items() if seconds > 0}
 
 
 def _pass(
@@ -177,16 +177,16 @@ def _sends(step: _Step) -> Iterator[Event]:
     each other."""
     free: dict[int, float] = {}
     pairs = sorted(messages(step.found), key=lambda pair: pair[0].end)
-    for number, (one, other) in enumerate(pairs, 1):
-        start = max(one.end, free.get(one.rank, 0.0))
-        end = free[one.rank] = start + step.send_s
-        word = "activations" if one.kind == FORWARD else "gradients"
-        name = f"send {word} {one.microbatch} to rank {other.rank}"
-        yield from piece(one.rank, _PIPELINE, name, "send", start, end)
+    for number, (first, other) in enumerate(pairs, 1):
+        start = max(first.end, free.get(first.rank, 0.0))
+        end = free[first.rank] = start + step.send_s
+        word = "activations" if first.kind == FORWARD else "gradients"
+        name = f"send {word} {first.microbatch} to rank {other.rank}"
+        yield from piece(first.rank, _PIPELINE, name, "send", start, end)
         on_wire = step.send_s > 0
-        source = (one.rank, _PIPELINE, end) if on_wire else (one.rank, _COMPUTE, one.end)
+        source = (first.rank, _PIPELINE, end) if on_wire else (first.rank, _COMPUTE, first.end)
         target = (other.rank, _COMPUTE, other.start)
-        yield from arrow(number, f"{one.stage} to {other.stage}", source, target)
+        yield from arrow(number, f"{first.stage} to {other.stage}", source, target)
 
 
 def _sharded(step: _Step) -> Iterator[Event]:

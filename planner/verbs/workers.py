@@ -53,9 +53,9 @@ def shared() -> Workers | None:
 def processes(jobs: int | None) -> int:
     """Number of processes that share the work: the workers of an open cluster, else `--jobs`, else
     the cores of this machine, at most eight."""
-    found = shared()
-    if found is not None and found.remote:
-        return found.count
+    pool = shared()
+    if pool is not None and pool.remote:
+        return pool.count
     return jobs if jobs is not None else min(_MOST_PROCESSES, os.cpu_count() or 1)
 
 
@@ -69,8 +69,8 @@ def workers(jobs: int | None, dask: str | None = None) -> Iterator[None]:
         return
     if jobs is not None and dask is not None:
         raise PlanError("--jobs", jobs, "counts processes of this machine: leave it out, or --dask")
-    with _local(processes(jobs)) if dask is None else _cluster(dask) as found:
-        token = _open.set(found)
+    with _local(processes(jobs)) if dask is None else _cluster(dask) as pool:
+        token = _open.set(pool)
         try:
             yield
         finally:
@@ -82,17 +82,17 @@ def dealt(
     function: Callable[[Item], Result], items: Sequence[Item], jobs: int
 ) -> Iterator[Iterator[Result]]:
     """The result of each item in turn, from so many processes."""
-    found = shared()
-    alone = found is None and (jobs <= 1 or len(items) <= 1)
+    pool = shared()
+    alone = pool is None and (jobs <= 1 or len(items) <= 1)
     with nullcontext() if alone else workers(jobs):
-        found = shared()
-        if found is None or (jobs <= 1 and not found.remote):
+        pool = shared()
+        if pool is None or (jobs <= 1 and not pool.remote):
             yield map(function, items)
             return
         # which processes of this machine inherit until they are up
-        with nullcontext() if found.remote else _interrupts_ignored():
-            results = found.pool.map(function, items)
-        found.are_up = True
+        with nullcontext() if pool.remote else _interrupts_ignored():
+            results = pool.pool.map(function, items)
+        pool.are_up = True
         yield results
 
 
@@ -146,20 +146,20 @@ def _cluster(address: str) -> Iterator[Workers]:
             pool.shutdown(wait=False)
 
 
-def _check_alike(address: str, found: dict[str, object]) -> None:
-    """Refuse workers that would not answer as this process does. found: their editions, or errors,
-    by address."""
-    if not found:
+def _check_alike(address: str, editions: dict[str, object]) -> None:
+    """Refuse workers that would not answer as this process does. editions: theirs, or errors, by
+    address."""
+    if not editions:
         raise PlanError(
             "--dask", address, f"has a scheduler without workers; `dask worker {address}` adds one"
         )
-    own = edition()
-    for worker, theirs in found.items():
-        if theirs != own:
+    here = edition()
+    for worker, theirs in editions.items():
+        if theirs != here:
             raise PlanError(
                 "--dask",
                 address,
-                f"worker {worker} has another dpplan ({theirs}; here {own}): install the same on"
+                f"worker {worker} has another dpplan ({theirs}; here {here}): install the same on"
                 " every machine",
             )
 

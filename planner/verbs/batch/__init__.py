@@ -28,7 +28,7 @@ _SPREAD = (0.25, 1.0, 4.0)
 
 
 def batch(
-    own: BatchOptions, given: Mapping[str, Any], progress: Progress | None = None
+    request: BatchOptions, given: Mapping[str, Any], progress: Progress | None = None
 ) -> TimeToTarget:
     """Steps, tokens, days and cost to the target at every number of GPUs, with the batch kept,
     grown, and best.
@@ -36,9 +36,9 @@ def batch(
     given: options of the request; its tokens are those that the run takes with the reference batch.
     Raises PlanError where the request is wrong or nothing can be answered.
     """
-    question = read_question(own, given)
+    question = read_question(request, given)
     model, target, seq_len = question.model, question.target, question.seq_len
-    runs = answered_runs(question, own.jobs or 1, progress)
+    runs = answered_runs(question, request.jobs or 1, progress)
     answered = [run.point.report for run in runs if run.point.report is not None]
     if not answered:
         raise PlanError(
@@ -46,7 +46,7 @@ def batch(
             None,
             f"none of the {len(runs)} requests can be answered; the first: {runs[0].point.refused}",
         )
-    rate = learning_rate(own, question.options.optimizer)
+    rate = learning_rate(request, question.options.optimizer)
     critical = target.critical
     return TimeToTarget(
         schema_version=SCHEMA_VERSION,
@@ -54,7 +54,7 @@ def batch(
         gpu_title=answered[0].cluster.gpu_title,
         seq_len=seq_len,
         reference=Reference(
-            global_batch=own.reference_batch or question.first_batch,
+            global_batch=request.reference_batch or question.first_batch,
             tokens_per_step=target.reference_tokens,
             tokens=target.tokens,
             steps=target.steps(target.reference_tokens),
@@ -67,25 +67,25 @@ def batch(
             loss_nats=critical.loss_nats,
         ),
         least=Least(target.least_tokens, target.least_steps),
-        stop_below=own.stop_below,
-        regimes={name: regime(name, runs, target, target, own.stop_below) for name in REGIMES},
+        stop_below=request.stop_below,
+        regimes={name: regime(name, runs, target, target, request.stop_below) for name in REGIMES},
         batches=needs_of_batches(question, runs, rate),
         learning_rate=rate,
-        sensitivity=[sensitivity(runs, target, factor, own.stop_below) for factor in _SPREAD],
+        sensitivity=[sensitivity(runs, target, factor, request.stop_below) for factor in _SPREAD],
         published=list(PUBLISHED),
-        notes=_notes(own, question, runs),
+        notes=_notes(request, question, runs),
     )
 
 
-def _notes(own: BatchOptions, question: Question, runs: Sequence[Run]) -> list[str]:
+def _notes(request: BatchOptions, question: Question, runs: Sequence[Run]) -> list[str]:
     target = question.target
     notes = [
         f"critical batch {target.critical.tokens:,.0f} tokens: {target.critical.source}",
         (
             f"the run reaches its target with {target.tokens:,.0f} tokens in batches of"
             f" {target.reference_tokens:,.0f} (--tokens,"
-            f" {'--reference-batch' if own.reference_batch else '--global-batch'}); other batches"
-            " by (S / S_min - 1) (E / E_min - 1) = 1 with rates tuned for each"
+            f" {'--reference-batch' if request.reference_batch else '--global-batch'}); other"
+            " batches by (S / S_min - 1) (E / E_min - 1) = 1 with rates tuned for each"
         ),
     ]
     notes += question.assumptions

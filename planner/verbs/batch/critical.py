@@ -101,21 +101,21 @@ class Target:
         return replace(self, critical=replace(self.critical, tokens=self.critical.tokens * factor))
 
 
-def read(own: BatchOptions, *, seq_len: int, parameters: float, tokens: float) -> Critical:
+def read(request: BatchOptions, *, seq_len: int, parameters: float, tokens: float) -> Critical:
     """The critical batch that a request states, measured or leaves to the laws. Raises PlanError
     naming the option.
 
     With none of the options the loss is what the parametric fit expects of a model of so many
     parameters after so many tokens.
     """
-    given = [flag(name) for name in own.given() if name in _OPTIONS]
+    given = [flag(name) for name in request.given() if name in _OPTIONS]
     if len(given) > 1:
         raise PlanError(given[1], None, f"and {given[0]} both say the critical batch; give one")
-    stated, loss = number(own, "critical_batch"), own.target_loss
+    stated, loss = number(request, "critical_batch"), request.target_loss
     if stated is not None:
         return Critical(stated, "stated in the request (--critical-batch)", False)
-    if own.gradient_norm:
-        sequences = noise_of(own.gradient_norm)
+    if request.gradient_norm:
+        sequences = noise_of(request.gradient_norm)
         source = (
             f"measured gradient norms: a noise scale of {sequences:,.4g} sequences (McCandlish et"
             " al. 2018)"

@@ -14,14 +14,14 @@ from planner.verbs.batch.critical import Target
 from planner.verbs.batch.runs import Question, Run
 
 
-def learning_rate(own: BatchOptions, optimizer: str) -> LearningRate:
+def learning_rate(request: BatchOptions, optimizer: str) -> LearningRate:
     """The learning rate of the reference batch, and the scaling rule of this optimizer."""
     rule, source = (
         ("linear", "Goyal et al. 2017, arXiv 1706.02677: SGD")
         if optimizer.startswith("sgd")
         else ("root", "Malladi et al. 2022, arXiv 2205.10287: Adam, RMSprop")
     )
-    return LearningRate(own.learning_rate, rule, source, number(own, "warmup"))
+    return LearningRate(request.learning_rate, rule, source, number(request, "warmup"))
 
 
 def needs_of_batches(

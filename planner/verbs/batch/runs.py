@@ -61,7 +61,7 @@ class Run:
         return self.tokens / self.steps
 
 
-def read_question(own: BatchOptions, given: Mapping[str, Any]) -> Question:
+def read_question(request: BatchOptions, given: Mapping[str, Any]) -> Question:
     """The question. Raises PlanError naming the option that is wrong."""
     options = read_options(given)
     refuse(options, "batch")
@@ -79,7 +79,7 @@ def read_question(own: BatchOptions, given: Mapping[str, Any]) -> Question:
             "is needed: the tokens with which the run reaches its target at the reference batch,"
             " such as 2T",
         )
-    counts = _counts(own.sweep, options, given)
+    counts = _counts(request.sweep, options, given)
     model, _ = model_spec(options.model)
     seq_len = sequence_length(options, model)
     assumptions = searched(options)
@@ -88,7 +88,7 @@ def read_question(own: BatchOptions, given: Mapping[str, Any]) -> Question:
         default = default_batch(options.changed(gpus=counts[0]), model, seq_len)
         first = default.sequences
         assumptions.append(f"{default.sentence}, at the first count")
-    target = _target(own, options, model, seq_len, first)
+    target = _target(request, options, model, seq_len, first)
     return Question(options, model, tuple(counts), seq_len, first, target, tuple(assumptions))
 
 
@@ -110,14 +110,14 @@ def _counts(sweep: str | None, options: Options, given: Mapping[str, Any]) -> li
 
 
 def _target(
-    own: BatchOptions, options: Options, model: ModelSpec, seq_len: int, first: int
+    request: BatchOptions, options: Options, model: ModelSpec, seq_len: int, first: int
 ) -> Target:
     tokens = number(options, "tokens")
     assert tokens is not None
     critical = read(
-        own, seq_len=seq_len, parameters=float(active_parameter_count(model)), tokens=tokens
+        request, seq_len=seq_len, parameters=float(active_parameter_count(model)), tokens=tokens
     )
-    reference = float((own.reference_batch or first) * seq_len)
+    reference = float((request.reference_batch or first) * seq_len)
     if reference > tokens:
         raise PlanError(
             "--tokens",

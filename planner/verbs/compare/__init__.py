@@ -41,7 +41,7 @@ __all__ = ["compare", "csv_text", "side_by_side"]
 
 
 def compare(
-    own: CompareOptions,
+    request: CompareOptions,
     given: Mapping[str, Any],
     progress: Progress | None = None,
     typed: Set[str] = frozenset(),
@@ -52,15 +52,16 @@ def compare(
     given: options common to all, stronger than options of scenario files; typed: options from the
     command line, which must not be varied, too. Raises PlanError if none can be answered.
     """
-    combined = combinations(own)
+    combined = combinations(request)
     refuse_varied(combined, given, typed)
-    requests, notes = requests_of(combined, own, given)
-    if own.at == "count":
+    requests, notes = requests_of(combined, request, given)
+    if request.at == "count":
         rows = [
-            Sized(point, None) for point in answer(requests, jobs=own.jobs or 1, progress=progress)
+            Sized(point, None)
+            for point in answer(requests, jobs=request.jobs or 1, progress=progress)
         ]
     else:
-        rows = sized(requests, own.at, own.jobs or 1)
+        rows = sized(requests, request.at, request.jobs or 1)
         notes += [_equal_note(row) for row in rows if row.equal is not None]
     points = [row.point for row in rows]
     if all(point.report is None for point in points):
@@ -81,14 +82,14 @@ def compare(
             SweptOption(d.name, [v.label for v in d.values], d in combined.sweeps)
             for d in combined.dimensions
         ],
-        at=own.at,
-        scaling=own.scaling,
-        stop_below=own.stop_below,
+        at=request.at,
+        scaling=request.scaling,
+        stop_below=request.stop_below,
         notes=notes,
         prices=_prices(documents, points),
         points=documents,
         difference=None if combined.sweeps else difference(documents),
-        curves=_curves(combined, points, own) if combined.sweeps else [],
+        curves=_curves(combined, points, request) if combined.sweeps else [],
     )
 
 
@@ -112,24 +113,28 @@ def _document(
 
 def _same_answers(combined: Combinations, points: Sequence[Point]) -> list[str]:
     """Which requests side by side, or whether all of a sweep, come to the same figures."""
-    found = [
+    figures_of = [
         None if point.report is None else changed(point.report, assumptions=[]) for point in points
     ]
     if combined.sweeps:
-        same = len(points) > 1 and None not in found and all(one == found[0] for one in found)
+        same = (
+            len(points) > 1
+            and None not in figures_of
+            and all(figures == figures_of[0] for figures in figures_of)
+        )
         return (
             ["all requests have the same answer: nothing that is varied acts here"] if same else []
         )
     groups: list[tuple[Figures, list[str]]] = []
-    for one, values in zip(found, combined.rows, strict=True):
-        if one is None:
+    for row, values in zip(figures_of, combined.rows, strict=True):
+        if row is None:
             continue
         label = ", ".join(
             f"{d.name} {v.label}" for d, v in zip(combined.dimensions, values, strict=True)
         )
-        known = next((members for figures, members in groups if figures == one), None)
+        known = next((members for figures, members in groups if figures == row), None)
         if known is None:
-            groups.append((one, [label]))
+            groups.append((row, [label]))
         else:
             known.append(label)
     return [
@@ -141,10 +146,12 @@ def _same_answers(combined: Combinations, points: Sequence[Point]) -> list[str]:
 
 def _doubts(documents: Sequence[PointDocument], points: Sequence[Point]) -> list[str]:
     """Implausible values of the answers, each with its request."""
-    found = ((one.label, point.report) for one, point in zip(documents, points, strict=True))
+    labelled = (
+        (document.label, point.report) for document, point in zip(documents, points, strict=True)
+    )
     return [
         f"DOUBTFUL, {label}: {sentence}"
-        for label, r in found
+        for label, r in labelled
         if r is not None
         for sentence in (*unflagged(r.assumptions), *doubts(answered_of(r)))
     ]
@@ -154,11 +161,13 @@ def _equal_note(row: Sized) -> str:
     """How many GPUs were taken, how far they are from equal, and which nearer counts were not."""
     equal = row.equal
     assert equal is not None
-    said = f"{equal.gpus:,} x {machine(row.point.options)}: {_amount(equal.amount)} {equal.unit}"
+    sentence = (
+        f"{equal.gpus:,} x {machine(row.point.options)}: {_amount(equal.amount)} {equal.unit}"
+    )
     if equal.gpus == equal.exact_gpus:
-        return said
+        return sentence
     return (
-        f"{said}, {percent(equal.off_frac, sign=True)} against {_amount(equal.target)};"
+        f"{sentence}, {percent(equal.off_frac, sign=True)} against {_amount(equal.target)};"
         f" {equal.exact_gpus:,.1f} GPUs would be equal"
         + _counts("no layout on", equal.without_layout)
         + _counts("slower per GPU on", equal.slower)
@@ -169,10 +178,10 @@ def _amount(value: float) -> str:
     return f"{value:,.2f}" if value < _CENTS_BELOW else f"{value:,.0f}"
 
 
-def _counts(what: str, gpus: Sequence[int]) -> str:
+def _counts(subject: str, gpus: Sequence[int]) -> str:
     named = ", ".join(f"{n:,}" for n in gpus[:_MOST_COUNTS])
     more = ", ..." if len(gpus) > _MOST_COUNTS else ""
-    return f"; {what} {named}{more}" if gpus else ""
+    return f"; {subject} {named}{more}" if gpus else ""
 
 
 def _label(dimensions: Sequence[Dimension], values: Sequence[Value]) -> str:
@@ -189,16 +198,18 @@ def _prices(rows: Sequence[PointDocument], points: Sequence[Point]) -> Prices:
         for row, point in zip(rows, points, strict=True)
         if point.report is not None
     ]
-    fitting = [one for one in answered if one[2].memory.fits] or answered
+    fitting = [entry for entry in answered if entry[2].memory.fits] or answered
     length = all(figures.run.gpu_hours is not None for _, _, figures in answered)
     return prices(
         [(options, figures.cluster) for _, options, figures in answered],
         "run" if length else "million tokens",
-        cheapest_of([bill(*one) for one in fitting]),
+        cheapest_of([bill(*entry) for entry in fitting]),
     )
 
 
-def _curves(combined: Combinations, points: Sequence[Point], own: CompareOptions) -> list[Curve]:
+def _curves(
+    combined: Combinations, points: Sequence[Point], request: CompareOptions
+) -> list[Curve]:
     """One curve per combination of what stands side by side and of the second sweep; GPUs are the
     axis where they are swept."""
     dimensions, sweeps = combined.dimensions, combined.sweeps
@@ -218,8 +229,8 @@ def _curves(combined: Combinations, points: Sequence[Point], own: CompareOptions
             unit,
             label,
             sorted(line, key=lambda row: row[0]),
-            own.scaling,
-            own.stop_below,
+            request.scaling,
+            request.stop_below,
         )
         for label, line in lines.items()
     ]

@@ -35,16 +35,16 @@ class Combinations:
         return self.sides + self.sweeps
 
 
-def combinations(own: CompareOptions) -> Combinations:
+def combinations(request: CompareOptions) -> Combinations:
     """Every combination, the last dimension running fastest. Raises PlanError naming the option."""
-    if len(own.sweep) > 2:
+    if len(request.sweep) > 2:
         raise PlanError(
-            "--sweep", len(own.sweep), "sweeps are too many; two at most, others with --vary"
+            "--sweep", len(request.sweep), "sweeps are too many; two at most, others with --vary"
         )
-    sides, sweeps = [varied(text) for text in own.vary], [swept(text) for text in own.sweep]
-    _check_names([side.name for side in sides], [sweep.name for sweep in sweeps], own)
-    if own.files:
-        files = tuple(Value(name, _of_file(name)) for name in own.files)
+    sides, sweeps = [varied(text) for text in request.vary], [swept(text) for text in request.sweep]
+    _check_names([side.name for side in sides], [sweep.name for sweep in sweeps], request)
+    if request.files:
+        files = tuple(Value(name, _of_file(name)) for name in request.files)
         sides.insert(0, Dimension("scenario", files))
     sizes = [len(dimension.values) for dimension in (*sides, *sweeps)]
     if math.prod(sizes) < 2:
@@ -73,17 +73,17 @@ def _of_file(name: str) -> dict[str, Any]:
     return read(name)
 
 
-def _check_names(sides: Sequence[str], sweeps: Sequence[str], own: CompareOptions) -> None:
+def _check_names(sides: Sequence[str], sweeps: Sequence[str], request: CompareOptions) -> None:
     names = [*sides, *sweeps]
-    if own.at != "count" and "gpus" in names:
+    if request.at != "count" and "gpus" in names:
         raise PlanError(
-            "--at", own.at, "chooses the number of GPUs; leave gpus out of --sweep and --vary"
+            "--at", request.at, "chooses the number of GPUs; leave gpus out of --sweep and --vary"
         )
-    if own.scaling == "weak" and "gpus" not in sweeps:
+    if request.scaling == "weak" and "gpus" not in sweeps:
         raise PlanError(
             "--scaling", "weak", "keeps the batch per GPU over --sweep gpus=...; give that"
         )
-    if own.scaling == "weak" and "global_batch" in names:
+    if request.scaling == "weak" and "global_batch" in names:
         raise PlanError(
             "--scaling",
             "weak",
@@ -92,20 +92,22 @@ def _check_names(sides: Sequence[str], sweeps: Sequence[str], own: CompareOption
 
 
 def requests_of(
-    combined: Combinations, own: CompareOptions, given: Mapping[str, Any]
+    combined: Combinations, request: CompareOptions, given: Mapping[str, Any]
 ) -> tuple[list[Options], list[str]]:
     """One request per combination, and the choices made for them as notes.
 
     given: options common to all, stronger than options of scenario files.
     """
-    requests = [_options(row, bool(own.files), given) for row in combined.rows]
+    requests = [_options(row, bool(request.files), given) for row in combined.rows]
     refuse_of_all(requests, "compare")
-    return (_weak if own.scaling == "weak" else _one_batch)(requests)
+    return (_weak if request.scaling == "weak" else _one_batch)(requests)
 
 
 def refuse_varied(combined: Combinations, given: Mapping[str, Any], typed: Set[str]) -> None:
     """Reject an option given both directly and through --vary or --sweep."""
-    others = (one for one in combined.dimensions if one.name != "scenario")  # files are weaker
+    others = (
+        dimension for dimension in combined.dimensions if dimension.name != "scenario"
+    )  # files are weaker
     for dimension in others:
         for name in typed & set.intersection(*(set(value.update) for value in dimension.values)):
             raise PlanError(

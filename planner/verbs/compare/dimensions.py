@@ -142,8 +142,8 @@ def _value(name: str, text: str, option: str) -> Value:
         value = from_text(row, text)
     except ValueError as error:
         raise PlanError(f"{option} {flag(name)}", text, str(error)) from None
-    own = float(value) if isinstance(value, int | float) else _number(text)
-    return Value(text, {name: value}, own if row.is_number else None)
+    amount = float(value) if isinstance(value, int | float) else _number(text)
+    return Value(text, {name: value}, amount if row.is_number else None)
 
 
 def _number(text: str) -> float | None:

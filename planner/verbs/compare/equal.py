@@ -34,26 +34,26 @@ class Sized:
     equal: EqualCount | None
 
 
-def sized(requests: Sequence[Options], what: str, jobs: int) -> list[Sized]:
+def sized(requests: Sequence[Options], basis: str, jobs: int) -> list[Sized]:
     """Every request on as many GPUs as cost, or draw, as much as the first request.
 
     what: `cost` or `power`. Raises PlanError if the first has no price on the chosen market;
     another request without one has no answer.
     """
     first = requests[0]
-    each = unit_cost(first, what)
+    each = unit_cost(first, basis)
     target = first.gpus * each
-    here = _equal(first, float(first.gpus), each, target, what)
-    found: dict[Options, Sized] = {first: Sized(answer([first], jobs=jobs)[0], here)}
+    here = _equal(first, float(first.gpus), each, target, basis)
+    by_options: dict[Options, Sized] = {first: Sized(answer([first], jobs=jobs)[0], here)}
     for options in requests[1:]:
-        if options not in found:
-            found[options] = _sized(options, target, what, jobs)
-    return [found[options] for options in requests]
+        if options not in by_options:
+            by_options[options] = _sized(options, target, basis, jobs)
+    return [by_options[options] for options in requests]
 
 
-def _sized(options: Options, target: float, what: str, jobs: int) -> Sized:
+def _sized(options: Options, target: float, basis: str, jobs: int) -> Sized:
     try:
-        each = unit_cost(options, what)
+        each = unit_cost(options, basis)
     except PlanError as error:
         return Sized(Point(options, None, str(error)), None)
     exact, node = target / each, node_size(options)
@@ -63,7 +63,7 @@ def _sized(options: Options, target: float, what: str, jobs: int) -> Sized:
         tried += answer([options.changed(gpus=n) for n in some], jobs=jobs)
         chosen = _best(tried, exact)
         if chosen is not None:
-            equal = _equal(chosen.options, exact, each, target, what)
+            equal = _equal(chosen.options, exact, each, target, basis)
             others = {point.options.gpus for point in tried if point.report is not None}
             near = nearer(exact, equal.gpus, node)
             return Sized(
@@ -107,12 +107,12 @@ def _rate(point: Point) -> float:
     return point.report.throughput.tokens_per_s_per_gpu if point.report else 0.0
 
 
-def _equal(options: Options, exact: float, each: float, target: float, what: str) -> EqualCount:
+def _equal(options: Options, exact: float, each: float, target: float, basis: str) -> EqualCount:
     amount = options.gpus * each
     return EqualCount(
         exact_gpus=exact,
         gpus=options.gpus,
-        unit=UNITS[what],
+        unit=UNITS[basis],
         amount=amount,
         target=target,
         off_frac=amount / target - 1,

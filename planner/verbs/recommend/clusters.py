@@ -68,7 +68,7 @@ def cluster(
         [judged(kind.name, point, limits, price_of(point.options)) for point in tried]
         for kind, tried in zip(tried_kinds, answered, strict=True)
     ]
-    asked = Asked(base, default, model, tokens, limits, jobs)
+    request = Asked(base, default, model, tokens, limits, jobs)
     within = [row for row in rows_of(count for tried in counts for count in tried) if row.within]
     types = [_type(kind, tried, limits) for kind, tried in zip(tried_kinds, counts, strict=True)]
     return SmallestCluster(
@@ -87,35 +87,35 @@ def cluster(
         goal=limits.goal,
         tried=sum(map(len, answered)),
         answers=Answers(**{aim: _best(within, aim) for aim in GOALS}),
-        undecided=undecided([one.answer for one in types if one.answer], limits.goal),
+        undecided=undecided([row.answer for row in types if row.answer], limits.goal),
         types=sorted(types, key=lambda kind: _rank(kind.answer, limits.goal)),
         prices=_prices(tried_kinds, answered, limits, "hour" if tokens is None else "run"),
-        without=without(asked, tried_kinds, counts),
-        notes=_notes(asked, within or [row for tried in counts for row in rows_of(tried)]),
+        without=without(request, tried_kinds, counts),
+        notes=_notes(request, within or [row for tried in counts for row in rows_of(tried)]),
     )
 
 
-def _notes(asked: Asked, rows: Sequence[ClusterRow]) -> list[str]:
+def _notes(request: Asked, rows: Sequence[ClusterRow]) -> list[str]:
     """Every default that the answer rests on, and the run that was published."""
-    options, model = asked.given, asked.model
+    options, model = request.given, request.model
     notes = []
     if options.seq_len is None:
         notes.append(sequence_sentence(model, sequence_length(options, model)))
-    if asked.batch is not None:
-        notes.append(asked.batch.sentence)
+    if request.batch is not None:
+        notes.append(request.batch.sentence)
     if options.precision is None:
         notes.append(precision_sentence("bf16", model))
-    if asked.limits.max_gpus is None:
+    if request.limits.max_gpus is None:
         notes.append(f"clusters of up to {MOST_GPUS:,} GPUs (set --max-gpus)")
     notes += searched(options)
     shares = sorted(row.goodput for row in rows)
-    if asked.tokens is not None and shares:
+    if request.tokens is not None and shares:
         notes.append(
             f"goodput {shares[0]:.1%} to {shares[-1]:.1%}: failures, checkpoints and restarts (set"
             " --mtbf, --checkpoint-interval, --restart)"
         )
     run = model.published.run
-    if run is not None and run.gpu is not None and asked.tokens is not None:
+    if run is not None and run.gpu is not None and request.tokens is not None:
         notes.append(run.sentence)
     return notes
 
@@ -136,18 +136,18 @@ def _prices(
             for point in points
             if (row := judged(kind.name, point, limits, price(kind.requests[0])).row) and row.within
         ]
-        row, point = min(rows, key=lambda one: ORDER["cheapest"](one[0]), default=(None, None))
+        row, point = min(rows, key=lambda pair: ORDER["cheapest"](pair[0]), default=(None, None))
         if row is None or point is None or math.isinf(cost_of(row)):
             return None
         label = f"{row.gpus:,} x {row.machine}"
         return label, Bill(label, point.options, 0.0), cost_of(row)
 
-    asked = (
+    clusters_of = (
         (kind.requests[0], points[0].report.cluster)
         for kind, points in fitting
         if points and points[0].report is not None
     )
-    return prices(asked, per, cheapest)
+    return prices(clusters_of, per, cheapest)
 
 
 def _rank(row: ClusterRow | None, goal: str) -> tuple[bool, tuple[float, ...]]:
@@ -184,8 +184,8 @@ def _left_out(kind: Kind, tried: int) -> str | None:
         f"{tried} of {len(kind.requests)} numbers of GPUs that divide the work are tried: a ladder,"
         " and those next to what answers"
     )
-    said = [kind.left_out, some if tried < len(kind.requests) else None]
-    return "; ".join(one for one in said if one) or None
+    reasons = [kind.left_out, some if tried < len(kind.requests) else None]
+    return "; ".join(reason for reason in reasons if reason) or None
 
 
 def _tried(count: Count) -> TriedCount:

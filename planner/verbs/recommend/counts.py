@@ -42,13 +42,13 @@ def judged(machine: str, point: Point, limits: Limits, price: Price) -> Count:
     likely, why = (
         verdict(days, dollars, limits, price.missing) if point.roomy else (None, _short(figures))
     )
-    held = (None, "very likely") if limits.sure else (None, "very likely", "likely")
+    chances = (None, "very likely") if limits.sure else (None, "very likely", "likely")
     usd = price.usd_per_gpu_hour
     row = ClusterRow(
         machine=machine,
         gpus=point.options.gpus,
         fits=point.fits,
-        within=point.roomy and likely in held,
+        within=point.roomy and likely in chances,
         verdict=likely,
         chance=chance(days, dollars, limits) if point.fits else None,
         why=why,

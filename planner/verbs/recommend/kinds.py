@@ -143,9 +143,9 @@ def _indivisible(base: Options, node: int, most: int) -> str:
         for name in fixed
         if any(n % node == 0 for n in layout_counts(base.changed(**{name: None}), most))
     ]
-    said = ", ".join(f"{flag(name)} {getattr(base, name)}" for name in fixed)
+    stated = ", ".join(f"{flag(name)} {getattr(base, name)}" for name in fixed)
     change = " or ".join(flag(name) for name in loose or fixed)
-    return f"no number of whole nodes of {node} GPUs goes with {said}; change {change}"
+    return f"no number of whole nodes of {node} GPUs goes with {stated}; change {change}"
 
 
 def bare_bytes(plans: Sequence[Plan]) -> float:

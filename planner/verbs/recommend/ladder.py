@@ -38,7 +38,7 @@ def points(
     else:
         rows = [_rows(kind, known, limits) for kind, known in zip(kinds, tried, strict=True)]
         hopeful = [any(map(_in_reach(limits), of_kind.values())) for of_kind in rows]
-        some = [one if hope else () for one, hope in zip(rungs, hopeful, strict=True)]
+        some = [rung if hope else () for rung, hope in zip(rungs, hopeful, strict=True)]
         while _try(kinds, tried, some, jobs, progress):
             some = _refined(kinds, tried, limits)
     return [[known[i] for i in sorted(known)] for known in tried]
@@ -63,8 +63,8 @@ def _try(
         (k, i) for k, some in enumerate(wanted) for i in dict.fromkeys(some) if i not in tried[k]
     ]
     requests = [kinds[k].requests[i] for k, i in places]
-    found = answer(requests, jobs=jobs, progress=progress, reasons=False)
-    for (k, i), point in zip(places, found, strict=True):
+    points = answer(requests, jobs=jobs, progress=progress, reasons=False)
+    for (k, i), point in zip(places, points, strict=True):
         tried[k][i] = point
     return bool(places)
 
@@ -80,11 +80,11 @@ def _layouts(kinds: Sequence[Kind], tried: Sequence[Tried]) -> float:
 
 def _rows(kind: Kind, known: Tried, limits: Limits) -> dict[int, ClusterRow]:
     """Counts that were tried, against the limits; without those that have no layout."""
-    found = {
+    rows = {
         i: judged(kind.name, point, limits, price_of(point.options)).row
         for i, point in known.items()
     }
-    return {i: row for i, row in found.items() if row is not None}
+    return {i: row for i, row in rows.items() if row is not None}
 
 
 def _in_reach(limits: Limits) -> Callable[[ClusterRow], bool]:
@@ -133,10 +133,10 @@ def _best(rows: Mapping[int, ClusterRow], limits: Limits) -> set[int]:
 def _beside(known: Tried, best: set[int], last: int) -> list[int]:
     """Half way from each of these positions to the next ones that were tried, and the two next to
     it on both sides: some counts divide worse than their neighbours."""
-    found: set[int] = set()
+    positions: set[int] = set()
     for i in best:
         below = max((j for j in known if j < i), default=i)
         above = min((j for j in known if j > i), default=i)
         halves = {(below + i) // 2, (i + above + 1) // 2}
-        found |= halves - set(known) or {i - 2, i - 1, i + 1, i + 2}
-    return sorted(i for i in found if 0 <= i <= last)
+        positions |= halves - set(known) or {i - 2, i - 1, i + 1, i + 2}
+    return sorted(i for i in positions if 0 <= i <= last)

@@ -135,31 +135,31 @@ def exposed_share(plan: Plan, table: Columns, wire: str, times: Array) -> tuple[
 
 def _of_wire(plan: Plan, table: Columns, wire: str) -> Wire:
     """One wire: what it exposes now, without a limit, and the bandwidth at which it is free."""
-    own = float(getattr(machine(plan), _WIRES[wire][0]))
+    rate = float(getattr(machine(plan), _WIRES[wire][0]))
     shares, time = exposed_share(plan, table, wire, np.array([1.0, _UNLIMITED, *_TIMES]))
     (now, unlimited, *exposed), (now_s, unlimited_s, *seconds) = map(tuple, (shares, time.seconds))
     return Wire(
-        bytes_per_s_per_gpu=own,
+        bytes_per_s_per_gpu=rate,
         exposed_frac=float(now),
         exposed_s=float(now * now_s),
         latency_frac=float(unlimited),
         step_unlimited_s=float(unlimited_s),
-        free=_needed(plan, table, wire, own),
+        free=_needed(plan, table, wire, rate),
         curve=[
-            LinkPoint(times, times * own, float(step_s), float(share))
+            LinkPoint(times, times * rate, float(step_s), float(share))
             for times, step_s, share in zip(_TIMES, seconds, exposed, strict=True)
         ],
     )
 
 
-def _needed(plan: Plan, table: Columns, wire: str, own: float) -> dict[str, float | None]:
+def _needed(plan: Plan, table: Columns, wire: str, rate: float) -> dict[str, float | None]:
     """For each share that counts as free, the least bandwidth per GPU at which one layout waits
     less than that share of its step for a wire; None: no bandwidth is enough.
 
     0 where it never waits so long. More bandwidth never exposes more, so each round keeps one gap
     between its points.
     """
-    found: dict[float, float | None] = {}
+    least: dict[float, float | None] = {}
     gaps = dict.fromkeys(FREE, _RANGE)
     for _ in range(_ROUNDS):
         points = {share: np.geomspace(low, high, _POINTS) for share, (low, high) in gaps.items()}
@@ -175,6 +175,6 @@ def _needed(plan: Plan, table: Columns, wire: str, own: float) -> dict[str, floa
                 gaps[share] = float(times[at - 1]), float(times[at])
                 continue
             low, _ = gaps.pop(share)
-            found[share] = None if not free[-1] else 0.0 if low == _RANGE[0] else low * own
-    found |= {share: math.sqrt(low * high) * own for share, (low, high) in gaps.items()}
-    return {f"{share:g}": found[share] for share in FREE}
+            least[share] = None if not free[-1] else 0.0 if low == _RANGE[0] else low * rate
+    least |= {share: math.sqrt(low * high) * rate for share, (low, high) in gaps.items()}
+    return {f"{share:g}": least[share] for share in FREE}

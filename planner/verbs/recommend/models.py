@@ -130,7 +130,7 @@ def _catalogue(
 ) -> list[ModelRow]:
     """Language models of the catalogue, largest first, down to the first within the limits and a
     few more. Encoders answer another question than "how large a model can I train"."""
-    writing = (one for one in catalog.load_all("models", ModelSpec) if not of_samples(one))
+    writing = (model for model in catalog.load_all("models", ModelSpec) if not of_samples(model))
     models = sorted(writing, key=parameter_count, reverse=True)
     rows: list[ModelRow] = []
     waiting = []
@@ -311,21 +311,21 @@ def _first(count: int, attempt: Callable[[Iterable[int]], int | None]) -> int | 
     ever farther apart, and then by halves between the last that failed and the one found."""
     start, gap, failed = 0, 0, -1
     while start < count:
-        found = attempt(range(start, start + _TOGETHER))
-        if found is not None:
+        position = attempt(range(start, start + _TOGETHER))
+        if position is not None:
             break
         failed = min(start + _TOGETHER, count) - 1
         gap = 0 if failed < _PATIENCE else 2 * gap + _TOGETHER
         start = max(failed + 1, min(failed + 1 + gap, count - _TOGETHER))
     else:
         return None
-    while found is not None and found == start and start - failed > 1:
+    while position is not None and position == start and start - failed > 1:
         middle = (failed + start) // 2
         if attempt([middle]) is None:
             failed = middle
         else:
-            start = found = middle
-    return found
+            start = position = middle
+    return position
 
 
 def model_toml(shape: Mapping[str, Any]) -> str:

@@ -100,17 +100,17 @@ def offload(given: Mapping[str, Any]) -> SwapOrRecompute:
 def _steps(scenario: Scenario, plan: Plan, layout: Layout) -> list[Choice]:
     """This layout with all recomputed and with its activations swapped over its own link, by the
     rules and the step time of `estimate`."""
-    found = offload_or_recompute(Base(scenario, plan, layout))
-    asked = ("recompute full", "offload activations")
+    comparison = offload_or_recompute(Base(scenario, plan, layout))
+    kinds = ("recompute full", "offload activations")
     return [
-        one
-        for one in (found.choices if found else ())
-        if one.what in asked and one.link in (None, plan.cluster.host_link.id)
+        choice
+        for choice in (comparison.choices if comparison else ())
+        if choice.what in kinds and choice.link in (None, plan.cluster.host_link.id)
     ]
 
 
 def _faster(steps: Sequence[Choice]) -> str | None:
-    best = min(steps, key=lambda one: (not one.fits, one.step_seconds), default=None)
+    best = min(steps, key=lambda choice: (not choice.fits, choice.step_seconds), default=None)
     if best is None or not best.fits:
         return None
     return "recompute" if best.link is None else "swap"
@@ -131,11 +131,13 @@ def _beside(plan: Plan, link: LinkSpec, table: Columns) -> Layer:
 
 def links(plan: Plan) -> list[LinkSpec]:
     """PCIe 3, 4, 5 and NVLink-C2C, and the plan's own link where it is another; slowest first."""
-    own = plan.cluster.host_link
-    known = [own if name == own.id else catalog.load("networks", LinkSpec, name) for name in LINKS]
-    if own.id in LINKS:
+    link = plan.cluster.host_link
+    known = [
+        link if name == link.id else catalog.load("networks", LinkSpec, name) for name in LINKS
+    ]
+    if link.id in LINKS:
         return known
-    return sorted([*known, own], key=lambda link: float(link.bandwidth))
+    return sorted([*known, link], key=lambda link: float(link.bandwidth))
 
 
 def of_layer(plan: Plan, table: Columns) -> Layer:
@@ -241,7 +243,7 @@ def bounds(plan: Plan, table: Columns) -> list[Bound]:
     }
     return [
         Bound(
-            what=what,
+            what=label,
             flop_per_byte=float(intensity),
             ranks=round(ranks),
             needed=[
@@ -250,5 +252,5 @@ def bounds(plan: Plan, table: Columns) -> list[Bound]:
             ],
             efficiency_frac=float(outside.bandwidth_efficiency(intensity, ranks * link, peak)),
         )
-        for what, (intensity, ranks) in moved.items()
+        for label, (intensity, ranks) in moved.items()
     ]

@@ -56,41 +56,45 @@ class _Instead:
 
 
 def without(
-    asked: Asked, kinds: Sequence[Kind], counts: Sequence[Sequence[Count]]
+    request: Asked, kinds: Sequence[Kind], counts: Sequence[Sequence[Count]]
 ) -> list[Without]:
     """Where no kind is within the limits: each default without which one is, or how near it comes.
     Where some are: with which of them replaced fewer GPUs are."""
-    if asked.limits.days is None and asked.limits.budget is None:
+    if request.limits.days is None and request.limits.budget is None:
         return []
     if any(row.within for tried in counts for row in rows_of(tried)):
-        return _fewer(asked, kinds, counts)
-    near = sorted(zip(kinds, counts, strict=True), key=lambda pair: _excess(pair[1], asked.limits))
-    nearest = [one for one, _ in near[:_NEAREST]]
-    ladders = [_batches(asked, asked.limits), _precisions(asked), _sizes(asked)]
-    found = [one for ladder in ladders for one in _first(asked, ladder, nearest)]
-    if not any(one.answer for one in found):
-        found += _first(asked, _together(asked), nearest)
-    return [*found, *_goodput(asked.limits, counts)]
+        return _fewer(request, kinds, counts)
+    near = sorted(
+        zip(kinds, counts, strict=True), key=lambda pair: _excess(pair[1], request.limits)
+    )
+    nearest = [candidate for candidate, _ in near[:_NEAREST]]
+    ladders = [_batches(request, request.limits), _precisions(request), _sizes(request)]
+    results = [result for ladder in ladders for result in _first(request, ladder, nearest)]
+    if not any(result.answer for result in results):
+        results += _first(request, _together(request), nearest)
+    return [*results, *_goodput(request.limits, counts)]
 
 
-def _fewer(asked: Asked, kinds: Sequence[Kind], counts: Sequence[Sequence[Count]]) -> list[Without]:
+def _fewer(
+    request: Asked, kinds: Sequence[Kind], counts: Sequence[Sequence[Count]]
+) -> list[Without]:
     """Fewer GPUs of the kinds that need fewest, with a larger batch if the batch is not a published
     one, and in fp8 if the model was trained in fp8."""
     smallest = {
-        one.name: min((row.gpus for row in rows_of(tried) if row.within), default=0)
-        for one, tried in zip(kinds, counts, strict=True)
+        kind.name: min((row.gpus for row in rows_of(tried) if row.within), default=0)
+        for kind, tried in zip(kinds, counts, strict=True)
     }
-    found = []
-    for one in sorted(kinds, key=lambda one: smallest[one.name] or math.inf)[:_NEAREST]:
-        most = int(smallest[one.name] * _FEWER)
+    results = []
+    for few in sorted(kinds, key=lambda kind: smallest[kind.name] or math.inf)[:_NEAREST]:
+        most = int(smallest[few.name] * _FEWER)
         if most < 1:
             continue
-        less = replace(asked, limits=asked.limits.changed(max_gpus=most))
-        if asked.batch is not None and not asked.batch.published:
-            found += _first(less, _batches(less, less.limits), [one])
-        if _trained_in_fp8(asked.model):
-            found += _first(less, _precisions(less), [one])
-    return [one for one in found if one.answer is not None]
+        less = replace(request, limits=request.limits.changed(max_gpus=most))
+        if request.batch is not None and not request.batch.published:
+            results += _first(less, _batches(less, less.limits), [few])
+        if _trained_in_fp8(request.model):
+            results += _first(less, _precisions(less), [few])
+    return [result for result in results if result.answer is not None]
 
 
 def _excess(counts: Sequence[Count], limits: Limits) -> float:
@@ -109,9 +113,9 @@ def _over(row: ClusterRow, limits: Limits) -> float:
 # --------------------------------------------------------------------------------- what is replaced
 
 
-def _batches(asked: Asked, limits: Limits) -> Iterator[_Instead]:
+def _batches(request: Asked, limits: Limits) -> Iterator[_Instead]:
     """Twice the default batch, four times, up to the largest that was published."""
-    batch = asked.batch
+    batch = request.batch
     if batch is None:
         return
     most = max(largest_published()[1], 2 * batch.tokens)
@@ -129,37 +133,37 @@ def _batches(asked: Asked, limits: Limits) -> Iterator[_Instead]:
         times *= 2
 
 
-def _precisions(asked: Asked) -> Iterator[_Instead]:
+def _precisions(request: Asked) -> Iterator[_Instead]:
     """fp8, if the request states no precision."""
-    if asked.given.precision is not None:
+    if request.given.precision is not None:
         return
-    trained = " as it was trained" if _trained_in_fp8(asked.model) else ""
-    yield _Instead("precision", f"precision fp8{trained}", {"precision": "fp8"}, asked.limits)
+    trained = " as it was trained" if _trained_in_fp8(request.model) else ""
+    yield _Instead("precision", f"precision fp8{trained}", {"precision": "fp8"}, request.limits)
 
 
 def _trained_in_fp8(model: ModelSpec) -> bool:
     return model.published.precision is not None and model.published.precision.name == "fp8"
 
 
-def _sizes(asked: Asked) -> Iterator[_Instead]:
+def _sizes(request: Asked) -> Iterator[_Instead]:
     """More GPUs than are tried by default."""
-    if asked.limits.max_gpus is not None:
+    if request.limits.max_gpus is not None:
         return
     most = _MORE_GPUS * MOST_GPUS
-    limits = asked.limits.changed(max_gpus=most)
+    limits = request.limits.changed(max_gpus=most)
     yield _Instead("most GPUs", f"up to {most:,} GPUs", {}, limits, above=MOST_GPUS)
 
 
-def _together(asked: Asked) -> Iterator[_Instead]:
+def _together(request: Asked) -> Iterator[_Instead]:
     """All of them at once, the batch the largest."""
-    *_, batch = None, *_batches(asked, asked.limits)
-    parts = [batch, *_precisions(asked), *_sizes(asked)]
+    *_, batch = None, *_batches(request, request.limits)
+    parts = [batch, *_precisions(request), *_sizes(request)]
     known = [part for part in parts if part is not None]
     if len(known) > 1:
         yield _Instead(
             "all of these",
-            " and ".join(one.instead for one in known),
-            {name: value for one in known for name, value in one.options.items()},
+            " and ".join(part.instead for part in known),
+            {name: value for part in known for name, value in part.options.items()},
             known[-1].limits,
             batch=batch.batch if batch else None,
         )
@@ -168,37 +172,37 @@ def _together(asked: Asked) -> Iterator[_Instead]:
 # --------------------------------------------------------------------------------- what then holds
 
 
-def _first(asked: Asked, ladder: Iterator[_Instead], kinds: Sequence[Kind]) -> list[Without]:
+def _first(request: Asked, ladder: Iterator[_Instead], kinds: Sequence[Kind]) -> list[Without]:
     """The first of a ladder with which some kind is within the limits, else its last; empty where
     nothing of it fits any kind."""
     last: list[Without] = []
     for instead in ladder:
-        counts = _tried(asked, instead, kinds)
+        counts = _tried(request, instead, kinds)
         if not any(row.fits for row in rows_of(counts)):
             continue
-        last = [_told(asked, instead, rows_of(counts))]
+        last = [_told(request, instead, rows_of(counts))]
         if last[0].answer is not None:
             break
     return last
 
 
-def _tried(asked: Asked, instead: _Instead, kinds: Sequence[Kind]) -> list[Count]:
+def _tried(request: Asked, instead: _Instead, kinds: Sequence[Kind]) -> list[Count]:
     """Some numbers of GPUs of each kind, one default replaced."""
     counts: list[Count] = []
-    for one in kinds:
-        options = one.base.changed(**instead.options)
-        again = kind(one.name, options, asked.model, asked.tokens, instead.limits)
+    for base in kinds:
+        options = base.base.changed(**instead.options)
+        again = kind(base.name, options, request.model, request.tokens, instead.limits)
         requests = _spread([r for r in again.requests if r.gpus > instead.above])
-        points = answer(requests, jobs=asked.jobs, reasons=False)
-        counts += [judged(one.name, p, instead.limits, price_of(p.options)) for p in points]
+        points = answer(requests, jobs=request.jobs, reasons=False)
+        counts += [judged(base.name, p, instead.limits, price_of(p.options)) for p in points]
     return counts
 
 
-def _told(asked: Asked, instead: _Instead, rows: Sequence[ClusterRow]) -> Without:
+def _told(request: Asked, instead: _Instead, rows: Sequence[ClusterRow]) -> Without:
     best = min((row for row in rows if row.within), key=ORDER["smallest"], default=None)
     nearest = min((row for row in rows if row.fits), key=lambda row: _over(row, instead.limits))
     says = f"still none, {_words(nearest)} at best" if best is None else _words(best)
-    critical, factor = _critical(asked, instead.batch)
+    critical, factor = _critical(request, instead.batch)
     cost = (
         f"; {critical:.2g} critical batches, {factor:.2f} x the tokens to the same loss by the law"
         " of dpplan batch"
@@ -221,7 +225,7 @@ def _spread(requests: Sequence[Options]) -> list[Options]:
         return list(requests)
     first, last = requests[0].gpus, requests[-1].gpus
     wanted = [first * (last / first) ** (i / (_COUNTS - 1)) for i in range(_COUNTS)]
-    nearest = [min(requests, key=lambda one: abs(one.gpus - gpus)) for gpus in wanted]
+    nearest = [min(requests, key=lambda options: abs(options.gpus - gpus)) for gpus in wanted]
     return list(dict.fromkeys(nearest))
 
 
@@ -230,20 +234,20 @@ def _words(row: ClusterRow) -> str:
         None if row.days is None else show(row.days, "days"),
         None if row.cost_usd is None else show(row.cost_usd, "USD"),
     ]
-    return f"{row.gpus:,} x {row.machine} in {', '.join(one for one in taken if one)}"
+    return f"{row.gpus:,} x {row.machine} in {', '.join(text for text in taken if text)}"
 
 
-def _critical(asked: Asked, batch: int | None) -> tuple[float | None, float | None]:
+def _critical(request: Asked, batch: int | None) -> tuple[float | None, float | None]:
     """A batch over the critical one, and the tokens to the same loss over those with the default
     batch; None where no batch is replaced."""
-    if batch is None or asked.batch is None or asked.tokens is None:
+    if batch is None or request.batch is None or request.tokens is None:
         return None, None
-    seq_len = sequence_length(asked.given, asked.model)
-    parameters = float(active_parameter_count(asked.model))
-    critical = read(BatchOptions(), seq_len=seq_len, parameters=parameters, tokens=asked.tokens)
+    seq_len = sequence_length(request.given, request.model)
+    parameters = float(active_parameter_count(request.model))
+    critical = read(BatchOptions(), seq_len=seq_len, parameters=parameters, tokens=request.tokens)
     larger, default = (
         float(laws.tokens_to_target(1.0, float(size * seq_len), critical.tokens))
-        for size in (batch, asked.batch.sequences)
+        for size in (batch, request.batch.sequences)
     )
     return batch * seq_len / critical.tokens, larger / default
 

@@ -57,31 +57,32 @@ def draw(request: ScheduleOptions, given: Mapping[str, Any]) -> Drawn:
 
     given: the options of an estimate by name; without a model, only options of its layout.
     """
-    one = _asked(request, given)
-    refuse_idle(request, one.case)
-    timed = timing.timed(one.program, one.case.durations(one.program), keep=True)
-    free = not one.own and schedules.free_running(one.name)
-    counted = plain(_figures(one.actions, one.program, timed, one.case, free))
-    comparison = _comparison(one.case, None if one.own else one.name)
-    if one.own:
-        comparison.insert(0, Row(schedule=one.name, vpp=one.vpp, refused=None, **counted))
+    question = _asked(request, given)
+    refuse_idle(request, question.case)
+    timed = timing.timed(question.program, question.case.durations(question.program), keep=True)
+    free = not question.own and schedules.free_running(question.name)
+    counted = plain(_figures(question.actions, question.program, timed, question.case, free))
+    comparison = _comparison(question.case, None if question.own else question.name)
+    if question.own:
+        comparison.insert(0, Row(schedule=question.name, vpp=question.vpp, refused=None, **counted))
     document = Schedule(
         schema_version=SCHEMA_VERSION,
-        schedule=one.name,
-        pp=one.program.ranks,
-        vpp=one.vpp,
-        microbatches=one.program.microbatches,
+        schedule=question.name,
+        pp=question.program.ranks,
+        vpp=question.vpp,
+        microbatches=question.program.microbatches,
         **counted,
-        durations=_durations(one.case),
+        durations=_durations(question.case),
         actions=[
             [str(action) for action in row]
-            for row in (with_sends(one.actions) if request.sends else one.actions)
+            for row in (with_sends(question.actions) if request.sends else question.actions)
         ],
         comparison=comparison,
-        estimate=UNSET if one.taken is None else _of_layout(one.taken, counted["step_s"]),
+        estimate=UNSET if question.taken is None else _of_layout(question.taken, counted["step_s"]),
     )
-    title = f"{one.name}, pp {one.program.ranks}, {one.program.microbatches} micro-batches"
-    return Drawn(document, one.program, timed, title)
+    program = question.program
+    title = f"{question.name}, pp {program.ranks}, {program.microbatches} micro-batches"
+    return Drawn(document, question.program, timed, title)
 
 
 @dataclass(frozen=True)
@@ -109,24 +110,24 @@ def _asked(request: ScheduleOptions, given: Mapping[str, Any]) -> _Asked:
         actions = case.actions(name)
         vpp = case.vpp or schedules.default_chunks(name)
         return _Asked(name, case, actions, checks.checked(actions), vpp, own=False, taken=taken)
-    own = imported(request.file)
-    case = of_layout[0] if of_layout else of_file(request, own)
-    ranks = own.program.ranks
+    file = imported(request.file)
+    case = of_layout[0] if of_layout else of_file(request, file)
+    ranks = file.program.ranks
     if case.pp != ranks:
         raise PlanError("--file", ranks, f"has {ranks} ranks, but the layout has pp {case.pp}")
-    vpp = own.program.stages // ranks
-    return _Asked(own.name, case, own.actions, own.program, vpp, own=True, taken=taken)
+    vpp = file.program.stages // ranks
+    return _Asked(file.name, case, file.actions, file.program, vpp, own=True, taken=taken)
 
 
 def _of_layout(taken: Taken, step_s: float) -> OfLayout:
     """The layout of a schedule, and what its estimate has beside the schedule."""
-    found = figures(taken.estimates, taken.assumptions)
-    seconds = found.step.seconds
-    around = {name: s for name in AROUND if (s := found.step.components.get(name, 0.0)) > 0}
+    estimate = figures(taken.estimates, taken.assumptions)
+    seconds = estimate.step.seconds
+    around = {name: s for name in AROUND if (s := estimate.step.components.get(name, 0.0)) > 0}
     rest = seconds - sum(around.values()) - step_s
     return extended(
         OfLayout,
-        found,
+        estimate,
         search=taken.search,
         around=around,
         transfers_s=rest if abs(rest) > _ROUNDING * seconds else 0.0,
@@ -172,25 +173,25 @@ def _comparison(case: Case, chosen: str | None) -> list[Row]:
         v = schedules.default_chunks(name)
         if case.vpp is not None and schedules.chunks_fit(name, case.vpp):
             v = case.vpp
-        one = replace(case if name == chosen else shared, vpp=v)
+        varied = replace(case if name == chosen else shared, vpp=v)
         try:
-            _refuse_large(name, one, v, made=name == chosen)
-            actions = one.actions(name)
+            _refuse_large(name, varied, v, automatic=name == chosen)
+            actions = varied.actions(name)
             program = timing.compiled(actions)
-            timed = timing.timed(program, one.durations(program))
+            timed = timing.timed(program, varied.durations(program))
         except PlanError as error:
             rows.append(Row(schedule=name, vpp=v, refused=error.remedy, **_NOTHING))
             continue
-        figures = _figures(actions, program, timed, one, schedules.free_running(name))
+        figures = _figures(actions, program, timed, varied, schedules.free_running(name))
         rows.append(Row(schedule=name, vpp=v, refused=None, **plain(figures)))
     return rows
 
 
-def _refuse_large(name: str, case: Case, v: int, made: bool) -> None:
+def _refuse_large(name: str, case: Case, v: int, automatic: bool) -> None:
     passes = case.pp * case.microbatches
     if passes * v * _PHASES > _MOST_COMPARED:
         why = f"more than {_MOST_COMPARED:,} actions; not simulated in the table"
-    elif not made and passes > _MOST_MADE and schedules.is_automatic(name):
+    elif not automatic and passes > _MOST_MADE and schedules.is_automatic(name):
         why = f"takes seconds to make at this size; ask for it with --schedule {name}"
     else:
         return

@@ -113,9 +113,9 @@ def imported(name: str) -> Imported:
     return Imported(file, actions, checks.checked(actions, "--file", file))
 
 
-def of_file(request: ScheduleOptions, own: Imported) -> Case:
+def of_file(request: ScheduleOptions, file: Imported) -> Case:
     """Seconds from the request, ranks and micro-batches from the file."""
-    program = own.program
+    program = file.program
     chunks = max(program.stages // program.ranks, 1)
     return _stated(request, program.ranks, program.microbatches, chunks)
 
@@ -252,18 +252,20 @@ def of_model(request: ScheduleOptions, given: Mapping[str, Any]) -> Taken:
     return taken(options)
 
 
-def of_estimate(one: Estimates, request: ScheduleOptions) -> tuple[Case, str]:
+def of_estimate(estimates: Estimates, request: ScheduleOptions) -> tuple[Case, str]:
     """Seconds, bytes and micro-batches of row 0 of an estimate, and its schedule."""
-    layout = one.table.layout(0)
+    layout = estimates.table.layout(0)
     p, v = layout.pp, layout.vpp
-    m = round(one.plan.training.global_batch / (layout.dp * layout.micro_batch))
-    ranks = one.time.ranks
-    f, i, w = (x[:, 0] for x in chunk_seconds(one.plan, ranks.each, p, v))
-    send = next((t for t in one.time.traffic if t.operation == "send_recv"), None)
+    m = round(estimates.plan.training.global_batch / (layout.dp * layout.micro_batch))
+    ranks = estimates.time.ranks
+    f, i, w = (x[:, 0] for x in chunk_seconds(estimates.plan, ranks.each, p, v))
+    send = next((t for t in estimates.time.traffic if t.operation == "send_recv"), None)
     each = float(send.seconds[0] / send.count[0]) if send is not None and send.count[0] > 0 else 0.0
     code = SCHEDULES.index(layout.schedule)
     live = schedules.live_chunks(code, np.arange(p, dtype=float), float(p), float(v), float(m))
-    held = np.array([float(parts["activations"][0]) for parts in one.memory.stage_components])
+    activations = np.array(
+        [float(parts["activations"][0]) for parts in estimates.memory.stage_components]
+    )
     case = Case(
         p,
         m,
@@ -272,9 +274,9 @@ def of_estimate(one: Estimates, request: ScheduleOptions) -> tuple[Case, str]:
         i + w,
         w,
         send=np.array([each]),
-        tail=np.full(p, first(one.time.tail)),
+        tail=np.full(p, first(estimates.time.tail)),
         slowdown=_slowdown(request, p),
         blocking=request.blocking_sends,
-        activation_bytes=held / np.maximum(live / v, 1e-9),
+        activation_bytes=activations / np.maximum(live / v, 1e-9),
     )
     return case, layout.schedule

@@ -39,11 +39,11 @@ from planner.verbs.strategies import compressed, ddp, frameworks, local, server,
 from planner.verbs.strategies.base import Context, Cost, Steps, Strategy, with_overlap
 
 STRATEGIES: tuple[Strategy, ...] = tuple(
-    one
+    strategy
     for family in (ddp, zero, frameworks, compressed, local, server)
-    for one in family.STRATEGIES
+    for strategy in family.STRATEGIES
 )
-BY_NAME = {one.name: one for one in STRATEGIES}
+BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _evaluate(plan: Plan, strategy: Strategy, given: StrategySettings) -> Chosen
 def _plan(
     options: Options, strategy: Strategy, given: StrategySettings
 ) -> tuple[Plan, tuple[str, ...]]:
-    asked = {
+    changes = {
         "tp": 1,
         "pp": 1,
         "cp": 1,
@@ -100,7 +100,7 @@ def _plan(
         "stack": strategy.stack,
         "offload": strategy.offload,
     }
-    scenario = resolve(options.changed(**asked))
+    scenario = resolve(options.changed(**changes))
     plan = scenario.plans[0]
     if strategy.shard == "node":
         inside = min(plan.cluster.nvlink_domain, options.gpus)
@@ -113,36 +113,41 @@ def _plan(
     return plan, scenario.sentences
 
 
-def _best(found: Iterable[Chosen | str]) -> Chosen | None:
+def _best(results: Iterable[Chosen | str]) -> Chosen | None:
     """The exact strategy of least time per token that fits. Others would win by the steps that they
     are assumed not to need."""
-    fitting = (one for one in found if isinstance(one, Chosen) and one.fits)
-    return min((one for one in fitting if one.strategy.is_exact), key=_seconds, default=None)
+    fitting = (result for result in results if isinstance(result, Chosen) and result.fits)
+    return min(
+        (result for result in fitting if result.strategy.is_exact), key=_seconds, default=None
+    )
 
 
-def _seconds(one: Chosen) -> float:
-    return float(np.broadcast_to(one.cost.step_s, one.cost.compute_s.shape)[one.row])
+def _seconds(chosen: Chosen) -> float:
+    return float(np.broadcast_to(chosen.cost.step_s, chosen.cost.compute_s.shape)[chosen.row])
 
 
 def answer(options: Options, given: StrategySettings, name: str | None = None) -> Strategies:
     """All strategies, or the one named, as one document; `fits` is true where any fits. Raises
     PlanError for wrong requests."""
     chosen = _asked(options, name)
-    _refuse_others(options, given, {one.name for one in chosen})
+    _refuse_others(options, given, {strategy.name for strategy in chosen})
     if given.steps_factor is not None and name is None:
         raise PlanError(
             "--steps-factor", given.steps_factor, "belongs to one strategy: name it with --strategy"
         )
-    found: dict[str, Chosen | str] = {}
-    measure = [one for one in STRATEGIES if one.is_exact and one not in chosen]
-    for strategy in (*(measure if not all(one.is_exact for one in chosen) else ()), *chosen):
+    results: dict[str, Chosen | str] = {}
+    measure = [strategy for strategy in STRATEGIES if strategy.is_exact and strategy not in chosen]
+    for strategy in (
+        *(measure if not all(candidate.is_exact for candidate in chosen) else ()),
+        *chosen,
+    ):
         plan, assumptions = _plan(options, strategy, given)
-        found[strategy.name] = _evaluate(plan, strategy, given)
-    best = _best(found.values())
+        results[strategy.name] = _evaluate(plan, strategy, given)
+    best = _best(results.values())
     rows = [
-        _refused(strategy, one, given)
-        if isinstance(one := found[strategy.name], str)
-        else _answered(one, best, in_full=name is not None)
+        _refused(strategy, result, given)
+        if isinstance(result := results[strategy.name], str)
+        else _answered(result, best, in_full=name is not None)
         for strategy in chosen
     ]
     training, cluster = plan.training, plan.cluster
@@ -170,22 +175,22 @@ def explain(options: Options, given: StrategySettings, name: str) -> Call:
     """The formulas of one strategy on its chosen layout, as they were called; `estimate --explain`
     has the formulas of the plan."""
     (strategy,) = _asked(options, name)
-    found = _evaluate(_plan(options, strategy, given)[0], strategy, given)
-    if isinstance(found, str):
-        raise PlanError("--strategy", name, found)
-    x = found.context
-    one = Context(
+    result = _evaluate(_plan(options, strategy, given)[0], strategy, given)
+    if isinstance(result, str):
+        raise PlanError("--strategy", name, result)
+    x = result.context
+    context = Context(
         x.plan,
-        evaluate(x.plan, x.estimates.table.pick(np.array([found.row])), numbers=x.m),
+        evaluate(x.plan, x.estimates.table.pick(np.array([result.row])), numbers=x.m),
         x.m,
         given,
     )
-    _ = one.plain, one.slower  # cached: not part of what is recorded
+    _ = context.plain, context.slower  # cached: not part of what is recorded
     with recording(strategy.title) as tree:
-        strategy.cost(one)
+        strategy.cost(context)
         if strategy.name in compressed.CODECS:
             with section("break-even"):
-                compressed.break_even(one, compressed.CODECS[strategy.name](one))
+                compressed.break_even(context, compressed.CODECS[strategy.name](context))
     return tree
 
 
@@ -219,7 +224,7 @@ def _refuse_others(options: Options, given: StrategySettings, chosen: set[str]) 
 
 
 def _document(
-    strategy: Strategy, refused: str | None, fits: bool, given: StrategySettings, **found: Any
+    strategy: Strategy, refused: str | None, fits: bool, given: StrategySettings, **fields: Any
 ) -> StrategyDocument:
     return StrategyDocument(
         name=strategy.name,
@@ -231,35 +236,35 @@ def _document(
         evaluated=strategy.is_plan,
         refused=refused,
         fits=fits,
-        **found,
+        **fields,
     )
 
 
 def _refused(strategy: Strategy, reason: str, given: StrategySettings) -> StrategyDocument:
     keys = StrategyDocument.__struct_fields__
-    found = keys[keys.index("layout") :]
-    return _document(strategy, reason, fits=False, given=given, **dict.fromkeys(found))
+    fields = keys[keys.index("layout") :]
+    return _document(strategy, reason, fits=False, given=given, **dict.fromkeys(fields))
 
 
-def _answered(found: Chosen, best: Chosen | None, *, in_full: bool) -> StrategyDocument:
-    x, row, cost = found.context, found.row, found.cost
+def _answered(chosen: Chosen, best: Chosen | None, *, in_full: bool) -> StrategyDocument:
+    x, row, cost = chosen.context, chosen.row, chosen.cost
     layout = x.estimates.table.layout(row)
-    steps = found.strategy.steps(x)
+    steps = chosen.strategy.steps(x)
     if x.settings.steps_factor is not None:
         steps = Steps(x.settings.steps_factor, "stated in the request")
     tokens = x.plan.training.global_batch * x.plan.training.seq_len
-    codec = compressed.CODECS.get(found.strategy.name)
+    codec = compressed.CODECS.get(chosen.strategy.name)
 
     def at(column: Array | float) -> float:
         return float(np.broadcast_to(column, cost.compute_s.shape)[row])
 
     return _document(
-        found.strategy,
+        chosen.strategy,
         None,
-        found.fits,
+        chosen.fits,
         x.settings,
         layout=StrategyLayout(**layout.model_dump(), grad_accum=round(at(x.microbatches))),
-        device_bytes=found.device_bytes,
+        device_bytes=chosen.device_bytes,
         host_bytes=at(x.estimates.memory.host),
         step=Phases(
             seconds=at(cost.step_s),
@@ -274,26 +279,26 @@ def _answered(found: Chosen, best: Chosen | None, *, in_full: bool) -> StrategyD
             between_nodes=at(cost.leaving_bytes),
         ),
         statistics=Statistics(
-            exact=found.strategy.is_exact,
+            exact=chosen.strategy.is_exact,
             steps_factor=steps.factor,
             source=steps.source,
             break_even_steps=None
-            if found.strategy.is_exact or best is None
+            if chosen.strategy.is_exact or best is None
             else _seconds(best) / at(cost.step_s),
         ),
         seconds_per_token=at(cost.step_s) * steps.factor / tokens,
         break_even_bytes_per_s=None if codec is None else compressed.break_even(x, codec(x)),
-        timeline=_timeline(found) if in_full else None,
+        timeline=_timeline(chosen) if in_full else None,
     )
 
 
-def _timeline(found: Chosen) -> BucketTimeline | None:
+def _timeline(chosen: Chosen) -> BucketTimeline | None:
     """The last backward pass of an evaluated DDP plan, bucket by bucket."""
-    x = found.context
+    x = chosen.context
     cap = x.plan.stack.overlap.bucket
-    if cap is None or not found.strategy.is_plan or found.strategy.zero:
+    if cap is None or not chosen.strategy.is_plan or chosen.strategy.zero:
         return None
-    table = x.estimates.table.pick(np.array([found.row]))
+    table = x.estimates.table.pick(np.array([chosen.row]))
     alone = evaluate(x.plan, table, numbers=x.m)
     line = buckets.of_estimate(x.plan, x.m, table, alone.time, float(cap))
     return BucketTimeline(

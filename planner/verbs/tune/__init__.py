@@ -34,45 +34,47 @@ __all__ = ["csv_text", "tune"]
 _DAY_S = 86400.0
 
 
-def tune(own: TuneOptions, given: Mapping[str, Any], progress: Progress | None = None) -> Tuning:
+def tune(
+    request: TuneOptions, given: Mapping[str, Any], progress: Progress | None = None
+) -> Tuning:
     """Every requested method with the largest micro-batch and context that fit, and the time and
     the cost of the run. Raises PlanError for a wrong request."""
     base = read_options(given)
-    methods = asked(own.method, own.rank)
-    adapted = any(one.has_adapters for one in methods)
-    refuse(base.changed(lora=own.rank) if adapted else base, "tune", "lora" if adapted else "")
+    methods = asked(request.method, request.rank)
+    adapted = any(method.has_adapters for method in methods)
+    refuse(base.changed(lora=request.rank) if adapted else base, "tune", "lora" if adapted else "")
     model, _ = model_spec(base.model)
     if model.sample:
         why = f"learns from {model.sample}s, which have no lengths; ask `dpplan estimate`"
         raise PlanError("--model", base.model, why)
     teacher_spec(base, model)  # what is wrong with a teacher is wrong for every method
-    base, said = sized(own, base, model)
-    base, more = with_longest(own, base, model)
-    data = data_of(own, base, model)
+    base, sentences = sized(request, base, model)
+    base, more = with_longest(request, base, model)
+    data = data_of(request, base, model)
     cluster, _ = cluster_spec(base)
-    rounds = 3 + own.largest
+    rounds = 3 + request.largest
 
     def tick(done: int) -> None:
         if progress:
             progress(done, rounds)
 
-    jobs = own.jobs or 1
+    jobs = request.jobs or 1
     with workers(jobs):
-        one = [_Tried(method, _for(method, base), data) for method in methods]
-        contexts = sizes.largest([each.with_context for each in one], sizes.CONTEXTS, jobs)
+        tried = [_Tried(method, _for(method, base), data) for method in methods]
+        contexts = sizes.largest([each.with_context for each in tried], sizes.CONTEXTS, jobs)
         contexts = sizes.spread(contexts, sizes.CONTEXTS, lambda _, n: {"seq_len": n}, jobs)
         tick(1)
-        micro = _micro_batches(one, contexts, jobs)
+        micro = _micro_batches(tried, contexts, jobs)
         micro = sizes.spread(micro, sizes.MICRO_BATCHES, _micro_batch, jobs)
         tick(2)
-        requests = [each.run(rung) for each, rung in zip(one, micro, strict=True)]
+        requests = [each.run(rung) for each, rung in zip(tried, micro, strict=True)]
         points = answer(requests, jobs=jobs)
         if data.is_of_micro_batches:
             points = _timed(points, data, jobs)
         tick(3)
-        models: list[tuple[FittingModel, ...]] = [()] * len(one)
-        if own.largest:
-            models = _models(one, data, jobs)
+        models: list[tuple[FittingModel, ...]] = [()] * len(tried)
+        if request.largest:
+            models = _models(tried, data, jobs)
             tick(4)
     rows = [
         _row(data, *each) for each in zip(methods, points, contexts, micro, models, strict=True)
@@ -89,7 +91,7 @@ def tune(own: TuneOptions, given: Mapping[str, Any], progress: Progress | None =
         global_batch=base.global_batch or 0,
         methods=rows,
         fastest=None if fastest is None else fastest.name,
-        notes=[*said, *more, *_common(points), f"price: {price_of(base).sentence}"],
+        notes=[*sentences, *more, *_common(points), f"price: {price_of(base).sentence}"],
     )
 
 
@@ -101,11 +103,13 @@ def _micro_batches(
     out: list[sizes.Rung | None] = [None] * len(tried)
     places = [
         i
-        for i, (one, most) in enumerate(zip(tried, contexts, strict=True))
-        if one.base.micro_batch is None and most is not None and most.size >= one.data.seq_len
+        for i, (attempt, most) in enumerate(zip(tried, contexts, strict=True))
+        if attempt.base.micro_batch is None
+        and most is not None
+        and most.size >= attempt.data.seq_len
     ]
-    found = sizes.largest([tried[i].with_micro for i in places], sizes.MICRO_BATCHES, jobs)
-    for i, rung in zip(places, found, strict=True):
+    rungs = sizes.largest([tried[i].with_micro for i in places], sizes.MICRO_BATCHES, jobs)
+    for i, rung in zip(places, rungs, strict=True):
         out[i] = rung
     return out
 
@@ -128,7 +132,7 @@ def _models(tried: Sequence[_Tried], data: Data, jobs: int) -> list[tuple[Fittin
     rungs = sizes.largest_models([each.with_model for each in tried], known, jobs)
     rungs = sizes.spread(rungs, range(len(known)), taken, jobs)
     return [
-        tuple(_model(known[one.size], one.point) for one in (rung, *rung.larger)) if rung else ()
+        tuple(_model(known[fit.size], fit.point) for fit in (rung, *rung.larger)) if rung else ()
         for rung in rungs
     ]
 
@@ -195,10 +199,10 @@ def _row(
     micro: sizes.Rung | None,
     models: tuple[FittingModel, ...],
 ) -> TuneMethod:
-    found = point.report
-    step, run = (None, None) if found is None else (found.step, found.run)
+    figures = point.report
+    step, run = (None, None) if figures is None else (figures.step, figures.run)
     low, high = (1.0, 1.0) if run is None else (run.low, run.high)
-    run_s, before, cost = _run(data, found)
+    run_s, before, cost = _run(data, figures)
     each = each_of(point.options)
     return TuneMethod(
         name=method.name,
@@ -206,9 +210,9 @@ def _row(
         options=method.pairs,
         fits=point.fits,
         why=_why(point),
-        memory=None if found is None else found.memory,
-        stack=None if found is None else found.stack,
-        layout=None if found is None else found.layout,
+        memory=None if figures is None else figures.memory,
+        stack=None if figures is None else figures.stack,
+        layout=None if figures is None else figures.layout,
         useful_frac=None if run is None else data.useful_tokens * data.epochs / (run.tokens or 1.0),
         step_seconds=None if step is None else step.seconds,
         step_low=None if step is None else step.low,
@@ -231,20 +235,20 @@ def _row(
         largest_model=models[0] if models else None,
         even_model=models[1] if models else None,
         most_model=models[2] if models else None,
-        merge=None if found is None else found.merge,
+        merge=None if figures is None else figures.merge,
         command=point.command,
         pick=point.pick,
     )
 
 
-def _run(data: Data, found: Figures | None) -> tuple[float | None, float | None, float | None]:
+def _run(data: Data, figures: Figures | None) -> tuple[float | None, float | None, float | None]:
     """Seconds of a run including passes over its examples before it, the seconds of these passes,
     and the cost."""
-    if found is None or found.run.days is None:
+    if figures is None or figures.run.days is None:
         return None, None, None
-    steps = data.sequences / found.layout.global_batch
-    run_s, before = found.run.days * _DAY_S, found.step.before_seconds * steps
-    cost = found.run.cost_usd
+    steps = data.sequences / figures.layout.global_batch
+    run_s, before = figures.run.days * _DAY_S, figures.step.before_seconds * steps
+    cost = figures.run.cost_usd
     more = 1 + before / run_s
     return run_s + before, before, None if cost is None else cost * more
 
@@ -288,7 +292,9 @@ def _common(points: Sequence[Point]) -> list[str]:
     """Assumptions of all answers."""
     assumed = [point.report.assumptions for point in points if point.report is not None]
     return [
-        said for said in (assumed[0] if assumed else ()) if all(said in each for each in assumed)
+        sentence
+        for sentence in (assumed[0] if assumed else ())
+        if all(sentence in each for each in assumed)
     ]
 
 

@@ -52,44 +52,48 @@ class Data:
         return round(self.epochs * self.sequences * self.seq_len * share)
 
 
-def sized(own: TuneOptions, options: Options, model: ModelSpec) -> tuple[Options, list[str]]:
+def sized(request: TuneOptions, options: Options, model: ModelSpec) -> tuple[Options, list[str]]:
     """The request with a sequence length, the spread of the lengths and a batch, and what was
     assumed for them. Raises PlanError."""
-    said: list[str] = []
-    if own.length_max is not None:
-        options = options.changed(length_sigma=_sigma(own, options))
+    sentences: list[str] = []
+    if request.length_max is not None:
+        options = options.changed(length_sigma=_sigma(request, options))
     if options.seq_len is None:
-        taken = own.length_max or min(USUAL_SEQUENCE, model.max_positions)
+        taken = request.length_max or min(USUAL_SEQUENCE, model.max_positions)
         options = options.changed(seq_len=taken)
-        why = "the longest example" if own.length_max else "a usual length of chat data"
-        said.append(f"sequence length {taken:,}: {why} (set --seq-len)")
+        why = "the longest example" if request.length_max else "a usual length of chat data"
+        sentences.append(f"sequence length {taken:,}: {why} (set --seq-len)")
     if options.global_batch is None:
         each = replicas(options) * each_of(options)
         batch = math.ceil(USUAL_BATCH / each) * each
         options = options.changed(global_batch=batch)
-        said.append(f"global batch {batch:,} sequences, as recipes have it (set --global-batch)")
-    return options, said
+        sentences.append(
+            f"global batch {batch:,} sequences, as recipes have it (set --global-batch)"
+        )
+    return options, sentences
 
 
-def with_longest(own: TuneOptions, options: Options, model: ModelSpec) -> tuple[Options, list[str]]:
+def with_longest(
+    request: TuneOptions, options: Options, model: ModelSpec
+) -> tuple[Options, list[str]]:
     """The request with the longest row that its examples make, where rows follow from them, and
     what was assumed."""
     lengths, seq_len = lengths_spec(options, model), options.seq_len or 1
     if lengths is None or lengths.packing not in ("longest", "bucketed"):
         return options, []
-    tokens = own.length_max
+    tokens = request.length_max
     why = "the longest example (--length-max)"
     if tokens is None:
-        count = float(own.examples * each_of(options))
+        count = float(request.examples * each_of(options))
         share = lengths.mean_tokens / seq_len
         tokens = math.ceil(
             seq_len * first(stragglers.longest_moment(share, lengths.sigma, [count], 1.0))
         )
-        why = f"the longest of {own.examples:,} examples that can be expected (--length-max)"
+        why = f"the longest of {request.examples:,} examples that can be expected (--length-max)"
     if tokens >= seq_len:
         return options, []
-    said = f"memory is that of micro-batches of {tokens:,} tokens a row, {why}"
-    return options.changed(longest_row=tokens), [said]
+    sentence = f"memory is that of micro-batches of {tokens:,} tokens a row, {why}"
+    return options.changed(longest_row=tokens), [sentence]
 
 
 def each_of(options: Options) -> int:
@@ -102,10 +106,10 @@ def replicas(options: Options) -> int:
     return max(1, options.gpus // math.prod((options.tp or 1, options.pp or 1, options.cp or 1)))
 
 
-def _sigma(own: TuneOptions, options: Options) -> float:
+def _sigma(request: TuneOptions, options: Options) -> float:
     """Sigma of the log-normal whose quantile n/(n + 1), for n examples, is the longest length of
     the data."""
-    longest, mean = own.length_max, options.length_mean
+    longest, mean = request.length_max, options.length_mean
     if longest is None or mean is None:
         raise PlanError(
             "--length-max", longest, "spreads lengths around their mean: give --length-mean, too"
@@ -118,24 +122,24 @@ def _sigma(own: TuneOptions, options: Options) -> float:
         raise PlanError(
             "--length-max", longest, f"is below the mean of {mean:,.0f} (--length-mean)"
         )
-    z = NormalDist().inv_cdf(1 - 1 / (own.examples + 1))
+    z = NormalDist().inv_cdf(1 - 1 / (request.examples + 1))
     most = mean * math.exp(z * z / 2)
     if longest > most:
         raise PlanError(
             "--length-max",
             longest,
-            f"is beyond {most:,.0f}, the longest of {own.examples:,} log-normal lengths with mean"
-            f" {mean:,.0f} that can be expected: give --length-sigma, or a --length-max without the"
-            " few that are longer",
+            f"is beyond {most:,.0f}, the longest of {request.examples:,} log-normal lengths with"
+            f" mean {mean:,.0f} that can be expected: give --length-sigma, or a --length-max"
+            " without the few that are longer",
         )
     return round(float(stragglers.sigma_of_longest(longest / mean, z)), _DIGITS)
 
 
-def data_of(own: TuneOptions, options: Options, model: ModelSpec) -> Data:
+def data_of(request: TuneOptions, options: Options, model: ModelSpec) -> Data:
     """The examples of a request as sequences."""
     assert options.seq_len is not None
     lengths, seq_len = lengths_spec(options, model), options.seq_len
-    examples = own.examples * each_of(options)
+    examples = request.examples * each_of(options)
     if lengths is None:
         useful, sequences = float(examples * seq_len), examples
     else:
@@ -144,8 +148,8 @@ def data_of(own: TuneOptions, options: Options, model: ModelSpec) -> Data:
         packed = lengths.packing == "packed"
         sequences = math.ceil(examples * share) if packed else examples
     return Data(
-        examples=own.examples,
-        epochs=own.epochs,
+        examples=request.examples,
+        epochs=request.epochs,
         seq_len=seq_len,
         lengths=lengths,
         sequences=sequences,

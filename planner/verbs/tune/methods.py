@@ -99,14 +99,14 @@ METHODS = (
     ),
     Method("last-layers", "the last 4 layers and the head, AdamW", {"trainable_layers": 4}),
 )
-BY_NAME = {one.name: one for one in METHODS}
-SET = tuple(dict.fromkeys(name for one in METHODS for name in one.pairs))  # options they set
+BY_NAME = {method.name: method for method in METHODS}
+SET = tuple(dict.fromkeys(name for method in METHODS for name in method.pairs))  # options they set
 
 
 def asked(text: str, rank: int) -> list[Method]:
     """The methods that `--method` names, in the order of the table; with adapters of this rank.
     Raises PlanError."""
-    return [one.of_rank(rank) for one in _named(text)]
+    return [method.of_rank(rank) for method in _named(text)]
 
 
 def _named(text: str) -> list[Method]:

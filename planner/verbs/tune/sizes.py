@@ -35,7 +35,7 @@ class Rung:
 
 
 def largest(
-    asked: Sequence[Callable[[int], Options]],
+    makers: Sequence[Callable[[int], Options]],
     sizes: Sequence[int],
     jobs: int,
     least: float | None = None,
@@ -47,21 +47,21 @@ def largest(
     least: the chance to fit that is enough, where that is not the usual one; known: sizes that are
     known to fit, from which steps double.
     """
-    low = [sizes.index(size) for size in known] or [-1] * len(asked)
-    high, reach = [len(sizes)] * len(asked), [1 if known else len(sizes)] * len(asked)
-    found: list[Rung | None] = [None] * len(asked)
-    while open_ := [k for k in range(len(asked)) if high[k] - low[k] > 1]:
+    low = [sizes.index(size) for size in known] or [-1] * len(makers)
+    high, reach = [len(sizes)] * len(makers), [1 if known else len(sizes)] * len(makers)
+    rungs: list[Rung | None] = [None] * len(makers)
+    while open_ := [k for k in range(len(makers)) if high[k] - low[k] > 1]:
         middle = [
             0 if low[k] < 0 else min((low[k] + high[k]) // 2, low[k] + reach[k]) for k in open_
         ]
-        requests = [asked[k](sizes[i]) for k, i in zip(open_, middle, strict=True)]
+        requests = [makers[k](sizes[i]) for k, i in zip(open_, middle, strict=True)]
         points = answer(requests, jobs=jobs, reasons=False)
         for k, i, point in zip(open_, middle, points, strict=True):
             if point.roomy if least is None else _chance(point) >= least:
-                low[k], reach[k], found[k] = i, 2 * reach[k], Rung(sizes[i], point)
+                low[k], reach[k], rungs[k] = i, 2 * reach[k], Rung(sizes[i], point)
             else:
                 high[k] = i  # 0 at first: nothing fits
-    return found
+    return rungs
 
 
 def _chance(point: Point) -> float:
@@ -76,15 +76,15 @@ def spread(
 ) -> list[Rung | None]:
     """The rungs with the sizes that their layouts fit with each of CHANCES. changes: what a size
     changes in a request whose layout is fixed."""
-    held = [rung for rung in rungs if rung is not None]
-    asked, least = [_pinned(rung, changes) for rung in held], held
-    found: list[list[Rung]] = [[] for _ in held]
+    fitting = [rung for rung in rungs if rung is not None]
+    makers, least = [_pinned(rung, changes) for rung in fitting], fitting
+    larger: list[list[Rung]] = [[] for _ in fitting]
     for chance in CHANCES:
-        more = largest(asked, sizes, jobs, chance, [rung.size for rung in least])
+        more = largest(makers, sizes, jobs, chance, [rung.size for rung in least])
         least = [was if rung is None else rung for was, rung in zip(least, more, strict=True)]
-        for out, rung in zip(found, least, strict=True):
+        for out, rung in zip(larger, least, strict=True):
             out.append(rung)
-    left = iter(found)
+    left = iter(larger)
     return [None if rung is None else replace(rung, larger=tuple(next(left))) for rung in rungs]
 
 
@@ -99,28 +99,28 @@ def _pinned(
 
 def models() -> list[ModelSpec]:
     """Language models of the catalogue, ascending by parameters."""
-    writing = (one for one in catalog.load_all("models", ModelSpec) if not of_samples(one))
+    writing = (model for model in catalog.load_all("models", ModelSpec) if not of_samples(model))
     return sorted(writing, key=parameter_count)
 
 
 def largest_models(
-    asked: Sequence[Callable[[ModelSpec], Options]], known: Sequence[ModelSpec], jobs: int
+    makers: Sequence[Callable[[ModelSpec], Options]], known: Sequence[ModelSpec], jobs: int
 ) -> list[Rung | None]:
     """The largest of these models, ascending, with which each of these requests fits: its place
     among them."""
     positions = range(len(known))
 
-    def of(ask: Callable[[ModelSpec], Options]) -> Callable[[int], Options]:
+    def by_position(ask: Callable[[ModelSpec], Options]) -> Callable[[int], Options]:
         return lambda i: ask(known[i])
 
-    rungs = largest([of(ask) for ask in asked], positions, jobs)
+    rungs = largest([by_position(ask) for ask in makers], positions, jobs)
     first = [0 if rung is None else rung.size + 1 for rung in rungs]
     places = [
         (k, i)
         for k, start in enumerate(first)
         for i in range(start, min(start + _ABOVE, len(known)))
     ]
-    points = answer([asked[k](known[i]) for k, i in places], jobs=jobs, reasons=False)
+    points = answer([makers[k](known[i]) for k, i in places], jobs=jobs, reasons=False)
     for (k, i), point in zip(places, points, strict=True):
         if point.roomy:
             rungs[k] = Rung(i, point)
