@@ -135,15 +135,15 @@ def gemms(mode: Mode, gpu: bool = False) -> list[tuple[int, int, int, bool]]:
     """(tokens, columns, inner width, held out of the fit) of weight GEMMs: attention, both MLP
     widths, the head."""
     scale = _ON_GPU if gpu else 1
-    found: list[tuple[int, int, int, bool]] = []
+    problems: list[tuple[int, int, int, bool]] = []
     for i, hidden in enumerate(_HIDDEN[mode]):
         for j, tokens in enumerate(_TOKENS[mode]):
             t, h = tokens * scale, hidden * scale
             shapes = [(t, h, h), (t, 4 * h, h), (t, h, 4 * h)]
             if j == i % len(_TOKENS[mode]):
                 shapes.append((t, _HEAD * scale, h))
-            found += [(*shape, (i + 2 * j + k) % 4 == 3) for k, shape in enumerate(shapes)]
-    return found
+            problems += [(*shape, (i + 2 * j + k) % 4 == 3) for k, shape in enumerate(shapes)]
+    return problems
 
 
 def attentions(mode: Mode, gpu: bool = False) -> list[tuple[int, int, int, int]]:
@@ -209,27 +209,27 @@ def sizes(mode: Mode, gpu: bool = False) -> list[int]:
     most = {"quick": 4 * MIB, "default": 64 * MIB, "thorough": 1024 * MIB}[mode]
     if gpu:
         most = {"quick": 64 * MIB, "default": 1024 * MIB, "thorough": 1024 * MIB}[mode]
-    step, size, found = {"quick": 16, "default": 4, "thorough": 2}[mode], KIB, []
+    step, size, result = {"quick": 16, "default": 4, "thorough": 2}[mode], KIB, []
     while size <= most:
-        found.append(size)
+        result.append(size)
         size *= step
-    return found if found[-1] == most else [*found, most]
+    return result if result[-1] == most else [*result, most]
 
 
 def groups(ranks: int, per_node: int) -> dict[str, list[list[int]]]:
     """Groups a plan would use: neighbours, the node, the same card of every node (rails), and all
     ranks."""
-    found = {"pairs": [[r, r + 1] for r in range(0, ranks - 1, 2)]}
+    by_name = {"pairs": [[r, r + 1] for r in range(0, ranks - 1, 2)]}
     nodes = [
         list(range(first, min(first + per_node, ranks))) for first in range(0, ranks, per_node)
     ]
     if per_node > 2:
-        found["node"] = nodes
+        by_name["node"] = nodes
     if len(nodes) > 1:
-        found["rails"] = [list(range(i, ranks, per_node)) for i in range(per_node)]
+        by_name["rails"] = [list(range(i, ranks, per_node)) for i in range(per_node)]
     if ranks > 2:
-        found["all"] = [list(range(ranks))]
-    return found
+        by_name["all"] = [list(range(ranks))]
+    return by_name
 
 
 MOST_IN_PAIRS = 16  # ranks of which every pair is measured; of more, neighbours only
@@ -278,7 +278,7 @@ def unseen(ranks: int, mode: Mode, gpu: bool = False) -> list[Case]:
     if gpu:
         return _unseen_on_gpu(ranks)
     if ranks == 1:
-        found = [
+        decoders = [
             Case(4, 384, 6, 1024, 4096, 256, 2),
             Case(6, 448, 7, 1216, 8192, 128, 4),
             Case(3, 640, 10, 1728, 4096, 384, 1),
@@ -289,22 +289,22 @@ def unseen(ranks: int, mode: Mode, gpu: bool = False) -> list[Case]:
             Case(3, 640, 10, 2560, 8192, 128, 3, "gpt"),
             Case(2, 832, 13, 3328, 4096, 320, 1, "gpt"),
         ]
-        return found[:2] if mode == "quick" else found
+        return decoders[:2] if mode == "quick" else decoders
     shape = (4, 448, 8, 1216, 4096, 192, 2)
-    found = [
+    decoders = [
         Case(*shape, parallel=how) for how in ("ddp", "fsdp", "fsdp-noreshard", "zero1", "tensor")
     ]
-    found.append(Case(*shape, parallel="pipeline", microbatches=4))
+    decoders.append(Case(*shape, parallel="pipeline", microbatches=4))
     more = [
         (3, 640, 10, 1728, 6144, 256, 1),
         (2, 832, 8, 2240, 4096, 320, 1),
         (6, 320, 10, 896, 8192, 256, 2),
     ]
-    found += [Case(*one, parallel=how) for one in more for how in ("ddp", "fsdp")]
+    decoders += [Case(*shape, parallel=how) for shape in more for how in ("ddp", "fsdp")]
     return (
         [Case(2, 128, 4, 256, 512, 64, 2, parallel=how) for how in ("ddp", "fsdp")]
         if mode == "quick"
-        else found
+        else decoders
     )
 
 
@@ -323,4 +323,4 @@ def _unseen_on_gpu(ranks: int) -> list[Case]:
     if ranks == 1:
         return [Case(*shape, recompute=again) for shape in shapes for again in ("none", "full")]
     how = ("ddp", "fsdp", "fsdp-noreshard", "zero1", "tensor")
-    return [Case(*shape, parallel=one) for shape in shapes[:5] for one in how]
+    return [Case(*shape, parallel=parallel) for shape in shapes[:5] for parallel in how]

@@ -36,13 +36,13 @@ def tasks(device: Device, mode: cases.Mode, rank: int, ranks: int, per_node: int
     for name, members in cases.groups(ranks, per_node).items():
         mine = None
         for group_ranks in members:
-            made = dist.new_group(group_ranks)
+            group = dist.new_group(group_ranks)
             if rank in group_ranks:
-                mine = (made, group_ranks)
+                mine = (group, group_ranks)
         size = len(members[0])
         for operation in cases.COLLECTIVES:
             for i, whole in enumerate(cases.sizes(mode, device.gpu)):
-                what: Record = {
+                record: Record = {
                     "kind": "collective",
                     "operation": operation,
                     "group": name,
@@ -50,11 +50,11 @@ def tasks(device: Device, mode: cases.Mode, rank: int, ranks: int, per_node: int
                     "bytes": whole,
                     "held_out": i % cases.HELD_OUT_EVERY == 1,
                 }
-                yield what, partial(_timed, device, operation, whole, mine)
+                yield record, partial(_timed, device, operation, whole, mine)
     for first, second in cases.pairs(ranks):
         whole = _PAIR_BYTES_GPU if device.gpu else _PAIR_BYTES_CPU
-        what = {"kind": "pair", "first": first, "second": second, "bytes": whole}
-        yield what, partial(_between, device, whole, first, second)
+        record = {"kind": "pair", "first": first, "second": second, "bytes": whole}
+        yield record, partial(_between, device, whole, first, second)
     for part in ("product", "collective", "both"):
         yield (
             {"kind": "overlap", "part": part, "bytes": _BESIDE_BYTES, "ranks": ranks},
@@ -70,15 +70,15 @@ def _between(device: Device, whole: int, first: int, second: int) -> Timed:
     the next case."""
     if dist.get_rank() not in (first, second):
         return lambda: 0.0
-    held = device.tensor(whole // 4)
+    tensor = device.tensor(whole // 4)
 
     def there_and_back() -> None:
         if dist.get_rank() == first:
-            dist.send(held, second)
-            dist.recv(held, second)
+            dist.send(tensor, second)
+            dist.recv(tensor, second)
         else:
-            dist.recv(held, first)
-            dist.send(held, first)
+            dist.recv(tensor, first)
+            dist.send(tensor, first)
 
     there_and_back()
 

@@ -54,17 +54,17 @@ def writable(path: Path, field: str) -> None:
         raise PlanError(field, str(path), f"cannot be written: {error.strerror or error}") from None
 
 
-def calibrate(own: CalibrateOptions, report: Report) -> Calibrated:
+def calibrate(options: CalibrateOptions, report: Report) -> Calibrated:
     """Measure with ranks on this machine and write the calibration file."""
     needs()
-    if own.out is None or not own.out.endswith(".toml"):
-        raise PlanError("--out", own.out, "must end in .toml: `--calibration` reads that")
-    settings = _measuring(own, own.processes)
+    if options.out is None or not options.out.endswith(".toml"):
+        raise PlanError("--out", options.out, "must end in .toml: `--calibration` reads that")
+    settings = _measuring(options, options.processes)
     writable(Path(str(settings.out)), "--out")
     _unused(Path(settings.records))
     from planner.calibrate import launch
 
-    return msgspec.convert(launch.run(settings, own.processes, report), Calibrated)
+    return msgspec.convert(launch.run(settings, options.processes, report), Calibrated)
 
 
 def _unused(records: Path) -> None:
@@ -73,24 +73,24 @@ def _unused(records: Path) -> None:
         record.held(records).close()
 
 
-def _measuring(own: CalibrateOptions, ranks_per_node: int) -> Settings:
+def _measuring(options: CalibrateOptions, ranks_per_node: int) -> Settings:
     """Settings of each rank of a calibration."""
-    path = catalog.user_path(str(own.out), "--out").absolute()
+    path = catalog.user_path(str(options.out), "--out").absolute()
     return replace(
-        _settings(own, record.path_of(path), ranks_per_node),
+        _settings(options, record.path_of(path), ranks_per_node),
         out=str(path),
-        storage=_storage(own.storage),
+        storage=_storage(options.storage),
     )
 
 
-def _settings(own: CalibrateOptions, records: Path, ranks_per_node: int) -> Settings:
-    if own.quick and own.thorough:
+def _settings(options: CalibrateOptions, records: Path, ranks_per_node: int) -> Settings:
+    if options.quick and options.thorough:
         raise PlanError("--quick", None, "goes against --thorough; give one of them")
     return Settings(
         records=str(records),
-        mode="quick" if own.quick else "thorough" if own.thorough else "default",
-        threads=own.threads or max(1, detect.usable_cores() // ranks_per_node),
-        timeout_s=own.timeout,
+        mode="quick" if options.quick else "thorough" if options.thorough else "default",
+        threads=options.threads or max(1, detect.usable_cores() // ranks_per_node),
+        timeout_s=options.timeout,
     )
 
 
@@ -106,50 +106,50 @@ def _storage(folder: str | None) -> str | None:
     return str(path)
 
 
-def verification(own: CalibrateOptions, report: Report) -> Verification:
+def verification(options: CalibrateOptions, report: Report) -> Verification:
     """Train decoders with ranks on this machine and compare with what the estimate says."""
-    if not 0 < own.tolerance <= _MOST_TOLERANCE:
+    if not 0 < options.tolerance <= _MOST_TOLERANCE:
         raise PlanError(
             "--tolerance",
-            own.tolerance,
+            options.tolerance,
             f"must be above 0 and at most {_MOST_TOLERANCE}: 0.1 is 10 %",
         )
     needs()
-    chosen = [cases.read_case(text) for text in own.case]
+    chosen = [cases.read_case(text) for text in options.case]
     document = (
-        nodes.read(catalog.user_path(own.calibration, "--calibration"), "--calibration")
-        if own.calibration
+        nodes.read(catalog.user_path(options.calibration, "--calibration"), "--calibration")
+        if options.calibration
         else None
     )
-    folder = _report_folder(own.report)
+    folder = _report_folder(options.report)
     on_gpu = _on_gpu()
-    precision = own.precision or ("bf16" if on_gpu else "fp32")
+    precision = options.precision or ("bf16" if on_gpu else "fp32")
     with tempfile.TemporaryDirectory() as scratch:
         records = (folder or Path(scratch)) / "verify.records.jsonl"
-        settings = _settings(own, records, own.processes)
+        settings = _settings(options, records, options.processes)
         _unused(records)
-        decoders = chosen or cases.unseen(own.processes, settings.mode, gpu=on_gpu)
+        decoders = chosen or cases.unseen(options.processes, settings.mode, gpu=on_gpu)
         for case in decoders:
-            _can_run(case, own.processes)
+            _can_run(case, options.processes)
         settings = replace(
-            settings, cases=tuple(decoders), precision=precision, calibration=own.calibration
+            settings, cases=tuple(decoders), precision=precision, calibration=options.calibration
         )
         from planner.calibrate import launch
 
-        hardware = Hardware(**launch.run(settings, own.processes, report))
+        hardware = Hardware(**launch.run(settings, options.processes, report))
         raw = record.read(records)
     reference = document["node"].get("probe_s") if document and "node" in document else None
     out = verify.compare(
         record.merged(raw, reference),
         gpu=_gpu_of(hardware, document),
-        ranks=own.processes,
+        ranks=options.processes,
         precision=precision,
-        calibration=own.calibration,
-        tolerance=own.tolerance,
+        calibration=options.calibration,
+        tolerance=options.tolerance,
         speed=reference / record.usual_of(raw) if reference else 1.0,
     )
     if document:
-        out = _kept(out, document, catalog.user_path(str(own.calibration), "--calibration"))
+        out = _kept(out, document, catalog.user_path(str(options.calibration), "--calibration"))
     if folder:
         from planner.calibrate import report as pages
 
@@ -160,11 +160,11 @@ def verification(own: CalibrateOptions, report: Report) -> Verification:
 def _kept(out: Verification, document: dict[str, Any], path: Path) -> Verification:
     """Keep in the calibration file how near it came, where the bands of estimates find it. A file
     that cannot be written stays as it is, and the answer says so."""
-    found = verify.kept(out)
-    if found is None:
+    errors = verify.kept(out)
+    if errors is None:
         return out
     try:
-        profile.write({**document, "verified": found}, path)
+        profile.write({**document, "verified": errors}, path)
     except PlanError:
         return out
     return msgspec.structs.replace(out, kept=True)
@@ -211,15 +211,15 @@ def _on_gpu() -> bool:
     return bool(torch.cuda.is_available())
 
 
-def _gpu_of(found: Hardware, document: dict[str, Any] | None) -> str:
+def _gpu_of(hardware: Hardware, document: dict[str, Any] | None) -> str:
     """The device that was trained on, which a calibration must be of."""
-    device = detect.device_id(found)
+    device = detect.device_id(hardware)
     if document is None:
         if device not in catalog.ids("gpus"):
             raise PlanError(
                 "--calibration",
                 None,
-                f"is needed: {found.name} has no shipped profile; run `dpplan calibrate` first",
+                f"is needed: {hardware.name} has no shipped profile; run `dpplan calibrate` first",
             )
         return device
     if document["gpu"] != device:
@@ -234,10 +234,12 @@ def _gpu_of(found: Hardware, document: dict[str, Any] | None) -> str:
 
 def difference(first: str, second: str) -> Compared:
     """Numbers of two files, the largest loss of the second first."""
-    one, other = (
+    base, other = (
         nodes.read(catalog.user_path(name, "--diff"), "--diff") for name in (first, second)
     )
-    return Compared(schema_version=1, first=first, second=second, numbers=nodes.compare(one, other))
+    return Compared(
+        schema_version=1, first=first, second=second, numbers=nodes.compare(base, other)
+    )
 
 
 def merged(names: Sequence[str], out: str) -> Merged:
@@ -265,8 +267,8 @@ def under_torchrun(words: Sequence[str]) -> Settings | int:
     given = vars(parser.parse_args(list(words)))
     local_ranks = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE", "1")
     try:
-        own = read(CalibrateOptions, {name: value or None for name, value in given.items()})
-        settings = _measuring(own, int(local_ranks))
+        options = read(CalibrateOptions, {name: value or None for name, value in given.items()})
+        settings = _measuring(options, int(local_ranks))
         if int(os.environ.get("RANK", "0")) == 0:
             writable(Path(str(settings.out)), "--out")
     except PlanError as error:

@@ -124,35 +124,39 @@ def conditions(index: int | None) -> dict[str, float]:
         return {}
 
 
-def profile_of(found: Hardware) -> str | None:
+def profile_of(hardware: Hardware) -> str | None:
     """The shipped profile of exactly this variant, None without one."""
-    if found.kind != "gpu":
+    if hardware.kind != "gpu":
         return None
     return next(
         (
-            one.id
-            for one in catalog.load_all("gpus", GpuSpec)
-            if one.torch_name == found.name
-            and abs(found.memory_bytes / float(one.usable_memory) - 1) < _MEMORY_SLACK
+            gpu.id
+            for gpu in catalog.load_all("gpus", GpuSpec)
+            if gpu.torch_name == hardware.name
+            and abs(hardware.memory_bytes / float(gpu.usable_memory) - 1) < _MEMORY_SLACK
         ),
         None,
     )
 
 
-def nearest(found: Hardware) -> GpuSpec:
+def nearest(hardware: Hardware) -> GpuSpec:
     """The shipped profile a new card starts from: closest in multiprocessors and memory."""
 
-    def distance(one: GpuSpec) -> float:
-        return abs(one.compute_units / found.compute_units - 1) + abs(
-            float(one.memory) / found.memory_bytes - 1
+    def distance(gpu: GpuSpec) -> float:
+        return abs(gpu.compute_units / hardware.compute_units - 1) + abs(
+            float(gpu.memory) / hardware.memory_bytes - 1
         )
 
     return min(catalog.load_all("gpus", GpuSpec), key=distance)
 
 
-def device_id(found: Hardware) -> str:
+def device_id(hardware: Hardware) -> str:
     """Profile id: the shipped one, or one made of the device's name."""
-    known = profile_of(found)
+    known = profile_of(hardware)
     if known:
         return known
-    return f"cpu-{slug(found.name)}-{found.threads}t" if found.kind == "cpu" else slug(found.name)
+    return (
+        f"cpu-{slug(hardware.name)}-{hardware.threads}t"
+        if hardware.kind == "cpu"
+        else slug(hardware.name)
+    )

@@ -115,13 +115,13 @@ def _summary(fit: Fit) -> FittedCurve:
 
 def slow_pairs(records: Sequence[Record]) -> list[SlowPair]:
     """Pairs of ranks with slower messages than most pairs, slowest first."""
-    found = [r for r in records if r["kind"] == "pair"]
-    if len(found) < _FEW_PAIRS:
+    pairs = [r for r in records if r["kind"] == "pair"]
+    if len(pairs) < _FEW_PAIRS:
         return []
-    middle = median(r["seconds"] for r in found)
+    middle = median(r["seconds"] for r in pairs)
     slow = [
         SlowPair(first=r["first"], second=r["second"], times_the_middle=r["seconds"] / middle)
-        for r in found
+        for r in pairs
         if r["seconds"] / middle > _SLOW_PAIR
     ]
     return sorted(slow, key=lambda pair: -pair.times_the_middle)

@@ -106,7 +106,7 @@ def curve(
     from scipy.optimize import least_squares
 
     fitted = [r for r in records if not r.get("held_out")]
-    held = [r for r in records if r.get("held_out")]
+    held_out = [r for r in records if r.get("held_out")]
     if len(fitted) < len(parameters) + _SPARE:
         raise Unsupported(
             f"{len(fitted)} cases for {len(parameters)} numbers; needs {len(parameters) + _SPARE}"
@@ -120,7 +120,7 @@ def curve(
         measured = np.array([r["seconds"] for r in over])
         return np.log(predict(dict(zip(names, values, strict=True)), over) / measured)
 
-    found = least_squares(
+    solution = least_squares(
         lambda values: residual(values, fitted),
         start,
         bounds=(low, high),
@@ -128,7 +128,7 @@ def curve(
         f_scale=OUTLIER_ABOVE,
         x_scale=np.maximum(high - low, _LEAST_RANGE),
     )
-    left = residual(found.x, fitted)
+    left = residual(solution.x, fitted)
     distance = np.abs(left)
     median_error = float(np.median(np.expm1(distance)))
     if median_error > REFUSED_ABOVE:
@@ -138,19 +138,19 @@ def curve(
         )
     # covariance of a least-squares fit: the inverse of J^T J times the residual variance
     variance = float(np.sum(left**2)) / max(len(fitted) - len(parameters), 1)
-    covariance = np.linalg.pinv(found.jac.T @ found.jac) * variance
+    covariance = np.linalg.pinv(solution.jac.T @ solution.jac) * variance
     errors = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    unseen = np.expm1(np.abs(residual(found.x, held))) if held else None
+    unseen = np.expm1(np.abs(residual(solution.x, held_out))) if held_out else None
     return Fit(
         name,
         {
             p: Number(float(value), float(error))
-            for p, value, error in zip(names, found.x, errors, strict=True)
+            for p, value, error in zip(names, solution.x, errors, strict=True)
         },
         cases=len(fitted),
         median_error=median_error,
         worst_error=float(np.max(np.expm1(distance))),
-        held_out=len(held),
+        held_out=len(held_out),
         held_out_median=None if unseen is None else float(np.median(unseen)),
         outliers=tuple(
             label(r) for r, away in zip(fitted, distance, strict=True) if away > OUTLIER_ABOVE

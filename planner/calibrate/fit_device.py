@@ -195,8 +195,8 @@ def _embedding(records: Sequence[Record], numbers: Mapping[str, Number]) -> dict
     norm_s = sum(
         numbers[name].value for name in ("rmsnorm_forward", "rmsnorm_backward") if name in numbers
     )
-    found = {"embedding": float(row_s) + norm_s, "table": float(table_s)}
-    return {name: Number(value) for name, value in found.items() if value > 0}
+    seconds = {"embedding": float(row_s) + norm_s, "table": float(table_s)}
+    return {name: Number(value) for name, value in seconds.items() if value > 0}
 
 
 def node(
@@ -256,13 +256,15 @@ def _curves(
         f"products {precision}": _mean_gemm(_of(records, "gemm", precision), rate),
         f"attention {precision}": _mean_attention(_of(records, "attention", precision), rate),
     }
-    found = attempted(attempts)
-    fits = {name: found.fits.get(name) or _mean(name, means.get(name, {})) for name in attempts}
+    attempted_fits = attempted(attempts)
+    fits = {
+        name: attempted_fits.fits.get(name) or _mean(name, means.get(name, {})) for name in attempts
+    }
     return Fits(
         {name: fit for name, fit in fits.items() if fit is not None},
         {
             name: why if fits[name] is None else f"{why}; only the middle rate is used"
-            for name, why in found.refused.items()
+            for name, why in attempted_fits.refused.items()
         },
     )
 

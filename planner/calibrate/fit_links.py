@@ -58,14 +58,14 @@ def link(records: Sequence[Record], group: str) -> Fit:
         message = send_recv_s(whole, latency_s=v["base"], bytes_per_s=rate)
         return np.where(passes > 0, ring, message)
 
-    found = curve(
+    fit = curve(
         "link " + group,
         parameters,
         predict,
         mine,
         lambda r: f"{r['operation']} of {r['bytes']:,} B",
     )
-    return replace(found, numbers={name: _exp(n) for name, n in found.numbers.items()})
+    return replace(fit, numbers={name: _exp(n) for name, n in fit.numbers.items()})
 
 
 def _parameters(names: Sequence[str], records: Sequence[Record]) -> list[Parameter]:

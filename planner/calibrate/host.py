@@ -37,28 +37,28 @@ def cores() -> int:
 
 def sockets() -> int:
     """Processors whose cores this process may use, as the system tells; 1 where it does not."""
-    found = set()
+    packages = set()
     for core in os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ():
         place = Path(f"/sys/devices/system/cpu/cpu{core}/topology/physical_package_id")
         if place.is_file():
-            found.add(place.read_text(encoding="ascii").strip())
-    return max(len(found), 1)
+            packages.add(place.read_text(encoding="ascii").strip())
+    return max(len(packages), 1)
 
 
 def tasks(mode: cases.Mode, first_of_node: bool) -> Iterator[Task]:
     """Seconds per byte of a scaled vector, and per parameter of an update."""
     for threads in sorted({1, cores()}):
-        for what in ("stream", "update"):
-            record: Record = {"kind": "host", "what": what, "threads": threads}
+        for work in ("stream", "update"):
+            record: Record = {"kind": "host", "what": work, "threads": threads}
             size = _PARAMETERS[mode]
-            yield record, partial(_timed, what, threads, size, first_of_node)
+            yield record, partial(_timed, work, threads, size, first_of_node)
 
 
-def _timed(what: str, threads: int, size: int, first_of_node: bool) -> Timed:
+def _timed(kind: str, threads: int, size: int, first_of_node: bool) -> Timed:
     """Other ranks of a node wait: they return nothing that counts."""
     if not first_of_node:
         return lambda: 0.0
-    work, items = _stream(size) if what == "stream" else _update(size)
+    work, items = _stream(size) if kind == "stream" else _update(size)
 
     def timed() -> float:
         before = torch.get_num_threads()
@@ -97,7 +97,7 @@ def memory(records: Sequence[Record]) -> Fit:
     }
     used = [threads for _, threads in mine]
     every = max(used, default=0)
-    wanted = {(what, threads) for what in ("stream", "update") for threads in (1, every)}
+    wanted = {(kind, threads) for kind in ("stream", "update") for threads in (1, every)}
     if not every or not wanted <= mine.keys():
         raise Unsupported("no update on one core and on all was measured beside a stream")
     rates = {

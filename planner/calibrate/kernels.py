@@ -34,7 +34,7 @@ def tasks(device: Device, mode: cases.Mode, precisions: list[str]) -> Iterator[T
         yield from _attentions(device, mode, precision)
         for name, tokens, width in cases.operators(mode, device.gpu):
             for way in ("forward", "backward"):
-                what: Record = {
+                record: Record = {
                     "kind": "operator",
                     "operator": name,
                     "tokens": tokens,
@@ -43,32 +43,32 @@ def tasks(device: Device, mode: cases.Mode, precisions: list[str]) -> Iterator[T
                     "precision": precision,
                     "compiled": False,
                 }
-                yield what, partial(_operator, device, what)
+                yield record, partial(_operator, device, record)
         for tokens, vocab in cases.losses(mode):
-            what = {"kind": "loss", "tokens": tokens, "vocab": vocab, "precision": precision}
-            yield what, partial(_loss, device, what)
+            record = {"kind": "loss", "tokens": tokens, "vocab": vocab, "precision": precision}
+            yield record, partial(_loss, device, record)
         for tokens, vocab, width in cases.embeddings(mode):
-            what = {
+            record = {
                 "kind": "embedding",
                 "tokens": tokens,
                 "vocab": vocab,
                 "width": width,
                 "precision": precision,
             }
-            yield what, partial(_embedding, device, what)
+            yield record, partial(_embedding, device, record)
     for how in cases.OPTIMIZERS if mode != "quick" else cases.OPTIMIZERS[:1]:
-        what = {"kind": "optimizer", "how": how}
-        yield what, partial(_optimizer, device, what)
+        record = {"kind": "optimizer", "how": how}
+        yield record, partial(_optimizer, device, record)
     yield {"kind": "memory", "what": "copy"}, partial(_copy, device)
     yield {"kind": "memory", "what": "launch"}, partial(_launch, device)
     if device.gpu:
         for way in ("to host", "to device"):
             for pinned in (True, False):
-                what = {"kind": "host copy", "way": way, "pinned": pinned}
-                yield what, partial(_host_copy, device, what)
+                record = {"kind": "host copy", "way": way, "pinned": pinned}
+                yield record, partial(_host_copy, device, record)
         if mode != "quick":
             for name, tokens, width in cases.operators(mode, True):
-                what = {
+                record = {
                     "kind": "operator",
                     "operator": name,
                     "tokens": tokens,
@@ -77,7 +77,7 @@ def tasks(device: Device, mode: cases.Mode, precisions: list[str]) -> Iterator[T
                     "precision": precisions[-1],
                     "compiled": True,
                 }
-                yield what, partial(_operator, device, what)
+                yield record, partial(_operator, device, record)
 
 
 def _rounds(per_round: Timed, items: int) -> Timed:
@@ -100,7 +100,7 @@ def _ring(device: Device, bytes_each: float) -> int:
 def _gemms(device: Device, mode: cases.Mode, precision: str) -> Iterator[Task]:
     for m, n, k, held_out in cases.gemms(mode, device.gpu):
         for way in ("forward", "input", "weight"):
-            what: Record = {
+            record: Record = {
                 "kind": "gemm",
                 "m": m,
                 "n": n,
@@ -109,14 +109,14 @@ def _gemms(device: Device, mode: cases.Mode, precision: str) -> Iterator[Task]:
                 "precision": precision,
                 "held_out": held_out,
             }
-            yield what, partial(_gemm, device, what)
+            yield record, partial(_gemm, device, record)
 
 
-def _gemm(device: Device, what: Record) -> Timed:
+def _gemm(device: Device, record: Record) -> Timed:
     """The forward GEMM of a weight, its dgrad or its wgrad, with operands that are in no cache, as
     in a training step."""
-    m, n, k = what["m"], what["n"], what["k"]
-    dtype = DTYPES[what["precision"]]
+    m, n, k = record["m"], record["n"], record["k"]
+    dtype = DTYPES[record["precision"]]
     count = _ring(device, dtype.itemsize * (m * k + n * k + m * n))
     sets = [
         (
@@ -126,7 +126,7 @@ def _gemm(device: Device, what: Record) -> Timed:
         )
         for _ in range(count)
     ]
-    way = what["way"]
+    way = record["way"]
     at = [0]
 
     def work() -> None:
@@ -145,7 +145,7 @@ def _gemm(device: Device, what: Record) -> Timed:
 def _attentions(device: Device, mode: cases.Mode, precision: str) -> Iterator[Task]:
     for batch, heads, seq, width in cases.attentions(mode, device.gpu):
         for way in ("forward", "backward"):
-            what: Record = {
+            record: Record = {
                 "kind": "attention",
                 "batch": batch,
                 "heads": heads,
@@ -154,21 +154,21 @@ def _attentions(device: Device, mode: cases.Mode, precision: str) -> Iterator[Ta
                 "way": way,
                 "precision": precision,
             }
-            yield what, partial(_attention, device, what)
+            yield record, partial(_attention, device, record)
 
 
-def _attention(device: Device, what: Record) -> Timed:
-    dtype = DTYPES[what["precision"]]
-    batch, seq, inner = what["batch"], what["seq"], what["heads"] * what["width"]
+def _attention(device: Device, record: Record) -> Timed:
+    dtype = DTYPES[record["precision"]]
+    batch, seq, inner = record["batch"], record["seq"], record["heads"] * record["width"]
     count = min(_MOST_ATTENTIONS, _ring(device, 4 * dtype.itemsize * batch * seq * inner))
 
     def prepare() -> list[torch.Tensor]:
         return [device.tensor(batch, seq, inner, dtype=dtype).requires_grad_() for _ in range(3)]
 
     def run(parts: list[torch.Tensor]) -> torch.Tensor:
-        return decoder.attention(*(decoder.split_heads(x, what["width"]) for x in parts))
+        return decoder.attention(*(decoder.split_heads(x, record["width"]) for x in parts))
 
-    return _both_ways(device, what["way"], [prepare() for _ in range(count)], run)
+    return _both_ways(device, record["way"], [prepare() for _ in range(count)], run)
 
 
 def _both_ways(device: Device, way: str, inputs: list[Tensors], run: Run) -> Timed:
@@ -224,13 +224,13 @@ def _operator_over(
     return 3, [], split
 
 
-def _operator(device: Device, what: Record) -> Timed:
+def _operator(device: Device, record: Record) -> Timed:
     """One operator of the decoder over (tokens, width) elements; per element of what
     specs.hardware.OperatorTimes names."""
-    dtype, name = DTYPES[what["precision"]], what["operator"]
-    tokens, width = what["tokens"], what["width"]
+    dtype, name = DTYPES[record["precision"]], record["operator"]
+    tokens, width = record["tokens"], record["width"]
     operand_bytes = dtype.itemsize * tokens * width
-    if name == "residual" and what["way"] == "backward":
+    if name == "residual" and record["way"] == "backward":
         # a sum of two branches' gradients: autograd adds them as a kernel of its own
         pairs = [
             (device.tensor(tokens, width, dtype=dtype), device.tensor(tokens, width, dtype=dtype))
@@ -239,7 +239,7 @@ def _operator(device: Device, what: Record) -> Timed:
         each = _rounds(lambda: device.time(lambda: [a + b for a, b in pairs]), len(pairs))
         return lambda: each() / (tokens * width)
     operands, weights, run = _operator_over(device, name, tokens, width, dtype)
-    if what["compiled"]:
+    if record["compiled"]:
         run = torch.compile(run)
     heads = operands == 3  # q, k and v come from one GEMM, with a batch of one
     shape = (1, tokens, width) if heads else (tokens, width)
@@ -248,14 +248,14 @@ def _operator(device: Device, what: Record) -> Timed:
         [device.tensor(*shape, dtype=dtype).requires_grad_() for _ in range(operands)] + weights
         for _ in range(count)
     ]
-    each = _both_ways(device, what["way"], inputs, run)
+    each = _both_ways(device, record["way"], inputs, run)
     elements = tokens * width * (operands if heads else 1)
     return lambda: each() / elements
 
 
-def _loss(device: Device, what: Record) -> Timed:
+def _loss(device: Device, record: Record) -> Timed:
     """Forward and backward per logit."""
-    dtype, tokens, vocab = DTYPES[what["precision"]], what["tokens"], what["vocab"]
+    dtype, tokens, vocab = DTYPES[record["precision"]], record["tokens"], record["vocab"]
     words = device.whole(1, tokens, below=vocab)
     inputs = [device.tensor(1, tokens, vocab, dtype=dtype).requires_grad_() for _ in range(4)]
 
@@ -267,14 +267,14 @@ def _loss(device: Device, what: Record) -> Timed:
     return lambda: each() / (tokens * vocab)
 
 
-def _embedding(device: Device, what: Record) -> Timed:
+def _embedding(device: Device, record: Record) -> Timed:
     """Forward and backward of one lookup, seconds per call: rows found and added, and the dense
     gradient of the table."""
     table = device.tensor(
-        what["vocab"], what["width"], dtype=DTYPES[what["precision"]]
+        record["vocab"], record["width"], dtype=DTYPES[record["precision"]]
     ).requires_grad_()
-    words = device.whole(1, what["tokens"], below=what["vocab"])
-    gradient = device.tensor(1, what["tokens"], what["width"], dtype=table.dtype)
+    words = device.whole(1, record["tokens"], below=record["vocab"])
+    gradient = device.tensor(1, record["tokens"], record["width"], dtype=table.dtype)
     return _rounds(
         lambda: device.time(
             lambda: torch.autograd.grad(F.embedding(words, table), [table], [gradient])
@@ -299,12 +299,12 @@ def adam(parameters: list[torch.Tensor], how: str = "fused") -> torch.optim.Opti
     return torch.optim.AdamW(groups, lr=LEARNING_RATE, **choice)  # type: ignore[arg-type]
 
 
-def _optimizer(device: Device, what: Record) -> Timed:
+def _optimizer(device: Device, record: Record) -> Timed:
     """Seconds per parameter of one step."""
-    own = [device.tensor(1024, _OPTIMIZED // 1024).requires_grad_() for _ in range(8)]
-    for p in own:
+    weights = [device.tensor(1024, _OPTIMIZED // 1024).requires_grad_() for _ in range(8)]
+    for p in weights:
         p.grad = device.tensor(*p.shape)
-    optimizer = adam(own, what["how"])
+    optimizer = adam(weights, record["how"])
     each = _rounds(lambda: device.time(lambda: optimizer.step()), 8)
     return lambda: each() / _OPTIMIZED
 
@@ -328,10 +328,10 @@ def _launch(device: Device) -> Timed:
     return _rounds(lambda: device.time(work), _LAUNCHES)
 
 
-def _host_copy(device: Device, what: Record) -> Timed:
+def _host_copy(device: Device, record: Record) -> Timed:
     """Seconds per byte between host and device."""
-    host = torch.zeros(_COPY_BYTES // 4, pin_memory=what["pinned"])
+    host = torch.zeros(_COPY_BYTES // 4, pin_memory=record["pinned"])
     card = torch.zeros(_COPY_BYTES // 4, device=device.torch_device)
-    source, sink = (card, host) if what["way"] == "to host" else (host, card)
+    source, sink = (card, host) if record["way"] == "to host" else (host, card)
     each = _rounds(lambda: device.time(lambda: sink.copy_(source, non_blocking=True)), 1)
     return lambda: each() / _COPY_BYTES

@@ -147,9 +147,9 @@ def wrong(record: object) -> str | None:
     try:
         msgspec.convert(record, _Any)
     except msgspec.ValidationError as error:
-        found = _PLACE.fullmatch(str(error))
-        assert found is not None
-        why, place = found["why"].lower(), found["place"]
+        match = _PLACE.fullmatch(str(error))
+        assert match is not None
+        why, place = match["why"].lower(), match["place"]
         return f"{place} is {_at(record, place)!r}: {why}" if place else why
     return None
 

@@ -129,18 +129,18 @@ def _messages(folder: str, kind: type[_M]) -> list[_M]:
     """Messages of a kind that rank 0 left, oldest first."""
     output = Path(_output(folder, 0))
     lines = output.read_text("utf-8", errors="replace").splitlines() if output.exists() else []
-    found = []
+    messages = []
     for line in lines:
         with contextlib.suppress(ValueError):
-            found.append(msgspec.json.decode(line, type=kind))
-    return found
+            messages.append(msgspec.json.decode(line, type=kind))
+    return messages
 
 
 def _cause(rank: int, failure: ProcessFailure, folder: str, settings: Settings) -> Exception:
     """Why the first rank that ended did so."""
-    said = failure.error_file_data
-    if "field" in said:
-        return PlanError(said["field"], said["value"], said["remedy"])
+    data = failure.error_file_data
+    if "field" in data:
+        return PlanError(data["field"], data["value"], data["remedy"])
     if failure.exitcode == LOST:
         return Failed(str(failure.message))
     if failure.exitcode < 0:

@@ -47,17 +47,17 @@ def measure(
             if probe.agree(float(records.quiet(task[0], probe.usual_s) < want))
         ]
         done = len(tasks) - len(open_tasks)
-        for what, prepare in open_tasks:
+        for record, prepare in open_tasks:
             left = total_s - (time.perf_counter() - start_s)
             if again and probe.agree(-left) > 0:
                 return
             before()
             tell(Progress(stage, done, len(tasks), max(left, 0.0), probe.disturbed_frac))
-            found = probe.samples(
+            samples = probe.samples(
                 prepare(), want=at_once, wait_s=effort.wait_s, most_s=effort.visit_s, busy=busy
             )
-            records.add({**what, **visit(found), **conditions()})
-            done += records.quiet(what, probe.usual_s) >= want
+            records.add({**record, **visit(samples), **conditions()})
+            done += records.quiet(record, probe.usual_s) >= want
         if not open_tasks:
             break
     tell(Progress(stage, len(tasks), len(tasks), 0.0, probe.disturbed_frac))

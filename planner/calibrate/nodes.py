@@ -128,16 +128,16 @@ def _is_speed(name: str) -> bool:
     return not name.endswith(("memory", "usable_memory"))
 
 
-def compare(one: Document, other: Document) -> list[Difference]:
+def compare(base: Document, other: Document) -> list[Difference]:
     """Each number of both files, the largest loss of the second first: how much worse (positive) it
     is than the first."""
-    if one["gpu"] != other["gpu"]:
+    if base["gpu"] != other["gpu"]:
         raise PlanError(
             "--diff",
             other["gpu"],
-            f"was measured on another device than {one['gpu']}; compare nodes of one kind",
+            f"was measured on another device than {base['gpu']}; compare nodes of one kind",
         )
-    first, second = numbers(one), numbers(other)
+    first, second = numbers(base), numbers(other)
     rows = [
         Difference(
             name=name,
@@ -169,7 +169,7 @@ def merge(documents: Sequence[Document], names: Sequence[str]) -> tuple[Document
             )
     each = [numbers(document) for document in documents]
     middles = {
-        name: median([one[name] for one in each if name in one])
+        name: median([numbers[name] for numbers in each if name in numbers])
         for name in sorted(set().union(*each))
     }
     pace = [sum(speeds(document).values()) for document in documents]
@@ -179,13 +179,13 @@ def merge(documents: Sequence[Document], names: Sequence[str]) -> tuple[Document
         out: Document = {}
         for key, value in table.items():
             name = f"{path}.{key}" if path else key
-            held = sorted(one[name] for one in each if name in one)
-            if held and isinstance(value, dict):
-                said = (
-                    f"{value['source']}; middle of {len(held)} nodes, {held[0]:.4g} to"
-                    f" {held[-1]:.4g}"
+            values = sorted(numbers[name] for numbers in each if name in numbers)
+            if values and isinstance(value, dict):
+                source = (
+                    f"{value['source']}; middle of {len(values)} nodes, {values[0]:.4g} to"
+                    f" {values[-1]:.4g}"
                 )
-                out[key] = {**value, "value": middles[name], "source": said}
+                out[key] = {**value, "value": middles[name], "source": source}
             elif isinstance(value, dict) and "value" not in value and key not in _NO_NUMBERS:
                 out[key] = replaced(value, name)
             else:
@@ -200,8 +200,8 @@ def merge(documents: Sequence[Document], names: Sequence[str]) -> tuple[Document
             middle=middles[key],
             worse=_worse(key, value, middles[key]),
         )
-        for name, one in zip(names, each, strict=True)
-        for key, value in one.items()
+        for name, numbers in zip(names, each, strict=True)
+        for key, value in numbers.items()
         if _is_speed(key)
         and value > 0
         and middles[key] > 0
@@ -209,6 +209,6 @@ def merge(documents: Sequence[Document], names: Sequence[str]) -> tuple[Document
     ]
     merged = replaced(typical, "")
     merged.pop("verified", None)  # it was of one node's own numbers
-    said = f"middle of {len(documents)} nodes"
-    merged["source"] = f"{typical['source']}; {said}" if "source" in typical else said
+    source = f"middle of {len(documents)} nodes"
+    merged["source"] = f"{typical['source']}; {source}" if "source" in typical else source
     return merged, sorted(far, key=lambda row: -row.worse)

@@ -29,13 +29,13 @@ def cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def busy_s(stat: str, own: list[int]) -> float:
+def busy_s(stat: str, cores: list[int]) -> float:
     """CPU seconds of some cores since the machine started, by its /proc/stat: idle time left out,
     what a hypervisor took for others counted."""
     ticks = 0
     for line in stat.splitlines():
         name, *columns = line.split()
-        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in own:
+        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in cores:
             counted = enumerate(columns[:_GUESTS])
             ticks += sum(int(n) for i, n in counted if i not in _LEFT_IDLE)
     return ticks / os.sysconf("SC_CLK_TCK")

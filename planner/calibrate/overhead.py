@@ -34,11 +34,11 @@ _UNKNOWN = "not yet known"
 def fitted_cases(ranks: int) -> list[Case]:
     """Small decoders of a fit: almost empty layers on one rank, small layers that ranks share, and
     layers of weights without tokens across ranks."""
-    found = cases.tiny("llama")
+    small = cases.tiny("llama")
     if ranks > 1:
-        found += [c for how in _TOGETHER.values() for c in cases.shared(how, ranks)]
-        found += [cases.of_weights(how) for how in _WEIGHTS_MOVED.values()]
-    return found
+        small += [c for how in _TOGETHER.values() for c in cases.shared(how, ranks)]
+        small += [cases.of_weights(how) for how in _WEIGHTS_MOVED.values()]
+    return small
 
 
 def stacks(
@@ -90,11 +90,11 @@ def _beyond(
     heavy = [c for c in steps if c == cases.of_weights(c.parallel)]
     fixed = on_cpu and len({c.layers for c in steps if c not in heavy}) > 1
     weighed = stack in _WEIGHTS_MOVED and bool(heavy)
-    found = [c for c in steps if (c in heavy and weighed) or (c not in heavy and fixed)]
-    if not found:
+    chosen = [c for c in steps if (c in heavy and weighed) or (c not in heavy and fixed)]
+    if not chosen:
         return None
     rows, rests = [], []
-    for case in found:
+    for case in chosen:
         took_s = steps[case]
         without_s = predicted(_moving(tables, stack, 0.0, _UNKNOWN), case)
         some_s = predicted(_moving(tables, stack, _SOME_BYTES, _UNKNOWN), case)
@@ -119,8 +119,8 @@ def _rest(
 ) -> tuple[float, float] | None:
     """Seconds per layer and per step that layers without work take beyond what is predicted; None
     where the two decoders that show them were not timed."""
-    found = [c for c in steps if c.parallel == parallel]
-    few, many = min(found, key=_layers, default=None), max(found, key=_layers, default=None)
+    chosen = [c for c in steps if c.parallel == parallel]
+    few, many = min(chosen, key=_layers, default=None), max(chosen, key=_layers, default=None)
     if few is None or many is None or few == many:
         return None
     rest_few = steps[few] - predicted(tables, few)
@@ -141,26 +141,26 @@ def _shared(
     Time per step is kept only for data parallelism: stages and replicas of a stack with tensor
     parallelism do without.
     """
-    found = tables
+    adjusted = tables
     if more.bytes_per_weight is not None:
-        found = _moving(found, stack, more.bytes_per_weight, date)
+        adjusted = _moving(adjusted, stack, more.bytes_per_weight, date)
     if more.layer_s is None or more.step_s is None:
-        return found
-    launch = found[stack]["launch"]
+        return adjusted
+    launch = adjusted[stack]["launch"]
     if parallel == "tensor":
-        what = "small layers that tensor parallel ranks share, beyond kernels and collectives"
-        added = {"tensor_idle": _said(more.layer_s / _PASSES, what, date)}
+        subject = "small layers that tensor parallel ranks share, beyond kernels and collectives"
+        added = {"tensor_idle": _said(more.layer_s / _PASSES, subject, date)}
     else:
-        what = f"small layers under {parallel}, beyond kernels, collectives and bytes of weights"
+        subject = f"small layers under {parallel}, beyond kernels, collectives and bytes of weights"
         added = {
-            name: _said(launch[name]["value"] + seconds, what, date)
+            name: _said(launch[name]["value"] + seconds, subject, date)
             for name, seconds in (("layer_idle", more.layer_s), ("step_overhead", more.step_s))
         }
-    return {**found, stack: {**found[stack], "launch": {**launch, **added}}}
+    return {**adjusted, stack: {**adjusted[stack], "launch": {**launch, **added}}}
 
 
-def _said(value: float, what: str, date: str) -> Document:
-    return number(max(value, 0.0), f"dpplan calibrate: {what}", date)
+def _said(value: float, subject: str, date: str) -> Document:
+    return number(max(value, 0.0), f"dpplan calibrate: {subject}", date)
 
 
 def _before(slowdown: float | None, on_cpu: bool, date: str) -> Document:
@@ -168,38 +168,38 @@ def _before(slowdown: float | None, on_cpu: bool, date: str) -> Document:
     launch = {name: _said(0.0, _UNKNOWN, date) for name in ("layer_idle", "step_overhead")}
     tables: Document = {"launch": {**launch, **_operators(on_cpu, date)}}
     if slowdown is not None:
-        what = "a GEMM beside an all-reduce, over the shorter of the two"
-        tables["overlap"] = {"slowdown": _said(min(slowdown, 1.0), what, date)}
+        subject = "a GEMM beside an all-reduce, over the shorter of the two"
+        tables["overlap"] = {"slowdown": _said(min(slowdown, 1.0), subject, date)}
         if slowdown > _NOTHING_GAINED:
             tables["overlap"] |= {"gradient_sync": False, "sharded_sync": False, "prefetch": False}
     if on_cpu:
-        what = "one micro-batch and no buckets: weights are not touched again"
-        tables["fusion"] = {"weight_bytes_moved": _said(0.0, what, date)}
+        subject = "one micro-batch and no buckets: weights are not touched again"
+        tables["fusion"] = {"weight_bytes_moved": _said(0.0, subject, date)}
     return tables
 
 
 def _operators(on_cpu: bool, date: str) -> Document:
-    what = "a CPU runs operators as they are issued; their fixed time is layer_idle"
-    return {"operator": _said(0.0, what, date)} if on_cpu else {}
+    subject = "a CPU runs operators as they are issued; their fixed time is layer_idle"
+    return {"operator": _said(0.0, subject, date)} if on_cpu else {}
 
 
 def _launch(stack: str, layer_s: float, step_s: float, on_cpu: bool, date: str) -> Document:
     """Launch time of an almost empty layer and step: on a CPU per layer, on a GPU per operator."""
     step = _said(step_s, "what a step of almost no work takes beyond its layers", date)
     if on_cpu:
-        what = "what a layer of almost no work takes beyond its kernels"
-        idle = {"layer_idle": _said(layer_s, what, date)}
+        subject = "what a layer of almost no work takes beyond its kernels"
+        idle = {"layer_idle": _said(layer_s, subject, date)}
         return {**idle, "step_overhead": step, **_operators(on_cpu, date)}
     operators = decoder_operators(stack_spec(stack))
-    what = "layers of almost no work, over the operators of a layer"
-    return {"operator": _said(layer_s / operators, what, date), "step_overhead": step}
+    subject = "layers of almost no work, over the operators of a layer"
+    return {"operator": _said(layer_s / operators, subject, date), "step_overhead": step}
 
 
 def _moving(tables: Tables, stack: str, bytes_per_weight: float, date: str) -> Tables:
     """The tables, where a stack moves so many bytes per weight beside its kernels."""
-    what = "what a step of many weights and few tokens takes beyond its kernels and collectives"
+    subject = "what a step of many weights and few tokens takes beyond its kernels and collectives"
     fusion = {
         **tables[stack].get("fusion", {}),
-        "weight_bytes_moved": _said(bytes_per_weight, what, date),
+        "weight_bytes_moved": _said(bytes_per_weight, subject, date),
     }
     return {**tables, stack: {**tables[stack], "fusion": fusion}}

@@ -104,16 +104,16 @@ def predict(
     if calibration is not None:
         path = catalog.user_path(calibration, "--calibration")
         given[str(path)] = catalog.read_text(path, "--calibration")
-    asked = options(
+    request = options(
         case, _MODEL, gpu=gpu, ranks=ranks, precision=precision, calibration=calibration
     )
     with catalog.only_given(given):
-        out = estimate(asked, brief=True)
-    held = [
+        out = estimate(request, brief=True)
+    stages = [
         next(phase.components for phase in stage.phases if phase.name == "optimizer step")
         for stage in out.memory.per_stage
     ]
-    states = [{name: one.get(name, 0.0) for name in STATES} for one in held]
+    states = [{name: stage.get(name, 0.0) for name in STATES} for stage in stages]
     whole = ranks if case.parallel != "single" else 1
     return Prediction(
         step_s=out.step.seconds,

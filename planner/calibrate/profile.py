@@ -72,18 +72,18 @@ def number(value: float, source: str, date: str, kind: str = "measured") -> Docu
 
 def _fitted(fit: Fit, name: str, date: str, value: float | None = None) -> Document:
     """A number of a curve (or a value made of it), with its cases, errors and confidence."""
-    held = (
+    unseen = (
         ""
         if fit.held_out_median is None
         else f", {100 * fit.held_out_median:.1f} % on {fit.held_out} held-out"
     )
-    found = fit.numbers[name]
-    bar = f"; +- {found.error:.2g}" if found.error else ""
+    fitted = fit.numbers[name]
+    bar = f"; +- {fitted.error:.2g}" if fitted.error else ""
     source = (
         f"dpplan calibrate: {fit.name}, {fit.cases} cases, median error"
-        f" {100 * fit.median_error:.1f} %{held}{bar}"
+        f" {100 * fit.median_error:.1f} %{unseen}{bar}"
     )
-    return number(found.value if value is None else value, source, date)
+    return number(fitted.value if value is None else value, source, date)
 
 
 def build(
@@ -95,15 +95,15 @@ def build(
     overhead: per stack, the keys of `[launch]` and `[fusion]` that small decoders determine. Raises
     PlanError if curves are missing that a whole device needs.
     """
-    found = session.found
-    known = detect.profile_of(found)
-    identity = detect.device_id(found)
-    source = f"{found.name}, {session.ranks} ranks, {found.threads} threads each"
+    hardware = session.found
+    known = detect.profile_of(hardware)
+    identity = detect.device_id(hardware)
+    source = f"{hardware.name}, {session.ranks} ranks, {hardware.threads} threads each"
     document: Document = {
         "schema_version": 1,
         "gpu": identity,
         "date": date,
-        "source": f"dpplan calibrate on {found.host}: {source}",
+        "source": f"dpplan calibrate on {hardware.host}: {source}",
     }
     kernels = _kernels(fits, session.main, date)
     operators = {
@@ -118,19 +118,22 @@ def build(
         if link:
             document["links"] = _overlaid_link(link, known, date)
     else:
-        own = f"{identity}-link"[:_MOST_ID] if link else None
-        document["device"] = {**_device(fits, session, date, kernels, own), "operators": operators}
-        if link and own:
-            document["links"] = {own: _own_link(link, own, source, date)}
+        link_id = f"{identity}-link"[:_MOST_ID] if link else None
+        document["device"] = {
+            **_device(fits, session, date, kernels, link_id),
+            "operators": operators,
+        }
+        if link and link_id:
+            document["links"] = {link_id: _own_link(link, link_id, source, date)}
     if "storage" in fits.fits:
-        document["storage"] = storage_table(fits.fits["storage"], found.host, date)
+        document["storage"] = storage_table(fits.fits["storage"], hardware.host, date)
     if "host" in fits.fits:
-        document["host"] = host_table(fits, found, date)
+        document["host"] = host_table(fits, hardware, date)
     if overhead:
         document["stacks"] = dict(overhead)
     document["node"] = {
         key: value
-        for key, value in {**found.as_dict(), **session.conditions}.items()
+        for key, value in {**hardware.as_dict(), **session.conditions}.items()
         if value is not None and value != ""
     }
     return document
@@ -156,8 +159,8 @@ def _device(
 ) -> Document:
     """A whole profile: measured numbers, and for what no measurement gives the nearest shipped
     card's, said to be assumed. link: its own, where it was measured."""
-    found = session.found
-    identity = detect.device_id(found)
+    hardware = session.found
+    identity = detect.device_id(hardware)
     missing = [name for name in _NEEDED if name not in kernels]
     if missing:
         why = "; ".join(f"{name}: {reason}" for name, reason in fits.refused.items())
@@ -167,25 +170,27 @@ def _device(
             f"no shipped profile and no fit for {', '.join(missing)} ({why}); measure again on a "
             "quieter machine or with --thorough",
         )
-    near = None if session.on_cpu else detect.nearest(found)
+    near = None if session.on_cpu else detect.nearest(hardware)
     assumed = (
         "no measurement: a usual value"
         if near is None
         else f"no measurement: as {near.title}, the nearest shipped profile"
     )
-    watts = found.power_limit_w or (float(near.power) if near else _USUAL_POWER_W)
+    watts = hardware.power_limit_w or (float(near.power) if near else _USUAL_POWER_W)
     nic = float(near.node.nic_bandwidth) if near else _USUAL_NIC_BYTES_PER_S
-    usable = found.memory_bytes / (session.ranks_per_node if session.on_cpu else 1)
+    usable = hardware.memory_bytes / (session.ranks_per_node if session.on_cpu else 1)
     system = "dpplan calibrate: as the system tells"
     context = "dpplan calibrate: memory of a process before its first tensor"
     links = near.node if near else None
     return {
         "id": identity,
-        "title": f"{found.name}, {found.threads} threads" if session.on_cpu else found.name,
+        "title": f"{hardware.name}, {hardware.threads} threads"
+        if session.on_cpu
+        else hardware.name,
         "vendor": near.vendor if near else "other",
         "architecture": near.architecture if near else "cpu",
-        "compute_units": found.compute_units,
-        "memory": number(found.memory_bytes, system, date),
+        "compute_units": hardware.compute_units,
+        "memory": number(hardware.memory_bytes, system, date),
         "usable_memory": number(usable, f"{system}, shared by the ranks of a host", date),
         "memory_bandwidth": _fitted(fits.fits["memory"], "bandwidth", date),
         "power": number(watts, assumed, date, "assumed"),
@@ -212,14 +217,14 @@ def _dense(fits: Fits, session: Session, date: str) -> Document:
 
 def _plain_kernels(date: str) -> Document:
     """A curve without shape, which what was fitted replaces."""
-    zero, one = number(0.0, _AS_ISSUED, date), number(1.0, _STEADY, date)
+    zero, unit = number(0.0, _AS_ISSUED, date), number(1.0, _STEADY, date)
     return {
         "gemm_tile_exponent": zero,
         "gemm_tile_overhead": zero,
-        "gemm_wave_softness": one,
+        "gemm_wave_softness": unit,
         "gemm_launch": zero,
-        "memory_frac": one,
-        "sustained_clock": one,
+        "memory_frac": unit,
+        "sustained_clock": unit,
         "kernel_gap": zero,
     }
 
@@ -234,14 +239,14 @@ def storage_table(fit: Fit, host: str, date: str) -> Document:
     }
 
 
-def host_table(fits: Fits, found: Hardware, date: str) -> Document:
+def host_table(fits: Fits, hardware: Hardware, date: str) -> Document:
     """The memory and the cores of this host, as an offloaded optimizer finds them."""
     memory, copies = fits.fits["host"], fits.fits.get("host copies")
     streamed = "dpplan calibrate: what all cores stream"
     return {
         "id": "measured",
-        "title": f"measured on {found.host}",
-        "source": f"dpplan calibrate on {found.host}",
+        "title": f"measured on {hardware.host}",
+        "source": f"dpplan calibrate on {hardware.host}",
         "sockets": host.sockets(),
         "cores": host.cores(),
         "memory_bandwidth": _fitted(memory, "stream_bandwidth", date),

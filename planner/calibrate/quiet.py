@@ -100,8 +100,10 @@ def is_usual(probe_s: float, usual_s: float) -> bool:
 def _near(samples: Sequence[Sample], reference_s: float, share: float) -> list[float]:
     """Samples taken at reference probe speed without contention, scaled to that speed and sorted.
     share below a half: only the fastest, so that their median is this quantile."""
-    own = (s for s in samples if s.others <= MOST_OTHERS)
-    near = sorted(_scaled([s for s in own if is_usual(s.probe_s, reference_s)], reference_s))
+    uncontended = (s for s in samples if s.others <= MOST_OTHERS)
+    near = sorted(
+        _scaled([s for s in uncontended if is_usual(s.probe_s, reference_s)], reference_s)
+    )
     return near[: max(2, ceil(2 * share * len(near)))]
 
 
@@ -148,10 +150,10 @@ def agreement(repeats: Sequence[float], steady: bool = True) -> str:
 
 def _crowded(samples: Sequence[Sample]) -> str:
     """That all but one sample were taken while others had the cores; empty where they were not."""
-    found = sorted(s.others for s in samples)
-    if len(found) < _FEWEST or found[1] <= MOST_OTHERS:
+    loads = sorted(s.others for s in samples)
+    if len(loads) < _FEWEST or loads[1] <= MOST_OTHERS:
         return ""
-    return f"other programs had {percent(median(found))} of the cores"
+    return f"other programs had {percent(median(loads))} of the cores"
 
 
 def _two_speeds(repeats: Sequence[float]) -> bool:
@@ -212,8 +214,8 @@ class _Spent(NamedTuple):
 def _clocked(work: Callable[[], T]) -> tuple[T, _Spent]:
     """The result of work, and the time it took."""
     wall_s, cpu_s = time.perf_counter(), time.process_time()
-    found = work()
-    return found, _Spent(time.perf_counter() - wall_s, time.process_time() - cpu_s)
+    result = work()
+    return result, _Spent(time.perf_counter() - wall_s, time.process_time() - cpu_s)
 
 
 class Probe:

@@ -82,18 +82,18 @@ class Ranks:
 
     def share(self, value: Any) -> Any:
         """Broadcast the value of rank 0."""
-        held = [value]
+        values = [value]
         if self.together is not None:
-            dist.broadcast_object_list(held, src=0, group=self.together)
-        return held[0]
+            dist.broadcast_object_list(values, src=0, group=self.together)
+        return values[0]
 
     def gather(self, value: Any) -> list[Any]:
         """One value of each rank, on all ranks."""
         if self.together is None:
             return [value]
-        held: list[Any] = [None] * self.where.ranks
-        dist.all_gather_object(held, value, group=self.together)
-        return held
+        values: list[Any] = [None] * self.where.ranks
+        dist.all_gather_object(values, value, group=self.together)
+        return values
 
     def of_node(self, number: float) -> float:
         """Sum over the ranks of this machine."""

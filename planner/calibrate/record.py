@@ -61,12 +61,12 @@ def label(record: Record) -> str:
     """A case in one line: what was measured, its numbers as name=value."""
     if record["kind"] == "step":
         return f"step of {Case(**record['case']).name}"
-    said = [
+    numbers = [
         str(v) if isinstance(v, str) else f"{k}={v}"
         for k, v in record.items()
         if k not in _NO_LABEL
     ]
-    return " ".join([record["kind"], *said])
+    return " ".join([record["kind"], *numbers])
 
 
 def merged(records: Iterable[Record], reference_s: float | None = None) -> list[Record]:
@@ -77,15 +77,15 @@ def merged(records: Iterable[Record], reference_s: float | None = None) -> list[
     """
     records = list(records)
     usual_s = usual_of(records) if reference_s is None else reference_s
-    found: dict[str, Record] = {}
+    by_case: dict[str, Record] = {}
     for record in records:
         if "samples" not in record:
             continue
         name = key(record)
-        earlier = found.get(name, {"all": []})
-        found[name] = {**record, "all": [*earlier["all"], samples_of(record)]}
+        earlier = by_case.get(name, {"all": []})
+        by_case[name] = {**record, "all": [*earlier["all"], samples_of(record)]}
     out = []
-    for record in found.values():
+    for record in by_case.values():
         visits = record.pop("all")
         every = [sample for visit in visits for sample in visit]
         value = value_of(every, usual_s, _share_of(record))
@@ -118,7 +118,9 @@ def samples_of(record: Record) -> list[Sample]:
 
 def usual_of(records: Iterable[Record]) -> float:
     """The usual probe of a whole run, s."""
-    probes = [probe for record in records for one in record.get("samples", ()) for probe in one[1:]]
+    probes = [
+        probe for record in records for sample in record.get("samples", ()) for probe in sample[1:]
+    ]
     return usual_probe_s(probes) if probes else float("inf")
 
 
@@ -235,9 +237,9 @@ class Records:
         if "samples" in record:
             self.samples.setdefault(key(record), []).extend(samples_of(record))
 
-    def quiet(self, what: Record, usual_s: float) -> int:
+    def quiet(self, record: Record, usual_s: float) -> int:
         """Quiet samples of a case so far that agree with each other; 0 where they do not."""
-        return agreed(self.samples.get(key(what), ()), usual_s, _share_of(what))
+        return agreed(self.samples.get(key(record), ()), usual_s, _share_of(record))
 
     def add(self, record: Record) -> None:
         """Append what one visit measured; visits of the same case add up."""

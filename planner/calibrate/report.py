@@ -64,16 +64,16 @@ def blocks(out: Verification) -> list[Block]:
 
 def _row(case: VerifiedCase) -> list[str]:
     """Step, parts as predicted / measured, bytes, tokens per second."""
-    said, took = case.predicted_parts, case.measured_parts
+    predicted, took = case.predicted_parts, case.measured_parts
     passes_s = took.forward + took.backward
     return [
         case.name,
         show(case.predicted_step_s, "s"),
         show(case.measured_step_s, "s"),
         f"{100 * case.error:+.1f} %",
-        f"{show(said.forward_and_backward, 's')} / {show(passes_s, 's')}",
-        f"{show(said.optimizer, 's')} / {show(took.optimizer, 's')}",
-        show(said.communication, "s"),
+        f"{show(predicted.forward_and_backward, 's')} / {show(passes_s, 's')}",
+        f"{show(predicted.optimizer, 's')} / {show(took.optimizer, 's')}",
+        show(predicted.communication, "s"),
         f"{case.predicted_bytes:,.0f} / {case.measured_bytes:,.0f}",
         "yes" if case.states_exact else "no",
         f"{case.measured_tokens_per_s:,.0f}",
@@ -85,37 +85,41 @@ def headline(out: Verification) -> str:
     s = out.summary
     if s.mape is None or s.worst is None or s.bias is None:
         return "no decoder was trained"
-    said = (
+    sentence = (
         f"{s.n} decoders on {out.gpu}, {out.ranks} ranks, {out.precision}: mean error"
         f" {100 * s.mape:.1f} %, worst {100 * s.worst:.1f} %, bias {100 * s.bias:+.1f} %; bytes of"
         f" states {'exact' if s.states_exact else 'differ'}"
     )
     if s.unquiet and len(s.unquiet) == len(out.cases):
-        said += "; none was quiet, so errors hold noise"
+        sentence += "; none was quiet, so errors hold noise"
     elif s.unquiet:
-        said += f"; not quiet and left out: {', '.join(s.unquiet)}"
+        sentence += f"; not quiet and left out: {', '.join(s.unquiet)}"
     if abs(out.speed - 1) > SLACK - 1:
-        said += (
+        sentence += (
             f"; the machine runs at {out.speed:.2f} times the speed of its calibration, times are"
             " scaled to that"
         )
-    return said
+    return sentence
 
 
 def steadiness(out: Verification) -> str:
     """How far one decoder's own steps differ, in words."""
     s = out.summary.steadiness
-    said = (
+    sentence = (
         f"steps of one decoder differ by {percent(s.repeats)}, its moments by {percent(s.moments)}"
         f" (middle decoder; worst {percent(s.moments_worst)})"
     )
     if s.others_most is not None:
-        said += (
+        sentence += (
             f", while other programs had {percent(s.others_least)} to {percent(s.others_most)} of"
             " the cores"
         )
-    said += "; the last column is measured over predicted"
-    return f"{said}; bands of estimates with the file do not get narrower" if out.kept else said
+    sentence += "; the last column is measured over predicted"
+    return (
+        f"{sentence}; bands of estimates with the file do not get narrower"
+        if out.kept
+        else sentence
+    )
 
 
 def markdown(out: Verification) -> str:
@@ -148,7 +152,7 @@ def chart(out: Verification) -> Chart:
     measured = [case.measured_step_s for case in out.cases]
     predicted = [case.predicted_step_s for case in out.cases]
     errors = [100 * case.error for case in out.cases]
-    said = [
+    labels = [
         f"{case.name}: predicted {show(case.predicted_step_s, 's')}, measured"
         f" {show(case.measured_step_s, 's')}"
         for case in out.cases
@@ -161,7 +165,7 @@ def chart(out: Verification) -> Chart:
         figure(
             [
                 *guides([*measured, *predicted], ()),
-                markers("decoders", measured, predicted, BLUE, said),
+                markers("decoders", measured, predicted, BLUE, labels),
                 bars("error", names, errors, ROSE, heights, xaxis="x2", yaxis="y2"),
             ],
             axis("measured step (s)", LOG, domain=[0, 0.42]),

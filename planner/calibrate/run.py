@@ -80,30 +80,30 @@ def work(settings: Settings) -> int:
 def _report(error: Lost | PlanError) -> None:
     """Say the error on stderr, and leave it where torchrun looks for it."""
     print(f"error: {error}", file=sys.stderr, flush=True)
-    said: dict[str, Any] = {"message": str(error), "timestamp": int(time.time())}
+    message: dict[str, Any] = {"message": str(error), "timestamp": int(time.time())}
     if isinstance(error, PlanError):
-        said |= {"field": error.field, "value": str(error.value), "remedy": error.remedy}
+        message |= {"field": error.field, "value": str(error.value), "remedy": error.remedy}
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path:
         with contextlib.suppress(OSError):
-            Path(path).write_text(json.dumps(said), encoding="utf-8")
+            Path(path).write_text(json.dumps(message), encoding="utf-8")
 
 
-def _conditions(settings: Settings, found: detect.Hardware, where: Place) -> dict[str, Any]:
+def _conditions(settings: Settings, hardware: detect.Hardware, where: Place) -> dict[str, Any]:
     return {
-        "device": detect.device_id(found),
+        "device": detect.device_id(hardware),
         "threads": settings.threads,
         "ranks": where.ranks,
         "torch": torch.__version__,
-        "host": found.host,
+        "host": hardware.host,
         "mode": settings.mode,
     }
 
 
-def _records(settings: Settings, ranks: Ranks, found: detect.Hardware) -> Records:
+def _records(settings: Settings, ranks: Ranks, hardware: detect.Hardware) -> Records:
     """Records of an earlier run are known to all ranks, so that all skip the same cases; a wrong
     file stops them all."""
-    conditions = _conditions(settings, found, ranks.where)
+    conditions = _conditions(settings, hardware, ranks.where)
     mine: Records | None = None
     wrong: PlanError | None = None
     if ranks.where.rank == 0:
@@ -192,7 +192,7 @@ def _measure(settings: Settings, ranks: Ranks, here: Device, base_bytes: float, 
             conditions={
                 **_conditions(settings, hardware, where),
                 "malloc": "kept by the process",
-                "hosts": ", ".join(sorted({one["host"] for one in everyone})),
+                "hosts": ", ".join(sorted({node["host"] for node in everyone})),
                 "disturbed_frac": round(probe.disturbed_frac, 3),
             },
         )
@@ -299,4 +299,4 @@ def _trained(
 
 
 def _middle(each: list[dict[str, float]]) -> dict[str, float]:
-    return {name: sorted(one[name] for one in each)[len(each) // 2] for name in each[0]}
+    return {name: sorted(clocks[name] for clocks in each)[len(each) // 2] for name in each[0]}

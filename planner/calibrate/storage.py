@@ -73,10 +73,10 @@ def _write(file: BinaryIO, piece: bytes, size: int) -> float:
 def _read(file: BinaryIO) -> float:
     if hasattr(os, "posix_fadvise"):  # the pages just written are in memory
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    held = bytearray(_PIECE_BYTES)
+    piece = bytearray(_PIECE_BYTES)
     file.seek(0)
     start = time.perf_counter()
-    while file.readinto(held):  # type: ignore[attr-defined]
+    while file.readinto(piece):  # type: ignore[attr-defined]
         pass
     return time.perf_counter() - start
 

@@ -69,8 +69,8 @@ def _held(tensors: Iterable[torch.Tensor | None]) -> int:
     """Bytes on this rank."""
     from torch.distributed.tensor import DTensor
 
-    own = (t.to_local() if isinstance(t, DTensor) else t for t in tensors if t is not None)
-    return sum(t.nbytes for t in own)
+    local = (t.to_local() if isinstance(t, DTensor) else t for t in tensors if t is not None)
+    return sum(t.nbytes for t in local)
 
 
 def _as_shard(parameter: torch.Tensor) -> torch.Tensor | None:
@@ -85,17 +85,19 @@ def _as_shard(parameter: torch.Tensor) -> torch.Tensor | None:
 
 
 def _states(
-    own: Sequence[torch.Tensor], backward: Callable[[], object], optimizer: torch.optim.Optimizer
+    parameters: Sequence[torch.Tensor],
+    backward: Callable[[], object],
+    optimizer: torch.optim.Optimizer,
 ) -> dict[str, int]:
     """Bytes of parameters, gradients and optimizer on this rank after one step."""
     backward()
-    gradients = _held([_as_shard(p) for p in own])
+    gradients = _held([_as_shard(p) for p in parameters])
     optimizer.step()
     inner = getattr(optimizer, "optim", optimizer)  # of a ZeroRedundancyOptimizer, its own part
     moments = [v for state in inner.state.values() for k, v in state.items() if k != "step"]
-    found = {"parameters": _held(own), "gradients": gradients, "optimizer": _held(moments)}
+    sizes = {"parameters": _held(parameters), "gradients": gradients, "optimizer": _held(moments)}
     optimizer.zero_grad(set_to_none=True)
-    return found
+    return sizes
 
 
 def _split(model: Decoder, case: Case, device: Device, precision: str, ranks: int) -> nn.Module:
@@ -146,10 +148,10 @@ def _whole(loss: torch.Tensor) -> torch.Tensor:
     return loss.to_local() if isinstance(loss, DTensor) else loss
 
 
-def _sharded_adam(own: list[torch.Tensor]) -> torch.optim.Optimizer:
+def _sharded_adam(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-    return ZeroRedundancyOptimizer(own, torch.optim.AdamW, lr=LEARNING_RATE, fused=True)
+    return ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, lr=LEARNING_RATE, fused=True)
 
 
 def prepare(case: Case, device: Device, precision: str, rank: int, ranks: int) -> Run:
@@ -160,8 +162,8 @@ def prepare(case: Case, device: Device, precision: str, rank: int, ranks: int) -
     with torch.device(device.torch_device):
         model = Decoder(case, case.layers)
     runs = _split(model, case, device, precision, ranks)
-    own: list[torch.Tensor] = list(model.parameters())
-    optimizer = _sharded_adam(own) if case.parallel == "zero1" else adam(own)
+    parameters: list[torch.Tensor] = list(model.parameters())
+    optimizer = _sharded_adam(parameters) if case.parallel == "zero1" else adam(parameters)
     replica = 0 if case.parallel in ("single", "tensor") else rank
     torch.manual_seed(1 + replica)  # each replica reads its own words
     words = device.whole(case.micro_batch * case.microbatches, case.seq + 1, below=case.vocab)
@@ -193,7 +195,7 @@ def prepare(case: Case, device: Device, precision: str, rank: int, ranks: int) -
     return Run(
         step=within(lambda: _wall(device, once)),
         parts=within(lambda: _parts(device, batches, forward, update)),
-        states=within(lambda: _states(own, backward, optimizer)),
+        states=within(lambda: _states(parameters, backward, optimizer)),
         loss=losses,
     )
 
@@ -221,9 +223,9 @@ def _timed(device: Device, work: Callable[[], T]) -> tuple[float, T]:
     """Seconds of work, waited for on both sides, and what it returns."""
     device.wait()
     start_s = time.perf_counter()
-    found = work()
+    result = work()
     device.wait()
-    return time.perf_counter() - start_s, found
+    return time.perf_counter() - start_s, result
 
 
 def _pipeline(case: Case, device: Device, rank: int, ranks: int) -> Run:
@@ -232,8 +234,8 @@ def _pipeline(case: Case, device: Device, rank: int, ranks: int) -> Run:
 
     with torch.device(device.torch_device):
         model = Decoder(case, case.layers // ranks, rank == 0, rank == ranks - 1)
-    own: list[torch.Tensor] = list(model.parameters())
-    optimizer = adam(own)
+    parameters: list[torch.Tensor] = list(model.parameters())
+    optimizer = adam(parameters)
     stage = PipelineStage(model, rank, ranks, device.torch_device)
     schedule = Schedule1F1B(stage, case.microbatches, loss_fn=loss_of)
     words = device.whole(case.micro_batch * case.microbatches, case.seq + 1, below=case.vocab)
@@ -263,7 +265,7 @@ def _pipeline(case: Case, device: Device, rank: int, ranks: int) -> Run:
         dist.barrier()
         return _wall(device, all_of_it)
 
-    return Run(together, parts, lambda: _states(own, pass_through, optimizer))
+    return Run(together, parts, lambda: _states(parameters, pass_through, optimizer))
 
 
 def peak_bytes(device: Device, step: Callable[[], float]) -> int | None:

@@ -92,10 +92,10 @@ def kept(out: Verification) -> dict[str, float] | None:
     """Errors that the calibration file keeps for the bands of estimates; None if too few decoders
     were undisturbed."""
     errors = [row.error for row in out.cases if row.quiet]
-    found = errors_of(errors) if errors else None
-    if found is None or found.low is None or found.high is None:
+    summary = errors_of(errors) if errors else None
+    if summary is None or summary.low is None or summary.high is None:
         return None
-    return {"decoders": found.n, "low": found.low, "high": found.high}
+    return {"decoders": summary.n, "low": summary.low, "high": summary.high}
 
 
 def _band(logs: Sequence[float]) -> tuple[float | None, float | None]:
@@ -132,13 +132,13 @@ def one_case(
 ) -> VerifiedCase:
     """One decoder: seconds, parts, bytes of each rank."""
     case = Case(**r["case"])
-    said = predict(case, gpu=gpu, ranks=ranks, precision=precision, calibration=calibration)
-    expected = [sum(state[name] for name in STATES) for state in said.states]
-    held = [sum(one[name] for name in STATES) for one in r["states"]]
-    fullest = held.index(max(held))
+    prediction = predict(case, gpu=gpu, ranks=ranks, precision=precision, calibration=calibration)
+    expected = [sum(state[name] for name in STATES) for state in prediction.states]
+    bytes_per_rank = [sum(state[name] for name in STATES) for state in r["states"]]
+    fullest = bytes_per_rank.index(max(bytes_per_rank))
     # parts are timed in steps of their own: their shares of the undisturbed step count
     scale = r["seconds"] / max(sum(r["parts"].values()), _NO_TIME_S)
-    error = said.step_s / r["seconds"] - 1
+    error = prediction.step_s / r["seconds"] - 1
     return VerifiedCase(
         name=case.name,
         case=case,
@@ -150,40 +150,47 @@ def one_case(
         spread=r["spread"],
         moments=r["moments"],
         others=r["others"],
-        predicted_step_s=said.step_s,
+        predicted_step_s=prediction.step_s,
         measured_step_s=r["seconds"],
         error=error,
         predicted_parts=PredictedParts(
-            forward_and_backward=said.step_s - said.optimizer_s - said.communication_s,
-            optimizer=said.optimizer_s,
-            communication=said.communication_s,
+            forward_and_backward=prediction.step_s
+            - prediction.optimizer_s
+            - prediction.communication_s,
+            optimizer=prediction.optimizer_s,
+            communication=prediction.communication_s,
         ),
         measured_parts=MeasuredParts(
             **{name: scale * seconds for name, seconds in r["parts"].items()}
         ),
-        communication_ratio=said.communication_s
-        / max(said.step_s - said.communication_s, _NO_TIME_S),
+        communication_ratio=prediction.communication_s
+        / max(prediction.step_s - prediction.communication_s, _NO_TIME_S),
         predicted_bytes=expected[min(fullest, len(expected) - 1)],
-        measured_bytes=held[fullest],
-        predicted_states=said.states,
+        measured_bytes=bytes_per_rank[fullest],
+        predicted_states=prediction.states,
         measured_states=r["states"],
-        states_exact=exact(case, said.states, r["states"]),
-        predicted_peak_bytes=said.peak_bytes,
+        states_exact=exact(case, prediction.states, r["states"]),
+        predicted_peak_bytes=prediction.peak_bytes,
         measured_peak_bytes=r.get("peak_bytes"),
-        predicted_tokens_per_s=said.tokens_per_s,
-        measured_tokens_per_s=said.tokens_per_s * said.step_s / r["seconds"],
+        predicted_tokens_per_s=prediction.tokens_per_s,
+        measured_tokens_per_s=prediction.tokens_per_s * prediction.step_s / r["seconds"],
     )
 
 
 def exact(
-    case: Case, said: Sequence[Mapping[str, float]], held: Sequence[Mapping[str, float]]
+    case: Case,
+    states: Sequence[Mapping[str, float]],
+    measured_states: Sequence[Mapping[str, float]],
 ) -> bool:
     """Whether every rank holds the bytes that were predicted, to the byte."""
     for name in STATES:
-        predicted, found = [one[name] for one in said], [one[name] for one in held]
+        predicted, measured = (
+            [state[name] for state in states],
+            [state[name] for state in measured_states],
+        )
         if case.parallel in _WHOLE_TENSORS and name == "optimizer":
-            if round(sum(predicted)) != sum(found):
+            if round(sum(predicted)) != sum(measured):
                 return False
-        elif [round(x) for x in predicted] != list(found):
+        elif [round(x) for x in predicted] != list(measured):
             return False
     return True

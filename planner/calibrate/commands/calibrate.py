@@ -20,50 +20,52 @@ if TYPE_CHECKING:
     from planner.calibrate.text import Document
 
 
-def command(own: CalibrateOptions, out: Output) -> Answer:
+def command(options: CalibrateOptions, out: Output) -> Answer:
     """Measure what estimates rest on, on this node, and write it for --calibration; with --verify,
     prove it on real training.
 
     Exit status: 0 done, 3 verified beyond --tolerance, 4 a rank was lost (what was measured is
     kept), 2 the request is wrong.
     """
-    _check(own)
+    _check(options)
     from planner.calibrate import command as verb
     from planner.calibrate.settings import BEYOND, LOST, Failed
     from planner.calibrate.text import blocks
     from planner.views.view import View
 
     within = True
-    found: Document
+    document: Document
     try:
-        if own.diff is not None:
-            found = verb.difference(*own.diff)
-        elif own.merge:
-            found = verb.merged(own.merge, str(own.out))
-        elif own.verify:
+        if options.diff is not None:
+            document = verb.difference(*options.diff)
+        elif options.merge:
+            document = verb.merged(options.merge, str(options.out))
+        elif options.verify:
             with _shown(out.plain) as report:
-                found = verb.verification(own, report)
-            within = found.summary.within
+                document = verb.verification(options, report)
+            within = document.summary.within
         else:
             with _shown(out.plain) as report:
-                found = verb.calibrate(own, report)
+                document = verb.calibrate(options, report)
     except Failed as error:
         refuse("calibrate", None, str(error), out.json, str(error))
         raise SystemExit(LOST) from None
-    return Answer(found, view=lambda: View.of(blocks(found)), status=0 if within else BEYOND)
+    return Answer(document, view=lambda: View.of(blocks(document)), status=0 if within else BEYOND)
 
 
-def _check(own: CalibrateOptions) -> None:
+def _check(options: CalibrateOptions) -> None:
     """Options that do not go together."""
-    if sum((own.verify, own.diff is not None, bool(own.merge))) > 1:
+    if sum((options.verify, options.diff is not None, bool(options.merge))) > 1:
         raise PlanError("--verify", None, "--verify, --diff and --merge are one command each")
-    given = own.given()
+    given = options.given()
     alone = next((n for n in ("case", "report", "calibration") if n in given), None)
-    if not own.verify and alone is not None:
+    if not options.verify and alone is not None:
         raise PlanError(flag(alone), None, "goes with --verify")
-    if own.storage is not None and (own.verify or own.diff is not None or own.merge):
-        raise PlanError("--storage", own.storage, "is for measuring: use only --out")
-    if own.diff is None and not own.verify and own.out is None:
+    if options.storage is not None and (
+        options.verify or options.diff is not None or options.merge
+    ):
+        raise PlanError("--storage", options.storage, "is for measuring: use only --out")
+    if options.diff is None and not options.verify and options.out is None:
         raise PlanError("--out", None, "is needed: the file that --calibration will read")
 
 
