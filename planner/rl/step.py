@@ -135,17 +135,17 @@ def generate(plan: Plan, m: Machine, engine: Engine, job: Job, pools: Pools) -> 
     """Time and memory of the responses of a step."""
     engines = max(pools.generation // engine.tp, 1)
     each = job.sequences / engines
-    held, per_sequence, weights = _memory(plan, engine, job)
+    fixed_bytes, per_sequence, weights = _memory(plan, engine, job)
     share = engine.budget_frac * float(plan.cluster.gpu.usable_memory)
-    slots = max((share - held) / per_sequence, 0.0)
+    slots = max((share - fixed_bytes) / per_sequence, 0.0)
     running = min(each, float(engine.most_sequences), max(slots, 1.0))
     with section("responses"):
         median = median_length(job)
         tokens, weight = _points(median, job)
         alive = formulas.running_frac(tokens, median, job.sigma, job.longest)
         whole = formulas.any_running_frac(alive, running * engines)
-        own = formulas.any_running_frac(alive, running)
-        left = np.maximum(running * alive / np.maximum(own, 1e-12), 1.0)
+        running_frac = formulas.any_running_frac(alive, running)
+        left = np.maximum(running * alive / np.maximum(running_frac, 1e-12), 1.0)
         later = step_s(plan, m, engine, left, job.prompt + tokens)
         drain = formulas.drain_s(weight, whole, later).sum()
         half = job.prompt + job.response / 2
@@ -174,7 +174,7 @@ def generate(plan: Plan, m: Machine, engine: Engine, job: Job, pools: Pools) -> 
         token_s=first(token),
         weight_bytes=weights,
         cache_bytes=cache,
-        device_bytes=max(share, held + cache),
+        device_bytes=max(share, fixed_bytes + cache),
     )
 
 
@@ -206,38 +206,38 @@ def rl_step(train: Estimates, engine: Engine, job: Job, pools: Pools, keeps: Kee
     """A step with this training layout (a table of one row), engine and split of GPUs."""
     plan = train.plan
     m = machine(plan)
-    made = generate(plan, m, engine, job, pools)
+    generation = generate(plan, m, engine, job, pools)
     with section("passes over the responses"):
         updates = job.epochs * job.trained / job.batch
         passes = job.trained / job.batch * forward_s(train)
         training = updates * first(train.time.seconds)
-    memory = _phase_bytes(train, made, job, pools, keeps)
+    memory = _phase_bytes(train, generation, job, pools, keeps)
     here = "all" if pools.colocated else "training"
-    there = "all" if pools.colocated else "generation"
-    found = [
-        ("generation", there, made.seconds),
-        ("reward", there, job.reward_s),
+    generating = "all" if pools.colocated else "generation"
+    timed_phases = [
+        ("generation", generating, generation.seconds),
+        ("reward", generating, job.reward_s),
         ("old log-probabilities", here, passes * job.old_logprobs),
         ("reference log-probabilities", here, passes * job.reference),
         ("values", here, passes * job.critic),
         ("training", here, training),
         ("training of the critic", here, training * job.critic),
-        ("moves", here, _moved_s(train, m, made, pools, keeps)),
+        ("moves", here, _moved_s(train, m, generation, pools, keeps)),
         ("refit", "all", refit_s(train, m, pools)),
     ]
     phases = tuple(
         Phase(name, pool, seconds, memory.get(name, memory["log-probabilities"]))
-        for name, pool, seconds in found
+        for name, pool, seconds in timed_phases
         if seconds > 0
     )
     beside = not pools.colocated and job.ahead > 0
     usable = float(plan.usable_bytes)
     most = max(memory.values())
     return RlStep(
-        seconds=_together({name: seconds for name, _, seconds in found}, beside),
+        seconds=_together({name: seconds for name, _, seconds in timed_phases}, beside),
         phases=phases,
-        generation=made,
-        fits=bool(train.fits[0]) and most <= usable and made.slots >= 1,
+        generation=generation,
+        fits=bool(train.fits[0]) and most <= usable and generation.slots >= 1,
         shortfall_bytes=max(most - usable, 0.0),
         beside=beside,
     )
@@ -249,13 +249,13 @@ def _held(train: Estimates, names: tuple[str, ...]) -> float:
 
 
 def _phase_bytes(
-    train: Estimates, made: Generation, job: Job, pools: Pools, keeps: Keeps
+    train: Estimates, generation: Generation, job: Job, pools: Pools, keeps: Keeps
 ) -> dict[str, float]:
     """Bytes of one GPU while each phase runs."""
     memory, plan = train.memory, train.plan
     weights = _held(train, ("parameters",))
     extra = weights * job.reference + _held(train, _HELD) * job.critic
-    asleep = 0.0 if keeps.sleeps or not pools.colocated else made.device_bytes
+    asleep = 0.0 if keeps.sleeps or not pools.colocated else generation.device_bytes
     peak = first(memory.device) + extra + asleep
     outside = first(memory.context) + first(memory.communicators)
     c = train.table
@@ -268,13 +268,15 @@ def _phase_bytes(
     return {
         "training": peak,
         "log-probabilities": min(scoring, peak),
-        "generation": made.device_bytes + beside,
+        "generation": generation.device_bytes + beside,
     }
 
 
-def _moved_s(train: Estimates, m: Machine, made: Generation, pools: Pools, keeps: Keeps) -> float:
+def _moved_s(
+    train: Estimates, m: Machine, generation: Generation, pools: Pools, keeps: Keeps
+) -> float:
     """Seconds of what leaves the GPUs between phases and comes back; none where pools differ."""
     if not pools.colocated:
         return 0.0
-    moved = _held(train, tuple(keeps.moves)) + made.weight_bytes * keeps.sleeps
+    moved = _held(train, tuple(keeps.moves)) + generation.weight_bytes * keeps.sleeps
     return float(formulas.there_and_back_s(moved, m.host_copy_bandwidth))

@@ -97,138 +97,138 @@ class _Tried:
         return _order(self.found)
 
 
-def _order(found: Step | None) -> tuple[bool, float]:
-    if found is None:
+def _order(step: Step | None) -> tuple[bool, float]:
+    if step is None:
         return True, math.inf
-    return not found.step.fits, found.step.seconds
+    return not step.step.fits, step.step.seconds
 
 
-def rl(own: RlOptions, given: Mapping[str, Any]) -> Reinforcement:
+def rl(settings: RlOptions, given: Mapping[str, Any]) -> Reinforcement:
     """A step with the GPUs split as requested, or as the framework shares them. Raises PlanError
     for a wrong request or if no layout trains."""
-    return answer(own, given)[0]
+    return answer(settings, given)[0]
 
 
-def answer(own: RlOptions, given: Mapping[str, Any]) -> tuple[Reinforcement, Call | None]:
+def answer(settings: RlOptions, given: Mapping[str, Any]) -> tuple[Reinforcement, Call | None]:
     """The same with the tree of its formulas, if requested; without the formulas of the training
     step, which `dpplan estimate --explain` prints."""
-    asked = _asked(own, read_options(given))
-    tried = [_try(asked, pools) for pools in _splits(asked)]
-    shared = [one for one in tried if one.pools.colocated]
-    takes = asked.framework.colocated and shared and shared[0].found is not None
-    taken = shared[0] if takes else min(tried, key=lambda one: one.order)
+    request = _asked(settings, read_options(given))
+    tried = [_try(request, pools) for pools in _splits(request)]
+    shared = [split for split in tried if split.pools.colocated]
+    takes = request.framework.colocated and shared and shared[0].found is not None
+    taken = shared[0] if takes else min(tried, key=lambda split: split.order)
     if taken.found is None:
-        raise PlanError("--gpus", asked.options.gpus, f"has no split that trains: {taken.why}")
-    document = _document(asked, taken.pools, taken.found, tried)
-    if not own.explain:
+        raise PlanError("--gpus", request.options.gpus, f"has no split that trains: {taken.why}")
+    document = _document(request, taken.pools, taken.found, tried)
+    if not settings.explain:
         return document, None
     with recording("step of reinforcement learning") as tree:
         train, engine = taken.found.training.estimates, taken.found.engine
-        estimate.rl_step(train, engine, asked.job, taken.pools, _keeps(asked))
+        estimate.rl_step(train, engine, request.job, taken.pools, _keeps(request))
     return changed(document, explain=nested(tree)), tree
 
 
-def step_of(own: RlOptions, options: Options) -> Step:
+def step_of(settings: RlOptions, options: Options) -> Step:
     """The step of a request, on all GPUs in turn where it names none that only generate. Raises
     PlanError where it is wrong or no layout trains."""
-    tried = _try(asked := _asked(own, options), _splits(asked)[0])
+    tried = _try(request := _asked(settings, options), _splits(request)[0])
     if tried.found is None:
         raise PlanError("--gpus", options.gpus, f"has no layout that trains: {tried.why}")
     return tried.found
 
 
-def command_of(own: RlOptions, options: Options) -> str:
+def command_of(settings: RlOptions, options: Options) -> str:
     """The command of a request."""
     plain = command_line(options, _VERB).removeprefix(f"dpplan {_VERB} ")
-    return f"{command_line(own, _VERB)} {plain}"
+    return f"{command_line(settings, _VERB)} {plain}"
 
 
-def _asked(own: RlOptions, options: Options) -> _Asked:
+def _asked(settings: RlOptions, options: Options) -> _Asked:
     refuse(options, _VERB)
     model, _ = model_spec(options.model)
     whole = any(core.mask == "full" for core, _ in attended_of(model))
     if model.towers or whole or of_samples(model):
         raise PlanError("--model", options.model, "generates no text, one word after another")
-    kept, engine = framework(own.framework)
-    longest = own.response_max or _longest(own, model)
-    if own.response_length > longest:
-        remedy = f"is shorter than the mean response of {own.response_length:,} tokens"
-        raise PlanError("--response-max", own.response_max, remedy)
-    if model.positions == "learned" and own.prompt_length + longest > model.max_positions:
+    kept, engine = framework(settings.framework)
+    longest = settings.response_max or _longest(settings, model)
+    if settings.response_length > longest:
+        remedy = f"is shorter than the mean response of {settings.response_length:,} tokens"
+        raise PlanError("--response-max", settings.response_max, remedy)
+    if model.positions == "learned" and settings.prompt_length + longest > model.max_positions:
         remedy = f"{model.name} has positions for {model.max_positions:,} tokens; take shorter ones"
-        raise PlanError("--response-length", own.response_length, remedy)
-    if own.generation_gpus is not None and own.generation_gpus >= options.gpus:
+        raise PlanError("--response-length", settings.response_length, remedy)
+    if settings.generation_gpus is not None and settings.generation_gpus >= options.gpus:
         remedy = f"leaves none of {options.gpus:,} GPUs to train; take fewer"
-        raise PlanError("--generation-gpus", own.generation_gpus, remedy)
-    if own.ahead and options.gpus == 1:
+        raise PlanError("--generation-gpus", settings.generation_gpus, remedy)
+    if settings.ahead and options.gpus == 1:
         raise PlanError(
-            "--ahead", own.ahead, "needs GPUs that only generate: take --gpus 2 or more"
+            "--ahead", settings.ahead, "needs GPUs that only generate: take --gpus 2 or more"
         )
-    sequences, share = float(own.prompts * own.responses), number(own, "kept") or 1.0
-    batch = float(own.update_batch or sequences * share)
-    reference = kept.reference and own.algorithm not in NO_REFERENCE
+    sequences, share = float(settings.prompts * settings.responses), number(settings, "kept") or 1.0
+    batch = float(settings.update_batch or sequences * share)
+    reference = kept.reference and settings.algorithm not in NO_REFERENCE
     job = Job(
         sequences=sequences,
         kept_frac=share,
         batch=min(batch, sequences * share),
-        epochs=float(own.updates),
-        prompts=float(own.prompts),
-        prompt=float(own.prompt_length),
-        response=float(own.response_length),
-        sigma=own.response_sigma,
+        epochs=float(settings.updates),
+        prompts=float(settings.prompts),
+        prompt=float(settings.prompt_length),
+        response=float(settings.response_length),
+        sigma=settings.response_sigma,
         longest=float(longest),
-        old_logprobs=kept.old_logprobs or batch < sequences * share or own.updates > 1,
-        reference=reference if own.reference is None else own.reference == "yes",
-        critic=own.algorithm in HAS_CRITIC,
-        reward_s=number(own, "reward_time") or 0.0,
-        ahead=own.ahead,
+        old_logprobs=kept.old_logprobs or batch < sequences * share or settings.updates > 1,
+        reference=reference if settings.reference is None else settings.reference == "yes",
+        critic=settings.algorithm in HAS_CRITIC,
+        reward_s=number(settings, "reward_time") or 0.0,
+        ahead=settings.ahead,
     )
-    return _Asked(own, options, model, kept, engine, job)
+    return _Asked(settings, options, model, kept, engine, job)
 
 
-def _longest(own: RlOptions, model: ModelSpec) -> int:
+def _longest(settings: RlOptions, model: ModelSpec) -> int:
     """A few times the mean, as far as the model has positions."""
-    left = model.max_positions - own.prompt_length
-    return max(own.response_length, min(_TIMES_MEAN * own.response_length, left))
+    left = model.max_positions - settings.prompt_length
+    return max(settings.response_length, min(_TIMES_MEAN * settings.response_length, left))
 
 
-def _splits(asked: _Asked) -> list[Pools]:
+def _splits(request: _Asked) -> list[Pools]:
     """Candidate splits: colocated, then disaggregated; only the requested one if given."""
-    gpus, own = asked.options.gpus, asked.own
-    if own.generation_gpus is not None:
-        return [Pools(gpus - own.generation_gpus, own.generation_gpus, colocated=False)]
-    node = asked.options.gpus_per_node or _NODE
+    gpus, settings = request.options.gpus, request.own
+    if settings.generation_gpus is not None:
+        return [Pools(gpus - settings.generation_gpus, settings.generation_gpus, colocated=False)]
+    node = request.options.gpus_per_node or _NODE
     unit = node if gpus >= _NODES * node else max(1, node // 2) if gpus > node else 1
     counts = {max(unit, round(share * gpus / unit) * unit) for share in SHARES}
     apart = [Pools(gpus - n, n, colocated=False) for n in sorted(counts) if n < gpus]
-    return apart if own.ahead else [Pools(gpus, gpus, colocated=True), *apart]
+    return apart if settings.ahead else [Pools(gpus, gpus, colocated=True), *apart]
 
 
-def _try(asked: _Asked, pools: Pools) -> _Tried:
+def _try(request: _Asked, pools: Pools) -> _Tried:
     """The fastest layout and engine of a split, on any of the framework's stacks that can train
     it."""
-    found: list[Step] = []
+    steps: list[Step] = []
     refused: list[str] = []
-    for stack in _stacks(asked):
+    for stack in _stacks(request):
         try:
-            found.append(_with_engine(asked, pools, stack))
+            steps.append(_with_engine(request, pools, stack))
         except PlanError as error:
             refused.append(str(error))
-    if not found:
+    if not steps:
         return _Tried(pools, why="; ".join(dict.fromkeys(refused)))
-    return _Tried(pools, min(found, key=_order))
+    return _Tried(pools, min(steps, key=_order))
 
 
-def _stacks(asked: _Asked) -> tuple[str, ...]:
-    stack = asked.options.stack
-    return asked.framework.stacks if stack is None else (stack,)
+def _stacks(request: _Asked) -> tuple[str, ...]:
+    stack = request.options.stack
+    return request.framework.stacks if stack is None else (stack,)
 
 
-def _trained(asked: _Asked, pools: Pools, stack: str) -> Training:
+def _trained(request: _Asked, pools: Pools, stack: str) -> Training:
     """The training step: packed rows of prompts and responses. Raises PlanError."""
-    options = training_options(asked.options, asked.model, asked.job, pools.training)
-    if pools.colocated and not asked.framework.sleeps and options.headroom is None:
-        beside = min(_share(asked, pools), _MOST_FREE)
+    options = training_options(request.options, request.model, request.job, pools.training)
+    if pools.colocated and not request.framework.sleeps and options.headroom is None:
+        beside = min(_share(request, pools), _MOST_FREE)
         options = options.changed(headroom=beside)  # for the engine
     options = options.changed(stack=stack)
     scenario = resolve(options)
@@ -237,7 +237,11 @@ def _trained(asked: _Asked, pools: Pools, stack: str) -> Training:
         raise why_none(scenario)
     train = report.evaluate_row(answer.chosen, answer.row)
     figures = report.figures(train, scenario.sentences)
-    layouts = sum(one.estimates.space.count for one in answer.found if one.estimates is not None)
+    layouts = sum(
+        searched.estimates.space.count
+        for searched in answer.found
+        if searched.estimates is not None
+    )
     command = pick_command(options, train)
     return Training(train, command, figures, scenario.sentences, layouts)
 
@@ -276,71 +280,73 @@ def _rows(needed: int, options: Options, gpus: int) -> int:
     return next(rows for rows in padded if rows <= max(_PADDING * needed, needed))
 
 
-def _with_engine(asked: _Asked, pools: Pools, stack: str) -> Step:
+def _with_engine(request: _Asked, pools: Pools, stack: str) -> Step:
     """A split with the requested engine, else with the one of the shortest step. Raises
     PlanError."""
-    own, training = asked.own, _trained(asked, pools, stack)
-    heads = shared_heads(asked.model)
+    settings, training = request.own, _trained(request, pools, stack)
+    heads = shared_heads(request.model)
     degrees = [n for n in _degrees(pools.generation) if heads % n == 0] or [1]
-    if own.generation_tp is not None:
-        if pools.generation % own.generation_tp:
+    if settings.generation_tp is not None:
+        if pools.generation % settings.generation_tp:
             remedy = f"does not divide the {pools.generation:,} GPUs that generate"
-            raise PlanError("--generation-tp", own.generation_tp, remedy)
-        degrees = [own.generation_tp]
-    keeps = _keeps(asked)
-    found = []
+            raise PlanError("--generation-tp", settings.generation_tp, remedy)
+        degrees = [settings.generation_tp]
+    keeps = _keeps(request)
+    steps = []
     for tp in degrees:
-        engine = _engine(asked, tp, pools)
-        step = estimate.rl_step(training.estimates, engine, asked.job, pools, keeps)
-        found.append(Step(training, engine, step))
-    return min(found, key=_order)
+        engine = _engine(request, tp, pools)
+        step = estimate.rl_step(training.estimates, engine, request.job, pools, keeps)
+        steps.append(Step(training, engine, step))
+    return min(steps, key=_order)
 
 
-def _keeps(asked: _Asked) -> Keeps:
-    return Keeps(asked.framework.sleeps, asked.framework.moves)
+def _keeps(request: _Asked) -> Keeps:
+    return Keeps(request.framework.sleeps, request.framework.moves)
 
 
 def _degrees(most: int) -> list[int]:
     return [2**i for i in range(most.bit_length()) if most % 2**i == 0]
 
 
-def _share(asked: _Asked, pools: Pools) -> float:
+def _share(request: _Asked, pools: Pools) -> float:
     """Of a GPU's memory, what an engine takes."""
-    usual = asked.framework.memory_frac if pools.colocated else _ALONE
-    stated = number(asked.own, "generation_memory")
+    usual = request.framework.memory_frac if pools.colocated else _ALONE
+    stated = number(request.own, "generation_memory")
     return usual if stated is None else stated
 
 
-def _engine(asked: _Asked, tp: int, pools: Pools) -> Engine:
+def _engine(request: _Asked, tp: int, pools: Pools) -> Engine:
     return Engine(
         tp=tp,
-        weight_bytes=_WEIGHT_BYTES[asked.own.generation_precision],
-        budget_frac=_share(asked, pools),
-        most_sequences=asked.framework.most_sequences,
-        step_s=float(asked.engine.step),
-        sequence_s=float(asked.engine.sequence),
+        weight_bytes=_WEIGHT_BYTES[request.own.generation_precision],
+        budget_frac=_share(request, pools),
+        most_sequences=request.framework.most_sequences,
+        step_s=float(request.engine.step),
+        sequence_s=float(request.engine.sequence),
     )
 
 
-def _document(asked: _Asked, pools: Pools, found: Step, tried: list[_Tried]) -> Reinforcement:
-    step, engine, training = found.step, found.engine, found.training
+def _document(request: _Asked, pools: Pools, best: Step, tried: list[_Tried]) -> Reinforcement:
+    step, engine, training = best.step, best.engine, best.training
     train, figures = training.estimates, training.figures
-    job, made, plan = asked.job, step.generation, train.plan
+    job, generation, plan = request.job, step.generation, train.plan
     price = plan.cluster.price.usd_per_gpu_hour
-    gpu_s = _STEPS * step.seconds * asked.options.gpus
+    gpu_s = _STEPS * step.seconds * request.options.gpus
     phases = [_phase(phase, figures) for phase in step.phases]
     low, high = (_band(step, phases, end) for end in ("low", "high"))
-    generated = job.sequences * job.response / (made.seconds * pools.generation)
+    generated = job.sequences * job.response / (generation.seconds * pools.generation)
     return Reinforcement(
         schema_version=SCHEMA_VERSION,
         model=SizedModel(
-            asked.model.name, asked.model.title or asked.model.name, parameter_count(asked.model)
+            request.model.name,
+            request.model.title or request.model.name,
+            parameter_count(request.model),
         ),
-        gpus=asked.options.gpus,
+        gpus=request.options.gpus,
         gpu_title=plan.cluster.gpu.title,
-        framework=asked.framework.title,
+        framework=request.framework.title,
         work=RlWork(
-            algorithm=asked.own.algorithm,
+            algorithm=request.own.algorithm,
             sequences=job.sequences,
             trained=job.trained,
             optimizer_steps=job.epochs * job.trained / job.batch,
@@ -348,7 +354,7 @@ def _document(asked: _Asked, pools: Pools, found: Step, tried: list[_Tried]) -> 
             response_tokens=job.response,
             response_sigma=job.sigma,
             longest_tokens=job.longest,
-            expected_longest_tokens=made.longest,
+            expected_longest_tokens=generation.longest,
             steps_ahead=job.ahead,
         ),
         step_s=step.seconds,
@@ -358,19 +364,19 @@ def _document(asked: _Asked, pools: Pools, found: Step, tried: list[_Tried]) -> 
         shortfall_bytes=step.shortfall_bytes,
         phases=phases,
         generation=RlGeneration(
-            engine=asked.engine.title,
-            precision=asked.own.generation_precision,
+            engine=request.engine.title,
+            precision=request.own.generation_precision,
             tp=engine.tp,
-            engines=made.engines,
-            slots=made.slots,
-            running=made.running,
-            prompts_s=made.prompts_s,
-            full_s=made.full_s,
-            drain_s=made.drain_s,
-            token_s=made.token_s,
+            engines=generation.engines,
+            slots=generation.slots,
+            running=generation.running,
+            prompts_s=generation.prompts_s,
+            full_s=generation.full_s,
+            drain_s=generation.drain_s,
+            token_s=generation.token_s,
             tokens_per_s_per_gpu=generated,
-            weight_bytes=made.weight_bytes,
-            cache_bytes=made.cache_bytes,
+            weight_bytes=generation.weight_bytes,
+            cache_bytes=generation.cache_bytes,
         ),
         training=RlTraining(
             stack=figures.stack,
@@ -383,11 +389,11 @@ def _document(asked: _Asked, pools: Pools, found: Step, tried: list[_Tried]) -> 
             command=training.command,
             forward_s=estimate.forward_s(train),
         ),
-        splits=[_split(one, one.found is found) for one in tried],
+        splits=[_split(split, split.found is best) for split in tried],
         usd_per_1000_steps=None
         if price is None
         else float(run_level.machines_usd(gpu_s, float(price))),
-        notes=[*_notes(asked), *training.assumptions],
+        notes=[*_notes(request), *training.assumptions],
     )
 
 
@@ -413,9 +419,9 @@ def _band(step: RlStep, phases: list[RlPhase], end: str) -> float:
     return step.together(ends)
 
 
-def _split(one: _Tried, taken: bool) -> RlSplit:
-    pools, found = one.pools, one.found
-    step = None if found is None else found.step
+def _split(split: _Tried, taken: bool) -> RlSplit:
+    pools, best = split.pools, split.found
+    step = None if best is None else best.step
     parts = {} if step is None else {phase.name: phase.seconds for phase in step.phases}
     training = sum(s for name, s in parts.items() if name not in (*estimate.OF_ENGINE, "refit"))
     too_large = "does not fit the memory of a GPU" if step and not step.fits else None
@@ -423,39 +429,41 @@ def _split(one: _Tried, taken: bool) -> RlSplit:
         generation_gpus=pools.generation,
         training_gpus=pools.training,
         shared=pools.colocated,
-        generation_tp=None if found is None else found.engine.tp,
+        generation_tp=None if best is None else best.engine.tp,
         step_s=None if step is None else step.seconds,
         generation_s=parts.get("generation"),
         training_s=None if step is None else training,
         fits=step is not None and step.fits,
         taken=taken,
-        why=one.why or too_large,
+        why=split.why or too_large,
     )
 
 
-def _notes(asked: _Asked) -> list[str]:
+def _notes(request: _Asked) -> list[str]:
     """Notes on assumptions of the answer."""
-    own, job = asked.own, asked.job
+    settings, job = request.own, request.job
     longest = f"{job.longest:,.0f} tokens at most"
     moved = (
-        f"{', '.join(asked.framework.moves)} leave" if asked.framework.moves else "nothing leaves"
+        f"{', '.join(request.framework.moves)} leave"
+        if request.framework.moves
+        else "nothing leaves"
     )
-    said = [
+    sentences = [
         f"responses: log-normal, mean {job.response:,.0f} tokens, sigma {job.sigma:g}, {longest}"
         " (--response-length, --response-sigma, --response-max)",
-        f"framework: {asked.framework.title}; its engine"
-        f" {'sleeps' if asked.framework.sleeps else 'stays on the GPU'} while others work,"
-        f" {moved} the GPU during generation ({asked.framework.source})",
+        f"framework: {request.framework.title}; its engine"
+        f" {'sleeps' if request.framework.sleeps else 'stays on the GPU'} while others work,"
+        f" {moved} the GPU during generation ({request.framework.source})",
         f"reference policy: {'scores every response' if job.reference else 'none'} (--reference)",
         "prompts: read once for all responses to them, as engines with prefix caching do",
     ]
-    if own.reward_time is None:
-        said.append("reward: no time of its own (--reward-time)")
+    if settings.reward_time is None:
+        sentences.append("reward: no time of its own (--reward-time)")
     if job.critic:
-        said.append("critic: as large as the policy, trained alike")
+        sentences.append("critic: as large as the policy, trained alike")
     if job.ahead:
-        said.append(
+        sentences.append(
             f"off policy: generation is up to {job.ahead} step{'s' * (job.ahead > 1)} ahead and"
             " drains its batch once in as many steps and one (--ahead)"
         )
-    return said
+    return sentences

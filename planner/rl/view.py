@@ -80,7 +80,7 @@ def _generation(r: Reinforcement) -> Block:
 
 
 def _splits(r: Reinforcement) -> Block:
-    splits = sorted(r.splits, key=lambda one: (not one.fits, one.step_s or float("inf")))
+    splits = sorted(r.splits, key=lambda split: (not split.fits, split.step_s or float("inf")))
     return Block(
         "Splits of the GPUs",
         header=[
@@ -101,28 +101,28 @@ def _splits(r: Reinforcement) -> Block:
     )
 
 
-def _split(one: RlSplit) -> list[str | float | None]:
-    verdict = "fits" if one.fits else (one.why or "does not fit")
+def _split(split: RlSplit) -> list[str | float | None]:
+    verdict = "fits" if split.fits else (split.why or "does not fit")
     return [
-        "all in turn" if one.shared else f"{one.generation_gpus:,}",
-        "" if one.shared else f"{one.training_gpus:,}",
-        None if one.generation_tp is None else f"{one.generation_tp}",
-        one.step_s,
-        one.generation_s,
-        one.training_s,
-        f"{verdict}, shown above" if one.taken else verdict,
+        "all in turn" if split.shared else f"{split.generation_gpus:,}",
+        "" if split.shared else f"{split.training_gpus:,}",
+        None if split.generation_tp is None else f"{split.generation_tp}",
+        split.step_s,
+        split.generation_s,
+        split.training_s,
+        f"{verdict}, shown above" if split.taken else verdict,
     ]
 
 
-def _mark(one: RlSplit) -> Mark:
-    return "here" if one.taken else "" if one.fits else "no"
+def _mark(split: RlSplit) -> Mark:
+    return "here" if split.taken else "" if split.fits else "no"
 
 
-def _link(one: RlSplit) -> Link | None:
+def _link(split: RlSplit) -> Link | None:
     """The same step with this share of the GPUs generating."""
-    if one.shared or one.taken or one.step_s is None:
+    if split.shared or split.taken or split.step_s is None:
         return None
-    return Link(changes={"generation_gpus": one.generation_gpus}, word="Show")
+    return Link(changes={"generation_gpus": split.generation_gpus}, word="Show")
 
 
 def _chart(r: Reinforcement) -> Chart:
@@ -134,10 +134,10 @@ def _chart(r: Reinforcement) -> Chart:
         at[phase.gpus] = begin + phase.seconds
         names.append(phase.name)
         band = f"{show(phase.low, 's')} to {show(phase.high, 's')}"
-        said = f"{show(phase.seconds, 's')} ({band}), {phase.gpus} GPUs"
+        text = f"{show(phase.seconds, 's')} ({band}), {phase.gpus} GPUs"
         color = {"color": CYCLE[i % len(CYCLE)]}
         length = (begin, phase.seconds)
-        data.append(spans(phase.name, [phase.name], [length], color, [said], **_PLAIN))
+        data.append(spans(phase.name, [phase.name], [length], color, [text], **_PLAIN))
     hours = _STEPS * r.step_s / _HOUR_S
     return Chart(
         "rl-phases",

@@ -8,7 +8,7 @@ from planner.specs.options import Given
 from planner.specs.options.own import Output
 
 
-def command(given: Given, own: RlOptions, out: Output) -> Answer:
+def command(given: Given, options: RlOptions, out: Output) -> Answer:
     """Estimate a step of PPO, GRPO, DAPO or RLOO: generation, scoring, training and refit, their
     memory, the best split of the GPUs and the cost.
 
@@ -17,11 +17,11 @@ def command(given: Given, own: RlOptions, out: Output) -> Answer:
     from planner.rl import verb as rl
     from planner.rl.view import view
 
-    found, tree = rl.answer(own, given)
+    result, tree = rl.answer(options, given)
 
     def after() -> list[str]:
         from planner.views.explain import lines
 
         return [] if tree is None else lines(tree)
 
-    return Answer(found, view=lambda: view(found), after=after, status=0 if found.fits else 3)
+    return Answer(result, view=lambda: view(result), after=after, status=0 if result.fits else 3)

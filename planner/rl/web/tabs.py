@@ -12,10 +12,12 @@ TABS = pages_of(
     __file__,
     {
         "/rl": Answers(
-            lambda asked: rl(asked.of(RlOptions), asked.given),
-            lambda found, _: view(found),
+            lambda state: rl(state.of(RlOptions), state.given),
+            lambda answer, _: view(answer),
             choices={
-                "framework": lambda: [(n, one.title) for n, one in frameworks().frameworks.items()]
+                "framework": lambda: [
+                    (n, framework.title) for n, framework in frameworks().frameworks.items()
+                ]
             },
         )
     },
