@@ -40,16 +40,18 @@ def verbs() -> dict[str, Verb]:
     """Every verb as its command takes it."""
     group, out, every = Commands(name="dpplan"), {}, dict[str, str]()
     for name in COMMANDS:
-        request, own = options_of(name, body_of(name))
-        table = {**request, **own}
+        request, specific = options_of(name, body_of(name))
+        table = {**request, **specific}
         flags: dict[str, str] = {}
         values: dict[str, Words | None] = {}
-        for one in group.get_command(None, name).params:
-            row = table.get(one.name)
-            for flag in (*one.opts, *one.secondary_opts):
+        for parameter in group.get_command(None, name).params:
+            row = table.get(parameter.name)
+            for flag in (*parameter.opts, *parameter.secondary_opts):
                 if flag.startswith("--"):
-                    flags[flag] = _brief(getattr(one, "help", "") or "")
-                    values[flag] = None if getattr(one, "is_flag", False) else _words(name, row)
+                    flags[flag] = _brief(getattr(parameter, "help", "") or "")
+                    values[flag] = (
+                        None if getattr(parameter, "is_flag", False) else _words(name, row)
+                    )
         first = next((row for row in table.values() if row.says.argument), None)
         groups = {row.group.name: "" for row in table.values() if not row.says.argument}
         flags |= {"--help": _TOP["--help"], "--help-all": "Show every option and exit"}
@@ -82,34 +84,34 @@ def _catalogued(kind: str) -> Words:
     from planner.inputs.run import storages
 
     if kind == "storage":
-        return tuple(one.id for one in storages())
+        return tuple(storage.id for storage in storages())
     return tuple(catalog.ids(kind)) if kind else ()
 
 
-def _alike(found: Mapping[str, Verb]) -> dict[tuple[str, Words], list[str]]:
+def _alike(by_verb: Mapping[str, Verb]) -> dict[tuple[str, Words], list[str]]:
     """Verbs by flag and the words of its value."""
     out: dict[tuple[str, Words], list[str]] = {}
-    for name, verb in found.items():
+    for name, verb in by_verb.items():
         for flag, words in verb.values.items():
             if words is not None:
                 out.setdefault((flag, words), []).append(name)
     return out
 
 
-def _cases(found: Mapping[str, Verb]) -> Iterable[tuple[str, str]]:
+def _cases(by_verb: Mapping[str, Verb]) -> Iterable[tuple[str, str]]:
     """(pattern of `verb flag`, words) of every value; without words it is a file or a number."""
-    for (flag, words), names in _alike(found).items():
+    for (flag, words), names in _alike(by_verb).items():
         yield "|".join(f'"{name} {flag}"' for name in names), " ".join(words)
 
 
-def _bash(found: Mapping[str, Verb]) -> str:
-    values = "\n".join(f'    {case}) words="{words}" ;;' for case, words in _cases(found))
+def _bash(by_verb: Mapping[str, Verb]) -> str:
+    values = "\n".join(f'    {case}) words="{words}" ;;' for case, words in _cases(by_verb))
     flags = "\n".join(
-        f'      {name}) words="{" ".join(verb.flags)}" ;;' for name, verb in found.items()
+        f'      {name}) words="{" ".join(verb.flags)}" ;;' for name, verb in by_verb.items()
     )
     first = "\n".join(
         f'      {name}) words="{" ".join(verb.first)}" ;;'
-        for name, verb in found.items()
+        for name, verb in by_verb.items()
         if verb.first
     )
     return f"""# completion of dpplan for bash, made by `dpplan --completion bash`
@@ -118,7 +120,7 @@ _dpplan() {{
   local verb=${{COMP_WORDS[1]}}
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    COMPREPLY=($(compgen -W "{" ".join([*found, *_TOP])}" -- "$cur"))
+    COMPREPLY=($(compgen -W "{" ".join([*by_verb, *_TOP])}" -- "$cur"))
     return
   fi
   case "$verb $prev" in
@@ -139,17 +141,17 @@ def _described(described: Mapping[str, str]) -> str:
     return " ".join(f"'{word}:{says}'" for word, says in described.items())
 
 
-def _zsh(found: Mapping[str, Verb]) -> str:
+def _zsh(by_verb: Mapping[str, Verb]) -> str:
     values = "\n".join(
         f"    {case}) {f'compadd -- {words}; ' if words else ''}_files; return ;;"
-        for case, words in _cases(found)
+        for case, words in _cases(by_verb)
     )
     flags = "\n".join(
-        f"    {name}) list=({_described(verb.flags)}) ;;" for name, verb in found.items()
+        f"    {name}) list=({_described(verb.flags)}) ;;" for name, verb in by_verb.items()
     )
     first = "\n".join(
         f"    {name}) compadd -- {' '.join(verb.first)} ;;"
-        for name, verb in found.items()
+        for name, verb in by_verb.items()
         if verb.first
     )
     return f"""#compdef dpplan
@@ -158,7 +160,7 @@ _dpplan() {{
   local verb=${{words[2]}} prev=${{words[CURRENT - 1]}}
   local -a list
   if ((CURRENT == 2)); then
-    list=({_described({name: verb.says for name, verb in found.items()})} {_described(_TOP)})
+    list=({_described({name: verb.says for name, verb in by_verb.items()})} {_described(_TOP)})
     _describe -o dpplan list
     return
   fi
@@ -181,20 +183,20 @@ if [[ $funcstack[1] == _dpplan ]]; then _dpplan "$@"; else compdef _dpplan dppla
 """
 
 
-def _fish(found: Mapping[str, Verb]) -> str:
+def _fish(by_verb: Mapping[str, Verb]) -> str:
     lines = ["# completion of dpplan for fish, made by `dpplan --completion fish`"]
     top = "complete -c dpplan -n __fish_use_subcommand"
-    lines += [f"{top} -f -a {name} -d '{verb.says}'" for name, verb in found.items()]
+    lines += [f"{top} -f -a {name} -d '{verb.says}'" for name, verb in by_verb.items()]
     lines += [f"{top} -l {flag[2:]} -d '{says}'" for flag, says in _TOP.items()]
     merged: dict[tuple[str, str, Any], list[str]] = {}
-    for name, verb in found.items():
+    for name, verb in by_verb.items():
         if verb.first:
-            of = f"complete -c dpplan -n '__fish_seen_subcommand_from {name}'"
-            lines.append(f"{of} -a '{' '.join(verb.first)}'")
+            condition = f"complete -c dpplan -n '__fish_seen_subcommand_from {name}'"
+            lines.append(f"{condition} -a '{' '.join(verb.first)}'")
         for flag, says in verb.flags.items():
             merged.setdefault((flag, says, verb.values[flag]), []).append(name)
     for (flag, says, words), names in merged.items():
         taken = "" if words is None else f" -x -a '{' '.join(words)}'" if words else " -r"
-        of = f"'__fish_seen_subcommand_from {' '.join(names)}'"
-        lines.append(f"complete -c dpplan -n {of} -l {flag[2:]}{taken} -d '{says}'")
+        condition = f"'__fish_seen_subcommand_from {' '.join(names)}'"
+        lines.append(f"complete -c dpplan -n {condition} -l {flag[2:]}{taken} -d '{says}'")
     return "\n".join(lines) + "\n"

@@ -21,15 +21,18 @@ def fault(error: Exception, words: list[str]) -> int:
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error, file=sys.stderr)
     if isinstance(error, MemoryError):
-        what, remedy = "memory", "needs more memory than this machine grants; ask for less at once"
-        said = f"{what}: {remedy}"
+        subject, remedy = (
+            "memory",
+            "needs more memory than this machine grants; ask for less at once",
+        )
+        sentence = f"{subject}: {remedy}"
     else:
         last = traceback.extract_tb(error.__traceback__)[-1]
         from planner.inputs.secrets import scrubbed
 
-        what = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
+        subject = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
         remedy = f"please report it with the command; {TRACEBACK}=1 prints the traceback"
-        why = f"{what}: {scrubbed(str(error))}"
-        said = f"a fault of dpplan {__version__}, not of the request ({why}); {remedy}"
-    refuse(what, " ".join(words), remedy, "--json" in words, said)
+        why = f"{subject}: {scrubbed(str(error))}"
+        sentence = f"a fault of dpplan {__version__}, not of the request ({why}); {remedy}"
+    refuse(subject, " ".join(words), remedy, "--json" in words, sentence)
     return FAULT

@@ -48,10 +48,10 @@ def finish(
     """Write the requested results, print, and end with the answer's status."""
     from planner.views.text import show_blocks
 
-    made = {**answer.files, "html": lambda: _page(answer)}
-    asked = [(written[n].flag, values[n], make) for n, make in made.items() if n in values]
-    texts = [(flag, name, make()) for flag, name, make in asked]
-    results = [one for made in texts for one in _results(*made, out.json)]
+    makers = {**answer.files, "html": lambda: _page(answer)}
+    requested = [(written[n].flag, values[n], make) for n, make in makers.items() if n in values]
+    texts = [(flag, name, make()) for flag, name, make in requested]
+    results = [result for text in texts for result in _results(*text, out.json)]
     for result in results:  # all are made and may be written, before the first is
         files.write_text(*result)
     if out.json:
@@ -69,15 +69,15 @@ def _page(answer: Answer) -> str:
 
 
 def _results(
-    flag: str, name: str, made: str | Mapping[str, str], as_json: bool
+    flag: str, name: str, text: str | Mapping[str, str], as_json: bool
 ) -> list[tuple[Path, str, str]]:
     """(path, flag, text) of each file of a result."""
-    if isinstance(made, str):
-        return [(files.result(name, flag), flag, made)]
-    paths = files.folder(name, flag, made)
+    if isinstance(text, str):
+        return [(files.result(name, flag), flag, text)]
+    paths = files.folder(name, flag, text)
     if any(places(str(path)) & _printed(as_json) for path in paths):
         raise PlanError(flag, name, _IS_PRINTED)
-    return [(path, flag, text) for path, text in zip(paths, made.values(), strict=True)]
+    return [(path, flag, text) for path, text in zip(paths, text.values(), strict=True)]
 
 
 def check_results(written: Mapping[str, Row], values: Mapping[str, Any], as_json: bool) -> None:
@@ -95,8 +95,8 @@ def check_results(written: Mapping[str, Row], values: Mapping[str, Any], as_json
     for name, given in results.items():
         check = files.folder if written[name].says.file == "folder" else files.result
         check(given, written[name].flag)
-        for why, found in taken.items():
-            if found & places(given):
+        for why, used in taken.items():
+            if used & places(given):
                 raise PlanError(written[name].flag, given, why)
         taken[_TWICE] |= places(given)
 
@@ -104,17 +104,17 @@ def check_results(written: Mapping[str, Row], values: Mapping[str, Any], as_json
 def _printed(as_json: bool) -> set[Place]:
     """Where no result may go, as stdout goes there: the file behind it, and under --json, when
     stdout is one document, stdout itself."""
-    found = places("/dev/stdout") if as_json else set()
+    taken_places = places("/dev/stdout") if as_json else set()
     with suppress(OSError):
         now = os.fstat(1)
         if stat.S_ISREG(now.st_mode):
-            found.add((now.st_dev, now.st_ino))
-    return found
+            taken_places.add((now.st_dev, now.st_ino))
+    return taken_places
 
 
 def _words(values: Iterable[Any]) -> Iterator[str]:
     """Whatever could be the name of a file in these values, as `model=a.json,b.json` names two."""
     for value in values:
-        for one in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(one, str):
-                yield from (os.path.expanduser(part) for part in {one, *re.split("[=,]", one)})
+        for entry in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(entry, str):
+                yield from (os.path.expanduser(part) for part in {entry, *re.split("[=,]", entry)})

@@ -72,8 +72,8 @@ class Commands(TyperGroup):
                 words, prog_name, complete_var, False, windows_expand_args, **extra
             )
         except TyperException as error:
-            option, said = _wrong_words(error, words)
-            refuse(option, " ".join(words), said, "--json" in words, said)
+            option, sentence = _wrong_words(error, words)
+            refuse(option, " ".join(words), sentence, "--json" in words, sentence)
             raise SystemExit(2) from None
         if status == _INTERRUPTED:
             raise KeyboardInterrupt
@@ -100,9 +100,9 @@ def _wrong_words(error: TyperException, words: Sequence[str]) -> tuple[str, str]
     named = getattr(error, "option_name", None)
     param = getattr(error, "param", None)
     option = named or (param.opts[0] if param else "command")
-    said = f"{error.format_message().rstrip('.')}; see `{command} --help`"
+    sentence = f"{error.format_message().rstrip('.')}; see `{command} --help`"
     if named and hasattr(error, "possibilities"):  # an option that the command does not have
-        row = next((one for one in rows(Options).values() if one.flag == named), None)
+        row = next((row for row in rows(Options).values() if row.flag == named), None)
         if row is not None and known:
             return option, f"{option}: {why_not(row, words[0])}"
         if other := foreign.answer(named):
@@ -113,7 +113,7 @@ def _wrong_words(error: TyperException, words: Sequence[str]) -> tuple[str, str]
         meant = foreign.COMMANDS.get(words[0].lower())
         hint = f"did you mean `dpplan {meant}`? " if meant else near(words[0], COMMANDS)
         return "command", f"command: {words[0]!r} - unknown; {hint}see `dpplan --help`"
-    return option, said
+    return option, sentence
 
 
 @cache
@@ -128,12 +128,12 @@ class Panels(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        for one in (one for one in order if isinstance(one, TyperOption)):
-            repeats = one.multiple or (
-                one.is_flag and not one.secondary_opts
+        for parameter in (parameter for parameter in order if isinstance(parameter, TyperOption)):
+            repeats = parameter.multiple or (
+                parameter.is_flag and not parameter.secondary_opts
             )  # says the same again
-            if not repeats and order.count(one) > 1:
-                raise typer.BadParameter("is given twice; give it once", ctx=ctx, param=one)
+            if not repeats and order.count(parameter) > 1:
+                raise typer.BadParameter("is given twice; give it once", ctx=ctx, param=parameter)
         if self.get_help_option(ctx) in order:
             at = next(i for i, word in enumerate(args) if word in ctx.help_option_names)
             ctx.meta["group"] = "".join(args[at + 1 : at + 2])
@@ -146,8 +146,8 @@ class Panels(TyperCommand):
             self.format_options(ctx, formatter)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        request, own = options_of(str(self.name), body_of(str(self.name)))
-        table = {**request, **own}
+        request, specific = options_of(str(self.name), body_of(str(self.name)))
+        table = {**request, **specific}
         flags = [row for row in table.values() if not row.says.argument]
         groups = {row.group.name: row.group.title for row in flags}
         counts = Counter(row.group.name for row in flags)
@@ -179,8 +179,8 @@ class Panels(TyperCommand):
         """The group that --help asks for: one of groups, "" without one."""
         word: str = ctx.meta.get("group", "")
         if word and word not in groups:
-            said = f"unknown group {word!r}; {near(word, groups)}groups: {', '.join(groups)}"
-            raise typer.BadParameter(said, ctx=ctx, param=self.get_help_option(ctx))
+            message = f"unknown group {word!r}; {near(word, groups)}groups: {', '.join(groups)}"
+            raise typer.BadParameter(message, ctx=ctx, param=self.get_help_option(ctx))
         return word
 
 

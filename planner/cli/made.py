@@ -35,18 +35,18 @@ Body = Callable[..., Answer | None]
 def options_of(verb: str, body: Body) -> tuple[dict[str, Row], dict[str, Row]]:
     """Options of `dpplan VERB` by name: request options, and options of this verb only."""
     kinds = _kinds(body)
-    asked = (*taken(Options, ALIKE.get(verb, verb)), *taken(ScenarioFile, verb))
-    request = asked if "given" in kinds else ()
-    own = {row.name: row for kind in kinds.values() for row in _own(kind, verb)}
-    return {row.name: row for row in request if row.name not in own}, own
+    shared = (*taken(Options, ALIKE.get(verb, verb)), *taken(ScenarioFile, verb))
+    request = shared if "given" in kinds else ()
+    specific = {row.name: row for kind in kinds.values() for row in _own(kind, verb)}
+    return {row.name: row for row in request if row.name not in specific}, specific
 
 
 def made(verb: str, body: Body) -> Callable[..., None]:
     """A typer command of `dpplan VERB` that asks for what the body's parameters are made of."""
     kinds = _kinds(body)
-    request, own = options_of(verb, body)
-    table = {**request, **own}
-    written = {name: row for name, row in own.items() if row.says.file in _WRITTEN}
+    request, specific = options_of(verb, body)
+    table = {**request, **specific}
+    written = {name: row for name, row in specific.items() if row.says.file in _WRITTEN}
 
     def command(**typed: Any) -> None:
         values = {name: value for name, value in typed.items() if value not in (None, [])}
@@ -72,7 +72,7 @@ def made(verb: str, body: Body) -> Callable[..., None]:
 
     command.__doc__ = body.__doc__
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [_parameter(row, verb) for row in _in_order([*request.values(), *own.values()])]
+        [_parameter(row, verb) for row in _in_order([*request.values(), *specific.values()])]
     )
     return command
 
@@ -85,22 +85,24 @@ def _given(typed: dict[str, Any]) -> Given:
     given = merge(typed)
     if not recipe:
         return given
-    found = recipe_of(tuple(recipe), given)
-    if found.refused:
-        raise PlanError("--recipe", " ".join(recipe), found.refused)
-    return found.options
+    planned = recipe_of(tuple(recipe), given)
+    if planned.refused:
+        raise PlanError("--recipe", " ".join(recipe), planned.refused)
+    return planned.options
 
 
 def recipe_of(names: tuple[str, ...], given: Given) -> Planned:
     """The request of launch files, or of a row of a runs table, with what is given beside it."""
     shown = " ".join(names)
-    found: Planned
+    planned: Planned
     if any(".csv:" in name for name in names):
-        found = plugins.load("studies.validate.as_recipe", "--recipe", shown).planned(names, given)
+        planned = plugins.load("studies.validate.as_recipe", "--recipe", shown).planned(
+            names, given
+        )
     else:
         formats = plugins.load("formats.plan", "--recipe", shown)
-        found = formats.planned(formats.texts(names), given)
-    return found
+        planned = formats.planned(formats.texts(names), given)
+    return planned
 
 
 def _kinds(body: Body) -> dict[str, Any]:
@@ -135,7 +137,7 @@ def _value(row: Row, typed: Any) -> Any:
 
 def _parameter(row: Row, verb: str) -> inspect.Parameter:
     """An option or argument of typer; None where it is not given, so that a record knows."""
-    several = row.is_several or any(one.startswith(f"{verb} ") for one in row.says.several)
+    several = row.is_several or any(command.startswith(f"{verb} ") for command in row.says.several)
     kind = list[str] if several else row.kind
     shown = f"<{kind.__name__}>" if kind in _NUMBERS else None
     if kind not in (bool, list[str], tuple[str, str]):

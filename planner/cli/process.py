@@ -55,16 +55,16 @@ def contained() -> Iterator[None]:
         _end_workers()
         raise KeyboardInterrupt
 
-    def unraised(what: sys.UnraisableHookArgs) -> None:
+    def unraised(event: sys.UnraisableHookArgs) -> None:
         """A signal that met code which cannot raise, such as the end of an object, comes again."""
-        if issubclass(what.exc_type, KeyboardInterrupt):
+        if issubclass(event.exc_type, KeyboardInterrupt):
             from threading import Timer
 
             Timer(_AGAIN_S, os.kill, (os.getpid(), ended_by)).start()
         else:
-            sys.__unraisablehook__(what)
+            sys.__unraisablehook__(event)
 
-    caught = [one for one in _ENDING if signal.getsignal(one) is not signal.SIG_IGN]
+    caught = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
     _each(caught, end)
     sys.unraisablehook = unraised
     try:
@@ -79,14 +79,14 @@ def contained() -> Iterator[None]:
     except Unprinted as error:
         _unprinted(error)
     except KeyboardInterrupt:
-        said = "interrupted" if ended_by == signal.SIGINT else f"ended by {ended_by.name}"
-        print(f"{said}: files that were named are whole, or were not written", file=sys.stderr)
+        sentence = "interrupted" if ended_by == signal.SIGINT else f"ended by {ended_by.name}"
+        print(f"{sentence}: files that were named are whole, or were not written", file=sys.stderr)
         raise SystemExit(_OF_SIGNAL + ended_by) from None
 
 
 def _each(signals: list[signal.Signals], handler: Callable[..., None] | signal.Handlers) -> None:
-    for one in signals:
-        signal.signal(one, handler)
+    for number in signals:
+        signal.signal(number, handler)
 
 
 def _end_workers() -> None:

@@ -8,7 +8,7 @@ from planner.specs.options.own import Output
 from planner.specs.options.parallel import AllReduceOptions
 
 
-def command(given: Given, own: AllReduceOptions, out: Output) -> Answer:
+def command(given: Given, request: AllReduceOptions, out: Output) -> Answer:
     """Compare all-reduce algorithms: seconds by size, the fastest by size and number of ranks, and
     where they change.
 
@@ -17,5 +17,5 @@ def command(given: Given, own: AllReduceOptions, out: Output) -> Answer:
     from planner.verbs import allreduce
     from planner.views.allreduce import view
 
-    found = allreduce.answer(given, own)
-    return Answer(found, view=lambda: view(found))
+    document = allreduce.answer(given, request)
+    return Answer(document, view=lambda: view(document))

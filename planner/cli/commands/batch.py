@@ -8,7 +8,7 @@ from planner.specs.options import Given
 from planner.specs.options.own import BatchOptions, Output
 
 
-def command(given: Given, own: BatchOptions, out: Output) -> Answer:
+def command(given: Given, request: BatchOptions, out: Output) -> Answer:
     """Days, cost and learning rate to the same loss over GPUs: batch kept, grown with them, or
     best; and why it saturates.
 
@@ -18,13 +18,13 @@ def command(given: Given, own: BatchOptions, out: Output) -> Answer:
     from planner.verbs.workers import processes, workers
     from planner.views.batch import view
 
-    with progress("requests", out.plain) as tick, workers(own.jobs, own.dask):
-        found = batch.batch(own.changed(jobs=processes(own.jobs)), given, tick)
-    fits = any(point.fits for regime in found.regimes.values() for point in regime.points)
+    with progress("requests", out.plain) as tick, workers(request.jobs, request.dask):
+        document = batch.batch(request.changed(jobs=processes(request.jobs)), given, tick)
+    fits = any(point.fits for regime in document.regimes.values() for point in regime.points)
 
     return Answer(
-        found,
-        view=lambda: view(found, given),
-        files={"csv": lambda: batch.csv_text(found)},
+        document,
+        view=lambda: view(document, given),
+        files={"csv": lambda: batch.csv_text(document)},
         status=0 if fits else 3,
     )

@@ -8,7 +8,7 @@ from planner.specs.options.own import Output
 from planner.specs.options.parallel import BatchNormOptions
 
 
-def command(given: Given, own: BatchNormOptions, out: Output) -> Answer:
+def command(given: Given, request: BatchNormOptions, out: Output) -> Answer:
     """Bytes and time of synchronized batch norm in one training step.
 
     Exit status: 0 answered, 2 the request is wrong.
@@ -16,5 +16,5 @@ def command(given: Given, own: BatchNormOptions, out: Output) -> Answer:
     from planner.verbs import batchnorm
     from planner.views.batchnorm import view
 
-    found = batchnorm.answer(given, own.channels)
-    return Answer(found, view=lambda: view(found))
+    document = batchnorm.answer(given, request.channels)
+    return Answer(document, view=lambda: view(document))

@@ -9,7 +9,7 @@ from planner.specs.options import Given
 from planner.specs.options.own import CompareOptions, Output
 
 
-def command(given: Given, typed: Typed, own: CompareOptions, out: Output) -> Answer:
+def command(given: Given, typed: Typed, typed_request: CompareOptions, out: Output) -> Answer:
     """Compare clusters, models or layouts side by side with what makes the difference, or sweep any
     number.
 
@@ -19,14 +19,14 @@ def command(given: Given, typed: Typed, own: CompareOptions, out: Output) -> Ans
     from planner.verbs.workers import processes, workers
     from planner.views.compare import view
 
-    with progress("requests", out.plain) as tick, workers(own.jobs, own.dask):
-        asked = own.changed(jobs=processes(own.jobs))
-        found = compare.compare(asked, given, tick, typed=typed)
-    fits = any(point.fits for point in found.points)
+    with progress("requests", out.plain) as tick, workers(typed_request.jobs, typed_request.dask):
+        request = typed_request.changed(jobs=processes(typed_request.jobs))
+        document = compare.compare(request, given, tick, typed=typed)
+    fits = any(point.fits for point in document.points)
 
     return Answer(
-        found,
-        view=lambda: view(found, given),
-        files={"csv": lambda: compare.csv_text(found)},
+        document,
+        view=lambda: view(document, given),
+        files={"csv": lambda: compare.csv_text(document)},
         status=0 if fits else 3,
     )

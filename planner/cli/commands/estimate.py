@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     from planner.views.view import View
 
 
-def command(given: Given, own: EstimateOptions, out: Output) -> Answer:
+def command(given: Given, request: EstimateOptions, out: Output) -> Answer:
     """Estimate memory, step time and cost; what is left out of the layout is searched.
 
     Exit status: 0 answered and fits, 3 answered and nothing fits, 4 fits but a requirement does not
     hold, 2 the request is wrong.
     """
-    if own.part is not None and not own.explain:
-        raise PlanError("--explain", own.part, "is needed before it, as in --explain memory")
+    if request.part is not None and not request.explain:
+        raise PlanError("--explain", request.part, "is needed before it, as in --explain memory")
     from planner.inputs.options import read_options
     from planner.verbs.estimate import estimate, explain
 
     options = read_options(given)
-    if own.explain:
+    if request.explain:
         from planner.specs.document import changed
         from planner.views import explain as tree_of
 
         report, whole = explain(options)
-        tree = tree_of.part_of(whole, own.part)
+        tree = tree_of.part_of(whole, request.part)
         report = changed(report, explain=tree_of.nested(tree))
     else:
         report = estimate(options)
@@ -46,21 +46,21 @@ def command(given: Given, own: EstimateOptions, out: Output) -> Answer:
         from planner.views.estimate import offload_blocks
         from planner.views.inference import inference_blocks
 
-        inference = inference_blocks(report) if own.inference else []
-        offload = offload_blocks(report) if own.explain else []
+        inference = inference_blocks(report) if request.inference else []
+        offload = offload_blocks(report) if request.explain else []
         return (whole if full else screen).view(report, [*inference, *offload])
 
     def after() -> list[str]:
-        first = [] if own.part == "memory" else [*tree_of.machine_lines(report.machine), ""]
-        second = [] if own.part == "time" else [*tree_of.memory_lines(report), ""]
+        first = [] if request.part == "memory" else [*tree_of.machine_lines(report.machine), ""]
+        second = [] if request.part == "time" else [*tree_of.memory_lines(report), ""]
         return [*first, *second, *tree_of.lines(tree)]
 
-    holds = all(one.holds for one in report.requirements)
+    holds = all(requirement.holds for requirement in report.requirements)
     return Answer(
         report,
-        view=lambda: view(own.full),
+        view=lambda: view(request.full),
         paper=lambda: view(True),
-        after=after if own.explain else tuple,
+        after=after if request.explain else tuple,
         files={"trace": trace},
         status=3 if not report.memory.fits else 0 if holds else 4,
     )

@@ -8,7 +8,7 @@ from planner.specs.options.own import Output
 from planner.specs.options.parallel import InputOptions
 
 
-def command(given: Given, own: InputOptions, out: Output) -> Answer:
+def command(given: Given, request: InputOptions, out: Output) -> Answer:
     """Size storage, data-loader workers and host memory for a rate of samples; models of tokens:
     the same options of `dpplan estimate`.
 
@@ -17,5 +17,7 @@ def command(given: Given, own: InputOptions, out: Output) -> Answer:
     from planner.verbs.input import answer
     from planner.views.conditions import view
 
-    found = answer(given, own)
-    return Answer(found, view=lambda: view(found), status=0 if found.input.bound is None else 3)
+    document = answer(given, request)
+    return Answer(
+        document, view=lambda: view(document), status=0 if document.input.bound is None else 3
+    )

@@ -6,13 +6,13 @@ from planner.cli.finish import Answer
 from planner.specs.options.own import ListOptions, Output
 
 
-def command(own: ListOptions, out: Output) -> Answer:
+def command(request: ListOptions, out: Output) -> Answer:
     """List the shipped GPUs, models, networks, stacks, clusters or schedules; without KIND what
     can be listed."""
     from planner.inputs.listing import list_catalog, list_kinds
     from planner.views.listing import kinds_view, view
 
-    kind = own.kind
+    kind = request.kind
     if kind is None:
         kinds = list_kinds()
         return Answer(kinds, view=lambda: kinds_view(kinds))

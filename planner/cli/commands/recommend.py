@@ -12,7 +12,7 @@ from planner.specs.options.recommend import Limits, QuestionOptions, RecommendOp
 
 
 def command(
-    given: Given, asked: QuestionOptions, limits: Limits, own: RecommendOptions, out: Output
+    given: Given, question: QuestionOptions, limits: Limits, request: RecommendOptions, out: Output
 ) -> Answer:
     """Ask backwards: the cluster for a model, the bandwidth, batch or host link for a cluster, the
     model for a cluster.
@@ -24,24 +24,24 @@ def command(
     from planner.verbs.workers import workers
     from planner.views.recommend import view
 
-    for record in (limits, own):
-        refuse(record, f"recommend {asked.question}")
-    with progress("requests", out.plain) as tick, workers(own.jobs, own.dask):
-        found = recommend.ask(asked.question, given, limits, jobs=own.jobs, progress=tick)
+    for record in (limits, request):
+        refuse(record, f"recommend {question.question}")
+    with progress("requests", out.plain) as tick, workers(request.jobs, request.dask):
+        document = recommend.ask(question.question, given, limits, jobs=request.jobs, progress=tick)
 
     def model() -> str:
-        shape = recommend.scaled_shape(found)
+        shape = recommend.scaled_shape(document)
         if shape is None:
             raise PlanError(
                 "--model-out",
-                own.model_out,
+                request.model_out,
                 "has nothing to hold: no scaled model fits, or no --model was given",
             )
         return recommend.model_toml(shape)
 
     return Answer(
-        found,
-        view=lambda: view(found),
+        document,
+        view=lambda: view(document),
         files={"model_out": model},
-        status=0 if recommend.answered(found) else 3,
+        status=0 if recommend.answered(document) else 3,
     )

@@ -7,7 +7,7 @@ from planner.specs.options import Given
 from planner.specs.options.own import Output, ScheduleOptions
 
 
-def command(given: Given, own: ScheduleOptions, out: Output) -> Answer:
+def command(given: Given, request: ScheduleOptions, out: Output) -> Answer:
     """Time a pipeline schedule, count what its ranks keep, draw it, and compare all schedules at
     the same size.
 
@@ -19,14 +19,14 @@ def command(given: Given, own: ScheduleOptions, out: Output) -> Answer:
     from planner.views.schedule import view
     from planner.views.text import width_of
 
-    drawn = schedule.draw(own, given)
+    drawn = schedule.draw(request, given)
 
     def events() -> str:
-        found = drawn.document
+        document = drawn.document
         about = {
-            "makespan_s": found.makespan_s,
-            "step_s": found.step_s,
-            "bubble_frac": found.bubble_frac,
+            "makespan_s": document.makespan_s,
+            "step_s": document.step_s,
+            "bubble_frac": document.bubble_frac,
         }
         return trace.of_schedule(drawn.program, drawn.timing, drawn.title, about).text()
 

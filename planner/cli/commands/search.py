@@ -8,7 +8,7 @@ from planner.specs.options import Given
 from planner.specs.options.own import Output, SearchOptions
 
 
-def command(given: Given, own: SearchOptions, out: Output) -> Answer:
+def command(given: Given, request: SearchOptions, out: Output) -> Answer:
     """Evaluate every valid layout: the best that fit, the Pareto front of time against memory, and
     why others fail.
 
@@ -20,16 +20,16 @@ def command(given: Given, own: SearchOptions, out: Output) -> Answer:
     from planner.views.search import view
 
     with progress("searching", out.plain) as tick:
-        found, plans = search_with_layouts(read_options(given), tick)
+        document, plans = search_with_layouts(read_options(given), tick)
 
     def every_layout() -> str:
         with progress("evaluating what fits", out.plain) as tick:
             return csv_text(plans, tick)
 
     return Answer(
-        found,
-        view=lambda: view(found, own.full),
-        paper=lambda: view(found, full=True),
+        document,
+        view=lambda: view(document, request.full),
+        paper=lambda: view(document, full=True),
         files={"csv": every_layout},
-        status=0 if found.feasible else 3,
+        status=0 if document.feasible else 3,
     )

@@ -24,31 +24,31 @@ _WHY = {
 }
 
 
-def command(own: ServeOptions) -> None:
+def command(options: ServeOptions) -> None:
     """Serve the dashboard and the JSON API on this machine."""
     for name in ("fastapi", "uvicorn"):
         if find_spec(name) is None:
             raise PlanError("serve", name, "is not installed; install dpplan[web]")
-    token = _token(own.token_file)
-    _check_names(own)
-    sockets = bound(own.host, own.port)
+    token = _token(options.token_file)
+    _check_names(options)
+    sockets = bound(options.host, options.port)
     server = import_module("web.server")  # by name: it stands on a floor above
-    near = _is_near(own.host)
-    name = own.host if near else own.allow_host[0]
+    near = _is_near(options.host)
+    name = options.host if near else options.allow_host[0]
     shown = f"[{name}]" if ":" in name else name
-    print(f"dpplan serves http://{shown}:{own.port}/ (Ctrl+C ends it)", file=sys.stderr)
+    print(f"dpplan serves http://{shown}:{options.port}/ (Ctrl+C ends it)", file=sys.stderr)
     if not near:
         asks = "asks for its token" if token else "has no password"
         print(f"others on the network can reach it: it {asks}, and stores nothing", file=sys.stderr)
-    server.run(sockets, frozenset(own.allow_host), token)
+    server.run(sockets, frozenset(options.allow_host), token)
 
 
-def _check_names(own: ServeOptions) -> None:
+def _check_names(options: ServeOptions) -> None:
     """Beyond this machine a server must know its names, or any page could have one made for it."""
-    if not own.allow_host and not _is_near(own.host):
+    if not options.allow_host and not _is_near(options.host):
         raise PlanError(
             "--host",
-            own.host,
+            options.host,
             "is reached from other machines: name with --allow-host each name or IP address that"
             " their browsers have in the address bar",
         )
@@ -64,23 +64,25 @@ def _is_near(host: str) -> bool:
 def bound(host: str, port: int) -> list[socket.socket]:
     """Sockets that listen on every address of a host. Raises PlanError."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
         raise PlanError("--host", host, "is not an address or name that resolves here") from None
-    made: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     failed: list[OSError] = []
-    for family, address in dict.fromkeys((one[0], one[4]) for one in found):
+    for family, address in dict.fromkeys(
+        (address_info[0], address_info[4]) for address_info in addresses
+    ):
         try:
-            made.append(socket.create_server(address, family=family, backlog=_BACKLOG))
+            sockets.append(socket.create_server(address, family=family, backlog=_BACKLOG))
         except OSError as error:
             failed.append(error)
     # a machine without IPv6 has localhost twice and one of them only
     serious = [error for error in failed if error.errno in (errno.EADDRINUSE, errno.EACCES)]
-    if serious or not made:
-        for one in made:
-            one.close()
+    if serious or not sockets:
+        for bound_socket in sockets:
+            bound_socket.close()
         raise _refused([*serious, *failed], host, port)
-    return made
+    return sockets
 
 
 def _refused(failed: Iterable[OSError], host: str, port: int) -> PlanError:

@@ -24,12 +24,12 @@ def command(given: Given, which: StrategyName, settings: StrategySettings, out: 
     from planner.views.strategies import view
 
     options = read_options(given)
-    found = strategies.answer(options, settings, which.strategy)
-    document, after = found, list[str]()
+    compared = strategies.answer(options, settings, which.strategy)
+    document, after = compared, list[str]()
     if which.explain and which.strategy is not None:
         tree = strategies.explain(options, settings, which.strategy)
-        document = changed(found, explain=tree_of.nested(tree))
+        document = changed(compared, explain=tree_of.nested(tree))
         after = tree_of.lines(tree)
     return Answer(
-        document, view=lambda: view(found), after=lambda: after, status=0 if found.fits else 3
+        document, view=lambda: view(compared), after=lambda: after, status=0 if compared.fits else 3
     )

@@ -9,7 +9,7 @@ from planner.specs.options.own import Output
 from planner.specs.options.tune import TuneOptions
 
 
-def command(given: Given, own: TuneOptions, out: Output) -> Answer:
+def command(given: Given, request: TuneOptions, out: Output) -> Answer:
     """Fine-tune a model on given cards: which methods fit, to which context and micro-batch, in
     what time, for how much.
 
@@ -19,11 +19,11 @@ def command(given: Given, own: TuneOptions, out: Output) -> Answer:
     from planner.verbs.workers import processes, workers
     from planner.views.tune import view
 
-    with progress("methods", out.plain) as tick, workers(own.jobs, own.dask):
-        found = tune.tune(own.changed(jobs=processes(own.jobs)), given, tick)
+    with progress("methods", out.plain) as tick, workers(request.jobs, request.dask):
+        document = tune.tune(request.changed(jobs=processes(request.jobs)), given, tick)
     return Answer(
-        found,
-        view=lambda: view(found),
-        files={"csv": lambda: tune.csv_text(found)},
-        status=3 if found.fastest is None else 0,
+        document,
+        view=lambda: view(document),
+        files={"csv": lambda: tune.csv_text(document)},
+        status=3 if document.fastest is None else 0,
     )
