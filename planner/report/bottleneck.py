@@ -19,13 +19,13 @@ def exposed_s(time: StepTime) -> Ledger:
     for name, leaf in time.components.items():
         if class_of(name) != COMMUNICATION:
             continue
-        found = [
+        links = [
             (t, (t.count > 0) * 1.0, np.minimum(t.exposed, t.seconds))
             for t in time.traffic
             if t.component == name
         ]
-        exposed, used = sum(x for _, _, x in found), np.maximum(sum(n for _, n, _ in found), 1.0)
-        for t, runs, x in found:
+        exposed, used = sum(x for _, _, x in links), np.maximum(sum(n for _, n, _ in links), 1.0)
+        for t, runs, x in links:
             part = leaf * np.where(
                 exposed > 0, x / np.where(exposed > 0, exposed, 1.0), runs / used
             )

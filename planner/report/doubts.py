@@ -35,14 +35,14 @@ class Answered:
     run: Run
 
 
-def answered_of(found: Report | Figures) -> Answered:
+def answered_of(answer: Report | Figures) -> Answered:
     """Subject of a check of an answer."""
-    if isinstance(found, Report):
-        tokens = float(found.layout.global_batch * found.training.seq_len)
+    if isinstance(answer, Report):
+        tokens = float(answer.layout.global_batch * answer.training.seq_len)
     else:
-        tokens = found.tokens_per_step
-    seconds, mfu = found.step.seconds, found.throughput.mfu
-    return Answered(found.cluster.gpu, found.cluster.gpus, tokens, seconds, mfu, found.run)
+        tokens = answer.tokens_per_step
+    seconds, mfu = answer.step.seconds, answer.throughput.mfu
+    return Answered(answer.cluster.gpu, answer.cluster.gpus, tokens, seconds, mfu, answer.run)
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,10 @@ def _utilisation(answered: Answered) -> list[str]:
 
 def doubts(answered: Answered) -> list[str]:
     """Sentences about implausible values of a step and a run; empty for an ordinary answer."""
-    found = ((one, one.value(answered)) for one in _LIMITS)
-    said = [
-        one.says(value) for one, value in found if value is not None and not one.believed(value)
+    values = ((limit, limit.value(answered)) for limit in _LIMITS)
+    sentences = [
+        limit.says(value)
+        for limit, value in values
+        if value is not None and not limit.believed(value)
     ]
-    return said + _utilisation(answered)
+    return sentences + _utilisation(answered)

@@ -116,13 +116,13 @@ def report(
     """
     plan = estimates.plan
     table = estimates.table.pick([row])
-    one = evaluate_row(estimates, row)
-    own, around, paced = machine(plan), _band(plan, table, one), pace(one)
-    seconds = first(one.time.seconds)
-    whole = _sure(plan, run.whole_run(plan, one.time), around)
+    evaluated = evaluate_row(estimates, row)
+    machine_numbers, around, paced = machine(plan), _band(plan, table, evaluated), pace(evaluated)
+    seconds = first(evaluated.time.seconds)
+    whole = _sure(plan, run.whole_run(plan, evaluated.time), around)
     if numbers is None:
         numbers = elasticities(plan, table) if sensitivities else []
-    name, share = bottleneck(one.time)
+    name, share = bottleneck(evaluated.time)
     return Report(
         schema_version=SCHEMA_VERSION,
         model=_model(plan),
@@ -131,8 +131,8 @@ def report(
         training=training_document(plan.training, options),
         mechanisms=plan.settings,
         layout=layout_document(plan, table.layout(0)),
-        pick=pick_command(options, one),
-        memory=_memory(plan, one, paced.seconds),
+        pick=pick_command(options, evaluated),
+        memory=_memory(plan, evaluated, paced.seconds),
         step=Step(
             seconds=seconds,
             low=seconds * around.low,
@@ -140,22 +140,22 @@ def report(
             confidence=around.basis,
             validated_runs=around.runs,
             evidence=Evidence(around.hardware, around.software, around.parts),
-            components=firsts(one.time.components),
-            hidden=_hidden(one),
+            components=firsts(evaluated.time.components),
+            hidden=_hidden(evaluated),
             bottleneck=name,
             bottleneck_frac=share,
-            before_seconds=first(one.time.before),
+            before_seconds=first(evaluated.time.before),
             pace=paced.slowest,
             pace_frac=paced.above_frac,
-            operators=firsts(one.time.detail),
+            operators=firsts(evaluated.time.detail),
         ),
-        throughput=throughput(plan, one, table),
-        communication=[_traffic(plan, t) for t in one.time.traffic if t.count[0] > 0],
+        throughput=throughput(plan, evaluated, table),
+        communication=[_traffic(plan, t) for t in evaluated.time.traffic if t.count[0] > 0],
         run=whole,
         merge=merged(plan),
         inference=None if of_samples(plan.model) else inference.serving(plan),
-        stragglers=waiting.stragglers(plan, own, table, one.time),
-        input=loading.needs(plan, own, table, _without_loading_s(one)),
+        stragglers=waiting.stragglers(plan, machine_numbers, table, evaluated.time),
+        input=loading.needs(plan, machine_numbers, table, _without_loading_s(evaluated)),
         alternatives=[],
         advice=[],
         assumptions=[*assumptions, *_assumed(plan, whole.reliability)],
@@ -164,28 +164,28 @@ def report(
     )
 
 
-def _without_loading_s(one: Estimates) -> float:
+def _without_loading_s(evaluated: Estimates) -> float:
     """Seconds of the step without its wait for data: a sum, which loses no digits where the wait is
     long."""
-    parts = one.time.components.items()
+    parts = evaluated.time.components.items()
     return sum(first(seconds) for name, seconds in parts if name != "input")
 
 
-def figures(one: Estimates, assumptions: Sequence[str] = ()) -> Figures:
+def figures(estimates: Estimates, assumptions: Sequence[str] = ()) -> Figures:
     """The figures of a single layout that comparisons show, from what is already evaluated."""
-    plan = one.plan
-    seconds, around = first(one.time.seconds), _band(plan, one.table, one)
-    exposed = exposed_s(one.time)
-    name, share = bottleneck(one.time, exposed)
-    device, usable = first(one.memory.device), plan.usable_bytes
+    plan = estimates.plan
+    seconds, around = first(estimates.time.seconds), _band(plan, estimates.table, estimates)
+    exposed = exposed_s(estimates.time)
+    name, share = bottleneck(estimates.time, exposed)
+    device, usable = first(estimates.memory.device), plan.usable_bytes
     return Figures(
         model=plan.model.title or plan.model.name,
         cluster=_cluster(plan),
         stack=plan.stack.id,
-        layout=layout_document(plan, one.table.layout(0)),
-        tokens_per_step=plan.training.global_batch * first(one.time.row_tokens),
+        layout=layout_document(plan, estimates.table.layout(0)),
+        tokens_per_step=plan.training.global_batch * first(estimates.time.row_tokens),
         memory=Fit(
-            **plain(_chance(one, 0)),
+            **plain(_chance(estimates, 0)),
             device_bytes=device,
             capacity_bytes=usable,
             headroom_bytes=usable - device,
@@ -194,15 +194,15 @@ def figures(one: Estimates, assumptions: Sequence[str] = ()) -> Figures:
             seconds=seconds,
             low=seconds * around.low,
             high=seconds * around.high,
-            components=firsts(one.time.components),
-            hidden=_hidden(one),
+            components=firsts(estimates.time.components),
+            hidden=_hidden(estimates),
             exposed=firsts(exposed),
             bottleneck=name,
             bottleneck_frac=share,
-            before_seconds=first(one.time.before),
+            before_seconds=first(estimates.time.before),
         ),
-        throughput=throughput(plan, one, one.table),
-        run=_sure(plan, run.whole_run(plan, one.time), around),
+        throughput=throughput(plan, estimates, estimates.table),
+        run=_sure(plan, run.whole_run(plan, estimates.time), around),
         merge=merged(plan),
         assumptions=list(assumptions),
     )
@@ -238,10 +238,10 @@ def _chance(estimates: Estimates, row: int) -> Chance:
     return Chance(fits, chance, evidence.verdict(fits, chance))
 
 
-def _band(plan: Plan, table: Columns, one: Estimates) -> Band:
+def _band(plan: Plan, table: Columns, estimates: Estimates) -> Band:
     """Band of the step of one layout."""
-    seconds = one.time.seconds
-    return band(plan, table, one.time, islands=behind_unknown(plan, table, seconds))
+    seconds = estimates.time.seconds
+    return band(plan, table, estimates.time, islands=behind_unknown(plan, table, seconds))
 
 
 def _sure(plan: Plan, whole: Run, around: Band) -> Run:
@@ -288,9 +288,9 @@ def _cluster(plan: Plan) -> Cluster:
     )
 
 
-def _memory(plan: Plan, one: Estimates, passes: Array) -> Memory:
-    m = one.memory
-    holds = rank_texts(plan, one.table)
+def _memory(plan: Plan, estimates: Estimates, passes: Array) -> Memory:
+    m = estimates.memory
+    holds = rank_texts(plan, estimates.table)
     usable, device = plan.usable_bytes, first(m.device)
     phases = [_of_stages(*each) for each in zip(PHASES, m.phases, strict=True)]
     stages = [
@@ -314,7 +314,7 @@ def _memory(plan: Plan, one: Estimates, passes: Array) -> Memory:
         device_bytes=device,
         capacity_bytes=usable,
         nominal_bytes=float(plan.cluster.gpu.memory),
-        **plain(_chance(one, 0)),
+        **plain(_chance(estimates, 0)),
         fit_evidence=evidence.evidence(plan).basis,
         headroom_bytes=usable - device,
         worst_stage=int(m.worst_stage[0]),
@@ -328,13 +328,15 @@ def _memory(plan: Plan, one: Estimates, passes: Array) -> Memory:
         host_bytes=first(m.host),
         host_saving_bytes=first(m.host_saving),
         host_loading_bytes=first(m.host_loading),
-        host_fits=bool(one.host_fits[0]),
+        host_fits=bool(estimates.host_fits[0]),
         nvme_bytes=first(m.drive),
-        nvme_fits=bool(one.drive_fits[0]),
-        best_recompute_group=best_recompute_group(plan, one.table),
+        nvme_fits=bool(estimates.drive_fits[0]),
+        best_recompute_group=best_recompute_group(plan, estimates.table),
         layer_activations=[
             LayerActivation(name, size)
-            for name, size in firsts(layer_activations(uneven.of_longest(plan), one.table)).items()
+            for name, size in firsts(
+                layer_activations(uneven.of_longest(plan), estimates.table)
+            ).items()
         ],
         per_stage=stages,
     )
@@ -350,8 +352,8 @@ def _of_stages(name: str, ledger: Ledger) -> list[Phase]:
     ]
 
 
-def _hidden(one: Estimates) -> dict[str, float]:
-    return {name: value for name, value in firsts(one.time.hidden).items() if value > 0}
+def _hidden(estimates: Estimates) -> dict[str, float]:
+    return {name: value for name, value in firsts(estimates.time.hidden).items() if value > 0}
 
 
 def _traffic(plan: Plan, t: Traffic) -> Communication:
@@ -372,10 +374,10 @@ def _traffic(plan: Plan, t: Traffic) -> Communication:
     )
 
 
-def throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
+def throughput(plan: Plan, estimates: Estimates, table: Columns) -> Throughput:
     training, model = plan.training, plan.model
     gpus = plan.cluster.gpus
-    length = first(one.time.row_tokens)
+    length = first(estimates.time.row_tokens)
     tokens = training.global_batch * length
     weights = total(flops.matmul_weights(model, training.seq_len))
     # of the same document, where rows are packed
@@ -393,8 +395,8 @@ def throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
         return float(flops.partial_flop(*trained_gemms(plan), core, tokens))
 
     useful = model_flop(seen)
-    executed = useful + first(one.time.repeated_flop) * gpus
-    seconds = first(one.time.seconds)
+    executed = useful + first(estimates.time.repeated_flop) * gpus
+    seconds = first(estimates.time.seconds)
     rate = uneven.peak_flop_per_s(plan)
     whole = model_flop(flops.attended_elements(model, training.seq_len, flops.PALM) * alike)
     palm = float(run_level.utilisation(whole, gpus, rate, seconds))
@@ -420,20 +422,20 @@ def _trained(plan: Plan) -> list[str]:
     """Which weights are trained, where not all are."""
     if not plan.training.partial:
         return []
-    own, every = trained_count(plan), parameter_count(plan.model)
+    trained, every = trained_count(plan), parameter_count(plan.model)
     return [
-        f"trained: {own:,} of {every:,} parameters ({own / every:.2%}); frozen weights are kept in"
-        f" {frozen_bytes(plan):g} bytes, without gradients and optimizer states, and checkpoints"
-        " hold what is trained (--lora, --trainable-layers, --lisa, --train-embeddings)"
+        f"trained: {trained:,} of {every:,} parameters ({trained / every:.2%}); frozen weights are"
+        f" kept in {frozen_bytes(plan):g} bytes, without gradients and optimizer states, and"
+        " checkpoints hold what is trained (--lora, --trainable-layers, --lisa, --train-embeddings)"
     ]
 
 
 def _assumed(plan: Plan, failures: Reliability) -> list[str]:
     stack, clock = plan.stack, sustained_clock(plan)
     ledger = state_ledger(plan)
-    what = "trained parameter" if plan.training.partial else "parameter"
-    said = [
-        f"stack: {stack.title}, {sum(ledger.values()):g} bytes per {what} ("
+    unit = "trained parameter" if plan.training.partial else "parameter"
+    sentences = [
+        f"stack: {stack.title}, {sum(ledger.values()):g} bytes per {unit} ("
         + " + ".join(f"{value:g} {name}" for name, value in ledger.items())
         + ")",
         (
@@ -446,6 +448,6 @@ def _assumed(plan: Plan, failures: Reliability) -> list[str]:
     ]
     if plan.training.tokens is not None:
         price = plan.cluster.price
-        said.append(f"price: {price.sentence} (--market, --price, --capex)")
-        said += [f"{price.market}: {known}" for known in [caution(price.market)] if known]
-    return said
+        sentences.append(f"price: {price.sentence} (--market, --price, --capex)")
+        sentences += [f"{price.market}: {known}" for known in [caution(price.market)] if known]
+    return sentences

@@ -22,8 +22,14 @@ def scenario(
         for name, value in options.given().items()
     }
     picked = {**pick.given(), "dp": dp}
-    for one in (*filled, *(Filled(name, value, _TAKEN) for name, value in picked.items())):
-        out.setdefault(one.option, _value(one.option, one.value, one.origin))
+    for filled_option in (
+        *filled,
+        *(Filled(name, value, _TAKEN) for name, value in picked.items()),
+    ):
+        out.setdefault(
+            filled_option.option,
+            _value(filled_option.option, filled_option.value, filled_option.origin),
+        )
     return out
 
 

@@ -25,39 +25,39 @@ class Pace:
     above_frac: float  # of the slowest, over the mean of stages
 
 
-def pace(one: Estimates) -> Pace:
+def pace(estimates: Estimates) -> Pace:
     """Of a table of one row."""
-    pp, kinds = int(one.table.pp[0]), timed_kinds(one.plan.model)
-    many = one.table.each(lambda column: np.repeat(column, pp))
-    held = stage_split(one.plan, many, np.arange(float(pp)), kinds)
-    work = one.time.ranks.each.of(held.kinds, held.last + held.mtp, held.mtp)
+    pp, kinds = int(estimates.table.pp[0]), timed_kinds(estimates.plan.model)
+    many = estimates.table.each(lambda column: np.repeat(column, pp))
+    split = stage_split(estimates.plan, many, np.arange(float(pp)), kinds)
+    work = estimates.time.ranks.each.of(split.kinds, split.last + split.mtp, split.mtp)
     seconds = np.ravel(total_s(work) + np.zeros(pp))
     if pp == 1:
         return Pace(seconds, None, 0.0)
     at = int(seconds.argmax())
     more = float(seconds[at] / seconds.mean() - 1)
-    said = f"stage {at} is the slowest: {show(float(seconds[at]), 's')} per micro-batch"
+    sentence = f"stage {at} is the slowest: {show(float(seconds[at]), 's')} per micro-batch"
     if more < _ALIKE:
-        return Pace(seconds, f"{said}, and no stage is much faster", more)
-    why = f"{percent(more)} above the mean of stages; it has {_made_of(one, held, at)}"
-    return Pace(seconds, f"{said}, {why}", more)
+        return Pace(seconds, f"{sentence}, and no stage is much faster", more)
+    why = f"{percent(more)} above the mean of stages; it has {_made_of(estimates, split, at)}"
+    return Pace(seconds, f"{sentence}, {why}", more)
 
 
-def _made_of(one: Estimates, held: StageSplit, stage: int) -> str:
+def _made_of(estimates: Estimates, split: StageSplit, stage: int) -> str:
     """Contents of a stage, and the time of each piece."""
-    kinds, each = timed_kinds(one.plan.model).kinds, one.time.ranks.each
+    kinds, each = timed_kinds(estimates.plan.model).kinds, estimates.time.ranks.each
     pieces = [
         (float(n[stage]), "layer", "" if len(kinds) == 1 else f" of {kind.name}", work)
-        for n, kind, work in zip(held.kinds, kinds, each.layer, strict=True)
+        for n, kind, work in zip(split.kinds, kinds, each.layer, strict=True)
     ]
-    mtp = float(held.mtp[stage])
+    mtp = float(split.mtp[stage])
     pieces += [
-        (float(held.last[stage]) + mtp, "head", "", each.head),
+        (float(split.last[stage]) + mtp, "head", "", each.head),
         (mtp, "projection", " of multi-token prediction", each.module),
     ]
     return ", ".join(
-        f"{n:g} {word}{'' if n == 1 else 's'}{of} ({show(first(total_s(work)), 's')}"
+        f"{n:g} {word}{'' if n == 1 else 's'}{suffix} ({show(first(total_s(work)), 's')}"
         f"{'' if n == 1 else ' each'})"
-        for n, word, of, work in pieces
+        for n, word, suffix, work in pieces
         if n > 0
     )

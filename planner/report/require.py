@@ -245,34 +245,35 @@ def _is_count(limit: str) -> bool:
 def judge(requirements: Sequence[Requirement], report: Report) -> list[Judged]:
     """Every requirement with the value it got and whether it holds. Raises PlanError where the
     request leaves a value unknown."""
-    return [_judge(one, report) for one in requirements]
+    return [_judge(requirement, report) for requirement in requirements]
 
 
-def _judge(one: Requirement, report: Report) -> Judged:
-    name = one.name + (f".{one.end}" if one.end else "")
-    if one.name == "fits":
-        return Judged(one.text, name, None, None, None, None, report.memory.fits)
-    quantity = QUANTITIES[one.name]
+def _judge(requirement: Requirement, report: Report) -> Judged:
+    name = requirement.name + (f".{requirement.end}" if requirement.end else "")
+    if requirement.name == "fits":
+        return Judged(requirement.text, name, None, None, None, None, report.memory.fits)
+    quantity = QUANTITIES[requirement.name]
     ends = [
-        quantity.value(report, scale) for scale in (_scales(one, report) if one.end else (1.0,))
+        quantity.value(report, scale)
+        for scale in (_scales(requirement, report) if requirement.end else (1.0,))
     ]
     known = [value for value in ends if value is not None]
     if len(known) < len(ends):
-        raise PlanError(FIELD, one.text, f"is not known here: give {quantity.missing}")
-    value = min(known) if one.end == "low" else max(known)
-    limit = one.limit
-    if one.share and quantity.whole is not None:
+        raise PlanError(FIELD, requirement.text, f"is not known here: give {quantity.missing}")
+    value = min(known) if requirement.end == "low" else max(known)
+    limit = requirement.limit
+    if requirement.share and quantity.whole is not None:
         limit *= quantity.whole(report)
-    holds = _COMPARE[one.compare or "<"](value, limit)
-    return Judged(one.text, name, one.compare, limit, value, quantity.unit, holds)
+    holds = _COMPARE[requirement.compare or "<"](value, limit)
+    return Judged(requirement.text, name, requirement.compare, limit, value, quantity.unit, holds)
 
 
-def _scales(one: Requirement, report: Report) -> tuple[float, float]:
+def _scales(requirement: Requirement, report: Report) -> tuple[float, float]:
     """Scales of the ends of the quantity's band: multiples of the memory gap, or of the expected
     step time."""
-    if one.name in _OF_FRAGMENTATION:
+    if requirement.name in _OF_FRAGMENTATION:
         return 0.0, 2.0
     step, run = report.step, report.run
-    if QUANTITIES[one.name].of_run:
+    if QUANTITIES[requirement.name].of_run:
         return run.low, run.high
     return step.low / step.seconds, step.high / step.seconds

@@ -30,13 +30,13 @@ _CSV_ROWS = 4096  # layouts that are evaluated in full at once
 _KWH = 3.6e6  # J
 
 
-def top(options: Options, found: Sequence[Found], assumptions: Sequence[str]) -> list[Ranked]:
+def top(options: Options, searches: Sequence[Found], assumptions: Sequence[str]) -> list[Ranked]:
     """The best layouts in full, with what a million tokens cost."""
-    lines = best_of(found, options.top, options.objective)
+    lines = best_of(searches, options.top, options.objective)
     whole = report.reports(options, lines, assumptions)
     return [
-        extended(Ranked, one, per_token=per_token(e, row))
-        for (e, row), one in zip(lines, whole, strict=True)
+        extended(Ranked, whole_answer, per_token=per_token(e, row))
+        for (e, row), whole_answer in zip(lines, whole, strict=True)
     ]
 
 
@@ -48,9 +48,9 @@ def front(options: Options, evaluated: Sequence[Outline]) -> list[FrontPoint]:
     ]
 
 
-def not_searched(options: Options, found: Sequence[Found]) -> list[str]:
+def not_searched(options: Options, searches: Sequence[Found]) -> list[str]:
     """Sentences on options that a request leaves open and no search tries."""
-    plans = [one.plan for one in found]
+    plans = [search.plan for search in searches]
     stacks = list(dict.fromkeys(plan.stack.id for plan in plans))
     out = []
     if options.cp is None and any(values(plan.stack, "cp") for plan in plans):
@@ -70,27 +70,27 @@ def not_searched(options: Options, found: Sequence[Found]) -> list[str]:
         out.append(f"stacks other than {', '.join(stacks)} (--stack)")
     if options.stack_defaults:
         out.append("kernels, overlap and dispatch other than the stack's (--stack-defaults)")
-    elif any(one.plan.free for one in found):
+    elif any(search.plan.free for search in searches):
         out.append("kernels, overlap and dispatch, since the layout is stated whole")
     return out
 
 
 def software(plan: Plan, layout: Layout) -> dict[str, str]:
     """The free options of the stack that a search has chosen for a layout, by name."""
-    return {one.option: str(one.value) for one in software_of(plan, layout)}
+    return {choice.option: str(choice.value) for choice in software_of(plan, layout)}
 
 
-def rejections(found: Sequence[Found]) -> dict[str, int]:
+def rejections(searches: Sequence[Found]) -> dict[str, int]:
     """Layouts by the first condition or rule that they break, memory last."""
     counts: dict[str, int] = {}
-    for one in found:
-        reasons = dict(one.rejected)
-        if one.estimates is not None:
-            reasons["does not fit host memory"] = int((~one.estimates.host_fits).sum())
-            drives = one.estimates.host_fits & ~one.estimates.drive_fits
+    for search in searches:
+        reasons = dict(search.rejected)
+        if search.estimates is not None:
+            reasons["does not fit host memory"] = int((~search.estimates.host_fits).sum())
+            drives = search.estimates.host_fits & ~search.estimates.drive_fits
             reasons["does not fit NVMe drives"] = int(drives.sum())
             reasons["does not fit memory"] = int(
-                (~one.estimates.fits & one.estimates.host_fits & ~drives).sum()
+                (~search.estimates.fits & search.estimates.host_fits & ~drives).sum()
             )
         for reason, count in reasons.items():
             if count:
@@ -112,15 +112,15 @@ def shortfall(evaluated: Sequence[Outline]) -> Shortfall | None:
 
 
 def best_of(
-    found: Sequence[Found], count: int, objective: Objective
+    searches: Sequence[Found], count: int, objective: Objective
 ) -> list[tuple[Estimates, int]]:
     """The best layouts over all plans, best first, each with its row in a table of full
     estimates."""
     lines = [
-        (one.estimates, int(row))
-        for one in found
-        if one.estimates is not None
-        for row in ranked(one.estimates, count, objective=objective)
+        (search.estimates, int(row))
+        for search in searches
+        if search.estimates is not None
+        for row in ranked(search.estimates, count, objective=objective)
     ]
     if not lines:
         return []
@@ -180,13 +180,15 @@ def per_token(estimates: Estimates, row: int) -> PerToken:
     )
 
 
-def csv_text(found: Sequence[Found], tick: Callable[[float], None] | None = None) -> str:
+def csv_text(searches: Sequence[Found], tick: Callable[[float], None] | None = None) -> str:
     """One line per layout that fits (per evaluated layout where none does), fastest first within a
     stack, with its components."""
-    some_fit = any(one.estimates is not None and one.estimates.fits.any() for one in found)
+    some_fit = any(
+        search.estimates is not None and search.estimates.fits.any() for search in searches
+    )
     chosen = [
         (e, rows[np.argsort(e.time.seconds[rows], kind="stable")])
-        for e in (one.estimates for one in found)
+        for e in (search.estimates for search in searches)
         if e is not None
         and len(rows := np.flatnonzero(e.fits) if some_fit else np.arange(e.space.count))
     ]
