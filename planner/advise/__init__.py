@@ -69,18 +69,18 @@ def advice(scenario: Scenario, chosen: Estimates, row: int) -> list[Advice]:
     Without --advice: where the plan fits, what makes it at least 1 % faster per token; where not,
     what makes it fit.
     """
-    asked = scenario.options.advice
-    if asked == 0:
+    requested = scenario.options.advice
+    if requested == 0:
         return []
     base = Base(scenario, chosen.plan, chosen.table.layout(row))
     here = Weighed("", "keep", base.options, {}, chosen, row)
-    found = (
-        _when_it_fits(base, here, asked is not None)
+    candidates = (
+        _when_it_fits(base, here, requested is not None)
         if here.fits
-        else _when_it_does_not(base, here, asked is not None)
+        else _when_it_does_not(base, here, requested is not None)
     )
-    ranked = _ranked(here, found, asked is not None)
-    count = asked if asked is not None else _SHOWN_FAST if here.fits else _SHOWN_FIT
+    ranked = _ranked(here, candidates, requested is not None)
+    count = requested if requested is not None else _SHOWN_FAST if here.fits else _SHOWN_FIT
     return [_entry(base, here, candidate) for candidate in ranked[:count]]
 
 
@@ -100,18 +100,20 @@ def best_layout(
     """
     base = Base(scenario, chosen.plan, chosen.table.layout(row))
     here = Weighed("", "keep", base.options, {}, chosen, row)
-    asked = [name for name in (*LAYOUT, *_OF_LAYOUT) if getattr(base.options, name) is not None]
-    own, fixed = {"stack": chosen.plan.stack.id}, dict.fromkeys(asked)
-    found = searched(base, [Change("", {**fixed, **own})])
-    if not (found or here.fits):
-        asks = [{**more, **fixed, "stack": one} for one, more in others.items()]
-        found = searched(base, [Change("", one) for one in asks])
-    best = min(found, key=lambda one: (not one.has_room, one.seconds), default=None)
+    stated = [name for name in (*LAYOUT, *_OF_LAYOUT) if getattr(base.options, name) is not None]
+    stack, fixed = {"stack": chosen.plan.stack.id}, dict.fromkeys(stated)
+    candidates = searched(base, [Change("", {**fixed, **stack})])
+    if not (candidates or here.fits):
+        asks = [{**more, **fixed, "stack": stack_id} for stack_id, more in others.items()]
+        candidates = searched(base, [Change("", update) for update in asks])
+    best = min(
+        candidates, key=lambda candidate: (not candidate.has_room, candidate.seconds), default=None
+    )
     if best is None:
         return None
     gains = best.seconds < (1 - WORTH) * here.seconds and best.has_room >= here.has_room
     words = difference(base.layout, best.estimates.table.layout(best.row))
-    if best.update["stack"] != own["stack"]:
+    if best.update["stack"] != stack["stack"]:
         words = ", ".join(word for word in (f"stack {best.update['stack']}", words) if word)
     return _entry(base, here, replace(best, text=words)) if gains or not here.fits else None
 
@@ -176,100 +178,107 @@ def _promise(here: Weighed) -> Promise:
     return Promise(once / 2 / here.seconds, waited / here.seconds)
 
 
-def _ranked(here: Weighed, found: list[Weighed], everything: bool) -> list[Weighed]:
+def _ranked(here: Weighed, candidates: list[Weighed], everything: bool) -> list[Weighed]:
     """Without doubles and without what is not worth it; see `advice` for the order."""
     gpus = here.estimates.plan.cluster.gpus
 
-    def per_token(one: Weighed) -> float:
-        return here.tokens_per_s / one.tokens_per_s
+    def per_token(candidate: Weighed) -> float:
+        return here.tokens_per_s / candidate.tokens_per_s
 
-    def size(one: Weighed) -> int:
-        return one.estimates.plan.cluster.gpus
+    def size(candidate: Weighed) -> int:
+        return candidate.estimates.plan.cluster.gpus
 
-    def saves(one: Weighed) -> bool:
+    def saves(candidate: Weighed) -> bool:
         """Memory, or GPU-time where there are fewer GPUs."""
-        if size(one) < gpus:
-            return per_token(one) * size(one) < (1 - WORTH) * gpus
-        return size(one) == gpus and one.device_bytes < (1 - WORTH) * here.device_bytes
+        if size(candidate) < gpus:
+            return per_token(candidate) * size(candidate) < (1 - WORTH) * gpus
+        return size(candidate) == gpus and candidate.device_bytes < (1 - WORTH) * here.device_bytes
 
     sure = here.has_room  # then nothing that leaves too little is an improvement
 
-    def faster(one: Weighed) -> bool:
-        return one.fits and (one.has_room or not sure) and per_token(one) < 1 - WORTH
+    def faster(candidate: Weighed) -> bool:
+        return (
+            candidate.fits and (candidate.has_room or not sure) and per_token(candidate) < 1 - WORTH
+        )
 
-    def surer(one: Weighed) -> bool:
-        return one.has_room and not sure
+    def surer(candidate: Weighed) -> bool:
+        return candidate.has_room and not sure
 
     if here.fits:
         first = [
             candidate
-            for candidate in found
+            for candidate in candidates
             if (faster(candidate) or surer(candidate)) and size(candidate) == gpus
         ]
         rest = [
             candidate
-            for candidate in found
+            for candidate in candidates
             if candidate.fits
             and candidate not in first
             and (size(candidate) != gpus or not faster(candidate))
             and (faster(candidate) or saves(candidate))
         ]
-        order = sorted(first, key=lambda one: (not surer(one) and not sure, per_token(one)))
+        order = sorted(
+            first, key=lambda candidate: (not surer(candidate) and not sure, per_token(candidate))
+        )
         order += (
-            sorted(rest, key=lambda one: (size(one) != gpus, per_token(one))) if everything else []
+            sorted(rest, key=lambda candidate: (size(candidate) != gpus, per_token(candidate)))
+            if everything
+            else []
         )
     else:
-        fitting = sorted((candidate for candidate in found if candidate.fits), key=per_token)
+        fitting = sorted((candidate for candidate in candidates if candidate.fits), key=per_token)
         first = [  # more GPUs than another change needs are worth telling where they are faster
-            one
-            for i, one in enumerate(fitting)
-            if size(one) <= gpus or all(size(other) > size(one) for other in fitting[:i])
+            candidate
+            for i, candidate in enumerate(fitting)
+            if size(candidate) <= gpus
+            or all(size(other) > size(candidate) for other in fitting[:i])
         ]
         rest = [
             candidate
-            for candidate in found
+            for candidate in candidates
             if not candidate.fits and saves(candidate) and candidate.changes == 1
         ]
         order = sorted(
             first,
-            key=lambda one: (
-                size(one) > gpus,
-                size(one) if size(one) > gpus else 0,
-                per_token(one),
+            key=lambda candidate: (
+                size(candidate) > gpus,
+                size(candidate) if size(candidate) > gpus else 0,
+                per_token(candidate),
             ),
         )
-        order += sorted(rest, key=lambda one: one.device_bytes) if everything else []
+        order += sorted(rest, key=lambda candidate: candidate.device_bytes) if everything else []
     seen: set[str] = set()
     out = []
-    for one in order:
-        exactly = pick_command(one.options, one.estimates, one.row)
+    for candidate in order:
+        exactly = pick_command(candidate.options, candidate.estimates, candidate.row)
         if exactly not in seen:
             seen.add(exactly)
-            out.append(one)
+            out.append(candidate)
     return out
 
 
-def _entry(base: Base, here: Weighed, one: Weighed) -> Advice:
-    plan, layout = one.estimates.plan, one.estimates.table.layout(one.row)
+def _entry(base: Base, here: Weighed, candidate: Weighed) -> Advice:
+    plan, layout = candidate.estimates.plan, candidate.estimates.table.layout(candidate.row)
     away = layout.offload != "none"
     return Advice(
-        change=one.text,
-        kind=one.kind,
-        command=command_line(one.options),
-        pick=pick_command(one.options, one.estimates, one.row),
-        changes=one.update,
-        fits=one.fits,
+        change=candidate.text,
+        kind=candidate.kind,
+        command=command_line(candidate.options),
+        pick=pick_command(candidate.options, candidate.estimates, candidate.row),
+        changes=candidate.update,
+        fits=candidate.fits,
         gpus=plan.cluster.gpus,
-        step_seconds=one.seconds,
-        step_change_s=one.seconds - here.seconds,
-        step_change_frac=one.seconds / here.seconds - 1,
-        tokens_per_s=one.tokens_per_s,
-        tokens_change_frac=one.tokens_per_s / here.tokens_per_s - 1,
-        bytes_saved=here.device_bytes - one.device_bytes,
-        device_bytes=one.device_bytes,
+        step_seconds=candidate.seconds,
+        step_change_s=candidate.seconds - here.seconds,
+        step_change_frac=candidate.seconds / here.seconds - 1,
+        tokens_per_s=candidate.tokens_per_s,
+        tokens_change_frac=candidate.tokens_per_s / here.tokens_per_s - 1,
+        bytes_saved=here.device_bytes - candidate.device_bytes,
+        device_bytes=candidate.device_bytes,
         layout=layout_document(plan, layout),
         stack=plan.stack.id,
         link=plan.cluster.host_link.id if away else None,
-        transfer_s=host_link.waiting_s(one.estimates, one.row) if away else None,
+        transfer_s=host_link.waiting_s(candidate.estimates, candidate.row) if away else None,
         recompute_s=host_link.recompute_s(plan, layout) if away else None,
     )

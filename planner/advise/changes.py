@@ -173,9 +173,9 @@ def difference(
     }
     out = []
     for name, word in _WORDS.items():
-        here, there = getattr(base, name), getattr(other, name)
-        if here != there and (name in fixed or not follows.get(name)):
-            out.append(words.get((name, there), f"{word} {there}"))
+        here, new = getattr(base, name), getattr(other, name)
+        if here != new and (name in fixed or not follows.get(name)):
+            out.append(words.get((name, new), f"{word} {new}"))
     return ", ".join(out)
 
 
@@ -229,11 +229,11 @@ def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) 
 def _narrow_states(plan: Plan) -> list[Change]:
     """Narrower types of states, if the stack has them and the request states none."""
     training = plan.training
-    asked = (training.moments_precision, training.master_precision, training.gradient_precision)
+    stated = (training.moments_precision, training.master_precision, training.gradient_precision)
     able = has(plan.stack, "master_precision") and (
         training.precision == "bf16" or is_low(training.precision)
     )
-    if not able or any(asked) or training.state_precision:
+    if not able or any(stated) or training.state_precision:
         return []
     bf16 = {"moments_precision": "bf16"}
     every = {**bf16, "gradient_precision": "bf16", "master_precision": "remainder"}
@@ -247,8 +247,8 @@ def _bf16_states(plan: Plan) -> list[Change]:
     """Fine-tuning as recipes for one small GPU have it: no fp32 copy of anything, and with 8-bit
     moments and gradients that are gone once used."""
     training = plan.training
-    asked = (training.moments_precision, training.master_precision, training.gradient_precision)
-    if training.precision != "bf16" or training.state_precision or any(asked) or training.partial:
+    stated = (training.moments_precision, training.master_precision, training.gradient_precision)
+    if training.precision != "bf16" or training.state_precision or any(stated) or training.partial:
         return []
     bf16 = {"state_precision": "bf16"}
     out = [Change("weights, gradients and moments in bf16", bf16)]
@@ -273,8 +273,8 @@ def by_cost(plan: Plan, layout: Layout) -> list[Change]:
     request, pp, vpp = plan.request, layout.pp, layout.vpp
     if pp == 1 or request.uneven_stages is not None or request.pipeline_layout is not None:
         return []
-    asked = plan.model_copy(update={"request": request.model_copy(update={"uneven_stages": True})})
-    text = stated_chunks(asked, pp, vpp)
+    uneven = plan.model_copy(update={"request": request.model_copy(update={"uneven_stages": True})})
+    text = stated_chunks(uneven, pp, vpp)
     if text == stated_chunks(plan, pp, vpp):
         return []
     return [Change(f"layers dealt out by their cost, {text}", {"uneven_stages": True})]

@@ -16,29 +16,29 @@ def deciding(scenario: Scenario, fits: bool, advice: Sequence[Advice]) -> list[s
     what would fit with shorter sequences or a chunked loss, and what a larger batch would gain."""
     options, training = scenario.options, scenario.parts[2]
     out = []
-    for one in advice:
-        changed = set(one.changes)
-        if not fits and one.fits and changed == {"loss_chunks"}:
+    for entry in advice:
+        changed = set(entry.changes)
+        if not fits and entry.fits and changed == {"loss_chunks"}:
             out.append(
-                f"fits with {one.change} (--loss-chunks {one.changes['loss_chunks']}), whose logits"
-                f" are made a part at a time: {show(one.bytes_saved, 'B')} less"
+                f"fits with {entry.change} (--loss-chunks {entry.changes['loss_chunks']}), whose"
+                f" logits are made a part at a time: {show(entry.bytes_saved, 'B')} less"
             )
-        elif not fits and one.fits and changed == {"seq_len", "global_batch"}:
+        elif not fits and entry.fits and changed == {"seq_len", "global_batch"}:
             out.append(
                 f"does not fit at the default sequence of {training.seq_len:,} tokens; fits at"
-                f" {one.changes['seq_len']:,} (--seq-len {one.changes['seq_len']})"
+                f" {entry.changes['seq_len']:,} (--seq-len {entry.changes['seq_len']})"
             )
         elif (
             fits
             and options.global_batch is None
             and options.grad_accum is None
             and changed == {"global_batch"}
-            and one.tokens_change_frac >= _WORTH
+            and entry.tokens_change_frac >= _WORTH
         ):
-            tokens = show(one.layout.global_batch * training.seq_len, "count")
+            tokens = show(entry.layout.global_batch * training.seq_len, "count")
             out.append(
                 f"the default batch limits: with {tokens} tokens per step"
-                f" {one.tokens_change_frac:.0%} more tokens/s (--global-batch"
-                f" {one.layout.global_batch}; what that costs in tokens: `batch`)"
+                f" {entry.tokens_change_frac:.0%} more tokens/s (--global-batch"
+                f" {entry.layout.global_batch}; what that costs in tokens: `batch`)"
             )
     return out

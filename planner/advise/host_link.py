@@ -44,8 +44,8 @@ def seconds_over(
 def waiting_s(estimates: Estimates, row: int) -> float:
     """Seconds of the step that the host link adds: against the same plan over a link that takes no
     time."""
-    one = estimates.table.pick([row])
-    without = seconds_over(estimates.plan, one, np.inf, np.inf)
+    table = estimates.table.pick([row])
+    without = seconds_over(estimates.plan, table, np.inf, np.inf)
     return float(estimates.time.seconds[row] - without[0])
 
 
@@ -70,21 +70,23 @@ def offload_or_recompute(base: Base) -> OffloadChoices | None:
     """
     plan = base.plan
     tries = [{"recompute": "none", "offload": "none"}, {"recompute": "full", "offload": "none"}]
-    tries += [{"recompute": "none", "offload": what} for what in _AWAY]
+    tries += [{"recompute": "none", "offload": kind} for kind in _AWAY]
     whole = [base.layout.model_copy(update=update) for update in tries]
     table, kept = allowed(plan, whole)
     if len(kept) < 2 or kept[0] != 0:
         return None
-    own = plan.cluster.host_link
-    links = [own] + [
-        link for name in LINKS if (link := catalog.load("networks", LinkSpec, name)).id != own.id
+    own_link = plan.cluster.host_link
+    links = [own_link] + [
+        link
+        for name in LINKS
+        if (link := catalog.load("networks", LinkSpec, name)).id != own_link.id
     ]
     plans = [with_host_link(plan, link) for link in links]
-    numbers = [machine(one) for one in plans]
+    numbers = [machine(variant) for variant in plans]
     estimates = evaluate(plan, table)
     times = [
-        seconds_over(one, table, n.host_bandwidth, n.host_copy_bandwidth)
-        for one, n in zip(plans, numbers, strict=True)
+        seconds_over(variant, table, n.host_bandwidth, n.host_copy_bandwidth)
+        for variant, n in zip(plans, numbers, strict=True)
     ]
     free = seconds_over(plan, table, np.inf, np.inf)
     need, start = estimates.memory.device, float(estimates.time.seconds[0])
@@ -92,7 +94,7 @@ def offload_or_recompute(base: Base) -> OffloadChoices | None:
     def line(row: int, seconds: Array, link: LinkSpec | None) -> Choice:
         layout = whole[kept[row]]
         options = pick(base.options, plan, layout)
-        if link is not None and link.id != own.id:
+        if link is not None and link.id != own_link.id:
             options = options.changed(host_link=link.id)
         return Choice(
             what="recompute full" if link is None else f"offload {layout.offload}",
@@ -112,7 +114,7 @@ def offload_or_recompute(base: Base) -> OffloadChoices | None:
         line(row, seconds, link) for row in away for link, seconds in zip(links, times, strict=True)
     ]
     return OffloadChoices(
-        link=own.id,
+        link=own_link.id,
         links=[
             HostLink(link.id, link.title, float(n.host_bandwidth), float(n.host_copy_bandwidth))
             for link, n in zip(links, numbers, strict=True)

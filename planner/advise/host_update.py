@@ -43,11 +43,11 @@ def without(e: Estimates, row: int) -> list[str]:
         return []
     cores, ranks = plan.cluster.host.cores, plan.cluster.gpus_per_host
     each = max(cores // ranks, 1)
-    said = [
+    sentences = [
         f"{show(_step_s(_with_threads(plan, n), e, row), 's')} with {n}"
         for n in dict.fromkeys((1, each))
     ]
-    words = " and ".join(said)
+    words = " and ".join(sentences)
     return [
         f"the threads that update on the host are assumed: a step takes {words} of each rank"
         f" (--host-threads), {show(_step_s(plan, e, row, updates=False), 's')} with an update in no"

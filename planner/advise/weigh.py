@@ -112,14 +112,14 @@ def beside_the_layout(
     """The same layout under a changed request, first; with `changes` also each change of the layout
     under it."""
     try:
-        asked = base.options.changed(**change.update)
+        changed = base.options.changed(**change.update)
         options = pick(base.options, base.plan, base.layout).changed(**change.update)
         plan = resolve(options).plans[0]
     except PlanError:  # beyond an option's bounds, not sold, or not allowed by the model
         return []
     listed: list[tuple[int, Update]] = [(-1, {})]
     listed += [(i, update) for i, variants in enumerate(changes or ()) for update in variants]
-    candidates = _best_of_each(base, plan, asked, change.text, change.update, listed)
+    candidates = _best_of_each(base, plan, changed, change.text, change.update, listed)
     return [
         replace(w, changes=1 if w.update.keys() == change.update.keys() else 2) for w in candidates
     ]
@@ -130,7 +130,7 @@ def _best_of_each(
     plan: Plan,
     options: Options,
     text: str,
-    asked: dict[str, Any],
+    change: dict[str, Any],
     listed: Iterable[tuple[int, Update]],
 ) -> list[Weighed]:
     """Evaluate all variants in one table; per group the best of them."""
@@ -163,9 +163,9 @@ def _best_of_each(
         group, layout = groups[kept[row]], candidates[kept[row]]
         if group in out:
             continue
-        said = difference(base.layout, layout, fixed_layout(base.options))
-        words = ", ".join(word for word in (text, said) if word)
-        whole = {**asked, **updates[kept[row]]}
+        layout_text = difference(base.layout, layout, fixed_layout(base.options))
+        words = ", ".join(word for word in (text, layout_text) if word)
+        whole = {**change, **updates[kept[row]]}
         out[group] = Weighed(words, "keep", pick(options, plan, layout), whole, estimates, row)
     return [out[group] for group in sorted(out)]
 
@@ -197,10 +197,10 @@ def searched(base: Base, changes: Sequence[Change]) -> list[Weighed]:
 
 def first_that_fit(base: Base, changes: Iterable[Change], enough: float) -> Iterator[Weighed]:
     """Searches one after the other until `enough` of them found something that fits."""
-    found = 0
+    fitting = 0
     for change in changes:
-        for one in searched(base, [change]):
-            yield one
-            found += 1
-        if found >= enough:
+        for candidate in searched(base, [change]):
+            yield candidate
+            fitting += 1
+        if fitting >= enough:
             return
