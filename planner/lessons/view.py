@@ -36,9 +36,9 @@ def shown(value: Any, unit: str = "") -> str:
     return percent(value) if unit == "%" else show(float(value), unit)
 
 
-def list_blocks(found: Lessons) -> list[Block]:
+def list_blocks(lessons: Lessons) -> list[Block]:
     """The names of the lessons."""
-    rows = [[lesson.name, lesson.title, str(lesson.claims)] for lesson in found.lessons]
+    rows = [[lesson.name, lesson.title, str(lesson.claims)] for lesson in lessons.lessons]
     text = ["`dpplan learn NAME` prints one, `dpplan serve` has them with inputs that move"]
     order = "in the order in which they build on each other"
     return [Block("Lessons", text, ["name", "title", ">claims"], rows, order=order)]
@@ -46,7 +46,7 @@ def list_blocks(found: Lessons) -> list[Block]:
 
 def lesson_blocks(lesson: Lesson) -> list[Block]:
     """A lesson: its inputs, its text part by part, and the claims that it checks."""
-    inputs = [[f"{one.name}={number(one.value)}", one.label] for one in lesson.inputs]
+    inputs = [[f"{entry.name}={number(entry.value)}", entry.label] for entry in lesson.inputs]
     head = Block(lesson.title, [lesson.lead, *lesson.problems])
     moved = Block("What can be moved (--set)", [], ["input", "what it is"], inputs, order="given")
     out = [head, *([moved] if inputs else [])]
@@ -98,7 +98,9 @@ def formula_line(figure: LessonFigure) -> str:
     """A formula with its numbers and its source."""
     if figure.equation is UNSET or figure.inputs is UNSET:
         return f"{figure.says} = {figure.shown}"
-    numbers = ", ".join(f"{one.name} {number(one.value, one.name)}" for one in figure.inputs)
+    numbers = ", ".join(
+        f"{entry.name} {number(entry.value, entry.name)}" for entry in figure.inputs
+    )
     return (
         f"{figure.says}: {figure.equation} = {figure.shown} with {numbers}; source: {figure.source}"
     )
@@ -156,7 +158,7 @@ def _claim_lines(claim: LessonClaim) -> Iterator[str]:
 
 def markdown(lesson: Lesson) -> str:
     """A lesson as a page of Markdown."""
-    inputs = "; ".join(f"{one.label}: {number(one.value)}" for one in lesson.inputs)
+    inputs = "; ".join(f"{entry.label}: {number(entry.value)}" for entry in lesson.inputs)
     moved = f"dpplan learn {lesson.name}"
     if lesson.inputs:
         first = lesson.inputs[0]
@@ -208,7 +210,9 @@ def formula_markdown(figure: LessonFigure) -> str:
     """A formula with its numbers, as a quotation."""
     if figure.equation is UNSET or figure.inputs is UNSET:
         return f"> {figure.says} = **{figure.shown}**"
-    numbers = ", ".join(f"`{one.name}` {number(one.value, one.name)}" for one in figure.inputs)
+    numbers = ", ".join(
+        f"`{entry.name}` {number(entry.value, entry.name)}" for entry in figure.inputs
+    )
     return (
         f"> {figure.says}: `{figure.equation}` = **{figure.shown}**\n>\n> with {numbers}. Source:"
         f" {figure.source}"

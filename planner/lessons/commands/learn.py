@@ -8,7 +8,7 @@ from planner.lessons.options import LearnOptions
 from planner.specs.options.own import Output
 
 
-def command(own: LearnOptions, out: Output) -> Answer:
+def command(request: LearnOptions, out: Output) -> Answer:
     """Read a lesson of ten minutes whose figures are computed, with inputs of your own; without
     LESSON the list of them.
 
@@ -18,10 +18,10 @@ def command(own: LearnOptions, out: Output) -> Answer:
     from planner.lessons.view import lesson_blocks, list_blocks
     from planner.views.view import View
 
-    if own.lesson is None:
-        if own.set:
-            raise PlanError("--set", own.set[0], "sets an input of a lesson: name the lesson")
+    if request.lesson is None:
+        if request.set:
+            raise PlanError("--set", request.set[0], "sets an input of a lesson: name the lesson")
         listed = learn.listed()
         return Answer(listed, view=lambda: View.of(list_blocks(listed)))
-    found = learn.lesson(own.lesson, learn.settings(own.set))
-    return Answer(found, view=lambda: View.of(lesson_blocks(found)))
+    lesson = learn.lesson(request.lesson, learn.settings(request.set))
+    return Answer(lesson, view=lambda: View.of(lesson_blocks(lesson)))

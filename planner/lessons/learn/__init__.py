@@ -31,7 +31,8 @@ Setting = int | float | str
 def listed() -> Lessons:
     """All lessons, in the order in which they build on each other."""
     entries = [
-        LessonEntry(name, one.title, one.lead, len(one.claims)) for name, one in lessons().items()
+        LessonEntry(name, lesson.title, lesson.lead, len(lesson.claims))
+        for name, lesson in lessons().items()
     ]
     return Lessons(SCHEMA_VERSION, entries)
 
@@ -45,7 +46,7 @@ def lesson(name: str, given: Mapping[str, str], *, claims: bool = True) -> Lesso
     if name not in lessons():
         raise PlanError("lesson", name, f"must be one of {', '.join(lessons())}")
     written = lessons()[name]
-    values = {key: one.start for key, one in written.inputs.items()} | _set(written, given)
+    values = {key: entry.start for key, entry in written.inputs.items()} | _set(written, given)
     problems: list[str] = []
     names = _names(written, values, problems)
     figures = {key: _figure(key, written, names) for key in written.figures}
@@ -67,7 +68,7 @@ def lesson(name: str, given: Mapping[str, str], *, claims: bool = True) -> Lesso
         name=name,
         title=written.title,
         lead=written.lead,
-        inputs=[_input(key, one, values[key]) for key, one in written.inputs.items()],
+        inputs=[_input(key, entry, values[key]) for key, entry in written.inputs.items()],
         commands=commands,
         figures=figures,
         sections=sections(computed),
@@ -85,26 +86,30 @@ def _set(written: Written, given: Mapping[str, str]) -> dict[str, Setting]:
     return {key: _setting(written.inputs[key], key, text) for key, text in given.items()}
 
 
-def _setting(one: Input, key: str, text: str) -> Setting:
+def _setting(entry: Input, key: str, text: str) -> Setting:
     wrong = f"{key}={text}"[:80]
-    if one.choices and isinstance(one.choices[0], str):
-        if text not in one.choices:
-            raise PlanError("--set", wrong, f"must be one of {', '.join(map(str, one.choices))}")
+    if entry.choices and isinstance(entry.choices[0], str):
+        if text not in entry.choices:
+            raise PlanError("--set", wrong, f"must be one of {', '.join(map(str, entry.choices))}")
         return text
     try:
         value = parse_count(text)
     except UnitError as error:
         raise PlanError("--set", wrong, str(error)) from None
-    if one.choices and value not in one.choices:
-        known = ", ".join(f"{choice:g}" for choice in one.choices if not isinstance(choice, str))
+    if entry.choices and value not in entry.choices:
+        known = ", ".join(f"{choice:g}" for choice in entry.choices if not isinstance(choice, str))
         raise PlanError("--set", wrong, f"must be one of {known}")
-    if (one.least is not None and value < one.least) or (one.most is not None and value > one.most):
-        raise PlanError("--set", wrong, f"must be between {one.least:g} and {one.most:g}")
+    if (entry.least is not None and value < entry.least) or (
+        entry.most is not None and value > entry.most
+    ):
+        raise PlanError("--set", wrong, f"must be between {entry.least:g} and {entry.most:g}")
     return value
 
 
-def _input(key: str, one: Input, value: Setting) -> LessonInput:
-    return LessonInput(key, one.label, value, one.start, list(one.choices), one.least, one.most)
+def _input(key: str, entry: Input, value: Setting) -> LessonInput:
+    return LessonInput(
+        key, entry.label, value, entry.start, list(entry.choices), entry.least, entry.most
+    )
 
 
 def _inputs_of(words: str) -> set[str]:
@@ -112,23 +117,25 @@ def _inputs_of(words: str) -> set[str]:
 
 
 def _command(written: Written, key: str, values: Mapping[str, Setting]) -> str:
-    typed = {name: one if isinstance(one, str) else f"{one:.15g}" for name, one in values.items()}
+    typed = {
+        name: value if isinstance(value, str) else f"{value:.15g}" for name, value in values.items()
+    }
     return written.commands[key].format_map(typed)
 
 
 def _names(written: Written, values: Mapping[str, Setting], problems: list[str]) -> Names:
     """Values of the names in an expression: an input, a figure, or a command's document."""
-    found: dict[str, Any] = dict(values)
+    names: dict[str, Any] = dict(values)
 
     def name(wanted: str) -> Any:
-        if wanted not in found:
+        if wanted not in names:
             if wanted in written.figures:
-                found[wanted] = value_of(written.figures[wanted].of, name)
+                names[wanted] = value_of(written.figures[wanted].of, name)
             elif wanted in written.commands:
-                found[wanted] = _answered(_command(written, wanted, values), problems)
+                names[wanted] = _answered(_command(written, wanted, values), problems)
             else:
                 raise ValueError(f"{wanted!r} is not an input, figure or command of this lesson")
-        return found[wanted]
+        return names[wanted]
 
     return name
 
@@ -143,21 +150,21 @@ def _answered(command: str, problems: list[str]) -> Any:
 
 def _figure(key: str, written: Written, names: Names) -> LessonFigure:
     """A figure with its value; of a formula, with the numbers that went in."""
-    one = written.figures[key]
+    figure = written.figures[key]
     try:
         value = names(key)
-        called = call_of(one.of, names)
+        called = call_of(figure.of, names)
     except Missing:
-        return LessonFigure(key, None, "-", one.says or one.of)
-    plainly = LessonFigure(key, value, shown(value, one.unit), one.says or one.of)
+        return LessonFigure(key, None, "-", figure.says or figure.of)
+    plainly = LessonFigure(key, value, shown(value, figure.unit), figure.says or figure.of)
     if called is None:
         return plainly
-    what, inputs = called
+    formula, inputs = called
     return LessonFigure(
         **{name: getattr(plainly, name) for name in ("name", "value", "shown", "says")},
-        formula=what.name,
-        equation=what.equation,
-        source=what.source,
+        formula=formula.name,
+        equation=formula.equation,
+        source=formula.source,
         inputs=[FormulaInput(argument, number) for argument, number in inputs.items()],
     )
 
@@ -170,8 +177,8 @@ def _claims(name: str) -> Sequence[LessonClaim]:
     return [_claim(claim) for claim in lessons()[name].claims]
 
 
-def _claim(one: ClaimOf) -> LessonClaim:
-    answer = claimed(one.command)
+def _claim(claim: ClaimOf) -> LessonClaim:
+    answer = claimed(claim.command)
 
     def names(wanted: str) -> Any:
         if wanted != "it":
@@ -179,13 +186,13 @@ def _claim(one: ClaimOf) -> LessonClaim:
         return answer
 
     return LessonClaim(
-        number=one.number,
-        of=one.of,
-        claim=one.claim,
-        verdict=one.verdict,
-        why=filled(one.why, names),
-        command=f"dpplan {one.command}",
-        broken=[said for bound in one.holds if (said := _broken(bound, names))],
+        number=claim.number,
+        of=claim.of,
+        claim=claim.claim,
+        verdict=claim.verdict,
+        why=filled(claim.why, names),
+        command=f"dpplan {claim.command}",
+        broken=[sentence for bound in claim.holds if (sentence := _broken(bound, names))],
     )
 
 

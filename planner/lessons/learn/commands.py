@@ -40,22 +40,22 @@ def _search(given: Given) -> Any:
     return search_layouts(read_options(given))
 
 
-def _allreduce(given: Given, own: AllReduceOptions) -> Any:
+def _allreduce(given: Given, request: AllReduceOptions) -> Any:
     from planner.verbs import allreduce
 
-    return allreduce.answer(given, own)
+    return allreduce.answer(given, request)
 
 
-def _batchnorm(given: Given, own: BatchNormOptions) -> Any:
+def _batchnorm(given: Given, request: BatchNormOptions) -> Any:
     from planner.verbs import batchnorm
 
-    return batchnorm.answer(given, own.channels)
+    return batchnorm.answer(given, request.channels)
 
 
-def _input(given: Given, own: InputOptions) -> Any:
+def _input(given: Given, request: InputOptions) -> Any:
     from planner.verbs import input as loading
 
-    return loading.answer(given, own)
+    return loading.answer(given, request)
 
 
 def _strategies(given: Given, which: StrategyName, settings: StrategySettings) -> Any:
@@ -64,28 +64,28 @@ def _strategies(given: Given, which: StrategyName, settings: StrategySettings) -
     return strategies.answer(read_options(given), settings, which.strategy)
 
 
-def _batch(given: Given, own: BatchOptions) -> Any:
+def _batch(given: Given, request: BatchOptions) -> Any:
     from planner.verbs import batch
 
-    return batch.batch(own.changed(jobs=1), given)
+    return batch.batch(request.changed(jobs=1), given)
 
 
-def _compare(given: Given, own: CompareOptions) -> Any:
+def _compare(given: Given, request: CompareOptions) -> Any:
     from planner.verbs import compare
 
-    return compare.compare(own.changed(jobs=1), given)
+    return compare.compare(request.changed(jobs=1), given)
 
 
-def _tune(given: Given, own: TuneOptions) -> Any:
+def _tune(given: Given, request: TuneOptions) -> Any:
     from planner.verbs import tune
 
-    return tune.tune(own.changed(jobs=1), given)
+    return tune.tune(request.changed(jobs=1), given)
 
 
-def _schedule(given: Given, own: ScheduleOptions) -> Any:
+def _schedule(given: Given, request: ScheduleOptions) -> Any:
     from planner.verbs import schedule
 
-    return schedule.draw(own, given).document
+    return schedule.draw(request, given).document
 
 
 def _recommend(question: Any) -> Callable[..., Any]:
@@ -97,10 +97,10 @@ def _recommend(question: Any) -> Callable[..., Any]:
     return ask
 
 
-def _list(given: Given, own: ListOptions) -> Any:
+def _list(given: Given, request: ListOptions) -> Any:
     from planner.inputs.listing import list_catalog, list_kinds
 
-    return list_kinds() if own.kind is None else list_catalog(own.kind)
+    return list_kinds() if request.kind is None else list_catalog(request.kind)
 
 
 _VERBS: dict[str, tuple[Callable[..., Any], tuple[type[Record], ...]]] = {
@@ -116,8 +116,8 @@ _VERBS: dict[str, tuple[Callable[..., Any], tuple[type[Record], ...]]] = {
     "schedule": (_schedule, (ScheduleOptions,)),
     "list": (_list, (ListOptions,)),
     **{
-        f"recommend {one}": (_recommend(one), (Limits,))
-        for one in ("cluster", "bandwidth", "batch", "model", "offload")
+        f"recommend {question}": (_recommend(question), (Limits,))
+        for question in ("cluster", "bandwidth", "batch", "model", "offload")
     },
 }
 
@@ -131,17 +131,19 @@ def document(command: str) -> Any:
         raise PlanError("command", command, f"must be one of {', '.join(_VERBS)}")
     ask, records = _VERBS[verb]
     tables = [rows(record) for record in records]
-    own: list[dict[str, Any]] = [{} for _ in records]
+    values_by_record: list[dict[str, Any]] = [{} for _ in records]
     given: dict[str, Any] = {}
     for name, typed in _typed(words[len(verb.split()) :], [*tables, rows(Options)]):
         table, into = next(
-            (pair for pair in zip(tables, own, strict=True) if name in pair[0]),
+            (pair for pair in zip(tables, values_by_record, strict=True) if name in pair[0]),
             (rows(Options), given),
         )
         value = _value(table[name], typed)
         into[name] = [*into.get(name, []), value] if table[name].is_several else value
-    found = [read(record, values) for record, values in zip(records, own, strict=True)]
-    return plain(ask(given, *found))
+    arguments = [
+        read(record, values) for record, values in zip(records, values_by_record, strict=True)
+    ]
+    return plain(ask(given, *arguments))
 
 
 def _typed(words: Sequence[str], tables: Sequence[Mapping[str, Row]]) -> Iterator[tuple[str, Any]]:

@@ -41,7 +41,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "log2": math.log2,
     "sum": lambda table: sum(table.values()),
     "len": len,
-    "at": lambda table, key, value: next(one for one in table if math.isclose(one[key], value)),
+    "at": lambda table, key, value: next(row for row in table if math.isclose(row[key], value)),
 }
 _NAMED = ("name", "id", "schedule", "gpu")  # keys by which an item of a list is known
 
@@ -56,13 +56,13 @@ class Missing(Exception):
 def formulas() -> dict[str, tuple[Formula, Callable[..., Any]]]:
     """Every formula of planner.formulas by its name."""
     modules = {
-        f"formulas.{one.name}": importlib.import_module(f"planner.formulas.{one.name}")
-        for one in pkgutil.iter_modules(planner.formulas.__path__)
+        f"formulas.{module.name}": importlib.import_module(f"planner.formulas.{module.name}")
+        for module in pkgutil.iter_modules(planner.formulas.__path__)
     }
     return {
-        what.name: (what, getattr(modules[what.module], what.name))
-        for what in FORMULAS.values()
-        if what.module in modules
+        formula.name: (formula, getattr(modules[formula.module], formula.name))
+        for formula in FORMULAS.values()
+        if formula.module in modules
     }
 
 
@@ -77,13 +77,13 @@ def call_of(text: str, names: Names) -> tuple[Formula, dict[str, Any]] | None:
     tree = _tree(text)
     if not (isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name)):
         return None
-    found = formulas().get(tree.func.id)
-    if found is None:
+    known = formulas().get(tree.func.id)
+    if known is None:
         return None
-    what, function = found
+    formula, function = known
     bound = inspect.signature(function).bind(**_arguments(tree, names))
     bound.apply_defaults()
-    return what, dict(bound.arguments)
+    return formula, dict(bound.arguments)
 
 
 @cache
@@ -116,8 +116,8 @@ def _called(node: ast.Call, name: str, names: Names) -> Any:
     if name in _PLAIN:
         return _PLAIN[name](*[_value(arg, names) for arg in node.args])
     if name in formulas():
-        found = formulas()[name][1](**_arguments(node, names))
-        return first(found) if np.size(found) == 1 else found
+        result = formulas()[name][1](**_arguments(node, names))
+        return first(result) if np.size(result) == 1 else result
     raise ValueError(f"{name!r} is not a formula of planner.formulas")
 
 
@@ -133,10 +133,10 @@ def _item(node: ast.Attribute | ast.Subscript, names: Names) -> Any:
     wanted = node.attr if isinstance(node, ast.Attribute) else _value(node.slice, names)
     try:
         if isinstance(inside, list) and isinstance(wanted, str):
-            return next(one for one in inside if wanted in [one.get(key) for key in _NAMED])
-        found = inside[wanted]
+            return next(entry for entry in inside if wanted in [entry.get(key) for key in _NAMED])
+        item = inside[wanted]
     except (KeyError, IndexError, StopIteration, TypeError):
         raise Missing(f"{ast.unparse(node)} is not there") from None
-    if found is None:
+    if item is None:
         raise Missing(f"{ast.unparse(node)} has no value")
-    return found
+    return item

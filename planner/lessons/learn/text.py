@@ -36,11 +36,11 @@ def taken_apart(text: str, names: Names) -> tuple[str, list[str]]:
     """A text with {0}, {1} for its figures, and the figures as they are read."""
     figures: list[str] = []
 
-    def one(match: re.Match[str]) -> str:
+    def replaced(match: re.Match[str]) -> str:
         figures.append(_read(match[1], match[2] or "", names))
         return f"{{{len(figures) - 1}}}"
 
-    return _FIGURE.sub(one, text), figures
+    return _FIGURE.sub(replaced, text), figures
 
 
 def _read(expression: str, unit: str, names: Names) -> str:
@@ -63,15 +63,16 @@ class Computed:
     commands: Mapping[str, str]
 
 
-def sections(of: Computed) -> list[LessonSection]:
+def sections(computed: Computed) -> list[LessonSection]:
     """The text part by part, the questions last."""
-    first, *others = re.split(r"^## ", of.written.text, flags=re.MULTILINE)
-    out = [LessonSection("", _items(first, of))]
+    first, *others = re.split(r"^## ", computed.written.text, flags=re.MULTILINE)
+    out = [LessonSection("", _items(first, computed))]
     for part in others:
         title, _, body = part.partition("\n")
-        out.append(LessonSection(title.strip(), _items(body, of)))
+        out.append(LessonSection(title.strip(), _items(body, computed)))
     items = [
-        _question(question.ask, question.answer, of.names) for question in of.written.questions
+        _question(question.ask, question.answer, computed.names)
+        for question in computed.written.questions
     ]
     return [*out, *([LessonSection("Questions", items)] if items else [])]
 
@@ -82,24 +83,24 @@ def _question(ask: str, answer: str, names: Names) -> LessonItem:
     return LessonItem(text=first, answer=second, figures=figures)
 
 
-def _items(body: str, of: Computed) -> list[LessonItem]:
+def _items(body: str, computed: Computed) -> list[LessonItem]:
     paragraphs = re.split(r"\n\s*\n", body.strip())
-    return [_item(paragraph.strip(), of) for paragraph in paragraphs if paragraph.strip()]
+    return [_item(paragraph.strip(), computed) for paragraph in paragraphs if paragraph.strip()]
 
 
-def _item(paragraph: str, of: Computed) -> LessonItem:
+def _item(paragraph: str, computed: Computed) -> LessonItem:
     block = _BLOCK.fullmatch(paragraph)
     if block is None:
-        text, figures = taken_apart(paragraph, of.names)
+        text, figures = taken_apart(paragraph, computed.names)
         return LessonItem(text=text, figures=figures)
     kind, name, unit = block.groups()
     if kind == "parts":
-        return LessonItem(table=_parts(name, unit or "", of.names))
+        return LessonItem(table=_parts(name, unit or "", computed.names))
     if kind == "chart":
-        return LessonItem(chart=_chart(of.written.charts[name], of))
+        return LessonItem(chart=_chart(computed.written.charts[name], computed))
     if kind == "command":
-        return LessonItem(command=of.commands[name])
-    return LessonItem(formula=of.figures[name])
+        return LessonItem(command=computed.commands[name])
+    return LessonItem(formula=computed.figures[name])
 
 
 def _parts(expression: str, unit: str, names: Names) -> LessonTable:
@@ -117,11 +118,11 @@ def _parts(expression: str, unit: str, names: Names) -> LessonTable:
     return LessonTable(["part", ">size", ">share"], [*rows, ["together", shown(whole, unit), ""]])
 
 
-def _chart(chart: ChartOf, of: Computed) -> LessonChart:
+def _chart(chart: ChartOf, computed: Computed) -> LessonChart:
     """Every line of a chart at every point."""
     series: dict[str, list[float | None]] = {name: [] for name in chart.series}
     for point in chart.values:
-        names = of.moved({chart.over: point})
+        names = computed.moved({chart.over: point})
         for name, expression in chart.series.items():
             series[name].append(_height(expression, names))
     return LessonChart(
@@ -133,7 +134,7 @@ def _chart(chart: ChartOf, of: Computed) -> LessonChart:
         points=list(chart.values),
         labels=[_label(point, chart.over_unit) for point in chart.values],
         series=series,
-        now=of.values.get(chart.over),
+        now=computed.values.get(chart.over),
     )
 
 

@@ -100,8 +100,8 @@ class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def lessons() -> dict[str, Written]:
     """All lessons by name, in their order."""
-    found = {path.stem: _read(path) for path in FOLDER.glob("*.md")}
-    return dict(sorted(found.items(), key=lambda pair: pair[1].number))
+    by_name = {path.stem: _read(path) for path in FOLDER.glob("*.md")}
+    return dict(sorted(by_name.items(), key=lambda pair: pair[1].number))
 
 
 def _read(path: Path) -> Written:

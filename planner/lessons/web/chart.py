@@ -70,7 +70,7 @@ def drawn(chart: LessonChart) -> Drawn:
 
 
 def _rows(chart: LessonChart, names: Sequence[tuple[str, int]]) -> list[Row]:
-    columns = [[one or 0.0 for one in heights] for heights in chart.series.values()]
+    columns = [[height or 0.0 for height in heights] for heights in chart.series.values()]
     is_stack = chart.kind == "stack"
     ends = [sum(c[i] for c in columns) for i in range(len(chart.labels))] if is_stack else []
     longest = max(ends or [max(column) for column in columns], default=0.0) or 1.0
@@ -87,8 +87,10 @@ def _rows(chart: LessonChart, names: Sequence[tuple[str, int]]) -> list[Row]:
 
 
 def _lines(chart: LessonChart, names: Sequence[tuple[str, int]]) -> Drawn:
-    heights = [one for column in chart.series.values() for one in column if one is not None]
-    xs = [float(one) for one in chart.points]
+    heights = [
+        height for column in chart.series.values() for height in column if height is not None
+    ]
+    xs = [float(point) for point in chart.points]
     logs = "x" in chart.log, "y" in chart.log
     low, high = _ends(heights, logs[1])
     across = [_at(x, min(xs), max(xs), logs[0]) for x in xs]
@@ -106,7 +108,9 @@ def _lines(chart: LessonChart, names: Sequence[tuple[str, int]]) -> Drawn:
         Tick(100 - _at(y, low, high, logs[1]), height(y, chart.unit))
         for y in _round(low, high, logs[1])
     ]
-    now = next((x for x, one in zip(across, chart.points, strict=True) if one == chart.now), None)
+    now = next(
+        (x for x, point in zip(across, chart.points, strict=True) if point == chart.now), None
+    )
     return Drawn(list(names), [], curves, ticks, up, now)
 
 
@@ -114,14 +118,14 @@ def _ends(heights: Sequence[float], is_log: bool) -> tuple[float, float]:
     high = max(heights, default=1.0) or 1.0
     if not is_log:
         return min(0.0, min(heights, default=0.0)), high * _ROOM
-    low = min((one for one in heights if one > 0), default=high / 10)
+    low = min((height for height in heights if height > 0), default=high / 10)
     return low / _ROOM, max(high * _ROOM, low * 10)
 
 
 def _at(value: float, low: float, high: float, is_log: bool) -> float:
     """A place on an axis, in per cent."""
     if is_log:
-        value, low, high = (math.log(max(one, 1e-300)) for one in (value, low, high))
+        value, low, high = (math.log(max(number, 1e-300)) for number in (value, low, high))
     return 100 * (value - low) / (high - low) if high > low else 50.0
 
 

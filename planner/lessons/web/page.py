@@ -29,47 +29,49 @@ _DOCUMENT = re.compile(r"\[([^]]+)\]\(\.\./[^)]+\)")  # a page that is not here
 
 def listed(_: Pairs) -> dict[str, Any]:
     """The page of all lessons."""
-    return {"lessons": [(one.name, one.title, one.lead) for one in learn.listed().lessons]}
+    return {
+        "lessons": [(lesson.name, lesson.title, lesson.lead) for lesson in learn.listed().lessons]
+    }
 
 
 def page(pairs: Pairs, name: str) -> dict[str, Any]:
     """One lesson as HTML; at its start where the inputs are wrong, which it says."""
     problem = None
     try:
-        found = learn.lesson(name, dict(pairs))
+        lesson = learn.lesson(name, dict(pairs))
     except PlanError as error:
         if error.field != "--set":
             raise
         problem = error.remedy
-        found = learn.lesson(name, {})
-    names = [one.name for one in learn.listed().lessons]
+        lesson = learn.lesson(name, {})
+    names = [lesson.name for lesson in learn.listed().lessons]
     at = names.index(name)
     body = template(
         "lesson_body.html",
-        lesson=found,
+        lesson=lesson,
         item=_items(),
         markdown=_markdown,
-        inputs=[_field(one) for one in found.inputs],
-        problems=[*([problem] if problem else []), *found.problems],
+        inputs=[_field(entry) for entry in lesson.inputs],
+        problems=[*([problem] if problem else []), *lesson.problems],
         before=names[at - 1] if at else None,
         after=names[at + 1] if at + 1 < len(names) else None,
     )
-    return {"title": found.title, "body": body}
+    return {"title": lesson.title, "body": body}
 
 
-def _field(one: LessonInput) -> dict[str, Any]:
+def _field(entry: LessonInput) -> dict[str, Any]:
     """A field of the form and its slider."""
-    if one.choices:
+    if entry.choices:
         return {
-            "one": one,
-            "most": len(one.choices) - 1,
-            "at": one.choices.index(one.value),
+            "one": entry,
+            "most": len(entry.choices) - 1,
+            "at": entry.choices.index(entry.value),
             "log": False,
         }
-    assert one.least is not None
-    assert one.most is not None
-    is_log = one.least > 0 and one.most / one.least >= _DECADES
-    return {"one": one, "most": _STEPS, "at": None, "log": is_log}
+    assert entry.least is not None
+    assert entry.most is not None
+    is_log = entry.least > 0 and entry.most / entry.least >= _DECADES
+    return {"one": entry, "most": _STEPS, "at": None, "log": is_log}
 
 
 @cache
@@ -87,10 +89,10 @@ def _items() -> Callable[[LessonItem], Markup]:
     """HTML of each item in turn; what the inputs change has an id that stays."""
     numbers = count(1)
 
-    def one(item: LessonItem) -> Markup:
+    def item_html(item: LessonItem) -> Markup:
         return Markup("".join(_pieces(item, numbers)))
 
-    return one
+    return item_html
 
 
 def _pieces(item: LessonItem, numbers: Iterator[int]) -> Iterator[str]:

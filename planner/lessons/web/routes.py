@@ -25,17 +25,17 @@ _NAME = {
 @router.get("/learn", response_class=HTMLResponse)
 async def index(request: Request) -> HTMLResponse:
     """All lessons."""
-    found = await run.read(request, "lessons", [])
+    content = await run.read(request, "lessons", [])
     return HTMLResponse(
-        rendered("lessons.html", page="/learn", pairs=run.pairs_of(request), **found)
+        rendered("lessons.html", page="/learn", pairs=run.pairs_of(request), **content)
     )
 
 
 @router.get("/learn/{name}", response_class=HTMLResponse)
 async def lesson(request: Request, name: str) -> HTMLResponse:
     """One lesson, with the inputs of the address."""
-    found = await run.read(request, "lesson", run.pairs_of(request), name)
-    return HTMLResponse(rendered("lesson.html", page="/learn", **found))
+    content = await run.read(request, "lesson", run.pairs_of(request), name)
+    return HTMLResponse(rendered("lesson.html", page="/learn", **content))
 
 
 @documents.get("/learn", responses=doc.answers(doc.document("learn")))
