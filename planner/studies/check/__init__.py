@@ -72,33 +72,33 @@ class _Recipe:
     document: Estimate
 
 
-def check(own: CheckOptions, given: Mapping[str, Any]) -> Found:
+def check(request: CheckOptions, given: Mapping[str, Any]) -> Found:
     """Contents of files and their comparison with the recipe. Raises PlanError for an unreadable
     one, and for results that need a recipe if none is given.
 
     given: options of the recipe by name; without a model, files are read and nothing is predicted.
     """
-    if not own.logs:
+    if not request.logs:
         raise PlanError(_FIELD, None, "name a log, a trace or a memory snapshot")
-    if len(own.logs) > _MOST_FILES:
-        raise PlanError(_FIELD, len(own.logs), f"at most {_MOST_FILES} files are read at once")
+    if len(request.logs) > _MOST_FILES:
+        raise PlanError(_FIELD, len(request.logs), f"at most {_MOST_FILES} files are read at once")
     recipe = _recipe(given) if given else None
     read = []
-    for name in own.logs:
+    for name in request.logs:
         path = catalog.user_path(name, _FIELD)
         with scrubbing((name, str(path))):
             read.append(_file(path, recipe))
-    files, runs = [one.checked for one in read], [row for one in read for row in one.rows]
+    files, runs = [file.checked for file in read], [row for file in read for row in file.rows]
     generating = [file for file in files if phases.generates(file)]
-    predicted = next((one.predicted for one in read if one.predicted), None)
-    for one in generating if predicted is None else ():
-        one.notes.append(_GENERATES)
+    predicted = next((file.predicted for file in read if file.predicted), None)
+    for file in generating if predicted is None else ():
+        file.notes.append(_GENERATES)
     timed = [file for file in files if file.steps is not None and file not in generating]
     against = _against(recipe, timed) if recipe and timed else None
-    learned = _learned(recipe, timed, runs) if own.save else None
+    learned = _learned(recipe, timed, runs) if request.save else None
     cells = (
-        _row(own, recipe, [file for file in files if file not in generating])
-        if own.append
+        _row(request, recipe, [file for file in files if file not in generating])
+        if request.append
         else None
     )
     document = Check(
@@ -111,7 +111,7 @@ def check(own: CheckOptions, given: Mapping[str, Any]) -> Found:
         prediction=recipe.document if recipe else None,
         notes=[],
     )
-    table = row.appended(own.append, cells) if own.append and cells else None
+    table = row.appended(request.append, cells) if request.append and cells else None
     return Found(document, table)
 
 
@@ -121,14 +121,14 @@ def with_results(logs: tuple[str, ...], given: Mapping[str, Any], save: str, app
     wanted, notes = {"save": save, "append": append}, list[str]()
     while True:
         try:
-            found = check(CheckOptions(logs=logs, **wanted), given)
-            return replace(found, document=changed(found.document, notes=notes))
+            result = check(CheckOptions(logs=logs, **wanted), given)
+            return replace(result, document=changed(result.document, notes=notes))
         except PlanError as error:
             name = error.field.removeprefix("--")
             if name not in wanted:
                 raise
-            said = f"{wanted.pop(name)}: {error.remedy}"
-            notes += [said] if given else []
+            remark = f"{wanted.pop(name)}: {error.remedy}"
+            notes += [remark] if given else []
 
 
 def compared(document: Check) -> Against | Phases | None:
@@ -158,13 +158,13 @@ def _file(path: Path, recipe: _Recipe | None) -> _Read:
     with stream.pieces(path, _FIELD) as source:
         head = source.head()
         if snapshot.is_one(head):
-            held = snapshot.read_snapshot(source.file(), path, _FIELD)
-            short = [shortage.of_snapshot(*one) for one in held.short]
-            said = {
-                "snapshot": recordings.snapshot_bytes(held, predicted),
+            recorded = snapshot.read_snapshot(source.file(), path, _FIELD)
+            short = [shortage.of_snapshot(*pair) for pair in recorded.short]
+            parts = {
+                "snapshot": recordings.snapshot_bytes(recorded, predicted),
                 "shortages": shortage.shortages(short, *_of(recipe)),
             }
-            return _Read(_checked(path, "snapshot", "torch memory snapshot", **said))
+            return _Read(_checked(path, "snapshot", "torch memory snapshot", **parts))
         if profiler.is_one(head):
             trace = profiler.read_trace(source, path, _FIELD)
             times = recordings.trace_times(trace, predicted)
@@ -230,11 +230,11 @@ def _tokens_per_s(log: Log, steps: StepTimes | None, size: Size) -> float | None
 
 def _size(log: Log, recipe: _Recipe | None) -> tuple[Size, list[str]]:
     """Tokens of a step: of the recipe, else as the log repeats them; and where they contradict."""
-    said = log.stated
+    stated = log.stated
     if recipe is None:
-        batch, length = said.get("global_batch"), said.get("seq_len")
+        batch, length = stated.get("global_batch"), stated.get("seq_len")
         tokens = float(batch * length) if batch and length else None
-        return Size(tokens, batch, said.get("gpus")), []
+        return Size(tokens, batch, stated.get("gpus")), []
     layout, r = recipe.document.layout, recipe.document
     planned = {
         "gpus": r.cluster.gpus,
@@ -244,7 +244,7 @@ def _size(log: Log, recipe: _Recipe | None) -> tuple[Size, list[str]]:
     }
     notes = [
         f"the log says {name} {value:,}, the recipe {planned[name]:,} (--{name.replace('_', '-')})"
-        for name, value in said.items()
+        for name, value in stated.items()
         if value != planned[name]
     ]
     tokens = float(layout.global_batch * r.training.seq_len)
@@ -275,8 +275,8 @@ def _against(recipe: _Recipe, timed: Sequence[Checked]) -> Against:
     """The middle of the logs against the band."""
     seconds = float(np.median([checked.steps.seconds for checked in timed if checked.steps]))
     step = recipe.document.step
-    held, usual = _held(recipe, timed)
-    slowest = max(timed, key=lambda one: one.steps.seconds if one.steps else 0.0)
+    memory, usual = _held(recipe, timed)
+    slowest = max(timed, key=lambda checked: checked.steps.seconds if checked.steps else 0.0)
     return Against(
         measured_s=seconds,
         predicted_s=step.seconds,
@@ -284,7 +284,7 @@ def _against(recipe: _Recipe, timed: Sequence[Checked]) -> Against:
         high=step.high,
         ratio=seconds / step.seconds,
         verdict=verdict(seconds, step.low, step.high),
-        memory=held,
+        memory=memory,
         memory_verdict=usual,
         reasons=reasons(recipe.one, seconds, slowest.steps),
     )
@@ -295,16 +295,16 @@ def _held(recipe: _Recipe, timed: Sequence[Checked]) -> tuple[dict[str, float], 
     with what was measured in place of what was predicted of the need of the device."""
     memory = recipe.document.memory
     expected = {"allocated": memory.peak_bytes, "reserved": memory.reserved_bytes}
-    found = {
+    sizes = {
         kind: max(checked.memory[kind] for checked in timed if kind in checked.memory)
         for kind in expected
         if any(kind in checked.memory for checked in timed)
     }
-    ratios = {kind: size / expected[kind] for kind, size in found.items()}
-    if not found:
+    ratios = {kind: size / expected[kind] for kind, size in sizes.items()}
+    if not sizes:
         return ratios, None
-    kind = next(iter(found))
-    need = (memory.device_bytes - expected[kind] + found[kind]) / memory.device_bytes
+    kind = next(iter(sizes))
+    need = (memory.device_bytes - expected[kind] + sizes[kind]) / memory.device_bytes
     low, high = evidence.usual(recipe.one.plan, recipe.one.table)
     side = "more than" if need > high else "less than" if need < low else "within"
     off = f"{percent(low - 1)} to {percent(high - 1)}"
@@ -331,18 +331,18 @@ def _learned(recipe: _Recipe | None, timed: Sequence[Checked], rows: Sequence[Ro
     return learn(cases, base)
 
 
-def _row(own: CheckOptions, recipe: _Recipe | None, files: Sequence[Checked]) -> Row:
+def _row(request: CheckOptions, recipe: _Recipe | None, files: Sequence[Checked]) -> Row:
     logs = [file for file in files if file.kind == "log"]
     if recipe is None or not logs:
         remedy = (
             "needs a log of training and its recipe (--model, --gpu, ...): they are the columns"
         )
-        raise PlanError("--append", own.append, remedy)
+        raise PlanError("--append", request.append, remedy)
     steps = [log.steps.seconds for log in logs if log.steps]
     memory: dict[str, float] = {}
     for log in logs:
-        for kind, held in log.memory.items():
-            memory[kind] = max(memory.get(kind, 0.0), held)
+        for kind, size in log.memory.items():
+            memory[kind] = max(memory.get(kind, 0.0), size)
     seconds = float(np.median(steps)) if steps else None
     oom = not steps and any(log.shortages for log in logs)
     return row.row_of(recipe.options, recipe.one, seconds, memory, logs[0].name, oom)

@@ -107,7 +107,9 @@ def _one_machine(cases: Sequence[fit.Case]) -> Plan:
 
 
 def _error(cases: Sequence[fit.Case], seconds: Sequence[float]) -> float:
-    return float(np.mean([abs(s / one.seconds - 1) for s, one in zip(seconds, cases, strict=True)]))
+    return float(
+        np.mean([abs(s / case.seconds - 1) for s, case in zip(seconds, cases, strict=True)])
+    )
 
 
 class _Writer:
@@ -132,38 +134,38 @@ class _Writer:
         where: str | None = getattr(self, f"_{value.parameter.name.replace(' ', '_')}")(value)
         return where
 
-    def _number(self, own: float, value: fit.Value, most: float = np.inf) -> Table:
-        said = f"{value.multiplier:.3f} +- {value.spread:.3f} of {own:.4g}"
-        unit = own.unit if isinstance(own, Sourced) else "1"
-        found = min(own * value.multiplier, most)
+    def _number(self, base: float, value: fit.Value, most: float = np.inf) -> Table:
+        text = f"{value.multiplier:.3f} +- {value.spread:.3f} of {base:.4g}"
+        unit = base.unit if isinstance(base, Sourced) else "1"
+        product = min(base * value.multiplier, most)
         return {
-            "value": float(f"{found:.6g}") if unit == "1" else f"{found:.6g} {unit}",
+            "value": float(f"{product:.6g}") if unit == "1" else f"{product:.6g} {unit}",
             "kind": "measured",
-            "source": f"{self._source}: {said}",
+            "source": f"{self._source}: {text}",
             "date": self._date,
         }
 
     def _clock(self, value: fit.Value) -> str | None:
         if self._plan.cluster.clock is not None or self._plan.cluster.power_limit is not None:
             return None
-        own = self._plan.cluster.gpu.kernels.sustained_clock
-        self._kernels()["sustained_clock"] = self._number(own, value, _MOST_SHARE)
+        clock = self._plan.cluster.gpu.kernels.sustained_clock
+        self._kernels()["sustained_clock"] = self._number(clock, value, _MOST_SHARE)
         return "overlay.kernels.sustained_clock"
 
     def _attention(self, value: fit.Value) -> str:
         curve = self._plan.cluster.gpu.kernels
         for name in ("attention_forward", "attention_backward"):
             self._kernels()[name] = self._number(getattr(curve, name), value, _MOST_SHARE)
-        for kernel, own in curve.attention.items():
+        for kernel, numbers in curve.attention.items():
             self._kernels().setdefault("attention", {})[kernel] = {
-                name: self._number(getattr(own, name), value, _MOST_SHARE)
+                name: self._number(getattr(numbers, name), value, _MOST_SHARE)
                 for name in ("forward", "backward")
             }
         return "overlay.kernels.attention_forward, attention_backward"
 
     def _elementwise(self, value: fit.Value) -> str | None:
-        own = self._plan.stack.fusion.elementwise_limit
-        return self._stack("fusion", "elementwise_limit", self._number(own, value))
+        limit = self._plan.stack.fusion.elementwise_limit
+        return self._stack("fusion", "elementwise_limit", self._number(limit, value))
 
     def _launch(self, value: fit.Value) -> str | None:
         return self._stack(
@@ -171,8 +173,8 @@ class _Writer:
         )
 
     def _contention(self, value: fit.Value) -> str | None:
-        own = self._plan.stack.overlap.slowdown
-        return self._stack("overlap", "slowdown", self._number(own, value, 1.0))
+        slowdown = self._plan.stack.overlap.slowdown
+        return self._stack("overlap", "slowdown", self._number(slowdown, value, 1.0))
 
     def _network(self, value: fit.Value) -> str | None:
         return self._link(value, "inter_node")

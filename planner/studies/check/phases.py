@@ -36,9 +36,9 @@ def read_answer(path: Path, field: str) -> Reinforcement:
         raise PlanError(field, str(path), remedy) from None
 
 
-def generates(one: Checked) -> bool:
+def generates(checked: Checked) -> bool:
     """Whether the steps of a log generate what they train on."""
-    return one.steps is not None and any(name in one.steps.phases for name in _GENERATES)
+    return checked.steps is not None and any(name in checked.steps.phases for name in _GENERATES)
 
 
 def phases(predicted: Reinforcement, logs: Sequence[Checked]) -> Phases:

@@ -130,36 +130,36 @@ SUSPECTS: tuple[_Suspect, ...] = (
 )
 
 
-def reasons(one: Estimates, measured_s: float, steps: StepTimes | None) -> list[Reason]:
+def reasons(estimates: Estimates, measured_s: float, steps: StepTimes | None) -> list[Reason]:
     """Numbers that alone explain a measured step, the values nearest to the usual first."""
-    plan, numbers = one.plan, machine(one.plan)
-    parts = {name: float(np.ravel(value)[0]) for name, value in one.time.components.items()}
+    plan, numbers = estimates.plan, machine(estimates.plan)
+    parts = {name: float(np.ravel(value)[0]) for name, value in estimates.time.components.items()}
     suspects = [suspect for suspect in SUSPECTS if suspect.applies(plan)]
-    times = _times(one, numbers, suspects)
+    times = _times(estimates, numbers, suspects)
     out = []
     for suspect, line in zip(suspects, times, strict=True):
         if np.ptp(line) <= _NOTHING * line[0]:  # the step does not hang on it
             continue
         factor = _explaining(line, measured_s)
         out.append(_reason(suspect, factor, parts))
-    out += _loading(float(one.time.seconds[0]), measured_s, steps)
+    out += _loading(float(estimates.time.seconds[0]), measured_s, steps)
     return sorted(out, key=lambda r: (r.spreads is None, r.spreads or 0.0, -r.component_s))
 
 
-def _times(one: Estimates, numbers: Machine, asked: list[_Suspect]) -> Array:
+def _times(estimates: Estimates, numbers: Machine, suspects: list[_Suspect]) -> Array:
     """Step times (s) under every factor: a line per suspect."""
     count = len(_FACTORS)
     columns: dict[str, Any] = {
-        name: np.full(len(asked) * count, float(getattr(numbers, name)))
-        for suspect in asked
+        name: np.full(len(suspects) * count, float(getattr(numbers, name)))
+        for suspect in suspects
         for name in suspect.numbers
     }
-    for i, suspect in enumerate(asked):
+    for i, suspect in enumerate(suspects):
         for name in suspect.numbers:
             columns[name][i * count : (i + 1) * count] *= _FACTORS
-    table = one.table.each(lambda column: np.repeat(column[:1], len(asked) * count))
-    seconds = step_time(one.plan, table, replace(numbers, **columns)).seconds
-    lines: Array = seconds.reshape(len(asked), count)
+    table = estimates.table.each(lambda column: np.repeat(column[:1], len(suspects) * count))
+    seconds = step_time(estimates.plan, table, replace(numbers, **columns)).seconds
+    lines: Array = seconds.reshape(len(suspects), count)
     return lines
 
 
@@ -179,7 +179,7 @@ def _ordered(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def _reason(suspect: _Suspect, factor: float | None, parts: dict[str, float]) -> Reason:
-    own = sum(parts.get(name, 0.0) for name in suspect.components)
+    component_s = sum(parts.get(name, 0.0) for name in suspect.components)
     if factor is None:
         says, spreads = f"{suspect.says}: no value of it explains the step by itself", None
     else:
@@ -193,7 +193,7 @@ def _reason(suspect: _Suspect, factor: float | None, parts: dict[str, float]) ->
         name=suspect.name,
         factor=factor,
         spreads=spreads,
-        component_s=own,
+        component_s=component_s,
         says=says,
         measure=suspect.measure,
     )

@@ -67,13 +67,13 @@ def _expected(predicted: Estimate) -> dict[str, float]:
     every class, here in the proportion of what the step has of them."""
     parts = predicted.step.components
     again, whole = parts.get("recompute", 0.0), sum(parts.get(name, 0.0) for name in _COMPUTE)
-    found = {name: parts.get(name, 0.0) * (1 + again / (whole or 1.0)) for name in _COMPUTE}
-    wires = [one for one in predicted.communication if one.group != "host"]
+    seconds = {name: parts.get(name, 0.0) * (1 + again / (whole or 1.0)) for name in _COMPUTE}
+    wires = [traffic for traffic in predicted.communication if traffic.group != "host"]
     kinds: dict[str, float] = dict.fromkeys(_KINDS, 0.0)
     for wire in wires:
         kinds[wire.operation] = kinds.get(wire.operation, 0.0) + wire.seconds
     return {
-        **found,
+        **seconds,
         **{name: seconds for name, seconds in kinds.items() if seconds},
         "optimizer": parts.get("optimizer", 0.0),
         "communication": sum(wire.seconds for wire in wires),
@@ -97,25 +97,25 @@ def _line(
     )
 
 
-def snapshot_bytes(found: Snapshot, predicted: Estimate | None) -> SnapshotBytes:
+def snapshot_bytes(recorded: Snapshot, predicted: Estimate | None) -> SnapshotBytes:
     """A snapshot by component of memory."""
     expected: Mapping[str, float] = predicted.memory.components if predicted else {}
-    names = [*found.held, *(name for name in expected if name not in found.held)]
+    names = [*recorded.held, *(name for name in expected if name not in recorded.held)]
     lines = [
         HeldLine(
             name=name,
-            measured_bytes=found.held.get(name, 0.0),
+            measured_bytes=recorded.held.get(name, 0.0),
             predicted_bytes=expected.get(name) if predicted and name != UNKNOWN else None,
         )
         for name in names
-        if found.held.get(name, 0.0) or expected.get(name, 0.0)
+        if recorded.held.get(name, 0.0) or expected.get(name, 0.0)
     ]
     return SnapshotBytes(
-        reserved_bytes=found.reserved,
-        allocated_bytes=found.allocated,
-        reserved_free_bytes=found.reserved_free,
-        largest_free_bytes=found.freest,
-        peak_bytes=found.peak,
-        segments=found.segments,
-        held=sorted(lines, key=lambda one: -max(one.measured_bytes, one.predicted_bytes or 0.0)),
+        reserved_bytes=recorded.reserved,
+        allocated_bytes=recorded.allocated,
+        reserved_free_bytes=recorded.reserved_free,
+        largest_free_bytes=recorded.freest,
+        peak_bytes=recorded.peak,
+        segments=recorded.segments,
+        held=sorted(lines, key=lambda line: -max(line.measured_bytes, line.predicted_bytes or 0.0)),
     )

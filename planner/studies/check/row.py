@@ -45,18 +45,18 @@ _LEFT_OUT = (
 
 def row_of(
     options: Options,
-    one: Estimates,
+    estimates: Estimates,
     seconds: float | None,
     memory: dict[str, float],
     name: str,
     oom: bool,
 ) -> Row:
-    """The cells of a run, one without any result to be filled in. options: its scenario; one: the
-    estimate of its layout; memory: highest bytes, by kind."""
+    """The cells of a run, one without any result to be filled in. options: its scenario; estimates:
+    of its layout; memory: highest bytes, by kind."""
     kind = next((kind for kind in ("allocated", "reserved") if kind in memory), "")
     cells: dict[str, object] = {
-        **written(_filled(options, one)),
-        **_shape(one.plan.model),
+        **written(_filled(options, estimates)),
+        **_shape(estimates.plan.model),
         "run_id": name,
         "suite": "own",
         "source": "dpplan check",
@@ -68,17 +68,17 @@ def row_of(
         "tier": "A",
     }
     row = {key: str(cells.get(key, "")) for key in COLUMNS}
-    return {**row, "assumptions": _doubt(row, one)}
+    return {**row, "assumptions": _doubt(row, estimates)}
 
 
-def _filled(options: Options, one: Estimates) -> Options:
+def _filled(options: Options, estimates: Estimates) -> Options:
     """The scenario with what its estimate made of it, and without what no step hangs on."""
-    plan, layout = one.plan, one.table.layout(0)
+    plan, layout = estimates.plan, estimates.table.layout(0)
     c, t, several = plan.cluster, plan.training, plan.cluster.nodes > 1
     table = rows(Options)
     out = {n: r.default for n, r in table.items() if r.group.name not in _STEP or n in _LEFT_OUT}
     group = max(layout.shard_group // layout.cp, 1) if layout.zero else None
-    made = {
+    changes = {
         "gpu": c.gpu.id,
         "gpus": c.gpus,
         "gpus_per_node": c.gpus_per_node,
@@ -100,8 +100,8 @@ def _filled(options: Options, one: Estimates) -> Options:
         "offload": layout.offload if layout.offload != "none" else None,
     }
     if options.lora_precision == "fp32" and options.lora_autocast is None:
-        made["lora_autocast"] = True
-    return options.changed(**{**out, "model": options.model, **made, "spelled": ()})
+        changes["lora_autocast"] = True
+    return options.changed(**{**out, "model": options.model, **changes, "spelled": ()})
 
 
 def _shape(model: ModelSpec) -> dict[str, object]:
@@ -126,13 +126,13 @@ def _shape(model: ModelSpec) -> dict[str, object]:
     }
 
 
-def _doubt(row: Row, one: Estimates) -> str:
+def _doubt(row: Row, estimates: Estimates) -> str:
     """How much of the recipe the columns do not hold; empty where they hold it."""
     try:
         again = predict(row)
     except (PlanError, ValueError) as error:
         return f"the columns cannot hold this recipe: {' '.join(str(error).split())}"
-    off = float(again.time.seconds[0]) / float(np.ravel(one.time.seconds)[0]) - 1
+    off = float(again.time.seconds[0]) / float(np.ravel(estimates.time.seconds)[0]) - 1
     if abs(off) <= _SAME:
         return ""
     return f"options of the recipe that no column holds: they change the prediction by {off:+.1%}"
@@ -142,33 +142,33 @@ def appended(name: str, row: Row) -> str:
     """The table of a file with this row below its others; or a new table. Raises PlanError for a
     file that is not a runs table."""
     path = user_path(name, _FIELD)
-    there = _there(path)
-    if not there.strip():
+    content = _there(path)
+    if not content.strip():
         return csv_text(COLUMNS, [[row[key] for key in COLUMNS]])
-    header = [cell.strip() for cell in next(csv.reader(io.StringIO(there)), [])]
+    header = [cell.strip() for cell in next(csv.reader(io.StringIO(content)), [])]
     if missing := [key for key in REQUIRED if key not in header]:
         remedy = f"is not a runs table: it has no column {missing[0]!r}; name another file"
         raise PlanError(_FIELD, name, remedy)
     line = csv_text(header, [[row.get(key, "") for key in header]]).partition("\n")[2]
-    return there + ("" if there.endswith("\n") else "\n") + line
+    return content + ("" if content.endswith("\n") else "\n") + line
 
 
 def _there(path: Path) -> str:
     """Contents of the file that rows are appended to, which is a result, not a source, of this
     request."""
-    found = catalog.given(path)
-    if found is None:
+    content = catalog.given(path)
+    if content is None:
         try:
             with path.open("rb") as file:
-                found = file.read(MAX_TABLE_BYTES + 1)
+                content = file.read(MAX_TABLE_BYTES + 1)
         except FileNotFoundError:
             return ""
         except OSError as error:
             raise PlanError(_FIELD, str(path), f"cannot be read: {error.strerror}") from None
-    if len(found) > MAX_TABLE_BYTES:
+    if len(content) > MAX_TABLE_BYTES:
         remedy = f"is larger than the {MAX_TABLE_BYTES:,} bytes of a runs table; begin another"
         raise PlanError(_FIELD, str(path), remedy)
     try:
-        return found.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
+        return content.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise PlanError(_FIELD, str(path), "is not UTF-8 text; name another file") from None

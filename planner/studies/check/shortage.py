@@ -44,59 +44,60 @@ _ROOM = (
 _FRAGMENTED = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (--expandable-segments)"
 
 
-def of_snapshot(asked: float, free: float) -> logs.Shortage:
+def of_snapshot(requested: float, free: float) -> logs.Shortage:
     """A shortage that a memory snapshot recorded."""
-    return logs.Shortage(asked=asked, free=free)
+    return logs.Shortage(asked=requested, free=free)
 
 
 def shortages(
-    found: Sequence[logs.Shortage], one: Estimates | None, predicted: Estimate | None
+    messages: Sequence[logs.Shortage], estimates: Estimates | None, predicted: Estimate | None
 ) -> list[Shortage]:
     """Messages; those that differ only by GPU are merged."""
     alike: dict[logs.Shortage, int] = {}
-    for said in found:
-        key = replace(said, device=None)
+    for message in messages:
+        key = replace(message, device=None)
         alike[key] = alike.get(key, 0) + 1
-    return [_shortage(said, count, one, predicted) for said, count in alike.items()]
+    return [_shortage(message, count, estimates, predicted) for message, count in alike.items()]
 
 
 def _shortage(
-    said: logs.Shortage, count: int, one: Estimates | None, predicted: Estimate | None
+    message: logs.Shortage, count: int, estimates: Estimates | None, predicted: Estimate | None
 ) -> Shortage:
-    missing = None if said.free is None else max(said.asked - said.free, 0.0)
-    idle = said.reserved_free or 0.0
-    name, what = _asker(said, one)
-    if not said.asked:
+    missing = None if message.free is None else max(message.asked - message.free, 0.0)
+    idle = message.reserved_free or 0.0
+    name, requester = _asker(message, estimates)
+    if not message.asked:
         why, remedy, name = _OUTSIDE, _ROOM, None
-    elif idle >= said.asked:
+    elif idle >= message.asked:
         why = (
-            f"{show(said.asked, 'B')} were requested while {show(idle, 'B')} were reserved and"
+            f"{show(message.asked, 'B')} were requested while {show(idle, 'B')} were reserved and"
             " free, in pieces too small: fragmentation, not need"
         )
         remedy = f"{_FRAGMENTED}: the free pieces are then one"
     else:
         short = "" if missing is None else f", {show(missing, 'B')} more than were free"
-        why = f"{what}: {show(said.asked, 'B')} were requested{short}{_beyond(said, predicted)}"
+        size = show(message.asked, "B")
+        why = f"{requester}: {size} were requested{short}{_beyond(message, predicted)}"
         remedy = _REMEDIES.get(name or "", "the changes that `dpplan estimate` lists for memory")
     return Shortage(
-        asked_bytes=said.asked,
+        asked_bytes=message.asked,
         missing_bytes=missing,
-        reserved_free_bytes=said.reserved_free,
-        allocated_bytes=said.allocated,
-        capacity_bytes=said.capacity,
+        reserved_free_bytes=message.reserved_free,
+        allocated_bytes=message.allocated,
+        capacity_bytes=message.capacity,
         gpus=count,
-        phase=said.phase,
+        phase=message.phase,
         term=name,
         why=why,
         remedy=remedy,
     )
 
 
-def _beyond(said: logs.Shortage, predicted: Estimate | None) -> str:
+def _beyond(message: logs.Shortage, predicted: Estimate | None) -> str:
     """Bytes that tensors would have needed, beside the predicted peak."""
-    if predicted is None or said.allocated is None:
+    if predicted is None or message.allocated is None:
         return ""
-    needed, peak = said.allocated + said.asked, predicted.memory.peak_bytes
+    needed, peak = message.allocated + message.asked, predicted.memory.peak_bytes
     if needed <= peak:
         return f"; the predicted peak is {show(peak, 'B')}, so that there is more to come"
     return (
@@ -104,35 +105,35 @@ def _beyond(said: logs.Shortage, predicted: Estimate | None) -> str:
     )
 
 
-def _asker(said: logs.Shortage, one: Estimates | None) -> tuple[str | None, str]:
+def _asker(message: logs.Shortage, estimates: Estimates | None) -> tuple[str | None, str]:
     """(component, words) of the requester: a tensor of the recipe with this size that fits the
     phase; else the usual requester of the phase."""
-    usual = _OF_PHASE.get(said.phase)
-    sizes = _tensors(one) if one else []
-    fit = [(name, words) for size, name, words in sizes if abs(said.asked / size - 1) <= _ALIKE]
-    named = next((one for one in fit if one[0] == usual), fit[0] if fit else None)
+    usual = _OF_PHASE.get(message.phase)
+    sizes = _tensors(estimates) if estimates else []
+    fit = [(name, words) for size, name, words in sizes if abs(message.asked / size - 1) <= _ALIKE]
+    named = next((candidate for candidate in fit if candidate[0] == usual), fit[0] if fit else None)
     if named:
         return named
     if usual:
-        return usual, f"{usual.replace('_', ' ')} ({said.phase})"
+        return usual, f"{usual.replace('_', ' ')} ({message.phase})"
     return None, "a tensor that no size of the recipe tells"
 
 
-def _tensors(one: Estimates) -> list[tuple[float, str, str]]:
+def _tensors(estimates: Estimates) -> list[tuple[float, str, str]]:
     """Sizes (B) of the large tensors of a rank: (size, component, words)."""
-    model, c = one.plan.model, one.table
+    model, c = estimates.plan.model, estimates.table
     tp, stages = float(c.tp[0]), float(c.pp[0])
-    tokens = float(c.micro_batch[0]) * one.plan.training.seq_len / float(c.cp[0])
+    tokens = float(c.micro_batch[0]) * estimates.plan.training.seq_len / float(c.cp[0])
     logits = tokens * model.vocab / tp
     wide = model.mlp_part.ffn_hidden if model.mlp_part else 0
     inner = tokens * wide / tp
     layer = model.hidden * wide / tp
     table = model.vocab * model.hidden / tp
     heads = model.attention.heads if model.attention else 0
-    scores = float(c.micro_batch[0]) * heads / tp * one.plan.training.seq_len**2
-    parameters = float(one.memory.components["parameters"][0])
+    scores = float(c.micro_batch[0]) * heads / tp * estimates.plan.training.seq_len**2
+    parameters = float(estimates.memory.components["parameters"][0])
     words = f"{tokens:,.0f} tokens x {model.vocab:,} words"
-    found = [
+    entries = [
         (logits * _FP32, "logits", f"logits in fp32 ({words})"),
         (logits * _BF16, "logits", f"logits in 16 bit ({words})"),
         (inner * _BF16, "activations", f"MLP activations of {tokens:,.0f} tokens"),
@@ -147,4 +148,4 @@ def _tensors(one: Estimates) -> list[tuple[float, str, str]]:
         (parameters, "parameters", "all parameters of the rank at once"),
         (2 * parameters, "gradients", "a buffer of all gradients of the rank in fp32"),
     ]
-    return [entry for entry in found if entry[0] > 0 and stages > 0]
+    return [entry for entry in entries if entry[0] > 0 and stages > 0]

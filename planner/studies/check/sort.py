@@ -22,7 +22,7 @@ def is_runs_table(head: bytes) -> bool:
 def recipes_of(names: Iterable[str], field: str) -> dict[str, str]:
     """Of these files the recipes, with their texts. A log that repeats a command line is a log, and
     so is what is neither: its reader says what it lacks."""
-    found = {}
+    texts = {}
     for name in names:
         path = catalog.user_path(name, field)
         with stream.pieces(path, field) as source:
@@ -37,5 +37,5 @@ def recipes_of(names: Iterable[str], field: str) -> dict[str, str]:
             continue
         text = head[: formats.MOST_BYTES + 1].decode("utf-8", "replace").replace("\r\n", "\n")
         if formats.knows({name: text}):
-            found[name] = catalog.read_text(path, field, formats.MOST_BYTES).removeprefix("\ufeff")
-    return found
+            texts[name] = catalog.read_text(path, field, formats.MOST_BYTES).removeprefix("\ufeff")
+    return texts

@@ -53,7 +53,7 @@ def seconds_of(step: Step, size: Size) -> float | None:
 
 def step_times(log: Log, size: Size) -> StepTimes | None:
     """The middle and the spread of a log; None where no line tells a time."""
-    timed = [(i, s) for i, one in enumerate(log.steps) if (s := seconds_of(one, size))]
+    timed = [(i, s) for i, step in enumerate(log.steps) if (s := seconds_of(step, size))]
     if not timed:
         return None
     lines, times = np.array([i for i, _ in timed]), np.array([s for _, s in timed])
@@ -96,11 +96,11 @@ def step_times(log: Log, size: Size) -> StepTimes | None:
 
 def _phases(steady: Sequence[Step]) -> dict[str, float]:
     """The middle of each phase over the steps that have it, in the order of the program."""
-    found: dict[str, list[float]] = {}
+    by_phase: dict[str, list[float]] = {}
     for step in steady:
         for name, seconds in step.phases:
-            found.setdefault(name, []).append(seconds)
-    return {name: float(np.median(seconds)) for name, seconds in found.items()}
+            by_phase.setdefault(name, []).append(seconds)
+    return {name: float(np.median(seconds)) for name, seconds in by_phase.items()}
 
 
 _KINDS = ("warm_up", "checkpoint", "evaluation", "stalled")

@@ -8,7 +8,7 @@ from planner.specs.options.own import Output
 from planner.studies.options import CheckOptions
 
 
-def command(given: Given, own: CheckOptions, out: Output) -> Answer:
+def command(given: Given, request: CheckOptions, out: Output) -> Answer:
     """Read the log of a run, or a recording of its step or memory, and compare it with what was
     predicted of its recipe.
 
@@ -18,17 +18,17 @@ def command(given: Given, own: CheckOptions, out: Output) -> Answer:
     from planner.studies import check
     from planner.studies.views.check import view
 
-    found = check.check(own, given)
-    document = found.document
+    result = check.check(request, given)
+    document = result.document
     against = check.compared(document)
     outside = against is not None and against.verdict != check.INSIDE
-    short = any(one.shortages for one in document.files)
+    short = any(file.shortages for file in document.files)
     return Answer(
         document,
         view=lambda: view(document),
         files={
             "save": lambda: document.learned.calibration if document.learned else "",
-            "append": lambda: found.table or "",
+            "append": lambda: result.table or "",
         },
         status=3 if outside or short else 0,
     )

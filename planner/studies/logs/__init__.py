@@ -49,7 +49,7 @@ def read_log(path: Path, field: str) -> Log:
     for reader in all_readers:
         reader.finish()
     logs = [reader.log for reader in all_readers if reader.log.steps]
-    shortages = [said for reader in all_readers for said in reader.log.shortages]
+    shortages = [shortage for reader in all_readers for shortage in reader.log.shortages]
     memories = [reader.log for reader in all_readers if reader.log.memory]
     if not logs and not shortages:
         known = ", ".join(reader.TITLE for reader in all_readers if reader.TITLE)

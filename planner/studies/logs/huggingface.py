@@ -73,10 +73,10 @@ class HuggingFace(Reader):
         try:
             with warnings.catch_warnings():  # of Python, about letters behind digits
                 warnings.simplefilter("ignore")
-                said = ast.literal_eval(match[0]) if match else {}
+                printed = ast.literal_eval(match[0]) if match else {}
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             return
-        numbers = _numbers(said)
+        numbers = _numbers(printed)
         _hold(self.log, numbers)
         if "eval_runtime" in numbers:
             self._evaluated += numbers["eval_runtime"]
@@ -84,12 +84,12 @@ class HuggingFace(Reader):
         elif _RATE in numbers and "train_runtime" in numbers:
             self._last = numbers
 
-    def _bar(self, at: int, of: int, value: float | None, unit: str) -> None:
+    def _bar(self, at: int, total: int, value: float | None, unit: str) -> None:
         """A bar of the training loop is the one with most steps: others are of evaluation or of
         files that are loaded."""
         if value is None or not at:
             return
-        steps = self._found.setdefault(of, [])
+        steps = self._found.setdefault(total, [])
         seconds = value if unit == "s/it" else 1 / value
         if steps and steps[-1].number == at:
             steps.pop()
@@ -112,19 +112,19 @@ def _hold(log: Log, numbers: Mapping[str, float]) -> None:
             log.held(kind, numbers[name] * unit)
 
 
-def _numbers(said: Any) -> dict[str, float]:
+def _numbers(printed: Any) -> dict[str, float]:
     """The numbers of a dictionary; some releases print them as text."""
-    if not isinstance(said, Mapping):
+    if not isinstance(printed, Mapping):
         return {}
-    numbers = {str(name): positive(str(value)) for name, value in said.items()}
+    numbers = {str(name): positive(str(value)) for name, value in printed.items()}
     return {name: value for name, value in numbers.items() if value is not None}
 
 
-def _mean(said: Mapping[str, float], evaluated_s: float) -> Step:
+def _mean(printed: Mapping[str, float], evaluated_s: float) -> Step:
     """The mean step of a run, evaluation left out: `train_runtime` holds it."""
-    steps = said["train_runtime"] * said[_RATE]
-    seconds = max(said["train_runtime"] - evaluated_s, 0.0) / steps
-    rate = said.get("train_tokens_per_second")
+    steps = printed["train_runtime"] * printed[_RATE]
+    seconds = max(printed["train_runtime"] - evaluated_s, 0.0) / steps
+    rate = printed.get("train_tokens_per_second")
     return Step(seconds=seconds or None, tokens_per_s=rate)
 
 

@@ -79,21 +79,23 @@ class Megatron(Reader):
             self.log.steps[-1] = self.log.steps[-1]._replace(loading_s=seconds)
 
     def _step(self, text: str) -> None:
-        said = dict(fields(text))
-        seconds = positive(said.get("elapsed time per iteration (ms)", ""))
+        printed = dict(fields(text))
+        seconds = positive(printed.get("elapsed time per iteration (ms)", ""))
         if seconds is None:
             return
         at = _NUMBER.search(text)
-        batch = positive(said.get("global batch size", ""))
+        batch = positive(printed.get("global batch size", ""))
         if "global_batch" not in self.log.stated:
             self.state("global_batch", batch)
-        tflops = positive(said.get("throughput per GPU (TFLOP/s/GPU)", said.get("TFLOPs", "")))
+        tflops = positive(
+            printed.get("throughput per GPU (TFLOP/s/GPU)", printed.get("TFLOPs", ""))
+        )
         self.log.steps.append(
             Step(
                 number=int(at[1]) if at else None,
                 seconds=seconds * MS,
-                tokens_per_gpu=positive(said.get(_DEEPSPEED, "")),
-                samples_per_s=positive(said.get("samples per second", "")),
+                tokens_per_gpu=positive(printed.get(_DEEPSPEED, "")),
+                samples_per_s=positive(printed.get("samples per second", "")),
                 tflops=self._tflops if tflops is None else tflops,
             )
         )

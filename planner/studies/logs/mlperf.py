@@ -33,16 +33,16 @@ class Mlperf(Reader):
 
     def line(self, text: str) -> None:
         try:
-            said = json.loads(text[text.index(":::MLLOG") + len(":::MLLOG") :])
+            record = json.loads(text[text.index(":::MLLOG") + len(":::MLLOG") :])
         except (ValueError, RecursionError):
             return
-        now = positive(str(said.get("time_ms"))) if isinstance(said, dict) else None
+        now = positive(str(record.get("time_ms"))) if isinstance(record, dict) else None
         if now is None:
             return
-        meta = said.get("metadata")
+        meta = record.get("metadata")
         self._take(
-            str(said.get("key")),
-            said.get("value"),
+            str(record.get("key")),
+            record.get("value"),
             now * MS,
             _samples(meta if isinstance(meta, Mapping) else {}),
         )

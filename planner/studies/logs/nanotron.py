@@ -47,18 +47,18 @@ class Nanotron(Reader):
             self._step(text)
 
     def _step(self, text: str) -> None:
-        said = dict(fields(text))
-        seconds = positive(said.get("elapsed_time_per_iteration_ms", ""))
+        printed = dict(fields(text))
+        seconds = positive(printed.get("elapsed_time_per_iteration_ms", ""))
         if seconds is None:
             return
         at = _NUMBER.search(text)
-        self.state("global_batch", positive(said.get("global_batch_size", "")))
+        self.state("global_batch", positive(printed.get("global_batch_size", "")))
         self.log.steps.append(
             Step(
                 number=int(at[1]) if at else None,
                 seconds=seconds * MS,
-                tokens_per_s=positive(said.get("tokens_per_sec", "")),
-                tokens_per_gpu=positive(said.get("tokens_per_sec_per_gpu", "")),
-                tflops=positive(said.get("model_tflops_per_gpu", "")),
+                tokens_per_s=positive(printed.get("tokens_per_sec", "")),
+                tokens_per_gpu=positive(printed.get("tokens_per_sec_per_gpu", "")),
+                tflops=positive(printed.get("model_tflops_per_gpu", "")),
             )
         )

@@ -47,8 +47,8 @@ class NemoAutomodel(Reader):
             self.log.steps.append(
                 Step(number=int(at[1]), tokens_per_s=positive(rate[1]) if rate else None)
             )
-        elif said := _ITERATION.search(text):
-            self._at = int(said[1])
+        elif match := _ITERATION.search(text):
+            self._at = int(match[1])
             self._held(_MOST_HELD.search(text))
         elif seconds := _SECONDS.search(text):
             self.log.steps.append(Step(number=self._at, seconds=positive(seconds[1])))

@@ -74,5 +74,5 @@ class NemoRl(Reader):
             self._more(phases=self.phases(self._times, PHASES))
             self._times = {}
 
-    def _more(self, **said: Any) -> None:
-        self.log.steps[-1] = self.log.steps[-1]._replace(**said)
+    def _more(self, **values: Any) -> None:
+        self.log.steps[-1] = self.log.steps[-1]._replace(**values)

@@ -22,7 +22,7 @@ _UTF8 = getincrementaldecoder("utf-8-sig")
 
 
 def objects(
-    source: Pieces, path: Path, field: str, what: str, begins: re.Pattern[str]
+    source: Pieces, path: Path, field: str, format_name: str, begins: re.Pattern[str]
 ) -> Iterator[dict[str, Any]]:
     """The objects of a list. Raises PlanError with line and column where it stops being JSON.
 
@@ -33,7 +33,9 @@ def objects(
         yield from _streamed(source, at, begins)
     except _BrokenList as error:
         where = f"line {at[0] + 1}, column {at[1] + 1}"
-        raise PlanError(field, str(path), f"is not valid {what}: {error} ({where})") from None
+        raise PlanError(
+            field, str(path), f"is not valid {format_name}: {error} ({where})"
+        ) from None
 
 
 class _BrokenList(ValueError):

@@ -43,9 +43,11 @@ _READERS: tuple[type[Reader], ...] = (
 
 def readers() -> list[Reader]:
     """One of each, with nothing read."""
-    return [one() for one in _READERS]
+    return [reader() for reader in _READERS]
 
 
 def titles() -> list[str]:
     """The programs, as people call them."""
-    return [one.TITLE for one in _READERS if one.TITLE] + [one.TITLE for one in TABLES]
+    return [program.TITLE for program in _READERS if program.TITLE] + [
+        table.TITLE for table in TABLES
+    ]

@@ -70,8 +70,8 @@ class Pieces:
         try:
             return self._file.read(count)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            said = " ".join(str(error).split())
-            raise PlanError(self._field, str(self._path), f"is broken gzip: {said}") from None
+            reason = " ".join(str(error).split())
+            raise PlanError(self._field, str(self._path), f"is broken gzip: {reason}") from None
 
 
 @contextmanager

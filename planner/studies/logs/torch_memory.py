@@ -55,9 +55,9 @@ class TorchMemory(Reader):
         if "Traceback (most recent" in text:
             self._phase = ""
         elif frame := _FRAME.search(text):
-            said = f"{frame[1]} {frame[2]}"
+            place = f"{frame[1]} {frame[2]}"
             self._phase = next(
-                (name for word, name in _PHASES if re.search(word, said)), self._phase
+                (name for word, name in _PHASES if re.search(word, place)), self._phase
             )
         if len(self.log.shortages) >= _MOST_KEPT:
             return

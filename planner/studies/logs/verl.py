@@ -49,7 +49,7 @@ class Verl(Reader):
 
     TITLE = "verl"
     MARKS: ClassVar = tuple(
-        one % name.encode() for name in (_STEP, _SFT) for one in (b" - %s:", b'"%s":')
+        pattern % name.encode() for name in (_STEP, _SFT) for pattern in (b" - %s:", b'"%s":')
     )
 
     def __init__(self) -> None:
@@ -70,9 +70,9 @@ class Verl(Reader):
         for name in _LENGTHS:
             if name in metrics:
                 self._lengths.setdefault(name, []).append(metrics[name])
-        for name, what in _BESIDE.items():
+        for name, event in _BESIDE.items():
             if TIME + name in metrics:
-                self.event(what, metrics[TIME + name])
+                self.event(event, metrics[TIME + name])
         self.log.steps.append(
             Step(
                 number=int(at[1]),

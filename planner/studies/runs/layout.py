@@ -134,13 +134,13 @@ def _degrees(row: Row, gpus: int) -> dict[str, int | None]:
             stated[left[0]] = gpus // taken
         else:
             return {name: stated.get(name) for name in names}
-    found = {name: stated.get(name, 1) for name in names}
-    tp, pp, dp, cp = found.values()
+    degrees = {name: stated.get(name, 1) for name in names}
+    tp, pp, dp, cp = degrees.values()
     if tp * pp * cp * dp != gpus:
         raise Skip(
             f"tp {tp} x pp {pp} x cp {cp} x dp {dp} = {tp * pp * cp * dp}, but gpus is {gpus}"
         )
-    return dict(found)
+    return dict(degrees)
 
 
 def _virtual(

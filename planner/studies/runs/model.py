@@ -64,8 +64,10 @@ def families() -> dict[str, Family]:
 
 
 def _family(name: str) -> Family:
-    found = (one for word, one in families().items() if re.search(rf"\b{word}", name.lower()))
-    return next(found, Family(source=""))
+    matching = (
+        family for word, family in families().items() if re.search(rf"\b{word}", name.lower())
+    )
+    return next(matching, Family(source=""))
 
 
 def family_of(row: Row) -> Family:
@@ -89,8 +91,8 @@ def _catalogued(name: str) -> ModelSpec | None:
     """The catalogue's model of this name, alias or id of the Hugging Face Hub; None: of another
     name."""
     owners = catalog.owners("models")
-    found = next((owners[word] for word in spellings(name) if word in owners), None)
-    return catalog.load("models", ModelSpec, found) if found else None
+    model_id = next((owners[word] for word in spellings(name) if word in owners), None)
+    return catalog.load("models", ModelSpec, model_id) if model_id else None
 
 
 def _agreed(row: Row, known: ModelSpec) -> ModelSpec:
@@ -116,22 +118,22 @@ def _of_arguments(row: Row) -> ModelSpec:
         flags = megatron.of_values(readers.read_json(row[_ARGUMENTS]))
     except ValueError as error:
         raise Skip(f"{_ARGUMENTS} is not JSON of flags: {error}") from None
-    stated = {name: one.value for name, one in megatron.FORMAT.read(flags).model.items()}
+    stated = {name: entry.value for name, entry in megatron.FORMAT.read(flags).model.items()}
     stated["vocab"] = whole(row, "vocab", stated.get("vocab") or _VOCAB)
     option, notes = model_of(stated, None)
     if not option:
         raise Skip(f"{_ARGUMENTS}: {' '.join(notes)}")
-    found, _ = model_spec(option["model"])
-    return found.model_copy(update={"name": row.get("model", "") or found.name})
+    spec, _ = model_spec(option["model"])
+    return spec.model_copy(update={"name": row.get("model", "") or spec.name})
 
 
 def row_model(row: Row, stack: StackSpec) -> ModelSpec:
     """Shape of a row's model: the catalogue's model of this name where its layers differ (columns
     cannot express that) or where the row leaves the shape out; else the shape in its cells. Raises
     Skip where a cell cannot be read, and where it contradicts the catalogue."""
-    found = _shape_of(row, stack)
+    spec = _shape_of(row, stack)
     trained = whole(options_of(row), "mtp", 0)
-    return found.model_copy(update={"mtp": trained}) if trained else found
+    return spec.model_copy(update={"mtp": trained}) if trained else spec
 
 
 def _shape_of(row: Row, stack: StackSpec) -> ModelSpec:

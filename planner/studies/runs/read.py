@@ -82,8 +82,8 @@ class Run:
     @property
     def not_understood(self) -> tuple[str, ...]:
         """Words that no option holds."""
-        found = (name for name, used in self.arguments.items() if used.use == "not understood")
-        return tuple(name.removeprefix(WORD) for name in found)
+        words = (name for name, used in self.arguments.items() if used.use == "not understood")
+        return tuple(name.removeprefix(WORD) for name in words)
 
 
 def read(row: Row, calibration: Calibration | None = None) -> Run:
@@ -123,7 +123,7 @@ def _settled(answer: Answer) -> Run:
     """The request without what does not act in it: what nothing beside it lets act, and kernels
     that the stack has anyway."""
     flags = {row.flag: name for name, row in rows(Options).items()}
-    given = {k: one.value for k, one in answer.options.items() if one.value is not None}
+    given = {k: option.value for k, option in answer.options.items() if option.value is not None}
     while True:
         options = read_options(given, {name: _origin(answer.options[name]) for name in given})
         acts = False
@@ -163,12 +163,12 @@ def _stack(row: Row, words: Mapping[str, str], measured: Calibration | None) -> 
 def _printed(stack: str, reference: str) -> str:
     """The profile of the runs of a stack that this source prints, by the narrowest pattern; the
     stack itself without a match."""
-    found = (
+    profiles = (
         (len(pattern), s.id)
         for s in catalog.load_all("stacks", StackSpec)
         if (pattern := s.printed_in.get(stack)) and fnmatchcase(reference, pattern)
     )
-    return max(found, default=(0, stack))[1]
+    return max(profiles, default=(0, stack))[1]
 
 
 def _named(half: Half, measured: Calibration | None) -> None:
@@ -191,10 +191,10 @@ def _read_table(half: Half) -> None:
     """Cells that map one to one, and words that are names of options."""
     answer, table = half.answer, rows(Options)
     for argument in TABLE:
-        held = answer.values.get(argument.name)
-        if held is None:
+        cell = answer.values.get(argument.name)
+        if cell is None:
             continue
-        label, value = argument.name.removeprefix(WORD), held.value
+        label, value = argument.name.removeprefix(WORD), cell.value
         kind = table[argument.option].kind
         if not argument.words and (kind in (int, float) or argument.factor != 1):
             value = (whole if kind is int else number)({label: value}, label)
@@ -271,7 +271,7 @@ def _kernels(half: Half) -> None:
     if words.get("trainer") == "rl":
         half.say("trainer", "loss_chunks", ceil(half.model.vocab / _RL_WORDS))
     modules = words.get("offload_modules", "").split("+")
-    if named := [one for one in OFFLOAD_MODULES if one in modules]:
+    if named := [module for module in OFFLOAD_MODULES if module in modules]:
         answer.options["offload_modules"] = Stated("+".join(named), WORD + "offload_modules", "")
 
 

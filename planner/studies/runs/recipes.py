@@ -33,11 +33,11 @@ _NAMED = {"baseline-peft-bnb": {"upcast": "norms"}}
 def completed(row: Row) -> Row:
     """A row with the words of its recipe. Its own come first, unless it names the recipe of another
     release, from which they were read."""
-    own = options_of(row)
-    known = _words(row, own)
+    stated = options_of(row)
+    known = _words(row, stated)
     if not known:
         return row
-    words = own | known if "recipe" in own else known | own
+    words = stated | known if "recipe" in stated else known | stated
     if _WITHOUT_MTP in row.get("model", ""):
         words.pop("mtp", None)
     # what it repeats are modules, and no whole layers
@@ -46,34 +46,36 @@ def completed(row: Row) -> Row:
     return row | repeats | {"options": ";".join(f"{key}={value}" for key, value in words.items())}
 
 
-def _words(row: Row, own: dict[str, str]) -> dict[str, str]:
+def _words(row: Row, stated: dict[str, str]) -> dict[str, str]:
     """Words of the recipe of a row's release; none where none is known, or several that differ."""
-    named = _NAMED.get(own.get("framework_config", ""), {})
+    named = _NAMED.get(stated.get("framework_config", ""), {})
     if named and row.get("zero", "") in ("", "0"):
         return named
-    if row.get("stack", "") not in _STACKS or "release" not in own:
+    if row.get("stack", "") not in _STACKS or "release" not in stated:
         return {}
-    wanted = _formats(row, own)
+    wanted = _formats(row, stated)
     name = _OTHERS.sub("", row.get("model", "").lower())
     cells = tuple((row.get(column, "") or "1").partition(".")[0] for column in _LAYOUT)
-    found = {
-        one["options"]
-        for one in _recipes()
-        if re.search(rf"{one['model']}(?!(?<=\d)\d)", name)  # a number ends where it does
-        and row["gpu"].startswith(f"{one['gpu']}-")
-        and wanted & set(one["precisions"].split("+"))
-        and own["release"] in one["releases"].split("+")
-        and cells == tuple(one[column] for column in _LAYOUT)
+    recipes = {
+        recipe["options"]
+        for recipe in _recipes()
+        if re.search(rf"{recipe['model']}(?!(?<=\d)\d)", name)  # a number ends where it does
+        and row["gpu"].startswith(f"{recipe['gpu']}-")
+        and wanted & set(recipe["precisions"].split("+"))
+        and stated["release"] in recipe["releases"].split("+")
+        and cells == tuple(recipe[column] for column in _LAYOUT)
     }
-    return dict(word.split("=", 1) for word in found.pop().split(";")) if len(found) == 1 else {}
+    return (
+        dict(word.split("=", 1) for word in recipes.pop().split(";")) if len(recipes) == 1 else {}
+    )
 
 
-def _formats(row: Row, own: dict[str, str]) -> frozenset[str]:
+def _formats(row: Row, stated: dict[str, str]) -> frozenset[str]:
     precision = row.get("precision", "") or "bf16"
     if precision != "fp8":
         return frozenset({precision})
-    said = own.get("fp8_recipe") or own.get("fp_recipe")
-    return frozenset({_FORMATS.get(said, said)}) if said else _FP8
+    format_name = stated.get("fp8_recipe") or stated.get("fp_recipe")
+    return frozenset({_FORMATS.get(format_name, format_name)}) if format_name else _FP8
 
 
 @cache

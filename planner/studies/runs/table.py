@@ -145,8 +145,8 @@ def written(options: Options) -> dict[str, str]:
     for name, value in options.given().items():
         if name == "model":
             continue
-        said = ((one, one.theirs(value)) for one in TABLE if one.option == name)
-        argument, theirs = next((pair for pair in said if pair[1] is not None), (None, value))
+        pairs = ((column, column.theirs(value)) for column in TABLE if column.option == name)
+        argument, theirs = next((pair for pair in pairs if pair[1] is not None), (None, value))
         if argument is None or argument.name.startswith(WORD):
             words[argument.name.removeprefix(WORD) if argument else name] = _text(theirs)
         else:

@@ -112,32 +112,33 @@ class _Events:
 
     def take(self, event: dict[str, Any]) -> None:
         """A kernel or copy of the first GPU of the trace, or a mark of the profiler's steps."""
-        kind, said = event.get("cat"), str(event.get("name", ""))[:_NAME]
+        kind, name = event.get("cat"), str(event.get("name", ""))[:_NAME]
         start, length = event.get("ts"), event.get("dur")
         if event.get("ph") != "X" or not _is_time(start) or not _is_time(length):
             return
         if kind in _GPU:
-            self._kernel(said, event, float(start), float(length))  # type: ignore[arg-type]
-        elif (step := _STEP.match(said)) and kind in ("user_annotation", "cpu_op", None):
+            self._kernel(name, event, float(start), float(length))  # type: ignore[arg-type]
+        elif (step := _STEP.match(name)) and kind in ("user_annotation", "cpu_op", None):
             self._steps.add(int(step[1]))
 
-    def _kernel(self, said: str, event: dict[str, Any], start: float, length: float) -> None:
+    def _kernel(self, kernel: str, event: dict[str, Any], start: float, length: float) -> None:
         arguments = event.get("args")
         device = arguments.get("device") if isinstance(arguments, dict) else None
         if self._device is None:
             self._device = device
         if device != self._device:
             return
-        kind = COPY if event["cat"] != "kernel" else class_of(said)
+        kind = COPY if event["cat"] != "kernel" else class_of(kernel)
         self._start.setdefault(kind, array("d")).append(start * _US)
         self._end.setdefault(kind, array("d")).append((start + length) * _US)
         self.count += 1
         if kind == "communication":
             name = next(
-                (collective for word, collective in _COLLECTIVES if re.search(word, said)), "other"
+                (collective for word, collective in _COLLECTIVES if re.search(word, kernel)),
+                "other",
             )
             self._collectives[name] = self._collectives.get(name, 0.0) + length * _US
-        name = said[:100]
+        name = kernel[:100]
         if name in self._named or len(self._named) < _MOST_NAMES:
             self._named[name] = self._named.get(name, 0.0) + length * _US
 

@@ -65,14 +65,14 @@ def read_snapshot(file: BinaryIO, path: Path, name: str) -> Snapshot:
         text = process.stdout.read()
     if process.wait():
         raise PlanError(name, str(path), "is a broken pickle, or takes too long to read")
-    said = json.loads(text)
-    if too_large or said.get("refused") == "too large":
+    result = json.loads(text)
+    if too_large or result.get("refused") == "too large":
         remedy = (
             f"has more than {MOST_BYTES:,} bytes, or values of more than"
             f" {pickles.MOST_MEMORY:,} bytes; record less with"
             " _record_memory_history(max_entries=100_000)"
         )
         raise PlanError(name, str(path), remedy)
-    if "refused" in said:
-        raise PlanError(name, str(path), said["refused"])
-    return Snapshot(**{**said, "short": [tuple(pair) for pair in said["short"]]})
+    if "refused" in result:
+        raise PlanError(name, str(path), result["refused"])
+    return Snapshot(**{**result, "short": [tuple(pair) for pair in result["short"]]})

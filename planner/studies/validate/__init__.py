@@ -46,14 +46,14 @@ def validate(
     shipped = not (paths or suites or calibration)
     if cross_validation or unseen:
         timed = [row for row, run in zip(kept, document.rows, strict=True) if has_time(run)]
-        found = fit.cases(timed, measured_node)
+        cases = fit.cases(timed, measured_node)
         seconds: Sequence[float | None]
         if cross_validation:
-            crossed = crossval.cross_validate(found, document.summary.noise.mean or 0.0)
+            crossed = crossval.cross_validate(cases, document.summary.noise.mean or 0.0)
             document = changed(document, cross_validation=crossed)
             seconds = [row.predicted_step_s["suites"] for row in crossed.rows]
         else:
-            seconds = crossval.without_each_suite(found)[0].tolist()
+            seconds = crossval.without_each_suite(cases)[0].tolist()
         document = with_unseen(document, seconds)
     if coverage:
         document = changed(

@@ -76,8 +76,8 @@ def _narrow_norms(stack: StackSpec) -> StackSpec:
 
 
 def _grouped_adapters(stack: StackSpec) -> StackSpec:
-    own = stack.experts.model_copy(update={"grouped_adapters": None})
-    return stack.model_copy(update={"experts": own})
+    experts = stack.experts.model_copy(update={"grouped_adapters": None})
+    return stack.model_copy(update={"experts": experts})
 
 
 _UNLIMITED = 1e18  # B/s, more than any memory moves
@@ -300,7 +300,7 @@ def ablations(rows: list[Row], calibration: Calibration | None = None) -> list[A
     on, and in the suite in which it changes the sum of absolute errors most. Rows that cannot be
     expressed are left out, as in validation.
     """
-    found: dict[
+    by_plan: dict[
         str, tuple[Plan, list[Layout], list[str], list[float]]
     ] = {}  # runs that differ in layout only are one table
     for row in rows:
@@ -313,21 +313,21 @@ def ablations(rows: list[Row], calibration: Calibration | None = None) -> list[A
             machine(plan)
         except (PlanError, ValueError):
             continue
-        _, layouts, suites, times = found.setdefault(plan.model_dump_json(), (plan, [], [], []))
+        _, layouts, suites, times = by_plan.setdefault(plan.model_dump_json(), (plan, [], [], []))
         layouts.append(layout)
         suites.append(row["suite"])
         times.append(seconds)
-    if not found:
+    if not by_plan:
         return []
-    every = with_active(plan for plan, *_ in found.values())
+    every = with_active(plan for plan, *_ in by_plan.values())
     errs = np.concatenate(
         [
             with_each_off(plan, Columns.of(layouts, plan.cluster.gpus), every) / np.array(times) - 1
-            for plan, layouts, _, times in found.values()
+            for plan, layouts, _, times in by_plan.values()
         ],
         axis=1,
     )
-    names = [suite for _, _, suites, _ in found.values() for suite in suites]
+    names = [suite for _, _, suites, _ in by_plan.values() for suite in suites]
     lines = [_line(m, names, errs[0], errs[i + 1]) for i, m in enumerate(every)]
     return sorted(lines, key=lambda line: -(line.mape_after - line.mape_before))
 
@@ -345,7 +345,8 @@ def with_each_off(
     together = [0, *(i + 1 for i, c in enumerate(changed) if c is not base and not c.without)]
     each = [base if i == 0 else changed[i - 1] for i in together]
     columns: dict[str, Any] = {
-        name: np.repeat([float(getattr(one, name)) for one in each], rows) for name in base.names()
+        name: np.repeat([float(getattr(numbers, name)) for numbers in each], rows)
+        for name in base.names()
     }
     blocks = step_time(
         plan, table.pick(np.tile(np.arange(rows), len(each))), Machine(**columns)

@@ -44,8 +44,8 @@ def planned(names: tuple[str, ...], given: Mapping[str, Any]) -> Planned:
     except Skip as why:
         raise PlanError(FIELD, name, f"cannot be a request: {why}") from None
     origins = {
-        option: replace(one, where=f"row {run_id} of {path.name}, {one.where}")
-        for option, one in run.options.origins.items()
+        option: replace(origin, where=f"row {run_id} of {path.name}, {origin.where}")
+        for option, origin in run.options.origins.items()
     }
     options = {**run.options.given(), "gpus": run.options.gpus}  # one is the default, and said
     recipe = Recipe(("run",), options, run.arguments, run.stated)

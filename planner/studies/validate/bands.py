@@ -46,18 +46,18 @@ def residual_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
     ]
 
 
-def coverage(found: Sequence[Run], *, shipped: bool) -> Coverage:
+def coverage(validated: Sequence[Run], *, shipped: bool) -> Coverage:
     """Share of runs inside bands of the shipped residuals, and the width of the bands, by the rows
     that were left out of them.
 
     shipped: these are the shipped runs, which stand in the residuals as predicted without their
-    suite, beside rows of suites never in view; else they are `found`, as the shipped numbers
+    suite, beside rows of suites never in view; else they are `validated`, as the shipped numbers
     predict them. `score` is the mean interval score (Gneiting & Raftery 2007, equation 43) on
     ln(measured over predicted): width plus the distance of what fell outside, 2/(1 - coverage)
     fold; smaller is better.
     """
     known = recorded()
-    runs = known if shipped else residuals(residual_rows(found))
+    runs = known if shipped else residuals(residual_rows(validated))
     return Coverage(
         promised=COVERAGE,
         left_out={
@@ -82,13 +82,13 @@ def _judged(runs: Residuals, low: Array, high: Array, near: Array) -> LeftOut:
     """Each run in its band."""
     value = runs.log_ratio
 
-    def lines(of: Array) -> dict[str, BandLine]:
-        names = sorted(set(of.tolist()))
-        return {name: _line(value, low, high, of == name) for name in names}
+    def lines(labels: Array) -> dict[str, BandLine]:
+        names = sorted(set(labels.tolist()))
+        return {name: _line(value, low, high, labels == name) for name in names}
 
     suites = lines(runs.suite)
     judged = [line for line in suites.values() if line.n]
-    kinds = {name: _line(value, low, high, of(runs)) for name, of in _KINDS.items()}
+    kinds = {name: _line(value, low, high, label_of(runs)) for name, label_of in _KINDS.items()}
     return LeftOut(
         all=_line(value, low, high, np.ones(len(runs), dtype=bool)),
         mean_of_suites=_mean([line.inside_frac for line in judged]),
@@ -110,14 +110,14 @@ def ends(
     """Both ends of the band of each run, as ln(measured over predicted), of the known runs that
     share neither its value of `key` nor its suite."""
     low, high = np.zeros(len(runs)), np.zeros(len(runs))
-    own, theirs = key(runs), key(known)
-    for name, suite in sorted(set(zip(own.tolist(), runs.suite.tolist(), strict=True))):
+    keys, theirs = key(runs), key(known)
+    for name, suite in sorted(set(zip(keys.tolist(), runs.suite.tolist(), strict=True))):
         others = known.where((theirs != name) & (known.suite != suite))
         around = missed(others)
-        for row in np.flatnonzero((own == name) & (runs.suite == suite)):
+        for row in np.flatnonzero((keys == name) & (runs.suite == suite)):
             case = runs.case(int(row))
-            found, _ = widened(around, case, novelty(others, case))
-            low[row], high[row] = np.log(found.ends())
+            band, _ = widened(around, case, novelty(others, case))
+            low[row], high[row] = np.log(band.ends())
     return low, high
 
 
@@ -163,10 +163,10 @@ _SCHEMES: dict[str, Callable[[Residuals], Array]] = {
 
 def _evidence(runs: Residuals, key: Callable[[Residuals], Array], known: Residuals) -> Array:
     """Features that the residuals behind each run's band share with it."""
-    own, theirs = key(runs), key(known)
+    keys, theirs = key(runs), key(known)
     out = np.full(len(runs), "neither", dtype="<U21")
     for i in range(len(runs)):
-        others = (theirs != own[i]) & (known.suite != runs.suite[i])
+        others = (theirs != keys[i]) & (known.suite != runs.suite[i])
         gpu = bool((known.levels.gpu[others] == runs.levels.gpu[i]).any())
         stack = bool((known.levels.stack[others] == runs.levels.stack[i]).any())
         if gpu or stack:
@@ -176,8 +176,8 @@ def _evidence(runs: Residuals, key: Callable[[Residuals], Array], known: Residua
     return out
 
 
-def _line(value: Array, low: Array, high: Array, of: Array) -> BandLine:
-    value, low, high = value[of], low[of], high[of]
+def _line(value: Array, low: Array, high: Array, chosen: Array) -> BandLine:
+    value, low, high = value[chosen], low[chosen], high[chosen]
     n = len(value)
     if not n:
         return BandLine(

@@ -107,56 +107,62 @@ class _Prediction:
 _Predictions = dict[int, _Prediction]  # by place of the run, of those that could be held out
 
 
-def _predict(case: Case, asked: Sequence[Asked]) -> list[list[_Prediction]]:
+def _predict(case: Case, questions: Sequence[Asked]) -> list[list[_Prediction]]:
     """A run under the sets of multipliers of each question, in one evaluation."""
-    time = times_of(case, asked)
+    time = times_of(case, questions)
     every = (
         _Prediction(
             float(time.seconds[j]), busy_s(time, j), collectives(time, j), repeated_s(time, j)
         )
         for j in range(len(time.seconds))
     )
-    return [list(islice(every, len(points))) for _, points in asked]
+    return [list(islice(every, len(points))) for _, points in questions]
 
 
-def cross_validate(found: Sequence[Case], noise: float = 0.0) -> CrossValidation:
+def cross_validate(cases: Sequence[Case], noise: float = 0.0) -> CrossValidation:
     """Errors of every kind, held-out predictions of every run, and the fitted numbers.
 
     noise: noise floor of the measurements, within which predictions of two layouts tie.
     """
-    platforms = _platforms(found)
-    parts = {name: folds_of([found[i] for i in own]) for name, own in platforms.items()}
+    platforms = _platforms(cases)
+    parts = {name: folds_of([cases[i] for i in members]) for name, members in platforms.items()}
     suites, *of_platforms = answers(
-        found,
+        cases,
         [
-            _every_suite(found),
+            _every_suite(cases),
             *(
                 Question(
-                    own, PLATFORM, [np.where(out, 0.0, 1.0) for _, out in parts[name]], _CALIBRATED
+                    members,
+                    PLATFORM,
+                    [np.where(out, 0.0, 1.0) for _, out in parts[name]],
+                    _CALIBRATED,
                 )
-                for name, own in platforms.items()
+                for name, members in platforms.items()
             ),
-            *(Question(own, CLOCK_ONLY, [np.ones(len(own))]) for own in platforms.values()),
+            *(
+                Question(members, CLOCK_ONLY, [np.ones(len(members))])
+                for members in platforms.values()
+            ),
         ],
     )
     left_out, clocked = of_platforms[: len(platforms)], of_platforms[len(platforms) :]
     *each, values = suites
-    of_suite = dict(zip(_suites(found), map(multipliers, each), strict=True))
+    of_suite = dict(zip(_suites(cases), map(multipliers, each), strict=True))
     kinds: dict[str, _Predictions] = {name: {} for name in MEANINGS}
     clocks = []
-    for (name, own), fitted, (clock,) in zip(platforms.items(), left_out, clocked, strict=True):
-        clocks += [_clock(name, found[own[0]], value) for value in clock]
-        for place, i in enumerate(own):
+    for (name, members), fitted, (clock,) in zip(platforms.items(), left_out, clocked, strict=True):
+        clocks += [_clock(name, cases[members[0]], value) for value in clock]
+        for place, i in enumerate(members):
             folds = [
                 (kind, multipliers(numbers))
                 for (kind, out), numbers in zip(parts[name], fitted, strict=True)
                 if out[place]
             ]
             plain, suite, folded, one_clock = _predict(
-                found[i],
+                cases[i],
                 [
                     ((), [{}]),
-                    (SHARED, [of_suite[found[i].row["suite"]]]),
+                    (SHARED, [of_suite[cases[i].row["suite"]]]),
                     (PLATFORM, [point for _, point in folds]),
                     (CLOCK_ONLY, [multipliers(clock)]),
                 ],
@@ -166,7 +172,7 @@ def cross_validate(found: Sequence[Case], noise: float = 0.0) -> CrossValidation
             for (kind, _), prediction in zip(folds, folded, strict=True):
                 kinds[kind][i] = prediction
     return CrossValidation(
-        kinds={name: _held_out(name, found, kinds[name], noise) for name in MEANINGS},
+        kinds={name: _held_out(name, cases, kinds[name], noise) for name in MEANINGS},
         parameters=[_fitted(value) for value in values],
         clocks=clocks,
         rows=[
@@ -180,35 +186,35 @@ def cross_validate(found: Sequence[Case], noise: float = 0.0) -> CrossValidation
                     name: kind[i].seconds if i in kind else None for name, kind in kinds.items()
                 },
             )
-            for i, case in enumerate(found)
+            for i, case in enumerate(cases)
         ],
     )
 
 
-def without_each_suite(found: Sequence[Case]) -> tuple[Array, list[Value]]:
+def without_each_suite(cases: Sequence[Case]) -> tuple[Array, list[Value]]:
     """Step time (s) of each case by shared numbers fitted on all other suites, and the values
     fitted on all suites."""
-    ((*each, values),) = answers(found, [_every_suite(found)])
-    points = dict(zip(_suites(found), map(multipliers, each), strict=True))
-    times = [step_times(case, SHARED, [points[case.row["suite"]]]) for case in found]
+    ((*each, values),) = answers(cases, [_every_suite(cases)])
+    points = dict(zip(_suites(cases), map(multipliers, each), strict=True))
+    times = [step_times(case, SHARED, [points[case.row["suite"]]]) for case in cases]
     return np.array([float(time.seconds[0]) for time in times]), values
 
 
-def _suites(found: Sequence[Case]) -> list[str]:
-    return sorted({case.row["suite"] for case in found})
+def _suites(cases: Sequence[Case]) -> list[str]:
+    return sorted({case.row["suite"] for case in cases})
 
 
-def _every_suite(found: Sequence[Case]) -> Question:
+def _every_suite(cases: Sequence[Case]) -> Question:
     """Shared numbers without each of the suites, and with all of them."""
-    weight = suite_weights(found)
-    suites = np.array([case.row["suite"] for case in found], dtype=str)
-    without = [np.where(suites == name, 0.0, weight) for name in _suites(found)]
-    return Question(range(len(found)), SHARED, [*without, weight], ACROSS)
+    weight = suite_weights(cases)
+    suites = np.array([case.row["suite"] for case in cases], dtype=str)
+    without = [np.where(suites == name, 0.0, weight) for name in _suites(cases)]
+    return Question(range(len(cases)), SHARED, [*without, weight], ACROSS)
 
 
-def _platforms(found: Sequence[Case]) -> dict[str, list[int]]:
+def _platforms(cases: Sequence[Case]) -> dict[str, list[int]]:
     out: dict[str, list[int]] = defaultdict(list)
-    for i, case in enumerate(found):
+    for i, case in enumerate(cases):
         out[case.platform].append(i)
     return dict(sorted(out.items()))
 
@@ -225,14 +231,14 @@ def folds_of(members: Sequence[Case]) -> list[tuple[str, Array]]:
     return out
 
 
-def _held_out(name: str, found: Sequence[Case], predicted: _Predictions, noise: float) -> HeldOut:
+def _held_out(name: str, cases: Sequence[Case], predicted: _Predictions, noise: float) -> HeldOut:
     """Errors of the held-out cases whose recipe is complete: all, tier A, each suite, and the order
     of layouts."""
     suites: dict[str, list[float]] = defaultdict(list)
     tier_a: dict[str, list[float]] = defaultdict(list)
     runs = []
     for i, prediction in sorted(predicted.items()):
-        case, row = found[i], found[i].row
+        case, row = cases[i], cases[i].row
         if not case.complete:
             continue
         error = prediction.seconds / case.seconds - 1

@@ -103,8 +103,8 @@ def kinds(runs: Sequence[Run]) -> dict[str, ErrorsOfSuites]:
 
 def of_tasks(runs: Sequence[Run], noise: float) -> dict[Task, Summary]:
     """Errors of step time and memory by what is trained, of tasks that some run has."""
-    found = {task: [run for run in runs if run.task == task] for task in get_args(Task)}
-    return {task: summarise(own, noise) for task, own in found.items() if own}
+    by_task = {task: [run for run in runs if run.task == task] for task in get_args(Task)}
+    return {task: summarise(members, noise) for task, members in by_task.items() if members}
 
 
 def _kind(runs: Sequence[Run]) -> ErrorsOfSuites:
@@ -117,13 +117,13 @@ def _kind(runs: Sequence[Run]) -> ErrorsOfSuites:
 
 def errors_of_suites(suites: Mapping[str, list[float]]) -> ErrorsOfSuites:
     """Errors over all runs, and the mean over suites of their mean absolute errors."""
-    each = [errors(found).mape or 0.0 for found in suites.values()]
+    each = [errors(values).mape or 0.0 for values in suites.values()]
     return ErrorsOfSuites(
-        **plain(errors([error for found in suites.values() for error in found])),
+        **plain(errors([error for values in suites.values() for error in values])),
         suites=len(each),
         mape_of_suites=sum(each) / len(each) if each else None,
         mape_within_suites=errors(
-            [error for found in suites.values() for error in _centred(found)]
+            [error for values in suites.values() for error in _centred(values)]
         ).mape,
     )
 
@@ -172,11 +172,13 @@ def recipe_of(row: Row) -> str:
 def repeat_deviations(recipes: list[str], seconds: list[float | None]) -> list[float | None]:
     """Deviation of each time from the median of its recipe; None where a recipe was measured
     once."""
-    found: dict[str, list[float]] = defaultdict(list)
+    by_recipe: dict[str, list[float]] = defaultdict(list)
     for recipe, value in zip(recipes, seconds, strict=True):
         if value:
-            found[recipe].append(value)
-    middle = {recipe: median(sorted(values)) for recipe, values in found.items() if len(values) > 1}
+            by_recipe[recipe].append(value)
+    middle = {
+        recipe: median(sorted(values)) for recipe, values in by_recipe.items() if len(values) > 1
+    }
     return [
         value / middle[recipe] - 1 if value and recipe in middle else None
         for recipe, value in zip(recipes, seconds, strict=True)
@@ -186,7 +188,14 @@ def repeat_deviations(recipes: list[str], seconds: list[float | None]) -> list[f
 def noise_floor(runs: Sequence[Run]) -> Noise:
     """How far repeats of one recipe lie from their median: what no prediction can be expected to
     undercut."""
-    found = sorted(abs(run.repeat_deviation) for run in runs if run.repeat_deviation is not None)
-    if not found:
+    deviations = sorted(
+        abs(run.repeat_deviation) for run in runs if run.repeat_deviation is not None
+    )
+    if not deviations:
         return Noise(n=0, mean=None, median=None, worst=None)
-    return Noise(n=len(found), mean=sum(found) / len(found), median=median(found), worst=found[-1])
+    return Noise(
+        n=len(deviations),
+        mean=sum(deviations) / len(deviations),
+        median=median(deviations),
+        worst=deviations[-1],
+    )

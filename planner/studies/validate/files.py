@@ -79,9 +79,9 @@ def read_all(paths: Sequence[Path], suites: Sequence[str] = ()) -> list[Row]:
     for name in suites:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-            said = f"did you mean {', '.join(close)}? " if close else ""
+            suggestion = f"did you mean {', '.join(close)}? " if close else ""
             listed = f"the suites are {', '.join(known)}" if known else "the tables have no row"
-            raise PlanError("--suite", name, f"no run belongs to it; {said}{listed}")
+            raise PlanError("--suite", name, f"no run belongs to it; {suggestion}{listed}")
     return [row for row in rows if not suites or row["suite"] in suites]
 
 
@@ -130,7 +130,7 @@ def run_lines(document: Validation) -> str:
         for run in runs
     ]
     empty = [None] * (len(_RUN_COLUMNS) - 2 + len(components))
-    lines += [[one.run_id, one.suite, *empty, one.reason] for one in document.skipped]
+    lines += [[run.run_id, run.suite, *empty, run.reason] for run in document.skipped]
     return _table([*_RUN_COLUMNS, *(f"{name}_s" for name in components), "skipped"], lines)
 
 

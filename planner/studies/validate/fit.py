@@ -92,7 +92,7 @@ class Value:
 def cases(rows: Sequence[Row], calibration: Calibration | None = None) -> list[Case]:
     """Runs with a time that can be expressed; the others are left out, as in validation, which
     names them."""
-    found = []
+    result = []
     for row in rows:
         try:
             seconds = measured(row, "step_s")
@@ -100,7 +100,7 @@ def cases(rows: Sequence[Row], calibration: Calibration | None = None) -> list[C
                 continue
             known = scored(row, calibration)
             plan = known.plan
-            found.append(
+            result.append(
                 Case(
                     row,
                     plan,
@@ -112,7 +112,7 @@ def cases(rows: Sequence[Row], calibration: Calibration | None = None) -> list[C
             )
         except (PlanError, ValueError):
             continue
-    return found
+    return result
 
 
 def labels(case: Case, parameters: Sequence[Parameter]) -> dict[str, Parameter]:
@@ -149,18 +149,18 @@ def step_times(
     return times_of(case, [(parameters, points)], moved=moved)
 
 
-def times_of(case: Case, asked: Sequence[Asked], *, moved: bool = False) -> StepTime:
+def times_of(case: Case, questions: Sequence[Asked], *, moved: bool = False) -> StepTime:
     """`step_times` of several questions in turn, in one evaluation, which takes as long as a single
     question."""
-    parts = [_numbers(case, *one, moved) for one in asked]
+    parts = [_numbers(case, *question, moved) for question in questions]
     rows = sum(count for count, _ in parts)
     numbers: dict[str, Any] = {}
     for name in case.numbers.names():
-        own = float(getattr(case.numbers, name))
+        shipped = float(getattr(case.numbers, name))
         numbers[name] = (
-            np.concatenate([part.get(name, np.full(count, own)) for count, part in parts])
+            np.concatenate([part.get(name, np.full(count, shipped)) for count, part in parts])
             if any(name in part for _, part in parts)
-            else np.full(rows, own)
+            else np.full(rows, shipped)
         )
     table = case.table.each(lambda column: np.repeat(column, rows))
     return step_time(case.plan, table, replace(case.numbers, **numbers))
@@ -182,13 +182,17 @@ def _numbers(
     return each * len(points), columns
 
 
-def elasticities(case: Case, asked: Sequence[Asked]) -> list[tuple[Array, Array]]:
+def elasticities(case: Case, questions: Sequence[Asked]) -> list[tuple[Array, Array]]:
     """For each question the log of the step time at each point (points,), and d log time / d log
     multiplier there (points, multipliers of the case)."""
-    seconds = times_of(case, asked, moved=True).seconds
-    lengths = [len(points) * (len(labels(case, parameters)) + 1) for parameters, points in asked]
+    seconds = times_of(case, questions, moved=True).seconds
+    lengths = [
+        len(points) * (len(labels(case, parameters)) + 1) for parameters, points in questions
+    ]
     out = []
-    for part, (_, points) in zip(np.split(seconds, np.cumsum(lengths)[:-1]), asked, strict=True):
+    for part, (_, points) in zip(
+        np.split(seconds, np.cumsum(lengths)[:-1]), questions, strict=True
+    ):
         each = part.reshape(len(points), -1)
         out.append((np.log(each[:, 0]), np.log(each[:, 1:] / each[:, :1]) / np.log(1 + _STEP)))
     return out
@@ -224,8 +228,8 @@ class Problem:
             hessian = self.slopes.T @ (self.slopes * robust[:, None]) + np.diag(1 / spread**2)
             downhill = self.slopes.T @ (rest * robust) - total / spread**2
             # what presses on its bound is held there, and the others find their best without it
-            held = ((total <= low) & (downhill < 0)) | ((total >= high) & (downhill > 0))
-            free = np.flatnonzero(fitted & ~held)
+            at_bound = ((total <= low) & (downhill < 0)) | ((total >= high) & (downhill > 0))
+            free = np.flatnonzero(fitted & ~at_bound)
             step = np.zeros(count)
             step[free] = np.linalg.solve(hessian[np.ix_(free, free)], downhill[free])
             before, total = total, np.clip(total + step, low, high)
@@ -259,16 +263,16 @@ class Question:
 
 
 def _problems(
-    found: Sequence[Case], questions: Sequence[Question], points: Sequence[Sequence[Multipliers]]
+    cases: Sequence[Case], questions: Sequence[Question], points: Sequence[Sequence[Multipliers]]
 ) -> list[list[Problem]]:
     """For each question its runs, linear around each of its points."""
     at_points = []
     asking: dict[int, list[tuple[int, int]]] = {}  # by run: questions, and its place in each
-    for q, (question, own) in enumerate(zip(questions, points, strict=True)):
+    for q, (question, starts) in enumerate(zip(questions, points, strict=True)):
         known = {
             label: parameter
             for i in question.members
-            for label, parameter in labels(found[i], question.parameters).items()
+            for label, parameter in labels(cases[i], question.parameters).items()
         }
         runs = len(question.members)
         at_points.append(
@@ -279,13 +283,13 @@ def _problems(
                     np.zeros((runs, len(known))),
                     np.zeros(runs),
                 )
-                for point in own
+                for point in starts
             ]
         )
-        for place, i in enumerate(question.members if own else ()):
+        for place, i in enumerate(question.members if starts else ()):
             asking.setdefault(i, []).append((q, place))
     for i, here in asking.items():
-        case = found[i]
+        case = cases[i]
         answers = elasticities(case, [(questions[q].parameters, points[q]) for q, _ in here])
         for (q, place), (log_seconds, slopes) in zip(here, answers, strict=True):
             order = sorted(at_points[q][0].known)
@@ -296,50 +300,50 @@ def _problems(
     return at_points
 
 
-def suite_weights(found: Sequence[Case]) -> Array:
+def suite_weights(cases: Sequence[Case]) -> Array:
     """Weights where suites err together: 300 runs of one are hardly more evidence than 30."""
-    suites = np.array([case.row["suite"] for case in found], dtype=str)
+    suites = np.array([case.row["suite"] for case in cases], dtype=str)
     return suite_weight(suite_members(suites), _WITHIN_SUITE)
 
 
-def answers(found: Sequence[Case], questions: Sequence[Question]) -> list[list[list[Value]]]:
+def answers(cases: Sequence[Case], questions: Sequence[Question]) -> list[list[list[Value]]]:
     """For each question one fit for each set of weights: linear around the defaults, then once
     more around its own first answer.
 
     A run of weight 0 has no part in its fit, the point of linearisation included.
     """
-    starts = _problems(found, questions, [[{}] for _ in questions])
+    starts = _problems(cases, questions, [[{}] for _ in questions])
     points = [
         [multipliers(start.solve(weight, question.trust)) for weight in question.weights]
         for question, (start,) in zip(questions, starts, strict=True)
     ]
-    again = _problems(found, questions, points)
+    again = _problems(cases, questions, points)
     return [
         [
             problem.solve(weight, question.trust)
-            for problem, weight in zip(own, question.weights, strict=True)
+            for problem, weight in zip(problems, question.weights, strict=True)
         ]
-        for question, own in zip(questions, again, strict=True)
+        for question, problems in zip(questions, again, strict=True)
     ]
 
 
 def fits(
-    found: Sequence[Case],
+    cases: Sequence[Case],
     parameters: Sequence[Parameter],
     weights: Sequence[Array],
     trust: Trust = WITHIN,
 ) -> list[list[Value]]:
     """The answers to one question of all these runs."""
-    if not found:
+    if not cases:
         return [[] for _ in weights]
-    return answers(found, [Question(range(len(found)), parameters, weights, trust)])[0]
+    return answers(cases, [Question(range(len(cases)), parameters, weights, trust)])[0]
 
 
 def fit(
-    found: Sequence[Case],
+    cases: Sequence[Case],
     parameters: Sequence[Parameter],
     weight: Array | None = None,
     trust: Trust = WITHIN,
 ) -> list[Value]:
     """Multipliers fitted on these runs, all of weight 1 by default."""
-    return fits(found, parameters, [np.ones(len(found)) if weight is None else weight], trust)[0]
+    return fits(cases, parameters, [np.ones(len(cases)) if weight is None else weight], trust)[0]

@@ -35,7 +35,7 @@ def read_folder(table: Path) -> list[Row]:
     """The runs that a table of results names. Raises PlanError for an invalid table and for a run
     whose files or results cannot be read; a recipe that cannot be estimated is a row with the
     reason."""
-    return [_row(table, number, one) for number, one in enumerate(_entries(table), 1)]
+    return [_row(table, number, entry) for number, entry in enumerate(_entries(table), 1)]
 
 
 def _entries(table: Path) -> Iterator[Entry]:
@@ -48,40 +48,42 @@ def _entries(table: Path) -> Iterator[Entry]:
         for line in reader:
             if None in line or "recipe" not in line:
                 raise PlanError(table.name, reader.line_num, "is not a line of recipe and results")
-            yield {name.strip(): one.strip() for name, one in line.items() if one and one.strip()}
+            yield {
+                name.strip(): cell.strip() for name, cell in line.items() if cell and cell.strip()
+            }
     except csv.Error as error:
         raise PlanError(table.name, reader.line_num, f"is not a readable CSV: {error}") from None
 
 
 def _of_toml(table: Path, text: str) -> Iterator[Entry]:
     try:
-        held = read_toml(text)
+        document = read_toml(text)
     except ValueError as error:
         raise PlanError(table.name, None, str(error)) from None
-    listed = held.pop(_RUNS, None)
-    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+    listed = document.pop(_RUNS, None)
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise PlanError(table.name, _RUNS, "must be tables [[runs]], each with its recipe")
-    for one in listed:
-        yield {**held, **one}
+    for entry in listed:
+        yield {**document, **entry}
 
 
 def _row(table: Path, number: int, entry: Entry) -> Row:
     where = f"{table.name}, run {number}"
     if not entry.get("recipe"):
         raise PlanError(where, None, "names no recipe: the files that start it, blanks between")
-    asked = entry["recipe"]
-    names = asked if isinstance(asked, list) else str(asked).split()
+    recipe = entry["recipe"]
+    names = recipe if isinstance(recipe, list) else str(recipe).split()
     name = str(entry.get("run_id") or Path(names[0]).stem)
-    given = {one: _option(where, one, value) for one, value in entry.items() if one not in _NAMES}
-    found = planned(texts(tuple(str(table.parent / one) for one in names)), given)
+    given = {key: _option(where, key, value) for key, value in entry.items() if key not in _NAMES}
+    request = planned(texts(tuple(str(table.parent / name) for name in names)), given)
     empty = dict.fromkeys(REQUIRED, "") | {"run_id": name, "suite": table.parent.name}
     try:
-        if found.missing:
-            flags = " and ".join(found.missing)
+        if request.missing:
+            flags = " and ".join(request.missing)
             raise Skip(f"no file says its {flags}: give a column of that name")
-        if found.refused:
-            raise Skip(found.refused)
-        cells = _measured(table, name, entry, found)
+        if request.refused:
+            raise Skip(request.refused)
+        cells = _measured(table, name, entry, request)
     except (PlanError, Skip) as error:
         return {**empty, REFUSED: str(error)}
     return {**cells, "suite": table.parent.name, "source": table.name, "source_ref": names[0]}
@@ -99,10 +101,10 @@ def _option(where: str, name: str, value: Any) -> Any:
         raise PlanError(where, name, str(error)) from None
 
 
-def _measured(table: Path, name: str, entry: Entry, found: Planned) -> Row:
+def _measured(table: Path, name: str, entry: Entry, request: Planned) -> Row:
     """The row of a run with what was measured of it."""
-    options = read_options(found.options)
-    one = taken(options).estimates
+    options = read_options(request.options)
+    estimates = taken(options).estimates
     result: Row = {key: str(entry.get(key, "")) for key in _NAMES}
     seconds, peak = measured(result, "step_s"), measured(result, "peak_memory_gib")
     kind = str(entry.get("memory_kind") or "allocated")
@@ -110,14 +112,14 @@ def _measured(table: Path, name: str, entry: Entry, found: Planned) -> Row:
     oom = entry.get("outcome") == "oom"
     if entry.get("log"):
         log = str(table.parent / str(entry["log"]))
-        said = check(CheckOptions(logs=(log,)), found.options).document.files[0]
-        seconds = seconds or (said.steps.seconds if said.steps else None)
-        memory = memory or dict(said.memory)
-        oom = oom or (seconds is None and bool(said.shortages))
+        log_file = check(CheckOptions(logs=(log,)), request.options).document.files[0]
+        seconds = seconds or (log_file.steps.seconds if log_file.steps else None)
+        memory = memory or dict(log_file.memory)
+        oom = oom or (seconds is None and bool(log_file.shortages))
     if seconds is None and not memory and not oom:
         raise Skip("has no result: give step_s, peak_memory_gib, outcome oom, or a log")
-    cells = row.row_of(options, one, seconds, memory, name, oom)
-    unread = [n for n, used in found.recipe.arguments.items() if used.use == "not understood"]
-    words = [f"argument {''.join(c for c in one if c not in ';=')}" for one in unread]
+    cells = row.row_of(options, estimates, seconds, memory, name, oom)
+    unread = [n for n, used in request.recipe.arguments.items() if used.use == "not understood"]
+    words = [f"argument {''.join(c for c in word if c not in ';=')}" for word in unread]
     words += [_BEYOND] if cells["assumptions"] else []
     return {**cells, "options": ";".join(filter(None, (cells["options"], *words)))}

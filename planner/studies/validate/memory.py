@@ -31,27 +31,27 @@ _EDGES = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99, 1.0)
 _OF_RUN = ("run_id", "suite", "gpu", "stack", "experts")
 
 
-def peak_bytes(one: Estimates, kind: str) -> float:
+def peak_bytes(estimates: Estimates, kind: str) -> float:
     """The statistic the source measured, of the rank it printed: torch's counters, or what
     nvidia-smi shows."""
-    m, printed = one.memory, _printed_stage(one)
+    m, printed = estimates.memory, _printed_stage(estimates)
     statistic: Array = m.stage_reserved if kind in ("reserved", "nvidia-smi") else m.stage_peaks
     if kind == "nvidia-smi":
-        return float(statistic[printed, 0]) + _outside(one)
+        return float(statistic[printed, 0]) + _outside(estimates)
     # managed memory is not of torch's allocator
-    paged = OPTIMIZERS[one.plan.training.optimizer].paged
+    paged = OPTIMIZERS[estimates.plan.training.optimizer].paged
     outside = m.stage_components[printed]["optimizer"][0] if paged else 0.0
     return float(statistic[printed, 0] - outside)
 
 
-def _printed_stage(one: Estimates) -> int:
+def _printed_stage(estimates: Estimates) -> int:
     """Place of the pipeline stage whose rank the stack prints."""
-    first = one.plan.stack.peak_of == "first stage"
-    return 0 if first else int(np.argmax(one.memory.stage_reserved[:, 0]))
+    first = estimates.plan.stack.peak_of == "first stage"
+    return 0 if first else int(np.argmax(estimates.memory.stage_reserved[:, 0]))
 
 
-def _outside(one: Estimates) -> float:
-    return float(one.memory.context[0] + one.memory.communicators[0])
+def _outside(estimates: Estimates) -> float:
+    return float(estimates.memory.context[0] + estimates.memory.communicators[0])
 
 
 # cells whose opening leaves the need of memory known: sequence parallelism is little of it, and a
@@ -61,7 +61,7 @@ _KNOWN_WITHOUT = {"zero", "sequence_parallel"}
 
 def need(
     row: Row,
-    one: Estimates,
+    estimates: Estimates,
     measured_bytes: float | None,
     outcome: Outcome,
     opened: Collection[str],
@@ -78,22 +78,25 @@ def need(
         return None
     kind = row.get("memory_kind", "")
     if outcome != "oom" and measured_bytes is not None and kind in _COUNTED:
-        stage = _printed_stage(one)
-        predicted = float(one.memory.stage_reserved[stage, 0]) + _outside(one)
-        if one.memory.firm is not None and not OPTIMIZERS[one.plan.training.optimizer].paged:
-            predicted = min(predicted, float(one.memory.firm[0]))
+        stage = _printed_stage(estimates)
+        predicted = float(estimates.memory.stage_reserved[stage, 0]) + _outside(estimates)
+        if (
+            estimates.memory.firm is not None
+            and not OPTIMIZERS[estimates.plan.training.optimizer].paged
+        ):
+            predicted = min(predicted, float(estimates.memory.firm[0]))
         relation: Relation = "="
-        loose = predicted - _outside(one) - float(one.memory.stage_peaks[stage, 0])
-        ratio = 1 + (measured_bytes - peak_bytes(one, kind)) / predicted
+        loose = predicted - _outside(estimates) - float(estimates.memory.stage_peaks[stage, 0])
+        ratio = 1 + (measured_bytes - peak_bytes(estimates, kind)) / predicted
         least = ratio - loose / predicted
     else:
         if not row.get("zero", ""):
             return None
         relation = ">" if outcome == "oom" else "<"
-        least = ratio = one.plan.usable_bytes / float(firm_bytes(one)[0])
+        least = ratio = estimates.plan.usable_bytes / float(firm_bytes(estimates)[0])
         if outcome != "oom" and ratio > _LARGEST:
             return None
-    layout = one.table.layout(0)
+    layout = estimates.table.layout(0)
     return Need(
         relation=relation,
         need_over_predicted=ratio,
@@ -102,14 +105,14 @@ def need(
         sharded=evidence.is_sharded(layout.zero),
         pipeline=layout.pp > 1,
         offload=layout.offload != "none",
-        adapters=one.plan.training.adapter is not None,
-        quantised=one.plan.training.base_precision is not None,
+        adapters=estimates.plan.training.adapter is not None,
+        quantised=estimates.plan.training.base_precision is not None,
     )
 
 
-def chance(one: Estimates) -> float:
+def chance(estimates: Estimates) -> float:
     """Chance to fit of a table of one layout."""
-    return float(fit_chance(one, np.array([0]))[0])
+    return float(fit_chance(estimates, np.array([0]))[0])
 
 
 def residual_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
@@ -127,21 +130,21 @@ RESIDUAL_COLUMNS = (*_OF_RUN, *(field.name for field in structs.fields(Need)))
 # ------------------------------------------------------------------------------------- coverage
 
 
-def coverage(found: Iterable[Run]) -> FitCoverage:
+def coverage(validated: Iterable[Run]) -> FitCoverage:
     """Whether chances made from all other suites hold: the runs that ran or failed by the chance
     they had, and the measured peaks below the need that 95 % should stay below."""
-    kept = [run for run in found if run.need is not None and not run.not_expressed]
+    kept = [run for run in validated if run.need is not None and not run.not_expressed]
     runs = evidence.observed(residual_rows(kept))
     suites = np.array([run.suite for run in kept], dtype=str)
     shipped = evidence.recorded()
     chances = np.zeros(len(kept))
     within = np.zeros(len(kept))
     for suite in sorted(set(suites.tolist())):
-        own = np.flatnonzero(suites == suite)
-        cases = [_case(kept[i]) for i in own]
+        members = np.flatnonzero(suites == suite)
+        cases = [_case(kept[i]) for i in members]
         kinds = sorted(set(cases), key=cases.index)
         each = evidence.shares(shipped.where(shipped.suite != suite), kinds)
-        for i, case in zip(own, cases, strict=True):
+        for i, case in zip(members, cases, strict=True):
             cumulative = each[kinds.index(case)]
             chances[i] = evidence.chance_within(cumulative, math.log(kept[i].room))
             within[i] = evidence.chance_within(cumulative, float(runs.log_ratio[i]))
@@ -181,14 +184,14 @@ def _reliability(chances: Array, ran: Array) -> list[ChanceLine]:
     out = []
     place = np.digitize(chances, _EDGES[1:-1])
     for i, (low, high) in enumerate(itertools.pairwise(_EDGES)):
-        own = place == i
+        members = place == i
         out.append(
             ChanceLine(
                 low=low,
                 high=high,
-                n=int(own.sum()),
-                mean_chance=_mean(chances[own]),
-                ran_frac=_mean(ran[own]),
+                n=int(members.sum()),
+                mean_chance=_mean(chances[members]),
+                ran_frac=_mean(ran[members]),
             )
         )
     return out

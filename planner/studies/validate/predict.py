@@ -72,13 +72,13 @@ def validated(
     kept: list[Row] = []
     skipped: list[Skipped] = []
     parts = [rows[start : start + _PART] for start in range(0, len(rows), _PART)]
-    with dealt(partial(_runs, calibration=calibration), parts, jobs) as found:
-        for part, answers in zip(parts, found, strict=True):
-            for row, one in zip(part, answers, strict=True):
-                if isinstance(one, Skipped):
-                    skipped.append(one)
+    with dealt(partial(_runs, calibration=calibration), parts, jobs) as results:
+        for part, answers in zip(parts, results, strict=True):
+            for row, result in zip(part, answers, strict=True):
+                if isinstance(result, Skipped):
+                    skipped.append(result)
                 else:
-                    runs.append(one)
+                    runs.append(result)
                     kept.append(row)
             if progress:
                 progress(len(runs) + len(skipped), len(rows))
@@ -105,14 +105,16 @@ def validated(
 
 def _runs(rows: Sequence[Row], calibration: Calibration | None) -> list[Run | Skipped]:
     """Each row predicted, or why it is not."""
-    found: list[Run | Skipped] = []
+    results: list[Run | Skipped] = []
     for row in rows:
         try:
-            found.append(_run(row, calibration))
+            results.append(_run(row, calibration))
         except (PlanError, ValueError) as error:
             suite = row.get("suite", "")
-            found.append(Skipped(run_id=row.get("run_id", ""), suite=suite, reason=_reason(error)))
-    return found
+            results.append(
+                Skipped(run_id=row.get("run_id", ""), suite=suite, reason=_reason(error))
+            )
+    return results
 
 
 def _by_suite(runs: Sequence[Run], noise: float, every: Sequence[Run] = ()) -> dict[str, Summary]:
@@ -120,28 +122,28 @@ def _by_suite(runs: Sequence[Run], noise: float, every: Sequence[Run] = ()) -> d
     suites: dict[str, list[Run]] = {run.suite: [] for run in (*every, *runs)}
     for run in runs:
         suites[run.suite].append(run)
-    return {name: summarise(found, noise) for name, found in sorted(suites.items())}
+    return {name: summarise(members, noise) for name, members in sorted(suites.items())}
 
 
 def _apart(runs: Sequence[Run], noise: float) -> Apart:
     """Rows that ran with options their estimate leaves out."""
-    found = [run for run in runs if run.not_expressed]
+    members = [run for run in runs if run.not_expressed]
     return Apart(
-        rows=len(found),
-        options=_counted(run.not_expressed for run in found),
-        summary=summarise(found, noise),
-        suites=_by_suite(found, noise),
+        rows=len(members),
+        options=_counted(run.not_expressed for run in members),
+        summary=summarise(members, noise),
+        suites=_by_suite(members, noise),
     )
 
 
 def _not_printed(runs: Sequence[Run], noise: float) -> NotPrinted:
     """Rows whose layout was searched in part, and that the estimate holds otherwise."""
-    found = [run for run in runs if run.not_printed and not run.not_expressed]
+    members = [run for run in runs if run.not_printed and not run.not_expressed]
     return NotPrinted(
-        rows=len(found),
-        cells=_counted(run.not_printed for run in found),
-        summary=summarise(found, noise),
-        suites=_by_suite(found, noise),
+        rows=len(members),
+        cells=_counted(run.not_printed for run in members),
+        summary=summarise(members, noise),
+        suites=_by_suite(members, noise),
     )
 
 
@@ -174,15 +176,17 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
     measured_s, measured_gib = measured(row, "step_s"), measured(row, "peak_memory_gib")
     if lacking := lacks(row):
         raise Skip(lacking)
-    found = phased(row, calibration) if is_phased(row) else None
-    known = scored(row, calibration) if found is None else found.train
-    one, row = known.estimates, row if found is None else found.asked.row
-    plan, kind = one.plan, row.get("memory_kind", "")
-    predicted_s = float(one.time.seconds[0]) if found is None else found.step.seconds
-    predicted_gib = memory.peak_bytes(one, kind) / 2**30
+    reinforced = phased(row, calibration) if is_phased(row) else None
+    known = scored(row, calibration) if reinforced is None else reinforced.train
+    estimates, row = known.estimates, row if reinforced is None else reinforced.asked.row
+    plan, kind = estimates.plan, row.get("memory_kind", "")
+    predicted_s = (
+        float(estimates.time.seconds[0]) if reinforced is None else reinforced.step.seconds
+    )
+    predicted_gib = memory.peak_bytes(estimates, kind) / 2**30
     ran, opened = outcome != "oom", known.run.open
-    islands = behind_unknown(plan, one.table, one.time.seconds)
-    case = case_of(plan, one.table, one.time, islands=islands)
+    islands = behind_unknown(plan, estimates.table, estimates.time.seconds)
+    case = case_of(plan, estimates.table, estimates.time, islands=islands)
     low, high = shipped_ends(case, row["suite"])
     return Run(
         run_id=row["run_id"],
@@ -196,41 +200,41 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
         architecture=plan.cluster.gpu.architecture,
         precision=plan.training.precision,
         experts=plan.model.routed.experts if plan.model.routed else 0,
-        task=task_of(row, plan) if found is None else "reinforcement learning",
+        task=task_of(row, plan) if reinforced is None else "reinforcement learning",
         seq_len=plan.training.seq_len,
         micro_batch_tokens=float(
-            one.table.micro_batch[0] * plan.training.seq_len / one.table.cp[0]
+            estimates.table.micro_batch[0] * plan.training.seq_len / estimates.table.cp[0]
         ),
         predicted_step_s=predicted_s,
-        mfu=throughput(plan, one, one.table).mfu,
+        mfu=throughput(plan, estimates, estimates.table).mfu,
         measured_step_s=measured_s,
         time_error=predicted_s / measured_s - 1 if measured_s and ran else None,
         unseen_step_s=None,
         repeat_deviation=None,
         components={
-            name: float(np.ravel(column)[0]) for name, column in one.time.components.items()
+            name: float(np.ravel(column)[0]) for name, column in estimates.time.components.items()
         },
-        gpu_busy_s=busy_s(one.time),
-        collectives=collectives(one.time),
+        gpu_busy_s=busy_s(estimates.time),
+        collectives=collectives(estimates.time),
         predicted_peak_gib=predicted_gib,
         measured_peak_gib=measured_gib,
         memory_error=predicted_gib / measured_gib - 1 if measured_gib and ran else None,
         memory_kind=kind,
         not_expressed=";".join(not_expressed(row, known.run, plan)),
         not_printed=";".join(opened),
-        predicted_fits=bool(one.fits[0]),
-        fit_chance=memory.chance(one),
-        room=plan.usable_bytes / float(firm_bytes(one)[0]),
-        need=memory.need(row, one, measured_gib and measured_gib * 2**30, outcome, opened),
+        predicted_fits=bool(estimates.fits[0]),
+        fit_chance=memory.chance(estimates),
+        room=plan.usable_bytes / float(firm_bytes(estimates)[0]),
+        need=memory.need(row, estimates, measured_gib and measured_gib * 2**30, outcome, opened),
         outcome=outcome,
         group=group_of(row),
         layout=layout_of(row),
         low_step_s=predicted_s * low,
         high_step_s=predicted_s * high,
-        phases={} if found is None else {p.name: p.seconds for p in found.step.phases},
+        phases={} if reinforced is None else {p.name: p.seconds for p in reinforced.step.phases},
         features=dict(zip(FEATURES, case.features, strict=True)),
         family=case.family,
-        command=known.command if found is None else found.asked.command,
+        command=known.command if reinforced is None else reinforced.asked.command,
     )
 
 

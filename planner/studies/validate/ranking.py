@@ -164,12 +164,12 @@ def groups_of(runs: Iterable[Ranked], noise: float = 0.0) -> list[Group]:
 
     noise: relative spread of repeated measurements; predictions within it of the pick are ties.
     """
-    found: dict[str, list[Ranked]] = defaultdict(list)
+    by_group: dict[str, list[Ranked]] = defaultdict(list)
     for run in runs:
-        found[run.group].append(run)
+        by_group[run.group].append(run)
     large = [
         members
-        for members in found.values()
+        for members in by_group.values()
         if len({run.layout for run in members}) >= _SMALLEST_GROUP
     ]
     return sorted(

@@ -81,17 +81,17 @@ def _unknown(row: Row) -> bool:
 
 def phased(row: Row, calibration: Calibration | None = None) -> Phased:
     """The step of a row. Raises Skip, PlanError or ValueError where it cannot be expressed."""
-    asked = requested(row, calibration)
-    found = rl.step_of(asked.own, asked.options)
-    return Phased(asked, Scored(asked.run, found.training.estimates), found.step)
+    request = requested(row, calibration)
+    step = rl.step_of(request.own, request.options)
+    return Phased(request, Scored(request.run, step.training.estimates), step.step)
 
 
 def requested(row: Row, calibration: Calibration | None = None) -> Asked:
     """The request of a row. Raises the same."""
-    own, training = _own(row), _training_row(row)
+    rl_options, training = _own(row), _training_row(row)
     run = read(training, calibration)
     options = run.options.changed(**dict.fromkeys(_OF_JOB), gpus=whole(row, "gpus"))
-    return Asked(training, run, own, options)
+    return Asked(training, run, rl_options, options)
 
 
 def _training_row(row: Row) -> Row:
@@ -142,7 +142,7 @@ def _shared(row: Row) -> bool:
 
 def _framework(row: Row) -> str:
     """The framework that trains with the row's stack."""
-    for name, found in frameworks().frameworks.items():
-        if row["stack"] in found.stacks and (found.colocated or not _shared(row)):
+    for name, framework in frameworks().frameworks.items():
+        if row["stack"] in framework.stacks and (framework.colocated or not _shared(row)):
             return name
     raise Skip(f"stack is {row['stack']!r}, with which no framework of `dpplan rl` trains so")

@@ -26,8 +26,8 @@ class Scored:
     @property
     def plan(self) -> Plan:
         """The plan without its layout request, equal for runs that differ only in that."""
-        asked = LayoutRequest(pipeline_layout=self.estimates.plan.request.pipeline_layout)
-        return self.estimates.plan.model_copy(update={"request": asked})
+        request = LayoutRequest(pipeline_layout=self.estimates.plan.request.pipeline_layout)
+        return self.estimates.plan.model_copy(update={"request": request})
 
     @property
     def command(self) -> str:

@@ -51,14 +51,14 @@ def waiting(rows: Sequence[Row]) -> list[Waiting]:
         except (PlanError, Skip, ValueError):
             continue
         plan, table = known.plan, known.estimates.table
-        own = machine(plan)
-        shipped = np.array([float(getattr(own, name)) for name in NUMBERS])
+        numbers = machine(plan)
+        shipped = np.array([float(getattr(numbers, name)) for name in NUMBERS])
         method = task_of(row, plan)
         if not shipped.any() or method == "pre-training":
             continue
 
         def seconds(changes: dict[str, Any]) -> float:
-            return first(step_time(plan, table, replace(own, **changes)).seconds)  # noqa: B023
+            return first(step_time(plan, table, replace(numbers, **changes)).seconds)  # noqa: B023
 
         whole = seconds({})
         slopes = np.array(
@@ -84,14 +84,14 @@ def waiting(rows: Sequence[Row]) -> list[Waiting]:
 def fitted(runs: Sequence[Waiting]) -> Array:
     """The numbers with the least sum of absolute relative errors over these runs; 0 of what none
     of them holds."""
-    calls = np.array([one.slopes / one.measured_s for one in runs]).reshape(-1, len(NUMBERS))
-    lacks = np.array([1 - one.bare_s / one.measured_s for one in runs])
+    calls = np.array([run.slopes / run.measured_s for run in runs]).reshape(-1, len(NUMBERS))
+    lacks = np.array([1 - run.bare_s / run.measured_s for run in runs])
     known = calls.any(axis=0)
     out, weights = np.zeros(len(NUMBERS)), np.ones(len(runs))
     for _ in range(_ROUNDS if known.any() else 0):
         root = np.sqrt(weights)
-        found = np.linalg.lstsq(calls[:, known] * root[:, None], lacks * root, rcond=None)[0]
-        out[known] = np.maximum(found, 0.0)
+        solution = np.linalg.lstsq(calls[:, known] * root[:, None], lacks * root, rcond=None)[0]
+        out[known] = np.maximum(solution, 0.0)
         weights = 1 / np.maximum(np.abs(calls @ out - lacks), _LEAST)
     return out
 
@@ -102,7 +102,7 @@ def left_out(
     """By the name of what is left out: the numbers fitted to all other runs, and the errors of its
     own with them."""
     out = {}
-    for name in sorted({key(one) for one in runs}):
-        numbers = fitted([one for one in runs if key(one) != name])
-        out[name] = numbers, [one.error(numbers) for one in runs if key(one) == name]
+    for name in sorted({key(run) for run in runs}):
+        numbers = fitted([run for run in runs if key(run) != name])
+        out[name] = numbers, [run.error(numbers) for run in runs if key(run) == name]
     return out

@@ -30,7 +30,7 @@ def worths(rows: list[Row], calibration: Calibration | None = None) -> list[Wort
     """Effect of every option that rows state: the ratio of predicted steps and peaks with and
     without it, and the errors of both. Without a word of `options` the stack's default holds,
     without a switch in a column that is off. The largest changes come first."""
-    found: dict[str, list[_Stated]] = defaultdict(list)
+    by_option: dict[str, list[_Stated]] = defaultdict(list)
     for row in rows:
         seconds = measured(row, "step_s")
         if seconds is None or row.get("outcome", "") == "oom":
@@ -45,8 +45,8 @@ def worths(rows: list[Row], calibration: Calibration | None = None) -> list[Wort
                 continue
             left = _both(without)
             if not np.allclose(stated, left, rtol=_CHANGED):
-                found[name].append(_Stated(row["suite"], seconds, stated, left))
-    lines = [_worth(name, runs) for name, runs in found.items() if len(runs) >= _FEWEST_RUNS]
+                by_option[name].append(_Stated(row["suite"], seconds, stated, left))
+    lines = [_worth(name, runs) for name, runs in by_option.items() if len(runs) >= _FEWEST_RUNS]
     return sorted(lines, key=lambda line: -abs(line.step_change))
 
 

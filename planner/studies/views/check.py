@@ -40,7 +40,7 @@ def view(r: Check) -> View:
 
 def _verdict(r: Check) -> tuple[Mark, str]:
     """What went wrong first."""
-    short = [said for one in r.files for said in one.shortages]
+    short = [shortage for file in r.files for shortage in file.shortages]
     if short:
         return "no", f"Memory ran out: {short[0].why}"
     against = r.against or r.reinforcement
@@ -53,31 +53,31 @@ def _verdict(r: Check) -> tuple[Mark, str]:
     )
 
 
-def _file(one: Checked) -> list[Block]:
-    text = [f"of the file {one.partly} were read"] if one.partly else []
-    if one.steps:
-        text += _steps(one.steps)
-    if one.tokens_per_s is not None:
-        text.append(f"{'speed':<9}{one.tokens_per_s:,.0f} tokens/s")
-    if one.flops:
-        f = one.flops
+def _file(file: Checked) -> list[Block]:
+    text = [f"of the file {file.partly} were read"] if file.partly else []
+    if file.steps:
+        text += _steps(file.steps)
+    if file.tokens_per_s is not None:
+        text.append(f"{'speed':<9}{file.tokens_per_s:,.0f} tokens/s")
+    if file.flops:
+        f = file.flops
         text.append(
             f"{'FLOP/s':<9}{f.tflops:,.1f} TFLOP/s per GPU as printed ({f.said or 'unspecified'});"
             f" nearest to the recipe's count with {f.nearest}: {f.ratio:.3f} of it"
         )
-    if one.memory:
-        held = ", ".join(f"{show(size, 'B')} {kind}" for kind, size in one.memory.items())
-        text.append(f"{'memory':<9}at most {held}")
-    for short in one.shortages:
-        said = f" ({short.gpus} messages)" if short.gpus > 1 else ""
-        text.append(f"{'out of memory':<14}{short.why}{said}")
+    if file.memory:
+        peaks = ", ".join(f"{show(size, 'B')} {kind}" for kind, size in file.memory.items())
+        text.append(f"{'memory':<9}at most {peaks}")
+    for short in file.shortages:
+        messages = f" ({short.gpus} messages)" if short.gpus > 1 else ""
+        text.append(f"{'out of memory':<14}{short.why}{messages}")
         text.append(f"{'try':<14}{short.remedy}")
-    text += one.notes
-    blocks = [Block(f"{one.name}: {one.program}", text)]
-    if one.trace:
-        blocks.append(_trace(one.trace))
-    if one.snapshot:
-        blocks.append(_snapshot(one.snapshot))
+    text += file.notes
+    blocks = [Block(f"{file.name}: {file.program}", text)]
+    if file.trace:
+        blocks.append(_trace(file.trace))
+    if file.snapshot:
+        blocks.append(_snapshot(file.snapshot))
     return blocks
 
 
@@ -151,14 +151,14 @@ def _snapshot(s: SnapshotBytes) -> Block:
 
 
 def _against(a: Against) -> Block:
-    held = [f"{kind} {percent(ratio)} of it" for kind, ratio in a.memory.items()]
+    ratios = [f"{kind} {percent(ratio)} of it" for kind, ratio in a.memory.items()]
     text = [
         f"{a.verdict.capitalize()}: {show(a.measured_s, 's')} measured,"
         f" {show(a.predicted_s, 's')} predicted (80 % band {span(a.low, a.high, 's')});"
         f" {percent(a.ratio)} of the prediction",
         *(
-            [f"memory measured over predicted: {', '.join(held)}; {a.memory_verdict}"]
-            if held
+            [f"memory measured over predicted: {', '.join(ratios)}; {a.memory_verdict}"]
+            if ratios
             else []
         ),
     ]
@@ -174,7 +174,10 @@ def _against(a: Against) -> Block:
             *("reason", "of the assumed|%0", "deviations|.1f", "in the step|s"),
             "what would explain it alone",
         ],
-        [[one.name, one.factor, one.spreads, one.component_s, one.says] for one in shown],
+        [
+            [reason.name, reason.factor, reason.spreads, reason.component_s, reason.says]
+            for reason in shown
+        ],
         order="the most likely first",
         drop=("in the step", "deviations"),
         below=below,
@@ -206,16 +209,16 @@ def _phases(p: Phases) -> Block:
     )
 
 
-def _learned(one: Learned) -> Block:
+def _learned(learned: Learned) -> Block:
     return Block(
-        f"Learned of {one.gpu} with {one.stack}",
+        f"Learned of {learned.gpu} with {learned.stack}",
         [
-            f"{one.runs:,} run{'s' * (one.runs != 1)}: error of their step"
-            f" {percent(one.before)} before, {percent(one.after)} with the calibration"
+            f"{learned.runs:,} run{'s' * (learned.runs != 1)}: error of their step"
+            f" {percent(learned.before)} before, {percent(learned.after)} with the calibration"
         ],
         ["number", "of the profile|%", "+-|%", "before|%", "where"],
-        [[n.name, n.factor, n.spread, n.prior, n.where] for n in one.numbers],
-        below=list(one.notes),
+        [[n.name, n.factor, n.spread, n.prior, n.where] for n in learned.numbers],
+        below=list(learned.notes),
     )
 
 

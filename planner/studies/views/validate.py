@@ -65,11 +65,11 @@ def _all_of(out: Validation) -> list[tuple[str, Summary]]:
 
 def _apart_of(out: Validation) -> list[tuple[str, Summary]]:
     """The lines below all others: rows that are left out of the totals."""
-    found = {
+    lines = {
         "recipe not printed": (out.not_printed.rows, out.not_printed.summary),
         "apart: options left out": (out.apart.rows, out.apart.summary),
     }
-    return [(name, summary) for name, (rows, summary) in found.items() if rows]
+    return [(name, summary) for name, (rows, summary) in lines.items() if rows]
 
 
 _ERRORS = [">MAPE", ">median", ">bias", ">worst"]
@@ -99,15 +99,15 @@ def _time_block(out: Validation) -> Block:
         rows=[
             [
                 name,
-                str(one.time.n),
-                *_errors(one.time),
-                str(one.noise.n),
-                percent(one.noise.mean),
-                str(one.ranking.groups),
-                *_order(one.ranking),
+                str(summary.time.n),
+                *_errors(summary.time),
+                str(summary.noise.n),
+                percent(summary.noise.mean),
+                str(summary.ranking.groups),
+                *_order(summary.ranking),
             ]
-            for name, one in [*_all_of(out), *_apart_of(out)]
-            if one.time.n or name == "all"
+            for name, summary in [*_all_of(out), *_apart_of(out)]
+            if summary.time.n or name == "all"
         ],
         order=_BY_SUITE,
         drop=("repeats", "noise", "worst regret", "groups", "worst", "bias"),
@@ -138,12 +138,12 @@ def _memory_blocks(out: Validation) -> list[Block]:
     rows = [
         [
             name,
-            str(one.memory.n),
-            *_errors(one.memory),
-            *(f"{kind.right}/{kind.n}" for kind in (one.oom, one.ran)),
+            str(summary.memory.n),
+            *_errors(summary.memory),
+            *(f"{kind.right}/{kind.n}" for kind in (summary.oom, summary.ran)),
         ]
-        for name, one in [*_all_of(out), *_apart_of(out)]
-        if one.memory.n or one.oom.n
+        for name, summary in [*_all_of(out), *_apart_of(out)]
+        if summary.memory.n or summary.oom.n
     ]
     header = ["suite", ">runs", *_ERRORS, ">oom right", ">ran right"]
     title = "Predicted against measured memory"
@@ -157,14 +157,14 @@ TASK_ERRORS = [
 ]
 
 
-def task_cells(one: Summary) -> list[str]:
+def task_cells(summary: Summary) -> list[str]:
     """Cells under `TASK_ERRORS`."""
     return [
-        str(one.time.n),
-        *map(percent, (one.time.mape, one.time.median_ape)),
-        str(one.memory.n),
-        *map(percent, (one.memory.mape, one.memory.median_ape)),
-        *(f"{kind.right}/{kind.n}" if kind.n else "-" for kind in (one.oom, one.ran)),
+        str(summary.time.n),
+        *map(percent, (summary.time.mape, summary.time.median_ape)),
+        str(summary.memory.n),
+        *map(percent, (summary.memory.mape, summary.memory.median_ape)),
+        *(f"{kind.right}/{kind.n}" if kind.n else "-" for kind in (summary.oom, summary.ran)),
     ]
 
 
@@ -172,7 +172,7 @@ def _task_blocks(tasks: Mapping[Task, Summary]) -> list[Block]:
     """Fine-tuning and reinforcement learning beside pre-training, where rows are of several."""
     if set(tasks) <= {"pre-training"}:
         return []
-    rows = [[name, *task_cells(one)] for name, one in tasks.items()]
+    rows = [[name, *task_cells(summary)] for name, summary in tasks.items()]
     return [
         Block(
             "Step time and memory by what is trained",
@@ -185,11 +185,11 @@ def _task_blocks(tasks: Mapping[Task, Summary]) -> list[Block]:
 
 def _kinds_block(kinds: Mapping[str, ErrorsOfSuites]) -> Block:
     rows = []
-    for name, one in kinds.items():
-        if one.n:
-            mape, *others = _errors(one)
-            mean, within = percent(one.mape_of_suites), percent(one.mape_within_suites)
-            rows.append([name, str(one.n), str(one.suites), mape, mean, *others, within])
+    for name, summary in kinds.items():
+        if summary.n:
+            mape, *others = _errors(summary)
+            mean, within = percent(summary.mape_of_suites), percent(summary.mape_within_suites)
+            rows.append([name, str(summary.n), str(summary.suites), mape, mean, *others, within])
     return Block(
         "Step time by kind of run",
         header=KINDS,
@@ -227,17 +227,17 @@ def _regret_blocks(groups: Sequence[Group]) -> list[Block]:
     return [block]
 
 
-def _not_printed_blocks(found: NotPrinted) -> list[Block]:
-    if not found.rows:
+def _not_printed_blocks(not_printed: NotPrinted) -> list[Block]:
+    if not not_printed.rows:
         return []
-    cells = ", ".join(f"{name} {rows}" for name, rows in found.cells.items())
+    cells = ", ".join(f"{name} {rows}" for name, rows in not_printed.cells.items())
     block = Block(
-        f"Recipe not printed: {found.rows} rows, completed by the fastest layout that fits",
+        f"Recipe not printed: {not_printed.rows} rows, completed by the fastest layout that fits",
         header=["suite", ">runs", *_ERRORS],
         rows=[
-            [name, str(one.time.n), *_errors(one.time)]
-            for name, one in [*found.suites.items(), ("all", found.summary)]
-            if one.time.n
+            [name, str(summary.time.n), *_errors(summary.time)]
+            for name, summary in [*not_printed.suites.items(), ("all", not_printed.summary)]
+            if summary.time.n
         ],
         order=_BY_SUITE,
     )
@@ -264,7 +264,7 @@ def _skipped_blocks(skipped: Sequence[Skipped]) -> list[Block]:
     block = Block(
         f"Skipped: {len(skipped)}",
         header=["run", "reason"],
-        rows=[[one.run_id, one.reason] for one in skipped[:_MOST_SKIPPED]],
+        rows=[[run.run_id, run.reason] for run in skipped[:_MOST_SKIPPED]],
         order="as in the file",
     )
     if len(skipped) > _MOST_SKIPPED:
@@ -285,22 +285,27 @@ def _score(x: float | None) -> str:
     return "-" if x is None else f"{x:.2f}"
 
 
-def _coverage_blocks(found: Coverage) -> list[Block]:
+def _coverage_blocks(coverage: Coverage) -> list[Block]:
     """The shipped bands by what was left out of them, by what takes the time, and by suite."""
     over = Block(
         "Do the shipped bands hold",
         [
-            f"promised {found.promised:.0%} of runs; each run by the band of all suites but its"
+            f"promised {coverage.promised:.0%} of runs; each run by the band of all suites but its"
             " own, and without what the line names; scores are interval scores, smaller is better"
         ],
         header=["left out", *_BAND, ">mean of suites", ">score of suites"],
         rows=[
-            [name, *_band_cells(one.all), percent(one.mean_of_suites), _score(one.score_of_suites)]
-            for name, one in {**found.left_out, "one band for all": found.one_band}.items()
+            [
+                name,
+                *_band_cells(line.all),
+                percent(line.mean_of_suites),
+                _score(line.score_of_suites),
+            ]
+            for name, line in {**coverage.left_out, "one band for all": coverage.one_band}.items()
         ],
         order="least left out first",
     )
-    only = found.left_out["suites"]
+    only = coverage.left_out["suites"]
     if not only.all.n:
         return [Block("Do the shipped bands hold", ["no run with a time"])]
     parts = (
@@ -320,15 +325,15 @@ def _coverage_blocks(found: Coverage) -> list[Block]:
     ]
 
 
-def fit_coverage_block(found: FitCoverage) -> Block:
+def fit_coverage_block(coverage: FitCoverage) -> Block:
     """Whether chances to fit hold on suites they never saw."""
+    brier = "-" if coverage.brier is None else f"{coverage.brier:.4f}"
     return Block(
         "Chances to fit, each suite under the evidence of all others",
         text=[
-            f"Brier score {'-' if found.brier is None else f'{found.brier:.4f}'} over {found.n:,}"
-            f" runs; of {found.peaks:,} measured peaks {percent(found.below_frac)} (mean of suites"
-            f" {percent(found.mean_of_suites)}) below the need that {percent(found.promised, 0)}"
-            " should stay below"
+            f"Brier score {brier} over {coverage.n:,} runs; of {coverage.peaks:,} measured peaks"
+            f" {percent(coverage.below_frac)} (mean of suites {percent(coverage.mean_of_suites)})"
+            f" below the need that {percent(coverage.promised, 0)} should stay below"
         ],
         header=["chance", ">runs", ">mean chance", ">ran"],
         rows=[
@@ -338,13 +343,13 @@ def fit_coverage_block(found: FitCoverage) -> Block:
                 percent(line.mean_chance),
                 percent(line.ran_frac),
             ]
-            for line in found.reliability
+            for line in coverage.reliability
         ],
         order="from the least chance",
     )
 
 
-def _ablation_block(found: Sequence[Ablation]) -> Block:
+def _ablation_block(ablations: Sequence[Ablation]) -> Block:
     return Block(
         "Each mechanism off, nothing fitted again",
         text=["MAPE with it -> without it: over all runs, those it acts on, and one suite"],
@@ -368,12 +373,12 @@ def _ablation_block(found: Sequence[Ablation]) -> Block:
                 percent(line.most.before),
                 percent(line.most.after),
             ]
-            for line in found
+            for line in ablations
         ],
     )
 
 
-def _worth_block(found: Sequence[Worth]) -> Block:
+def _worth_block(worths: Sequence[Worth]) -> Block:
     return Block(
         "What options are worth: runs that state one, against the same runs without it",
         text=[
@@ -396,49 +401,49 @@ def _worth_block(found: Sequence[Worth]) -> Block:
                 percent(line.mape_stated),
                 percent(line.mape_left_out),
             ]
-            for line in found
+            for line in worths
         ],
     )
 
 
-def _cross_validation_blocks(found: CrossValidation, noise: float | None) -> list[Block]:
+def _cross_validation_blocks(crossval: CrossValidation, noise: float | None) -> list[Block]:
     """Errors of every kind of leaving out, over runs and of tier A; per suite; and what was
     fitted."""
     header = ["left out", ">runs", ">MAPE", ">of suites", ">median", ">bias"]
 
-    def cells(name: str, one: ErrorsOfSuites) -> list[str]:
-        errors = (one.mape, one.mape_of_suites, one.median_ape, one.bias)
-        return [name, str(one.n), *map(percent, errors)]
+    def cells(name: str, errors_of: ErrorsOfSuites) -> list[str]:
+        errors = (errors_of.mape, errors_of.mape_of_suites, errors_of.median_ape, errors_of.bias)
+        return [name, str(errors_of.n), *map(percent, errors)]
 
     over = Block(
         "Cross-validation: errors of step time",
         [
-            *(f"{name}: {kind.meaning}" for name, kind in found.kinds.items()),
+            *(f"{name}: {kind.meaning}" for name, kind in crossval.kinds.items()),
             f"noise floor of the data: {percent(noise)}",
         ],
         [*header, *_ORDER],
-        [[*cells(name, kind.all), *_order(kind.ranking)] for name, kind in found.kinds.items()],
+        [[*cells(name, kind.all), *_order(kind.ranking)] for name, kind in crossval.kinds.items()],
         order="least left out first",
         drop=("worst regret", "bias"),
     )
     tier = Block(
         "Cross-validation: tier A",
         header=header,
-        rows=[cells(name, kind.tier_a) for name, kind in found.kinds.items()],
+        rows=[cells(name, kind.tier_a) for name, kind in crossval.kinds.items()],
         order="least left out first",
     )
     suites = Block(
         "Cross-validation by suite: MAPE",
-        header=["suite", *(f">{name}" for name in found.kinds)],
+        header=["suite", *(f">{name}" for name in crossval.kinds)],
         rows=[
             [
                 suite,
                 *(
                     percent(kind.suites[suite].mape if suite in kind.suites else None)
-                    for kind in found.kinds.values()
+                    for kind in crossval.kinds.values()
                 ),
             ]
-            for suite in sorted({row.suite for row in found.rows})
+            for suite in sorted({row.suite for row in crossval.rows})
         ],
         order="by suite",
     )
@@ -454,7 +459,7 @@ def _cross_validation_blocks(found: CrossValidation, noise: float | None) -> lis
                 f"{value.low:g} .. {value.high:g}",
                 "yes" if value.on_bound else "",
             ]
-            for value in found.parameters
+            for value in crossval.parameters
         ],
         order="as fitted",
     )
@@ -470,7 +475,7 @@ def _cross_validation_blocks(found: CrossValidation, noise: float | None) -> lis
                 f"{clock.shipped:.2f}",
                 "-" if clock.power_law is None else f"{clock.power_law:.2f}",
             ]
-            for clock in found.clocks
+            for clock in crossval.clocks
         ],
         order="by platform",
     )

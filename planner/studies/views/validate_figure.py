@@ -56,13 +56,13 @@ def chart(document: Validation) -> Chart:
         data.append(markers(name, beside[-1]["measured_step_s"], predicted, **common))
         second.append(len(data))
         errors = [100 * (run.time_error or 0.0) for run in runs]
-        there = markers(name, beside[-1]["gpus"], errors, **common)
-        data.append({**there, "showlegend": False, "xaxis": "x2", "yaxis": "y2"})
+        marks = markers(name, beside[-1]["gpus"], errors, **common)
+        data.append({**marks, "showlegend": False, "xaxis": "x2", "yaxis": "y2"})
     buttons = [
         {
             "label": f"error against {title}",
             "method": "update",
-            "args": [{"x": [of[key] for of in beside]}, {"xaxis2.title.text": title}, second],
+            "args": [{"x": [point[key] for point in beside]}, {"xaxis2.title.text": title}, second],
         }
         for key, title in _BESIDE.items()
     ]
@@ -112,8 +112,8 @@ def _hover(run: Run) -> str:
     return "<br>".join(str(line).replace("&", "&amp;").replace("<", "&lt;") for line in text)
 
 
-def _summary(found: Summary) -> str:
-    time, noise = found.time, found.noise.mean
+def _summary(summary: Summary) -> str:
+    time, noise = summary.time, summary.noise.mean
     if not time.n:
         return "No run has a time."
     repeats = "" if noise is None else f"; repeats of one run lie {noise:.1%} from their median"

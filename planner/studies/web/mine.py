@@ -48,75 +48,75 @@ class Mine:
     notes: list[str] = field(default_factory=list)
 
 
-def _find(asked: Asked) -> Mine | None:
-    if not asked.files:
+def _find(request: Asked) -> Mine | None:
+    if not request.files:
         return None
-    recipes = recipes_of(asked.files, _FIELD)
-    logs = tuple(name for name in asked.files if name not in recipes)
-    given, document = asked.given, None
+    recipes = recipes_of(request.files, _FIELD)
+    logs = tuple(name for name in request.files if name not in recipes)
+    given, document = request.given, None
     if recipes:
         plan = planned(recipes, given)
         is_whole = not plan.missing and not plan.refused
         given = plan.options if is_whole else Given({})
-        state = _state(given, asked) if is_whole else None  # within the limits of a page
+        state = _state(given, request) if is_whole else None  # within the limits of a page
         document = read.answer(plan)
     elif "model" in given:
-        state = _state(given, asked)
+        state = _state(given, request)
     else:
         given, state = Given({}), None
-    found = Mine(logs, tuple(recipes), document, state, given)
-    return _checked(found, asked.files) if logs else found
+    mine = Mine(logs, tuple(recipes), document, state, given)
+    return _checked(mine, request.files) if logs else mine
 
 
-def _state(given: Given, asked: Asked, calibration: str | None = None) -> State:
+def _state(given: Given, request: Asked, calibration: str | None = None) -> State:
     """A plan as the page has it, with what was pasted. Raises PlanError beyond its limits."""
-    config = asked.state.config
-    texts = {"config": config, "calibration": calibration or asked.state.calibration}
+    config = request.state.config
+    texts = {"config": config, "calibration": calibration or request.state.calibration}
     instead = ("calibration", "model") if config else ("calibration",)
     options = {n: v for n, v in given.items() if n not in instead}
     return of_mapping({**options, **texts}, marks_of(given))
 
 
-def _checked(found: Mine, files: Mapping[str, bytes]) -> Mine:
+def _checked(mine: Mine, files: Mapping[str, bytes]) -> Mine:
     """With what the logs say, and every result that they allow; a runs table among them is the one
     that the run is added to."""
-    tables = [name for name in found.logs if is_runs_table(files[name])]
+    tables = [name for name in mine.logs if is_runs_table(files[name])]
     appended = (*tables, _APPEND)[0]
-    answer = check.with_results(found.logs, found.given, _SAVE, appended)
+    answer = check.with_results(mine.logs, mine.given, _SAVE, appended)
     learned = answer.document.learned
     return replace(
-        found,
+        mine,
         checked=answer.document,
         calibration=learned.calibration if learned else "",
         appended=appended,
         table=answer.table or "",
-        notes=answer.document.notes if found.plan else [],
+        notes=answer.document.notes if mine.plan else [],
     )
 
 
-def _view(found: Mine | None, asked: Asked) -> View:
+def _view(mine: Mine | None, request: Asked) -> View:
     """What the log says, then what the recipe says."""
-    if found is None:
+    if mine is None:
         return _empty()
-    views = [check_view(found.checked)] if found.checked else []
-    views += [read_view(found.recipe, full=True)] if found.recipe else []
-    blocks = [part for one in views for part in one.parts if isinstance(part, Block)]
+    views = [check_view(mine.checked)] if mine.checked else []
+    views += [read_view(mine.recipe, full=True)] if mine.recipe else []
+    blocks = [part for view in views for part in view.parts if isinstance(part, Block)]
     first = views[0] if views else View("", _UNPLANNED, "maybe")
-    unplanned = found.checked is not None and found.plan is None and first.mark == "maybe"
+    unplanned = mine.checked is not None and mine.plan is None and first.mark == "maybe"
     return View(
-        ", ".join((*found.logs, *found.recipes)),
+        ", ".join((*mine.logs, *mine.recipes)),
         _UNPLANNED if unplanned else first.verdict,
         first.mark,
-        parts=[replace(one, folded=len(one.rows) > _LONG) for one in blocks],
-        links=_links(found, asked),
-        files=_results(found),
-        notes=found.notes,
+        parts=[replace(block, folded=len(block.rows) > _LONG) for block in blocks],
+        links=_links(mine, request),
+        files=_results(mine),
+        notes=mine.notes,
     )
 
 
 def _empty() -> View:
     """What there is to be dropped."""
-    recipes = ", ".join(one.title for one in formats.formats())
+    recipes = ", ".join(known.title for known in formats.formats())
     return View(
         "What is read",
         "Nothing is dropped yet",
@@ -154,54 +154,54 @@ _OF_RUNS = "the run is added to it; several runs make a better calibration than 
 _UNPLANNED = "Read; drop the recipe beside it, or choose model and GPU above, to compare it"
 
 
-def _links(found: Mine, asked: Asked) -> list[Link]:
+def _links(mine: Mine, request: Asked) -> list[Link]:
     """The plan on the page of plans, as it is and with what was learned."""
-    if found.plan is None:
+    if mine.plan is None:
         return []
-    out = [("Apply to the plan", found.plan)]
-    if found.calibration:
+    out = [("Apply to the plan", mine.plan)]
+    if mine.calibration:
         with contextlib.suppress(PlanError):  # longer than a page takes: there is the file
-            out.append(("Apply, as calibrated", _state(found.given, asked, found.calibration)))
-    queries = [(word, one.query) for word, one in out]
-    if found.recipe and not asked.state.config:  # which no command holds
-        changes = (("Apply what makes it fit", found.recipe.remedy), (_BETTER, found.recipe.better))
+            out.append(("Apply, as calibrated", _state(mine.given, request, mine.calibration)))
+    queries = [(word, entry.query) for word, entry in out]
+    if mine.recipe and not request.state.config:  # which no command holds
+        changes = (("Apply what makes it fit", mine.recipe.remedy), (_BETTER, mine.recipe.better))
         queries += [
-            (word, found.plan.picked(one.command, one.changes).query)
-            for word, one in changes
-            if one
+            (word, mine.plan.picked(change.command, change.changes).query)
+            for word, change in changes
+            if change
         ]
     return [
-        Link(word=word, address=f"/?{one}")
-        for word, one in queries
-        if len(one) <= limits.MAX_QUERY_BYTES
+        Link(word=word, address=f"/?{query}")
+        for word, query in queries
+        if len(query) <= limits.MAX_QUERY_BYTES
     ]
 
 
 _BETTER = "Apply the better recipe"
 
 
-def _results(found: Mine) -> list[File]:
+def _results(mine: Mine) -> list[File]:
     out = []
-    if found.calibration:
+    if mine.calibration:
         says = "the calibration that these runs make, for --calibration and for the plan's form"
-        out.append(File(_SAVE, found.calibration, says))
-    if found.table:
+        out.append(File(_SAVE, mine.calibration, says))
+    if mine.table:
         says = "the runs table with this run, for `dpplan validate`; drop it with the next log"
-        out.append(File(found.appended, found.table, says))
+        out.append(File(mine.appended, mine.table, says))
     return out
 
 
-def _command(found: Mine | None, asked: Asked) -> str:
+def _command(mine: Mine | None, request: Asked) -> str:
     """The command that says the same of these files."""
-    if found is None:
+    if mine is None:
         return "dpplan check train.log --recipe train.sh --gpu h100 --gpus 64"
-    rest = shlex.split(asked.command)[2:]
-    if not found.logs:
-        return shlex.join(["dpplan", "read", *found.recipes, *rest, "--full"])
-    recipes = [word for name in found.recipes for word in ("--recipe", name)]
-    saved = ["--save", _SAVE] if found.calibration else []
-    saved += ["--append", found.appended] if found.table else []
-    return shlex.join(["dpplan", "check", *found.logs, *recipes, *rest, *saved])
+    rest = shlex.split(request.command)[2:]
+    if not mine.logs:
+        return shlex.join(["dpplan", "read", *mine.recipes, *rest, "--full"])
+    recipes = [word for name in mine.recipes for word in ("--recipe", name)]
+    saved = ["--save", _SAVE] if mine.calibration else []
+    saved += ["--append", mine.appended] if mine.table else []
+    return shlex.join(["dpplan", "check", *mine.logs, *recipes, *rest, *saved])
 
 
-ANSWERS = Answers(_find, _view, _command, plan=lambda found: found.plan if found else None)
+ANSWERS = Answers(_find, _view, _command, plan=lambda mine: mine.plan if mine else None)

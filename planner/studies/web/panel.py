@@ -54,8 +54,8 @@ def runs() -> tuple[Run, ...]:
     )
 
 
-def _errors(found: Iterable[Run]) -> list[float]:
-    return sorted(abs(run.predicted_s / run.measured_s - 1) for run in found)
+def _errors(members: Iterable[Run]) -> list[float]:
+    return sorted(abs(run.predicted_s / run.measured_s - 1) for run in members)
 
 
 def _median(errors: list[float]) -> float:
@@ -65,16 +65,16 @@ def _median(errors: list[float]) -> float:
 def chart(options: Options) -> Chart:
     """All validated runs; those on the GPU of the request stand out."""
     gpu = resolve(options).parts[1].gpu
-    found = runs()
-    alike = [run for run in found if run.gpu == gpu.id]
-    others = [run for run in found if run.gpu != gpu.id]
-    errors = _errors(found)
+    validated = runs()
+    alike = [run for run in validated if run.gpu == gpu.id]
+    others = [run for run in validated if run.gpu != gpu.id]
+    errors = _errors(validated)
     mine = (
         f"{len(alike)} of them on {gpu.title}: median {_median(_errors(alike)):.1%}."
         if alike
         else f"None on {gpu.title}."
     )
-    data = guides((run.measured_s for run in found), _GUIDES)
+    data = guides((run.measured_s for run in validated), _GUIDES)
     if others:
         data.append(_points("other GPUs", others, BLUE, 5, "circle"))
     if alike:
@@ -82,7 +82,7 @@ def chart(options: Options) -> Chart:
     return Chart(
         "measured",
         "Predicted against measured",
-        f"{len(found):,} measured runs: mean error {fmean(errors):.1%}, median"
+        f"{len(validated):,} measured runs: mean error {fmean(errors):.1%}, median"
         f" {_median(errors):.1%}. {mine}",
         figure(data, axis("measured step (s)", LOG), axis("predicted step (s)", LOG)),
         (
@@ -93,23 +93,23 @@ def chart(options: Options) -> Chart:
             Column("median error", "%"),
             Column("worst", "%"),
         ),
-        _suites(found),
+        _suites(validated),
         "Every validated run that has a time; dotted lines are 20 % off. docs/accuracy lists"
         " them all.",
         order="by suite",
     )
 
 
-def _points(name: str, found: list[Run], color: str, size: float, symbol: str) -> Trace:
+def _points(name: str, members: list[Run], color: str, size: float, symbol: str) -> Trace:
     return markers(
-        f"{name} ({len(found):,})",
-        [run.measured_s for run in found],
-        [run.predicted_s for run in found],
+        f"{name} ({len(members):,})",
+        [run.measured_s for run in members],
+        [run.predicted_s for run in members],
         color,
         [
             f"{run.run_id}: {run.gpus:,} x {run.gpu}, measured {show(run.measured_s, 's')},"
             f" predicted {show(run.predicted_s, 's')}"
-            for run in found
+            for run in members
         ],
         size,
         symbol,
@@ -117,36 +117,36 @@ def _points(name: str, found: list[Run], color: str, size: float, symbol: str) -
     )
 
 
-def _suites(found: Iterable[Run]) -> list[list[Cell]]:
+def _suites(members: Iterable[Run]) -> list[list[Cell]]:
     suites: dict[tuple[str, str], list[Run]] = {}
-    for run in found:
+    for run in members:
         suites.setdefault((run.suite, run.gpu), []).append(run)
-    errors = {of: _errors(of_suite) for of, of_suite in sorted(suites.items())}
-    return [[*of, len(off), fmean(off), _median(off), off[-1]] for of, off in errors.items()]
+    errors = {group: _errors(of_suite) for group, of_suite in sorted(suites.items())}
+    return [[*group, len(off), fmean(off), _median(off), off[-1]] for group, off in errors.items()]
 
 
 _SIZES = ((1, "1"), (8, "2 to 8"), (64, "9 to 64"), (512, "65 to 512"), (10**9, "more"))
 
 
-def view(found: Report, options: Options) -> View:
+def view(report: Report, options: Options) -> View:
     """All runs, and how far predictions were off by GPU and by number of GPUs, the request's own
     first."""
     return View(
         f"{len(runs()):,} measured runs beside the prediction",
-        f"This plan: {found.step.confidence}",
+        f"This plan: {report.step.confidence}",
         parts=[chart(options), *_trust(options)],
     )
 
 
 def _trust(options: Options) -> list[Block]:
     gpu, cluster = resolve(options).parts[1].gpu, options.gpus
-    found = runs()
+    validated = runs()
     by_gpu: dict[str, list[Run]] = {}
     by_size: dict[str, list[Run]] = {}
-    for run in found:
+    for run in validated:
         by_gpu.setdefault(run.gpu, []).append(run)
         by_size.setdefault(_size(run.gpus), []).append(run)
-    kinds = sorted(by_gpu, key=lambda one: (one != gpu.id, -len(by_gpu[one])))
+    kinds = sorted(by_gpu, key=lambda group: (group != gpu.id, -len(by_gpu[group])))
     sizes = [name for _, name in _SIZES if name in by_size]
     return [
         _trusted("By GPU", "GPU", {name: by_gpu[name] for name in kinds}, gpu.id),
@@ -158,13 +158,13 @@ def _size(gpus: int) -> str:
     return next(name for most, name in _SIZES if gpus <= most)
 
 
-def _trusted(title: str, of: str, groups: dict[str, list[Run]], mine: str) -> Block:
+def _trusted(title: str, subject: str, groups: dict[str, list[Run]], mine: str) -> Block:
     """How far each group of runs is off, and how many of them are close."""
     near = (0.1, 0.2)
     block = Block(
         title,
         header=[
-            *(of, "plan", "runs|,", "mean error|%", "median|%", "bias|+%", "within 10 %|%0"),
+            *(subject, "plan", "runs|,", "mean error|%", "median|%", "bias|+%", "within 10 %|%0"),
             "within 20 %|%0",
         ],
         marks=["here" if name == mine else "" for name in groups],
@@ -172,7 +172,7 @@ def _trusted(title: str, of: str, groups: dict[str, list[Run]], mine: str) -> Bl
     for name, members in groups.items():
         off = [run.predicted_s / run.measured_s - 1 for run in members]
         errors = sorted(map(abs, off))
-        close = [sum(one <= share for one in errors) / len(errors) for share in near]
+        close = [sum(error <= share for error in errors) / len(errors) for share in near]
         block.rows.append(
             [
                 *(name, "yours" if name == mine else "", len(members), fmean(errors)),

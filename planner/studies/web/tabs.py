@@ -11,9 +11,9 @@ TABS = pages_of(
     {
         "/run": mine.ANSWERS,
         "/measured": Answers(
-            lambda asked: estimate(asked.state.options, brief=True),
-            lambda found, asked: panel.view(found, asked.state.options),
-            lambda found, asked: "dpplan validate",
+            lambda request: estimate(request.state.options, brief=True),
+            lambda report, request: panel.view(report, request.state.options),
+            lambda report, request: "dpplan validate",
         ),
     },
 )
