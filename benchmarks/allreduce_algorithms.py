@@ -81,10 +81,10 @@ def doubling(x: Any, rank: int, n: int) -> None:
 def halving(x: Any, rank: int, n: int) -> None:
     import torch
 
-    low, high, distance, held = 0, x.numel(), 1, []
+    low, high, distance, halves = 0, x.numel(), 1, []
     while distance < n:
         middle = (low + high) // 2
-        held.append((low, high))
+        halves.append((low, high))
         mine, other = (
             ((low, middle), (middle, high))
             if not rank & distance
@@ -97,7 +97,7 @@ def halving(x: Any, rank: int, n: int) -> None:
         distance *= 2
     while distance > 1:
         distance //= 2
-        first, last = held.pop()
+        first, last = halves.pop()
         other = (first, low) if low > first else (high, last)
         into = torch.empty(other[1] - other[0])
         exchange(x[low:high], rank ^ distance, into, rank ^ distance)
@@ -124,15 +124,15 @@ def tree(x: Any, rank: int, n: int) -> None:
     import torch
     import torch.distributed as dist
 
-    one: dict[int, tuple[int, list[int]]] = {}
-    in_order(0, n - 1, -1, one)
+    nodes: dict[int, tuple[int, list[int]]] = {}
+    in_order(0, n - 1, -1, nodes)
     other = {
         n - 1 - r: (n - 1 - p if p >= 0 else -1, [n - 1 - c for c in cs])
-        for r, (p, cs) in one.items()
+        for r, (p, cs) in nodes.items()
     }
     places = [
         (nodes[rank], half.split(max(CHUNK // 4, 1)))
-        for nodes, half in zip((one, other), x.chunk(2), strict=True)
+        for nodes, half in zip((nodes, other), x.chunk(2), strict=True)
     ]
     up, down, sent = {}, {}, []
     for t, ((parent, children), chunks) in enumerate(places):
@@ -252,12 +252,12 @@ def one_rank(rank: int, n: int, repeats: int) -> dict[str, Any]:
 
         return twice
 
-    found: dict[str, Any] = {
+    seconds: dict[str, Any] = {
         name: [timed(call(size)) / 2 for size in PINGS]
         for name, call in (("pings", ping), ("exchanges", both_ways), ("shifts", around))
     }
     for name, run in ALGORITHMS.items():
-        found[name] = []
+        seconds[name] = []
         for size in SIZES:
             x = torch.zeros(size // 4)
 
@@ -272,10 +272,10 @@ def one_rank(rank: int, n: int, repeats: int) -> dict[str, Any]:
                 if rank < n and not bool((x == n * (n + 1) / 2).all()):
                     raise SystemExit(f"{name}: wrong sum")
 
-            found[name].append(timed(work, check))
+            seconds[name].append(timed(work, check))
     dist.barrier()
     dist.destroy_process_group()
-    return found
+    return seconds
 
 
 Link = tuple[float, float]  # start of a message in seconds, bytes per second
@@ -338,34 +338,39 @@ def crossing(sizes: list[int], below: list[float], above: list[float]) -> float 
 
 
 def report(measured: dict[str, list[float]], links: tuple[Link, Link, Link], n: int) -> None:
-    for what, (start, rate) in zip(
+    for place, (start, rate) in zip(
         ("one at a time", "all in pairs", "all to the right"), links, strict=True
     ):
-        print(f"{n} ranks; messages, {what}: start {start * 1e6:.0f} us, {rate / 1e6:.1f} MB/s")
+        print(f"{n} ranks; messages, {place}: start {start * 1e6:.0f} us, {rate / 1e6:.1f} MB/s")
     print("seconds measured / predicted, in ms")
     print(
         f"{'bytes':>9}  "
         + "  ".join(f"{name:>17}" for name in measured)
         + "  fastest measured, predicted"
     )
-    said = {name: [predicted(name, size, n, *links) for size in SIZES] for name in measured}
+    forecast = {name: [predicted(name, size, n, *links) for size in SIZES] for name in measured}
     same, concordant, pairs = 0, 0, 0
     for i, size in enumerate(SIZES):
-        cells = [f"{1e3 * measured[name][i]:8.2f} {1e3 * said[name][i]:8.2f}" for name in measured]
+        cells = [
+            f"{1e3 * measured[name][i]:8.2f} {1e3 * forecast[name][i]:8.2f}" for name in measured
+        ]
         exact = [name for name in measured if name != "ring 16 bit"]
         best, guess = (
-            min(exact, key=lambda name, t=table, i=i: t[name][i]) for table in (measured, said)
+            min(exact, key=lambda name, t=table, i=i: t[name][i]) for table in (measured, forecast)
         )  # type: ignore[misc]
         same += best == guess
-        for j, one in enumerate(exact):
+        for j, first_name in enumerate(exact):
             for other in exact[j + 1 :]:
-                a, b = measured[one][i] / measured[other][i], said[one][i] / said[other][i]
+                a, b = (
+                    measured[first_name][i] / measured[other][i],
+                    forecast[first_name][i] / forecast[other][i],
+                )
                 if abs(np.log(b)) > np.log(1.15):  # predicted to differ by more than 15 %
                     pairs += 1
                     concordant += (a > 1) == (b > 1)
         print(f"{size:9}  " + "  ".join(f"{cell:>17}" for cell in cells) + f"  {best}, {guess}")
     errors = {
-        name: [p / m - 1 for p, m in zip(said[name], measured[name], strict=True)]
+        name: [p / m - 1 for p, m in zip(forecast[name], measured[name], strict=True)]
         for name in measured
     }
     print(
@@ -376,10 +381,12 @@ def report(measured: dict[str, list[float]], links: tuple[Link, Link, Link], n: 
         f"fastest of the exact ones right in {same} of {len(SIZES)} sizes; {concordant} of {pairs}"
         " pairs that should differ by more than 15 % are in the predicted order"
     )
-    for one, other in (("doubling", "halving"), ("doubling", "ring"), ("tree", "ring")):
-        real, ours = (crossing(SIZES, table[one], table[other]) for table in (measured, said))
+    for first_name, other in (("doubling", "halving"), ("doubling", "ring"), ("tree", "ring")):
+        real, ours = (
+            crossing(SIZES, table[first_name], table[other]) for table in (measured, forecast)
+        )
         shown = [f"{x / 1024:.0f} KiB" if x else "none" for x in (real, ours)]
-        print(f"{other} overtakes {one} from: measured {shown[0]}, predicted {shown[1]}")
+        print(f"{other} overtakes {first_name} from: measured {shown[0]}, predicted {shown[1]}")
 
 
 def shell(words: str) -> None:
@@ -423,17 +430,17 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rate", help="link of each rank, as tc writes it: 100mbit; needs root")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.rank is not None:
-        print(json.dumps(one_rank(asked.rank, asked.ranks, asked.repeats)))
+    given = parser.parse_args()
+    if given.rank is not None:
+        print(json.dumps(one_rank(given.rank, given.ranks, given.repeats)))
         return
-    count = asked.ranks + 1  # and the parameter server
+    count = given.ranks + 1  # and the parameter server
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    where = f"{SUBNET}.1" if asked.rate else "127.0.0.1"
+    where = f"{SUBNET}.1" if given.rate else "127.0.0.1"
     try:
-        names = namespaces(count, asked.rate) if asked.rate else []
+        names = namespaces(count, given.rate) if given.rate else []
         running = []
         for rank in range(count):
             inside = ["ip", "netns", "exec", names[rank]] if names else []
@@ -444,9 +451,9 @@ def main() -> None:
                 "--rank",
                 str(rank),
                 "--ranks",
-                str(asked.ranks),
+                str(given.ranks),
                 "--repeats",
-                str(asked.repeats),
+                str(given.repeats),
             ]
             device = {
                 "GLOO_SOCKET_IFNAME": "eth0" if names else "lo",
@@ -460,19 +467,22 @@ def main() -> None:
         if any(process.returncode for process in running):
             raise SystemExit("a rank failed; see above")
     finally:
-        if asked.rate:
+        if given.rate:
             clear(count)
-    found = [json.loads(text.splitlines()[-1]) for text in out]
+    outputs = [json.loads(text.splitlines()[-1]) for text in out]
     slowest = {
-        name: [max(one[name][i] for one in found[: asked.ranks]) for i in range(len(SIZES))]
+        name: [max(output[name][i] for output in outputs[: given.ranks]) for i in range(len(SIZES))]
         for name in ALGORITHMS
     }
     together = (
-        [max(each) for each in zip(*(one[name] for one in found[: asked.ranks]), strict=True)]
+        [
+            max(each)
+            for each in zip(*(output[name] for output in outputs[: given.ranks]), strict=True)
+        ]
         for name in ("exchanges", "shifts")
     )
     pair, shift = (fitted(taken) for taken in together)
-    report(slowest, (fitted(found[0]["pings"]), pair, shift), asked.ranks)
+    report(slowest, (fitted(outputs[0]["pings"]), pair, shift), given.ranks)
 
 
 if __name__ == "__main__":

@@ -130,8 +130,8 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, str, 
     elif isinstance(old, list) and isinstance(new, list):
         if len(old) != len(new):
             yield "value", f"{path}[] (length)", len(old), len(new)
-        for one, other in zip(old, new, strict=False):
-            yield from differences(one, other, f"{path}[]")
+        for before, other in zip(old, new, strict=False):
+            yield from differences(before, other, f"{path}[]")
     elif not same(old, new):
         yield "value", path, old, new
 
@@ -151,8 +151,8 @@ def compare(before: Path, after: Path, every: bool) -> int:
     differing = set()
     for line in common:
         pair = [{k: v for k, v in side[line].items() if k != "seconds"} for side in (old, new)]
-        for kind, path, one, other in differences(*pair):
-            groups[kind, path].append((line, one, other))
+        for kind, path, before_value, other in differences(*pair):
+            groups[kind, path].append((line, before_value, other))
             if kind == "value":
                 differing.add(line)
     print(f"{len(differing)} of {len(common)} answers differ in a value")
@@ -162,8 +162,10 @@ def compare(before: Path, after: Path, every: bool) -> int:
             print(f"\n{kind}: {len(keys)} keys")
         for path, hits in sorted(keys, key=lambda key: -len(key[1])):
             print(f"  {path}: {len({line for line, *_ in hits})} requests")
-            for line, one, other in hits if every else hits[:SHOWN] if kind == "value" else ():
-                print(f"    {short(one)} -> {short(other)}  | {line[:160]}")
+            for line, before_value, other in (
+                hits if every else hits[:SHOWN] if kind == "value" else ()
+            ):
+                print(f"    {short(before_value)} -> {short(other)}  | {line[:160]}")
     if differing:
         print("\nrequests that differ:")
     for line in common:

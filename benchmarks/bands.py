@@ -60,15 +60,15 @@ def write() -> None:
     from planner.studies.validate.files import residual_lines
     from planner.studies.validate.rows import FRESH
 
-    found = residual_lines(api.validate(unseen=True), api.validate([FRESH]))
-    band.RESIDUALS.write_text(found, encoding="utf-8")
+    lines = residual_lines(api.validate(unseen=True), api.validate([FRESH]))
+    band.RESIDUALS.write_text(lines, encoding="utf-8")
     band.forget()
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--write", action="store_true", help="write the residuals first")
-    if asked.parse_args().write:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="write the residuals first")
+    if parser.parse_args().write:
         write()
     runs = band.recorded()
 
@@ -95,12 +95,14 @@ def main() -> None:
         for changed_to in (1.0, factor**2):
             with changed(band, "NEW", band.NEW | {name: changed_to}):
                 score(f"new {name} {changed_to:g}")
-    shares = [name for name, one in case.FEATURES.items() if one.components or one.slower > 1]
+    shares = [
+        name for name, feature in case.FEATURES.items() if feature.components or feature.slower > 1
+    ]
     for name in shares:
-        one = case.FEATURES[name]
+        feature = case.FEATURES[name]
         for side in ("slower", "faster"):
             for factor in (1.0, 1.2, 1.5, 2.0, 3.0):
-                plan = case.FEATURES | {name: replace(one, **{side: factor})}
+                plan = case.FEATURES | {name: replace(feature, **{side: factor})}
                 with changed(band, "FEATURES", plan):
                     score(f"{name} {side} {factor:g}")
 

@@ -87,18 +87,18 @@ def wait_for_quiet(seconds: float) -> bool:
 
 def run_part(name: str, part: Part, folder: Path, steps: list[str]) -> tuple[str, str]:
     """(passed, missed or skipped; what happened)."""
-    out, said = folder / f"{name}.toml", folder / f"{name}.json"
+    out, answer = folder / f"{name}.toml", folder / f"{name}.json"
     start = time.monotonic()
     if "calibrate" in steps:
-        status, found = dpplan("calibrate", "--out", str(out), *part.options)
+        status, document = dpplan("calibrate", "--out", str(out), *part.options)
         if status:
-            return "missed", f"calibrate ended with status {status}: {found.get('error')}"
-        said.write_text(json.dumps(found), encoding="utf-8")
-    elif not said.exists():
-        return "missed", f"{said} does not exist: add calibrate to --steps"
-    found = json.loads(said.read_text(encoding="utf-8"))
+            return "missed", f"calibrate ended with status {status}: {document.get('error')}"
+        answer.write_text(json.dumps(document), encoding="utf-8")
+    elif not answer.exists():
+        return "missed", f"{answer} does not exist: add calibrate to --steps"
+    document = json.loads(answer.read_text(encoding="utf-8"))
     if "verify" not in steps:
-        return "passed", f"{found['quiet']} of {found['cases']} cases quiet"
+        return "passed", f"{document['quiet']} of {document['cases']} cases quiet"
     calibrated_s, start = time.monotonic() - start, time.monotonic()
     status, verified = dpplan(
         "calibrate",
@@ -115,15 +115,15 @@ def run_part(name: str, part: Part, folder: Path, steps: list[str]) -> tuple[str
     errors = [abs(row["error"]) for row in rows]
     mean, worst = sum(errors) / len(errors), max(errors)
     disturbed = sum(not row["quiet"] for row in rows) / len(rows)
-    held = {
+    medians = {
         curve: f["held_out_median"]
-        for curve, f in found["fits"].items()
+        for curve, f in document["fits"].items()
         if f["held_out_median"] is not None
     }
-    told = [
+    remarks = [
         (
-            f"calibrate {calibrated_s:.0f} s ({found['quiet']} of {found['cases']} cases quiet), "
-            f"verify {time.monotonic() - start:.0f} s"
+            f"calibrate {calibrated_s:.0f} s ({document['quiet']} of {document['cases']} cases"
+            f" quiet), verify {time.monotonic() - start:.0f} s"
         ),
         (
             f"{len(rows)} decoders: mean {mean:.1%} (bar {part.mean:.0%}), worst {worst:.1%};"
@@ -134,14 +134,15 @@ def run_part(name: str, part: Part, folder: Path, steps: list[str]) -> tuple[str
             f"speed {verified['speed']:.2f} of that at calibration"
         ),
         f"steadiness: {verified['summary']['steadiness']}",
-        "held-out medians: " + ", ".join(f"{curve} {value:.1%}" for curve, value in held.items()),
+        "held-out medians: "
+        + ", ".join(f"{curve} {value:.1%}" for curve, value in medians.items()),
         *(
             f"  {row['name']}: {row['predicted_step_s']:.4g} s, measured"
             f" {row['measured_step_s']:.4g} s, {row['error']:+.1%}"
             for row in verified["cases"]
         ),
     ]
-    links = [value for curve, value in held.items() if curve.startswith("link ")]
+    links = [value for curve, value in medians.items() if curve.startswith("link ")]
     good = (
         mean <= part.mean
         and worst <= part.worst
@@ -149,7 +150,7 @@ def run_part(name: str, part: Part, folder: Path, steps: list[str]) -> tuple[str
         and max(links, default=0) <= COLLECTIVES_BAR
     )
     verdict = "passed" if good else "skipped" if disturbed > DISTURBED_CASES else "missed"
-    return verdict, "\n    ".join(told)
+    return verdict, "\n    ".join(remarks)
 
 
 def main() -> int:
@@ -169,9 +170,9 @@ def main() -> int:
             f"{name}: {'quiet' if quiet else 'other processes use the cores'} at the start",
             flush=True,
         )
-        verdict, told = run_part(name, PARTS[name], given.folder, given.steps.split(","))
+        verdict, remarks = run_part(name, PARTS[name], given.folder, given.steps.split(","))
         verdicts.append(verdict)
-        print(f"  {verdict}\n    {told}", flush=True)
+        print(f"  {verdict}\n    {remarks}", flush=True)
     return 1 if "missed" in verdicts else 3 if "skipped" in verdicts else 0
 
 

@@ -77,11 +77,11 @@ def imports(words: list[str], most: int = 12) -> list[str]:
     command = [sys.executable, "-X", "importtime", *words]
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=True)
     spent: dict[str, int] = {}
-    for own, name in re.findall(
+    for self_us, name in re.findall(
         r"^import time:\s+(\d+) \|\s+\d+ \|\s+(\S+)", done.stderr, re.MULTILINE
     ):
         package = name.partition(".")[0]
-        spent[package] = spent.get(package, 0) + int(own)
+        spent[package] = spent.get(package, 0) + int(self_us)
     order = sorted(spent, key=lambda package: -spent[package])
     return [f"{spent[package] / 1000:8.1f} ms  {package}" for package in order[:most]]
 
@@ -110,7 +110,7 @@ def run(runs: int, profile: bool) -> None:
     numpy = statistics.median(cpu for _, cpu in times[NUMPY])
     for name, (_, target) in CASES.items():
         walls, cpus = zip(*times[name], strict=True)
-        rows = [(min(one), statistics.median(one), max(one)) for one in (walls, cpus)]
+        rows = [(min(times), statistics.median(times), max(times)) for times in (walls, cpus)]
         shown = "    ".join(" ".join(f"{value:6.3f}" for value in row) for row in rows)
         beside = f"   {rows[1][1] / numpy:4.1f} x numpy"
         print(f"{name:34s}  {shown}" + (f"{beside} (target {target:.0f})" if target else ""))

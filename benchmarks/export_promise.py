@@ -113,7 +113,7 @@ class Pair:
 
 
 def close(*ratios: float) -> bool:
-    return all(abs(one - 1) <= SAME for one in ratios)
+    return all(abs(ratio - 1) <= SAME for ratio in ratios)
 
 
 def requests() -> list[dict[str, Any]]:
@@ -121,18 +121,18 @@ def requests() -> list[dict[str, Any]]:
     return [{"model": model, "gpu": gpu, "gpus": int(gpus)} for model, gpu, gpus in named]
 
 
-def written(found: Export, per_node: bool) -> dict[str, str]:
+def written(exported: Export, per_node: bool) -> dict[str, str]:
     """The files of a recipe that say a plan: those that only start it apart."""
     starts = {*LAUNCHERS, *([RUN] if per_node else [])}
-    return {one.name: one.text for one in found.files if one.name not in starts}
+    return {file.name: file.text for file in exported.files if file.name not in starts}
 
 
 def read_back(files: dict[str, str], given: dict[str, Any]) -> tuple[tuple[float, float], str]:
     """Step and memory that files plan on the hardware of a request, and their layout."""
-    found = planned(files, {name: given[name] for name in ("gpu",)})
-    if found.missing or found.refused:
-        raise ValueError(found.refused or f"no {' and '.join(found.missing)}")
-    report = api.estimate(api.read_options(found.options), brief=True)
+    plan = planned(files, {name: given[name] for name in ("gpu",)})
+    if plan.missing or plan.refused:
+        raise ValueError(plan.refused or f"no {' and '.join(plan.missing)}")
+    report = api.estimate(api.read_options(plan.options), brief=True)
     layout = " ".join(f"{n} {getattr(report.layout, n)}" for n in _SHOWN)
     return (report.step.seconds, report.memory.device_bytes / GIB), layout
 
@@ -143,27 +143,27 @@ _SHOWN = ("tp", "pp", "vpp", "cp", "ep", "zero", "schedule", "recompute", "micro
 def pair(given: dict[str, Any], target: formats.Target) -> Pair:
     request = " ".join(map(str, given.values()))
     try:
-        found = api.export(api.read_options(given), ExportOptions(to=target.kind))
+        exported = api.export(api.read_options(given), ExportOptions(to=target.kind))
     except PlanError as error:
         named = "no model" if error.field == "--model" else "refused"
         return Pair(request, target.kind, why=f"{named}: {error}")
-    lost = {one.option: one.written for one in found.not_expressible}
+    lost = {lost_option.option: lost_option.written for lost_option in exported.not_expressible}
     if "model" in lost:
         return Pair(request, target.kind, why="no model")
-    promised = numbers_of(found.picked or found.predicted)
+    promised = numbers_of(exported.picked or exported.predicted)
     try:
-        file, layout = read_back(written(found, target.per_node), given)
+        file, layout = read_back(written(exported, target.per_node), given)
     except (PlanError, ValueError) as error:
         return Pair(request, target.kind, promised, why=f"not read: {error}")
-    differs = [one.option for one in found.not_expressible]
-    head = numbers_of(found.predicted)
-    said = close(head[0] / file[0], head[1] / file[1])
+    differs = [lost_option.option for lost_option in exported.not_expressible]
+    head = numbers_of(exported.predicted)
+    is_close = close(head[0] / file[0], head[1] / file[1])
     shown = f"{layout} lost: {' '.join(differs)}"
-    return Pair(request, target.kind, promised, file, shown, head_is_file=said)
+    return Pair(request, target.kind, promised, file, shown, head_is_file=is_close)
 
 
-def numbers_of(one: Figures) -> tuple[float, float]:
-    return one.step.seconds, one.memory.device_bytes / GIB
+def numbers_of(figures: Figures) -> tuple[float, float]:
+    return figures.step.seconds, figures.memory.device_bytes / GIB
 
 
 def pairs(only: list[str]) -> Iterator[Pair]:
@@ -177,9 +177,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="*", default=[], help="targets, all by default")
     counts: dict[str, Counter[str]] = {}
-    for one in pairs(parser.parse_args().only):
-        print(one.line, flush=True)
-        counts.setdefault(one.target, Counter())[one.outcome] += 1
+    for result in pairs(parser.parse_args().only):
+        print(result.line, flush=True)
+        counts.setdefault(result.target, Counter())[result.outcome] += 1
     names = sorted({outcome for count in counts.values() for outcome in count})
     print("\n| target |", " | ".join(names), "|")
     for target, count in counts.items():

@@ -40,14 +40,19 @@ Rows = list[tuple[float, float, float, float]]  # heads of the whole batch, toke
 
 def tables(folder: Path) -> dict[tuple[str, str, str], Rows]:
     """Rows by (GPU, kernel, way)."""
-    found: dict[tuple[str, str, str], Rows] = defaultdict(list)
+    by_kernel: dict[tuple[str, str, str], Rows] = defaultdict(list)
     for path in sorted(folder.glob("*.csv")):
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 heads = float(row["batch"]) * float(row["heads"])
-                one = (heads, float(row["seq"]), float(row["width"]), float(row["time_us"]) * 1e-6)
-                found[row["gpu"], row["kernel"], row["way"]].append(one)
-    return found
+                values = (
+                    heads,
+                    float(row["seq"]),
+                    float(row["width"]),
+                    float(row["time_us"]) * 1e-6,
+                )
+                by_kernel[row["gpu"], row["kernel"], row["way"]].append(values)
+    return by_kernel
 
 
 def predicted_s(rows: np.ndarray, values: np.ndarray, rate: float, way: str) -> np.ndarray:
@@ -66,14 +71,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
-    for (name, kernel, way), listed in sorted(tables(asked.folder).items()):
+    given = parser.parse_args()
+    for (name, kernel, way), listed in sorted(tables(given.folder).items()):
         gpu = catalog.load("gpus", GpuSpec, name)
         rate = float(gpu.rate("bf16") or gpu.dense.fp32)
         rows = np.array(listed)
         blocks = rows[:, 0] * np.ceil(rows[:, 1] / QUERIES)
         rows = rows[(rows[:, 1] >= LEAST_TOKENS) & (blocks >= 2 * gpu.compute_units)]
-        mine = np.random.default_rng(asked.seed).random(len(rows)) < 0.5
+        mine = np.random.default_rng(given.seed).random(len(rows)) < 0.5
         fitted, other = rows[mine], rows[~mine]
 
         def residual(
@@ -81,10 +86,10 @@ def main() -> None:
         ) -> np.ndarray:
             return np.asarray(np.log(predicted_s(rows, values, rate, way) / rows[:, 3]))
 
-        found = least_squares(residual, START, bounds=(LOW, HIGH), loss="soft_l1", f_scale=0.05)
-        error = predicted_s(other, found.x, rate, way) / other[:, 3] - 1
+        solution = least_squares(residual, START, bounds=(LOW, HIGH), loss="soft_l1", f_scale=0.05)
+        error = predicted_s(other, solution.x, rate, way) / other[:, 3] - 1
         long = error[other[:, 1] >= LONG_TOKENS]
-        share, half, exponent, launch_us = found.x
+        share, half, exponent, launch_us = solution.x
         print(
             f"{name:20s} {kernel:24s} {way:8s} {len(rows):6d} rows  share {share:.3f}  half"
             f" {half:5.0f} tokens  width {exponent:.2f}  launch {launch_us:4.1f} us  other half:"

@@ -119,9 +119,9 @@ def link_of(row: dict[str, str]) -> str:
 
 def usable(row: dict[str, str], smallest_bytes: float = 1.0) -> bool:
     """Whether a row has a known collective, size and time, and nothing doubtful about it."""
-    told = row["collective"] in COLLECTIVES and row["bytes"] and float(row["time_us"] or 0) > 0
+    stated = row["collective"] in COLLECTIVES and row["bytes"] and float(row["time_us"] or 0) > 0
     return (
-        bool(told)
+        bool(stated)
         and float(row["bytes"]) >= smallest_bytes
         and not any(word in row["note"] for word in DOUBTFUL)
     )
@@ -134,7 +134,7 @@ def _numbers(row: dict[str, str]) -> tuple[Machine, int, LinkSpec]:
     per_node = int(row["gpus_per_node"] or ranks // nodes)
     if nodes == 1:
         per_node = max(catalog.load("gpus", GpuSpec, row["gpu"]).node.gpus_per_node, ranks)
-    asked = Options(
+    options = Options(
         model="gpt2",  # any: links know none
         gpu=row["gpu"],
         gpus=per_node * nodes,
@@ -144,7 +144,7 @@ def _numbers(row: dict[str, str]) -> tuple[Machine, int, LinkSpec]:
         nics_per_node=int(row["nics_per_node"]) if row["nics_per_node"] else None,
         nic_bandwidth=f"{row['nic_gbps']} Gbit/s" if row["nic_gbps"] else None,
     )
-    cluster, _ = cluster_spec(asked)
+    cluster, _ = cluster_spec(options)
     widths = dict.fromkeys(("hidden", "head_dim", "ffn_hidden", "vocab"), 64)
     shape = ModelSpec.model_validate(
         {"name": "none", "layers": 1, "heads": 1, "kv_heads": 1, **widths}
@@ -208,28 +208,28 @@ def calls(rows: Iterable[dict[str, str]]) -> Calls:
     )
 
 
-def predicted_s(of: Calls, changed: dict[str, float] | None = None) -> np.ndarray:
+def predicted_s(calls: Calls, changed: dict[str, float] | None = None) -> np.ndarray:
     """Seconds of each call by the planner, with some of the machine's numbers replaced."""
     changed = dict(changed or {})
     whole = changed.pop("host_bandwidth", None)
-    same = np.ones_like(of.tensor_bytes)
+    same = np.ones_like(calls.tensor_bytes)
     columns = {name: value * same for name, value in changed.items()}
     if whole is not None:
-        columns["intra_host"] = whole / of.sharing
-    m = replace(of.numbers, **columns)
+        columns["intra_host"] = whole / calls.sharing
+    m = replace(calls.numbers, **columns)
     times = [
-        communicate.all_reduce_s(m, of.tensor_bytes, of.group),
-        communicate.all_gather_s(m, of.tensor_bytes, of.group),
-        communicate.reduce_scatter_s(m, of.tensor_bytes, of.group),
-        communicate.send_s(m, of.tensor_bytes, (of.group.nodes > 1) * 1.0),
+        communicate.all_reduce_s(m, calls.tensor_bytes, calls.group),
+        communicate.all_gather_s(m, calls.tensor_bytes, calls.group),
+        communicate.reduce_scatter_s(m, calls.tensor_bytes, calls.group),
+        communicate.send_s(m, calls.tensor_bytes, (calls.group.nodes > 1) * 1.0),
     ]
-    return np.select([of.collective == index for index in range(len(times))], times)
+    return np.select([calls.collective == index for index in range(len(times))], times)
 
 
-def told(of: Calls, link: LinkSpec) -> list[Parameter]:
+def told(calls: Calls, link: LinkSpec) -> list[Parameter]:
     """The parameters that these calls can tell: of links that have them, and of collectives that
     were called."""
-    seen = {COLLECTIVES[index] + "_frac" for index in np.unique(of.collective)}
+    seen = {COLLECTIVES[index] + "_frac" for index in np.unique(calls.collective)}
     optional = {
         "two_rank_frac",
         "switch_all_reduce_frac",
@@ -248,7 +248,7 @@ def told(of: Calls, link: LinkSpec) -> list[Parameter]:
     return chosen
 
 
-def fit(of: Calls, parameters: list[Parameter]) -> dict[str, float]:
+def fit(calls: Calls, parameters: list[Parameter]) -> dict[str, float]:
     """Least squares of the log error; soft-L1 so that outliers of a table do not decide."""
     from scipy.optimize import least_squares
 
@@ -256,38 +256,38 @@ def fit(of: Calls, parameters: list[Parameter]) -> dict[str, float]:
 
     def residual(values: np.ndarray) -> np.ndarray:
         named = {p.field: value for p, value in zip(parameters, values * scale, strict=True)}
-        return np.log(predicted_s(of, named) / of.measured_s)
+        return np.log(predicted_s(calls, named) / calls.measured_s)
 
     low, start = (
         np.array([getattr(p, name) for p in parameters]) / scale for name in ("low", "start")
     )
-    found = (
+    solution = (
         least_squares(
             residual, start, bounds=(low, np.ones_like(scale)), loss="soft_l1", f_scale=0.1
         ).x
         * scale
     )
-    return {p.field: float(value) for p, value in zip(parameters, found, strict=True)}
+    return {p.field: float(value) for p, value in zip(parameters, solution, strict=True)}
 
 
-def errors(of: Calls, changed: dict[str, float] | None = None) -> np.ndarray:
+def errors(calls: Calls, changed: dict[str, float] | None = None) -> np.ndarray:
     """Predicted over measured, less one."""
-    return np.asarray(predicted_s(of, changed) / of.measured_s - 1.0)
+    return np.asarray(predicted_s(calls, changed) / calls.measured_s - 1.0)
 
 
-def held_out(of: Calls, parameters: list[Parameter], seed: int) -> np.ndarray:
+def held_out(calls: Calls, parameters: list[Parameter], seed: int) -> np.ndarray:
     """Errors of two halves, each predicted by the fit on the other."""
-    first = np.random.default_rng(seed).random(len(of.measured_s)) < 0.5
-    out = np.empty_like(of.measured_s)
+    first = np.random.default_rng(seed).random(len(calls.measured_s)) < 0.5
+    out = np.empty_like(calls.measured_s)
     for rows in (first, ~first):
-        out[rows] = errors(of.pick(rows), fit(of.pick(~rows), parameters))
+        out[rows] = errors(calls.pick(rows), fit(calls.pick(~rows), parameters))
     return out
 
 
-def _report(title: str, error: np.ndarray, of: Calls) -> None:
-    groups = {name: of.collective == index for index, name in enumerate(COLLECTIVES)}
-    groups |= {">= 1 MB": of.tensor_bytes >= 1e6, "all": of.tensor_bytes > 0}
-    groups |= {f"{n:.0f} ranks": of.group.ranks == n for n in np.unique(of.group.ranks)}
+def _report(title: str, error: np.ndarray, calls: Calls) -> None:
+    groups = {name: calls.collective == index for index, name in enumerate(COLLECTIVES)}
+    groups |= {">= 1 MB": calls.tensor_bytes >= 1e6, "all": calls.tensor_bytes > 0}
+    groups |= {f"{n:.0f} ranks": calls.group.ranks == n for n in np.unique(calls.group.ranks)}
     print(f"  {title}")
     for name, chosen in groups.items():
         if np.any(chosen):

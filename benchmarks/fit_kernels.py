@@ -178,8 +178,8 @@ def fit_low(table: Table, gpu: GpuSpec) -> np.ndarray:
     def residual(values: np.ndarray) -> np.ndarray:
         return np.asarray(weight * np.log(predicted_low_s(table, gpu, values) / table.time_s))
 
-    found = least_squares(residual, start, bounds=(low, high), loss="soft_l1", f_scale=0.1)
-    return np.asarray(found.x)
+    solution = least_squares(residual, start, bounds=(low, high), loss="soft_l1", f_scale=0.1)
+    return np.asarray(solution.x)
 
 
 def hardware_of(gpu: GpuSpec) -> dict[str, float]:
@@ -207,11 +207,11 @@ def fit(table: Table, hardware: dict[str, float]) -> np.ndarray:
         for softness in (0.2, 0.9):
             start = START.copy()
             start[OVERHEAD], start[SOFTNESS] = overhead_us, softness
-            found = least_squares(
+            solution = least_squares(
                 residual, start, bounds=(LOW, HIGH), loss="soft_l1", f_scale=0.1, x_scale=HIGH
             )
-            if best is None or found.cost < best.cost:
-                best = found
+            if best is None or solution.cost < best.cost:
+                best = solution
     assert best is not None
     return np.asarray(best.x)
 
@@ -288,14 +288,14 @@ def main() -> None:
         if low:
             values = fit_low(table.part(first), gpu)
             predicted = predicted_low_s(table, gpu, values)
-            found = ", ".join(f"{value:.3g}" for value in values)
+            numbers = ", ".join(f"{value:.3g}" for value in values)
         else:
             values = fit(table.part(first), hardware_of(gpu))
             predicted = predicted_s(table, hardware_of(gpu), values)
-            found = shown(values)
+            numbers = shown(values)
         groups = (~first, ~first & table.trained(), ~first & table.large())
         report = "; ".join(error_text(predicted[group], table.time_s[group]) for group in groups)
-        print(f"{table.gpu} {table.dtype} {table.library} | {found} | {report}")
+        print(f"{table.gpu} {table.dtype} {table.library} | {numbers} | {report}")
         if options.toml and not low:
             large = groups[-1]
             print(

@@ -47,7 +47,7 @@ def profile(gpu: str) -> GpuSpec:
 
 def tables(folder: Path) -> dict[tuple[str, str, str, str], dict[str, list[Row]]]:
     """Rows by (operation, kernel, library, architecture) and GPU, sorted by shape."""
-    found: dict[tuple[str, str, str, str], dict[str, list[Row]]] = defaultdict(dict)
+    by_kernel: dict[tuple[str, str, str, str], dict[str, list[Row]]] = defaultdict(dict)
     for path in sorted(folder.glob("*.csv")):
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
@@ -56,11 +56,11 @@ def tables(folder: Path) -> dict[tuple[str, str, str, str], dict[str, list[Row]]
                 architecture = profile(row["gpu"]).architecture
                 name = (row["operation"], row["kernel"], row["library"], architecture)
                 values = tuple(float(row[column]) for column in COLUMNS)
-                found[name].setdefault(row["gpu"], []).append(values)
-    for by_gpu in found.values():
+                by_kernel[name].setdefault(row["gpu"], []).append(values)
+    for by_gpu in by_kernel.values():
         for rows in by_gpu.values():
             rows.sort(key=lambda row: (*row[2:], *row[:2]))
-    return found
+    return by_kernel
 
 
 def work(operation: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -105,12 +105,12 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    asked = parser.parse_args()
+    given = parser.parse_args()
     for (operation, kernel, library, architecture), by_gpu in sorted(
-        tables(asked.folder).items(), key=lambda item: item[0]
+        tables(given.folder).items(), key=lambda item: item[0]
     ):
         rows = {gpu: kept(operation, profile(gpu), listed) for gpu, listed in by_gpu.items()}
-        rows = {gpu: found for gpu, found in rows.items() if len(found) > 1}
+        rows = {gpu: listed for gpu, listed in rows.items() if len(listed) > 1}
         if not rows:
             continue
 
@@ -126,18 +126,19 @@ def main() -> None:
             ]
             return np.concatenate(logs)
 
-        found = least_squares(
+        solution = least_squares(
             residual, (2.0, 1.5), bounds=((0.05, 0.0), (40.0, 20.0)), loss="soft_l1", f_scale=0.1
         )
         for gpu, part in rows.items():
             other = part[1::2]
             error = (
-                predicted_s(operation, profile(gpu), other, *found.x) / (other[:, -1] * 1e-6) - 1
+                predicted_s(operation, profile(gpu), other, *solution.x) / (other[:, -1] * 1e-6) - 1
             )
             print(
                 f"{operation:12s} {kernel:34s} {library:18s} {architecture:18s} share"
-                f" {found.x[0]:6.3f} step {found.x[1]:5.2f} us | {gpu:16s} {len(other):4d} rows:"
-                f" mean {100 * np.abs(error).mean():4.1f} %, bias {100 * error.mean():+5.1f} %"
+                f" {solution.x[0]:6.3f} step {solution.x[1]:5.2f} us | {gpu:16s} {len(other):4d}"
+                f" rows: mean {100 * np.abs(error).mean():4.1f} %,"
+                f" bias {100 * error.mean():+5.1f} %"
             )
 
 

@@ -25,34 +25,38 @@ LITTLE = 0.03  # share of memory
 
 def answers(model: str, gpu: str, gpus: int) -> tuple[Estimate, Estimate] | None:
     """(the fastest that is expected to fit, the answer by default); None where nothing fits."""
-    asked = {"model": model, "gpu": gpu, "gpus": gpus}
+    request = {"model": model, "gpu": gpu, "gpus": gpus}
     try:
-        found = [
-            api.estimate(api.read_options({**asked, **more}), brief=True)
+        estimates = [
+            api.estimate(api.read_options({**request, **more}), brief=True)
             for more in ({"headroom": "0%"}, {})
         ]
     except PlanError as error:
         print(f"{model} on {gpus} x {gpu}: {error}", file=sys.stderr)
         return None
-    return (found[0], found[1]) if all(one.memory.fits for one in found) else None
+    return (
+        (estimates[0], estimates[1])
+        if all(estimate.memory.fits for estimate in estimates)
+        else None
+    )
 
 
-def free(one: Estimate) -> float:
+def free(estimate: Estimate) -> float:
     """Share of memory that is left."""
-    return one.memory.headroom_bytes / one.memory.capacity_bytes
+    return estimate.memory.headroom_bytes / estimate.memory.capacity_bytes
 
 
 def main() -> None:
     pairs = []
     print(f"{'request':34} {'free':>15} {'chance':>13} {'step':>8}")
-    for asked in product(MODELS, GPUS, COUNTS):
-        pair = answers(*asked)
+    for case in product(MODELS, GPUS, COUNTS):
+        pair = answers(*case)
         if pair is None:
-            print(f"{asked[0]} on {asked[2]} x {asked[1]}: nothing fits")
+            print(f"{case[0]} on {case[2]} x {case[1]}: nothing fits")
             continue
         pairs.append(pair)
         risky, sure = pair
-        name = f"{asked[0]} on {asked[2]} x {asked[1]}"
+        name = f"{case[0]} on {case[2]} x {case[1]}"
         print(
             f"{name:34} {free(risky):6.1%} -> {free(sure):5.1%}"
             f" {risky.memory.fit_chance:5.0%} -> {sure.memory.fit_chance:4.0%}"
@@ -66,11 +70,11 @@ def main() -> None:
         f" {max(cost):+.1%} at worst"
     )
     for name, every in zip(("--headroom 0%", "by default"), zip(*pairs, strict=True), strict=True):
-        chances = [one.memory.fit_chance for one in every]
+        chances = [estimate.memory.fit_chance for estimate in every]
         print(
-            f"{name:14} {sum(free(one) < LITTLE for one in every)} leave under {LITTLE:.0%};"
-            f" chance to fit {fmean(chances):.0%} in the mean, {min(chances):.0%} at least,"
-            f" {sum(one.memory.verdict != 'fits' for one in every)} below 95 %"
+            f"{name:14} {sum(free(estimate) < LITTLE for estimate in every)} leave under"
+            f" {LITTLE:.0%}; chance to fit {fmean(chances):.0%} in the mean, {min(chances):.0%} at"
+            f" least, {sum(estimate.memory.verdict != 'fits' for estimate in every)} below 95 %"
         )
 
 

@@ -53,7 +53,7 @@ def write(path: Path, rows: dict[str, Any]) -> None:
 
 def plain(value: Any) -> bool:
     if isinstance(value, list | tuple):
-        return all(plain(one) for one in value)
+        return all(plain(item) for item in value)
     return (
         value is None
         or isinstance(value, bool | int | str)
@@ -66,7 +66,7 @@ def defaults() -> None:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    base = {one.name for one in dataclasses.fields(PreTrainedConfig)}
+    base = {field.name for field in dataclasses.fields(PreTrainedConfig)}
     rows: dict[str, Any] = {}
     waiting = sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
     while waiting:
@@ -75,9 +75,9 @@ def defaults() -> None:
             continue
         cls = CONFIG_MAPPING[name]
         keys = {
-            one.name: one.default
-            for one in dataclasses.fields(cls)
-            if one.name not in base and plain(one.default) and not skipped(one.name)
+            field.name: field.default
+            for field in dataclasses.fields(cls)
+            if field.name not in base and plain(field.default) and not skipped(field.name)
         }
         row: dict[str, Any] = {"keys": keys}
         if cls.attribute_map:
@@ -90,7 +90,7 @@ def defaults() -> None:
     for name in CONFIG_MAPPING:  # of models of several parts: how they nest the language model
         text = CONFIG_MAPPING[name].sub_configs.get("text_config")
         if name not in rows and text is not None and hasattr(text, "model_type"):
-            tied = {one.name: one.default for one in dataclasses.fields(CONFIG_MAPPING[name])}
+            tied = {field.name: field.default for field in dataclasses.fields(CONFIG_MAPPING[name])}
             keys = {key: value for key, value in tied.items() if key == "tie_word_embeddings"}
             rows[name] = {"keys": keys, "text": text.model_type}
             if text.model_type in FOLLOWED:
@@ -103,9 +103,9 @@ def rows_of_text(rows: dict[str, Any], cls: Any, base: set[str]) -> None:
     if cls.model_type in rows:
         return
     keys = {
-        one.name: one.default
-        for one in dataclasses.fields(cls)
-        if one.name not in base and plain(one.default) and not skipped(one.name)
+        field.name: field.default
+        for field in dataclasses.fields(cls)
+        if field.name not in base and plain(field.default) and not skipped(field.name)
     }
     rows[cls.model_type] = {
         "keys": keys,
@@ -135,7 +135,11 @@ def count(config: Any) -> tuple[int, int]:
         except ValueError:  # no causal language model by itself
             model = AutoModelForImageTextToText.from_config(config)
     model.tie_weights()
-    named = [(name, one.numel()) for name, one in model.named_parameters() if one.requires_grad]
+    named = [
+        (name, parameter.numel())
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    ]
     language = sum(n for name, n in named if not any(word in name for word in OTHER))
     return language, sum(n for _, n in named)
 
@@ -245,7 +249,7 @@ def perturb() -> None:
     file = Path(tempfile.mkdtemp()) / "config.json"
     families = sys.argv[2:] or sorted(KNOWN & defaults().keys() & set(CONFIG_MAPPING.keys()))
     for family in families:
-        for what, keys in perturbations(family, stated.get(family, {})):
+        for label, keys in perturbations(family, stated.get(family, {})):
             try:
                 config = AutoConfig.for_model(family, **json.loads(json.dumps(keys)))
                 want = count(config)[0] - unused(config)
@@ -256,11 +260,11 @@ def perturb() -> None:
                 got = parameter_count(read_config(file)[0])
             except PlanError as error:
                 tally["refused"] += 1
-                print(f"{family} {what}: refused, {str(error).split('config.json: ')[-1][:120]}")
+                print(f"{family} {label}: refused, {str(error).split('config.json: ')[-1][:120]}")
                 continue
             tally["exact" if got == want else "wrong"] += 1
             if got != want:
-                print(f"{family} {what}: WRONG, {got} and not {want}, by {got - want}", flush=True)
+                print(f"{family} {label}: WRONG, {got} and not {want}, by {got - want}", flush=True)
     print(f"{len(families)} types, {sum(tally.values())} configurations: {tally}")
     sys.exit(tally["wrong"] > 0)
 

@@ -36,10 +36,10 @@ def megatron(i: int) -> str:
 
 
 def mllog(i: int) -> str:
-    said = {"namespace": "", "time_ms": 1775725581000 + 1500 * i, "event_type": "POINT_IN_TIME"}
-    said |= {"key": "train_loss", "value": 11.8, "metadata": {"samples_count": 64 * (i + 1)}}
+    record = {"namespace": "", "time_ms": 1775725581000 + 1500 * i, "event_type": "POINT_IN_TIME"}
+    record |= {"key": "train_loss", "value": 11.8, "metadata": {"samples_count": 64 * (i + 1)}}
     first = ':::MLLOG {"time_ms": 1, "key": "global_batch_size", "value": 64}\n' if not i else ""
-    return f"{first}0: :::MLLOG {json.dumps(said)}\n"
+    return f"{first}0: :::MLLOG {json.dumps(record)}\n"
 
 
 def torchtitan(i: int) -> str:
@@ -65,9 +65,15 @@ def history(i: int) -> str:
 
 
 def kernel(i: int) -> str:
-    said = {"ph": "X", "cat": "kernel", "name": f"sm90_xmma_gemm_{i % 500}", "ts": 10 * i, "dur": 8}
-    said |= {"pid": 0, "tid": 7, "args": {"device": 0, "stream": 7, "External id": i}}
-    return f"{',' if i else ''}{json.dumps(said)}\n"
+    event = {
+        "ph": "X",
+        "cat": "kernel",
+        "name": f"sm90_xmma_gemm_{i % 500}",
+        "ts": 10 * i,
+        "dur": 8,
+    }
+    event |= {"pid": 0, "tid": 7, "args": {"device": 0, "stream": 7, "External id": i}}
+    return f"{',' if i else ''}{json.dumps(event)}\n"
 
 
 def of_lines(line: Callable[[int], str], head: str = "", tail: str = "") -> Writer:
@@ -141,8 +147,8 @@ def aliases(depth: int) -> str:
     )
 
 
-def text(said: str) -> Writer:
-    return lambda path, size: path.write_text(said, encoding="utf-8") and None
+def text(content: str) -> Writer:
+    return lambda path, size: path.write_text(content, encoding="utf-8") and None
 
 
 _MANY = 400_000  # characters of what is read whole: less than the most that is
@@ -209,12 +215,12 @@ def cost(verb: str, path: Path) -> tuple[float, float, int, str]:
     """Seconds of one core, megabytes, exit status and the last line of the command that reads a
     file."""
     words = [sys.executable, "-c", "from planner.cli import main; main()", verb, str(path)]
-    with tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen(words, stdout=said, stderr=subprocess.STDOUT, cwd=path.parent)
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, cwd=path.parent)
         _, status, used = os.wait4(process.pid, 0)
         seconds = used.ru_utime + used.ru_stime
-        said.seek(0)
-        lines = said.read().strip().splitlines()
+        output.seek(0)
+        lines = output.read().strip().splitlines()
     process.returncode = os.waitstatus_to_exitcode(status)
     return seconds, used.ru_maxrss / 1024, process.returncode, lines[-1] if lines else ""
 
@@ -223,24 +229,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--bytes", type=float, default=2e9)
     parser.add_argument("--only", default="", help="files whose names contain this")
-    asked = parser.parse_args()
+    given = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     worst = True
     print(f"{'file':24}{'MB':>8}{'s':>8}{'peak MB':>9}  status, end of what was said")
     for name, (verb, write) in FILES.items():
-        if asked.only not in name:
+        if given.only not in name:
             continue
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / name
-            write(path, int(asked.bytes))
-            seconds, held, status, said = cost(verb, path)
-            good = seconds <= SECONDS and held <= MEGABYTES and status in (0, 2, 3)
+            write(path, int(given.bytes))
+            seconds, megabytes, status, last = cost(verb, path)
+            good = seconds <= SECONDS and megabytes <= MEGABYTES and status in (0, 2, 3)
             good = good and not (Path(folder) / "executed").exists()
             worst = worst and good
             size = path.stat().st_size / 1e6
         sign = "  " if good else " !"
         print(
-            f"{name:24}{size:8.0f}{seconds:8.1f}{held:9.0f}{sign}{status} {said[-70:]}", flush=True
+            f"{name:24}{size:8.0f}{seconds:8.1f}{megabytes:9.0f}{sign}{status} {last[-70:]}",
+            flush=True,
         )
     raise SystemExit(0 if worst else 1)
 

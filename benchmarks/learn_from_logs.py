@@ -50,11 +50,11 @@ class Platform:
     def after(self, known: tuple[int, ...]) -> Array:
         """Logs of measured over predicted of all runs, calibrated on these."""
         weight = np.isin(np.arange(len(self.residual)), known).astype(float)
-        labels = {one.name: one for one in PLATFORM}
+        labels = {parameter.name: parameter for parameter in PLATFORM}
         start = np.zeros(len(PLATFORM))
         problem = fit.Problem(labels, start, self.slopes, self.residual)
-        found = {one.label: one.multiplier for one in problem.solve(weight, TRUST)}
-        moved = np.log([found.get(name, 1.0) for name in labels])
+        multipliers = {value.label: value.multiplier for value in problem.solve(weight, TRUST)}
+        moved = np.log([multipliers.get(name, 1.0) for name in labels])
         return self.residual - self.slopes @ moved
 
     def errors(self, known: tuple[int, ...]) -> tuple[float, float] | None:
@@ -72,48 +72,50 @@ def _mape(logs: Array) -> float:
 def platforms(*, unseen: bool) -> dict[str, Platform]:
     """Platforms with layouts enough, by name."""
     every = fit.cases(files.read_all([]))
-    found = [c for c in every if c.complete and not not_expressed(c.row, scored(c.row).run, c.plan)]
-    seconds = without_each_suite(found)[0] if unseen else None
+    complete = [
+        c for c in every if c.complete and not not_expressed(c.row, scored(c.row).run, c.plan)
+    ]
+    seconds = without_each_suite(complete)[0] if unseen else None
     kinds: dict[str, list[int]] = defaultdict(list)
-    for i, case in enumerate(found):
+    for i, case in enumerate(complete):
         kinds[case.platform].append(i)
     out = {}
-    for name, own in kinds.items():
-        layouts = np.array([layout_of(found[i].row) for i in own], dtype=str)
+    for name, members in kinds.items():
+        layouts = np.array([layout_of(complete[i].row) for i in members], dtype=str)
         if len(set(layouts)) < FEWEST:
             continue
-        residual, slopes = np.zeros(len(own)), np.zeros((len(own), len(PLATFORM)))
-        for place, i in enumerate(own):
-            ((logs, each),) = fit.elasticities(found[i], [(PLATFORM, [{}])])
+        residual, slopes = np.zeros(len(members)), np.zeros((len(members), len(PLATFORM)))
+        for place, i in enumerate(members):
+            ((logs, each),) = fit.elasticities(complete[i], [(PLATFORM, [{}])])
             predicted = logs[0] if seconds is None else np.log(seconds[i])
-            residual[place] = found[i].log_seconds - predicted
-            names = [one.name for one in PLATFORM]
-            at = [names.index(label) for label in fit.labels(found[i], PLATFORM)]
+            residual[place] = complete[i].log_seconds - predicted
+            names = [parameter.name for parameter in PLATFORM]
+            at = [names.index(label) for label in fit.labels(complete[i], PLATFORM)]
             slopes[place, at] = each[0]
         out[name] = Platform(residual, slopes, layouts)
     return out
 
 
-def learned(one: Platform, count: int) -> tuple[float, float]:
+def learned(platform: Platform, count: int) -> tuple[float, float]:
     """Mean (before, after) over what is learned from: each run, or draws of several."""
-    runs = len(one.residual)
+    runs = len(platform.residual)
     if count == 1:
-        asked = [(i,) for i in range(runs)]
+        known_sets = [(i,) for i in range(runs)]
     else:
         random = np.random.default_rng(0)
         most = min(count, runs // 2)
-        asked = [tuple(random.choice(runs, most, replace=False)) for _ in range(_DRAWS)]
-    found = [errors for known in asked if (errors := one.errors(known)) is not None]
-    before, after = np.mean(found, axis=0)
+        known_sets = [tuple(random.choice(runs, most, replace=False)) for _ in range(_DRAWS)]
+    errors_of = [errors for known in known_sets if (errors := platform.errors(known)) is not None]
+    before, after = np.mean(errors_of, axis=0)
     return float(before), float(after)
 
 
-def _floor(one: Platform) -> float | None:
+def _floor(platform: Platform) -> float | None:
     """Error of layouts with several runs, the middle of each known; None where none has."""
     left = [
         same - np.median(same)
-        for layout in set(one.layouts)
-        if len(same := one.residual[one.layouts == layout]) > 1
+        for layout in set(platform.layouts)
+        if len(same := platform.residual[platform.layouts == layout]) > 1
     ]
     return _mape(np.concatenate(left)) if left else None
 
@@ -136,21 +138,21 @@ def main() -> None:
     print(f"| suite, GPU, stack | {' | '.join(head)} | why not halved |")
     print(f"| --- |{' ---: |' * len(head)} --- |")
     ratios = defaultdict(list)
-    for name, one in platforms(unseen=unseen).items():
-        results = [learned(one, count) for count in COUNTS]
-        middle = _mape(one.residual - np.median(one.residual))
+    for name, platform in platforms(unseen=unseen).items():
+        results = [learned(platform, count) for count in COUNTS]
+        middle = _mape(platform.residual - np.median(platform.residual))
         cells = [results[0][0], *(after for _, after in results), middle]
         for count, (before, after) in zip(COUNTS, results, strict=True):
             ratios[count].append(after / before)
-        floor = _floor(one)
+        floor = _floor(platform)
         shown = [f"{100 * x:.1f} %" for x in cells]
         shown.append("-" if floor is None else f"{100 * floor:.1f} %")
         why = _why(*results[0], middle, floor)
-        shape = f"{len(one.residual)} | {len(set(one.layouts))}"
+        shape = f"{len(platform.residual)} | {len(set(platform.layouts))}"
         print(f"| {name} | {shape} | {' | '.join(shown)} | {why} |", flush=True)
         ratios["middle"].append(middle / results[0][0])  # type: ignore[index]
-    for count, found in ratios.items():
-        r = np.array(found)
+    for count, pairs in ratios.items():
+        r = np.array(pairs)
         print(
             f"{count}: error after over before: geometric mean {np.exp(np.log(r).mean()):.3f},"
             f" median {np.median(r):.3f}; better on {(r < 1).sum()}, halved on"

@@ -46,13 +46,15 @@ def code_of(mutant: Mutant) -> CodeType:
     """The function's code with the fault in it."""
     path = ROOT / mutant.file
     tree = ast.parse(path.read_text())
-    found = [f for f in tree.body if isinstance(f, ast.FunctionDef) and f.name == mutant.function]
-    if len(found) != 1:
+    functions = [
+        f for f in tree.body if isinstance(f, ast.FunctionDef) and f.name == mutant.function
+    ]
+    if len(functions) != 1:
         raise ValueError(f"{mutant}: no such function")
-    body = ast.unparse(found[0].body)
+    body = ast.unparse(functions[0].body)
     if body.count(mutant.was) != 1:
         raise ValueError(f"{mutant}: the text is there {body.count(mutant.was)} times")
-    found[0].body = ast.parse(body.replace(mutant.was, mutant.becomes)).body
+    functions[0].body = ast.parse(body.replace(mutant.was, mutant.becomes)).body
     codes = compile(tree, str(path), "exec").co_consts
     return next(c for c in codes if isinstance(c, CodeType) and c.co_name == mutant.function)
 
@@ -102,12 +104,12 @@ def main() -> int:
     killed = 0
     for mutant in tried:
         started = time.monotonic()
-        found = (not given.tests and fails(mutant, [str(TESTS / mutant.first)])) or fails(
+        caught = (not given.tests and fails(mutant, [str(TESTS / mutant.first)])) or fails(
             mutant, tests
         )
-        killed += found
+        killed += caught
         took = time.monotonic() - started
-        print("killed  " if found else "SURVIVED", f"{took:4.0f} s", mutant, flush=True)
+        print("killed  " if caught else "SURVIVED", f"{took:4.0f} s", mutant, flush=True)
     print(f"{killed} of {len(tried)} killed")
     return int(killed < len(tried))
 

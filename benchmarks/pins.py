@@ -30,32 +30,33 @@ def main() -> int:
     parser.add_argument("--pins", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--csv", type=Path)
-    asked = parser.parse_args()
-    started, tried, found = time.perf_counter(), 0, []
-    for i, given in enumerate(requests(asked.requests, asked.seed)):
-        for one in violations(given, pins_of(asked.pins, asked.seed + i)):
+    parsed = parser.parse_args()
+    started, tried, violated = time.perf_counter(), 0, []
+    for i, given in enumerate(requests(parsed.requests, parsed.seed)):
+        for violation in violations(given, pins_of(parsed.pins, parsed.seed + i)):
             tried += 1
-            if one is not None:
-                found.append(one)
+            if violation is not None:
+                violated.append(violation)
                 words = " ".join(map(str, given.values()))
                 print(
-                    f"{words}: {one.seconds:.4g} s, with {one.pin} {one.pinned:.4g} s,"
-                    f" {one.gain:.1%} better",
+                    f"{words}: {violation.seconds:.4g} s, with {violation.pin}"
+                    f" {violation.pinned:.4g} s, {violation.gain:.1%} better",
                     flush=True,
                 )
-    requests_hit = len({tuple(one.request.values()) for one in found})
+    requests_hit = len({tuple(violation.request.values()) for violation in violated})
     print(
-        f"{tried} pins with an answer, {len(found)} better than the answer without them, of"
-        f" {requests_hit} of {asked.requests} requests; {time.perf_counter() - started:.0f} s"
+        f"{tried} pins with an answer, {len(violated)} better than the answer without them, of"
+        f" {requests_hit} of {parsed.requests} requests; {time.perf_counter() - started:.0f} s"
     )
-    if asked.csv:
-        with asked.csv.open("w", newline="") as file:
+    if parsed.csv:
+        with parsed.csv.open("w", newline="") as file:
             table = csv.writer(file)
             table.writerow(("model", "gpu", "gpus", "pin", "seconds", "pinned_seconds"))
             table.writerows(
-                (*one.request.values(), one.pin, one.seconds, one.pinned) for one in found
+                (*violation.request.values(), violation.pin, violation.seconds, violation.pinned)
+                for violation in violated
             )
-    return bool(found)
+    return bool(violated)
 
 
 if __name__ == "__main__":

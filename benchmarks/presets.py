@@ -49,11 +49,11 @@ Shapes = dict[tuple[Any, ...], list[str]]
 
 def models() -> Shapes:
     """Ids of the catalogue by shape."""
-    found: Shapes = {}
+    by_shape: Shapes = {}
     for entry in api.list_catalog("models"):
         spec = catalog.load("models", ModelSpec, entry.id)
-        found.setdefault(_shape(spec), []).append(entry.id)
-    return found
+        by_shape.setdefault(_shape(spec), []).append(entry.id)
+    return by_shape
 
 
 def _shape(spec: ModelSpec) -> tuple[Any, ...]:
@@ -84,18 +84,18 @@ def options(row: Row, known: Shapes) -> Iterator[dict[str, Any]]:
 
 def answered(row: Row, known: Shapes, predicted: float) -> tuple[Options, Estimate] | None:
     """The options whose answer is nearest to that of the row; None where none is near."""
-    found = []
+    answers = []
     for given in options(row, known):
         try:
-            asked = api.read_options(given)
-            found.append((asked, api.estimate(asked, brief=True)))
+            request = api.read_options(given)
+            answers.append((request, api.estimate(request, brief=True)))
         except (PlanError, ValueError):
             continue
 
-    def off(one: tuple[Options, Estimate]) -> float:
-        return abs(one[1].step.seconds / predicted - 1)
+    def off(answer: tuple[Options, Estimate]) -> float:
+        return abs(answer[1].step.seconds / predicted - 1)
 
-    best = min(found, key=off, default=None)
+    best = min(answers, key=off, default=None)
     return None if best is None or off(best) > _SAME else best
 
 
@@ -104,26 +104,26 @@ def presets() -> list[dict[str, Any]]:
     with RESIDUALS.open(encoding="utf-8", newline="") as file:
         ratio = {row["run_id"]: float(row["measured_over_default"]) for row in csv.DictReader(file)}
     known = models()
-    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    by_name: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in candidates():
         key = row["suite"], row["model"], row["gpu"]
-        if key in found or row["run_id"] not in ratio:
+        if key in by_name or row["run_id"] not in ratio:
             continue
         predicted = float(row["step_s"]) / ratio[row["run_id"]]
         best = answered(row, known, predicted)
         if best is None:
             continue
-        asked, answer = best
+        chosen, answer = best
         cluster = answer.cluster
-        found[key] = {
+        by_name[key] = {
             "run_id": row["run_id"],
             "title": f"{row['model']} on {cluster.gpus:,} x {cluster.gpu_title}",
-            "query": urlencode([(n, _text(v)) for n, v in asked.given().items()]),
+            "query": urlencode([(n, _text(v)) for n, v in chosen.given().items()]),
             "step_s": row["step_s"],
             "source": row["source"],
             "source_ref": row["source_ref"],
         }
-    return sorted(found.values(), key=lambda one: one["run_id"])
+    return sorted(by_name.values(), key=lambda preset: preset["run_id"])
 
 
 def _text(value: Any) -> str:
@@ -134,14 +134,14 @@ def main() -> None:
     """Print the presets, or write them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true")
-    found = presets()
+    every = presets()
     if parser.parse_args().write:
         with PRESETS.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
             writer.writeheader()
-            writer.writerows(found)
-    for one in found:
-        print(one["run_id"], one["title"], one["step_s"])
+            writer.writerows(every)
+    for preset in every:
+        print(preset["run_id"], preset["title"], preset["step_s"])
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ _MONTH_H = 30 * _DAY_H  # a run whose number of GPUs is not published is taken t
 
 def read() -> list[dict[str, str]]:
     """The table of projects, with what the profiles of their models say where it says nothing."""
-    known = {one.name: one.published.run for one in catalog.load_all("models", ModelSpec)}
+    known = {model.name: model.published.run for model in catalog.load_all("models", ModelSpec)}
     with projects.PROJECTS.open(encoding="utf-8", newline="") as file:
         return [_filled(row, known.get(row["model"])) for row in csv.DictReader(file)]
 
@@ -61,31 +61,33 @@ def ratio(row: dict[str, str]) -> list[str] | None:
         for name in ("global_batch", "seq_len"):
             if name in given:
                 given[name] = int(str(given[name]))
-        found = api.estimate(api.read_options(given), brief=True)
+        answer = api.estimate(api.read_options(given), brief=True)
     except PlanError as error:
         print(f"{row['project']}: {error}")
         return None
-    hours = found.run.gpu_hours
+    hours = answer.run.gpu_hours
     assert hours is not None
-    fits = "" if found.memory.fits else "  (does not fit)"
+    fits = "" if answer.memory.fits else "  (does not fit)"
     line = [row["project"], row["team"], f"{float(row['gpu_hours']):.6g}", f"{hours:.6g}"]
     print(*line, f"{float(row['gpu_hours']) / hours:.2f}{fits}", flush=True)
     return line
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--write", action="store_true", help="evaluate every project first")
-    if asked.parse_args().write:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="evaluate every project first")
+    if parser.parse_args().write:
         lines = [line for row in read() if (line := ratio(row)) is not None]
         text = csv_text(list(projects.RATIO_COLUMNS), lines)
         projects.RATIOS.write_text(text, encoding="utf-8")
         projects.forget()
-    found, usual = projects.recorded(), projects.usual()
-    print(f"{len(found)} projects of {len(set(found.team.tolist()))} teams")
+    recorded, usual = projects.recorded(), projects.usual()
+    print(f"{len(recorded)} projects of {len(set(recorded.team.tolist()))} teams")
     print(f"over best: {usual.low:.2f}, {usual.middle:.2f}, {usual.high:.2f}")
-    held = projects.inside(found)
-    print(f"inside the band of other teams: {held.sum()} of {len(held)} ({held.mean():.0%})")
+    covered = projects.inside(recorded)
+    print(
+        f"inside the band of other teams: {covered.sum()} of {len(covered)} ({covered.mean():.0%})"
+    )
 
 
 if __name__ == "__main__":

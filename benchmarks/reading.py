@@ -41,8 +41,8 @@ class Tally:
 
 def texts(folder: Path) -> Iterator[tuple[str, str]]:
     """Recipes of a folder that some format has a part of, by name."""
-    found = [folder] if folder.is_file() else sorted(folder.rglob("*"))
-    for path in found:
+    paths = [folder] if folder.is_file() else sorted(folder.rglob("*"))
+    for path in paths:
         if path.suffix not in SUFFIXES or not path.is_file():
             continue
         try:
@@ -71,7 +71,7 @@ def tally(folder: Path, gpu: str, gpus: int, kind: str) -> Tally:
         out.read += 1
         out.kinds[recipe.kinds[0]] += 1
         out.with_model += "model" in recipe.options
-        out.uses.update(one.use for one in recipe.arguments.values())
+        out.uses.update(argument.use for argument in recipe.arguments.values())
         out.unknown.update(n for n, o in recipe.arguments.items() if o.use == "not understood")
         if gpu and "model" in recipe.options:
             out.estimated += _estimated(name, text, gpu, gpus, out)
@@ -81,13 +81,13 @@ def tally(folder: Path, gpu: str, gpus: int, kind: str) -> Tally:
 def _estimated(name: str, text: str, gpu: str, gpus: int, out: Tally) -> bool:
     given = {"gpu": gpu, "gpus": gpus, "advice": 0}
     try:
-        found = answer(planned({name: text}, given))
+        planned_recipe = answer(planned({name: text}, given))
     except PlanError as error:
         out.refused[str(error)[:90]] += 1
         return False
-    if found.refused:
-        out.refused[found.refused[:90]] += 1
-    return found.estimate is not None
+    if planned_recipe.refused:
+        out.refused[planned_recipe.refused[:90]] += 1
+    return planned_recipe.estimate is not None
 
 
 def main() -> None:
@@ -96,19 +96,21 @@ def main() -> None:
     parser.add_argument("--estimate", default="", metavar="GPU:COUNT")
     parser.add_argument("--kind", default="", help="files of this format alone")
     parser.add_argument("--most", type=int, default=12, help="arguments listed")
-    asked = parser.parse_args()
-    gpu, _, gpus = asked.estimate.partition(":")
-    for folder in asked.folders:
-        found = tally(folder, gpu, int(gpus or 8), asked.kind)
-        total = sum(found.uses.values())
-        understood = 1 - found.uses["not understood"] / total if total else 0.0
-        print(f"{folder}: {found.read} of {found.files} files parsed, {found.with_model} name or")
+    given = parser.parse_args()
+    gpu, _, gpus = given.estimate.partition(":")
+    for folder in given.folders:
+        counts = tally(folder, gpu, int(gpus or 8), given.kind)
+        total = sum(counts.uses.values())
+        understood = 1 - counts.uses["not understood"] / total if total else 0.0
+        print(
+            f"{folder}: {counts.read} of {counts.files} files parsed, {counts.with_model} name or"
+        )
         print(f"  state their model; {total:,} arguments, {understood:.1%} understood")
-        print(f"  {dict(found.kinds)} {dict(found.uses)}")
+        print(f"  {dict(counts.kinds)} {dict(counts.uses)}")
         if gpu:
-            print(f"  estimated: {found.estimated}")
-        for title, counted in (("not understood", found.unknown), ("refused", found.refused)):
-            for name, count in counted.most_common(asked.most):
+            print(f"  estimated: {counts.estimated}")
+        for title, counted in (("not understood", counts.unknown), ("refused", counts.refused)):
+            for name, count in counted.most_common(given.most):
                 print(f"  {title:15} {count:5} {name}")
 
 

@@ -45,8 +45,10 @@ class RlRequest(RlOptions, Options):
 def step_s(command: str) -> float:
     """Seconds of a step of reinforcement learning that a command plans."""
     given = options_of_command(command, RlRequest, "rl")
-    own = {name: value for name, value in given.items() if name in rows(RlOptions)}
-    return rl(RlOptions(**own), {n: v for n, v in given.items() if n not in own}).step_s
+    rl_options = {name: value for name, value in given.items() if name in rows(RlOptions)}
+    return rl(
+        RlOptions(**rl_options), {n: v for n, v in given.items() if n not in rl_options}
+    ).step_s
 
 
 def outcome(run: Run, table: Path) -> str:
@@ -54,26 +56,26 @@ def outcome(run: Run, table: Path) -> str:
     if run.phases:
         return "equal" if isclose(step_s(run.command), run.predicted_step_s) else "another step"
     try:
-        one = chosen(options := typed(run.command))
-        found: Planned = as_recipe.planned((f"{table}:{run.run_id}",), {})
+        estimates = chosen(options := typed(run.command))
+        plan: Planned = as_recipe.planned((f"{table}:{run.run_id}",), {})
     except PlanError as error:
         return f"refused: {error}"
-    peak = memory.peak_bytes(one, run.memory_kind) / GIB
-    if not isclose(float(one.time.seconds[0]), run.predicted_step_s, rel_tol=SAME):
+    peak = memory.peak_bytes(estimates, run.memory_kind) / GIB
+    if not isclose(float(estimates.time.seconds[0]), run.predicted_step_s, rel_tol=SAME):
         return "another step"
     if not isclose(peak, run.predicted_peak_gib, rel_tol=SAME):
         return "another peak"
-    return "equal" if read_options(found.options) == options else "another recipe"
+    return "equal" if read_options(plan.options) == options else "another recipe"
 
 
 def outcomes(table: Path) -> Iterator[str]:
-    found = validate_rows(list(read_rows(table)))
-    for run in found.rows:
-        said = outcome(run, table)
-        if said != "equal":
-            print(f"{run.run_id}: {said}: {shlex.quote(run.command)}", flush=True)
-        yield said.partition(":")[0]
-    yield from ["not expressible" for _ in found.skipped]
+    validation = validate_rows(list(read_rows(table)))
+    for run in validation.rows:
+        verdict = outcome(run, table)
+        if verdict != "equal":
+            print(f"{run.run_id}: {verdict}: {shlex.quote(run.command)}", flush=True)
+        yield verdict.partition(":")[0]
+    yield from ["not expressible" for _ in validation.skipped]
 
 
 def main() -> int:
@@ -81,7 +83,7 @@ def main() -> int:
     counts: Counter[str] = Counter()
     for table in tables:
         counts.update(outcomes(table))
-    print(", ".join(f"{said} {count}" for said, count in counts.most_common()))
+    print(", ".join(f"{verdict} {count}" for verdict, count in counts.most_common()))
     return 0 if {*counts} <= {"equal", "not expressible"} else 1
 
 

@@ -87,10 +87,10 @@ def rates() -> None:
     whole search in process."""
     for title, given in SPACES.items():
         plan = plan_of(**given)
-        found = search(plan).estimates
-        assert found is not None
-        space = found.space
-        del found
+        estimates = search(plan).estimates
+        assert estimates is not None
+        space = estimates.space
+        del estimates
         inside, usual = timed(
             lambda plan=plan, space=space: outline(plan, space).time, time.process_time
         )
@@ -105,9 +105,9 @@ def rates() -> None:
 
 def _evaluated(plan: Plan) -> None:
     """All layouts of a plan, with their time, which is evaluated where it is asked for."""
-    found = search(plan).estimates
-    assert found is not None
-    _ = found.time
+    estimates = search(plan).estimates
+    assert estimates is not None
+    _ = estimates.time
 
 
 def factored_once(title: str) -> tuple[int, float, float]:
@@ -125,13 +125,13 @@ def plain_once(title: str) -> tuple[int, float, float]:
     plan = plan_of(**SPACES[title])
     space = allowed_layouts(plan)
     started = time.process_time()
-    found = [np.empty(space.count) for _ in range(4)]
+    arrays = [np.empty(space.count) for _ in range(4)]
     for start in range(0, space.count, PLAIN_BLOCK):
         part = np.arange(start, min(start + PLAIN_BLOCK, space.count))
         columns = space.flat(part)
         step, memory = step_time(plan, columns), needed(plan, columns)
         values = (step.seconds, step.components["recompute"], memory.device, memory.host)
-        for array, value in zip(found, values, strict=True):
+        for array, value in zip(arrays, values, strict=True):
             array[part] = value
     return space.count, time.process_time() - started, peak_gb()
 
@@ -209,14 +209,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="without the sweep")
     parser.add_argument("--plain", action="store_true", help="only factored against plain columns")
-    asked = parser.parse_args()
-    if asked.plain:
+    given = parser.parse_args()
+    if given.plain:
         against_plain()
         return
     rates()
     print(f"largest resident set: {peak_gb():.2f} GB")
     command()
-    if not asked.quick:
+    if not given.quick:
         sweep()
 
 

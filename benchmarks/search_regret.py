@@ -34,11 +34,11 @@ def searched(row: Row) -> tuple[Any, str]:
     known = scored(row)
     plan, layout = known.plan, known.estimates.table.layout(0)
     request = LayoutRequest(**layout.model_dump(), uneven_stages=plan.request.uneven_stages)
-    found = search(Plan(**{**dict(plan), "request": request}))
-    if found.estimates is None:
-        return None, "; ".join(found.rejected) or "not enumerated"
-    assert found.estimates.space.count == 1
-    return found.estimates, "" if found.estimates.fits[0] else "predicted not to fit"
+    result = search(Plan(**{**dict(plan), "request": request}))
+    if result.estimates is None:
+        return None, "; ".join(result.rejected) or "not enumerated"
+    assert result.estimates.space.count == 1
+    return result.estimates, "" if result.estimates.fits[0] else "predicted not to fit"
 
 
 def main() -> None:

@@ -47,9 +47,9 @@ def main() -> None:
         cluster = Cluster(Path(folder))
         killed_after = 0
 
-        def kill(done: int, of: int) -> None:
+        def kill(done: int, total: int) -> None:
             nonlocal killed_after
-            if done > of / 2 and not killed_after:
+            if done > total / 2 and not killed_after:
                 killed_after = done
                 cluster.workers[0].send_signal(signal.SIGKILL)
 
@@ -62,7 +62,7 @@ def main() -> None:
     took = time.perf_counter() - started
     some = range(0, count, max(count // _ALONE, 1))
     alone = answer([requests[i] for i in some])
-    same = sum(points[i].report == one.report for i, one in zip(some, alone, strict=True))
+    same = sum(points[i].report == point.report for i, point in zip(some, alone, strict=True))
     print(
         f"{len(points):,} of {count:,} answered in {took:.0f} s ({len(points) / took:,.0f} a"
         f" second); one of two workers killed after {killed_after:,}; {same} of {len(alone)} equal"

@@ -66,14 +66,14 @@ def cpu_s() -> float:
     """Seconds of all processes so far: on a busy machine the number to compare, 120 s on two cores
     are the 60 s of the target."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def measure(name: str, points: int, jobs: int, title: str) -> None:
     """Run one case and print its line."""
-    what, given = CASES[name]
+    option, given = CASES[name]
     started, spent = time.perf_counter(), cpu_s()
-    out = compare(CompareOptions(sweep=(GPUS, sweep(what, points)), jobs=jobs), given)
+    out = compare(CompareOptions(sweep=(GPUS, sweep(option, points)), jobs=jobs), given)
     csv_text(out)
     seconds, spent = time.perf_counter() - started, cpu_s() - spent
     layouts = sum(row.layouts for row in out.points if row.refused is None)
@@ -95,17 +95,17 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=10_000)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--alone", action="store_true", help="and a search for each scenario")
-    asked = parser.parse_args()
+    parsed = parser.parse_args()
     print(
         f"{'case':28} {'points':>7} {'layouts':>12} {'seconds':>8} {'CPU s':>7}"
         f" {'CPU s per 10,000':>17} {'peak memory':>12}"
     )
     choose = batched.choose
-    for name in asked.case or CASES:
-        measure(name, asked.points, asked.jobs, name)
-        if asked.alone:
+    for name in parsed.case or CASES:
+        measure(name, parsed.points, parsed.jobs, name)
+        if parsed.alone:
             batched.choose = lambda requests: [choose([plans])[0] for plans in requests]
-            measure(name, asked.points, 1, "  a search for each")
+            measure(name, parsed.points, 1, "  a search for each")
             batched.choose = choose
 
 

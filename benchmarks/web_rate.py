@@ -68,24 +68,24 @@ def timed(address: str) -> float:
     return time.perf_counter() - started
 
 
-def different(asked: dict[str, object], i: int) -> str:
+def different(request: dict[str, object], i: int) -> str:
     """The request with another global batch, so that no answer is one that was kept."""
     return (
-        urlencode({**asked, "global_batch": 256 * (4 + i)})
-        if asked is not SEARCH
-        else urlencode({**asked, "global_batch": 2048 * (1 + i)})
+        urlencode({**request, "global_batch": 256 * (4 + i)})
+        if request is not SEARCH
+        else urlencode({**request, "global_batch": 2048 * (1 + i)})
     )
 
 
 def server(address: str) -> None:
     """Server time, one request after the other."""
-    for name, asked, count, target in (
+    for name, request, count, target in (
         ("layout given", FIXED, 200, "15 / 50"),
         ("search on 2,048 GPUs", SEARCH, 40, "150"),
     ):
         for i in range(3):
-            timed(f"{address}/page/view?{different(asked, 1000 + i)}")
-        times = [timed(f"{address}/page/view?{different(asked, i)}") for i in range(count)]
+            timed(f"{address}/page/view?{different(request, 1000 + i)}")
+        times = [timed(f"{address}/page/view?{different(request, i)}") for i in range(count)]
         print(f"what-if, {name:<22} {of(times, target)}")
 
 
@@ -118,16 +118,16 @@ async def crowd(address: str, users: int) -> tuple[Spent, list[int]]:
         spent.setdefault(kind, []).append(await get(address, path))
 
     async def user(number: int) -> None:
-        asked, kind = (SMALL, "searched") if number % 5 == 0 else (FIXED, "layout given")
+        request, kind = (SMALL, "searched") if number % 5 == 0 else (FIXED, "layout given")
         await asyncio.sleep(THINK_S * number / users)
         step = 100 * number
-        await ask("page", f"/?{different(asked, step)}")
+        await ask("page", f"/?{different(request, step)}")
         while time.perf_counter() < until:
             await asyncio.sleep(THINK_S)
             for _ in range(DRAG):
                 step += 1
-                await ask(f"what-if, {kind}", f"/page/view?{different(asked, step)}")
-            state = different(asked, step)
+                await ask(f"what-if, {kind}", f"/page/view?{different(request, step)}")
+            state = different(request, step)
             await asyncio.gather(
                 ask("form", f"/page/form?{state}"), ask("advice", f"/page/late?{state}")
             )
@@ -152,10 +152,10 @@ async def crowd(address: str, users: int) -> tuple[Spent, list[int]]:
 def tell(spent: Spent, sizes: list[int]) -> None:
     """One line for each kind of request; those that were refused apart."""
     print(f"two searches beside, {LONG_S:g} s; largest process {max(sizes) / 1e6:.0f} MB")
-    for kind, found in spent.items():
-        answered = [seconds for status, seconds in found if status == 200]
-        refused = [status for status, _ in found if status != 200]
-        counts = ", ".join(f"{refused.count(one)} x {one}" for one in sorted(set(refused)))
+    for kind, outcomes in spent.items():
+        answered = [seconds for status, seconds in outcomes if status == 200]
+        refused = [status for status, _ in outcomes if status != 200]
+        counts = ", ".join(f"{refused.count(status)} x {status}" for status in sorted(set(refused)))
         print(
             f"  {kind:<22} {of(answered)}  max {max(answered):.2f} s  refused: {counts or 'none'}"
         )
@@ -163,7 +163,7 @@ def tell(spent: Spent, sizes: list[int]) -> None:
 
 def processes() -> list[int]:
     """Resident bytes of the server's processes, those of this program's children."""
-    found: dict[int, tuple[int, int, str]] = {}
+    by_pid: dict[int, tuple[int, int, str]] = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
             fields = dict(
@@ -172,7 +172,7 @@ def processes() -> list[int]:
                 if ":" in line
             )
             size = int(fields.get("VmRSS", "0 kB").split()[0]) * 1024
-            found[int(path.name)] = (
+            by_pid[int(path.name)] = (
                 int(fields["PPid"]),
                 size,
                 (path / "cmdline").read_text().replace("\0", " "),
@@ -181,10 +181,10 @@ def processes() -> list[int]:
             continue
     mine = {os.getpid()}
     for _ in range(4):
-        mine |= {pid for pid, (parent, _, _) in found.items() if parent in mine}
+        mine |= {pid for pid, (parent, _, _) in by_pid.items() if parent in mine}
     return [
         size
-        for pid, (_, size, words) in found.items()
+        for pid, (_, size, words) in by_pid.items()
         if pid in mine and pid != os.getpid() and "python" in words
     ]
 
@@ -256,30 +256,30 @@ def in_browser(address: str, loads: int = 7) -> None:
             executable_path=chromium(), args=["--no-sandbox"] if os.geteuid() == 0 else []
         )
         page = browser.new_page(viewport={"width": 1440, "height": 900})
-        for name, asked in (("layout given", FIXED), ("default page", DEFAULT)):
-            found: list[list[float]] = []
+        for name, request in (("layout given", FIXED), ("default page", DEFAULT)):
+            rows: list[list[float]] = []
             for i in range(loads):
                 page.context.clear_cookies()
-                page.goto(f"{address}/?{different(asked, 50 + i)}")
+                page.goto(f"{address}/?{different(request, 50 + i)}")
                 page.wait_for_selector("body[data-painted]")
-                found.append([ms / 1e3 for ms in page.evaluate(_LOADED)])
-            numbers, wired, charts = map(list, zip(*found, strict=True))
+                rows.append([ms / 1e3 for ms in page.evaluate(_LOADED)])
+            numbers, wired, charts = map(list, zip(*rows, strict=True))
             print(f"{name}: first numbers on screen   {of(numbers, '250')}")
             print(f"{name}: inputs answer             {of(wired)}")
             print(f"{name}: all charts                {of(charts, '1000')}")
         rounds = itertools.count()
         for top, where in (("answer", "top of the page"), ("charts", "scrolled to the charts")):
-            for name, asked, slider, count in MOVES:
-                if top == "charts" and asked:
+            for name, request, slider, count in MOVES:
+                if top == "charts" and request:
                     continue
-                page.goto(f"{address}/?{urlencode(asked)}")
+                page.goto(f"{address}/?{urlencode(request)}")
                 page.wait_for_selector("body[data-painted]")
                 page.evaluate(f"document.getElementById('{top}').scrollIntoView()")
                 page.wait_for_timeout(1500)
                 page.evaluate(_MOVE, [slider, 8, next(rounds)])
                 times, long = page.evaluate(_MOVE, [slider, count, next(rounds)])
-                for mark, (said, target) in _MARKS.items():
-                    print(f"{name}, {where}: {said:<26} {of(times[mark], target)}")
+                for mark, (label, target) in _MARKS.items():
+                    print(f"{name}, {where}: {label:<26} {of(times[mark], target)}")
                 print(f"{name}, {where}: long tasks for each move {long:.1f}")
         browser.close()
 
@@ -289,15 +289,15 @@ def main() -> None:
     parser.add_argument("--no-browser", action="store_true", help="only the server")
     parser.add_argument("--only-crowd", action="store_true", help="only the many users")
     parser.add_argument("--users", type=int, default=USERS, help="how many users at once")
-    asked = parser.parse_args()
+    parsed = parser.parse_args()
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before")
     with served() as address:
-        if not asked.only_crowd:
+        if not parsed.only_crowd:
             server(address)
-        if not (asked.no_browser or asked.only_crowd):
+        if not (parsed.no_browser or parsed.only_crowd):
             in_browser(address)
-        print(f"{asked.users} users, ", end="")
-        tell(*asyncio.run(crowd(address, asked.users)))
+        print(f"{parsed.users} users, ", end="")
+        tell(*asyncio.run(crowd(address, parsed.users)))
         print(f"memory of the server             {memory()}   (target 300 MB)")
     print(f"load {os.getloadavg()[0]:.1f} after")
 
