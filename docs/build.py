@@ -101,12 +101,12 @@ def unchanged() -> bool:
 
 def hand_written() -> list[str]:
     """Pages that may hold generated blocks."""
-    found = [
+    pages = [
         ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
     ] + sorted((ROOT / "docs").rglob("*.md"))
     return [
         name
-        for path in found
+        for path in pages
         if path.exists()
         and (name := path.relative_to(ROOT).as_posix()) not in PAGES
         and not any(name.startswith(f"{folder}/") for folder in FOLDERS)
@@ -145,24 +145,24 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 when a page is not current"
     )
-    asked = parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
     for name, forget in ((RESIDUALS, uncertainty.forget), (MEMORY, memory.forget)):
-        if not asked.check and name in PAGES and (new := stale([name])):
+        if not given.check and name in PAGES and (new := stale([name])):
             _write(new)
             forget()
-    found = stale()
-    if asked.check:
-        for name in found:
+    outdated = stale()
+    if given.check:
+        for name in outdated:
             print(f"{name} is not current; run: python docs/build.py", file=sys.stderr)
-        return 1 if found else 0
-    _write(found)
+        return 1 if outdated else 0
+    _write(outdated)
     if RESIDUALS in PAGES:
         STAMP.write_text(digest() + "\n", encoding="utf-8")
     return 0
 
 
-def _write(found: dict[str, str | None]) -> None:
-    for name, text in found.items():
+def _write(pages: dict[str, str | None]) -> None:
+    for name, text in pages.items():
         path = ROOT / name
         if text is None:
             path.unlink()

@@ -78,20 +78,20 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
 def linked(text: str, page: str, known: set[str]) -> str:
     """Links of a page as they stand in the repository, as links of the site."""
 
-    def one(found: re.Match[str]) -> str:
-        mark, words, target = found.groups()
+    def relinked(match: re.Match[str]) -> str:
+        mark, words, target = match.groups()
         if re.match(r"[a-z]+:|#", target):
-            return found.group(0)
+            return match.group(0)
         path, _, anchor = target.partition("#")
         here = "" if page in ABOVE else "docs/" + posixpath.dirname(page)
         full = posixpath.normpath(posixpath.join(here, path))
         place = full if full in ABOVE else full.removeprefix("docs/")
         if place not in known:
             return words
-        there = posixpath.relpath(place, posixpath.dirname(page) or ".")
-        return f"{mark}[{words}]({there}{'#' + anchor if anchor else ''})"
+        target_path = posixpath.relpath(place, posixpath.dirname(page) or ".")
+        return f"{mark}[{words}]({target_path}{'#' + anchor if anchor else ''})"
 
-    return _LINK.sub(one, text)
+    return _LINK.sub(relinked, text)
 
 
 def indented(text: str) -> str:
@@ -107,7 +107,7 @@ def indented(text: str) -> str:
 
 
 def on_page_content(html_text: str, **_: Any) -> str:
-    return _EQUATION.sub(lambda found: _mathml(html.unescape(found.group(1))), html_text)
+    return _EQUATION.sub(lambda match: _mathml(html.unescape(match.group(1))), html_text)
 
 
 def _mathml(tex: str) -> str:

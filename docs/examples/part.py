@@ -41,16 +41,16 @@ class Retention(Part):
     def values(self) -> int:
         return self.heads * self.value_dim
 
-    def tensors(self, of: Stream) -> Iterator[Tensor]:
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
         # parameters: name, elements; tensor parallelism divides them unless they are replicated
-        yield Tensor("retention/in", of.hidden * 2 * (self.keys + self.values))
-        yield Tensor("retention/out", self.values * of.hidden)
+        yield Tensor("retention/in", stream.hidden * 2 * (self.keys + self.values))
+        yield Tensor("retention/out", self.values * stream.hidden)
 
-    def products(self, of: Stream) -> Iterator[Product]:
+    def products(self, stream: Stream) -> Iterator[Product]:
         # GEMMs: k rows, and columns that are divided by whole heads; "rows" divides k instead
         columns = Pieces(2 * (self.keys + self.values), self.heads)
-        yield Product("retention_in", of.hidden, columns)
-        yield Product("retention_out", self.values, Pieces(of.hidden, 1), "rows")
+        yield Product("retention_in", stream.hidden, columns)
+        yield Product("retention_out", self.values, Pieces(stream.hidden, 1), "rows")
 
     def core(self) -> tuple[Scan, ...]:
         # per token: scores and values inside a chunk, the state read and written; what goes in and
@@ -59,11 +59,11 @@ class Retention(Part):
         flop = 2.0 * self.heads * (inside + 2 * self.key_dim * self.value_dim)
         return (Scan("retention", flop, 2.0 * self.keys + 2.0 * self.values, self.heads),)
 
-    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+    def streams(self, stream: Stream) -> tuple[Streamed, ...]:
         # kernels bound by bandwidth
         return (gated("retention/gate", Pieces(self.values, self.heads)),)
 
-    def kept(self, of: Stream) -> tuple[Kept, ...]:
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
         # per token, what backward needs besides the input: projections, the core's output, and what
         # is projected out
         projected = Pieces(2 * (self.keys + self.values), self.heads)

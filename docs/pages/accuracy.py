@@ -65,27 +65,27 @@ def _four(e: Errors) -> list[str]:
     return [percent(value) for value in (e.mape, e.median_ape, e.bias, e.worst)]
 
 
-def _cells(found: list[Run]) -> list[str]:
-    e, noise = errors([r.time_error for r in found]), noise_floor(found)
+def _cells(runs: list[Run]) -> list[str]:
+    e, noise = errors([r.time_error for r in runs]), noise_floor(runs)
     return [str(e.n), *_four(e), percent(noise.mean)]
 
 
-def _by(found: list[Run], key: Callable[[Run], str]) -> dict[str, list[Run]]:
+def _by(runs: list[Run], key: Callable[[Run], str]) -> dict[str, list[Run]]:
     groups: dict[str, list[Run]] = defaultdict(list)
-    for one in found:
-        groups[key(one)].append(one)
+    for run in runs:
+        groups[key(run)].append(run)
     return dict(sorted(groups.items()))
 
 
-def _band(found: list[Run]) -> str:
+def _band(runs: list[Run]) -> str:
     ends = [
         uncertainty.shipped_ends(
             Case(run.gpu, run.architecture, run.stack, run.family, tuple(run.features.values())),
             run.suite,
         )
-        for run in found
+        for run in runs
     ]
-    low, high = (sum(side) / len(found) for side in zip(*ends, strict=True))
+    low, high = (sum(side) / len(runs) for side in zip(*ends, strict=True))
     return f"{low:.2f} .. {high:.2f}"
 
 
@@ -262,13 +262,13 @@ def _change(share: float) -> str:
 
 
 def _errors() -> list[str]:
-    found = runs()
-    by_suite = _by(found, lambda r: r.suite)
+    every = runs()
+    by_suite = _by(every, lambda r: r.suite)
     return [
         "## By suite\n",
         table(
             ["suite", *_HEADER],
-            [*([f"`{k}`", *_cells(v)] for k, v in by_suite.items()), ["all", *_cells(found)]],
+            [*([f"`{k}`", *_cells(v)] for k, v in by_suite.items()), ["all", *_cells(every)]],
         ),
         "## By kind of run\n",
         (
@@ -301,12 +301,12 @@ def _errors() -> list[str]:
         "## By GPU\n",
         table(
             ["gpu", *_HEADER],
-            [[f"`{k}`", *_cells(v)] for k, v in _by(found, lambda r: r.gpu).items()],
+            [[f"`{k}`", *_cells(v)] for k, v in _by(every, lambda r: r.gpu).items()],
         ),
         "## By stack\n",
         table(
             ["stack", *_HEADER],
-            [[f"`{k}`", *_cells(v)] for k, v in _by(found, lambda r: r.stack).items()],
+            [[f"`{k}`", *_cells(v)] for k, v in _by(every, lambda r: r.stack).items()],
         ),
         "## By GPU and stack, with the band it gives\n",
         (
@@ -317,29 +317,30 @@ def _errors() -> list[str]:
             ["gpu", "stack", *_HEADER, ">band"],
             [
                 [f"`{v[0].gpu}`", f"`{v[0].stack}`", *_cells(v), _band(v)]
-                for v in _by(found, lambda r: f"{r.gpu}\t{r.stack}").values()
+                for v in _by(every, lambda r: f"{r.gpu}\t{r.stack}").values()
             ],
         ),
     ]
 
 
 def _not_printed() -> list[str]:
-    found = validated().not_printed
-    cells = ", ".join(f"`{name}` ({rows})" for name, rows in found.cells.items())
+    not_printed = validated().not_printed
+    cells = ", ".join(f"`{name}` ({rows})" for name, rows in not_printed.cells.items())
     return [
         "## Recipes that are not printed\n",
         (
-            f"{found.rows} rows leave cells of their layout open: {cells}. Each has the fastest"
-            " layout that is expected to fit among those it allows, so its error is of the search"
-            " and of the memory with it. No other table of this page counts them; the bands do.\n"
+            f"{not_printed.rows} rows leave cells of their layout open: {cells}. Each has the"
+            " fastest layout that is expected to fit among those it allows, so its error is of the"
+            " search and of the memory with it. No other table of this page counts them; the bands"
+            " do.\n"
         ),
         table(
             ["suite", *_HEADER],
             [
                 [name, s.time.n, *_four(s.time), percent(s.noise.mean)]
                 for name, s in [
-                    *((f"`{k}`", s) for k, s in found.suites.items()),
-                    ("all", found.summary),
+                    *((f"`{k}`", s) for k, s in not_printed.suites.items()),
+                    ("all", not_printed.summary),
                 ]
                 if s.time.n
             ],
@@ -433,13 +434,13 @@ def _text() -> str:
 _CLASSES = ("mixture of experts", "fp8", "offload", *get_args(Task))
 
 
-def _classes(found: list[Run]) -> str:
+def _classes(runs: list[Run]) -> str:
     """Errors of classes of runs, predicted by numbers fitted without their suites."""
     unseen = {
         name: errors(
             [
                 run.unseen_step_s / run.measured_step_s - 1
-                for run in found
+                for run in runs
                 if run.unseen_step_s and run.measured_step_s and BY_KIND[name](run)
             ]
         )
@@ -454,21 +455,21 @@ def _classes(found: list[Run]) -> str:
 
 def status() -> str:
     """One paragraph for the README."""
-    found = runs()
-    e, noise = errors([r.time_error for r in found]), validated().summary.noise
-    held = _held().left_out["suites"].mean_of_suites
+    every = runs()
+    e, noise = errors([r.time_error for r in every]), validated().summary.noise
+    coverage = _held().left_out["suites"].mean_of_suites
     unseen = validated().cross_validation.kinds["suites"].all
-    within = sum(abs(r.time_error) <= 0.2 for r in found)
+    within = sum(abs(r.time_error) <= 0.2 for r in every)
     return (
         f"Step time was compared with {e.n:,} published runs on"
-        f" {len(_by(found, lambda r: r.gpu))} GPUs and {len(_by(found, lambda r: r.stack))}"
+        f" {len(_by(every, lambda r: r.gpu))} GPUs and {len(_by(every, lambda r: r.stack))}"
         f" training stacks: mean absolute error {percent(e.mape)}, median"
         f" {percent(e.median_ape)}, bias {percent(e.bias)}, worst {percent(e.worst)};"
-        f" {within / len(found):.0%} of them within 20 %. Repeats of one run lie"
+        f" {within / len(every):.0%} of them within 20 %. Repeats of one run lie"
         f" {percent(noise.mean)} from their median. Predicted by numbers fitted without its"
         f" suite, a run is {percent(unseen.mape)} off on average, half of them at most"
-        f" {percent(unseen.median_ape)}; by class, mean and median: {_classes(found)}. Bands made"
-        f" without a suite hold {held:.0%} of its runs, on average over suites."
+        f" {percent(unseen.median_ape)}; by class, mean and median: {_classes(every)}. Bands made"
+        f" without a suite hold {coverage:.0%} of its runs, on average over suites."
         " The defaults were chosen while looking at these runs, so this is not a blind test."
         " [docs/accuracy](docs/accuracy/index.md) has the tables; `dpplan validate` computes"
         " them.\n"

@@ -38,24 +38,26 @@ def offload() -> str:
             recompute="none",
             advice=0,
         )
-        found = api.explain(options)[0].offload
-        start = found.choices[0].step_seconds - found.choices[0].step_change_s
+        comparison = api.explain(options)[0].offload
+        start = comparison.choices[0].step_seconds - comparison.choices[0].step_change_s
         by_what: dict[str, dict[str, str]] = {}
         saved: dict[str, str] = {}
-        for choice in found.choices:
+        for choice in comparison.choices:
             links = by_what.setdefault(choice.what, {})
             added = choice.step_change_s
-            links[choice.link or found.link] = (
+            links[choice.link or comparison.link] = (
                 f"+{show(added, 's')}" if added > _NOTHING_S else "0 s"
             )
             saved[choice.what] = show(choice.bytes_saved, "B")
-        for what, links in by_what.items():
+        for label, links in by_what.items():
             each = [links.get(name, "") for name in ("pcie3", "pcie4", "pcie5", "nvlink-c2c")]
             each = [
-                f"**{text}**" if text and name == found.link else text
+                f"**{text}**" if text and name == comparison.link else text
                 for name, text in zip(("pcie3", "pcie4", "pcie5", "nvlink-c2c"), each, strict=True)
             ]
-            rows.append([f"{gpus} x {gpu}", stack, f"{show(start, 's')}", what, saved[what], *each])
+            rows.append(
+                [f"{gpus} x {gpu}", stack, f"{show(start, 's')}", label, saved[label], *each]
+            )
     header = [
         "GPUs",
         "stack",

@@ -6,9 +6,9 @@ from pages.text import percent, table
 from planner.studies.documents.validate import BandLine, Coverage, FitCoverage
 
 
-def parts(held: Coverage, fits: FitCoverage) -> list[str]:
+def parts(coverage: Coverage, fits: FitCoverage) -> list[str]:
     """Both sections."""
-    return [*_coverage(held), *_fit_chances(fits)]
+    return [*_coverage(coverage), *_fit_chances(fits)]
 
 
 def _lines(name: str, lines: dict[str, BandLine]) -> str:
@@ -26,15 +26,15 @@ def _lines(name: str, lines: dict[str, BandLine]) -> str:
     )
 
 
-def _coverage(found: Coverage) -> list[str]:
-    only = found.left_out["suites"]
+def _coverage(coverage: Coverage) -> list[str]:
+    only = coverage.left_out["suites"]
     return [
         "## Do the bands hold\n",
         (
             "The shipped bands over all recorded residuals, as `dpplan validate --coverage` does:"
             " each run in the band of residuals without its suite, and without what the line"
-            f" names. Promised are {found.promised:.0%}. The mean over suites counts each the same."
-            " Low, high and width are means of measured over predicted; the score is the mean"
+            f" names. Promised are {coverage.promised:.0%}. The mean over suites counts each the"
+            " same. Low, high and width are means of measured over predicted; the score is the mean"
             " interval score on its logarithm, smaller is better. By runs it is that of the five"
             " largest suites, which hold half of the runs and were missed by little; by suites it"
             " is that of the few that were missed by much. One band for all runs has the quantiles"
@@ -55,16 +55,16 @@ def _coverage(found: Coverage) -> list[str]:
             [
                 [
                     name,
-                    one.all.n,
-                    percent(one.all.inside_frac),
-                    percent(one.mean_of_suites),
-                    f"{one.all.width:.2f}",
-                    f"{one.all.score:.2f}",
-                    f"{one.score_of_suites:.2f}",
+                    line.all.n,
+                    percent(line.all.inside_frac),
+                    percent(line.mean_of_suites),
+                    f"{line.all.width:.2f}",
+                    f"{line.all.score:.2f}",
+                    f"{line.score_of_suites:.2f}",
                 ]
-                for name, one in [
-                    *found.left_out.items(),
-                    ("one band for all runs, instead", found.one_band),
+                for name, line in [
+                    *coverage.left_out.items(),
+                    ("one band for all runs, instead", coverage.one_band),
                 ]
             ],
         ),
@@ -74,17 +74,17 @@ def _coverage(found: Coverage) -> list[str]:
     ]
 
 
-def _fit_chances(found: FitCoverage) -> list[str]:
+def _fit_chances(coverage: FitCoverage) -> list[str]:
     return [
         "## Do the chances to fit hold\n",
         (
             "Runs that ran or ran out of memory by the chance they had, each suite under the"
             " evidence of all others, as `dpplan validate --coverage` does. Brier score"
-            f" {found.brier:.4f} over {found.n:,} runs that say something of their memory. Of"
-            f" {found.peaks} measured peaks {percent(found.below_frac)}"
-            f" ({percent(found.mean_of_suites)} on average over suites) lie below the need that"
-            f" {percent(found.promised, 0)} should stay below; a measured peak has fragmentation in"
-            " it that a full device gives back. Most of those above are nanotron's: many of its"
+            f" {coverage.brier:.4f} over {coverage.n:,} runs that say something of their memory. Of"
+            f" {coverage.peaks} measured peaks {percent(coverage.below_frac)}"
+            f" ({percent(coverage.mean_of_suites)} on average over suites) lie below the need that"
+            f" {percent(coverage.promised, 0)} should stay below; a measured peak has fragmentation"
+            " in it that a full device gives back. Most of those above are nanotron's: many of its"
             " runs hold one or two gathered inputs per layer more than others, and no row says"
             " which kept them. Runs that ran with next to no chance offload or recompute in ways"
             " that the estimate does not know.\n"
@@ -98,7 +98,7 @@ def _fit_chances(found: FitCoverage) -> list[str]:
                     percent(line.mean_chance),
                     percent(line.ran_frac),
                 ]
-                for line in found.reliability
+                for line in coverage.reliability
             ],
         ),
     ]

@@ -27,9 +27,11 @@ def output(command: str, parts: Sequence[str] = (), lines: int = 0, each: int = 
         kept: list[str] = []
         for i, block in enumerate(blocks):
             if (i == 0 and parts[0] == "") or any(p and block.startswith(p) for p in parts):
-                own = block.splitlines()
+                lines_of = block.splitlines()
                 kept.append(
-                    "\n".join([*own[:each], "[...]"]) if each and len(own) > each else block
+                    "\n".join([*lines_of[:each], "[...]"])
+                    if each and len(lines_of) > each
+                    else block
                 )
             elif not kept or not kept[-1].endswith("[...]"):
                 kept.append("[...]")
@@ -282,7 +284,7 @@ def fill(text: str) -> str:
     `keys MODULE:CLASS` is a block for any spec, `worth NAME; NAME` one for lines of the ablations.
     """
 
-    def one(match: re.Match[str]) -> str:
+    def replaced(match: re.Match[str]) -> str:
         name = match.group(1).strip()
         if "<!-- begin: " in match.group(0)[1:]:  # what lies between would be lost
             raise ValueError(f"block {name!r} has no end before the next one begins")
@@ -296,4 +298,4 @@ def fill(text: str) -> str:
             raise ValueError(f"unknown block {name!r}; known: {', '.join(BLOCKS)}")
         return f"<!-- begin: {match.group(1)} -->\n\n{body.strip()}\n\n<!-- end -->"
 
-    return _BLOCK.sub(one, text)
+    return _BLOCK.sub(replaced, text)

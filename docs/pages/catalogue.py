@@ -263,16 +263,18 @@ def _hosts() -> str:
 def _prices() -> str:
     shipped = prices()
     markets = [
-        [f"`{one.id}`", ", ".join(f"`{a}`" for a in one.aliases), one.title]
-        for one in shipped.market
+        [f"`{market.id}`", ", ".join(f"`{a}`" for a in market.aliases), market.title]
+        for market in shipped.market
     ]
     rows = [
-        [f"`{gpu}`", f"{in_unit(float(usd), 'USD/h'):g}", one.market, one.title, one.date]
+        [f"`{gpu}`", f"{in_unit(float(usd), 'USD/h'):g}", price.market, price.title, price.date]
         for gpu in catalog.ids("gpus")
-        for one in shipped.list
-        if (usd := one.usd_per_gpu_hour.get(gpu)) is not None
+        for price in shipped.list
+        if (usd := price.usd_per_gpu_hour.get(gpu)) is not None
     ]
-    sources = {f"{one.title}, {one.market}, {one.date}": one.source for one in shipped.list}
+    sources = {
+        f"{price.title}, {price.market}, {price.date}": price.source for price in shipped.list
+    }
     return (
         "## Prices\n\nUS dollars for one GPU and one hour, by kind of price. Every answer takes one"
         " kind, on-demand unless `--market` names another, a provider or a TOML file of your own"
@@ -344,14 +346,14 @@ def _models() -> str:
 
 def _storages() -> str:
     rows = []
-    for one in storages():
-        speed = one.per_node or one.whole
+    for storage in storages():
+        speed = storage.per_node or storage.whole
         rows.append(
             [
-                f"`{one.id}`",
-                one.title,
-                _number(one.per_node, "B/s") if one.per_node else "",
-                _number(one.whole, "B/s") if one.whole else "",
+                f"`{storage.id}`",
+                storage.title,
+                _number(storage.per_node, "B/s") if storage.per_node else "",
+                _number(storage.whole, "B/s") if storage.whole else "",
                 speed.source if speed else "",
             ]
         )

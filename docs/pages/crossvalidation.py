@@ -123,7 +123,7 @@ def goals(document: Validation) -> list[list[object]]:
     lines: list[list[object]] = []
 
     def say(
-        what: str,
+        subject: str,
         statistic: str,
         goal: str,
         value: float | None,
@@ -133,7 +133,7 @@ def goals(document: Validation) -> list[list[object]]:
     ) -> None:
         lines.append(
             [
-                what,
+                subject,
                 statistic,
                 goal,
                 shown,
@@ -143,22 +143,22 @@ def goals(document: Validation) -> list[list[object]]:
         )
 
     for goal in GOALS:
-        found = [
+        judged = [
             r
             for r in crossed.rows
             if goal.belongs(known[r.run_id])
             and complete(known[r.run_id])
             and r.predicted_step_s[goal.kind] is not None
         ]
-        value = errors([r.predicted_step_s[goal.kind] / r.measured_step_s - 1 for r in found]).mape
+        value = errors([r.predicted_step_s[goal.kind] / r.measured_step_s - 1 for r in judged]).mape
         say(
             goal.title,
             "MAPE",
             f"<= {percent(goal.mape)}",
             value,
             percent(value),
-            len(found),
-            bool(found) and value <= goal.mape,
+            len(judged),
+            bool(judged) and value <= goal.mape,
         )
     for kind, subset, title, *wanted in _SUMMARIES:
         summary = getattr(crossed.kinds[kind], subset)
@@ -359,9 +359,10 @@ def _by_kind(document: Validation) -> list[list[object]]:
     judged = [r for r in crossed.rows if complete(known[r.run_id])]
     lines: list[list[object]] = []
     for title, belongs in KINDS.items():
-        found = [r for r in judged if belongs(known[r.run_id])]
+        members = [r for r in judged if belongs(known[r.run_id])]
         pairs = [
-            [(r.predicted_step_s[kind], r.measured_step_s) for r in found] for kind in crossed.kinds
+            [(r.predicted_step_s[kind], r.measured_step_s) for r in members]
+            for kind in crossed.kinds
         ]
         each = [
             errors(
@@ -369,8 +370,8 @@ def _by_kind(document: Validation) -> list[list[object]]:
             ).mape
             for kind in pairs
         ]
-        noise = noise_floor([known[r.run_id] for r in found]).mean
-        lines.append([title, len(found), *map(percent, each), percent(noise)])
+        noise = noise_floor([known[r.run_id] for r in members]).mean
+        lines.append([title, len(members), *map(percent, each), percent(noise)])
     return lines
 
 

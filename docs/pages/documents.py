@@ -61,10 +61,10 @@ def title(answer: str) -> str:
 def rows(answer: str) -> list[list[str]]:
     """Keys of a document with type, unit and sentence; what an earlier row or the document of an
     estimate tells is named, not told again."""
-    told: dict[type, str] = {}
+    places: dict[type, str] = {}
     if answer != _FIRST:
-        _tell(told, declared(_FIRST), _FIRST)
-    return list(_rows(declared(answer), "", told, frozenset()))
+        _tell(places, declared(_FIRST), _FIRST)
+    return list(_rows(declared(answer), "", places, frozenset()))
 
 
 def keys_table(rows: list[list[str]]) -> str:
@@ -75,23 +75,23 @@ def _fields(kind: type[Document]) -> tuple[inspect.Field, ...]:
     return inspect.type_info(kind).fields  # type: ignore[attr-defined,no-any-return]
 
 
-def _tell(told: dict[type, str], kind: type[Document], where: str) -> None:
+def _tell(places: dict[type, str], kind: type[Document], where: str) -> None:
     """Note where a declaration, what it extends and its parts are told."""
-    told.setdefault(kind, f"as `{where}`")
+    places.setdefault(kind, f"as `{where}`")
     for base in kind.__mro__[1:]:
         if base is not Document and issubclass(base, Document):
             beyond = [name for name in kind.__struct_fields__ if name not in base.__struct_fields__]
             if len(beyond) < len(base.__struct_fields__):
                 names = ", ".join(f"`{name}`" for name in beyond)
-                told.setdefault(base, f"as `{where}` without {names}")
+                places.setdefault(base, f"as `{where}` without {names}")
     for field in _fields(kind):
         part = _document(_plain(field.type)[0])
-        if part is not None and part not in told:
-            _tell(told, part, f"{where}.{field.encode_name}" if where != _FIRST else field.name)
+        if part is not None and part not in places:
+            _tell(places, part, f"{where}.{field.encode_name}" if where != _FIRST else field.name)
 
 
 def _rows(
-    kind: type, path: str, told: dict[type, str], without: frozenset[str]
+    kind: type, path: str, places: dict[type, str], without: frozenset[str]
 ) -> Iterator[list[str]]:
     for field in _fields(kind):
         if field.encode_name in without:
@@ -99,27 +99,27 @@ def _rows(
         name = f"{path}{field.encode_name}"
         types, unit, says = _plain(field.type)
         part, word = _document(types), _word(types, optional=not field.required)
-        if any(isinstance(one, inspect.ListType) for one in types):
+        if any(isinstance(kind, inspect.ListType) for kind in types):
             name += "[]"
         if part is None:
             yield [f"`{name}`", word, unit, says]
             continue
-        base, same = _known(part, told)
+        base, same = _known(part, places)
         more = f" ({same})" if same and not says.startswith("as `") else ""
         yield [f"`{name}`", word, unit, f"{says}{more}"]
         if base is not part:
-            told.setdefault(part, f"as `{name}`")
+            places.setdefault(part, f"as `{name}`")
             below = f"{name}.NAME." if word.startswith("object of") else f"{name}."
             skip = frozenset(base.__struct_fields__) if base else frozenset()
-            yield from _rows(part, below, told, skip)
+            yield from _rows(part, below, places, skip)
 
 
-def _known(part: type[Document], told: dict[type, str]) -> tuple[type[Document] | None, str]:
+def _known(part: type[Document], places: dict[type, str]) -> tuple[type[Document] | None, str]:
     """The nearest declaration above this one that is told already, and where."""
     for base in part.__mro__:
-        if base in told:
+        if base in places:
             more = "" if base is part else ", and:"
-            return base, f"{told[base]}{more}"
+            return base, f"{places[base]}{more}"
     return None, ""
 
 
@@ -136,33 +136,33 @@ def _plain(declared_as: Any) -> tuple[list[inspect.Type], str, str]:
 
 def _document(types: list[inspect.Type]) -> type[Document] | None:
     """The document that a key holds, alone or as entries of a list or an object."""
-    for one in types:
-        if isinstance(one, inspect.StructType):
-            return one.cls  # type: ignore[return-value]
+    for kind in types:
+        if isinstance(kind, inspect.StructType):
+            return kind.cls  # type: ignore[return-value]
         inner = (
-            one.item_type
-            if isinstance(one, inspect.ListType)
-            else one.value_type
-            if isinstance(one, inspect.DictType)
+            kind.item_type
+            if isinstance(kind, inspect.ListType)
+            else kind.value_type
+            if isinstance(kind, inspect.DictType)
             else None
         )
-        if inner is not None and (found := _document(_plain(inner)[0])) is not None:
-            return found
+        if inner is not None and (document := _document(_plain(inner)[0])) is not None:
+            return document
     return None
 
 
 def _word(types: list[inspect.Type], optional: bool = False) -> str:
-    words = list(dict.fromkeys(_type(one) for one in types if type(one) in _WORDS))
+    words = list(dict.fromkeys(_type(kind) for kind in types if type(kind) in _WORDS))
     shown = " or ".join(words) if len(words) <= _MOST_WORDS else "any"
     return f"{shown}, or absent" if optional else shown
 
 
-def _type(one: inspect.Type) -> str:
-    if isinstance(one, inspect.ListType):
-        return f"list of {_word(_plain(one.item_type)[0])}"
-    if isinstance(one, inspect.DictType):
-        return f"object of {_word(_plain(one.value_type)[0])}"
-    return _WORDS[type(one)]
+def _type(kind: inspect.Type) -> str:
+    if isinstance(kind, inspect.ListType):
+        return f"list of {_word(_plain(kind.item_type)[0])}"
+    if isinstance(kind, inspect.DictType):
+        return f"object of {_word(_plain(kind.value_type)[0])}"
+    return _WORDS[type(kind)]
 
 
 def memory() -> str:
@@ -171,7 +171,9 @@ def memory() -> str:
 
 
 def _components() -> str:
-    step = [[f"`{name}`", one.kind, one.says] for name, one in components.STEP.items()]
+    step = [
+        [f"`{name}`", component.kind, component.says] for name, component in components.STEP.items()
+    ]
     waiting = [[f"`{name}`", says] for name, says in components.WAITING.items()]
     return (
         table(["component of the step", "class", "what"], step)

@@ -33,7 +33,7 @@ _HEADER = [
 def parts(rows: Sequence[Run]) -> list[str]:
     """Markdown of the section. rows: all shipped runs with a complete recipe."""
     tuned = [row for row in rows if row.task not in ("pre-training", "reinforcement learning")]
-    found = waiting(read_all([]))
+    runs = waiting(read_all([]))
     return [
         "## Fine-tuning\n",
         (
@@ -54,17 +54,17 @@ def parts(rows: Sequence[Run]) -> list[str]:
             " theirs is a prediction; of peaks one number was read off slopes of fms-acceleration's"
             " LoRA on one, two and four GPUs: two layers are alive in backward where FSDP 1 shards"
             " frozen weights (`frozen_layers` of its stacks). Here the three are fitted again to"
-            f" {len(found)} runs, by"
+            f" {len(runs)} runs, by"
             " least absolute relative error, without those of a model or of a method, which are"
             " then predicted; a number that nothing else holds is 0 there.\n"
         ),
         table(
             ["left out", *_names(), ">runs", ">mean", ">median", ">worst"],
             [
-                ["nothing: as they ship", *_of_all(_shipped(found), found)],
-                ["nothing: fitted to all", *_of_all(fitted(found), found)],
-                *_without(found, lambda one: one.model),
-                *_without(found, lambda one: one.method),
+                ["nothing: as they ship", *_of_all(_shipped(runs), runs)],
+                ["nothing: fitted to all", *_of_all(fitted(runs), runs)],
+                *_without(runs, lambda run: run.model),
+                *_without(runs, lambda run: run.method),
             ],
         ),
         (
@@ -78,7 +78,11 @@ def _lines(rows: Sequence[Run], key: Callable[[Run], str], least: int = 1) -> li
     groups: dict[str, list[Run]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)
-    return [[name, *_cells(own)] for name, own in sorted(groups.items()) if len(own) >= least]
+    return [
+        [name, *_cells(members)]
+        for name, members in sorted(groups.items())
+        if len(members) >= least
+    ]
 
 
 def _cells(rows: Sequence[Run]) -> list[object]:
@@ -103,20 +107,20 @@ def _names() -> list[str]:
 
 
 def _of_all(numbers: Array, runs: Sequence[Waiting]) -> list[object]:
-    return _line(numbers, [one.error(numbers) for one in runs])
+    return _line(numbers, [run.error(numbers) for run in runs])
 
 
 def _without(runs: Sequence[Waiting], key: Callable[[Waiting], str]) -> list[list[object]]:
-    return [[name, *_line(*found)] for name, found in left_out(runs, key).items()]
+    return [[name, *_line(*fit)] for name, fit in left_out(runs, key).items()]
 
 
 def _shipped(runs: Sequence[Waiting]) -> Array:
     """The numbers of the stacks, which differ in those that they have."""
-    return np.max([one.shipped for one in runs], axis=0)
+    return np.max([run.shipped for run in runs], axis=0)
 
 
-def _line(numbers: Array, found: list[float]) -> list[object]:
-    e = errors(found)
+def _line(numbers: Array, deviations: list[float]) -> list[object]:
+    e = errors(deviations)
     return [
         *(f"{each * unit:.3g}" for each, unit in zip(numbers, _UNITS, strict=True)),
         e.n,

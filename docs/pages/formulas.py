@@ -57,7 +57,7 @@ def _text() -> str:
     from planner.ledger import FORMULAS
     from planner.schedules import BY_NAME
 
-    found = modules()
+    names = modules()
     count = sum(f.module.startswith("formulas.") for f in FORMULAS.values())
     out = [
         NOTICE
@@ -66,17 +66,17 @@ def _text() -> str:
         " that went in and came out. Symbols and units are on the [notation](notation.md) page,"
         " the way the formulas are put together under [mechanisms](mechanisms/index.md).\n"
     ]
-    for module in found:
+    for module in names:
         name = module.__name__.removeprefix("planner.")
-        own = [f for f in FORMULAS.values() if f.module == name]
-        if not own:
+        formulas = [f for f in FORMULAS.values() if f.module == name]
+        if not formulas:
             continue
         title = name.removeprefix("formulas.").replace("_", " ").capitalize()
         out.append(
             f"## {title}\n\n{inspect.cleandoc(module.__doc__ or '')}\n\nIn"
             f" `planner/{name.replace('.', '/')}.py`.\n"
         )
-        for f in own:
+        for f in formulas:
             out.append(
                 f"### {f.name}\n\n{f.doc}\n\n```text\n{f.equation}\n```\n\n- unit: {f.unit}\n"
                 f"- inputs: {_inputs(getattr(module, f.name))}\n- source: {f.source}\n"

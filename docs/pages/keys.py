@@ -52,19 +52,19 @@ def fields(where: str) -> str:
     module, _, name = where.partition(":")
     spec = getattr(importlib.import_module(module), name)
     # what it states itself last, in place of what it extends
-    known = [row for one in reversed(spec.__mro__) if one in _specs(spec) for row in _own(one)]
+    known = [row for base in reversed(spec.__mro__) if base in _specs(spec) for row in _own(base)]
     rows = {row[0]: row for row in known}
     return table(["key", "type", "default", "meaning"], [*rows.values()])
 
 
 def _specs(spec: type) -> list[type]:
     """A spec and what it extends, without what all specs are."""
-    return [one for one in spec.__mro__ if issubclass(one, Spec) and one is not Spec]
+    return [base for base in spec.__mro__ if issubclass(base, Spec) and base is not Spec]
 
 
 def _own(spec: type) -> Iterator[list[str]]:
     """Rows of the keys that a class itself states."""
-    said = dict(_said(inspect.getdoc(spec) or ""))
+    meanings = dict(_said(inspect.getdoc(spec) or ""))
     source = inspect.getsource(spec)
     lines, (body,) = source.splitlines(), ast.parse(source).body
     assert isinstance(body, ast.ClassDef)
@@ -80,15 +80,15 @@ def _own(spec: type) -> Iterator[list[str]]:
             f"`{ast.unparse(node.target)}`",
             _type(ast.unparse(node.annotation), sys.modules[spec.__module__]),
             _default(node.value),
-            comment or said.get(ast.unparse(node.target), "").rstrip("."),
+            comment or meanings.get(ast.unparse(node.target), "").rstrip("."),
         ]
 
 
 def _said(doc: str) -> Iterator[tuple[str, str]]:
     """Meanings given in a docstring, as `name, other: text`."""
     for names, text in re.findall(r"^(\w+(?:, \w+)*): (.*)$", doc, re.MULTILINE):
-        for one in names.split(", "):
-            yield one, text
+        for key in names.split(", "):
+            yield key, text
 
 
 def _default(value: ast.expr | None) -> str:
@@ -115,17 +115,19 @@ def traffic() -> str:
     from planner.inputs.calibration import stack_spec
 
     side, rows = 4096.0, []
-    for name, own in OPTIMIZERS.items():
-        work = own.work(side, side) if own.work else None
+    for name, optimizer in OPTIMIZERS.items():
+        work = optimizer.work(side, side) if optimizer.work else None
         flop = 0.0
         if work:
             products = sum(2 * g.m * g.n * g.k * g.times for g in work.gemms)
             flop = (products + work.decomposed_flop) / side**2
         plan = plan_of(stack_spec("megatron-core"), optimizer=name)
         moved = optimizer_traffic(plan) + (work.moved_bytes / side**2 if work else 0.0)
-        kept = own.matrix_bytes(side, side) / side**2
-        rest = f"`{own.rest}`" if own.rest else "-"
-        rows.append([f"`{name}`", f"{kept:.4g}", f"{moved:.4g}", f"{flop:,.0f}", rest, own.source])
+        kept = optimizer.matrix_bytes(side, side) / side**2
+        rest = f"`{optimizer.rest}`" if optimizer.rest else "-"
+        rows.append(
+            [f"`{name}`", f"{kept:.4g}", f"{moved:.4g}", f"{flop:,.0f}", rest, optimizer.source]
+        )
     return table(
         [
             "optimizer",
@@ -205,12 +207,15 @@ def checkpoint_storage() -> str:
         ("llama-3.1-70b", 2048, 4),
         ("llama-3.1-405b", 16384, 8),
     ):
-        asked = api.Options(
+        options = api.Options(
             model=model, gpu="h100", gpus=gpus, tp=tp, zero=1, stack="megatron-core", advice=0
         )
         for kind in ("async", "sync"):
-            run = api.estimate(asked.changed(checkpoint=kind)).run.reliability
-            cells = [f"{show(one.write_s, 's')}, {100 * one.goodput:.1f} %" for one in run.storages]
+            run = api.estimate(options.changed(checkpoint=kind)).run.reliability
+            cells = [
+                f"{show(storage.write_s, 's')}, {100 * storage.goodput:.1f} %"
+                for storage in run.storages
+            ]
             rows.append(
                 [
                     model,
@@ -221,7 +226,7 @@ def checkpoint_storage() -> str:
                     *cells,
                 ]
             )
-    names = [f">`{one.id}`" for one in storages()]
+    names = [f">`{storage.id}`" for storage in storages()]
     return table(["model", ">H100", ">checkpoint", ">a failure every", "writer", *names], rows)
 
 

@@ -27,10 +27,10 @@ def lesson(name: str) -> Lesson:
 
 def pages() -> dict[str, Callable[[], str]]:
     """What writes each page."""
-    found: dict[str, Callable[[], str]] = {
+    makers: dict[str, Callable[[], str]] = {
         f"docs/learn/{name}.md": partial(_page, name) for name in learn.lessons()
     }
-    return {"docs/learn/index.md": index, "docs/learn/coverage.md": coverage, **found}
+    return {"docs/learn/index.md": index, "docs/learn/coverage.md": coverage, **makers}
 
 
 def _page(name: str) -> str:
@@ -40,8 +40,8 @@ def _page(name: str) -> str:
 def index() -> str:
     """The list of lessons."""
     rows = [
-        [f"[{one.title}]({one.name}.md)", one.lead, str(one.claims)]
-        for one in learn.listed().lessons
+        [f"[{entry.title}]({entry.name}.md)", entry.lead, str(entry.claims)]
+        for entry in learn.listed().lessons
     ]
     return (
         f"{NOTICE}# Learn\n\n"
@@ -55,15 +55,15 @@ def index() -> str:
 
 def claims() -> list[tuple[str, LessonClaim]]:
     """(lesson, claim) by number."""
-    found = [(name, claim) for name in learn.lessons() for claim in lesson(name).claims]
-    return sorted(found, key=lambda pair: pair[1].number)
+    pairs = [(name, claim) for name in learn.lessons() for claim in lesson(name).claims]
+    return sorted(pairs, key=lambda pair: pair[1].number)
 
 
 def coverage() -> str:
     """One row per claim: what was claimed, what dpplan says, by which command, where."""
-    found = claims()
-    verdicts = [claim.verdict for _, claim in found]
-    counts = ", ".join(f"{verdicts.count(word)} {said}" for word, said in VERDICTS.items())
+    pairs = claims()
+    verdicts = [claim.verdict for _, claim in pairs]
+    counts = ", ".join(f"{verdicts.count(word)} {words}" for word, words in VERDICTS.items())
     rows = [
         [
             str(claim.number),
@@ -73,11 +73,11 @@ def coverage() -> str:
             f"`{claim.command}`",
             f"[{name}]({name}.md)",
         ]
-        for name, claim in found
+        for name, claim in pairs
     ]
     return (
         f"{NOTICE}# Claims of our sources\n\n"
-        f"{len(found)} claims that a reader could not check with the planner at first, each with"
+        f"{len(pairs)} claims that a reader could not check with the planner at first, each with"
         f" the command that gives the numbers and the lesson that explains them: {counts}. Every"
         " command runs in the tests, and what a verdict rests on is tested of its answer.\n\n"
         + table([">claim", "source", "says", "verdict", "command", "lesson"], rows)

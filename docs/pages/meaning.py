@@ -14,9 +14,12 @@ def _widening() -> str:
     return table(
         ["mechanism", ">slower", ">faster"],
         [
-            [one.words, *("-" if x == 1 else f"{x:g}" for x in (one.slower, one.faster))]
-            for name, one in FEATURES.items()
-            if name not in _MOST and max(one.slower, one.faster) > 1
+            [
+                feature.words,
+                *("-" if x == 1 else f"{x:g}" for x in (feature.slower, feature.faster)),
+            ]
+            for name, feature in FEATURES.items()
+            if name not in _MOST and max(feature.slower, feature.faster) > 1
         ]
         + [
             [f"a {_NAMES.get(name, name)} that no suite shows", f"{factor:g}", f"{factor:g}"]

@@ -36,9 +36,9 @@ def request() -> str:
     return "\n".join(parts)
 
 
-def own_table(own: Iterable[Row]) -> str:
+def own_table(rows: Iterable[Row]) -> str:
     """The options of one command."""
-    return table(_HEAD, [_row(row) for row in own])
+    return table(_HEAD, [_row(row) for row in rows])
 
 
 def schema() -> str:
@@ -60,7 +60,7 @@ def _row(row: Row) -> list[str]:
 def _type(row: Row) -> str:
     unit, span = row.says.unit, bounds(row)
     if row.choices:
-        return ", ".join(f"`{one}`" for one in row.choices)
+        return ", ".join(f"`{choice}`" for choice in row.choices)
     if row.says.catalogue == "storage":
         return f"id, or number with its unit, {span}"
     if unit and row.says.needs_unit:
@@ -85,4 +85,4 @@ def _who(row: Row) -> str:
 
 
 def _commands(verbs: Iterable[str]) -> str:
-    return ", ".join(f"`{verb}`" for verb in sorted({one.split()[0] for one in verbs}))
+    return ", ".join(f"`{verb}`" for verb in sorted({key.split()[0] for key in verbs}))

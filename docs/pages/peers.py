@@ -22,39 +22,39 @@ _TOOLS = {
 
 def _predicted() -> dict[str, dict[str, float]]:
     """Step time in seconds by tool and run."""
-    found: dict[str, dict[str, float]] = defaultdict(dict)
+    by_tool: dict[str, dict[str, float]] = defaultdict(dict)
     with (ROOT / "docs" / "data" / "peers.csv").open(encoding="utf-8", newline="") as file:
         for line in csv.DictReader(file):
             if line["predicted_step_s"]:
-                found[line["tool"]][line["run_id"]] = float(line["predicted_step_s"])
-    return found
+                by_tool[line["tool"]][line["run_id"]] = float(line["predicted_step_s"])
+    return by_tool
 
 
 def _cells(on: list[Run], theirs: dict[str, float]) -> list[str]:
     """Mean and median error of a tool, then ours where numbers were fitted without the suite."""
-    peer = errors([theirs[one.run_id] / _measured(one) - 1 for one in on])
-    own = errors([_unseen(one) / _measured(one) - 1 for one in on])
-    return [percent(value) for value in (peer.mape, peer.median_ape, own.mape, own.median_ape)]
+    peer = errors([theirs[run.run_id] / _measured(run) - 1 for run in on])
+    ours = errors([_unseen(run) / _measured(run) - 1 for run in on])
+    return [percent(value) for value in (peer.mape, peer.median_ape, ours.mape, ours.median_ape)]
 
 
-def _measured(one: Run) -> float:
-    assert one.measured_step_s is not None
-    return one.measured_step_s
+def _measured(run: Run) -> float:
+    assert run.measured_step_s is not None
+    return run.measured_step_s
 
 
-def _unseen(one: Run) -> float:
-    assert one.unseen_step_s is not None
-    return one.unseen_step_s
+def _unseen(run: Run) -> float:
+    assert run.unseen_step_s is not None
+    return run.unseen_step_s
 
 
 def page() -> str:
     """One line per tool, over the runs that it expresses, and over those that all of them do."""
     predicted = _predicted()
-    held = [one for one in runs() if one.unseen_step_s is not None]
-    common = [one for one in held if all(one.run_id in predicted[tool] for tool in _TOOLS)]
+    complete = [run for run in runs() if run.unseen_step_s is not None]
+    common = [run for run in complete if all(run.run_id in predicted[tool] for tool in _TOOLS)]
     rows = []
     for tool, title in _TOOLS.items():
-        on = [one for one in held if one.run_id in predicted[tool]]
+        on = [run for run in complete if run.run_id in predicted[tool]]
         same = _cells(common, predicted[tool])
         rows.append([title, f"{len(on):,}", *_cells(on, predicted[tool]), same[0], same[2]])
     header = [

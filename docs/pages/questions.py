@@ -63,10 +63,10 @@ def chapters() -> tuple[Chapter, ...]:
 def document(command: str) -> dict[str, Any]:
     """The command's JSON document with its exit status and its sentence on stderr."""
     status, out, err = run(f"dpplan {command} --json")
-    said = err.strip().removeprefix("error: ")
+    sentence = err.strip().removeprefix("error: ")
     return (json.loads(out) if out.lstrip().startswith("{") else {}) | {
         "status": status,
-        "said": said,
+        "said": sentence,
     }
 
 
@@ -74,14 +74,14 @@ def figure(question: Question, at: str) -> Any:
     """The value at a path such as `1:step.seconds`; list items by number or, as `[key=value]`, by
     what they hold."""
     number, _, path = at.rpartition(":")
-    found: Any = document(question.commands[int(number or 0)])
+    value: Any = document(question.commands[int(number or 0)])
     for step in re.findall(r"\[[^\]]*\]|[^.\[\]]+", path):
         if step.startswith("["):
             key, _, wanted = step[1:-1].partition("=")
-            found = next(item for item in found if str(item[key]) == wanted)
+            value = next(item for item in value if str(item[key]) == wanted)
         else:
-            found = found[int(step)] if isinstance(found, list) else found[step]
-    return found
+            value = value[int(step)] if isinstance(value, list) else value[step]
+    return value
 
 
 def _shown(value: Any, form: str | None) -> str:
@@ -95,8 +95,8 @@ def _shown(value: Any, form: str | None) -> str:
 def answered(question: Question) -> str:
     """The answer with its figures."""
 
-    def fill(found: re.Match[str]) -> str:
-        number, path, form = found.groups()
+    def fill(match: re.Match[str]) -> str:
+        number, path, form = match.groups()
         return _shown(figure(question, f"{number or 0}:{path}"), form)
 
     return _FIGURE.sub(fill, question.answer)
@@ -126,18 +126,18 @@ def _written(number: int, question: Question) -> str:
 
 
 def _bounds(check: Check) -> str:
-    of = f"`{check.of}`" + (f" over `{check.over}`" if check.over else "")
+    subject = f"`{check.of}`" + (f" over `{check.over}`" if check.over else "")
     if check.contains is not None:
-        return f'{of} has "{check.contains}"'
+        return f'{subject} has "{check.contains}"'
     if check.equals is not None:
         value = check.equals
-        said = str(value).lower() if isinstance(value, bool | str) else f"{value:,g}"
-        return f"{of} is {said}"
+        shown = str(value).lower() if isinstance(value, bool | str) else f"{value:,g}"
+        return f"{subject} is {shown}"
     if check.least is None:
-        return f"{of} is at most {check.most:,g}"
+        return f"{subject} is at most {check.most:,g}"
     if check.most is None:
-        return f"{of} is at least {check.least:,g}"
-    return f"{of} is between {check.least:,g} and {check.most:,g}"
+        return f"{subject} is at least {check.least:,g}"
+    return f"{subject} is between {check.least:,g} and {check.most:,g}"
 
 
 def folder() -> dict[str, str]:

@@ -86,8 +86,8 @@ def schema() -> str:
 def _of_spec(kind: type) -> dict[str, object]:
     if not hasattr(kind, "model_json_schema"):
         raise NotImplementedError  # how a hook tells msgspec that it has no schema for a type
-    found: dict[str, object] = kind.model_json_schema()
-    return found
+    schema: dict[str, object] = kind.model_json_schema()
+    return schema
 
 
 def _index() -> str:
@@ -110,25 +110,25 @@ def _says(verb: str) -> str:
 
 def _verb(verb: str) -> dict[str, str]:
     """The page of a verb, and pages of keys where they do not fit beside it."""
-    told = "\n\n".join(
+    introduction = "\n\n".join(
         " ".join(part.split()) for part in (body_of(verb).__doc__ or "").split("\n\n")
     )
-    parts = [f"{NOTICE}# dpplan {verb}\n\n{told}\n", _example(verb), _options(verb)]
-    answers = [one for one in by_answer() if one.split()[0] == verb]
+    parts = [f"{NOTICE}# dpplan {verb}\n\n{introduction}\n", _example(verb), _options(verb)]
+    answers = [answer for answer in by_answer() if answer.split()[0] == verb]
     if not answers:
         return {f"{verb}.md": "\n".join(parts)}
-    found = [(one, documents.rows(one)) for one in answers]
-    if sum(len(keys) for _, keys in found) <= _ROWS // 2:
-        parts += ["## The document of `--json`\n", *_sections(found, "###")]
+    tables = [(answer, documents.rows(answer)) for answer in answers]
+    if sum(len(keys) for _, keys in tables) <= _ROWS // 2:
+        parts += ["## The document of `--json`\n", *_sections(tables, "###")]
         return {f"{verb}.md": "\n".join(parts)}
-    pages = _documents(verb, f"Keys of dpplan {verb}", found)
+    pages = _documents(verb, f"Keys of dpplan {verb}", tables)
     links = ", ".join(f"[{name.removesuffix('.md')}]({name})" for name in pages)
     parts.append(f"## The document of `--json`\n\nKey by key: {links}. {_defined(answers)}\n")
     return {f"{verb}.md": "\n".join(parts), **pages}
 
 
 def _defined(answers: Iterable[str]) -> str:
-    names = ", ".join(f"`$defs/{declared(one).__name__}`" for one in answers)
+    names = ", ".join(f"`$defs/{declared(answer).__name__}`" for answer in answers)
     return f"JSON Schema: {names} of [{SCHEMA}]({SCHEMA})."
 
 
@@ -140,9 +140,9 @@ def _example(verb: str) -> str:
 
 
 def _options(verb: str) -> str:
-    request, own = options_of(verb, body_of(verb))
-    printed = [row for row in own.values() if row in rows(Output).values()]
-    mine = [row for row in own.values() if row not in printed]
+    request, specific = options_of(verb, body_of(verb))
+    printed = [row for row in specific.values() if row in rows(Output).values()]
+    mine = [row for row in specific.values() if row not in printed]
     every = [row for row in rows(Options).values() if row in request.values()]
     parts = ["## Options\n"]
     if mine:
@@ -159,24 +159,24 @@ def _options(verb: str) -> str:
 
 
 def _http() -> list[tuple[str, list[list[str]]]]:
-    answers = [one for one in by_answer() if one.split()[0] not in COMMANDS]
-    return [(one, documents.rows(one)) for one in answers]
+    answers = [answer for answer in by_answer() if answer.split()[0] not in COMMANDS]
+    return [(answer, documents.rows(answer)) for answer in answers]
 
 
-def _sections(found: Iterable[tuple[str, list[list[str]]]], mark: str) -> list[str]:
+def _sections(tables: Iterable[tuple[str, list[list[str]]]], mark: str) -> list[str]:
     return [
-        f"{mark} {documents.title(one)}\n\n{documents.said(one)}\n\n{_defined([one])}\n\n"
+        f"{mark} {documents.title(answer)}\n\n{documents.said(answer)}\n\n{_defined([answer])}\n\n"
         f"{documents.keys_table(keys)}"
-        for one, keys in found
+        for answer, keys in tables
     ]
 
 
-def _documents(name: str, title: str, found: list[tuple[str, list[list[str]]]]) -> dict[str, str]:
+def _documents(name: str, title: str, tables: list[tuple[str, list[list[str]]]]) -> dict[str, str]:
     """Pages of tables of keys, cut between tables or, where one is too long, between the keys
     at its top."""
     pages: list[list[tuple[str, list[list[str]]]]] = [[]]
     room = _ROWS
-    for answer, keys in found:
+    for answer, keys in tables:
         for part in _whole_keys(keys):
             if len(part) > room and pages[-1]:
                 pages.append([])
@@ -193,8 +193,8 @@ def _documents(name: str, title: str, found: list[tuple[str, list[list[str]]]]) 
             if name == "http"
             else f"{name}-keys{'' if number == 1 else f'-{number}'}.md"
         )
-        of = f" ({number} of {len(pages)})" if len(pages) > 1 else ""
-        text = [f"{NOTICE}# {title}{of}\n\n{documents.INTRODUCTION}", *_sections(parts, "##")]
+        place = f" ({number} of {len(pages)})" if len(pages) > 1 else ""
+        text = [f"{NOTICE}# {title}{place}\n\n{documents.INTRODUCTION}", *_sections(parts, "##")]
         if name == "estimate" and number == len(pages):
             text.append(documents.names())
         out[file] = "\n".join(text)

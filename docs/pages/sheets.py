@@ -79,8 +79,8 @@ def _lines(text: str) -> Iterator[tuple[str, tuple[str, str] | None]]:
     fenced = False
     for line in text.splitlines():
         fenced ^= line.startswith("```")
-        found = None if fenced else re.match(r"(#+) (.+)$", line)
-        yield line, (found.group(1), found.group(2)) if found else None
+        heading = None if fenced else re.match(r"(#+) (.+)$", line)
+        yield line, (heading.group(1), heading.group(2)) if heading else None
 
 
 def _headings(text: str) -> list[tuple[str, str]]:
@@ -94,8 +94,8 @@ def _promoted(text: str) -> str:
 def _linked(text: str, page: str, folder: str, home: dict[str, str], alone: dict[str, str]) -> str:
     """The links of a page, which were written as if it lay in docs/."""
 
-    def one(found: re.Match[str]) -> str:
-        path, _, at = found.group(1).partition("#")
+    def relinked(match: re.Match[str]) -> str:
+        path, _, at = match.group(1).partition("#")
         if path in ("", f"{folder}.md") and at:
             where = home.get(at, INDEX)
             at = "" if alone.get(at) == where else at
@@ -107,4 +107,4 @@ def _linked(text: str, page: str, folder: str, home: dict[str, str], alone: dict
         return f"]({path}{'#' + at if at else ''})"
 
     parts = _FENCE.split(text)
-    return "".join(part if part.startswith("```") else _LINK.sub(one, part) for part in parts)
+    return "".join(part if part.startswith("```") else _LINK.sub(relinked, part) for part in parts)

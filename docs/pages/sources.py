@@ -114,7 +114,7 @@ def _memory() -> str:
 
 
 def _traffic() -> str:
-    said = {"DDP": "2D", "ZeRO-1": "2D + D", "ZeRO-2": "D + D", "ZeRO-3": '"3x"'}
+    statements = {"DDP": "2D", "ZeRO-1": "2D + D", "ZeRO-2": "D + D", "ZeRO-3": '"3x"'}
     passes = {z: float(ring_volume_bytes(1.0, z, 1e15, 1.0)) for z in range(4)}
     rows = []
     for z, stage in enumerate(_STAGES):
@@ -122,7 +122,7 @@ def _traffic() -> str:
         rows.append(
             [
                 stage,
-                said[stage],
+                statements[stage],
                 f"{passes[z]:g}D",
                 f"{passes[z] / passes[0]:g}x",
                 *(f"{v:.1f}" for v in volumes),
@@ -183,10 +183,10 @@ def _rates() -> str:
     ):
         raise ValueError("the profile of rtx4090 or a100-sxm4-80gb lacks a rate this page compares")
 
-    def row(title: str, said: str, number: Any) -> list[str]:
+    def row(title: str, statement: str, number: Any) -> list[str]:
         return [
             title,
-            said,
+            statement,
             f"{float(number) / 1e12:g}",
             number.kind,
             f"{number.source}, {number.date}",
@@ -257,13 +257,13 @@ def _limits(r: Estimate) -> str:
 
 
 def _clusters() -> str:
-    asked = {
+    commands = {
         "RTX 4090": "dpplan estimate --model llama-70b --gpus 2048 --gpu rtx4090 --tokens 2T",
         "A100 80 GB SXM": (
             "dpplan estimate --model llama-70b --gpus 2048 --gpu a100-sxm4-80gb --tokens 2T"
         ),
     }
-    got = {name: read(run(f"{command} --json")[1], Estimate) for name, command in asked.items()}
+    got = {name: read(run(f"{command} --json")[1], Estimate) for name, command in commands.items()}
 
     def line(title: str, cell: Any) -> list[str]:
         return [title, *(cell(r) for r in got.values())]
@@ -331,7 +331,7 @@ def _clusters() -> str:
         "## 2,048 RTX 4090s for LLaMA 70B\n\nCan it be done, and what would the same number of"
         " A100s do? Nothing but the model, the cards and the tokens is given; layout and stack"
         " are searched, the rest are stated defaults.\n\n"
-        + code("\n".join(asked.values()), "sh")
+        + code("\n".join(commands.values()), "sh")
         + "\n"
         + table(["", *got], rows)
         + "".join(f"\n- {name}: {_limits(r)}" for name, r in got.items())

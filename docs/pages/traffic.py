@@ -145,7 +145,7 @@ def swaps() -> str:
 
     rows = []
     for gpu, gpus in _SWAPS:
-        found = offload(
+        answer = offload(
             {
                 "model": "llama-2-7b",
                 "gpu": gpu,
@@ -157,11 +157,11 @@ def swaps() -> str:
                 "seq_len": 4096,
             }
         )
-        layer = found.layer
+        layer = answer.layer
         each = []
-        for link in found.links:
+        for link in answer.links:
             text = f"{show(link.out_exposed_s + link.back_exposed_s, 's')}, {link.cheaper}"
-            each.append(f"**{text}**" if link.id == found.host_link else text)
+            each.append(f"**{text}**" if link.id == answer.host_link else text)
         rows.append(
             [
                 f"{gpus} x {gpu}",

@@ -18,12 +18,12 @@ _VERDICTS = (  # mean error up to which one says it
 )
 
 
-def _verdict(found: list[Run]) -> str:
+def _verdict(runs: list[Run]) -> str:
     """In words, by the larger of the mean over runs and over suites."""
     suites: dict[str, list[float]] = defaultdict(list)
-    for run in found:
+    for run in runs:
         suites[run.suite].append(run.time_error or 0.0)
-    if len(found) < _FEWEST_RUNS or len(suites) < _FEWEST_SUITES:
+    if len(runs) < _FEWEST_RUNS or len(suites) < _FEWEST_SUITES:
         return "too few runs to say: measure"
     e = errors_of_suites(suites)
     off = max(e.mape or 0.0, e.mape_of_suites or 0.0)

@@ -59,48 +59,49 @@ _QUESTIONS = (
 def ten() -> str:
     """A line per question: the answer, and the command that gives it."""
     rows = []
-    for question, asked in _QUESTIONS:
-        status, out, _ = run(f"dpplan {asked} --json")
-        found = json.loads(out)
-        answer = _of_method(found) if asked.startswith("tune") else _of_step(found)
-        rows.append([question, answer if status in (0, 3) else "refused", f"`dpplan {asked}`"])
+    for question, command in _QUESTIONS:
+        status, out, _ = run(f"dpplan {command} --json")
+        document = json.loads(out)
+        answer = _of_method(document) if command.startswith("tune") else _of_step(document)
+        rows.append([question, answer if status in (0, 3) else "refused", f"`dpplan {command}`"])
     return table(["question", "answer", "command"], rows)
 
 
 def peers() -> str:
     """What other calculators say of the same questions; one that has no answer is left blank."""
-    said: dict[str, dict[str, str]] = defaultdict(dict)
+    answers: dict[str, dict[str, str]] = defaultdict(dict)
     with (ROOT / "docs" / "data" / "peers_tuning.csv").open(encoding="utf-8", newline="") as file:
         for line in csv.DictReader(file):
             took = line["run_s"] and f", {show(float(line['run_s']) / _DAY_S, 'days')}"
-            said[line["question"]][line["tool"]] = f"{line['memory_gib']} GiB{took}"
+            answers[line["question"]][line["tool"]] = f"{line['memory_gib']} GiB{took}"
     rows = [
-        [question, *(said[question].get(tool, "") for tool in _PEERS)] for question, _ in _QUESTIONS
+        [question, *(answers[question].get(tool, "") for tool in _PEERS)]
+        for question, _ in _QUESTIONS
     ]
     return table(["question", *_PEERS.values()], rows)
 
 
-def _of_method(found: dict[str, Any]) -> str:
+def _of_method(document: dict[str, Any]) -> str:
     """Whether the one method fits, how far it goes, and what the run takes."""
-    row = found["methods"][0]
+    row = document["methods"][0]
     memory, model = row["memory"], row["largest_model"]
     if memory is None:
         return f"no: {row['why']}"
     chance = f"chance {percent(memory['fit_chance'], 0)}"
-    said = [f"{memory['verdict']} ({chance}), {show(memory['device_bytes'], 'B')}"]
+    cells = [f"{memory['verdict']} ({chance}), {show(memory['device_bytes'], 'B')}"]
     if model is not None:
         return f"{model['title']}, of the catalogue"
     if row["longest_context"]:
-        said.append(f"up to {row['longest_context']:,} tokens")
+        cells.append(f"up to {row['longest_context']:,} tokens")
     if row["fits"]:
         low, high = row["run_low_s"] / _DAY_S, row["run_high_s"] / _DAY_S
         time = f"{show(row['run_s'] / _DAY_S, 'days')} ({span(low, high, 'days')})"
-        said.append(f"{time}, {show(row['cost_usd'], 'USD')}")
-    return "; ".join(said)
+        cells.append(f"{time}, {show(row['cost_usd'], 'USD')}")
+    return "; ".join(cells)
 
 
-def _of_step(found: dict[str, Any]) -> str:
+def _of_step(document: dict[str, Any]) -> str:
     """Whether a step of reinforcement learning fits, and its time."""
-    fits = "fits" if found["fits"] else "does not fit"
-    ends = span(found["step_low_s"], found["step_high_s"], "s")
-    return f"{fits}; {show(found['step_s'], 's')} a step ({ends})"
+    fits = "fits" if document["fits"] else "does not fit"
+    ends = span(document["step_low_s"], document["step_high_s"], "s")
+    return f"{fits}; {show(document['step_s'], 's')} a step ({ends})"

@@ -24,14 +24,14 @@ def types() -> str:
     counts = json.loads((DATA / "hf_counts.json").read_text("utf-8"))
     published = {name: row["config"] for name, row in configs["published"].items()}
     known = {name: _default(name, configs["defaults"]) for name in counts if name in defaults()}
-    asked = {name: config for name, config in known.items() if config is not None}
+    counted = {name: config for name, config in known.items() if config is not None}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.json"
-        ours = {name: _count(path, config) for name, config in {**asked, **published}.items()}
+        ours = {name: _count(path, config) for name, config in {**counted, **published}.items()}
     theirs = {name: counts[name]["parameters"] for name in ours if "parameters" in counts[name]}
-    exact = [name for name in asked if ours[name] == theirs.get(name)]
-    other = [name for name in asked if name in theirs and ours[name] != theirs[name]]
-    refused = [name for name in counts if name not in asked and name not in published]
+    exact = [name for name in counted if ours[name] == theirs.get(name)]
+    other = [name for name in counted if name in theirs and ours[name] != theirs[name]]
+    refused = [name for name in counts if name not in counted and name not in published]
     lines = [
         f"{len(exact)} of the {len(counts) - len(published)} types of transformers' causal language"
         " models are read with transformers' parameters to the unit:"
