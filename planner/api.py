@@ -56,11 +56,11 @@ _LATE = {
 def __getattr__(name: str) -> Any:
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, there = _LATE[name]
+    module, attribute = _LATE[name]
     part = module.partition(".")[0]
     loaded = plugins.load(module, f"api.{name}") if part in plugins.PARTS else _core(module)
-    found = globals()[name] = getattr(loaded, there)
-    return found
+    value = globals()[name] = getattr(loaded, attribute)
+    return value
 
 
 def _core(module: str) -> ModuleType:

@@ -31,7 +31,7 @@ class PlanError(ValueError):
 
     def __init__(self, field: str, value: object, remedy: str) -> None:
         value = printable(value) if isinstance(value, str) else value
-        self.field, self.remedy = (short(printable(one), _SAID) for one in (field, remedy))
+        self.field, self.remedy = (short(printable(text), _SAID) for text in (field, remedy))
         self.value = value
         given = "" if value is None else f"{short(repr(value), _SHOWN)} - "
         super().__init__(f"{self.field}: {given}{self.remedy}")

@@ -68,8 +68,8 @@ def rowwise(function: Callable[..., Array], *columns: Array, boolean: bool = Fal
 def flattened(function: Callable[..., Array], *columns: Array) -> Array:
     """A function of plain arrays of equal length, applied to numbers and arrays that broadcast."""
     wide = np.broadcast_arrays(*columns)
-    found = function(*(column.reshape(-1) for column in wide))
-    return np.asarray(found).reshape(wide[0].shape)[()]
+    result = function(*(column.reshape(-1) for column in wide))
+    return np.asarray(result).reshape(wide[0].shape)[()]
 
 
 def plug_in(
@@ -121,15 +121,15 @@ def flattened_each(
     arrays = [np.asarray(column, dtype=float).reshape(-1).view() for column in wide]
     for array in arrays:
         array.flags.writeable = False
-    found = function(*arrays) if arrays[0].size else dict.fromkeys(names, arrays[0])
+    results = function(*arrays) if arrays[0].size else dict.fromkeys(names, arrays[0])
     dtype = bool if boolean else float
-    return {name: np.asarray(leaf, dtype).reshape(shape)[()] for name, leaf in found.items()}
+    return {name: np.asarray(leaf, dtype).reshape(shape)[()] for name, leaf in results.items()}
 
 
-def _named(found: Mapping[str, Array], names: Sequence[str], rows: int) -> Ledger:
-    if unknown := found.keys() - set(names):
+def _named(results: Mapping[str, Array], names: Sequence[str], rows: int) -> Ledger:
+    if unknown := results.keys() - set(names):
         raise ValueError(f"{', '.join(sorted(unknown))} is not declared; {', '.join(names)} are")
-    return {name: np.broadcast_to(leaf, (rows,)) for name, leaf in found.items()}
+    return {name: np.broadcast_to(leaf, (rows,)) for name, leaf in results.items()}
 
 
 _OF_ARRAYS = ("Array", "Array | None", "Ledger", "Columns")
@@ -137,8 +137,8 @@ _OF_ARRAYS = ("Array", "Array | None", "Ledger", "Columns")
 
 def _of_arrays(record: Any, change: Callable[[Array], Any]) -> Any:
     """The record with its arrays changed; what is the same for all layouts stays."""
-    own = (field.name for field in dataclasses.fields(record) if field.type in _OF_ARRAYS)
-    values = {name: value for name in own if (value := getattr(record, name)) is not None}
+    names = (field.name for field in dataclasses.fields(record) if field.type in _OF_ARRAYS)
+    values = {name: value for name in names if (value := getattr(record, name)) is not None}
     return dataclasses.replace(record, **{n: _changed(v, change) for n, v in values.items()})
 
 
@@ -209,11 +209,11 @@ def each(record: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(record, dict):
         return {name: each(value, change) for name, value in record.items()}
     if isinstance(record, list | tuple):
-        made = [each(value, change) for value in record]
-        return type(record)(*made) if hasattr(record, "_fields") else type(record)(made)
+        changed = [each(value, change) for value in record]
+        return type(record)(*changed) if hasattr(record, "_fields") else type(record)(changed)
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
-        own = dataclasses.fields(record)
-        return type(record)(**{f.name: each(getattr(record, f.name), change) for f in own})
+        fields = dataclasses.fields(record)
+        return type(record)(**{f.name: each(getattr(record, f.name), change) for f in fields})
     return record if record is None or isinstance(record, str) else change(record)
 
 
@@ -254,7 +254,7 @@ def formula(unit: str, equation: str, source: str) -> Callable[[Callable[P, R]],
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
         module = function.__module__.removeprefix("planner.")
-        what = Formula(
+        formula = Formula(
             function.__name__,
             module,
             unit,
@@ -262,7 +262,7 @@ def formula(unit: str, equation: str, source: str) -> Callable[[Callable[P, R]],
             source,
             inspect.cleandoc(function.__doc__ or ""),
         )
-        FORMULAS[f"{module}.{function.__name__}"] = what
+        FORMULAS[f"{module}.{function.__name__}"] = formula
         names = list(inspect.signature(function).parameters)
 
         @functools.wraps(function)
@@ -271,7 +271,7 @@ def formula(unit: str, equation: str, source: str) -> Callable[[Callable[P, R]],
             if stack is None:
                 return function(*args, **kwargs)
             inputs = {**dict(zip(names, args, strict=False)), **kwargs}
-            record = Call(what, inputs)
+            record = Call(formula, inputs)
             stack[-1].calls.append(record)
             stack.append(record)
             try:

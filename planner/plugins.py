@@ -94,10 +94,10 @@ def why_absent(part: str) -> str:
     """Why a part cannot be used: a clause after the name of what was requested."""
     lacking = [f"dpplan-{name}" for name in _lacking(part)]
     if part in _lacking(part):
-        said = f"is part of dpplan-{part}, which is not installed"
+        sentence = f"is part of dpplan-{part}, which is not installed"
     else:
-        said = f"is part of dpplan-{part}, which needs {' and '.join(lacking)}"
-    return f"{said}: pip install {' '.join(lacking)}, or dpplan, which has every part"
+        sentence = f"is part of dpplan-{part}, which needs {' and '.join(lacking)}"
+    return f"{sentence}: pip install {' '.join(lacking)}, or dpplan, which has every part"
 
 
 def load(module: str, field: str, value: object = None) -> Any:
@@ -120,8 +120,8 @@ def modules(name: str) -> Iterator[ModuleType]:
 
 def folders(name: str) -> tuple[Path, ...]:
     """The folder of this name ("web/static") of each part that is installed and has one."""
-    found = (Path(_ROOT, part, name) for part in PARTS if has(part))
-    return tuple(path for path in found if path.is_dir())
+    paths = (Path(_ROOT, part, name) for part in PARTS if has(part))
+    return tuple(path for path in paths if path.is_dir())
 
 
 # ------------------------------------------------------------------------------------- plug-ins
@@ -171,25 +171,25 @@ def _shipped(group: str) -> dict[str, str]:
     """Modules of the planner and its parts by name, sorted by it."""
     home, below, _ = _GROUPS[group]
     packages = [home, *(f"{part}.{below}" for part in PARTS if below and has(part))]
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for package in packages:
         folder = os.path.join(_ROOT, *package.split("."))
         for file in os.listdir(folder) if os.path.isdir(folder) else ():
             if file.endswith(".py") and file != "__init__.py":
                 stem = file.removesuffix(".py")
-                found[stem.lstrip("_").replace("_", "-")] = f"planner.{package}.{stem}"
-    return dict(sorted(found.items()))
+                by_name[stem.lstrip("_").replace("_", "-")] = f"planner.{package}.{stem}"
+    return dict(sorted(by_name.items()))
 
 
 @cache
 def _from_outside(group: str) -> tuple[EntryPoint, ...]:
     """Entry points of other distributions. Raises PlanError where a name is taken."""
-    found = tuple(_points(group))
+    points = tuple(_points(group))
     # a module of formats may be none, and what two of them must not share is the id of the format
     owners = {} if group == "formats" else dict.fromkeys(_shipped(group), _OURS)
-    for point in found:
+    for point in points:
         refuse_twice(group, point.name, owners, _distribution(point))
-    return found
+    return points
 
 
 def refuse_twice(group: str, name: str, owners: dict[str, str], owner: str) -> None:
@@ -210,7 +210,7 @@ def owner(group: str, name: str) -> str:
 
 
 def _points(group: str) -> Iterator[EntryPoint]:
-    return (point for of, point in _outside() if of == group)
+    return (point for owner, point in _outside() if owner == group)
 
 
 @cache
@@ -218,13 +218,13 @@ def _outside() -> tuple[tuple[str, EntryPoint], ...]:
     """(group, entry point) of every distribution that declares a group of ours, in the order of
     their names. Metadata is parsed only of those whose text names such a group: 110 distributions
     take 1 ms."""
-    found = [] if os.environ.get(_OFF) == "off" else list(_declaring())
-    if not found:
+    declaring = [] if os.environ.get(_OFF) == "off" else list(_declaring())
+    if not declaring:
         return ()
     from importlib.metadata import Distribution
 
     by_name: dict[str, Distribution] = {}
-    for distribution in map(Distribution.at, found):
+    for distribution in map(Distribution.at, declaring):
         by_name.setdefault(distribution.name, distribution)  # the first of the path is imported
     return tuple(
         (point.group.removeprefix("dpplan."), point)
@@ -242,7 +242,9 @@ def _declaring() -> Iterator[str]:
         except OSError:
             continue
         with listed:
-            paths = [one.path for one in listed if one.name.endswith((".dist-info", ".egg-info"))]
+            paths = [
+                entry.path for entry in listed if entry.name.endswith((".dist-info", ".egg-info"))
+            ]
         yield from filter(_declares, paths)
 
 
@@ -287,5 +289,5 @@ def _imported(group: str, point: EntryPoint) -> ModuleType | None:
 
 
 def _warn(point: EntryPoint, why: str) -> None:
-    said = " ".join(f"{point.group} {point.name!r} of {_distribution(point)}: {why}".split())
-    warnings.warn(f"left out a plug-in, {said}", PluginWarning, stacklevel=2)
+    sentence = " ".join(f"{point.group} {point.name!r} of {_distribution(point)}: {why}".split())
+    warnings.warn(f"left out a plug-in, {sentence}", PluginWarning, stacklevel=2)

@@ -141,12 +141,12 @@ def _spelled(unit: str) -> str:
     """A unit with "/" between its parts. Raises UnitError where bits or bytes is left open."""
     words = re.sub(r"\bper\b", "/", unit).replace(" ", "")
     if rate := _RATE.fullmatch(words):
-        prefix, what = rate.groups()
-        if what == "b" and prefix in ("m", "g", "t") and not words.endswith("ps"):
+        prefix, letter = rate.groups()
+        if letter == "b" and prefix in ("m", "g", "t") and not words.endswith("ps"):
             large = prefix.upper()
             raise UnitError(f"{unit!r} may be bits or bytes: write {large}bit/s or {large}B/s")
         prefix = "k" if prefix == "K" else prefix.upper() if prefix in "mgt" else prefix
-        return f"{prefix}{'bit' if what == 'b' else 'B'}/s"
+        return f"{prefix}{'bit' if letter == 'b' else 'B'}/s"
     if flops := _FLOPS.fullmatch(words):
         return f"{flops[1]}/s"
     return words

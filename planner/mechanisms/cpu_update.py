@@ -56,8 +56,8 @@ class CpuUpdate(Mechanism):
     def of(cls, options: CpuUpdateOptions) -> CpuUpdate | None:
         return None if options.cpu_update == "after" else cls(options.cpu_update)
 
-    def beside_cpu_update(self, of: Running) -> Array:
-        return of.backward if self.when == "overlapped" else of.step
+    def beside_cpu_update(self, running: Running) -> Array:
+        return running.backward if self.when == "overlapped" else running.step
 
 
 MECHANISM = CpuUpdate

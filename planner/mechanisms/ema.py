@@ -78,10 +78,10 @@ class Ema(Mechanism):
         return None if options.ema == "none" else cls(options.ema)
 
     def memory(self, stage: Stage) -> Bytes:
-        held = _FP32_BYTES * stage.owned
+        average_bytes = _FP32_BYTES * stage.owned
         if self.place == "device":
-            return Bytes({"weight_average": held})
-        return Bytes(host=held)
+            return Bytes({"weight_average": average_bytes})
+        return Bytes(host=average_bytes)
 
     def after_update(self, step: Step) -> Ledger:
         from planner.formulas import data_parallel, offload

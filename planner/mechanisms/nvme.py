@@ -194,8 +194,8 @@ class Nvme(Mechanism):
         return {"nvme": tiled_update_s(read, step.on_cpu, write, tiles) - step.on_cpu}
 
 
-def _tile(of: Stage | Step) -> float:
-    return of.plan.training.sub_group_size or _TILE
+def _tile(part: Stage | Step) -> float:
+    return part.plan.training.sub_group_size or _TILE
 
 
 MECHANISM = Nvme

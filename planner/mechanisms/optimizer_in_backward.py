@@ -109,7 +109,7 @@ class InBackward(Mechanism):
         if not options.optimizer_in_backward:
             return None
         partial = (options.lora, options.trainable_layers, options.lisa)
-        if any(one is not None for one in partial):
+        if any(option is not None for option in partial):
             remedy = "frees gradients that frozen weights do not have: leave it out"
             raise PlanError("--optimizer-in-backward", True, remedy)
         return cls()
@@ -124,26 +124,28 @@ class InBackward(Mechanism):
     def gradient_passes(self) -> float:
         return 1.0  # the update's own: none unscales, takes the norm or zeroes
 
-    def freed(self, of: Gradients) -> Alive:
+    def freed(self, gradients: Gradients) -> Alive:
         import numpy as np
 
         from planner.formulas.memory import updated_gradient_bytes
 
         def updated(elements: Array, tensor: Array, beside: Array = 0.0) -> Updated:
             return Updated(
-                updated_gradient_bytes(elements, beside, of.each, of.shards),
-                updated_gradient_bytes(tensor, 0.0, of.temporary, of.shards),
+                updated_gradient_bytes(elements, beside, gradients.each, gradients.shards),
+                updated_gradient_bytes(tensor, 0.0, gradients.temporary, gradients.shards),
             )
 
         # a tied embedding's gradient waits from the loss on for what the embedding adds to it
-        several, waits = of.shards > 1, of.words if of.tied else 0.0
-        layer = updated(np.where(several, of.layer, of.tensor), of.tensor, waits)
+        several, waits = gradients.shards > 1, gradients.words if gradients.tied else 0.0
+        layer = updated(
+            np.where(several, gradients.layer, gradients.tensor), gradients.tensor, waits
+        )
         # where the optimizer reads the gradient that a GEMM gives as it is, it counts once
-        given = np.minimum(of.product, layer.gradients) if of.as_given else 0.0
+        given = np.minimum(gradients.product, layer.gradients) if gradients.as_given else 0.0
         return Alive(
             layer._replace(given=given),
-            updated(np.where(several, of.last, of.head), of.head, waits),
-            updated(of.words, of.words),
+            updated(np.where(several, gradients.last, gradients.head), gradients.head, waits),
+            updated(gradients.words, gradients.words),
         )
 
 

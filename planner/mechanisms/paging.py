@@ -33,10 +33,10 @@ class Paging(Mechanism):
 
         return OPTIMIZERS[plan.training.optimizer].paged
 
-    def evicted(self, of: Room) -> Array:
+    def evicted(self, room: Room) -> Array:
         import numpy as np
 
-        return np.clip(of.optimizer - of.room, 0.0, of.optimizer)
+        return np.clip(room.optimizer - room.room, 0.0, room.optimizer)
 
     def after_update(self, step: Step) -> Ledger:
         from planner.formulas.optimizers import paging_s

@@ -90,8 +90,8 @@ class Zeropp(Mechanism):
     def of(cls, options: ZeroppOptions) -> Zeropp | None:
         return None if options.zeropp in (None, "none") else cls(tuple(options.zeropp.split("+")))
 
-    def coded(self, what: Literal["weights", "gradients"]) -> Codes | None:
-        if what == "weights":
+    def coded(self, kind: Literal["weights", "gradients"]) -> Codes | None:
+        if kind == "weights":
             return Codes(_QWZ_BYTES, 1) if "qwz" in self.codes else None
         return Codes(_QGZ_BYTES, _QGZ_HOPS) if "qgz" in self.codes else None
 
