@@ -15,9 +15,8 @@ import pytest
 from command import argv, dpplan, refused
 from hypothesis import given
 from hypothesis import strategies as st
+from there import there
 
-from planner.show import batch_page
-from planner.show.batch import batch_blocks
 from planner.specs.base import PlanError
 from planner.specs.document import changed, plain, read
 from planner.specs.documents.batch import TimeToTarget
@@ -25,6 +24,8 @@ from planner.specs.options.own import BatchOptions
 from planner.verbs import batch
 from planner.verbs.batch.regimes import REGIMES, gpu_time_factors
 from planner.verbs.batch.runs import batches_of
+from planner.views import batch as shown
+from planner.views.chart import Chart
 
 SMALL = {
     "model": "gpt2",
@@ -174,7 +175,7 @@ def test_the_floor_is_below_every_point_even_where_more_gpus_have_a_faster_layou
     ).regimes["weak"]
     points = [p for p in weak.points if p.fits]
     assert len(points) > 1
-    assert all(p.days > weak.floor_days for p in points)
+    assert all(p.days > there(weak.floor_days) for p in points)
     assert points[0].step_seconds - points[0].exposed_s > min(
         p.step_seconds - p.exposed_s for p in points[1:]
     )
@@ -315,8 +316,10 @@ def test_nothing_fits_is_an_answer() -> None:
     for curve in document.regimes.values():
         assert curve.why is None
         assert all(point.why for point in curve.points)
-    assert any("nothing fits" in block.text for block in batch_blocks(document))
-    assert batch_page.curves(document) == []
+    view = shown.view(document, {})
+    assert view.mark == "no"
+    assert any("nothing fits" in block.text for block in view.blocks)
+    assert not [part for part in view.parts if isinstance(part, Chart) or part.chart]
 
 
 @pytest.mark.parametrize(

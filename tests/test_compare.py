@@ -13,10 +13,10 @@ from command import dpplan, refused
 from comparisons import SMALL, gpus_compared, swept
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from there import there
 
 from planner.formulas import scaling as formulas
 from planner.inputs.options import read_options
-from planner.show.compare import compare_blocks
 from planner.specs.base import PlanError
 from planner.specs.document import plain
 from planner.specs.documents.compare import Comparison, EqualCount, Point
@@ -26,6 +26,7 @@ from planner.verbs.compare import dimensions, scaling
 from planner.verbs.compare.equal import EQUAL_FRAC
 from planner.verbs.counts import nearer
 from planner.verbs.requests import answer
+from planner.views.compare import view
 
 
 def equal_of(point: Point) -> EqualCount:
@@ -52,8 +53,8 @@ def test_parts_sum_to_the_whole_difference() -> None:
 
 def test_unequal_batches_are_compared_per_token() -> None:
     out = compare.compare(CompareOptions(vary=("global_batch=32,64",)), {**SMALL, "gpus": 8})
-    assert out.difference.per == "million tokens"
-    for row, point in zip(out.difference.rows, out.points, strict=True):
+    assert there(out.difference).per == "million tokens"
+    for row, point in zip(there(out.difference).rows, out.points, strict=True):
         assert row.seconds == pytest.approx(1e6 / point.throughput.tokens_per_s)
 
 
@@ -89,7 +90,7 @@ def test_differences_are_to_the_first_that_fits() -> None:
         {"model": "llama-2-7b", "gpus": 1, "seq_len": 512, "global_batch": 2, "optimizer": "sgd"},
     )
     assert [p.memory.fits for p in out.points] == [False, True]
-    assert out.difference.to == "mi300x"
+    assert there(out.difference).to == "mi300x"
 
 
 def test_scenario_files_side_by_side(tmp_path: Path) -> None:
@@ -117,7 +118,9 @@ def test_equal_counts_spend_the_same_within_half_a_node(at: Any) -> None:
     }
     out = compare.compare(CompareOptions(vary=("gpu=a100,rtx4090,h100",), at=at), given_)
     power = {"a100": 400, "rtx4090": 450, "h100": 700}
-    each = [p.cluster.usd_per_gpu_hour if at == "cost" else power[p.label] for p in out.points]
+    each = [
+        there(p.cluster.usd_per_gpu_hour) if at == "cost" else power[p.label] for p in out.points
+    ]
     clusters = [p.cluster for p in out.points]
     target = 32 * each[0]
     assert clusters[0].gpus == 32
@@ -189,7 +192,7 @@ def test_no_price_no_equal_cost() -> None:
     with pytest.raises(PlanError, match="no price") as error:
         at_equal_cost("gb200-186gb,a100")
     assert error.value.field == "--at"
-    assert "no price" in at_equal_cost("a100,gb200-186gb").points[1].refused
+    assert "no price" in there(at_equal_cost("a100,gb200-186gb").points[1].refused)
 
 
 def test_a_sweep_keeps_the_batch_or_the_batch_per_gpu() -> None:
@@ -245,7 +248,7 @@ def test_a_sweep_of_another_number() -> None:
     steps = [p.step_seconds for p in curve.points]
     assert [p.value for p in curve.points] == [25, 50, 100]
     assert steps == sorted(steps, reverse=True)
-    assert "nic bandwidth (Gbit/s)" in "\n".join(compare_blocks(out)[0].header)
+    assert "nic bandwidth (Gbit/s)" in "\n".join(view(out, {}).blocks[0].header)
 
 
 @given(serial=st.floats(0, 10), parallel=st.floats(0.1, 1e4), first=st.integers(1, 64))

@@ -24,7 +24,6 @@ class Training(TrainingSpec):
     paged_stash: float | None = None  # load that pages of experts' activations hold, in means
     # captured as CUDA graphs; empty: as the stack does
     cuda_graphs: tuple[GraphScope, ...] = Field(default=(), strict=False)
-    tensor_overlap: TensorOverlap | None = None  # of tensor-parallel collectives with GEMMs
 
 
 _OPTIONS = ("hpz", "optimizer_in_backward", "cpu_update", "paged_stash")  # alike in both
