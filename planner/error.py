@@ -1,4 +1,4 @@
-"""What is wrong with a request. Imports nothing, so that `--help` need not load the specs."""
+"""The error of a wrong request. Imports nothing, so that `--help` need not load the specs."""
 
 from __future__ import annotations
 

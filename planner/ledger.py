@@ -219,7 +219,7 @@ def each(record: Any, change: Callable[[Any], Any]) -> Any:
 
 @dataclass(frozen=True)
 class Formula:
-    """What a formula declares; `docs/formulas` is written from these."""
+    """The declaration of a formula; `docs/formulas` is generated from these."""
 
     name: str
     module: str

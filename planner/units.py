@@ -345,7 +345,7 @@ def show(value: float | None, unit: str, digits: int = 3, sign: bool = False) ->
 
 
 def span(low: float | None, high: float | None, unit: str) -> str:
-    """Two ends in one unit: span(22.2, 41.8, "s") -> "22.2 .. 41.8 s"; "-" where there are none."""
+    """Two ends in one unit: span(22.2, 41.8, "s") -> "22.2 .. 41.8 s"; "-" for no numbers."""
     if low is None or high is None:
         return "-"
     first, last = show(low, unit), show(high, unit)

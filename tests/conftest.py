@@ -113,9 +113,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()
-    gc.set_threshold(
-        100_000, 20, 100
-    )  # a tenth of the time of an estimate, of which little is garbage
     gc.enable()
 
 

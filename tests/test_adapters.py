@@ -9,6 +9,7 @@ from typing import Any
 import plans
 import pytest
 from plans import flat_of
+from there import there
 
 from planner import api
 from planner.estimate import evaluate
@@ -283,7 +284,7 @@ def test_experts_with_adapters_are_a_loop_where_a_stack_has_no_grouped_kernel_fo
         return float(work.issued.forward[0]), float(work.operators.backward[0])
 
     (few, short), (many, long) = (of(gpu, "experts") for gpu in ("h100", "b200"))
-    assert many == shape.routed.experts * few
+    assert many == there(shape.routed).experts * few
     assert long > 10 * short
     assert of("b200", "attention")[0] == of("h100", "attention")[0]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import plans
 import pytest
+from there import there
 
 from planner import api
 from planner.estimate.machine import machine
@@ -80,7 +81,7 @@ def test_a_limit_costs_time_and_saves_energy() -> None:
             **more,
         }
         out = api.estimate(Options(**given))  # type: ignore[arg-type]
-        return {"step": out.step.seconds, "energy": out.run.energy_kwh}
+        return {"step": out.step.seconds, "energy": there(out.run.energy_kwh)}
 
     usual, limited = answer(), answer(power_limit="250 W")
     assert limited["step"] > usual["step"]

@@ -13,6 +13,7 @@ from command import dpplan, refused
 from comparisons import SMALL, gpus_compared, swept
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from there import there
 
 from planner.formulas import scaling as formulas
 from planner.inputs.options import read_options
@@ -52,8 +53,8 @@ def test_parts_sum_to_the_whole_difference() -> None:
 
 def test_unequal_batches_are_compared_per_token() -> None:
     out = compare.compare(CompareOptions(vary=("global_batch=32,64",)), {**SMALL, "gpus": 8})
-    assert out.difference.per == "million tokens"
-    for row, point in zip(out.difference.rows, out.points, strict=True):
+    assert there(out.difference).per == "million tokens"
+    for row, point in zip(there(out.difference).rows, out.points, strict=True):
         assert row.seconds == pytest.approx(1e6 / point.throughput.tokens_per_s)
 
 
@@ -89,7 +90,7 @@ def test_differences_are_to_the_first_that_fits() -> None:
         {"model": "llama-2-7b", "gpus": 1, "seq_len": 512, "global_batch": 2, "optimizer": "sgd"},
     )
     assert [p.memory.fits for p in out.points] == [False, True]
-    assert out.difference.to == "mi300x"
+    assert there(out.difference).to == "mi300x"
 
 
 def test_scenario_files_side_by_side(tmp_path: Path) -> None:
@@ -117,7 +118,9 @@ def test_equal_counts_spend_the_same_within_half_a_node(at: Any) -> None:
     }
     out = compare.compare(CompareOptions(vary=("gpu=a100,rtx4090,h100",), at=at), given_)
     power = {"a100": 400, "rtx4090": 450, "h100": 700}
-    each = [p.cluster.usd_per_gpu_hour if at == "cost" else power[p.label] for p in out.points]
+    each = [
+        there(p.cluster.usd_per_gpu_hour) if at == "cost" else power[p.label] for p in out.points
+    ]
     clusters = [p.cluster for p in out.points]
     target = 32 * each[0]
     assert clusters[0].gpus == 32
@@ -189,7 +192,7 @@ def test_no_price_no_equal_cost() -> None:
     with pytest.raises(PlanError, match="no price") as error:
         at_equal_cost("gb200-186gb,a100")
     assert error.value.field == "--at"
-    assert "no price" in at_equal_cost("a100,gb200-186gb").points[1].refused
+    assert "no price" in there(at_equal_cost("a100,gb200-186gb").points[1].refused)
 
 
 def test_a_sweep_keeps_the_batch_or_the_batch_per_gpu() -> None:
@@ -423,3 +426,19 @@ def test_requests_that_come_to_the_same_say_so() -> None:
     )
     assert "uneven_stages true and uneven_stages false have the same answer" in one
     assert not any("same answer" in note for note in other)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--vary pp=1,2,4",
+        "--vary schedule=1f1b,interleaved",
+        "--vary tp=2,1",
+        "--vary recompute=none,block:1,group:2",
+        "--vary cp=1,2 --vary vpp=1,2",
+        "--sweep pp=1..4",
+    ],
+)
+def test_plans_of_other_pipelines_are_compared_together(words: str) -> None:
+    small = "--model llama-3.2-1b --gpu a100 --gpus 8 --stack megatron-core --stack-defaults"
+    assert dpplan("compare", *small.split(), *words.split(), "--json").json()["points"]

@@ -61,6 +61,8 @@ def test_shells_complete_verbs_options_and_values(offered) -> None:  # type: ign
     assert {"--precision", "--gpus", "--json"} <= offered("estimate", "--")
     assert "--csv" not in offered("estimate", "--c")
     assert "--csv" in offered("search", "--c")
+    assert offered("help", "exper") == {"experts"}
+    assert "--help-all" in offered("estimate", "--help")
     assert offered("estimate", "--precision", "mx") == {"mxfp8"}
     assert {"h100-sxm5-80gb", "h200-sxm-141gb"} <= offered("search", "--gpu", "h")
     assert offered("tune", "--model", "llama-3.1-8") == {"llama-3.1-8b"}
@@ -69,7 +71,8 @@ def test_shells_complete_verbs_options_and_values(offered) -> None:  # type: ign
 
 def test_every_option_and_choice_is_known() -> None:
     found = verbs()
-    assert list(found) == list(COMMANDS)
+    assert list(found) == [*COMMANDS, "help"]
+    assert {*COMMANDS, "layout", "generation"} <= {*found.pop("help").first}
     for name, verb in found.items():
         assert verb.says, name
         assert "all" in (verb.values["--help"] or ())

@@ -12,6 +12,7 @@ import numpy as np
 import plans
 import pytest
 from command import dpplan, refused
+from there import there
 
 from planner import api
 from planner.estimate.ties import AMPLE, TIE, fastest
@@ -264,6 +265,6 @@ def test_chances_of_unseen_suites_are_scored() -> None:
     assert found.n == sum(row.need is not None for row in rows)
     assert sum(line.n for line in found.reliability) == found.n
     assert found.peaks == 54
-    assert 0.8 <= found.below_frac <= 1
+    assert 0.8 <= there(found.below_frac) <= 1
     for line in found.reliability:
-        assert line.n == 0 or line.low <= line.mean_chance <= line.high
+        assert line.n == 0 or there(line.low) <= there(line.mean_chance) <= there(line.high)

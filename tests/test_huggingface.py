@@ -421,7 +421,7 @@ VARIANTS = [
     {**LLAMA, "model_type": "phi"},
 ]
 FIRST_OF_FAMILY = {config["model_type"]: config for config in reversed(VARIANTS)}
-HOSTILE = [None, -1, 0, 1.5, 10**30, "x" * 300, True, [None], {"a": {"b": []}}]
+HOSTILE: list[Any] = [None, -1, 0, 1.5, 10**30, "x" * 300, True, [None], {"a": {"b": []}}]
 
 
 @pytest.mark.parametrize("family", sorted(FIRST_OF_FAMILY))

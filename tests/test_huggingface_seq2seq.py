@@ -85,7 +85,7 @@ def test_a_head_of_its_own_is_counted(tmp_path: Path) -> None:
         ("t5", {"no_such_key": 3}, "unknown key for t5"),
         ("bart", {"tie_word_embeddings": False}, "a table of words for each stack"),
         ("bart", {"decoder_attention_heads": 7}, "must divide d_model 1024"),
-        ("mbart", {"is_encoder_decoder": False}, "the decoder alone is not planned"),
+        ("mbart", {"is_encoder_decoder": False}, "a decoder without its encoder is not planned"),
     ],
 )
 def test_what_is_not_expressed_is_named(

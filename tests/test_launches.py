@@ -18,9 +18,10 @@ from planner.estimate.layer.shape import key_of, local_shape
 from planner.estimate.machine import machine
 from planner.estimate.step import step_time
 from planner.inputs import catalog
-from planner.inputs.training import graph_scopes
+from planner.mechanisms.cuda_graphs import CudaGraphs, graph_scopes
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
+from planner.specs.names import GraphScope
 from planner.specs.plan import Plan
 
 # of a layer beside norms, RoPE and gate, as the dispatcher sees transformers: seven products, the
@@ -112,13 +113,17 @@ def _seconds(of: Plan) -> float:
     return float(step_time(of, plans.rows(8, {})).seconds[0])
 
 
+def graphs(*scopes: GraphScope) -> tuple[CudaGraphs, ...]:
+    return (CudaGraphs(scopes),) if scopes else ()
+
+
 def test_cuda_graphs_take_their_parts_from_the_cpu() -> None:
     """By hand: a graph replays an operator in 2 of 44 us. Attention is 8 of 14 operators of a dense
     layer; of experts, routing and its bookkeeping alone are captured."""
     dense, experts = plans.model(positions="learned"), plans.expert_model(positions="learned")
 
-    def forward(of: ModelSpec, *scopes: str) -> float:
-        return _issued(plans.plan(of, software="megatron-core", cuda_graphs=scopes))[0]
+    def forward(of: ModelSpec, *scopes: GraphScope) -> float:
+        return _issued(plans.plan(of, software="megatron-core", mechanisms=graphs(*scopes)))[0]
 
     saved = 1 - 2 / 44
     assert forward(dense, "attn") == pytest.approx(30 * (1 - saved * 8 / 14))
@@ -131,7 +136,7 @@ def test_cuda_graphs_take_their_parts_from_the_cpu() -> None:
     assert scans > forward(hybrid, "none") - forward(hybrid, "attn") > 0  # 23 mixers scan, 6 attend
     both = forward(hybrid, "none") - forward(hybrid, "attn", "mamba")
     assert both == pytest.approx(scans + forward(hybrid, "none") - forward(hybrid, "attn"))
-    whole = plans.plan(experts, software="megatron-core", cuda_graphs=("full",))
+    whole = plans.plan(experts, software="megatron-core", mechanisms=graphs("full"))
     assert _seconds(whole) < _seconds(plans.plan(experts, software="megatron-core"))
 
 
@@ -145,7 +150,7 @@ def test_ablation_leaves_the_operators_of_fused_kernels() -> None:
 
 def test_stated_graphs_replace_those_of_the_stack() -> None:
     usual = plans.plan(gpu="h100-sxm5-80gb", software="nemo-mlperf-5.1")
-    eager = plans.plan(gpu="h100-sxm5-80gb", software="nemo-mlperf-5.1", cuda_graphs=("none",))
+    eager = usual.model_copy(update={"mechanisms": graphs("none")})
     assert float(machine(usual).operator_launch) == 2e-6
     assert float(machine(eager).operator_launch) == 44e-6
 
@@ -155,7 +160,6 @@ def test_unknown_scopes_are_refused(text: str) -> None:
     with pytest.raises(PlanError, match="moe_router"):
         graph_scopes(text)
     assert graph_scopes("mlp + attn") == ("attn", "mlp")
-    assert graph_scopes(None) == ()
 
 
 def test_what_is_fused_or_compiled_is_never_slower() -> None:

@@ -14,8 +14,10 @@ from planner.estimate.stages import stage_split
 from planner.formulas.params import parameter_count
 from planner.formulas.stages import contents
 from planner.inputs import catalog
+from planner.mechanisms.cuda_graphs import CudaGraphs
 from planner.specs.layers import memory_kinds
 from planner.specs.model import Experts, ModelSpec
+from planner.specs.names import GraphScope
 from planner.specs.stack import StackSpec
 from planner.studies.validate.predict import validate_rows
 from planner.studies.validate.scored import predict
@@ -403,9 +405,10 @@ def test_captured_graphs_take_memory_by_their_kernels() -> None:
     """None without graphs; parts take less than layers, and whole iterations hold each
     micro-batch."""
 
-    def found(*scopes: str) -> float:
+    def found(*scopes: GraphScope) -> float:
         of = evaluate(
-            plans.plan(gpus=8, global_batch=64, cuda_graphs=scopes), plans.rows(8, {"pp": 2})
+            plans.plan(gpus=8, global_batch=64, mechanisms=(CudaGraphs(scopes),)),
+            plans.rows(8, {"pp": 2}),
         )
         return float(of.memory.context[0])
 

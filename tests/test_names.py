@@ -224,7 +224,7 @@ def test_bare_list_and_version() -> None:
         ("plan --model gpt2", "did you mean `dpplan estimate`?"),
         ("estimat", "did you mean estimate?"),
         ("version", "dpplan --version"),
-        ("estimate llama-3.1-8b", "a model is named by --model"),
+        ("estimate llama-3.1-8b", "a model is given as --model"),
         ("estimate --model gpt2 --recompute", "requires an argument"),
         ("estimate -m gpt2", "it is --model here"),
         (

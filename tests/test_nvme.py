@@ -316,7 +316,7 @@ def test_what_cannot_be_is_refused() -> None:
     )
     refused(
         dpplan(*ASKED, "optimizer-nvme", *STATED, "--stack", "deepspeed", "--zero", "2"),
-        "under ZeRO-3 alone",
+        "only under ZeRO-3",
         "--zero 3",
     )
     refused(

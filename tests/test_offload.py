@@ -9,6 +9,7 @@ import numpy as np
 import plans
 import pytest
 from command import dpplan, refused
+from there import there
 
 from planner.estimate import Estimates, evaluate
 from planner.estimate.machine import machine
@@ -136,7 +137,7 @@ def test_gpus_of_a_host_share_its_bridges() -> None:
         link = of.cluster.host_link
         alone, bridges = (
             float(link.bandwidth) * float(link.send_recv_frac),
-            float(link.host_bandwidth),
+            float(there(link.host_bandwidth)),
         )
         rates.append(float(machine(of).host_copy_bandwidth))
         assert rates[-1] == pytest.approx(min(alone, bridges / gpus))

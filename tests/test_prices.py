@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from command import dpplan, refused
+from there import there
 
 from planner import api
 from planner.inputs import catalog
@@ -120,8 +121,9 @@ def test_no_comparison_mixes_kinds_of_price(market: str | None) -> None:
     assert {p.cluster.price_market for p in out.points} == {market or MARKETS[0]}
     known = {p.label: p.run.cost_usd for p in out.points if p.run.cost_usd is not None}
     assert set(known) == {p.label for p in out.points if p.cluster.price_missing is None}
-    assert out.prices.cheapest.label == min(known, key=known.get)
-    assert out.prices.cheapest.cost_usd == pytest.approx(min(known.values()))
+    cheapest = there(out.prices.cheapest)
+    assert cheapest.label == min(known, key=lambda label: known[label])
+    assert cheapest.cost_usd == pytest.approx(min(known.values()))
     assert "a800-sxm4-80gb" not in known or market == "survey-lowest"
 
 
@@ -129,16 +131,17 @@ def test_what_is_cheapest_elsewhere_is_what_is_cheapest_there() -> None:
     here = side_by_side(GPUS).prices
     assert here.covering == ["survey-lowest"]
     for one in here.elsewhere:
-        there = side_by_side(GPUS, market=one.market).prices
-        assert there.cheapest.label == one.label != here.cheapest.label
-        assert there.cheapest.cost_usd == pytest.approx(one.cost_usd)
-        assert not there.elsewhere or there.cheapest.market == one.market
+        other = side_by_side(GPUS, market=one.market).prices
+        its = there(other.cheapest)
+        assert its.label == one.label != there(here.cheapest).label
+        assert its.cost_usd == pytest.approx(one.cost_usd)
+        assert not other.elsewhere or its.market == one.market
     elsewhere = {one.market for one in here.elsewhere}
     interrupted = {one.id for one in markets() if one.preempted_after is not None}
     assert interrupted.isdisjoint(elsewhere)  # such runs take longer than on machines that stay
     for market in set(MARKETS) - interrupted - elsewhere - {MARKETS[0]}:
         cheapest = side_by_side(GPUS, market=market).prices.cheapest
-        assert cheapest is None or cheapest.label == here.cheapest.label
+        assert cheapest is None or cheapest.label == there(here.cheapest).label
 
 
 def test_the_order_of_gpus_changes_nothing() -> None:
@@ -214,6 +217,6 @@ def test_spot_can_cost_more_than_machines_that_are_kept() -> None:
         api.estimate(api.read_options({**given, "market": market}), brief=True)
         for market in ("spot", "on-demand")
     )
-    assert dear.cluster.usd_per_gpu_hour < cheap.cluster.usd_per_gpu_hour
-    assert dear.run.cost_usd > cheap.run.cost_usd
+    assert there(dear.cluster.usd_per_gpu_hour) < there(cheap.cluster.usd_per_gpu_hour)
+    assert there(dear.run.cost_usd) > there(cheap.run.cost_usd)
     assert any("taken back" in one for one in dear.assumptions)

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, get_args
+from typing import Annotated, Any, ClassVar, cast, get_args
 
 import jsonschema
 import pytest
 from command import dpplan, refused
+from there import there
 
 from planner import api
 from planner.inputs import scenario_file
@@ -129,7 +130,7 @@ def test_command_line_scenario_form_and_schema_draw_the_same_line(
 ) -> None:
     """What one takes all take, and what one refuses all refuse."""
     row, schema = REQUESTED[name], jsonschema.Draft202012Validator(scenario_schema())
-    inside = [row.says.least, row.says.most]
+    inside = [there(row.says.least), there(row.says.most)]
     for value, good in [*((x, True) for x in inside), *((x, False) for x in outside(row))]:
         typed, file = spelled(row, value), tmp_path / "scenario.json"
         file.write_text(json.dumps({"model": "gpt2", name: typed}))
@@ -228,7 +229,7 @@ def test_numbers_of_files_have_bounds() -> None:
 @pytest.mark.parametrize("unit", ["B", "B/s", "FLOP/s", "s", "W", "USD/h", "token", "1"])
 def test_a_quantity_of_a_file_is_within_its_range(unit: str) -> None:
     kind, maybe = Quantity(unit), Quantity(unit, exclusive=False)
-    schema = kind.__get_pydantic_json_schema__(None, None)
+    schema = kind.__get_pydantic_json_schema__(cast(Any, None), cast(Any, None))
     for bound in ("minimum", "maximum"):
         kind.read(schema[bound])
     for wrong in (0, -1, 1e-300, 1e30, math.inf, math.nan, True, 10**400, "１2", None):

@@ -7,6 +7,7 @@ import re
 from command import dpplan
 from fastapi.testclient import TestClient
 from recipes import RECIPES
+from there import there
 
 from planner.formats.documents.read import Edit, Read
 from planner.formats.verbs.read import read
@@ -24,7 +25,7 @@ def edited(text: str, edits: list[Edit]) -> str:
         name = held.partition(":")[0]
         assert name.strip().lstrip("-").replace("-", "_").endswith(one.argument.lstrip("-"))
         lines[at] = None if one.after is None else f"{name}: {one.after}"
-    indent = re.match(" *", text.splitlines()[placed[0][0]])[0]
+    indent = there(re.match(" *", text.splitlines()[placed[0][0]]))[0]
     new = [f"{indent}{one.argument}: {one.after}" for one in edits if not one.place]
     kept = [line for line in lines[: placed[0][0] + 1] if line is not None]
     return "\n".join([*kept, *new, *(one for one in lines[placed[0][0] + 1 :] if one is not None)])
@@ -51,7 +52,7 @@ def test_the_edited_files_say_the_better_recipe() -> None:
 
 def test_why_it_runs_out_of_memory_and_what_makes_it_fit() -> None:
     found = read({"a.yml": (RECIPES / "maxtext.yml").read_text()}, GIVEN)
-    why, memory = found.out_of_memory, found.estimate.memory
+    why, memory = found.out_of_memory, there(found.estimate).memory
     assert why is not None
     assert found.remedy is not None
     assert why.missing_bytes == -memory.headroom_bytes > 0

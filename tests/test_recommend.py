@@ -10,6 +10,7 @@ from clusters_found import GIVEN, found, rerun
 from command import argv, dpplan, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from there import there
 
 from planner import api
 from planner.inputs import catalog
@@ -47,7 +48,7 @@ def test_an_answer_meets_the_limit_on_its_own_and_the_next_smaller_does_not() ->
         answer = found(days).answers.by_goal[aim]
         full = rerun(answer.command)
         assert full.memory.fits
-        assert full.run.days <= days
+        assert there(full.run.days) <= days
         assert full.run.days == pytest.approx(answer.days, rel=1e-9)
         assert full.run.cost_usd == pytest.approx(answer.cost_usd) if answer.cost_usd else True
         assert full.cluster.gpus == answer.gpus
@@ -120,7 +121,7 @@ def test_power_is_that_of_the_energy() -> None:
     out = found(power_kw=kw)
     for row in (row for row in out.answers.by_goal.values() if row):
         full = rerun(row.command).run
-        assert full.energy_kwh / (full.days * 24) <= kw
+        assert there(full.energy_kwh) / (there(full.days) * 24) <= kw
     more = [row.gpus for row in tried(found(), "a100")]
     less = [row.gpus for row in tried(out, "a100")]
     assert less == [n for n in more if n <= max(less)]
@@ -136,7 +137,7 @@ def test_without_limits_it_is_the_smallest_that_fits() -> None:
     one = next(one for one in out.types if one.machine == "rtx4090")
     assert [row.fits for row in one.tried] == sorted(row.fits for row in one.tried)
     assert one.smallest_gpus == next(row.gpus for row in one.tried if row.fits)
-    assert one.answer.days is None
+    assert there(one.answer).days is None
 
 
 @pytest.mark.parametrize("model_name", ["gpt2-xl", "llama-2-13b"])
@@ -218,7 +219,7 @@ def test_every_kind_is_tried_when_none_is_named() -> None:
     assert sorted(names) == [gpu.id for gpu in every if gpu.node.gpus_per_node > 1]
     assert "rtx5060ti-16gb" not in names  # of a desktop computer
     costs = [one.answer for one in out.types if one.answer and one.answer.cost_usd]
-    assert {row.price_source.split(",")[0] for row in costs} == {"on-demand"}
+    assert {there(row.price_source).split(",")[0] for row in costs} == {"on-demand"}
     assert all(one.reason or one.answer for one in out.types)
     text = "\n".join("\n".join(block.text) for block in recommend_blocks(out))
     assert "cheapest" in text

@@ -13,6 +13,7 @@ from command import dpplan
 from hypothesis import given
 from hypothesis import strategies as st
 from plans import flat_of
+from there import there
 
 from planner import api
 from planner.estimate import Estimates
@@ -244,8 +245,8 @@ def test_days_bound_the_model() -> None:
     loose, tight = (
         recommend.largest(Limits(days=days), given_).catalogue.answer for days in (100.0, 2.0)
     )
-    assert tight.days <= 2.0
-    assert tight.parameters <= loose.parameters
+    assert there(there(tight).days) <= 2.0
+    assert there(tight).parameters <= there(loose).parameters
 
 
 def test_model_out_is_read_back(tmp_path: Path) -> None:

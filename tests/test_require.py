@@ -12,6 +12,7 @@ import pytest
 from command import ROOT, argv, dpplan, refused
 from hypothesis import given
 from hypothesis import strategies as st
+from there import there
 
 from planner.report import require
 from planner.specs.base import PlanError
@@ -63,8 +64,8 @@ def test_status_3_wins_where_nothing_fits() -> None:
         ("days", "limit"),
         ("days = 3", "< <= > >="),
         ("days != 3", "< <= > >="),
-        ("fits < 3", "stands alone"),
-        ("fits.high", "stands alone"),
+        ("fits < 3", "takes no comparison"),
+        ("fits.high", "takes no comparison"),
         ("days.mid < 3", "days.low"),
         ("goodput.low > 1%", "no band"),
         ("cost < 90%", "not a share"),
@@ -111,14 +112,14 @@ def test_every_quantity_can_be_asked_for_and_its_ends_enclose_it() -> None:
     limit = {"B": "1 GiB", "1": "50%"}
     for name, quantity in require.QUANTITIES.items():
         here = judged(f"{name} >= {limit.get(quantity.unit, '1')}")
-        assert here.holds == (here.value >= here.limit)
+        assert here.holds == (there(here.value) >= there(here.limit))
         if quantity.has_band:
             low, high = (
                 judged(f"{name}.{end} >= {limit.get(quantity.unit, '1')}").value
                 for end in ("low", "high")
             )
-            assert low <= here.value <= high
-            assert low < high, name
+            assert there(low) <= there(here.value) <= there(high)
+            assert there(low) < there(high), name
 
 
 def test_limits_with_units_and_counts() -> None:

@@ -12,7 +12,7 @@ from pin_law import pins_of, violations
 
 from planner import api
 from planner.inputs.scenario import resolve
-from planner.search import search
+from planner.search import idle, search
 from planner.search.choose import choice
 from planner.specs.options import options_of_command, rows
 from planner.specs.plan import Plan
@@ -110,3 +110,16 @@ def test_every_free_option_has_values_to_try() -> None:
     assert {"tp", "cp", "dispatcher", "compile", "tp_overlap"} <= free.keys()
     assert "precision" not in free
     assert "global_batch" not in free
+
+
+def test_a_node_is_left_idle_where_that_is_faster() -> None:
+    assert idle.fewer(104, 8) == [96, 88, 80]
+    assert idle.fewer(8, 8) == []
+    given = {"model": "llama-3-70b", "gpu": "h100", "gpus": 104, "stack": "megatron-core"}
+    given |= {"stack_defaults": True, "recompute": "full", "vpp": 1}
+    every = api.estimate(api.read_options(given), brief=True)
+    fewer = api.estimate(api.read_options({**given, "allow_idle": True}), brief=True)
+    assert fewer.step.seconds <= every.step.seconds
+    if fewer.cluster.gpus < every.cluster.gpus:
+        assert any("left idle" in text for text in fewer.assumptions)
+        assert "--allow-idle" not in fewer.pick

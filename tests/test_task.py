@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from plans import flat_of
+from there import there
 
 from planner import api
 from planner.formulas.params import parameter_count
@@ -139,4 +140,6 @@ def test_a_precomputed_reference_takes_one_pass_over_the_examples() -> None:
     saved = (held.step_seconds or 0) - (before.step_seconds or 0)
     gone = (held.run_s or 0) - (before.run_s or 0)
     assert gone == pytest.approx(3 * steps * saved - expected, rel=0.02)
-    assert before.cost_usd == pytest.approx((held.cost_usd or 0) / held.run_s * before.run_s)
+    assert before.cost_usd == pytest.approx(
+        there(held.cost_usd) / there(held.run_s) * there(before.run_s)
+    )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from command import argv, dpplan, refused
 from run_tables import PLAIN, entry, row, write
+from there import there
 
 from planner import api
 from planner.specs.base import PlanError
@@ -381,7 +382,10 @@ def test_the_figure_holds_every_run_with_a_time() -> None:
         for i, text in enumerate(time["text"]):
             run = measured[text.split("<br>")[0].replace("&lt;", "<")]
             assert (time["x"][i], time["y"][i]) == (run.measured_step_s, run.predicted_step_s)
-            assert (error["x"][i], error["y"][i]) == (run.gpus, pytest.approx(100 * run.time_error))
+            assert (error["x"][i], error["y"][i]) == (
+                run.gpus,
+                pytest.approx(100 * there(run.time_error)),
+            )
             assert f"tp={2 ** (i % 3)}" in text
             assert f"{run.time_error:+.1%}" in text
             assert "x<y" not in text

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from run_tables import row, row_plan
+from there import there
 
 from planner.specs.layers import parts_of
 from planner.studies.validate.predict import validate_rows
@@ -70,4 +71,4 @@ def test_peaks_of_megatrons_own_tests_of_hybrids_and_latent_attention() -> None:
     assert not found.apart.rows
     errors = {run.run_id: run.memory_error for run in found.rows}
     assert len(errors) == 9
-    assert max(map(abs, errors.values())) < 0.06, errors
+    assert max(abs(there(error)) for error in errors.values()) < 0.06, errors

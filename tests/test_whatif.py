@@ -65,7 +65,7 @@ def test_a_brief_estimate_has_the_same_numbers() -> None:
     for given in (FIXED, OPEN):
         options = api.read_options(given)
         brief, full = api.estimate(options, brief=True), api.estimate(options)
-        left_out = ("alternatives", "advice", "machine", "provenance")
+        left_out = ("alternatives", "advice", "both_ways", "machine", "provenance")
         less = changed(full, **{name: getattr(brief, name) for name in left_out})
         assert less == brief
         assert full.machine
@@ -152,12 +152,12 @@ def test_scaling_is_the_curve_of_a_comparison() -> None:
     assert again.step.seconds == pytest.approx(fitting[64][2], rel=1e-12)
     assert "tp 2 x pp 4 does not divide 4 GPUs" in chart.summary
     assert f"More GPUs pay up to {curve.pays_until:,.0f}" in chart.summary
-    seconds = [row[2] for row in fitting.values()]
+    seconds: Any = [row[2] for row in fitting.values()]
     assert seconds == sorted(seconds, reverse=True)  # more GPUs, same batch: faster
 
 
 def test_scaling_stops_where_the_server_does() -> None:
-    rows = scaling.chart(State(api.read_options(FIXED)), 32).rows
+    rows = cells(scaling.chart(State(api.read_options(FIXED)), 32))
     assert [row[0] for row in rows] == [2, 4, 8, 16, 32]
 
 
@@ -171,7 +171,7 @@ def test_scaling_says_why_nothing_runs() -> None:
 def test_the_front_is_a_front_and_its_states_lead_to_its_numbers() -> None:
     open_ = State(api.read_options(OPEN))
     front, heat = landscape.charts(open_)
-    seconds, memory = [row[2] for row in front.rows], [row[4] for row in front.rows]
+    seconds, memory = [row[2] for row in cells(front)], [row[4] for row in cells(front)]
     assert seconds == sorted(seconds)
     assert memory == sorted(memory, reverse=True)
     points: Any = [
@@ -197,7 +197,7 @@ def test_the_front_is_a_front_and_its_states_lead_to_its_numbers() -> None:
         [value for line in trace["z"] for value in line if value is not None]
         for trace in heat.figure["data"]
     )
-    assert sorted(fits) == sorted(row[4] for row in heat.rows if row[3])
+    assert sorted(fits) == sorted(row[4] for row in cells(heat) if row[3])
     assert len(needs) == sum(not row[3] for row in heat.rows)
 
 

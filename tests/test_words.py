@@ -8,11 +8,12 @@ import pytest
 from command import dpplan, refused
 
 from planner import api
+from planner.inputs import catalog
 from planner.inputs.accumulation import accumulated
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options, readings
 from planner.specs.base import PlanError
-from planner.specs.options import Options, foreign, rows
+from planner.specs.options import Options, aliases, foreign, rows
 from planner.specs.options.checked import from_text, read
 from planner.specs.options.recommend import Limits
 from planner.specs.options.words import meaning, plain
@@ -172,3 +173,26 @@ def test_an_answer_accumulates_as_often_as_asked(beside: dict[str, int]) -> None
     assert found.global_batch == 8 * found.micro_batch * found.dp
     for name, value in beside.items():
         assert getattr(found, name) == value
+
+
+@pytest.mark.parametrize("kind", aliases.kinds())
+def test_a_word_of_a_program_means_one_value(kind: str) -> None:
+    table = aliases.kinds()[kind]
+    for program in {name for row in table for name in row} - {"is", "refused", "note"}:
+        words = [word for row in table for word in row.get(program, ())]
+        # torchtitan's flavors of Llama 3 and 3.1 have one name, under which the first is read
+        assert len(words) == len(set(words)) or (kind, program) == ("models", "torchtitan")
+    for row in table:
+        assert ("is" in row) != ("refused" in row), row
+        assert any(name not in ("is", "refused", "note") for name in row), row
+
+
+def test_every_value_that_words_mean_exists() -> None:
+    kinds = {row.says.aliases: row for row in rows(Options).values() if row.says.aliases}
+    for kind in aliases.kinds():
+        option = kinds.get(aliases.aliases(kind))
+        for row in aliases.kinds()[kind] if option else ():
+            if "is" in row and option:
+                assert from_text(option, str(row["is"])) == row["is"], (kind, row)
+    for row in aliases.kinds()["models"]:
+        assert "/" in row["is"] or catalog.find("models", row["is"]), row

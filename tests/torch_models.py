@@ -13,6 +13,7 @@ import plans
 import torch
 import transformers
 from live_bytes import LiveBytes
+from there import there
 from torch import nn
 from torch.utils.checkpoint import (
     CheckpointPolicy,
@@ -278,7 +279,7 @@ class MasterAdam:
         for p, (first, second), master in zip(
             self.parameters, self.state, self.master, strict=True
         ):
-            gradient = p.grad.float()
+            gradient = there(p.grad).float()
             first.lerp_(gradient, 0.1)
             second.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
             master.addcdiv_(first, second.sqrt().add_(1e-8), value=-1e-3)
@@ -312,7 +313,7 @@ def whole_step(name: str, layers: int, mode: str, batch: int, sequence: int, mic
                 out = model(input_ids=words, labels=words, use_cache=False)
                 out.loss.backward()
                 del out
-            gradients = sum(p.grad.nbytes for p in own)
+            gradients = sum(there(p.grad).nbytes for p in own)
             optimizer.step()
     return Step(sum(p.nbytes for p in own), gradients, optimizer.bytes(), live.peak)
 

@@ -1,8 +1,7 @@
-"""What to change: for a plan that does not fit or is slow, changes that were evaluated, the best
-first.
+"""Advice: for a plan that does not fit or is slow, evaluated changes, best first.
 
 Two kinds: "keep" changes one thing (or two) of the chosen layout or of the request and leaves
-everything else as it is, so that its numbers mean this change alone; "search" leaves options open
+everything else as it is, so that its numbers mean only this change; "search" leaves options open
 and takes the best layout of what is then possible.
 """
 

@@ -1,4 +1,4 @@
-"""Candidate changes of a plan: of its layout, of what is asked, or leaving things open. Nothing is
+"""Candidate changes of a plan: of its layout, of the request, or leaving options open. Nothing is
 evaluated here.
 
 A change of the layout is a set of columns with new values; what follows from them (data-parallel
@@ -227,7 +227,7 @@ def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) 
 
 
 def _narrow_states(plan: Plan) -> list[Change]:
-    """Narrow types of states where the stack has them and none was asked for."""
+    """Narrower types of states, if the stack has them and the request states none."""
     training = plan.training
     asked = (training.moments_precision, training.master_precision, training.gradient_precision)
     able = has(plan.stack, "master_precision") and (
@@ -306,7 +306,7 @@ def _kernels(plan: Plan, speed: bool) -> list[Change]:
         out.append(Change("torch.compile", {"compile": True}))
     graphs = _EXPERT_GRAPHS if plan.model.routed else _DENSE_GRAPHS
     can = set(graphs.split("+")) <= {*values(plan.stack, "cuda_graphs")}
-    if speed and can and not plan.training.cuda_graphs:
+    if speed and can and "cuda-graphs" not in plan.settings:
         out.append(Change(f"CUDA graphs of {graphs}", {"cuda_graphs": graphs}))
     if speed and plan.model.routed and plan.stack.family == "megatron":
         kernels = _DISPATCHERS.get(plan.cluster.gpu.architecture)
@@ -325,8 +325,8 @@ def chunked_loss(plan: Plan) -> Change:
 
 
 def shorter(options: Options, plan: Plan) -> list[Change]:
-    """Half the default sequence, a quarter, ..., with as many tokens per step; none where the
-    length was asked for."""
+    """Half the default sequence, a quarter, ..., with as many tokens per step; none if the request
+    states the length."""
     length, batch = plan.training.seq_len, plan.training.global_batch
     if options.seq_len is not None:
         return []
@@ -385,8 +385,8 @@ _NOT_OF_SHARDS = ("tp", "pp", "vpp", "cp", "ep", "schedule", "sequence_parallel"
 
 
 def sharded(options: Options) -> list[Change]:
-    """ZeRO-3 alone, with states in host memory; what was fixed and leaves no such layout is named
-    with what it is left out for."""
+    """ZeRO-3 without other sharding, with states in host memory; options that rule it out are named
+    and left open."""
     if options.offload is not None:
         return []
     fixed = [name for name in _NOT_OF_SHARDS if getattr(options, name) is not None]

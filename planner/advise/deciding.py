@@ -1,4 +1,4 @@
-"""What a default of the step decides: the verdict with it, and the answer without it."""
+"""Defaults that decide the answer: the verdict with it, and the answer without it."""
 
 from __future__ import annotations
 

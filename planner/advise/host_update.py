@@ -36,8 +36,8 @@ def assumed(e: Estimates, row: int) -> list[str]:
 
 
 def without(e: Estimates, row: int) -> list[str]:
-    """What a step takes with other threads on that host, where the request does not say how many
-    there are, and without any update on it."""
+    """Step time with other numbers of host threads, if the request leaves them open, and without
+    the CPU update."""
     plan = e.plan
     if not on_cpu(e, row) or plan.cluster.host_threads is not None:
         return []

@@ -1,5 +1,5 @@
-"""What is measured, by mode: shapes that small and large decoders use, and the decoders that verify
-a calibration."""
+"""Measured cases by mode: shapes that small and large decoders use, and the decoders that verify a
+calibration."""
 
 from __future__ import annotations
 

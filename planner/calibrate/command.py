@@ -1,4 +1,4 @@
-"""What the verb does, apart from options and print-out: calibrate, verify, diff, merge. Imports no
+"""The work of the verb, without options and print-out: calibrate, verify, diff, merge. Imports no
 torch."""
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _unused(records: Path) -> None:
 
 
 def _measuring(own: CalibrateOptions, ranks_per_node: int) -> Settings:
-    """What each rank of a calibration does."""
+    """Settings of each rank of a calibration."""
     path = catalog.user_path(str(own.out), "--out").absolute()
     return replace(
         _settings(own, record.path_of(path), ranks_per_node),
@@ -252,7 +252,7 @@ def merged(names: Sequence[str], out: str) -> Merged:
 
 
 def under_torchrun(words: Sequence[str]) -> Settings | int:
-    """What a rank that torchrun or a scheduler started does, or the exit status: the measuring
+    """Settings of a rank started by torchrun or a scheduler, or the exit status: the measuring
     options of `dpplan calibrate`."""
     parser = argparse.ArgumentParser(
         prog="python -m planner.calibrate", description="Measure this node; start with torchrun."

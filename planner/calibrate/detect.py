@@ -1,5 +1,5 @@
-"""What this node is: CPU and GPU names, cores, memory, clocks, and the shipped profile nearest to
-it."""
+"""The hardware of this node: CPU and GPU names, cores, memory, clocks, and the shipped profile
+nearest to it."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def conditions(index: int | None) -> dict[str, float]:
 
 
 def profile_of(found: Hardware) -> str | None:
-    """The shipped profile of exactly this variant, None where there is none."""
+    """The shipped profile of exactly this variant, None without one."""
     if found.kind != "gpu":
         return None
     return next(

@@ -71,15 +71,15 @@ class Device:
         return work
 
     def cache_bytes(self) -> int:
-        """What must lie between two uses of a buffer for the second to find it in memory, not in a
-        cache."""
+        """Bytes to touch between two uses of a buffer so that the second reads from memory, not
+        from a cache."""
         return 256 * 2**20 if self.gpu else 96 * 2**20
 
     def context_bytes(self) -> float:
-        """What a process takes of a card beside the allocator: context, workspaces, NCCL buffers. 0
-        on a CPU.
+        """Device memory of a process outside the allocator: context, workspaces, NCCL buffers. 0 on
+        a CPU.
 
-        Of a card that nothing else uses; what other processes hold would be counted too.
+        Assumes a GPU without other processes, whose memory would be counted too.
         """
         if not self.gpu:
             return 0.0

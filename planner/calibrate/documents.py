@@ -169,7 +169,7 @@ class Steadiness(Document):
     ]
     moments: Annotated[
         float | None,
-        key("the same of the middles of its moments, over all decoders that had several", "1"),
+        key("likewise for the middles of its moments, over all decoders that had several", "1"),
     ]
     moments_worst: Annotated[float | None, key("largest of these", "1")]
     others_least: Annotated[
@@ -218,7 +218,7 @@ class Verification(Document):
         bool,
         key(
             "whether the calibration file now holds the range of eight in ten further decoders, by"
-            " those that were quiet: bands of estimates with it are no narrower"
+            " those that were quiet: bands of estimates with it do not get narrower"
         ),
     ] = False
 

@@ -87,8 +87,9 @@ def _update(size: int) -> tuple[_Work, float]:
 
 
 def memory(records: Sequence[Record]) -> Fit:
-    """What all cores and one core stream, and what an update on all cores moves of it. Its error:
-    how far the update on one core is from what that core streams, the bound of an estimate."""
+    """Stream bandwidth of all cores and of one, and the share that an update on all cores reaches.
+    Its error: the update on one core against that core's stream bandwidth, the bound of an
+    estimate."""
     mine = {
         (r["what"], r["threads"]): 1.0 / r["seconds"]
         for r in records

@@ -28,7 +28,7 @@ LEARNING_RATE = 1e-4  # of no consequence for times
 
 
 def tasks(device: Device, mode: cases.Mode, precisions: list[str]) -> Iterator[Task]:
-    """Everything that one device measures alone."""
+    """All measurements on a single device."""
     for precision in precisions:
         yield from _gemms(device, mode, precision)
         yield from _attentions(device, mode, precision)

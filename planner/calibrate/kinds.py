@@ -1,4 +1,4 @@
-"""What a line of the raw records may hold, by kind: what was measured, and seconds that can be."""
+"""Schema of the raw records by kind: the case that was measured, and plausible seconds."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ _KEYS = re.compile(r"(\w+)|\[(\d+)\]")
 
 
 def wrong(record: object) -> str | None:
-    """What is wrong with a record, its field and value named; None where nothing is."""
+    """The error of a record with field and value; None for a valid one."""
     try:
         msgspec.convert(record, _Any)
     except msgspec.ValidationError as error:

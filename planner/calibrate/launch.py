@@ -95,7 +95,7 @@ def _output(folder: str, rank: int) -> str:
 
 
 class _Logs(LogsSpecs):
-    """What ranks print and what ended them, in a folder whose names are known before they start."""
+    """Output and exit causes of ranks, in a folder with names known before they start."""
 
     @property
     def root_log_dir(self) -> str:

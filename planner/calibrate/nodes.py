@@ -111,7 +111,7 @@ def measured(document: Mapping[str, Any], path: str = "") -> dict[str, float]:
 
 
 def numbers(document: Document) -> dict[str, float]:
-    """What nodes are compared by."""
+    """Numbers by which nodes are compared."""
     return measured(document) | speeds(document)
 
 

@@ -1,5 +1,5 @@
-"""What the stack adds to kernels and links, from steps of small decoders beside what the curves
-predict for them: `[launch]`, `[overlap]` and `[fusion]` of the stacks."""
+"""Overheads of the stack beyond kernels and links, from steps of small decoders against the
+predicted kernels: `[launch]`, `[overlap]` and `[fusion]` of the stacks."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _UNKNOWN = "not yet known"
 
 
 def fitted_cases(ranks: int) -> list[Case]:
-    """Small decoders of a fit: layers without work of a rank alone, small layers that ranks share,
-    and with ranks layers of weights without tokens."""
+    """Small decoders of a fit: almost empty layers on one rank, small layers that ranks share, and
+    layers of weights without tokens across ranks."""
     found = cases.tiny("llama")
     if ranks > 1:
         found += [c for how in _TOGETHER.values() for c in cases.shared(how, ranks)]
@@ -48,7 +48,7 @@ def stacks(
     date: str,
     predicted: Predicted,
 ) -> Tables:
-    """What is left of the steps of small decoders (s) once their kernels are predicted.
+    """Residual of the steps of small decoders (s) over their predicted kernels.
 
     slowdown: how much a GEMM and an all-reduce slow each other down, 0 to 1.
     """
@@ -69,8 +69,8 @@ def stacks(
 
 
 class _Beyond(NamedTuple):
-    """What a step of ranks together takes beyond kernels, collectives and a rank's own layers; None
-    where no decoder shows it."""
+    """Time of a distributed step beyond kernels, collectives and a rank's own layers; None if no
+    decoder shows it."""
 
     layer_s: float | None
     step_s: float | None
@@ -138,8 +138,8 @@ def _shared(
 ) -> Tables:
     """The tables, where layers that ranks share take this much longer than a rank's own.
 
-    What a step takes once is kept of data parallelism alone: stages and replicas of a stack with
-    tensor parallelism do without.
+    Time per step is kept only for data parallelism: stages and replicas of a stack with tensor
+    parallelism do without.
     """
     found = tables
     if more.bytes_per_weight is not None:
@@ -184,7 +184,7 @@ def _operators(on_cpu: bool, date: str) -> Document:
 
 
 def _launch(stack: str, layer_s: float, step_s: float, on_cpu: bool, date: str) -> Document:
-    """What a layer and a step of almost no work take: of a CPU per layer, of a GPU per operator."""
+    """Launch time of an almost empty layer and step: on a CPU per layer, on a GPU per operator."""
     step = _said(step_s, "what a step of almost no work takes beyond its layers", date)
     if on_cpu:
         what = "what a layer of almost no work takes beyond its kernels"

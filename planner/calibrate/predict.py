@@ -1,5 +1,5 @@
-"""What `dpplan estimate --calibration FILE` says of a decoder that verification trains: the public
-face, nothing else."""
+"""The prediction of `dpplan estimate --calibration FILE` for a decoder that verification trains, by
+the public API only."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def options(
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the estimate says of a case: seconds of a step and its parts, bytes of each rank's
-    states, tokens per second."""
+    """The estimate of a case: seconds of a step and its parts, bytes of each rank's states, tokens
+    per second."""
 
     step_s: float
     components: Mapping[str, float]  # add up to step_s

@@ -261,7 +261,7 @@ def _rates(fit: Fit) -> dict[str, float]:
 
 
 def _overlaid_link(fit: Fit, known: str, date: str) -> Document:
-    """What was measured of the usual link of a shipped device's node."""
+    """Measured numbers of the usual link of a shipped device's node."""
     gpu = catalog.load("gpus", GpuSpec, known)
     link = catalog.load("networks", LinkSpec, gpu.node.intra_node)
     return {link.id: _link_fields(fit, float(gpu.links.get(link.id, link.bandwidth)), date)}

@@ -7,7 +7,7 @@ usual speed of the machine, not its best moment, since training is sustained. A 
 probes around it run near the reference, and is scaled to it.
 
 A probe measures the speed of a core, not every delay of a sample (a page written back, a rank that
-lost its core). So samples count only while other programs leave the cores alone (others.py), and
+lost its core). So samples count only while other programs leave the cores idle (others.py), and
 repeats of one piece of work at several moments must agree (agreement).
 """
 
@@ -64,13 +64,13 @@ class Sample:
 
     @property
     def mean_s(self) -> float:
-        """What a disturbed sample is scaled by."""
+        """Reference by which a disturbed sample is scaled."""
         return (self.before_s + self.after_s) / 2
 
 
 @dataclass(frozen=True)
 class Value:
-    """What samples say: seconds of the undisturbed machine."""
+    """The value of samples: seconds on the undisturbed machine."""
 
     seconds: float
     spread: float  # (largest - smallest) / middle of the samples that count
@@ -210,7 +210,7 @@ class _Spent(NamedTuple):
 
 
 def _clocked(work: Callable[[], T]) -> tuple[T, _Spent]:
-    """What work returns, and the time it took."""
+    """The result of work, and the time it took."""
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     found = work()
     return found, _Spent(time.perf_counter() - wall_s, time.process_time() - cpu_s)

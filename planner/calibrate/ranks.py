@@ -35,7 +35,7 @@ class Lost(RuntimeError):
 
 
 class Ranks:
-    """The ranks of this run and how they agree; alone, everything is local."""
+    """The ranks of this run and how they agree; for a single rank, everything is local."""
 
     def __init__(self, where: Place, timeout_s: float, on_gpu: bool) -> None:
         self.where, self.timeout_s = where, timeout_s
@@ -81,7 +81,7 @@ class Ranks:
             )
 
     def share(self, value: Any) -> Any:
-        """What rank 0 has, on all ranks."""
+        """Broadcast the value of rank 0."""
         held = [value]
         if self.together is not None:
             dist.broadcast_object_list(held, src=0, group=self.together)

@@ -53,7 +53,7 @@ def _share_of(record: Record) -> float:
 
 
 def key(record: Record) -> str:
-    """What was measured, without what came out."""
+    """The measured case, without its result."""
     return json.dumps({k: v for k, v in record.items() if k not in _VALUES}, sort_keys=True)
 
 
@@ -99,7 +99,7 @@ def merged(records: Iterable[Record], reference_s: float | None = None) -> list[
 
 
 def visit(samples: Sequence[Sample]) -> Record:
-    """What a visit of a case took, as a line of the records has it."""
+    """One visit of a case as a line of the records."""
     return {
         "samples": [[s.seconds, s.before_s, s.after_s] for s in samples],
         "others": round(samples[0].others, _DIGITS),
@@ -165,7 +165,7 @@ _CONDITIONS = ("device", "threads", "ranks", "torch")
 
 
 def _no_head(record: Any) -> str | None:
-    """What is wrong with the first line, which says where and how the others were measured."""
+    """The error of the first line, which has where and how the others were measured."""
     if not isinstance(record, dict) or "kind" not in record:
         return "is not a record"
     if record["kind"] != "conditions" or record.get("schema") != SCHEMA:
@@ -178,8 +178,8 @@ def _foreign(path: Path, why: str) -> PlanError:
 
 
 def held(path: Path) -> FileIO:
-    """The records, open and held by this process alone until it ends or closes them. Raises
-    PlanError where another run holds them."""
+    """The records, opened and locked by this process until it ends or closes them. Raises PlanError
+    if another run has the lock."""
     if path.exists() and not path.is_file():
         raise PlanError("--out", str(path), "holds raw records, and is not a file; move it away")
     try:

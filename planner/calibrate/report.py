@@ -114,7 +114,7 @@ def steadiness(out: Verification) -> str:
             " the cores"
         )
     said += "; the last column is measured over predicted"
-    return f"{said}; bands of estimates with the file are no narrower" if out.kept else said
+    return f"{said}; bands of estimates with the file do not get narrower" if out.kept else said
 
 
 def markdown(out: Verification) -> str:

@@ -1,4 +1,4 @@
-"""What one rank does: join the others, measure or train in step with them, and keep records."""
+"""The work of one rank: join the others, measure or train in step with them, and keep records."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def _models(here: Device, where: Place) -> list[Task]:
 
 
 def _step(case: Case, precision: str, used_in_fit: bool) -> Record:
-    """What a step of a decoder is recorded as."""
+    """The record of a step of a decoder."""
     return {"kind": "step", "case": plain(case), "precision": precision, "used_in_fit": used_in_fit}
 
 

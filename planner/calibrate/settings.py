@@ -42,14 +42,14 @@ class Progress:
 
 @dataclass(frozen=True)
 class Result:
-    """What rank 0 found: the summary of a calibration, or the device of a verification."""
+    """Result of rank 0: the summary of a calibration, or the device of a verification."""
 
     result: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a rank does."""
+    """Settings of a rank."""
 
     records: str  # raw records, written by rank 0
     out: str | None = None  # calibration file; None: verification
@@ -97,7 +97,7 @@ def place() -> Place:
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """What the environment of a rank must hold before it starts."""
+    """Environment variables of a rank, set before it starts."""
     threads = str(settings.threads)
     counts = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     return {**MALLOC, **dict.fromkeys(counts, threads)}

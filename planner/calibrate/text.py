@@ -1,4 +1,4 @@
-"""What `dpplan calibrate` prints."""
+"""The text of `dpplan calibrate`."""
 
 from __future__ import annotations
 

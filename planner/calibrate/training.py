@@ -1,5 +1,5 @@
-"""Train a decoder for a few steps, alone or with torch.distributed, and say how long its parts take
-and what each rank holds."""
+"""Train a decoder for a few steps on one rank or with torch.distributed; measure the time of its
+parts and the memory of each rank."""
 
 from __future__ import annotations
 

@@ -89,8 +89,8 @@ def errors_of(errors: Sequence[float]) -> Errors:
 
 
 def kept(out: Verification) -> dict[str, float] | None:
-    """What the calibration file keeps for the bands of estimates; None where too few decoders were
-    quiet to say."""
+    """Errors that the calibration file keeps for the bands of estimates; None if too few decoders
+    were undisturbed."""
     errors = [row.error for row in out.cases if row.quiet]
     found = errors_of(errors) if errors else None
     if found is None or found.low is None or found.high is None:
@@ -110,7 +110,7 @@ def _band(logs: Sequence[float]) -> tuple[float | None, float | None]:
 
 
 def _steadiness(rows: Sequence[VerifiedCase]) -> Steadiness:
-    """What repeats and moments of one decoder differ by."""
+    """Spread over repeats and moments of one decoder."""
     between = [
         (max(row.moments) - min(row.moments)) / median(row.moments)
         for row in rows

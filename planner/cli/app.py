@@ -17,6 +17,7 @@ app = typer.Typer(
         "Plan the training of a large model before renting a GPU: what fits, how fast, for how"
         " much, why."
     ),
+    epilog="`dpplan help COMMAND` shows the groups of its options, `dpplan help GROUP` a group.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -38,7 +39,7 @@ def _completion(shell: str | None) -> None:
 
     shells = get_args(completion.Shell)
     if shell not in shells:
-        raise typer.BadParameter(f"{shell!r} - is none of {', '.join(shells)}")
+        raise typer.BadParameter(f"{shell!r} - is not one of {', '.join(shells)}")
     print(completion.script(cast(completion.Shell, shell)), end="")
     raise typer.Exit
 

@@ -22,8 +22,8 @@ _TOP = {
 
 
 class Verb(NamedTuple):
-    """What may follow a verb: its flags with a sentence, the words of a flag's value, and the words
-    of its first argument. A flag without a value has None."""
+    """Words that may follow a verb: its flags with a sentence, the words of a flag's value, and the
+    words of its first argument. A flag without a value has None."""
 
     says: str
     flags: dict[str, str]
@@ -38,7 +38,7 @@ def script(shell: Shell) -> str:
 
 def verbs() -> dict[str, Verb]:
     """Every verb as its command takes it."""
-    group, out = Commands(name="dpplan"), {}
+    group, out, every = Commands(name="dpplan"), {}, dict[str, str]()
     for name in COMMANDS:
         request, own = options_of(name, body_of(name))
         table = {**request, **own}
@@ -52,8 +52,11 @@ def verbs() -> dict[str, Verb]:
                     values[flag] = None if getattr(one, "is_flag", False) else _words(name, row)
         first = next((row for row in table.values() if row.says.argument), None)
         groups = {row.group.name: "" for row in table.values() if not row.says.argument}
-        flags["--help"], values["--help"] = _TOP["--help"], ("all", *groups)
+        flags |= {"--help": _TOP["--help"], "--help-all": "Show every option and exit"}
+        values |= {"--help": ("all", *groups), "--help-all": None}
+        every |= groups
         out[name] = Verb(_brief(body_of(name).__doc__ or ""), flags, values, _words(name, first))
+    out["help"] = Verb("Explain a command or a group of options", {}, {}, (*COMMANDS, *every))
     return out
 
 

@@ -27,11 +27,11 @@ _TWICE = "is named twice in this command; give each result its own file"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command came to.
+    """The result of a command.
 
-    document: of --json; blocks: tables, made only where they are printed; after: lines below them;
-    files: the text of each result that may be asked for, by option, or of a folder the texts of
-    its files by name; status: of the command.
+    document: of --json; blocks: tables, made only if they are printed; after: lines below them;
+    files: the text of each possible result file by option, or the texts of a folder by file name;
+    status: of the command.
     """
 
     document: Any
@@ -44,7 +44,7 @@ class Answer:
 def finish(
     out: Output, written: Mapping[str, Row], values: Mapping[str, Any], answer: Answer
 ) -> None:
-    """Write the results that were asked for, print, and end with the answer's status."""
+    """Write the requested results, print, and end with the answer's status."""
     from planner.show.text import show_blocks
 
     asked = [(written[n].flag, values[n], make) for n, make in answer.files.items() if n in values]

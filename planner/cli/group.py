@@ -1,4 +1,4 @@
-"""The group of all commands, each a module of its own: loaded when it is asked for."""
+"""The group of all commands, each a module of its own: loaded on use."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from planner import plugins
 from planner.cli.made import Body, made, options_of
 from planner.cli.refusal import refuse
 from planner.error import PlanError
-from planner.specs.options import Options, foreign, rows, why_not
+from planner.specs.options import Options, Row, foreign, rows, why_not
+from planner.specs.options.own import WORK
 from planner.specs.options.words import near
 
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
+_HELP_WIDTH = 66  # characters beside the widest flag, at 100 columns
 # commands in the order of help; those of other distributions follow
 _ORDER = (
     "estimate search recommend export compare batch tune read rl schedule strategies allreduce"
@@ -41,8 +43,8 @@ def body_of(name: str) -> Body:
 
 
 class Commands(TyperGroup):
-    """Loads a command when it is asked for. Unknown options end as any wrong request does: one
-    sentence, one JSON document under --json, status 2."""
+    """Loads a command on use. Unknown options end as any wrong request does: one sentence, one JSON
+    document under --json, status 2."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -60,14 +62,14 @@ class Commands(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        words = list(sys.argv[1:] if args is None else args)
+        words = spelled_help(sys.argv[1:] if args is None else args)
         if not standalone_mode or not words:
             return super().main(
-                args, prog_name, complete_var, standalone_mode, windows_expand_args, **extra
+                words, prog_name, complete_var, standalone_mode, windows_expand_args, **extra
             )
         try:
             status = super().main(
-                args, prog_name, complete_var, False, windows_expand_args, **extra
+                words, prog_name, complete_var, False, windows_expand_args, **extra
             )
         except TyperException as error:
             option, said = _wrong_words(error, words)
@@ -76,6 +78,19 @@ class Commands(TyperGroup):
         if status == _INTERRUPTED:
             raise KeyboardInterrupt
         raise SystemExit(status if isinstance(status, int) else 0)
+
+
+def spelled_help(args: Sequence[str]) -> list[str]:
+    """Words of a command with every way to ask for help as --help [GROUP]: `help GROUP` (of
+    estimate), `help COMMAND [GROUP]`, --help-all."""
+    words = list(args)
+    if words[:1] == ["help"]:
+        command, *group = words[1:] or [""]
+        if command and command not in COMMANDS:
+            command, group = "estimate", words[1:]
+        words = [word for word in (command, "--help", *group) if word]
+    at = words.index("--help-all") if "--help-all" in words else len(words)
+    return [*words[:at], "--help", "all"] if words[at:] else words
 
 
 def _wrong_words(error: TyperException, words: Sequence[str]) -> tuple[str, str]:
@@ -97,7 +112,7 @@ def _wrong_words(error: TyperException, words: Sequence[str]) -> tuple[str, str]
             return "command", f"command: {words[0]!r} - {plugins.why_absent(part)}"
         meant = foreign.COMMANDS.get(words[0].lower())
         hint = f"did you mean `dpplan {meant}`? " if meant else near(words[0], COMMANDS)
-        return "command", f"command: {words[0]!r} - is none; {hint}see `dpplan --help`"
+        return "command", f"command: {words[0]!r} - unknown; {hint}see `dpplan --help`"
     return option, said
 
 
@@ -108,8 +123,8 @@ def _command(name: str) -> Any:
 
 
 class Panels(TyperCommand):
-    """Help in groups: common options and the verb's own, `--help GROUP`, `--help all`. An option
-    that takes one value is given once."""
+    """Help in groups: in short the common options and the verb's own, in full `--help GROUP` and
+    `--help all`. An option that takes one value is given once."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
@@ -137,22 +152,24 @@ class Panels(TyperCommand):
         groups = {row.group.name: row.group.title for row in flags}
         counts = Counter(row.group.name for row in flags)
         chosen = self._chosen(ctx, ("all", *groups))
+        short = bool(request) and not chosen
         panels: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             row, record = table.get(str(param.name)), param.get_help_record(ctx)
             title = "Arguments" if row and row.says.argument else row.group.title if row else "Help"
-            if chosen and chosen != "all" and title != groups[chosen]:
+            if record is None or (chosen and chosen != "all" and title != groups[chosen]):
                 continue
-            if not chosen and row and row.name in request:
-                if not row.says.brief:
+            if short and row and not row.says.argument:
+                if row.group == WORK or (row.name in request and not row.says.brief):
                     continue
-                title = "Common options"
-            if record is not None:
+                title = "Common options" if row.name in request else title
+                record = record[0], _brief(row)
+            if not short or row:
                 panels.setdefault(title, []).append(record)
-        if request and not chosen:
-            panels[f"All options by group (dpplan {self.name} --help GROUP)"] = [
+        if short:
+            panels[f"All options by group (dpplan help {self.name} GROUP)"] = [
                 *((name, f"{title} ({counts[name]})") for name, title in groups.items()),
-                ("all", f"Every group ({len(flags)})"),
+                ("all", f"Every group ({len(flags)}), as `dpplan {self.name} --help-all`"),
             ]
         for title, records in panels.items():
             with formatter.section(title):
@@ -165,3 +182,9 @@ class Panels(TyperCommand):
             said = f"unknown group {word!r}; {near(word, groups)}groups: {', '.join(groups)}"
             raise typer.BadParameter(said, ctx=ctx, param=self.get_help_option(ctx))
         return word
+
+
+def _brief(row: Row) -> str:
+    """Its help on one line, with its default where that fits."""
+    default = f" [default: {row.unset}]" if row.unset else ""
+    return row.brief + (default if len(row.brief + default) <= _HELP_WIDTH else "")

@@ -108,7 +108,7 @@ def _kinds(body: Body) -> dict[str, Any]:
 
 
 def _own(record: Any, verb: str) -> tuple[Row, ...]:
-    """The options of a record that a verb takes; all of one that is of no verb in particular."""
+    """The options of a record that a verb takes; all of a record without VERBS."""
     if record in (Given, Typed):
         return ()
     return taken(record, verb) if record.VERBS else tuple(rows(record).values())

@@ -1,4 +1,4 @@
-"""The process around a command: its streams, the signals that end it, and what is said of either.
+"""The process around a command: its streams, the signals that end it, and messages about either.
 
 Imports only what Python has loaded or loads at once: Ctrl-C may come before anything else is.
 """
@@ -90,7 +90,7 @@ def _each(signals: list[signal.Signals], handler: Callable[..., None] | signal.H
 
 
 def _end_workers() -> None:
-    """End worker processes, which a signal to this process alone does not reach."""
+    """End worker processes, which a signal to this process does not reach."""
     if (loaded := sys.modules.get("multiprocessing")) is not None:
         for worker in loaded.active_children():
             worker.terminate()

@@ -1,5 +1,4 @@
-"""What long commands show while they run: a bar on stderr for what takes longer than a second, only
-where a person watches."""
+"""Progress of long commands: a bar on stderr after a second, only on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command says of a wrong request. Imports nothing that a plug-in could break."""
+"""Messages on a wrong request. Imports nothing that a plug-in could break."""
 
 from __future__ import annotations
 

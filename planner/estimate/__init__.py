@@ -101,8 +101,8 @@ class OutlineTime:
 
 @dataclass(frozen=True)
 class Outline:
-    """What a choice needs to know of every layout of a space; `full` has the rest for some of
-    them. Time is evaluated when it is asked for, which a layout that does not fit seldom is."""
+    """Figures of every layout of a space that a choice needs; `full` has the rest for some of them.
+    Time is evaluated lazily: layouts that do not fit seldom need it."""
 
     plan: Plan
     space: Space
@@ -162,7 +162,7 @@ class Outline:
 
     @functools.cached_property
     def joules(self) -> Array:
-        """Energy of a step of every layout at the wall plug; evaluated where it is asked for."""
+        """Energy of a step of every layout at the wall plug; evaluated lazily."""
         if self.whole is not None:
             return step_energy_j(self.plan, self.whole.time.seconds, busy_s(self.whole.time))
         time = step_time(self.plan, self.space.columns())

@@ -27,7 +27,7 @@ class Accounts:
 
 @dataclass(frozen=True)
 class Passes:
-    """What the slowest stage computes in a step."""
+    """Passes of the slowest stage in a step."""
 
     kinds: Sequence[Array]  # layers of every kind, times micro-batches
     heads: Array

@@ -2,7 +2,7 @@
 free choice.
 
 Every algorithm reaches the share of the link that the profile gives for all-reduce, so that they
-differ by steps and bytes alone.
+differ only by steps and bytes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Network:
         return communicate.hop(self.m, self.between_islands(span))
 
     def between_islands(self, span: float) -> Array | None:
-        """Whether so many ranks in a row are on several islands; None where there are none."""
+        """Whether this many consecutive ranks span several islands; None without islands."""
         held = self.group.ranks_per_island
         return None if held is None else np.asarray(span > held)
 
@@ -88,8 +88,8 @@ def _ring(x: Network, size: Array) -> Array:
 def _over(
     x: Network, size: Array, ranks: float, per_node: float, passes: float, stride: float = 1.0
 ) -> Array:
-    """A ring over `ranks` that are `stride` apart, `per_node` neighbours of it in each node: as
-    estimates have it (communicate), one algorithm alone."""
+    """A ring over `ranks` that are `stride` apart, `per_node` neighbours of it in each node: as in
+    estimates (communicate), with a fixed algorithm."""
     m, span = x.m, ranks * stride
     bandwidth = x.inside(per_node)
     inside = collectives.ring_intra_s(
@@ -302,7 +302,7 @@ def seconds(x: Network, size: Array) -> dict[str, Array]:
 
 
 def as_estimated(x: Network, size: Array) -> Array:
-    """What an estimate takes: the fastest of ring, tree and switch as NCCL chooses
+    """Time in an estimate: the fastest of ring, tree and switch as NCCL chooses
     (communicate.all_reduce_s)."""
     return communicate.all_reduce_s(x.m, np.asarray(size, float), x.group)
 

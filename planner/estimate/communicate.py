@@ -122,7 +122,7 @@ def hop(m: Machine, between_islands: Array | None) -> Array:
 
 
 def _islands(group: Group) -> Array | None:
-    """Whether a group spans islands; None where there are none to look at."""
+    """Whether a group spans islands; None without islands."""
     return None if group.ranks_per_island is None else group.spans_islands
 
 

@@ -1,4 +1,4 @@
-"""What else uses the link between GPU and host memory while activations are copied over it."""
+"""Other traffic on the link between GPU and host memory while activations are copied."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from planner.specs.cluster import ONE_SWITCH, OVERSUBSCRIBED
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 
-_ASSUMED = Sourced(OVERSUBSCRIBED, "1", "assumed", "a fabric of which nothing is said")
+_ASSUMED = Sourced(OVERSUBSCRIBED, "1", "assumed", "an unspecified fabric")
 
 
 def behind_unknown(plan: Plan, table: Columns, seconds: Array) -> Array:

@@ -77,7 +77,7 @@ def _sample(plan: Plan) -> Sample:
 
 
 def wait_s(plan: Plan, m: Machine, c: Columns, step_s: Array) -> Array:
-    """What a step waits for its samples; every replica loads its own share once."""
+    """Time that a step waits for its samples; every replica loads its own share once."""
     assert plan.data is not None
     samples = c.batch(plan.training.global_batch)
     with section("input pipeline"):
@@ -89,8 +89,8 @@ def wait_s(plan: Plan, m: Machine, c: Columns, step_s: Array) -> Array:
 
 
 def needs(plan: Plan, m: Machine, table: Columns, step_s: float) -> Input | None:
-    """What the chosen layout needs of storage and workers for a step that waits for no data; None
-    where loading was not asked about."""
+    """Storage and workers that the chosen layout needs so that no step waits for data; None if the
+    request has no loading."""
     if plan.data is None:
         return None
     replicas, nodes = float(table.dp[0]), plan.cluster.nodes
@@ -161,7 +161,7 @@ def document(
 def _remedy(
     slowest: str, spec: InputSpec, bytes_per_s: float, reads_per_s: float, workers: int
 ) -> str:
-    """What to change so that the step no longer waits."""
+    """The change after which the step no longer waits."""
     if slowest == "storage":
         return (
             f"storage must read {bytes_per_s / 1e9:,.3g} GB/s, not"

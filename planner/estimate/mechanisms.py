@@ -17,6 +17,7 @@ from planner.specs.mechanism import (
     Codes,
     Gradients,
     Mechanism,
+    Replayed,
     Room,
     Running,
     Shard,
@@ -61,7 +62,7 @@ def _ask(
     names: Sequence[str],
     read: Callable[[Any], Mapping[str, Array]],
 ) -> Ledger:
-    """What a hook returns, by name. read: its results of what it returns."""
+    """Results of a hook, by name. read: its results of what it returns."""
     ask = getattr(mechanism, hook)
     where = f"{hook} of the mechanism {mechanism.NAME}"
     found = plug_in(where, lambda plain: read(ask(plain)), record, names)
@@ -76,7 +77,7 @@ def _single(found: Array) -> Ledger:
 
 
 def _values(plan: Plan, c: Columns, hook: str, record: Callable[[], Any]) -> Iterator[Array]:
-    """What hooks return that have one result."""
+    """Results of hooks with a single result."""
     for each in _defining(plan, c, hook):
         yield _ask(each, c, hook, record(), (_VALUE,), _single)[_VALUE]
 
@@ -130,6 +131,12 @@ def gradient_passes(plan: Plan, usual: float) -> float:
     """Passes of a step over gradients."""
     every = (mechanism.gradient_passes() for mechanism in plan.mechanisms)
     return next((passes for passes in every if passes is not None), usual)
+
+
+def replayed(plan: Plan) -> Replayed | None:
+    """Operators that the CPU does not issue; None: as the stack has it."""
+    every = (mechanism.replayed() for mechanism in plan.mechanisms)
+    return next((operators for operators in every if operators is not None), None)
 
 
 def gemm_streams(plan: Plan) -> float:

@@ -1,4 +1,4 @@
-"""What the optimizer keeps of every tensor of a rank, and the ledger of bytes per parameter."""
+"""Optimizer states per tensor of a rank, and the ledger of bytes per parameter."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _of(plan: Plan) -> Optimizer:
 
 
 def moments(plan: Plan, c: Columns, p: RankParameters) -> Moments:
-    """What the optimizer of a plan keeps, per element."""
+    """Optimizer states of a plan per element."""
     own, each = _of(plan), moment_type_bytes(plan)
     if not own.whole and not own.smallest:
         same = own.moment_bytes(each) + 0.0 * c.tp

@@ -31,7 +31,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class Update:
-    """What the optimizer adds to a step."""
+    """Time that the optimizer adds to a step."""
 
     seconds: Array  # where states are offloaded with their way to host memory or the CPU
     on_cpu: Array  # of them, what the CPU computes

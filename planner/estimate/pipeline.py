@@ -1,4 +1,4 @@
-"""What the stages of a pipeline do per micro-batch, and what its schedule leaves idle."""
+"""Work of pipeline stages per micro-batch, and the bubble of the schedule."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Stages:
         return np.maximum(np.maximum(first, middle), last)
 
     def slowest(self) -> Work:
-        """What that rank computes; of equals the last, then the first."""
+        """Work of the slowest rank; among equals of the last, then the first."""
         first, middle, last = self.work
         at_first, at_middle, at_last = (total_s(one) for one in self.work)
         is_last, is_first = at_last >= np.maximum(at_first, at_middle), at_first >= at_middle

@@ -32,7 +32,7 @@ _KWH_J, _DAY_S, _HOUR_S = 3.6e6, 86400.0, 3600.0
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """What checkpoints on one storage take."""
+    """Size and time of checkpoints on one storage."""
 
     write_s: float
     stop_s: float
@@ -76,8 +76,8 @@ def checkpoints(
 
 
 def reliability(plan: Plan) -> tuple[Reliability, float]:
-    """What failures, checkpoints and restarts take from a run, and the goodput with the storage
-    that the request names."""
+    """Time lost to failures, checkpoints and restarts, and the goodput with the storage that the
+    request names."""
     run, cluster = plan.run, plan.cluster
     if run.mtbf_s is not None:
         mtbf, mtbf_gpu = run.mtbf_s, run.mtbf_s * cluster.gpus
@@ -256,8 +256,8 @@ def cost_usd(plan: Plan, gpu_s: float, energy_j: float) -> tuple[float | None, f
 
 
 def assumptions(plan: Plan, failures: Reliability) -> list[str]:
-    """What a run rests on, as sentences with the options that change it. failures: `reliability` of
-    the whole run."""
+    """Assumptions of a run, as sentences with the options that change them. failures: `reliability`
+    of the whole run."""
     run, r = plan.run, failures
     failing = "stated in the request" if run.states_failures else "Llama 3; --mtbf"
     if run.is_preempted:

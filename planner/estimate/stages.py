@@ -35,7 +35,7 @@ _FOLDED = tuple(name for name in SCHEDULES if schedules.BY_NAME[name].CHUNKS == 
 
 @dataclass(frozen=True)
 class StageSplit:
-    """What a rank of a pipeline holds, one value per row."""
+    """Layers and ends of a pipeline rank, one value per row."""
 
     kinds: tuple[Array, ...]  # layers of every distinguished kind
     first: Array  # 1 where it has the embedding
@@ -49,8 +49,8 @@ class StageSplit:
 
 @dataclass(frozen=True)
 class Repeated:
-    """What full, block and group recompute keep and repeat of a rank's layers, chunk by chunk: no
-    group and no block spans two chunks. One value per row."""
+    """Layers of a rank that full, block and group recomputation keep and repeat, chunk by chunk:
+    groups and blocks do not span chunks. One value per row."""
 
     inputs: Array  # kept in place of whole layers
     kinds: tuple[Array, ...]  # layers of every kind that are repeated
@@ -76,7 +76,7 @@ def stage_split(plan: Plan, c: Columns, stage: Array, layers: Layers | None = No
 
 
 def repeated(plan: Plan, c: Columns, stage: Array) -> Repeated:
-    """What recompute does to the chunks of the given rank of every row.
+    """Recomputed layers of the chunks of the given rank of every row.
 
     block:N repeats the first N layers of every chunk, group:K each of its groups of K layers, of
     which the last may be smaller: Megatron-Core's recompute_method block and uniform with
@@ -105,8 +105,8 @@ def repeated_share(plan: Plan, c: Columns) -> Array:
 
 
 def rank_texts(plan: Plan, c: Columns) -> list[str]:
-    """What every rank of a layout (a table of one row) holds, in the letters of a pipeline layout,
-    with bars between its chunks."""
+    """Contents of every rank of a layout (a table of one row), in the letters of a pipeline layout,
+    with bars between chunks."""
     pp, vpp = int(c.pp[0]), int(c.vpp[0])
     words = np.array([chunk_text(one) for one in chunks_of(plan, pp, vpp)]).reshape(vpp, pp)
     if folded(c)[0]:

@@ -1,4 +1,4 @@
-"""Types of weights, gradients, master copy and moments: by the stack, and as they are asked for."""
+"""Types of weights, gradients, master copy and moments: by the stack and the request."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class _Held:
 
 @dataclass(frozen=True)
 class _Extras:
-    """What sharding and offloading add to one layer and micro-batch."""
+    """Time that sharding and offloading add to one layer and micro-batch."""
 
     sharded: sync.ShardedLayer
     sharding: tuple[Array, Array]  # seconds forward and backward
@@ -153,16 +153,10 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         {"pipeline_transfer": sends.exposed, "bubble": pipe - microbatches * slowest.seconds},
     )
     once = pipeline.forward_only_s(ranks.slowest().forward, microbatches, c.pp)
-    objective, compared = TASKS[plan.training.task], once
-    if objective.reference:
-        with section("reference"):
-            if plan.training.task == "distil":
-                compared = _teacher_s(plan, m, c)
-            elif plan.of_reference is not plan:
-                compared = _forward_s(plan.of_reference, m, c)
+    compared = _compared_s(plan, m, c, once)
     if plan.training.free_passes:
-        apart = plan.training.free_passes - objective.own
-        components["reference"] = objective.own * once + apart * compared
+        own = TASKS[plan.training.task].own
+        components["reference"] = own * once + (plan.training.free_passes - own) * compared
     with section("optimizer"):  # on the CPU beside what of the step runs while it updates
         beside = Beside(backward, components)
         owned = end.elements / shard_count(c.zero, 1.0, held.by.shards.ranks)
@@ -219,6 +213,17 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
     )
 
 
+def _compared_s(plan: Plan, m: Machine, c: Columns, once: Array) -> Array:
+    """Seconds of the passes over the batch of a step by a model that this one is compared with.
+    once: of this one."""
+    if not TASKS[plan.training.task].reference:
+        return once
+    with section("reference"):
+        if plan.training.task == "distil":
+            return _teacher_s(plan, m, c)
+        return once if plan.of_reference is plan else _forward_s(plan.of_reference, m, c)
+
+
 def _teacher_s(plan: Plan, m: Machine, c: Columns) -> Array:
     """Seconds of a teacher over the batch of a step: on the GPUs of its student, in the layout of
     the student without its pipeline, else served on GPUs of its own or before the run."""
@@ -235,7 +240,7 @@ def _teacher_s(plan: Plan, m: Machine, c: Columns) -> Array:
 
 
 def _forward_s(plan: Plan, m: Machine, c: Columns) -> Array:
-    """Seconds of forward passes alone over the batch of a step."""
+    """Seconds of a forward-only pass over the batch of a step."""
     none = 0.0 * c.recompute
     c = replace(c, recompute=none, recompute_size=none, offload=none)
     cost = cost_of_rows(plan, m, c)
@@ -250,7 +255,7 @@ def _forward_s(plan: Plan, m: Machine, c: Columns) -> Array:
 def _ranks(
     plan: Plan, c: Columns, cost: ModelCost, times: Sequence[LayerTime], extras: _Extras
 ) -> pipelines.Stages:
-    """What the ranks of a pipeline compute for one micro-batch."""
+    """Compute of the pipeline ranks for one micro-batch."""
     works = [layer_work(*one, extras.seconds) for one in zip(cost.kinds, times, strict=True)]
     average = Work(*(mean_of(plan, each) for each in zip(*works, strict=True)))
     ends = end_work(cost.head), end_work(cost.module)
@@ -298,7 +303,7 @@ def _extras(
 def _sharding_s(
     plan: Plan, m: Machine, layer: LayerTime, sharded: sync.ShardedLayer
 ) -> tuple[Array, Array]:
-    """What gathers and reductions of a layer's shards add to its forward and to its backward."""
+    """Exposed time of gathers and reductions of a layer's shards, forward and backward."""
     added = sharded.forward, sharded.backward
     if plan.training.overlap is not False and plan.stack.overlap.prefetch:
         first, again, reduced = (
@@ -317,7 +322,7 @@ def _sharding_s(
 
 
 def _beside(passes: Array, unit: LayerCost, time: LayerTime) -> Iterator[Ledger]:
-    """What so many passes of layers of a kind take beside their compute."""
+    """Time of this many passes of layers of a kind beside their compute."""
     yield {
         "recompute": passes * time.recompute,
         "launch": passes * (unit.launch_forward + unit.launch_backward),
@@ -371,8 +376,7 @@ def _offloading(copied: offload.Copies, passes: Array) -> Ledger:
 
 
 def _waiting(plan: Plan, m: Machine, c: Columns, components: Ledger) -> Ledger:
-    """What comes on top of the work: waiting for the slowest rank, the fixed cost of a step,
-    waiting for data."""
+    """Overheads of a step: waiting for the slowest rank, fixed cost, waiting for data."""
     if uneven.asked(plan):
         late = {
             "stragglers": total(uneven.parts(plan, m, c, components)),

@@ -211,7 +211,7 @@ def _recode_s(m: Machine, codes: Codes, wide: float) -> Array:
 
 @dataclass(frozen=True)
 class StageElements:
-    """What a stage reduces and updates."""
+    """Elements that a stage reduces and updates."""
 
     shared: Array  # all but routed experts
     experts: Array
@@ -221,7 +221,7 @@ class StageElements:
 
 @dataclass(frozen=True)
 class EndOfStep:
-    """What data parallelism adds once per step."""
+    """Time that data parallelism adds once per step."""
 
     exposed: Array
     total: Array  # hidden and exposed together

@@ -33,7 +33,7 @@ _WORDS, _HEAD = "embedding/word", "head/logits"
 
 
 def weights_of(plan: Plan, c: Columns) -> Weights:
-    """What every rank holds and trains."""
+    """Weights that every rank holds and trains."""
     every = rank_parameters(plan, c)
     return Weights(every, trained_parameters(plan, c, every))
 
@@ -106,7 +106,7 @@ def backward_split(plan: Plan, split: StageSplit) -> StageSplit:
 
 
 def trained_again(plan: Plan, again: Repeated) -> Repeated:
-    """What recompute does to layers with a backward pass: it keeps nothing of those below."""
+    """Recomputation of layers with a backward pass; the frozen ones below keep nothing."""
     if plan.training.trainable_layers is None:
         return again
     shares = last_shares(memory_kinds(plan.model), plan.training.trainable_layers)

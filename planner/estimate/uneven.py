@@ -1,4 +1,4 @@
-"""What stragglers and heterogeneity cost a synchronous step: jitter, slow hosts, a second
+"""Cost of stragglers and heterogeneity in a synchronous step: jitter, slow hosts, a second
 kind of GPU, documents of different lengths."""
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def jitter_factor(plan: Plan, m: Machine, gpus: Array) -> Array:
 
 def slow_hosts_frac(plan: Plan, m: Machine) -> Array:
     """How much longer the slowest rank computes because some hosts may be slow, as a share; beyond
-    what jitter alone does."""
+    jitter."""
     ranks, cluster = plan.ranks, plan.cluster
     if ranks.slow_frac == 0:
         return 0.0
@@ -210,7 +210,7 @@ def _rows_differ(plan: Plan) -> bool:
 
 
 def of_other_gpu(plan: Plan) -> Plan:
-    """The same plan on the second kind of GPU alone."""
+    """The plan with all GPUs of the second kind."""
     cluster = plan.cluster.model_copy(
         update={"gpu": plan.ranks.other, "clock": None, "power_limit": None}
     )

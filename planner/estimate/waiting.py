@@ -45,7 +45,8 @@ def stragglers(plan: Plan, m: Machine, table: Columns, time: StepTime) -> Stragg
 
 
 def _mixed(plan: Plan, other: GpuSpec, table: Columns, time: StepTime, m: Machine) -> Mixed:
-    """Computing seconds of one step on each kind of GPU alone with an equal split, and together."""
+    """Compute seconds of one step on each kind of GPU by itself with an equal split, and
+    together."""
 
     def computing(found: StepTime) -> float:
         return first(total({name: found.components.get(name, 0.0) for name in uneven.COMPUTING}))
@@ -85,7 +86,7 @@ def _lengths(plan: Plan, spec: LengthsSpec, table: Columns, step_s: float) -> Le
 
 
 def assumptions(plan: Plan) -> list[str]:
-    """What waiting and loading rest on, as sentences."""
+    """Assumptions of waiting and loading, as sentences."""
     ranks, said = plan.ranks, []
     if ranks.slow_frac > 0:
         said.append(

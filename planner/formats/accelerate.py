@@ -51,8 +51,6 @@ TABLE = (
     Argument(_DEEPSPEED + "zero_stage", "zero", meaning=trainer.whole),
 )
 UNREAD = unread("accelerate")
-IRRELEVANT = UNREAD.irrelevant
-LACKS = UNREAD.lacks
 
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
@@ -82,11 +80,11 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     for name in values:
         if name.startswith(tuple(_OWNERS.values())) and not name.startswith(_owner(kind)):
             answer.mark(name, "irrelevant", "not of this distributed_type")
-    trainer.mark_off(answer, LACKS)
+    trainer.mark_off(answer, UNREAD.lacks)
 
 
 def _owner(kind: str) -> str:
-    return _OWNERS.get(kind, "none of them")
+    return _OWNERS.get(kind, "none")
 
 
 def _nodes(answer: Answer) -> None:
@@ -106,7 +104,7 @@ def _precision(answer: Answer) -> None:
         answer.state("precision", _BACKENDS.get(backend, "fp8"), "mixed_precision")
         answer.mark("fp8_config.backend", "implied", "the recipe that this library has by default")
     elif kind in ("no", "none"):
-        note = "no mixed precision is asked for here"
+        note = "mixed precision is off here"
         answer.imply("precision", "fp32", note)
         answer.mark("mixed_precision", "implied", note)
     for name in ("fp8_config.fp8_format", "fp8_config.override_linear_precision"):
@@ -239,7 +237,7 @@ FORMAT = Format(
     detect=lambda name, text: trainer.is_data(name) and _is_launch.search(text) is not None,
     parse=trainer.parse,
     table=TABLE,
-    irrelevant=IRRELEVANT,
-    lacks=LACKS,
+    irrelevant=UNREAD.irrelevant,
+    lacks=UNREAD.lacks,
     read_more=read_more,
 )

@@ -21,7 +21,7 @@ _OF_LORA = ("lora", "qlora", "dora", "true")
 
 @dataclass(frozen=True)
 class Names:
-    """What a trainer calls the arguments of its adapters, "" where it has none."""
+    """Names of a trainer's arguments of adapters, "" for those that it lacks."""
 
     rank: str = "lora_r"
     targets: tuple[str, ...] = ("lora_target_modules",)
@@ -35,8 +35,8 @@ class Names:
 
 @dataclass(frozen=True)
 class Frozen:
-    """What a trainer calls the arguments of frozen weights in 4 and 8 bit. bits: of one that says
-    the number; method: of one that says bitsandbytes or another."""
+    """Names of a trainer's arguments of frozen weights in 4 and 8 bit. bits: of one that says the
+    number; method: of one that says bitsandbytes or another."""
 
     four: str = "load_in_4bit"
     eight: str = "load_in_8bit"
@@ -86,8 +86,8 @@ def written_frozen(options: Mapping[str, Any], names: Frozen) -> dict[str, Any]:
 
 
 def read(answer: Answer, names: Names, asked: str, default: str = "") -> None:
-    """What is trained. asked: the argument that says how, of whose words lora and dora are read;
-    default: its word where it is left out."""
+    """The trained weights. asked: the argument for the method, of whose words lora and dora are
+    read; default: its word if left out."""
     word = str(answer.get(asked, default)).lower()
     if word in _OF_LORA:
         _read_lora(answer, names, word, asked)
@@ -95,13 +95,13 @@ def read(answer: Answer, names: Names, asked: str, default: str = "") -> None:
         answer.mark(asked, "implied", "all weights are trained")
         every = (names.rank, *names.targets, names.dropout, names.scaled, names.parted, names.saved)
         for name in every:
-            answer.mark(name, "irrelevant", "no adapter is asked for")
+            answer.mark(name, "irrelevant", "adapters are off")
     else:
         answer.mark(asked, "not understood", "is not modelled: all weights are taken as trained")
 
 
 def _read_lora(answer: Answer, names: Names, kind: str, asked: str) -> None:
-    """Adapters of low rank. asked: the argument that asks for them, and kind: its word for how."""
+    """Low-rank adapters. asked: the argument that requests them; kind: its word for the method."""
     answer.mark(asked, "read")
     rank = answer.get(names.rank)
     if rank is not None:
@@ -143,7 +143,7 @@ def _targets(answer: Answer, names: Names) -> None:
         words = ["all-linear"] if value is True else list(targets(value))
         unknown = [word for word in words if word not in WORDS]
         if unknown or not words:
-            answer.mark(name, "not understood", "matrices of no known name are among them")
+            answer.mark(name, "not understood", "it names unknown matrices")
         elif answer.option("lora_targets") is None:
             answer.state("lora_targets", "+".join(words), name)
         else:

@@ -11,8 +11,6 @@ from typing import Any
 from planner.formats import adapted, sharding, trainer
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import Answer, Argument, Format, Value, unread
-from planner.formats.trl import IRRELEVANT as OF_TRL
-from planner.formats.trl import LACKS as TRL_LACKS
 
 _KERNEL_FLAGS = {"flash_attention": "flash2", "sdp_attention": "flash2", "eager_attention": "eager"}
 _LIGER = ("liger_rms_norm", "liger_rope", "liger_glu_activation", "liger_swiglu")
@@ -68,8 +66,6 @@ TABLE = (
 )
 _STARTED = ("gpus", "gpu", "nodes")  # options that services around Axolotl name in its file
 UNREAD = unread("axolotl")
-IRRELEVANT = (*trainer.IRRELEVANT, *OF_TRL, *UNREAD.irrelevant)
-LACKS = {**TRL_LACKS, **UNREAD.lacks}
 
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
@@ -94,7 +90,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     read_rows(answer, Rows(packed=("sample_packing",), padded=("pad_to_sequence_len",)))
     trainer.read_degrees(answer)
     trainer.mark_empty(answer)
-    trainer.mark_off(answer, LACKS)
+    trainer.mark_off(answer, UNREAD.lacks)
 
 
 def _teacher(answer: Answer) -> None:
@@ -172,13 +168,13 @@ def _attention(answer: Answer) -> None:
 
 
 def _checkpointing(answer: Answer) -> None:
-    """Checkpoints keep inputs of layers; with offloading of activations alone there are none."""
+    """Checkpoints keep inputs of layers; activation offloading alone does not checkpoint."""
     name, away = "gradient_checkpointing", "activation_offloading"
     value, moved = answer.get(name, False), answer.get(away, False)
     repeats = value if isinstance(value, bool) else str(value).lower() not in ("false", "none")
     offloads = moved not in (False, "false") or value in ("offload", "offload_disk")
     if "disk" in (moved, value) or value == "offload_disk":
-        answer.mark(away, "not understood", "activations are taken to host memory alone")
+        answer.mark(away, "not understood", "activations are offloaded only to host memory")
     elif offloads:
         answer.state("offload", "activations", away if away in answer.values else name)
     if moved is True:
@@ -229,7 +225,7 @@ def _adapted(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _objective(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What is learned beside plain words, and by which layers."""
+    """The objective, and the layers that train."""
     out: dict[str, Any] = {}
     task = options.get("task")
     if task == "reward":
@@ -250,8 +246,7 @@ def refuses_frozen(options: Mapping[str, Any]) -> bool:
 
 
 def write(options: Mapping[str, Any]) -> str:
-    """The YAML of a plan; what GPUs there are is said by what starts it: Axolotl's schema has no
-    name for them."""
+    """The YAML of a plan, without the GPUs: Axolotl's schema leaves them to the launcher."""
     own = [one for one in TABLE if one.option not in _STARTED]
     held = trainer.written(own, trainer.of_examples(options)) | trainer.task_of(options, "rl")
     held |= _objective(options)
@@ -294,7 +289,7 @@ FORMAT = Format(
     detect=trainer.own("base_model"),
     parse=trainer.parse,
     table=TABLE,
-    irrelevant=IRRELEVANT,
-    lacks=LACKS,
+    irrelevant=UNREAD.irrelevant,
+    lacks=UNREAD.lacks,
     read_more=read_more,
 )

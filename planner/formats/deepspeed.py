@@ -10,20 +10,11 @@ from typing import Any
 
 from planner.formats import trainer
 from planner.formats.record import SQUARE, Answer, Argument, Format, Value, unread
+from planner.specs.options.aliases import words
 
 _ZERO = "zero_optimization."
 _PLACES = {"none": "", "cpu": "cpu", "nvme": "nvme"}
-_OPTIMIZERS = {
-    "adamw": "adam",
-    "adam": "adam",
-    "fusedadam": "adam",
-    "cpuadam": "adam",
-    "deepspeedcpuadam": "adam",
-    "lion": "lion",
-    "fusedlion": "lion",
-    "muon": "muon",
-    "sgd": "sgd",
-}
+_OPTIMIZERS = words("optimizers", "deepspeed")
 _TYPES = {"fp32": "fp32", "bf16": "bf16", "bfp16": "bf16"}
 # our --offload by where optimizer states and parameters go
 _OFFLOADS = {
@@ -93,8 +84,6 @@ TABLE = (
     Argument("tensor_parallel.autotp_size", "tp", meaning=_several, writes=_several),
 )
 UNREAD = unread("deepspeed")
-IRRELEVANT = UNREAD.irrelevant
-LACKS = UNREAD.lacks
 # of ZeRO: moved by what is modelled at its defaults alone
 _TAKEN = {
     # what is gathered ahead is the next layer, whole
@@ -118,7 +107,7 @@ _TAKEN = {
 
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
-    """Precision, offloading, and the buckets that are modelled at their defaults alone."""
+    """Precision, offloading, and the buckets that are modelled only at their defaults."""
     precision(answer)
     read_zero(answer, _ZERO)
     asked = any(answer.get(name, "") == "auto" for name in ("bf16.enabled", "fp16.enabled"))
@@ -133,7 +122,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
             answer.mark(name, "implied", "acts where the model calls DeepSpeed's checkpoints")
         elif name.startswith(("aio.",)):
             answer.mark(name, "implied", "drives are taken at --nvme-read and --nvme-write")
-    trainer.mark_off(answer, LACKS)
+    trainer.mark_off(answer, UNREAD.lacks)
     _mark_disabled(answer)
 
 
@@ -154,7 +143,7 @@ def precision(answer: Answer) -> None:
 
 
 def read_zero(answer: Answer, prefix: str) -> None:
-    """What ZeRO offloads, and its sizes."""
+    """Offloading of ZeRO, and its sizes."""
     places = []
     for part in ("optimizer", "param"):
         name = f"{prefix}offload_{part}.device"
@@ -284,7 +273,7 @@ FORMAT = Format(
     ),
     parse=trainer.parse,
     table=TABLE,
-    irrelevant=IRRELEVANT,
-    lacks=LACKS,
+    irrelevant=UNREAD.irrelevant,
+    lacks=UNREAD.lacks,
     read_more=read_more,
 )

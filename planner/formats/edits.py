@@ -1,8 +1,9 @@
-"""What to edit in the files of a recipe so that they say another plan, in their own words.
+"""Edits of the files of a recipe that turn it into another plan, in their own arguments.
 
-What the files state one to one is changed there. For the rest, both plans are written by the target
-of the recipe's format, and the differences are the edits. The edited arguments are read back: edits
-without effect are dropped, and options that the format cannot express are listed under our names.
+Arguments that map one to one are changed in place. For the rest, both plans are written by the
+target of the recipe's format, and the differences are the edits. The edited arguments are read
+back: edits without effect are dropped, and options that the format cannot express are listed under
+our names.
 """
 
 from __future__ import annotations

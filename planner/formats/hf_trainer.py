@@ -20,12 +20,6 @@ LENGTH = Argument(
 TABLE = (*trainer.TABLE, trainer.CHECKPOINTING, LENGTH)
 _FROZEN = adapted.Frozen(doubled="use_bnb_nested_quant", default_doubled=False)
 UNREAD = unread("hf_trainer")
-IRRELEVANT = (*trainer.IRRELEVANT, *trainer_script.IRRELEVANT, *UNREAD.irrelevant)
-
-LACKS = {
-    **trainer.LACKS,
-    "lora_*": "whether adapters are trained is in the script: --lora says it here",
-}
 
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
@@ -39,7 +33,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
         adapted.read_frozen(answer, _FROZEN)
     trainer_script.read(answer)
     read_rows(answer, Rows(packed=(), usual=""))  # a script of its own pads or joins
-    trainer.mark_off(answer, LACKS)
+    trainer.mark_off(answer, UNREAD.lacks)
 
 
 def write(options: Mapping[str, Any]) -> str:
@@ -47,7 +41,7 @@ def write(options: Mapping[str, Any]) -> str:
 
 
 def as_json(options: Mapping[str, Any]) -> str:
-    """What run_clm.py takes of them, which refuses names that it does not know."""
+    """The arguments that run_clm.py accepts; it refuses unknown names."""
     held = {name: one for name, one in _arguments(options).items() if name not in _NOT_TAKEN}
     return trainer.as_json(trainer.nested(held))
 
@@ -84,8 +78,8 @@ FORMAT = Format(
     ),
     parse=trainer_script.parse,
     table=TABLE,
-    irrelevant=IRRELEVANT,
-    lacks=LACKS,
+    irrelevant=UNREAD.irrelevant,
+    lacks=UNREAD.lacks,
     read_more=read_more,
 )
 

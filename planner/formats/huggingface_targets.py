@@ -100,7 +100,7 @@ TARGETS = (
         where={"hf-fsdp": ("zero >= 2",)},
         means={"hf-trainer": {"state_precision": "bf16"}},  # `bf16: true` without FSDP
         alone="hf-trainer",
-        lost={**_LOST, "base_precision": "its FSDP 2 takes preferences in 16 bit alone"},
+        lost={**_LOST, "base_precision": "its FSDP 2 takes preferences only in 16 bit"},
         fill=_FILL,
     ),
     Target(

@@ -50,7 +50,7 @@ def scripts(
 
 
 def to_fill(gpu: GpuSpec) -> Mapping[str, str]:
-    """What a launcher leaves to its user, by its name."""
+    """Placeholders of a launcher that its user fills in, by name."""
     out = {
         "job.sbatch": "partition, account and time limit of the cluster",
         "jobset.yaml": "the image, which has the framework",

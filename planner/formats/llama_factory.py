@@ -12,7 +12,6 @@ from typing import Any
 from planner.formats import adapted, sharding, trainer, trainer_script
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import Answer, Argument, Format, Value, unread
-from planner.formats.trl import LACKS as TRL_LACKS
 from planner.specs.names import BITSANDBYTES
 
 STACK = "llama-factory"
@@ -93,8 +92,6 @@ TABLE = (
     ),
 )
 UNREAD = unread("llama_factory")
-IRRELEVANT = (*trainer.IRRELEVANT, *UNREAD.irrelevant)
-LACKS = {**TRL_LACKS, **UNREAD.lacks}
 
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
@@ -129,16 +126,16 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
                 "stage rm: logits that its value head makes and leaves are not counted"
             )
     elif stage == "ppo":
-        note = "the step is estimated as one of training alone: no generation, no reference model"
+        note = "only the training step is estimated: no generation, no reference model"
         answer.mark("stage", "not understood", note)
     _trained(answer)
     trainer.read_degrees(answer)
     trainer.mark_empty(answer)
-    trainer.mark_off(answer, LACKS)
+    trainer.mark_off(answer, UNREAD.lacks)
 
 
 def _trained(answer: Answer) -> None:
-    """Adapters, or the last layers alone."""
+    """Adapters, or only the last layers."""
     if "model" in answer.values:
         adapted.read(answer, _SECOND, "peft_config.name")
         return
@@ -323,7 +320,7 @@ FORMAT = Format(
     ),
     parse=trainer_script.parse,
     table=TABLE,
-    irrelevant=IRRELEVANT,
-    lacks=LACKS,
+    irrelevant=UNREAD.irrelevant,
+    lacks=UNREAD.lacks,
     read_more=read_more,
 )

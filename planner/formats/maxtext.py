@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from planner.formats.record import Answer, Argument, Format, Value, patterns
+from planner.formats.record import Answer, Argument, Format, Value, unread
 from planner.formats.shell import script
 from planner.inputs.readers import yaml_places
 from planner.specs.names import REMAT_POLICIES
+from planner.specs.options.aliases import words
 
 _DETECT = re.compile(
     r"(?m)^(?:base_config|per_device_batch_size|base_emb_dim|base_num_decoder_layers)\s*:"
@@ -30,57 +31,10 @@ _OF_MODEL = (
 _OF_IMAGES = ("*_for_vit", "vision_*", "freeze_vision*", "image_*", "num_position_embeddings*")
 _OF_SOUND = ("*_for_audio", "audio_*", "position_id_per_seconds")
 _PROGRAM = re.compile(r"maxtext\S*\.train\b|MaxText/train\.py|per_device_batch_size=")
+MODELS = words("models", "maxtext")
+_QUANTIZATION = words("precisions", "maxtext")
+WAYS = words("context_ways", "maxtext")
 _PAIR = re.compile(r"([a-z]\w*)=(.*)", re.S)
-# models that have one name in MaxText and in the catalogue
-_ALIKE = """
-    gpt3-175b gpt-oss-20b gpt-oss-120b mistral-7b mixtral-8x7b mixtral-8x22b qwen2.5-1.5b
-    qwen2.5-7b qwen2.5-14b qwen3-0.6b qwen3-1.7b qwen3-4b qwen3-8b qwen3-14b qwen3-32b
-    qwen3-30b-a3b qwen3-235b-a22b qwen3-next-80b-a3b qwen3.5-35b-a3b qwen3.5-397b-a17b
-"""
-# catalogue names by MaxText's, where they differ; others are alike
-MODELS = {
-    "llama2-7b": "llama-2-7b",
-    "llama2-13b": "llama-2-13b",
-    "llama2-70b": "llama-2-70b",
-    "llama3-8b": "llama-3-8b",
-    "llama3-70b": "llama-3-70b",
-    "llama3.1-8b": "llama-3.1-8b",
-    "llama3.1-70b": "llama-3.1-70b",
-    "llama3.1-405b": "llama-3.1-405b",
-    "llama3-405b": "llama-3.1-405b",
-    "llama4-17b-16e": "llama-4-scout",
-    "llama4-17b-128e": "llama-4-maverick",
-    "deepseek2-16b": "deepseek-v2-lite",
-    "deepseek2-236b": "deepseek-v2",
-    "deepseek3-671b": "deepseek-v3",
-    "deepseek3.2-671b": "deepseek-v3.2",
-    "gemma2-2b": "gemma-2-2b",
-    "gemma2-9b": "gemma-2-9b",
-    "gemma2-27b": "gemma-2-27b",
-    "gemma3-4b": "gemma-3-4b",
-    "gemma3-12b": "gemma-3-12b",
-    "llama3.3-70b": "llama-3.1-70b",
-    "qwen3-30b-a3b-base": "qwen3-30b-a3b",
-    "gemma3-27b": "gemma-3-27b",
-    "gemma4-26b": "gemma-4-26b-a4b",
-    "gemma4-31b": "gemma-4-31b",
-    "kimi-k2-1t": "kimi-k2",
-    "olmo3-7b": "olmo-3-7b",
-    "olmo3-7b-pt": "olmo-3-7b",
-    "olmo3-32b": "olmo-3-32b",
-    **{name: name for name in patterns(_ALIKE)},
-}
-_QUANTIZATION = {
-    "": "bf16",
-    "fp8": "fp8-delayed",
-    "nanoo_fp8": "fp8-delayed",
-    "fp8_full": "fp8-delayed",
-    "te_fp8_delayedscaling": "fp8-delayed",
-    "te_fp8_currentscaling": "fp8-tensorwise",
-    "te_mxfp8": "mxfp8",
-    "te_nvfp4": "nvfp4",
-}
-WAYS = {"all_gather": "all-gather", "ring": "ring", "ulysses": "ulysses", "usp": "hybrid"}
 # remat_policy of base.yml by what we call it; custom lists every tensor
 _REMAT = {"full": "full", "none": "none", **dict.fromkeys(REMAT_POLICIES, "")}
 _AXES = (
@@ -132,7 +86,7 @@ def _plain(text: str) -> Any:
 
 
 def _or_none(value: Any) -> Any:
-    """A width; 0 says that there is none."""
+    """A width; None for 0."""
     return value or None
 
 
@@ -140,11 +94,7 @@ TABLE = (
     Argument("model_name", "model", words={**MODELS, "default": None}),
     Argument("max_target_length", "seq_len"),
     Argument("optimizer_memory_host_offload", "offload", words={True: "optimizer", False: None}),
-    Argument(
-        "opt_type",
-        "optimizer",
-        words={"adamw": "adam", "adam_pax": "adam", "sgd": "sgd", "muon": "muon"},
-    ),
+    Argument("opt_type", "optimizer", words=words("optimizers", "maxtext")),
     Argument("base_emb_dim", "model.hidden"),
     Argument("base_num_decoder_layers", "model.layers"),
     Argument("base_num_query_heads", "model.heads"),
@@ -188,7 +138,7 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
 
 
 def _of_named_model(answer: Answer) -> None:
-    """What says of a model that is named what its name says."""
+    """Mark arguments that a named model already implies."""
     for name in answer.values:
         if any(fnmatchcase(name, one) for one in _OF_MODEL):
             answer.mark(name, "implied", "of the model that is named")
@@ -206,8 +156,8 @@ def _towers(answer: Answer) -> None:
 
 
 def _experts(answer: Answer) -> None:
-    """How experts are computed: in grouped GEMMs, as MaxText does where nothing is said, or in a
-    dense product over buffers of a capacity."""
+    """How experts are computed: in grouped GEMMs, as MaxText does by default, or in a dense product
+    over buffers of a capacity."""
     capacity = answer.get("capacity_factor", -1)
     if answer.get("sparse_matmul", True) is False:
         if isinstance(capacity, int | float) and capacity >= 1:
@@ -354,90 +304,15 @@ def _shape(answer: Answer) -> None:
     answer.imply("model.positions", "rotary", "blocks of Llama")
 
 
+UNREAD = unread("maxtext")
 FORMAT = Format(
     kind="maxtext",
     title="MaxText YAML or name=value arguments",
     detect=_detect,
     parse=_parse,
     table=TABLE,
-    irrelevant=patterns(
-        """
-        normalize_embedding_logits global_parameter_scale
-        base_config run_name hardware base_output_directory dataset* tokenizer* tfds_*
-        grain_* hf_* eval_* enable_checkpoint* async_checkpoint* checkpoint* load_*
-        save_* learning_rate* warmup_steps* adam_* gradient_clipping* profiler*
-        skip_first_n_steps* log_* enable_goodput* monitor_goodput gcs_*
-        reuse_example_batch packing max_segments_per_seq normalization_layer_epsilon
-        rope_* routed_* n_routing_groups mscale beta_* original_max_position_embeddings
-        max_position_embeddings enable_dropout dropout_rate use_iota_embed scan_layers
-        decoder_block mlp_activations* load_balance_loss_weight data_shuffle_seed
-        init_weights_seed logits_dot_in_fp32 hlo_* dump_* jax_* tensorboard* use_vertex*
-        steps add_bos add_eos pipeline_parallel_layers compiled_trainstep_file
-        compile_topology* train_data_columns train_split train_image_column num_epoch
-        sft_train_on_completion_only use_sft enable_data_shuffling chat_template
-        use_chat_template use_vertex* metrics_file target_eval_loss norm_topk_prob
-        z_loss_multiplier mtp_loss_scaling_factor temperature_tuning adamw_mask
-        skip_jax_distributed_system enable_single_controller enable_nnx use_jax_distributed*
-        local_checkpoint* enable_multi_tier* multi_tier* enable_emergency* profile_* shard_mode
-        goodput* enable_pathways_goodput enable_gcp_goodput* enable_jax_profiler
-        remove_size_one_mesh_axis* sharding_tolerance allow_split_physical_axes
-        override_model_config override_logical_axis_rules replicate_quant_scale
-        prompt default_prompt max_prefill_predict_length *autoregressive* *prefill*
-        inference_* decode_* return_log_prob quantize_kvcache kv_* mla_naive_kvcache
-        enable_model_warmup image_path video_path audio_path image_placeholder
-        num_generations use_audio_in_video subslice_shape context vision_output_length
-        sa_* wi_tile_* wo_tile_* use_tokamax_splash dpo.*lambda dpo.*smoothing dpo.*beta
-        mrope_section position_id_per_seconds qk_norm_with_scale v_norm_with_scale
-        final_logits_soft_cap attn_logits_soft_cap local_rope* global_rope*
-        partial_rotary_factor use_mrope lora.lora_alpha lora.*path local_sa_* *_axis_order
-        sa_* skip_step_* moba_* muon_* managed_* wandb_* xprof_* *_for_eval
-        olmo_* block_diffusion_* tpu_* dcn_bandwidth_* diloco_* *_calibration_method prefix_caching*
-        weight_sparsity_* heartbeat_* elastic_* monitor_* abort_* tokenize_* vertex_* mhc_*
-        sinkhorn_* record_internal* internal_compile* ragged_block_size generate_slice
-        """
-    ),
-    off=patterns(
-        """
-        enable_* use_* float32_* activations_in_float32 *_host_offload moe_* ragged_* shared_experts
-        mlp_bias fused_* attention_sink share_kv_projections moba *_hash_layers *_per_layer_input
-        num_kv_shared_layers chunk_attn_window_size global_* nope_layer_interval mu_dtype
-        merge_gating_gmm shard_exp_on_fsdp pipeline_* force_* custom_mesh* debug_* elastic_*
-        topk_routing_group quantization_* compress_ratios o_lora_rank o_groups indexer_*
-        colocated_python* generate_* report_* hide_* check_vma skip_step_on_spikes reshape_q
-        """
-    ),
-    lacks={
-        "*_for_vit": "a tower of images: give --model",
-        "vision_*": "a tower of images: give --model",
-        "*_for_audio": "a tower of sound: give --model",
-        "use_multimodal": "a tower of images: give --model",
-        "use_audio": "a tower of sound: give --model",
-        "logical_axis_rules": "tensors are taken to lie on the axes that base.yml says",
-        "data_sharding": "tensors are taken to lie on the axes that base.yml says",
-        "mesh_axes": "tensors are taken to lie on the axes that base.yml says",
-        "matmul_precision": "GEMMs are taken in the precision of their operands",
-        "float32_*": "scores and logits are taken in the type of the kernels",
-        "activations_in_float32": "activations are taken in the type of the kernels",
-        "num_vocab_tiling": "the loss is taken of all tokens at once: give --loss-chunks",
-        "*student*": "distillation is not modelled",
-        "*teacher*": "distillation is not modelled",
-        "distill_*": "distillation is not modelled",
-        "use_dpo": "the step is estimated as one of supervised fine-tuning: give --task dpo",
-        "dpo.algo": "the step is estimated as one of supervised fine-tuning: give --task dpo",
-        "gdn_*": "layers of linear attention: give --model",
-        "indexer_*": "sparse attention: give --model",
-        "use_indexer": "sparse attention: give --model",
-        "engram_*": "tables of n-grams: give --model",
-        "use_post_*_norm": "blocks with norms of their own: give --model",
-        "inhomogeneous_layer_cycle_interval": "cycles of unlike layers: give --model",
-        "interleave_moe_layer_step": "cycles of unlike layers: give --model",
-        "nope_layer_interval": "cycles of unlike layers: give --model",
-        "global_*": "cycles of unlike layers: give --model",
-        "chunk_attn_window_size": "cycles of unlike layers: give --model",
-        "attention_type": "attention of its own: give --model",
-        "capacity_factor": "tokens beyond it are dropped: give --capacity-factor",
-        "megablox": "how experts are computed: give --expert-kernels",
-        "sparse_matmul": "how experts are computed: give --expert-kernels",
-    },
+    irrelevant=UNREAD.irrelevant,
+    lacks=UNREAD.lacks,
+    off=UNREAD.off,
     read_more=_more,
 )

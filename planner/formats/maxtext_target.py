@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from planner.formats.maxtext import MODELS, TABLE, WAYS
+from planner.formats.maxtext import TABLE
 from planner.formats.target import SHARDED, Asked, Target, as_comments, theirs
 from planner.inputs.readers import yaml_text
 from planner.specs.names import REMAT_POLICIES
+from planner.specs.options.aliases import written
 
 _FILE = "config.yml"
 
 
 def _write(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
-    named = {ours: word for word, ours in reversed(MODELS.items())}.get(asked.model.name)
+    named = written("models", "maxtext").get(asked.model.name)
     own = theirs(TABLE, asked)
     widths = {one.name for one in TABLE if one.option.startswith("model.")}
     plan: dict[str, Any] = {
@@ -50,7 +51,7 @@ def _mesh(asked: Asked) -> dict[str, Any]:
         "shard_optimizer_over_data": zero == 1,
     }
     if cp > 1:
-        ways = {ours: word for word, ours in WAYS.items()}
+        ways = written("context_ways", "maxtext")
         out["context_parallel_strategy"] = ways[asked.get("cp_comm_type", "all-gather")]
     return out
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.formats import megatron_table as names
 from planner.formats.megatron_more import read_more
-from planner.formats.record import Format, Value
+from planner.formats.record import Format, Value, unread
 from planner.formats.shell import Command, Script, Word, script
 from planner.inputs.readers import yaml_places
 
@@ -63,7 +63,7 @@ def _of_yaml(text: str) -> dict[str, Value]:
 
 
 def of_values(given: Any) -> dict[str, Value]:
-    """Arguments of a mapping of flags without their dashes. Raises ValueError where it is none."""
+    """Arguments of a mapping of flags without dashes. Raises ValueError for anything else."""
     if not isinstance(given, Mapping):
         raise ValueError(f"{type(given).__name__} where flags and their values must stand")
     known = {name: _listed(one) if isinstance(one, str) else one for name, one in given.items()}
@@ -158,15 +158,16 @@ def scalar(text: Any) -> Any:
     return {"true": True, "false": False, "none": None, "null": None}.get(text.lower(), text)
 
 
+UNREAD = unread("megatron_table")
 FORMAT = Format(
     kind="megatron",
     title="Megatron-LM arguments (shell script, command line, YAML with MODEL_ARGS or ARGS)",
     detect=detect,
     parse=parse,
     table=names.TABLE,
-    irrelevant=names.IRRELEVANT,
-    lacks=names.LACKS,
-    off=names.OFF,
+    irrelevant=UNREAD.irrelevant,
+    lacks=UNREAD.lacks,
+    off=UNREAD.off,
     read_more=read_more,
     spelled=lambda name: name if name.startswith(ENV) else f"--{name}",
 )

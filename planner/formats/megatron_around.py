@@ -19,7 +19,7 @@ _SUFFIX = re.compile(r"[-_](?:v\d.*|instruct|base|hf)$", re.I)
 
 
 def read_with(answer: Answer, own: Mapping[str, Any], why: str) -> None:
-    """What Megatron's arguments say together where a program has defaults of its own for some.
+    """Read Megatron's arguments with the defaults of another program.
 
     own: values by name, which act where the file does not state one; why: whose they are.
     """

@@ -15,9 +15,10 @@ from planner.formats import megatron_table as names
 from planner.formats.megatron import own_words, scalar
 from planner.formats.megatron_around import name_model, read_with, typed
 from planner.formats.python_text import constant, named, tree
-from planner.formats.record import Answer, Argument, Format, Value, patterns
+from planner.formats.record import Answer, Argument, Format, Value, unread
 from planner.formats.shell import script
 from planner.inputs.readers import yaml_places
+from planner.specs.options.aliases import words
 
 # tables of a ConfigContainer whose keys are arguments of Megatron-LM by other roofs
 _SAME = (
@@ -36,22 +37,6 @@ _OVERRIDE = re.compile(
     re.S,
 )
 _OVERRIDDEN = re.compile(r"(?:model|train|ddp|mixed_precision)\.\w+=\S")
-_PRECISIONS = {
-    "bf16_mixed": "bf16",
-    "bf16": "bf16",
-    "16-mixed": "fp16",
-    "fp16_mixed": "fp16",
-    "bf16_with_fp8_delayed_scaling_mixed": "fp8-delayed",
-    "bf16_with_fp8_current_scaling_mixed": "fp8-tensorwise",
-    "bf16_with_fp8_subchannel_scaling_mixed": "fp8-blockwise",
-    "bf16_with_mxfp8_mixed": "mxfp8",
-    "bf16_with_nvfp4_mixed": "nvfp4",
-    "fp8_cs": "fp8-tensorwise",
-    "fp8_ds": "fp8-delayed",
-    "fp8_sc": "fp8-blockwise",
-    "fp8_mx": "mxfp8",
-    "nvfp4": "nvfp4",
-}
 _HUB = re.compile(r"from_hf_pretrained\(\s*[\"']([\w.-]+/[\w.-]+)[\"']")
 _MODEL, _PRECISION, _BASE = "model", "mixed-precision", "cfg"
 _RECIPE = re.compile(r"^(\w+?)_(?:pretrain|sft|peft|lora|finetune)")
@@ -60,27 +45,13 @@ _DEFAULTS = {"bf16": True, "use-distributed-optimizer": True, "add-bias-linear":
 
 TABLE = (
     *names.TABLE,
-    Argument(_PRECISION, "precision", words=_PRECISIONS),
+    Argument(_PRECISION, "precision", words=words("precisions", "megatron-bridge")),
     Argument("grad-reduce-in-fp32", "grad_reduce_precision", words={True: None, False: "bf16"}),
     Argument("share-embeddings-and-output-weights", "model.tied_embeddings"),
     Argument("peft.dim", "lora"),
     Argument("gated-linear-unit", "model.mlp", words={True: "gated", False: "plain"}),
 )
-IRRELEVANT = (
-    *names.IRRELEVANT,
-    *patterns(
-        """
-    *-target- *.-target- _target_ checkpoint.* logger.* scheduler.* tokenizer.* rng.* validation.*
-    profiling.* dataset.* rerun-state-machine.* straggler.* ft.* nvrx-straggler.* env env-vars*
-    inprocess-restart.* tp-comm-overlap-cfg scheduler tokenizer checkpoint logger rng
-    validation profiling
-    use-te-rng-tracker disable-parameter-transpose-cache persist-layer-norm keep-mtp-spec-in-bf16
-    enable-megatron-core-experimental should-pad-vocab pipeline-dtype average-in-collective
-    autocast-dtype params-dtype peft.* optimizer recipe dataset step-func hf-path min-lr
-    finetune-lr *-lr num-layers-in-*
-    """
-    ),
-)
+UNREAD = unread("megatron_bridge")
 
 
 def _detect(name: str, text: str) -> bool:
@@ -131,7 +102,7 @@ def _of_commands(text: str) -> Iterator[tuple[str, Value]]:
 
 
 def _of_python(text: str) -> dict[str, Value]:
-    """What a function assigns to `cfg`, where values are written out."""
+    """Assignments of literals to `cfg` in a function."""
     module = tree(text)
     constants = dict(_constants(module))
     recipes = [one for one in module.body if isinstance(one, ast.FunctionDef) and _assigns(one)]
@@ -289,9 +260,9 @@ FORMAT = Format(
     detect=_detect,
     parse=_parse,
     table=TABLE,
-    irrelevant=IRRELEVANT,
-    lacks=names.LACKS,
-    off=names.OFF,
+    irrelevant=UNREAD.irrelevant,
+    lacks=UNREAD.lacks,
+    off=UNREAD.off,
     read_more=_read_more,
     written_as="megatron",
     spelled=lambda name: name.replace("-", "_"),

@@ -1,4 +1,4 @@
-"""What arguments of Megatron-LM say of experts and of latent attention."""
+"""Arguments of Megatron-LM on experts and latent attention."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _dispatcher(answer: Answer) -> None:
 
 
 def latent(answer: Answer) -> None:
-    """Latent attention, whose widths act with its switch alone."""
+    """Latent attention, whose widths act only with its switch."""
     if not answer.get("multi-latent-attention"):
         answer.drop(*[f"model.{one}" for one in answer.model if one.startswith("latent.")])
         return

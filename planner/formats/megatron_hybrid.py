@@ -1,5 +1,5 @@
-"""What arguments of Megatron-LM say of a hybrid: the letters of --hybrid-layer-pattern, one per
-layer, and the widths of Mamba layers.
+"""Arguments of Megatron-LM on hybrid models: the letters of --hybrid-layer-pattern, one per layer,
+and the widths of Mamba layers.
 
 Letters and defaults: megatron/core/models/hybrid/hybrid_layer_allocation.py and
 megatron/training/arguments.py of NVIDIA/Megatron-LM at d98e8a64 (2026-08).
@@ -62,7 +62,7 @@ def _stages(answer: Answer, name: str, layers: list[int]) -> None:
 
 
 def _parts(answer: Answer) -> dict[str, dict[str, Any]]:
-    """What each letter is, as a model writes it out."""
+    """The parts that each letter stands for, as in a model file."""
     get, hidden = answer.get, answer.option(f"{MODEL}hidden") or 0
     gated = answer.option(f"{MODEL}mlp") == "gated"
     acts = answer.option(f"{MODEL}activation") or "silu"

@@ -1,4 +1,4 @@
-"""What arguments of Megatron-LM say together: shape of the model, precision, states, recompute,
+"""Arguments of Megatron-LM that act together: shape of the model, precision, states, recompute,
 batch, experts, graphs."""
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def _stack(answer: Answer) -> None:
 
 
 def _overlap(answer: Answer) -> None:
-    """Communication between replicas beside compute: off unless it is asked for. Of what is asked
-    for, all that the stage of ZeRO has is as the stack has it."""
+    """Overlap of data-parallel communication: off by default; if all that the ZeRO stage allows is
+    on, as in the stack."""
     stage = answer.option("zero") or 0
     asked = {"overlap-grad-reduce": ("reduce",), "overlap-param-gather": ("forward", "backward")}
     has = ("reduce", "forward", "backward")[: (1, 2, 2, 3)[stage]]
@@ -153,7 +153,7 @@ def _dropout(answer: Answer) -> None:
     given = [f"{name}-dropout" for name in shares]
     for name in given:
         answer.mark(name, "read")
-    note = "dropout is 0.1 where nothing is said"
+    note = "dropout is 0.1 by default"
     stated = [name for name in given if name in answer.values]
     answer.imply("model.dropout", bool(on), note, *stated)
     if len(on) == 1:
@@ -180,7 +180,7 @@ def _layout(answer: Answer) -> None:
     tp, pp, layers = answer.get("tensor-model-parallel-size", 1), _stages(answer), None
     switch = "sequence-parallel"
     if tp == 1:
-        answer.mark(switch, "implied", "acts with tensor parallelism alone")
+        answer.mark(switch, "implied", "acts only with tensor parallelism")
         answer.imply("sequence_parallel", False, "there is no tensor parallelism")
     elif switch in answer.values:
         answer.state("sequence_parallel", bool(answer.get(switch)), switch)

@@ -9,26 +9,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.formats.record import Argument, patterns, unread
+from planner.formats.record import Argument
 from planner.specs.names import CONTEXT_WAYS, ContextWay
+from planner.specs.options.aliases import words
 from planner.specs.pipeline_layout import layout_name
 
 # of --cp-comm-type, and the names here; validated runs are read by it, too
 CONTEXT_WAY_WORDS: dict[str, ContextWay] = {
-    "p2p": "ring",
-    "all_gather": "all-gather",
-    "a2a": "ulysses",
-    "a2a+p2p": "hybrid",
+    **words("context_ways", "megatron"),
     **{way: way for way in CONTEXT_WAYS},
 }
-_ATTENTION = {
-    "auto": None,
-    "fused": "cudnn",
-    "flash": "flash2",
-    "unfused": "fused_softmax",
-    "local": "eager",
-}
-_OPTIMIZERS = {"adam": "adam", "sgd": "sgd-momentum", "muon": "muon", "dist_muon": "muon"}
+_ATTENTION = {"auto": None, **words("attentions", "megatron")}
+_OPTIMIZERS = words("optimizers", "megatron")
 _TYPES = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}
 _NORMS = {"layernorm": "layernorm", "rmsnorm": "rmsnorm"}
 _POSITIONS = {
@@ -58,7 +50,7 @@ def _first_way(value: Any) -> Any:
     words = value if isinstance(value, list) else [value]
     ways = {CONTEXT_WAY_WORDS.get(str(word)) for word in words}
     if len(ways) != 1 or None in ways:
-        raise ValueError(f"is no one way of {', '.join(CONTEXT_WAY_WORDS)}")
+        raise ValueError(f"is not one of {', '.join(CONTEXT_WAY_WORDS)}")
     return ways.pop()
 
 
@@ -153,21 +145,3 @@ TABLE = (*PARALLEL, *TRAINING, *MODEL, *EXPERTS)
 LATENT = {"kv-lora-rank": 32, "qk-head-dim": 128, "qk-pos-emb-head-dim": 64, "v-head-dim": 128}
 MOE_ONLY = tuple(one.name for one in MODEL if one.option.startswith("model.moe."))
 STATE_TYPES = _TYPES
-
-# names that move neither memory nor the time of a step: data and loss, checkpoints and logs, kinds
-# of programs and what every estimate of the stack assumes, arithmetic that is not counted
-UNREAD = unread("megatron_table")
-IRRELEVANT = UNREAD.irrelevant
-# switches that are off where they are left out
-OFF = patterns(
-    """
-    use-megatron-fsdp use-torch-fsdp2 use-custom-fsdp multi-latent-attention moe-* fp8* fp4*
-    fine-grained-activation-offloading offload-modules recompute-modules first-last-layers-bf16
-    overlap-param-gather-with-optimizer-step use-transformer-engine-op-fuser use-*-optimizer
-    freeze-* enable-* use-* tp-comm-overlap* hybrid-* is-hybrid-model optimizer-cpu-offload
-    cpu-offloading* rampup-batch-size defer-embedding-wgrad-compute fp16-lm-cross-entropy bf16 fp16
-    *-low-precision-* add-qkv-bias quick-geglu squared-relu qk-layernorm qk-l2-norm
-    """
-)
-# names that do move them, and that no estimate has
-LACKS = UNREAD.lacks

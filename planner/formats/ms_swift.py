@@ -18,8 +18,6 @@ from planner.formats import adapted, megatron, sharding, taught, trainer, writte
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import UNSET, Answer, Argument, Format, Value, unread
 from planner.formats.shell import Command, script
-from planner.formats.trl import IRRELEVANT as OF_TRL
-from planner.formats.trl import LACKS as TRL_LACKS
 
 _TASKS = ("sft", "pt", "rlhf")
 _BUILT_IN = re.compile(r"zero[0-3](_offload)?")
@@ -81,8 +79,6 @@ TABLE = (
     Argument("env PYTORCH_CUDA_ALLOC_CONF", "expandable_segments", meaning=_expandable),
 )
 UNREAD = unread("ms_swift")
-IRRELEVANT = (*trainer.IRRELEVANT, *OF_TRL, *UNREAD.irrelevant)
-LACKS = {**TRL_LACKS, **UNREAD.lacks}
 
 
 def detect(name: str, text: str) -> bool:
@@ -137,7 +133,7 @@ def _worked_out(value: Value, variables: Mapping[str, str]) -> Value:
 
 
 def _task(command: Command) -> str:
-    """What a command of swift does; "" where it is none that trains."""
+    """Task of a swift command; "" if it does not train."""
     words = [one.text for one in command.words]
     if words and words[0] in ("swift", "megatron"):
         return words[1] if len(words) > 1 and words[1] in _TASKS else ""
@@ -172,7 +168,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     if answer.option("precision") is None:
         answer.imply("precision", "bf16", "the type of the checkpoint, which is bf16 today")
     trainer.mark_empty(answer)
-    trainer.mark_off(answer, LACKS)
+    trainer.mark_off(answer, UNREAD.lacks)
 
 
 def _processes(answer: Answer) -> None:
@@ -250,10 +246,10 @@ def _megatron(answer: Answer) -> None:
         if theirs in answer.values and used.use != "not understood":
             answer.mark(theirs, used.use, used.note)
     answer.mark(_MEGATRON, "read")
-    answer.imply("stack", "megatron-core", "Megatron-LM is asked for")
+    answer.imply("stack", "megatron-core", "Megatron-LM is on")
     read_rows(answer, Rows())
     answer.mark("padding_free", "implied", "every sequence is taken as full")
-    trainer.mark_off(answer, LACKS)
+    trainer.mark_off(answer, UNREAD.lacks)
 
 
 def _arguments(options: Mapping[str, Any]) -> list[str]:
@@ -312,8 +308,8 @@ FORMAT = Format(
     detect=detect,
     parse=parse,
     table=TABLE,
-    irrelevant=IRRELEVANT,
-    lacks=LACKS,
+    irrelevant=UNREAD.irrelevant,
+    lacks=UNREAD.lacks,
     read_more=read_more,
 )
 

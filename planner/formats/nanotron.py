@@ -10,10 +10,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from planner.formats.record import Answer, Argument, Format, Value, patterns
+from planner.formats.record import Answer, Argument, Format, Value, unread
 from planner.formats.target import Asked, Target, as_comments, nested, theirs
 from planner.inputs.readers import yaml_places, yaml_text
 from planner.specs.decoder import decoder_of
+from planner.specs.options.aliases import words
 
 _FILE = "config.yaml"
 _P, _T, _M = "parallelism.", "tokens.", "model.model_config."
@@ -37,9 +38,7 @@ _TABLE = (
     Argument("optimizer.zero_stage", "zero"),
     Argument(f"{_T}sequence_length", "seq_len"),
     Argument(f"{_T}micro_batch_size", "micro_batch"),
-    Argument(
-        f"{_FACTORY}name", "optimizer", words={"adamW": "adam", "adamw": "adam", "sgd": "sgd"}
-    ),
+    Argument(f"{_FACTORY}name", "optimizer", words=words("optimizers", "nanotron")),
     Argument(f"{_M}num_hidden_layers", "model.layers"),
     Argument(f"{_M}hidden_size", "model.hidden"),
     Argument(f"{_M}num_attention_heads", "model.heads"),
@@ -93,7 +92,7 @@ def _batch(answer: Answer, dp: int) -> None:
 
 
 def _parallel(answer: Answer, tp: int, pp: int) -> None:
-    """What acts beside tensor parallelism, a pipeline or experts alone."""
+    """Arguments that act only beside tensor, pipeline or expert parallelism."""
     mode, overlap = f"{_P}tp_mode", f"{_P}tp_linear_async_communication"
     scatter = str(answer.get(mode, "ALL_REDUCE")).upper() == "REDUCE_SCATTER"
     if tp > 1:
@@ -144,30 +143,7 @@ FORMAT = Format(
     detect=lambda name, text: bool(_DETECT.search(text)),
     parse=_parse,
     table=_TABLE,
-    irrelevant=patterns(
-        """
-        general.* general checkpoints.* checkpoints data.* data_stages* lighteval*
-        logging* metrics_logging* profiler* s3_upload* tokenizer*
-        optimizer.weight_decay* optimizer.clip_grad optimizer.learning_rate_scheduler*
-        optimizer.optimizer_factory.adam_*
-        optimizer.optimizer_factory.torch_adam_is_fused tokens.val_check_interval
-        tokens.limit_* model.ddp_bucket_cap_mb model.init_method*
-        model.model_config.*_token_id model.model_config.hidden_act
-        model.model_config.initializer_range model.model_config.is_*_config
-        model.model_config.pretraining_tp model.model_config.rms_norm_eps
-        model.model_config.rope_* model.model_config.use_cache
-        model.model_config.z_loss* model.model_config.log_attn_probs
-        model.model_config.no_rope_layer model.model_config.flex_attention_mask
-        model.model_config.attention_bias model.model_config.sliding_window_size
-        model.model_config._fused_* model.model_config._use_*
-        model.model_config.ring_attn_heads_k_stride model.model_config.moe_config
-        model.model_config.moe_config.router_aux_loss_coef
-        model.model_config.moe_config.layers
-        model.model_config.moe_config.enable_shared_expert
-        model.model_config.moe_config.shared_expert_intermediate_size
-        model.model_config.moe_config.token_dispatcher_type
-        """
-    ),
+    irrelevant=unread("nanotron").irrelevant,
     read_more=_more,
 )
 
@@ -182,7 +158,7 @@ def _write(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def _rest(asked: Asked) -> dict[str, Any]:
-    """What is not one to one."""
+    """Arguments that do not map one to one."""
     tp, pp = asked.get("tp", 1), asked.get("pp", 1)
     sp = asked.get("sequence_parallel", False)
     names = {ours: word for word, ours in reversed(_BF16.items())}
@@ -211,7 +187,7 @@ def _rest(asked: Asked) -> dict[str, Any]:
 
 
 def _usual(asked: Asked) -> dict[str, Any]:
-    """What nanotron needs beside the plan: the values of its examples."""
+    """Required arguments beside the plan, with the values of nanotron's examples."""
     steps, plain = asked.steps, decoder_of(asked.model)
     qwen = plain is not None and (plain.moe or plain.bias_qkv)
     return {

@@ -10,18 +10,12 @@ from typing import Any
 from planner.formats import megatron_table as names
 from planner.formats.megatron import plain, scalar
 from planner.formats.megatron_around import name_model, read_with
-from planner.formats.record import Answer, Argument, Format, Value, patterns
+from planner.formats.record import Answer, Argument, Format, Value, unread
 from planner.inputs.readers import yaml_places
+from planner.specs.options.aliases import words
 
 _MODULE = re.compile(r"^modules\.(\w+)\.(.+)$")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::([^{}]*))?\}")
-_SCHEDULES = {
-    "1f1b": "1f1b",
-    "1f1b-interleaved": "interleaved",
-    "zero-bubble": "zb-1p",
-    "zbv-formatted": "zb-v",
-    "zbv-greedy": "zb-v",
-}
 _MODEL = "model"
 # of a file that Primus's own files start from: modules/megatron/trainer_base.yaml and
 # models/megatron/language_model.yaml
@@ -29,26 +23,12 @@ _DEFAULTS = {"bf16": True, "swiglu": True, "add-bias-linear": False}
 
 TABLE = (
     *names.TABLE,
-    Argument("pp-algorithm", "schedule", words=_SCHEDULES),
+    Argument("pp-algorithm", "schedule", words=words("schedules", "primus")),
     Argument("turbo-deepep-num-cu", "dispatcher_sms"),
     Argument("lora.dim", "lora"),
     Argument("torch-compile.enable", "compile"),
 )
-IRRELEVANT = (
-    *names.IRRELEVANT,
-    *patterns(
-        """
-    work-group user-name exp-name workspace platform* config framework stage *-sink-level
-    disable-* log-avg-* auto-continue-train *-data-path sft-* torch-profiler-* pytorch-profiler-*
-    wandb-* barrier-with-l1-time record-shapes nvtx-ranges mlperf-* target-* debug*
-    prefetch-factor wall-clock-step-timer bases mock-dataset* lora.* torch-compile.*
-    max-samples-per-sequence params-dtype hf-path warmup-train-steps per-step-rng-reseed
-    activation-func trainable trainer* no-fp8-weight-transpose-cache patch-* turbo-*backend
-    enable-primus-turbo use-turbo-attention use-turbo-rms-norm use-turbo-gemm includes
-    moe-use-fused-router-with-aux-score layernorm-epsilon add-position-embedding
-    """
-    ),
-)
+UNREAD = unread("primus")
 
 
 def _detect(name: str, text: str) -> bool:
@@ -108,8 +88,8 @@ def _read_more(values: Mapping[str, Value], answer: Answer) -> None:
 
 
 def _experts_of_the_catalogue(answer: Answer) -> None:
-    """Without the widths of the model, whether it has experts is not in the file: what is said of
-    them acts where it has."""
+    """If the file names a catalogue model without widths, arguments on experts act only if the
+    model has experts."""
     if "model" in answer.options:
         for name in answer.values:
             if name.startswith("moe-") and answer.arguments.get(name) is not None:
@@ -122,9 +102,9 @@ FORMAT = Format(
     detect=_detect,
     parse=_parse,
     table=TABLE,
-    irrelevant=IRRELEVANT,
-    lacks=names.LACKS,
-    off=names.OFF,
+    irrelevant=UNREAD.irrelevant,
+    lacks=UNREAD.lacks,
+    off=UNREAD.off,
     read_more=_read_more,
     written_as="megatron",
     spelled=lambda name: name.replace("-", "_"),

@@ -1,10 +1,10 @@
-"""What a foreign format is: a table from its names to ours, read both ways, and what is not one to
-one as functions.
+"""A foreign format: a table from its names to ours, read both ways, and functions for what does not
+map one to one.
 
 A module of this folder with a `FORMAT` is a format; nothing else has to name it. Every argument of
 a file ends in one of four ways: read (it states an option or a part of the model), implied (it
-follows from others, or it is what the program does where nothing is said), irrelevant (it moves
-neither memory nor time), or not understood.
+follows from others, or is the program's default), irrelevant (it moves neither memory nor time), or
+not understood.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Argument:
             key = value if is_spelled else value.lower()
             if key not in self.words:
                 known = ", ".join(str(one) for one in self.words)
-                raise ValueError(f"is none of {known}")
+                raise ValueError(f"is not one of {known}")
             return self.words[key]
         if self.negated:
             return not value
@@ -108,7 +108,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Used:
-    """What became of an argument."""
+    """How an argument was used."""
 
     value: Any
     use: Use
@@ -130,19 +130,19 @@ class Stated:
 
     @property
     def weight(self) -> int:
-        """What gives way to what: a default to what follows from a file, that to what another
-        knows to be as the stack has it, and all to what a file states."""
+        """Precedence: a file's statement wins over a known default of the stack, that over what a
+        file implies, and all over a program's default."""
         if not self.implied:
             return 3
         return 2 if self.value is None else int(bool(self.place))
 
 
 class Answer:
-    """What one format has made of its arguments so far: the one thing here that grows.
+    """Options and arguments that one format has read so far; mutable.
 
     values: the arguments by name. `options` and `model` are by our name, `arguments` by theirs;
-    notes: sentences on more than one argument; is_part: another file sets what this one leaves
-    out, so that no default of the program is to be taken.
+    notes: sentences on more than one argument; is_part: another file sets what this one leaves out,
+    so that the program's defaults do not apply.
     """
 
     def __init__(self, values: Mapping[str, Value]) -> None:
@@ -197,7 +197,7 @@ class Answer:
             held.pop(name.removeprefix(MODEL), None)
 
     def note_default(self, argument: Argument) -> None:
-        """What the program does where an argument is left out."""
+        """Take the program's default of an argument that is left out."""
         value = argument.default
         ours = argument.ours(value)
         if ours is not None and self._held(argument.option) is None:
@@ -252,7 +252,7 @@ class Format:
     spelled: Callable[[str], str] = str
 
     def read(self, values: Mapping[str, Value]) -> Answer:
-        """What these arguments say. None of them is left without a word on it."""
+        """The answer of these arguments; every one gets a status."""
         answer = Answer(values)
         for argument in self.table:
             self._one(argument, answer)
@@ -283,7 +283,7 @@ class Format:
             answer.state(argument.option, ours, name, argument.note)
 
     def _rest(self, name: str, value: Value) -> Used:
-        """What to say of an argument that nothing read."""
+        """Status of an argument that no table or function has read."""
         if _matches(name, self.irrelevant):
             return Used(value.value, "irrelevant")
         if value.value is None and not value.unknown:
@@ -302,16 +302,24 @@ class Format:
 @dataclass(frozen=True)
 class Unread:
     """Arguments of a format that its reader does not need: patterns of names that move neither
-    memory nor time, and of names that are not modelled, with why."""
+    memory nor time, of names that are not modelled, with why, and of switches that are off where
+    they are left out."""
 
     irrelevant: tuple[str, ...]
     lacks: Mapping[str, str]
+    off: tuple[str, ...]
 
 
 def unread(kind: str) -> Unread:
     """The arguments that a format does not read, from planner/formats/arguments.toml."""
     table = _unread()[kind]
-    return Unread(tuple(table.get("irrelevant", ())), table.get("lacks", {}))
+    base = [unread(name) for name in table.get("with", ())]
+    why = {name: says for says, names in table.get("lacks", {}).items() for name in names}
+    return Unread(
+        (*(name for one in base for name in one.irrelevant), *table.get("irrelevant", ())),
+        {name: says for one in base for name, says in one.lacks.items()} | why,
+        (*(name for one in base for name in one.off), *table.get("off", ())),
+    )
 
 
 @cache

@@ -41,7 +41,7 @@ def model_of(fields: Mapping[str, Any], named: Any) -> tuple[dict[str, Any], tup
     same = _catalogued(model, words is not None)
     if same is not None:
         return {"model": same.name}, (f"the model has the shape of {same.title or same.name}",)
-    notes = ["the model is none of the catalogue: read from its widths", *said]
+    notes = ["the model is not in the catalogue: read from its widths", *said]
     return {"model": written(model)}, tuple(notes)
 
 

@@ -1,5 +1,5 @@
-"""What is sharded and offloaded under transformers' Trainer: FSDP of accelerate, DeepSpeed in a
-file of its own or inside, or nothing."""
+"""Sharding and offloading under transformers' Trainer: FSDP of accelerate, DeepSpeed in a file of
+its own or inside, or nothing."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ FSDP, DEEPSPEED = "hf-fsdp", "hf-deepspeed"
 BY_DEEPSPEED = (DEEPSPEED, "deepspeed", "llama-factory")
 DEEPSPEED_FILE = "ds_config.json"  # as the trainer's file names it
 GRADIENTS, PARAMETERS = 2, 3  # stages of ZeRO that shard these
-ALONE = "neither fsdp nor deepspeed is asked for: every GPU has the whole model"
+ALONE = "neither fsdp nor deepspeed is on: every GPU has the whole model"
 _STAGE = re.compile(r"z(?:ero|ero_?stage|ero-stage)?[_-]?([0-3])(?!\d)", re.I)
 _HOST = re.compile(r"cpu|offload", re.I)
 
 
 def read_sharding(answer: Answer, stack: str = DEEPSPEED) -> None:
-    """fsdp, fsdp_config and deepspeed. stack: ours where DeepSpeed is asked for."""
+    """fsdp, fsdp_config and deepspeed. stack: ours under DeepSpeed."""
     by_fsdp = read_fsdp(answer)
     by_deepspeed = read_deepspeed(answer, "deepspeed", stack)
     cap = "ddp_bucket_cap_mb"
     if by_fsdp or by_deepspeed:
-        answer.mark(cap, "irrelevant", "of torch's DDP alone")
+        answer.mark(cap, "irrelevant", "only of torch's DDP")
     elif (size := number(answer, cap, 0)) > 0:
         answer.state("dp_bucket", size * 2**20, cap)
     if not (by_fsdp or by_deepspeed):
@@ -78,7 +78,7 @@ def read_deepspeed(answer: Answer, name: str, stack: str) -> bool:
 
 
 def named_plan(name: str) -> dict[str, Any]:
-    """What the name of a file of DeepSpeed says: zero3_bf16_cpuoffload_all.json."""
+    """Options that the name of a DeepSpeed file tells: zero3_bf16_cpuoffload_all.json."""
     found = _STAGE.search(name)
     if not found:
         return {}
@@ -107,7 +107,7 @@ def _read_inside(answer: Answer, prefix: str, inside: Mapping[str, Value]) -> No
 
 def read_fsdp(answer: Answer, prefix: str = "fsdp_config.") -> bool:
     """fsdp and fsdp_config, of accelerate or of the trainer, with names that begin with fsdp_ or
-    not. Whether they are asked for."""
+    not. True if they are on."""
     words = answer.get("fsdp")
     listed = [words] if isinstance(words, str) else words if isinstance(words, list) else []
     asked = [word for one in listed for word in str(one).lower().replace(",", " ").split()]
@@ -132,8 +132,8 @@ def read_fsdp(answer: Answer, prefix: str = "fsdp_config.") -> bool:
     if used is None or used.use != "not understood":
         answer.state("zero", stage, name, note)
     else:  # it has been found to mean nothing
-        answer.imply("zero", stage, "FSDP is asked for")
-    answer.imply("stack", FSDP, "FSDP is asked for")
+        answer.imply("zero", stage, "FSDP is on")
+    answer.imply("stack", FSDP, "FSDP is on")
     answer.mark("fsdp", "read")
     return True
 

@@ -29,7 +29,7 @@ class Command:
 
 @dataclass
 class _State(State):
-    """What has been found so far, beside what has been set."""
+    """Commands and conditions found so far, beside the variables."""
 
     commands: list[Command] = field(default_factory=list)
     skipped: list[Word] = field(default_factory=list)
@@ -37,8 +37,8 @@ class _State(State):
 
 @dataclass(frozen=True)
 class Script:
-    """What a script says: its commands in order, its variables at the end, and the conditions that
-    only running it could decide, whose branches are left out."""
+    """Contents of a script: its commands in order, its variables at the end, and the conditions
+    that only running it could decide, whose branches are left out."""
 
     commands: tuple[Command, ...]
     variables: Mapping[str, str]

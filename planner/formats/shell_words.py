@@ -29,7 +29,7 @@ class Word:
 
 @dataclass
 class State:
-    """What has been set so far, and what is left of the budget."""
+    """Variables set so far, and the remaining budget."""
 
     variables: dict[str, list[Word]] = field(default_factory=dict)
     characters: int = 0
@@ -253,7 +253,7 @@ _LOOKED_UP = re.compile(r"\$\{?(?:([A-Za-z_]\w*)|(\d+))(\[[@*]\])?(?:(:?[-=+?])(
 
 
 def _variable(raw: str, quoted: bool, state: State) -> _Piece:
-    """What stands for `$A`, `${A:-b}`, `${A[@]}`, `$((...))` or `$(...)`."""
+    """The expansion of `$A`, `${A:-b}`, `${A[@]}`, `$((...))` or `$(...)`."""
     if raw.startswith("$((") and raw.endswith("))"):
         try:
             return _Piece(_computed(raw[3:-2], state), quoted)

@@ -1,4 +1,4 @@
-"""What can be written: a format with the program that reads it, and how that is started.
+"""A target of export: a format with the program that reads it, and its start.
 
 A module of this folder with a `TARGET`, or several `TARGETS`, has one; nothing else has to name it.
 """
@@ -59,15 +59,15 @@ GATHERED, SHARDED = 2, 3  # ZeRO stages of FSDP: weights stay gathered until bac
 class Target:
     """One framework whose files are written.
 
-    kind: its word for --to; title: for people; stacks: profiles that it is, that which is searched
-    first. write: the files of a plan by name; comments stand at their heads. program: what torchrun
+    kind: its word for --to; title: for people; stacks: its profiles, the one searched first in
+    front. write: the files of a plan by name; comments stand at their heads. program: what torchrun
     starts, or with `per_node` one process of each node; arguments: lines of arguments that the
     launch script holds; environment: variables of it; checkout: of which program's repository it is
     started in, "" where that is installed; starts: the program of a plan, where that chooses it.
-    deals: it deals layers out to stages as its profile does, so that no file has to say how.
-    where: by stack, conditions on layouts that its files can say. means: by stack, options that
-    every file in bf16 means beside what it says. alone: the stack of one GPU, "" where that is the
-    first. lost: why an option cannot be said, by name. fill: what the files leave to their user.
+    deals: it deals layers out to stages as its profile does, so that no file has to say how. where:
+    by stack, conditions on layouts that its files can say. means: by stack, options that every file
+    in bf16 means beside what it says. alone (on one GPU): its stack, "" for the first. lost: why an
+    option cannot be said, by name. fill: placeholders that the user fills in.
     """
 
     kind: str

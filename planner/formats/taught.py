@@ -19,7 +19,7 @@ _USUAL_BETA = 0.5  # of TRL's GKDConfig, and of ms-swift's
 
 @dataclass(frozen=True)
 class Names:
-    """What a trainer calls the arguments of a teacher, "" where it has none."""
+    """Names of a trainer's arguments of a teacher, "" for those that it lacks."""
 
     teacher: str = "teacher_model_name_or_path"
     server: str = "teacher_model_server_url"  # where another program holds it
@@ -64,7 +64,7 @@ def read(answer: Answer, names: Names) -> bool:
         answer.imply("reference", "precomputed", note, found)
         words = trainer.number(answer, names.words_of_server, names.default_words)
         answer.imply("teacher_top_k", words, "words of each token", names.words_of_server)
-    answer.imply("task", "distil", "a teacher is asked for", found)
+    answer.imply("task", "distil", "there is a teacher", found)
     _divergence(answer)
     share = answer.get("lmbda", _USUAL_BETA)
     if share not in (0, 0.0):

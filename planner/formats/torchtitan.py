@@ -11,12 +11,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from planner.formats.record import Answer, Argument, Format, Value, patterns
+from planner.formats.record import Answer, Argument, Format, Value, patterns, unread
 from planner.formats.shell import Word, script
 from planner.inputs import catalog
 from planner.inputs.readers import read_toml
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
+from planner.specs.options.aliases import words, written
 
 _SECTIONS = frozenset(
     patterns(
@@ -34,44 +35,9 @@ _DETECT = re.compile(
 _PROGRAM = re.compile(r"\btorchtitan[./]train\b|--(?:parallelism|activation[-_]checkpoint)[.:]")
 
 # flavors by the models of the catalogue that have their shape, a family before each
-FLAVORS = {
-    "llama-3.1-8b": ("llama3", "8B"),
-    "llama-3.1-70b": ("llama3", "70B"),
-    "llama-3.1-405b": ("llama3", "405B"),
-    "llama-3-8b": ("llama3", "8B"),
-    "llama-3-70b": ("llama3", "70B"),
-    "llama-4-scout": ("llama4", "17bx16e"),
-    "llama-4-maverick": ("llama4", "17bx128e"),
-    "qwen3-0.6b": ("qwen3", "0.6B"),
-    "qwen3-1.7b": ("qwen3", "1.7B"),
-    "qwen3-4b": ("qwen3", "4B"),
-    "qwen3-8b": ("qwen3", "8B"),
-    "qwen3-14b": ("qwen3", "14B"),
-    "qwen3-32b": ("qwen3", "32B"),
-    "qwen3-30b-a3b": ("qwen3", "30B-A3B"),
-    "qwen3-235b-a22b": ("qwen3", "235B-A22B"),
-    "deepseek-v2-lite": ("deepseek_v3", "16B"),
-    "deepseek-v2": ("deepseek_v3", "236B"),
-    "deepseek-v3": ("deepseek_v3", "671B"),
-    "gpt-oss-20b": ("gpt_oss", "20b"),
-    "gpt-oss-120b": ("gpt_oss", "120b"),
-}
-_SCHEDULES = {
-    "1f1b": "1f1b",
-    "gpipe": "gpipe",
-    "interleaved1f1b": "interleaved",
-    "loopedbfs": "breadth-first",
-    "zbvzerobubble": "zb-v",
-    "dualpipev": "dualpipev",
-}
-SCHEDULE_WORDS = {
-    "1f1b": "1F1B",
-    "gpipe": "GPipe",
-    "interleaved": "Interleaved1F1B",
-    "breadth-first": "LoopedBFS",
-    "zb-v": "ZBVZeroBubble",
-    "dualpipev": "DualPipeV",
-}
+FLAVORS = {ours: word.split() for ours, word in written("models", "torchtitan").items()}
+_SCHEDULES = {word.lower(): ours for word, ours in words("schedules", "torchtitan").items()}
+SCHEDULE_WORDS = written("schedules", "torchtitan")
 ONE_CHUNK = ("1f1b", "gpipe")
 USUAL_CHUNKS = 2  # of a rank, where a schedule has several and nothing else is said
 FLOAT8, MX = "quantize.linear.float8", "quantize.linear.mx"
@@ -162,10 +128,7 @@ TABLE = (
     Argument(f"{PART}context_parallel_degree", "cp", meaning=_degree, default=1),
     Argument("compile.enable", "compile"),
     Argument(
-        "optimizer.name",
-        "optimizer",
-        words={"AdamW": "adam", "Adam": "adam", "adamw": "adam", "adam": "adam"},
-        default="adamw",
+        "optimizer.name", "optimizer", words=words("optimizers", "torchtitan"), default="adamw"
     ),
     Argument("optimizer.early_step_in_backward", "optimizer_in_backward"),
     Argument("training.enable_cpu_offload", "offload", words={True: "params", False: None}),
@@ -187,7 +150,7 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
 
 
 def _switches(answer: Answer) -> None:
-    """What acts beside tensor, context or expert parallelism alone."""
+    """Arguments that act only beside tensor, context or expert parallelism."""
     tp, cp = answer.option("tp"), answer.option("cp")
     name = f"{PART}enable_async_tensor_parallel"
     if tp and tp > 1:
@@ -213,7 +176,7 @@ def _switches(answer: Answer) -> None:
 
 def _model(answer: Answer) -> None:
     family, flavor = answer.get("model.name"), answer.get("model.flavor")
-    known = [name for name, pair in FLAVORS.items() if pair == (family, flavor)]
+    known = [name for name, pair in FLAVORS.items() if pair == [family, flavor]]
     if known:
         answer.state("model", known[0], "model.flavor")
         answer.mark("model.name", "read")
@@ -311,7 +274,7 @@ def _pipeline(answer: Answer) -> None:
     elif each:
         answer.mark(size, "not understood", "the layers of the model are not known: give --model")
         return
-    answer.imply("vpp", chunks, "2 where nothing else is said", size)
+    answer.imply("vpp", chunks, "2 by default", size)
 
 
 def _layers(model: Any) -> int | None:
@@ -379,33 +342,14 @@ def _precision(answer: Answer) -> None:
     answer.mark(gather, "implied", "weights are gathered in 16 bit")
 
 
+UNREAD = unread("torchtitan")
 FORMAT = Format(
     kind="torchtitan",
     title="torchtitan TOML or flags",
     detect=_detect,
     parse=_parse,
     table=TABLE,
-    irrelevant=patterns(
-        """
-        job.* profil* metrics.* checkpoint.* lr_scheduler.* comm.* validation.*
-        validator.* debug.* memory_estimation.* optimizer.lr optimizer.eps
-        optimizer.beta* optimizer.weight_decay optimizer.implementation
-        training.dataset* training.dataloader.* training.max_norm training.gc_*
-        training.seed training.deterministic training.mixed_precision_reduce
-        model.hf_assets_path model.tokenizer_path model.print_after_conversion
-        compile.backend compile.components hf_assets_path quantize.*.filter_fqns
-        quantize.*.emulate float8.filter_fqns *.precompute_float8_dynamic_scale_for_fsdp
-        activation_checkpoint.preserve_rng_state activation_checkpoint.determinism_check
-        activation_checkpoint.debug activation_checkpoint.early_stop
-        activation_checkpoint.per_op_* activation_checkpoint.visualize_*
-        activation_checkpoint.memory_budget fault_tolerance.* experimental.custom_*
-        parallelism.context_parallel_load_balancer
-        """
-    ),
-    lacks={
-        f"{PART}disable_loss_parallel": "logits are gathered on every rank",
-        f"{PART}module_fqns_per_model_part": "parts of a pipeline: --pipeline-layout",
-        "quantize.grouped_mm.*": "only linear layers are taken in 8 bit",
-    },
+    irrelevant=UNREAD.irrelevant,
+    lacks=UNREAD.lacks,
     read_more=_more,
 )

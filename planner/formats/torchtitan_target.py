@@ -116,7 +116,7 @@ TARGET = Target(
         "zero": "FSDP shards parameters or nothing",
         "placement": "its order of ranks is fixed",
         "offload": "it offloads parameters with their states or nothing",
-        "optimizer": "it has Adam and AdamW alone",
+        "optimizer": "it has only Adam and AdamW",
         "pipeline_layout": "parts of a pipeline are listed by modules there",
         "schedule": "torch.distributed.pipelining does not have it",
         "vpp": "no number of layers per stage gives as many chunks",

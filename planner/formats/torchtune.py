@@ -17,64 +17,16 @@ from planner.formats.target import Asked
 from planner.inputs import catalog
 from planner.specs import adapters
 from planner.specs.base import PlanError
+from planner.specs.options.aliases import words
 
 STACK = "torchtune"
 _ADAPTED = re.compile(r"^(lora|qlora|dora)_")
 _TUNED = re.compile(r"_(instruct|base|classifier|reward)$")
 # our model by the name of the function that builds it
-MODELS = {
-    "llama2_7b": "llama-2-7b",
-    "llama2_13b": "llama-2-13b",
-    "llama2_70b": "llama-2-70b",
-    "llama3_8b": "llama-3-8b",
-    "llama3_70b": "llama-3-70b",
-    "llama3_1_8b": "llama-3.1-8b",
-    "llama3_1_70b": "llama-3.1-70b",
-    "llama3_1_405b": "llama-3.1-405b",
-    "llama3_2_1b": "meta-llama/Llama-3.2-1B",
-    "llama3_2_3b": "meta-llama/Llama-3.2-3B",
-    "llama3_3_70b": "meta-llama/Llama-3.3-70B-Instruct",
-    "llama3_2_vision_11b": "meta-llama/Llama-3.2-11B-Vision-Instruct",
-    "llama3_2_vision_90b": "meta-llama/Llama-3.2-90B-Vision-Instruct",
-    "llama4_scout_17b_16e": "llama-4-scout",
-    "llama4_maverick_17b_128e": "llama-4-maverick",
-    "mistral_7b": "mistral-7b",
-    "gemma_2b": "google/gemma-2b",
-    "gemma_7b": "google/gemma-7b",
-    "gemma2_2b": "gemma-2-2b",
-    "gemma2_9b": "gemma-2-9b",
-    "gemma2_27b": "gemma-2-27b",
-    "phi3_mini": "phi-3-mini",
-    "phi4_14b": "phi-4",
-    "qwen2_0_5b": "Qwen/Qwen2-0.5B-Instruct",
-    "qwen2_1_5b": "Qwen/Qwen2-1.5B-Instruct",
-    "qwen2_7b": "Qwen/Qwen2-7B-Instruct",
-    "qwen2_5_0_5b": "qwen2.5-0.5b",
-    "qwen2_5_1_5b": "qwen2.5-1.5b",
-    "qwen2_5_3b": "qwen2.5-3b",
-    "qwen2_5_7b": "qwen2.5-7b",
-    "qwen2_5_14b": "qwen2.5-14b",
-    "qwen2_5_32b": "qwen2.5-32b",
-    "qwen2_5_72b": "qwen2.5-72b",
-    "qwen3_0_6b": "qwen3-0.6b",
-    "qwen3_1_7b": "qwen3-1.7b",
-    "qwen3_4b": "qwen3-4b",
-    "qwen3_8b": "qwen3-8b",
-    "qwen3_14b": "qwen3-14b",
-    "qwen3_32b": "qwen3-32b",
-}
-_OPTIMIZERS = {
-    "torch.optim.AdamW": "adam",
-    "torch.optim.Adam": "adam",
-    "bitsandbytes.optim.PagedAdamW": "paged-adam",
-    "bitsandbytes.optim.PagedAdamW8bit": "paged-adam8bit",
-    "bitsandbytes.optim.AdamW8bit": "adam8bit",
-    "torchao.optim.AdamW8bit": "adam8bit",
-    "torchao.prototype.low_bit_optim.AdamW8bit": "adam8bit",
-    "torch.optim.Adafactor": "adafactor",
-    "torch.optim.SGD": "sgd",
-    "torch.optim.Muon": "muon",
-}
+MODELS = words("models", "torchtune")
+_OPTIMIZERS = words("optimizers", "torchtune")
+# releases up to 0.6 lack the second loss of a kind, so that the first is written
+_LOSSES = words("loss_kernels", "torchtune")
 _PREFIX = "torchtune.models."
 # its modules of models, of which the longest that a builder's name begins with holds it
 _MODULES = (
@@ -97,7 +49,7 @@ def built(component: Any) -> tuple[str, str]:
 def _model(component: Any) -> str:
     name, _ = built(component)
     if name not in MODELS:
-        raise ValueError(f"{name!r} is none of the models that are known: give --model")
+        raise ValueError(f"{name!r} is not a known model: give --model")
     return MODELS[name]
 
 
@@ -120,13 +72,6 @@ def _optimizer(component: Any) -> str:
 
 def _offloads(what: str) -> Mapping[Any, Any]:
     return {True: what, False: None}
-
-
-_LOSSES = {  # the first of a kind is written: releases up to 0.6 lack the second
-    "torchtune.modules.loss.CEWithChunkedOutputLoss": "chunked",
-    "torchtune.modules.loss.LinearCrossEntropyLoss": "chunked",
-    "torch.nn.CrossEntropyLoss": "torch",
-}
 
 
 def _loss(component: Any) -> str:
@@ -163,8 +108,6 @@ TABLE = (
     Argument("context_parallel_dim", "cp", meaning=trainer.whole),
 )
 UNREAD = unread("torchtune")
-IRRELEVANT = UNREAD.irrelevant
-LACKS = UNREAD.lacks
 _TAKEN = {
     "custom_sharded_layers": "shards are taken of every layer alike",
     "memory_efficient_fsdp_wrap": "shards are taken of every layer alike",
@@ -210,7 +153,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
         answer.mark(name, "implied", note)
     trainer.read_degrees(answer)
     trainer.mark_empty(answer)
-    trainer.mark_off(answer, LACKS)
+    trainer.mark_off(answer, UNREAD.lacks)
 
 
 _KD = "kd_loss._component_"
@@ -227,7 +170,7 @@ def _teacher(answer: Answer) -> None:
     except ValueError as error:
         answer.mark(name, "not understood", str(error).replace("--model", "--teacher"))
         return
-    answer.imply("task", "distil", "a teacher is asked for", name)
+    answer.imply("task", "distil", "there is a teacher", name)
     loss = str(answer.get(_KD, "")).rpartition(".")[2]
     known = next((ours for word, ours in _DIVERGENCES.items() if loss.startswith(word)), None)
     if known:
@@ -239,7 +182,7 @@ def _taught(options: Mapping[str, Any]) -> dict[str, Any]:
     if options.get("task") != "distil" or not options.get("teacher"):
         return {}
     if not options.get("lora"):
-        remedy = "is of adapters alone in torchtune's recipes: give --lora"
+        remedy = "only adapters can do it in torchtune's recipes: give --lora"
         raise PlanError("--task", "distil", remedy)
     built_by = _component(options["teacher"])
     if built_by is None:
@@ -247,7 +190,7 @@ def _taught(options: Mapping[str, Any]) -> dict[str, Any]:
     divergence = options.get("divergence") or "forward"
     loss = next((word for word, ours in _DIVERGENCES.items() if ours == divergence), None)
     if loss is None:
-        remedy = "is no loss of torchtune's: take forward or reverse"
+        remedy = "is not a loss of torchtune: take forward or reverse"
         raise PlanError("--divergence", divergence, remedy)
     chunked = "WithChunkedOutput" * (options.get("loss_kernel") == "chunked")
     return {
@@ -358,8 +301,8 @@ FORMAT = Format(
     detect=lambda name, text: trainer.is_data(name) and _component_key.search(text) is not None,
     parse=parse,
     table=TABLE,
-    irrelevant=IRRELEVANT,
-    lacks=LACKS,
+    irrelevant=UNREAD.irrelevant,
+    lacks=UNREAD.lacks,
     read_more=read_more,
 )
 

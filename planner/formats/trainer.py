@@ -15,65 +15,21 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from planner.formats.record import STEPS, Answer, Argument, Value, unread
+from planner.formats.record import STEPS, Answer, Argument, Value
 from planner.inputs import catalog
 from planner.inputs.readers import read_json, yaml_places, yaml_text
 from planner.specs.base import PlanError
+from planner.specs.options.aliases import words
 from planner.specs.task import TASKS
 
 DDP = "hf-trainer"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+|[\w-][\w.-]*")
 _QUANTISED_COPY = re.compile(r"(?:-unsloth)?-bnb-4bit$")
-# the first of several that are the same here is the one that is written
-OPTIMIZERS = {
-    "adamw_torch_fused": "adam",
-    "adamw_torch": "adam",
-    "adamw_torch_npu_fused": "adam",
-    "adamw_torch_xla": "adam",
-    "adamw_apex_fused": "adam",
-    "adamw_hf": "adam",
-    "adamw": "adam",
-    "adam": "adam",
-    "adamw_bnb_8bit": "adam8bit",
-    "adamw_8bit": "adam8bit",
-    "adamw_torch_8bit": "adam8bit",
-    "paged_adamw_32bit": "paged-adam",
-    "paged_adamw": "paged-adam",
-    "paged_adamw_8bit": "paged-adam8bit",
-    "adafactor": "adafactor",
-    "lion_32bit": "lion",
-    "lion": "lion",
-    "muon": "muon",
-    "shampoo": "shampoo",
-    "soap": "soap",
-    "sgd": "sgd",
-    "galore_adamw": "galore",
-    "galore_adamw_8bit": "galore8bit",
-    "apollo_adamw": "apollo",
-}
+OPTIMIZERS = words("optimizers", "trainer")
 _BY_LAYER = "_layerwise"  # ends the name of one that updates every weight in its hook
 SUBSPACES = ("galore", "galore8bit", "apollo", "apollo-mini")
-ATTENTIONS = {
-    "flash_attention_2": "flash2",
-    "flash_attention_3": "flash3",
-    "flash_attention_4": "flash4",
-    "flash_attn": "flash2",
-    "flash_attention": "flash2",
-    "fa2": "flash2",
-    "fa3": "flash3",
-    "kernels-community/flash-attn": "flash2",
-    "kernels-community/flash-attn2": "flash2",
-    "kernels-community/flash-attn3": "flash3",
-    "kernels-community/vllm-flash-attn3": "flash3",
-    "sdpa": "flash2",  # torch chooses FlashAttention 2 where it has a mask that it can take
-    "eager": "eager",
-}
+ATTENTIONS = words("attentions", "trainer")
 RECOMPUTE = {True: "full", False: "none"}
-# names that move neither the memory nor the time of a step
-UNREAD = unread("trainer")
-IRRELEVANT = UNREAD.irrelevant
-# what moves memory or time and no estimate has; off, it says nothing
-LACKS = UNREAD.lacks
 
 
 def own(*names: str) -> Callable[[str, str], bool]:
@@ -233,7 +189,7 @@ def is_off(value: Any) -> bool:
 
 
 def mark_off(answer: Answer, lacks: Mapping[str, str]) -> None:
-    """What no estimate has and the file does not ask for either: as every estimate assumes."""
+    """Mark arguments of unmodelled features that are off, as every estimate assumes."""
     for name, found in answer.values.items():
         known = any(fnmatchcase(name, one) for one in lacks)
         if known and name not in answer.arguments and is_off(found.value):
@@ -241,7 +197,7 @@ def mark_off(answer: Answer, lacks: Mapping[str, str]) -> None:
 
 
 def mark_empty(answer: Answer) -> None:
-    """What is left empty says nothing."""
+    """Mark empty arguments as irrelevant."""
     for name, found in answer.values.items():
         if name not in answer.arguments and found.value is None:
             answer.mark(name, "irrelevant", "empty")
@@ -372,8 +328,8 @@ _TASKS: dict[str, str] = {
 
 
 def task_of(options: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The preferences that a plan learns under this argument, and their reference where that is
-    asked before the run."""
+    """The preference objective of a plan under this argument, and its reference model if that runs
+    before training."""
     task = options.get("task")
     if task not in _TASKS.values():
         return {}
@@ -396,7 +352,7 @@ def of_examples(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_task(answer: Answer, name: str, usual: int) -> None:
     """The objective that an argument names, where it is one of preferences or a model of rewards;
-    generation is none of a step of training alone. usual: micro-batch by default."""
+    generation is not part of a training step. usual: micro-batch by default."""
     task = {**_TASKS, "rm": "reward"}.get(str(answer.get(name, "")).lower())
     if task is not None:
         answer.state("task", task, name)
@@ -404,8 +360,8 @@ def read_task(answer: Answer, name: str, usual: int) -> None:
 
 
 def read_pairs(answer: Answer, usual: int) -> None:
-    """Examples of the objective that has been read: how many sequences each is, and whether a
-    reference is asked for its probabilities before the run."""
+    """Examples of the objective that has been read: how many sequences each is, and whether the
+    reference's log-probabilities are computed before the run."""
     each = TASKS[answer.option("task")].sequences
     stated = answer.options.get("micro_batch")
     if stated is None:

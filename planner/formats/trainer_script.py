@@ -18,7 +18,7 @@ from typing import Any
 
 from planner.formats import megatron, trainer
 from planner.formats.python_text import constant, named, tree
-from planner.formats.record import Answer, Value, unread
+from planner.formats.record import Answer, Value
 from planner.formats.shell import Command, script
 from planner.specs.names import BITSANDBYTES
 
@@ -130,7 +130,7 @@ class _Read:
             self._handed(call, found[1].lower().replace("onlinedpo", "online_dpo"))
 
     def _loaded(self, call: ast.Call, kind: str) -> None:
-        """The model; Unsloth loads in 4 bit where nothing is said."""
+        """The model; Unsloth loads in 4 bit by default."""
         if call.args:
             self._put("model_name_or_path", self._value("model_name_or_path", call.args[0]))
         if kind.startswith("Fast"):
@@ -177,7 +177,7 @@ class _Read:
         self.out[name] = value
 
     def _value(self, name: str, node: ast.expr) -> Value | None:
-        """A value that is written out; None where it hangs on the card alone."""
+        """A literal value; None if it depends only on the GPU."""
         text = ast.unparse(node)
         if any(f"{one}()" in text for one in _OF_THE_CARD):
             return None
@@ -226,12 +226,9 @@ def _is_code(cell: Any) -> bool:
 
 # ----- both -----
 
-UNREAD = unread("trainer_script")
-IRRELEVANT = UNREAD.irrelevant
-
 
 def read(answer: Answer) -> None:
-    """What a script calls besides configurations, after adapters have been read."""
+    """Calls of a script besides configurations, after adapters have been read."""
     if UNSLOTH in answer.values:
         answer.state("stack", "unsloth", UNSLOTH)
         answer.imply("gpus", 1, "Unsloth trains on one GPU", UNSLOTH)

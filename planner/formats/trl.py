@@ -26,9 +26,7 @@ TABLE = (
     Argument("activation_offloading", "offload", words={True: "activations", False: None}),
 )
 UNREAD = unread("trl")
-IRRELEVANT = (*trainer.IRRELEVANT, *trainer_script.IRRELEVANT, *UNREAD.irrelevant)
-_GENERATES = "generation is not part of the estimate, which is of a step of training alone"
-LACKS = {**trainer.LACKS, **UNREAD.lacks}
+_GENERATES = "generation is not part of the estimate, which is of a training step only"
 _FROZEN = adapted.Frozen(doubled="use_bnb_nested_quant", default_doubled=False)
 _GENERATING = ("num_generations", "reward_funcs", "max_completion_length")
 _PAIRED = ("max_prompt_length", "precompute_ref_log_probs", "beta", "rpo_alpha")
@@ -56,15 +54,15 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     trainer_script.read(answer)
     if answer.option("teacher") and (base := answer.option("base_precision")):
         answer.imply("teacher_precision", base, "gkd.py loads the teacher as its student")
-    trainer.mark_off(answer, LACKS)
+    trainer.mark_off(answer, UNREAD.lacks)
 
 
 _OBJECTIVES = {"dpo": "dpo", "kto": "kto", "orpo": "orpo", "reward": "reward", "gkd": "distil"}
 
 
 def _task(answer: Answer) -> None:
-    """The objective: by the trainer that a script starts, or by arguments that it alone has. What
-    generates is none of ours."""
+    """The objective: by the trainer that a script starts, or by arguments that only it has.
+    Trainers that generate are not read."""
     given, name = answer.values, trainer_script.OBJECTIVE
     word = str(answer.get(name, "")).lower()
     task = _OBJECTIVES.get(word, "")
@@ -112,7 +110,7 @@ def write(options: Mapping[str, Any]) -> str:
 
 
 def _objective(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments that one objective alone has; its script says the rest."""
+    """Arguments that only one objective has; its script tells the rest."""
     own = {
         "dpo": {"beta": 0.1},
         "kto": {"beta": 0.1, "desirable_weight": 1.0},
@@ -155,8 +153,8 @@ FORMAT = Format(
     ),
     parse=trainer_script.parse,
     table=TABLE,
-    irrelevant=IRRELEVANT,
-    lacks=LACKS,
+    irrelevant=UNREAD.irrelevant,
+    lacks=UNREAD.lacks,
     read_more=read_more,
 )
 

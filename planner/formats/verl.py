@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from planner.formats.record import Answer, Argument, Format, Value, patterns
+from planner.formats.record import Answer, Argument, Format, Value, unread
 from planner.formats.shell import script
 from planner.formats.target import GATHERED, SHARDED, Asked, Target, theirs
 
@@ -166,7 +166,7 @@ _ALGORITHMS = {"gae": "ppo", "grpo": "grpo", "rloo": "rloo"}
 
 
 def _whole_step(answer: Answer) -> None:
-    """What a step of reinforcement learning is beside the actor's, in options of `dpplan rl`."""
+    """The rest of a reinforcement-learning step beside the actor's, in options of `dpplan rl`."""
     algorithm = _ALGORITHMS.get(str(answer.get("algorithm.adv_estimator", "gae")))
     if algorithm is None or not any(name.startswith(_ACTOR) for name in answer.values):
         return
@@ -226,7 +226,7 @@ def _of_fsdp(answer: Answer) -> None:
     prefix = _FSDP if any(name.startswith(_ACTOR) for name in answer.values) else _E
     for name in ("tp", "pp"):
         answer.drop(name)
-        answer.imply(name, 1, "FSDP alone")
+        answer.imply(name, 1, "only FSDP")
     sp = _first(
         answer,
         f"{prefix}ulysses_sequence_parallel_size",
@@ -252,7 +252,7 @@ def _of_fsdp(answer: Answer) -> None:
     if answer.get(f"{prefix}offload_policy"):
         answer.state("offload", "params", f"{prefix}offload_policy")
     for name in ("param_offload", "optimizer_offload"):
-        answer.mark(f"{prefix}{name}", "irrelevant", "between generation and training alone")
+        answer.mark(f"{prefix}{name}", "irrelevant", "only between generation and training")
     if answer.get(f"{prefix}model_dtype") in ("bf16", "bfloat16"):
         answer.state("state_precision", "bf16", f"{prefix}model_dtype")
     for name in ("model.use_liger", "actor_rollout_ref.model.use_liger"):
@@ -261,7 +261,7 @@ def _of_fsdp(answer: Answer) -> None:
         answer.mark(name, "implied", "off")
     compiled = _first(answer, f"{prefix}use_torch_compile", f"{_ACTOR}use_torch_compile")
     if compiled:
-        answer.mark(compiled, "irrelevant", "compiles the entropy of the loss alone")
+        answer.mark(compiled, "irrelevant", "compiles only the entropy of the loss")
     _precision(answer, f"{prefix}dtype")
 
 
@@ -279,30 +279,7 @@ FORMAT = Format(
     detect=lambda name, text: bool(_PROGRAM.search(text)),
     parse=_parse,
     table=_TABLE,
-    irrelevant=patterns(
-        """
-        data.* optim.* trainer.* checkpoint.* profiler.* model.trust_remote_code
-        model.use_remove_padding model.override_config* model.tokenizer_path
-        model.external_lib model.lora_alpha model.target_modules use_remove_padding
-        actor_rollout_ref.model.use_remove_padding
-        actor_rollout_ref.model.trust_remote_code actor_rollout_ref.model.lora_alpha
-        actor_rollout_ref.model.target_modules actor_rollout_ref.model.external_lib
-        actor_rollout_ref.model.override_config* actor_rollout_ref.actor.optim.lr*
-        actor_rollout_ref.actor.optim.weight_decay
-        actor_rollout_ref.actor.optim.total_training_steps
-        actor_rollout_ref.actor.optim.clip_grad
-        actor_rollout_ref.actor.optim.warmup_style actor_rollout_ref.actor.grad_clip
-        actor_rollout_ref.actor.clip_* actor_rollout_ref.actor.kl_*
-        actor_rollout_ref.actor.use_kl_loss actor_rollout_ref.actor.entropy_coeff
-        actor_rollout_ref.actor.loss_* actor_rollout_ref.actor.policy_loss*
-        actor_rollout_ref.actor.tau_* actor_rollout_ref.actor.ppo_epochs
-        actor_rollout_ref.actor.shuffle actor_rollout_ref.actor.checkpoint*
-        actor_rollout_ref.actor.profiler* actor_rollout_ref.actor.load_weight
-        *.use_dist_checkpointing *.dist_checkpointing_path *.use_mbridge
-        *.vanilla_mbridge *.forward_prefetch *.wrap_policy* *.seed *.full_determinism
-        config-* hydra*
-        """
-    ),
+    irrelevant=unread("verl").irrelevant,
     read_more=_more,
     writable=lambda values: not any(name.startswith(_ACTOR) for name in values),
 )

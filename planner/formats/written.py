@@ -14,7 +14,7 @@ STACKS = (FSDP, DEEPSPEED, ALONE)
 _JSON = ".json"
 LOST = {
     "zero": "FSDP shards gradients, parameters too, or nothing; DeepSpeed has every stage",
-    "shard_group": "shards of a part of the ranks are said in other words by every release",
+    "shard_group": "sharding in groups of ranks has other arguments in every release",
     "model": "the Hub has no such model: write its config.json",
     "recompute": "whole layers or nothing",
     "offload": "FSDP offloads parameters with their states, DeepSpeed states or both",
@@ -41,7 +41,7 @@ def plan_of(asked: Asked, stack: str = FSDP) -> dict[str, Any]:
 def files(
     write: Callable[[Mapping[str, Any]], str], name: str, stack: str
 ) -> Callable[[Asked, tuple[str, ...]], Mapping[str, str]]:
-    """What writes a trainer's file of this name, and DeepSpeed's where the stack is that."""
+    """The writer of a trainer's file of this name, and of DeepSpeed's for that stack."""
 
     def both(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
         plan = plan_of(asked, stack)

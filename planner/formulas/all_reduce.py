@@ -34,8 +34,8 @@ def _folded(ranks: Array) -> Array:
 @formula(
     unit="s",
     equation=(
-        "base + log2 n steps of (step + S / B), near ones inside the node; +2 steps where n is no"
-        " power of two"
+        "base + log2 n steps of (step + S / B), near ones inside the node; +2 steps where n is not"
+        " a power of two"
     ),
     source=(
         "recursive doubling, Thakur, Rabenseifner, Gropp 2005 (IJHPCA 19:49) section 4.2: lg p"

@@ -1,5 +1,5 @@
-"""What replicas that do not see the same data and the same updates differ by: drift between
-averages, moments, statistics of a part of the batch, delayed and clipped gradients."""
+"""Differences between replicas that train on different data or updates: drift between averages,
+moments, statistics of a part of the batch, delayed and clipped gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from planner.ledger import Array, formula
 def drift_norm(
     learning_rate: Array, local_steps: Array, noise_norm: Array, shard_norm: Array, replicas: Array
 ) -> Array:
-    """Root mean square distance of a replica's parameters from the average after H steps alone.
+    """Root mean square distance of a replica's parameters from the average after H local steps.
 
     noise_norm: of a replica's gradient about its own mean; shard_norm: of that mean about the mean
     of all, 0 for shards of one distribution.

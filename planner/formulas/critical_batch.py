@@ -1,5 +1,5 @@
-"""What a batch costs in steps and in tokens to the same loss, how noisy gradients say where it
-stops paying, and learning rates.
+"""Critical batch size: steps and tokens to the same loss by batch size, the gradient noise scale
+that it follows from, and learning rates.
 
 Batches are in tokens here; the laws hold in examples as well, as long as all of them are counted
 alike.

@@ -1,4 +1,4 @@
-"""What data parallelism keeps and moves: shards of state, bytes of each collective, work of the
+"""Memory and traffic of data parallelism: shards of state, bytes of each collective, work of the
 optimizer."""
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ def optimizer_volume_bytes(parameter_bytes: Array, zero: Array, shard_ranks: Arr
     ),
 )
 def broadcasts_s(shard_ranks: Array, tensors: Array, each_s: Array) -> Array:
-    """What whole tensors dealt out to d ranks take to come back by one broadcast per rank, besides
-    their bytes; n tensors go to n ranks at most."""
+    """Latency of gathering n whole tensors owned by d ranks, by one broadcast per owning rank (at
+    most n); their bytes come on top."""
     return np.minimum(shard_ranks, tensors) * each_s
 
 

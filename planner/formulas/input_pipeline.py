@@ -66,7 +66,7 @@ def load_s(storage_s: Array, requests_s: Array, workers_s: Array, copy_s: Array)
     source="loading ahead runs beside the step: the longer of both sets the pace",
 )
 def input_wait_s(loading_s: Array, step_s: Array) -> Array:
-    """What a step waits for its data when samples are loaded ahead."""
+    """Time a step waits for data when samples are prefetched."""
     return np.maximum(loading_s - step_s, 0.0)
 
 

@@ -80,8 +80,8 @@ def projected_bytes(tokens: Array, width: Array, element_bytes: Array, tp: Array
 def attention_core_bytes(
     tokens: Array, heads: Array, keys: Array, score_bytes: Array, tp: Array
 ) -> Array:
-    """What the attention core keeps besides its output: score_bytes per score element, 0 for flash,
-    and its statistics."""
+    """Activations of the attention core besides its output: score_bytes per score element, 0 for
+    flash, and its statistics."""
     return tokens * heads / tp * np.where(score_bytes > 0, score_bytes * keys, 4.0)
 
 
@@ -191,8 +191,8 @@ def resident_bytes(kept_bytes: Array, layer_bytes: Array, window_layers: Array) 
     ),
 )
 def reserved_bytes(lasting_bytes: Array, passing_bytes: Array, fragmentation_frac: Array) -> Array:
-    """What the caching allocator holds: blocks that come and go within a step leave some of their
-    segments unused."""
+    """Memory reserved by the caching allocator: short-lived blocks leave part of their segments
+    unused."""
     return lasting_bytes + passing_bytes * (1 + fragmentation_frac)
 
 
@@ -207,7 +207,7 @@ def reserved_bytes(lasting_bytes: Array, passing_bytes: Array, fragmentation_fra
     ),
 )
 def workspace_bytes(threads: Array, handle: Array, buffers: Array, module: Array) -> Array:
-    """What GEMM libraries allocate once for themselves."""
+    """Workspaces that GEMM libraries allocate once."""
     return threads * handle + buffers * module
 
 
@@ -220,5 +220,5 @@ def workspace_bytes(threads: Array, handle: Array, buffers: Array, module: Array
     ),
 )
 def captured_bytes(kernels: Array, copies: Array, each: Array) -> Array:
-    """What captured graphs take: kernels of one micro-batch, captured anew for each copy."""
+    """Memory of captured CUDA graphs: the kernels of one micro-batch, captured once per copy."""
     return kernels * copies * each

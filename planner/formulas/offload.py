@@ -58,8 +58,8 @@ def tiled_update_s(read_s: Array, update_s: Array, write_s: Array, tiles: Array)
 def update_bandwidth_bytes_per_s(
     threads: Array, core_bytes_per_s: Array, stream_bytes_per_s: Array, update_frac: Array
 ) -> Array:
-    """What an update moves in host memory: a share of what all cores stream, or what the threads of
-    all ranks of the host move, where they are few."""
+    """Host memory bandwidth of the CPU optimizer: a share of the stream bandwidth of all cores, or
+    the bandwidth of the threads in use if they are few."""
     return np.minimum(update_frac * stream_bytes_per_s, threads * core_bytes_per_s)
 
 
@@ -84,7 +84,7 @@ def update_bytes(
 
 @formula(
     unit="s",
-    equation="(m - 1) max(2 G/L - T, 0) + max((G + F)/L - T, 0); m = 1: the last alone",
+    equation="(m - 1) max(2 G/L - T, 0) + max((G + F)/L - T, 0); m = 1: only the last",
     source=(
         "deepspeed/runtime/zero/stage3.py, partition_grads: gradients of a micro-batch are added on"
         " the GPU to those before, which come up and go back; with the last they leave in fp32, all"

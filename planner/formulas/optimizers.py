@@ -89,7 +89,7 @@ def subspace_flop(rows: Array, columns: Array, steps: Array) -> Array:
     source=(
         "Shampoo, Gupta et al. 2018 (arXiv 1802.09568): a factor per side, with its root or its"
         " eigenvectors; blocks: Shi et al. 2023 (arXiv 2309.06497) section 3.1; SOAP, Vyas et al."
-        " 2024 (arXiv 2409.11321) section 4: sides above the widest are left alone"
+        " 2024 (arXiv 2409.11321) section 4: sides above the widest have no factor"
     ),
 )
 def preconditioner_elements(rows: Array, columns: Array, block: Array, widest: Array) -> Array:
@@ -146,7 +146,7 @@ class Gemm:
 
 @dataclass(frozen=True)
 class Work:
-    """What the update of one matrix computes beyond streaming its states."""
+    """Compute of the update of one matrix beyond streaming its states."""
 
     gemms: tuple[Gemm, ...]
     wide: bool  # in fp32 (TF32 where there is), else in bf16
@@ -228,7 +228,7 @@ def _projected(rank: float, found: bool) -> Callable[[Array, Array], Work]:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """What is kept of every tensor and computed on it.
+    """States per tensor and work per update.
 
     Where `rest` names another optimizer, this one is of the matrices of layers, routers and experts
     among them, and the other of embeddings, head, norms and biases.
@@ -266,10 +266,10 @@ class Optimizer:
         kept = 0.0 if self.kept is None else rowwise(self.kept, rows, columns)
         if self.rank:  # and the projection, in the type of the gradient
             each = TYPE_BYTES["fp32"] if type_bytes is None else type_bytes
-            held = each if self.typed else self.element + _SCALE / self.block
+            size = each if self.typed else self.element + _SCALE / self.block
             short = np.minimum(rows, columns)
             moments = projected_elements(rows, columns, self.rank)
-            return held * moments + each * short * np.minimum(self.rank, short)
+            return size * moments + each * short * np.minimum(self.rank, short)
         if self.factored:
             each = self.element if type_bytes is None else type_bytes
             return each * factored_elements(rows, columns)
@@ -286,10 +286,10 @@ class Optimizer:
 
 def optimizer_of(name: OptimizerName, rank: int | None = None) -> Optimizer:
     """An optimizer, in a subspace of this rank where it has one and it is stated."""
-    own = OPTIMIZERS[name]
-    if rank is None or not own.rank:
-        return own
-    return replace(own, rank=rank, work=_projected(float(rank), own.found))
+    named = OPTIMIZERS[name]
+    if rank is None or not named.rank:
+        return named
+    return replace(named, rank=rank, work=_projected(float(rank), named.found))
 
 
 def _in_subspace(title: str, source: str, rank: int, found: bool, eight: bool) -> Optimizer:

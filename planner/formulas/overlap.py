@@ -1,4 +1,4 @@
-"""What communication hides behind compute, and what it costs to share the chip."""
+"""Communication hidden behind compute, and the slowdown from sharing the chip."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ class Leaf(Tensor):
 
 def stream_of(model: ModelSpec, kind: Kind | None = None) -> Stream:
     """The residual stream of a model, or of the tower of a kind of layer."""
-    own = {tower.name: tower.hidden for tower in model.towers}
-    width = own.get(kind.tower) if kind else None
+    widths = {tower.name: tower.hidden for tower in model.towers}
+    width = widths.get(kind.tower) if kind else None
     return Stream(width or model.hidden, model.norm_bias)
 
 
@@ -41,8 +41,8 @@ def layer_tensors(model: ModelSpec, kind: Kind) -> tuple[Tensor, ...]:
     """Every tensor of a layer of a kind."""
     of = stream_of(model, kind)
     norms = replicated("norm/layer", kind.norms * of.norm(of.hidden) * model.norm_weight)
-    own = [tensor for part in kind.parts for tensor in part.tensors(of)]
-    return tuple(tensor for tensor in (norms, *own) if tensor.count)
+    declared = [tensor for part in kind.parts for tensor in part.tensors(of)]
+    return tuple(tensor for tensor in (norms, *declared) if tensor.count)
 
 
 @functools.lru_cache(maxsize=512)
@@ -55,8 +55,8 @@ def parameter_leaves(model: ModelSpec) -> tuple[Leaf, ...]:
         for tensor in layer_tensors(model, kind):
             times[tensor] = times.get(tensor, 0) + count
     inner = [_leaf(tensor, "layer", n) for tensor, n in times.items()]
-    found = (*_placed(_first(model), "first"), *inner, *_placed(_last(model), "last"))
-    return (*found, *_mtp(model, [layers.kinds[kind] for kind in layers.module]))
+    leaves = (*_placed(_first(model), "first"), *inner, *_placed(_last(model), "last"))
+    return (*leaves, *_mtp(model, [layers.kinds[kind] for kind in layers.module]))
 
 
 def _leaf(tensor: Tensor, place: Place, times: int = 1) -> Leaf:
@@ -75,16 +75,18 @@ def _first(model: ModelSpec) -> Iterable[Tensor]:
         yield replicated("embedding/position", (model.position_rows or model.max_positions) * h)
     yield replicated("embedding/norm", of.norm(h) * model.embedding_norm)
     layers = layers_of(model)
-    own = [
+    layered = [
         (part, count)
         for kind, count in zip(layers.kinds, layers.counts, strict=True)
         for part in kind.parts
         if isinstance(part, LayerEmbedding)
     ]
-    if own:
-        yield Tensor("embedding/layers", sum(p.vocab * p.width * n for p, n in own), matmul=False)
-        yield Tensor("embedding/layers_in", h * sum(p.width * n for p, n in own), "replicated")
-        yield replicated("embedding/layers_norm", of.norm(own[0][0].width))
+    if layered:
+        yield Tensor(
+            "embedding/layers", sum(p.vocab * p.width * n for p, n in layered), matmul=False
+        )
+        yield Tensor("embedding/layers_in", h * sum(p.width * n for p, n in layered), "replicated")
+        yield replicated("embedding/layers_norm", of.norm(layered[0][0].width))
 
 
 def _last(model: ModelSpec) -> Iterable[Tensor]:
@@ -103,10 +105,10 @@ def _mtp(model: ModelSpec, kinds: Iterable[Kind]) -> Iterable[Leaf]:
     if not model.mtp:
         return ()
     h, of = model.hidden, stream_of(model)
-    own = (Tensor("mtp/projection", 2 * h * h),)
+    tensors = (Tensor("mtp/projection", 2 * h * h),)
     norms = (replicated("mtp/norms", MTP_NORMS * of.norm(h)),)
     inner = (tensor for kind in kinds for tensor in layer_tensors(model, kind))
-    all_of = (*own, *norms, *inner)
+    all_of = (*tensors, *norms, *inner)
     return tuple(_leaf(tensor, "mtp", model.mtp) for tensor in all_of)
 
 

@@ -91,5 +91,5 @@ def weight_gradient_s(products_backward_s: Array) -> Array:
     source="a pipeline that only runs forward: m micro-batches through p stages; own derivation",
 )
 def forward_only_s(stage_s: Array, microbatches: Array, stages: Array) -> Array:
-    """Time of forward passes alone, of m micro-batches that take t on the slowest of p stages."""
+    """Time of a forward-only pipeline of m micro-batches, each t on the slowest of p stages."""
     return (microbatches + stages - 1) * stage_s

@@ -1,4 +1,4 @@
-"""What recompute repeats, and what it leaves of the activations."""
+"""Time that recomputation adds, and activations that it leaves."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from planner.ledger import Array, formula
     equation="r F + M",
     source=(
         "recompute repeats forward inside backward, collectives included: Korthikanti et al. 2022"
-        " (arXiv 2205.05198) section 5; modules alone: Megatron-Core, recompute_modules of"
+        " (arXiv 2205.05198) section 5; single modules: Megatron-Core, recompute_modules of"
         " megatron/core/transformer/transformer_config.py; results that are kept: MaxText,"
         " get_remat_policy of layers/decoders.py"
     ),
 )
 def repeated_s(share: Array, layer_s: Array, alone_s: Array) -> Array:
-    """Time that backward of a mean layer gains: a share r of the layers is repeated (F, without the
-    results that they keep), and modules of layers are repeated alone (M)."""
+    """Time added to the backward pass of a mean layer: a share r of the layers is recomputed (F,
+    without the results that they keep), elsewhere only some modules (M)."""
     return share * layer_s + alone_s
 
 
@@ -33,6 +33,7 @@ def repeated_s(share: Array, layer_s: Array, alone_s: Array) -> Array:
 def kept_bytes(
     layers: Array, whole_bytes: Array, freed_bytes: Array, repeated: Array, results_bytes: Array
 ) -> Array:
-    """What layers of a kind keep for backward beside the inputs of those that are repeated: n keep
-    all (A) but what modules free that are repeated alone (S), r some results alone (K)."""
+    """Activations that layers of a kind keep for backward, beside the inputs of recomputed ones: n
+    layers keep all (A) except for modules recomputed by themselves (S), r layers keep only some
+    results (K)."""
     return layers * (whole_bytes - freed_bytes) + repeated * results_bytes

@@ -174,7 +174,7 @@ def owned_usd(gpu_s: Array, capex_usd: Array, lifetime_s: Array, use_frac: Array
 
 @formula(unit="USD", equation="GPU-seconds price", source="definition")
 def machines_usd(gpu_s: Array, usd_per_gpu_s: Array) -> Array:
-    """What machines cost for a run: rent, or what is written off of own ones."""
+    """Cost of machines for a run: rent, or depreciation of owned ones."""
     return gpu_s * usd_per_gpu_s
 
 

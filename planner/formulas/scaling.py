@@ -54,7 +54,7 @@ def marginal_frac(
     first_tokens_per_s: Array,
     first_gpus: Array,
 ) -> Array:
-    """What each added GPU brings, as a share of what a GPU brought at the first count."""
+    """Marginal throughput per added GPU, over the throughput per GPU at the first count."""
     return (
         (tokens_per_s - before_tokens_per_s)
         / (gpus - before_gpus)

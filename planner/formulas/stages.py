@@ -1,4 +1,4 @@
-"""What the ranks of a pipeline hold: how the layers of a model are dealt out to chunks."""
+"""Pipeline stages: how the layers of a model are assigned to chunks."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ class Contents(NamedTuple):
 def contents(
     plan: Plan, pp: int, vpp: int, folded: bool = False, layers: Layers | None = None
 ) -> Contents:
-    """What every chunk of a pipeline of pp ranks with vpp chunks each holds.
+    """Contents of every chunk of a pipeline of pp ranks with vpp chunks each.
 
     Rank r holds chunks r, r + pp, r + 2 pp ...; folded (a V): r and 2 pp - 1 - r.
 
     A pipeline layout that was stated holds. Else chunks that layers divide into are equal.
     Where layers are of kinds that differ in FLOP, and the contents of chunks are stated to the
-    stack, or unequal stages were asked for and it lets them be stated, the dearest chunk is made
-    as cheap as it can be. Otherwise `layer_split` of the stack decides:
+    stack, or the request has unequal stages and the stack lets them be stated, the dearest chunk is
+    made as cheap as it can be. Otherwise `layer_split` of the stack decides:
 
     - "even", "even, last": the first or the last chunks take one layer more;
     - "ends count": embedding and head count as a layer each where that makes all chunks equal
@@ -209,10 +209,10 @@ def mtp_layers(plan: Plan) -> int:
 
 def chunks_of(plan: Plan, pp: int, vpp: int) -> tuple[Chunk, ...]:
     """The same in the words of a pipeline layout: stating it holds what the stack would."""
-    held = contents(plan, pp, vpp)
+    whole = contents(plan, pp, vpp)
     last, inner = pp * vpp - 1, len(memory_kinds(plan.model).module)
-    own = held.layers - inner * held.mtp
-    each = zip(own.reshape(-1), held.mtp.reshape(-1), strict=True)
+    plain = whole.layers - inner * whole.mtp
+    each = zip(plain.reshape(-1), whole.mtp.reshape(-1), strict=True)
     return tuple(Chunk(i == 0, round(n), round(m), i == last) for i, (n, m) in enumerate(each))
 
 
@@ -264,7 +264,7 @@ def _cheapest(costs: Costs, usual: Array) -> Array:
         return float(spent.max())
 
     def filled(most: float) -> Array:
-        """Chunks of no more than that, but for the first; each of the others has a layer."""
+        """Chunks of at most that size, except for the first; every other has at least one layer."""
         each, left = np.zeros(chunks), len(costs.layers)
         for chunk in range(chunks - 1, 0, -1):
             room = most - (costs.end if chunk == chunks - 1 else 0.0)
@@ -278,8 +278,8 @@ def _cheapest(costs: Costs, usual: Array) -> Array:
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (low, middle) if dearest(filled(middle)) <= middle else (middle, high)
-    found = filled(high)
-    return found if dearest(found) < dearest(usual) * (1 - _WORTH) else usual
+    best = filled(high)
+    return best if dearest(best) < dearest(usual) * (1 - _WORTH) else usual
 
 
 def _even(units: int, chunks: int) -> Array:

@@ -125,9 +125,9 @@ def proportional_split_s(
     own_s, other_s: of a step with an equal split, `microbatches` on every replica; replicas: all,
     other_replicas among them.
     """
-    own, m = replicas - other_replicas, microbatches
+    usual, m = replicas - other_replicas, microbatches
     first, second = own_s / m, other_s / m  # of one micro-batch
-    ideal = replicas * m / (own / first + other_replicas / second)
+    ideal = replicas * m / (usual / first + other_replicas / second)
     best = np.maximum(
         np.ceil(ideal / first - _SMALL) * first, np.ceil(ideal / second - _SMALL) * second
     )  # always enough
@@ -137,11 +137,11 @@ def proportional_split_s(
     ):  # the end is a multiple of one of both; a few multiples after the ideal suffice
         for more in range(8):
             end = np.ceil(ideal / each - _SMALL) * each + more * each
-            done = own * np.floor(end / first + 1e-9) + other_replicas * np.floor(
+            done = usual * np.floor(end / first + 1e-9) + other_replicas * np.floor(
                 end / second + 1e-9
             )
             best = np.where((done >= replicas * m - 1e-6) & (end < best), end, best)
-    return np.where(other_replicas > 0, np.where(own > 0, best, other_s), own_s)
+    return np.where(other_replicas > 0, np.where(usual > 0, best, other_s), own_s)
 
 
 @formula(
@@ -200,7 +200,7 @@ def bucketed_moment(mean_frac: Array, sigma: Array, documents: Array, order: Arr
     mu, count = np.log(mean_frac) - sigma**2 / 2, np.asarray(documents, dtype=float)[..., None]
     p = np.arange(1.0, _BUCKET) * count / (_BUCKET * count + 1)
     spread = np.sqrt(p * (1 - p) / (_BUCKET * count + 2))
-    at = (_quantile(np.clip(one, _SMALL, 1 - _SMALL)) for one in (p - spread, p + spread))
+    at = (_quantile(np.clip(quantile, _SMALL, 1 - _SMALL)) for quantile in (p - spread, p + spread))
     ends = sum(np.minimum(np.exp(mu + sigma * z), 1.0) ** order for z in at) / 2
     longest = longest_moment(mean_frac, sigma, _BUCKET * documents, order)
     return (ends.sum(axis=-1) + longest) / _BUCKET
@@ -238,8 +238,8 @@ def packed_attention_frac(mean: Array, mean_square: Array) -> Array:
 def packed_window_frac(
     mean: Array, mean_in_window: Array, square_in_window: Array, window: Array
 ) -> Array:
-    """The same of a layer with a sliding window. mean_in_window, square_in_window: moments of the
-    length of documents cut to the window, over the window."""
+    """Fraction of attention left by packing for a layer with a sliding window. mean_in_window,
+    square_in_window: moments of the length of documents cut to the window, over the window."""
     pairs = window**2 * square_in_window / 2 + window * (mean - window * mean_in_window)
     return pairs / mean / (window - window**2 / 2)
 

@@ -22,7 +22,7 @@ def trained_fields(options: Options, model: ModelSpec) -> dict[str, Any]:
             raise PlanError(name, count, f"{model.name} has {model.layers} layers; take fewer")
     if active is not None and model.towers:
         raise PlanError("--lisa", active, f"{model.name} has towers of layers; leave it out")
-    if any(one is not None for one in (options.lora, layers, active)):
+    if any(value is not None for value in (options.lora, layers, active)):
         _check(options)
     return {
         "adapter": adapter_spec(options, model),
@@ -38,18 +38,18 @@ def trained_fields(options: Options, model: ModelSpec) -> dict[str, Any]:
 
 def _check(options: Options) -> None:
     """Refuse what is not modelled of training a part of the weights. Raises PlanError."""
-    own = OPTIMIZERS[options.optimizer]
-    if own.work or own.factored:
+    named = OPTIMIZERS[options.optimizer]
+    if named.work or named.factored:
         raise PlanError(
             "--optimizer",
             options.optimizer,
-            f"{own.title} works on whole matrices, and of adapters or some layers that is not"
+            f"{named.title} works on whole matrices, and of adapters or some layers that is not"
             " modelled; take adam or another that works element by element",
         )
 
 
 def adapter_spec(options: Options, model: ModelSpec) -> AdapterSpec | None:
-    """Adapters as asked; none where all weights, or whole layers, are trained."""
+    """Adapters of the request; None if all weights, or whole layers, are trained."""
     if options.lora is None:
         return None
     spec = AdapterSpec(
@@ -80,7 +80,7 @@ def targets_of(text: str | None, model: ModelSpec) -> tuple[str, ...]:
     for word in words:
         if word not in WORDS:
             hint = (
-                near(word.replace("_", "-"), [one.replace("_", "-") for one in WORDS], 3).strip()
+                near(word.replace("_", "-"), [name.replace("_", "-") for name in WORDS], 3).strip()
                 or f"take {', '.join(WORDS[:4])}"
             )
             raise PlanError("--lora-targets", text, f"{word!r} names no matrix; {hint}")

@@ -78,7 +78,7 @@ def read_calibration(name: str) -> Calibration:
                 raise PlanError(
                     "--calibration", str(path), f"{kind}.{key} must be a table of fields"
                 )
-    device, own = None, {}
+    device, numbers = None, {}
     if "device" in data:
         device = catalog.build(GpuSpec, data["device"], "--calibration", f"{path} [device]")
         if device.id != gpu:
@@ -101,7 +101,7 @@ def read_calibration(name: str) -> Calibration:
             raise PlanError(
                 "--calibration", str(path), f"[links.{link}]: {catalog.near('networks', link)}"
             )
-        own[link] = catalog.build(LinkSpec, fields, "--calibration", f"{path} [links.{link}]")
+        numbers[link] = catalog.build(LinkSpec, fields, "--calibration", f"{path} [links.{link}]")
     for stack in stacks:
         if stack not in catalog.ids("stacks"):
             raise PlanError(
@@ -123,7 +123,9 @@ def read_calibration(name: str) -> Calibration:
         if "verified" in data
         else None
     )
-    return Calibration(str(path), gpu, overlay, links, stacks, device, own, storage, host, verified)
+    return Calibration(
+        str(path), gpu, overlay, links, stacks, device, numbers, storage, host, verified
+    )
 
 
 @dataclass(frozen=True)

@@ -58,14 +58,14 @@ def find(kind: str, name: str) -> Path:
     """Path of the profile with this id, alias or Hugging Face id, however it is spelled. Raises
     PlanError with what is like it, or with why nothing is."""
     words = spellings(name)
-    found = next((path for word in words if (path := _declared(kind, word))), None)
+    shipped = next((path for word in words if (path := _declared(kind, word))), None)
     vendor, _, rest = words[-1].partition("-")
-    if found is None and kind == "gpus" and vendor in _VENDORS:  # as drivers name their cards
-        found = _declared(kind, rest)
-        if found and readers.read_toml(_text(found)).get("vendor") != vendor:
-            found = None
-    if found:
-        return found
+    if shipped is None and kind == "gpus" and vendor in _VENDORS:  # as drivers name their cards
+        shipped = _declared(kind, rest)
+        if shipped and readers.read_toml(_text(shipped)).get("vendor") != vendor:
+            shipped = None
+    if shipped:
+        return shipped
     other = not_modelled.of_name(kind, name)
     counted = _COUNTED.fullmatch(name.strip()) if kind == "gpus" else None
     if counted:
@@ -101,17 +101,19 @@ def _text(path: Path) -> str:
 def _names(text: str) -> set[str]:
     """The names that a profile declares beside its id, in lower case."""
     data = readers.read_toml(text)
-    hub = [str(one).lower() for one in data.get("hub", ())]
-    return {*(str(one).lower() for one in data.get("aliases", ())), *hub} | {
-        one.rpartition("/")[2] for one in hub
+    hub = [str(name).lower() for name in data.get("hub", ())]
+    return {*(str(name).lower() for name in data.get("aliases", ())), *hub} | {
+        name.rpartition("/")[2] for name in hub
     }
 
 
 @cache
 def owners(kind: str) -> Mapping[str, str]:
     """The id of the profile that has a name, by every name in lower case."""
-    found = {name: one for one, path in profiles(kind).items() for name in _names(_text(path))}
-    return found | {one: one for one in ids(kind)}
+    names = {
+        name: identity for identity, path in profiles(kind).items() for name in _names(_text(path))
+    }
+    return names | {identity: identity for identity in ids(kind)}
 
 
 LINK = "link"  # what errors call a network: which of the options names it, the caller knows
@@ -129,14 +131,14 @@ _OFFERED = 4  # profiles that an unknown name is answered with
 
 
 def near(kind: str, wanted: str) -> str:
-    """What to say of an unknown name: the known ones most like it, and where all are listed."""
-    owner = {one: one for one in ids(kind)}
+    """Hint for an unknown name: the nearest known ones, and where all are listed."""
+    owner = {identity: identity for identity in ids(kind)}
     for path in profiles(kind).values():
         data = readers.read_toml(_text(path))
-        owner |= {str(one): path.stem for one in data.get("aliases", ())}
+        owner |= {str(name): path.stem for name in data.get("aliases", ())}
     offered: dict[str, str] = {}  # one name of each profile
-    for one in alike(kind, wanted, list(owner)):
-        offered.setdefault(owner[one], one)
+    for name in alike(kind, wanted, list(owner)):
+        offered.setdefault(owner[name], name)
     close = list(offered.values())[:_OFFERED]
     hint = f"did you mean {', '.join(close)}? " if close else ""
     return f"{hint}`dpplan list {kind}` shows all, or give a path"
@@ -207,10 +209,10 @@ def _as_bytes(given: str | bytes) -> bytes:
 
 
 def given(path: Path) -> bytes | None:
-    """What a file holds where only given ones are read, nothing where it is none of them; None
-    where the disk is read."""
-    found = _given.get()
-    return None if found is None else _as_bytes(found.get(str(path), b""))
+    """Contents of a file if only given ones are read, empty for any other; None if the disk is
+    read."""
+    texts = _given.get()
+    return None if texts is None else _as_bytes(texts.get(str(path), b""))
 
 
 @contextmanager
@@ -289,9 +291,9 @@ def build(spec: type[S], data: Any, field: str, where: str) -> S:
     try:
         return spec.model_validate(data)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False)
-        first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
-        missing = [_place(one["loc"]) for one in found if one["type"] == "missing"]
+        faults = error.errors(include_url=False, include_context=False)
+        first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
+        missing = [_place(fault["loc"]) for fault in faults if fault["type"] == "missing"]
         if missing and first["type"] == "missing":
             raise PlanError(f"{field} {where}", None, f"needs {' and '.join(missing)}") from None
         key = _place(first["loc"])
@@ -299,7 +301,7 @@ def build(spec: type[S], data: Any, field: str, where: str) -> S:
         message = sentence(first["msg"])
         if first["type"] == "extra_forbidden":
             known = sorted(spec.stated_keys()) if len(first["loc"]) == 1 else []
-            hint = did_you_mean(key, [one.replace("_", "-") for one in known]).replace("-", "_")
+            hint = did_you_mean(key, [name.replace("_", "-") for name in known]).replace("-", "_")
             listed = ", ".join(known) or "see the shipped profiles"
             message = f"unknown key; {hint}known keys: {listed}"
             raise PlanError(f"{field} {where}", key, message + more) from None

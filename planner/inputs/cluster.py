@@ -88,15 +88,15 @@ def node_size(options: Options) -> int:
 
 
 def price_of(options: Options, market: str | None = None) -> Price:
-    """What a GPU-hour of the request costs, or would cost in another market."""
+    """Price of a GPU-hour of the request, here or in another market."""
     measured = read_calibration(options.calibration) if options.calibration else None
     card, template = _card(options, measured)
     return price(options.changed(market=market) if market else options, card.id, template)
 
 
 def every_price(options: Options) -> list[Sourced]:
-    """What a GPU-hour of the request costs: in every market that keeps its machines, where it
-    leaves the market open."""
+    """Prices of a GPU-hour of the request: in every market without preemption, if it leaves the
+    market open."""
     own = price_of(options)
     listed = own.is_listed and options.market is None
     kept = [one for one in markets() if one.preempted_after is None]
@@ -105,9 +105,9 @@ def every_price(options: Options) -> list[Sourced]:
 
 
 def unit_cost(options: Options, what: str) -> float:
-    """What one GPU of the request costs an hour in US dollars (`cost`; own hardware with the
-    electricity of full load), or draws in W (`power`: the limit of its board or the one set).
-    Raises PlanError where no price of the market asked for is known."""
+    """One GPU of the request: its hourly price in US dollars (`cost`; own hardware with the
+    electricity of full load), or its power in W (`power`: the limit of its board or the one set).
+    Raises PlanError without a price in that market."""
     cluster, _ = cluster_spec(options.changed(gpus=node_size(options)))
     board_w = float(cluster.power_limit or cluster.gpu.power)
     if what == "power":
@@ -133,14 +133,14 @@ def _card(options: Options, measured: Calibration | None) -> tuple[GpuSpec, Clus
     """The GPU, as a calibration corrects it, and the cluster that was named."""
     gpu, cluster = options.gpu, options.cluster
     template = catalog.load("clusters", ClusterTemplate, cluster) if cluster else None
-    own = measured.device if measured else None
-    if gpu is None and template is None and own is None:
+    device = measured.device if measured else None
+    if gpu is None and template is None and device is None:
         raise PlanError("--gpu", gpu, "name a GPU (`dpplan list gpus`) or a cluster (--cluster)")
-    if own is not None and gpu in (None, own.id):
-        card = own
+    if device is not None and gpu in (None, device.id):
+        card = device
     else:
         card = catalog.load("gpus", GpuSpec, gpu or (template.gpu if template else ""))
-    if measured and card is not own:
+    if measured and card is not device:
         if measured.gpu != card.id:
             raise PlanError(
                 "--calibration",
@@ -187,11 +187,11 @@ def _fabric(
     without a speed, such as `roce`, means the node's own fabric if that is of this kind, and else
     keeps the speed of the node's cards.
     """
-    asked, stated = options.inter_node, _stated(options, "nic_bandwidth")
+    network, stated = options.inter_node, _stated(options, "nic_bandwidth")
     usual = link_spec(node.inter_node, "inter_node", measured)
     named = _link(options, "inter_node", node.inter_node, measured)
     same_kind = named.takes_speed_of_cards and named.fabric == usual.fabric
-    same = named.id == usual.id and not catalog.is_path(asked or usual.id)
+    same = named.id == usual.id and not catalog.is_path(network or usual.id)
     if same or same_kind:
         return usual, stated or node.nic_bandwidth, []
     if stated or not named.takes_speed_of_cards:
@@ -200,8 +200,8 @@ def _fabric(
     speed = node.nic_bandwidth if kept else named.bandwidth
     whose = "that of this node's cards" if kept else "the slowest that speak it"
     remark = (
-        f"network: {in_unit(speed, 'Gbit/s'):.0f} Gbit/s per card, {whose}: {asked} names no speed"
-        " (set --nic-bandwidth)"
+        f"network: {in_unit(speed, 'Gbit/s'):.0f} Gbit/s per card, {whose}: {network} names no"
+        " speed (set --nic-bandwidth)"
     )
     return named, speed, [remark]
 
@@ -211,10 +211,10 @@ def _islands(
 ) -> tuple[int | None, Sourced | None, list[str]]:
     """Nodes of an island of the network, oversubscription of the links between islands, and what
     was assumed of them."""
-    own = (template.island_nodes, template.oversubscription) if template else (None, None)
-    island = options.island_nodes or own[0]
+    islands = (template.island_nodes, template.oversubscription) if template else (None, None)
+    island = options.island_nodes or islands[0]
     stated = options.oversubscription
-    share = own[1] if stated is None else Sourced(stated, "1", "assumed", _STATED)
+    share = islands[1] if stated is None else Sourced(stated, "1", "assumed", _STATED)
     if island is None and share is not None and share > 1:
         raise PlanError(
             flag("oversubscription"),
@@ -238,27 +238,29 @@ def _islands(
     return island, share, []
 
 
-def link_spec(asked: str, name: str, measured: Calibration | None = None) -> LinkSpec:
+def link_spec(network: str, name: str, measured: Calibration | None = None) -> LinkSpec:
     """A link by id, alias or path, as a calibration measured it. Raises PlanError naming the option
     `name`, which also decides where the link must be."""
     try:
-        if measured and asked in measured.own_links:
-            link = measured.own_links[asked]
+        if measured and network in measured.own_links:
+            link = measured.own_links[network]
         else:
-            link = catalog.load("networks", LinkSpec, asked)
+            link = catalog.load("networks", LinkSpec, network)
             if measured and link.id in measured.links:
                 link = catalog.load_overlaid(
-                    "networks", LinkSpec, asked, measured.links[link.id], "links." + link.id
+                    "networks", LinkSpec, network, measured.links[link.id], "links." + link.id
                 )
     except PlanError as error:
-        own = error.field == catalog.LINK
-        raise PlanError(flag(name) if own else error.field, error.value, error.remedy) from None
+        is_network = error.field == catalog.LINK
+        raise PlanError(
+            flag(name) if is_network else error.field, error.value, error.remedy
+        ) from None
     scope = "inter_node" if name == "inter_node" else "intra_node"
     if link.scope != scope:
         where = "inside a node" if link.scope == "intra_node" else "between nodes"
         raise PlanError(
             flag(name),
-            asked,
+            network,
             f"is a link {where}; `dpplan list networks` shows which links go where",
         )
     return link

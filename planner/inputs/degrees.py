@@ -12,8 +12,9 @@ TOKENS_PER_CONTEXT_RANK = 512
 
 
 def stages_of(layers: int, uneven: bool | None) -> list[int]:
-    """Stages that layers divide into, alone or with embedding and head as a layer each; any number
-    where they may differ (uneven), and powers of two unless they may not."""
+    """Numbers of stages that the layers divide into, by themselves or with embedding and head as a
+    layer each. uneven: whether stages may differ in layers, for which every number is possible;
+    None: powers of two, too."""
     if uneven:
         return list(range(1, layers + 1))
     dealt = () if uneven is False else (1 << i for i in range(layers.bit_length()))

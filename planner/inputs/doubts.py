@@ -49,7 +49,7 @@ _K = 1024
 
 @dataclass(frozen=True)
 class Request:
-    """What is checked: the options, and what was made of them."""
+    """Subject of a check: the options, and the specifications made of them."""
 
     options: Options
     model: ModelSpec

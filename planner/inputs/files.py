@@ -35,18 +35,18 @@ _read: ContextVar[set[FileId] | None] = ContextVar("files that were read", defau
 @contextmanager
 def remembered() -> Iterator[set[FileId]]:
     """Inside the block, files that are read are remembered: no result may replace them."""
-    found: set[FileId] = set()
-    token = _read.set(found)
+    seen: set[FileId] = set()
+    token = _read.set(seen)
     try:
-        yield found
+        yield seen
     finally:
         _read.reset(token)
 
 
-def note(found: Iterable[FileId]) -> None:
+def note(files: Iterable[FileId]) -> None:
     """Remember files that were read, here or in another process."""
     if (known := _read.get()) is not None:
-        known.update(found)
+        known.update(files)
 
 
 def note_open(file: BufferedIOBase) -> None:
@@ -71,9 +71,9 @@ def result(name: str, field: str) -> Path:
             raise PlanError(field, name, "cannot be written: it is a folder")
         folder = os.path.dirname(target)
         if now is None and not os.path.isdir(folder):
-            raise PlanError(field, name, f"cannot be written: there is no folder {folder}")
-        held = folder if now is None else target
-        if not _is_descriptor(target) and not os.access(held, os.W_OK):
+            raise PlanError(field, name, f"cannot be written: missing folder {folder}")
+        parent = folder if now is None else target
+        if not _is_descriptor(target) and not os.access(parent, os.W_OK):
             raise PlanError(field, name, "cannot be written: Permission denied")
         _not_read(now, name, field)
     except (OSError, ValueError) as error:
@@ -83,7 +83,7 @@ def result(name: str, field: str) -> Path:
 
 def folder(name: str, field: str, names: Iterable[str] = ()) -> list[Path]:
     """The paths of results of these names in a folder, which is made where names are given; refused
-    where none of them could be written. Raises PlanError naming the field."""
+    if none could be written. Raises PlanError naming the field."""
     try:
         path = os.path.expanduser(name)
         target, now = _place(path)
@@ -93,19 +93,19 @@ def folder(name: str, field: str, names: Iterable[str] = ()) -> list[Path]:
             raise PlanError(field, name, "cannot be written into: it is a file; give a folder")
         if now is None and not os.path.isdir(os.path.dirname(target.rstrip("/"))):
             above = os.path.dirname(target.rstrip("/"))
-            raise PlanError(field, name, f"cannot be written: there is no folder {above}")
+            raise PlanError(field, name, f"cannot be written: missing folder {above}")
         wanted = list(names)
         if wanted:
             os.makedirs(path, exist_ok=True)
-        for one in wanted:
-            result(os.path.join(path, one), field)
+        for file in wanted:
+            result(os.path.join(path, file), field)
     except (OSError, ValueError) as error:
         raise _unwritten(error, name, field) from None
-    return [Path(path) / one for one in wanted]
+    return [Path(path) / file for file in wanted]
 
 
 def places(path: str) -> set[Place]:
-    """What a path names: the file that is there, or the place where one would be, or is open."""
+    """Identity of a path: the existing file, the place of a new one, or an open descriptor."""
     with suppress(OSError, ValueError):
         target, now = _place(os.path.expanduser(path))
         return {target if now is None or _is_descriptor(target) else _id(now)}
@@ -171,10 +171,10 @@ def _is_descriptor(target: str) -> bool:
 def _into_open(target: str, data: bytes) -> None:
     """Write into a device, a pipe, or a file that is open: after what was written there."""
     folder, name = os.path.split(target)
-    found = _DESCRIPTORS.fullmatch(folder)
-    own = found is not None and found[1] in (None, str(os.getpid()))
+    match = _DESCRIPTORS.fullmatch(folder)
+    ours = match is not None and match[1] in (None, str(os.getpid()))
     flags = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY
-    with open(os.dup(int(name)) if own else os.open(target, flags), "wb") as file:
+    with open(os.dup(int(name)) if ours else os.open(target, flags), "wb") as file:
         file.write(data)
 
 

@@ -32,8 +32,7 @@ def possible(plan: Plan, options: Options) -> bool:
 
 
 def least_layout(plan: Plan, options: Options) -> Layout:
-    """What the request fixes, with the least for what it leaves open; not checked, since some rule
-    may forbid it."""
+    """Degrees of the request, the least value for open ones; not checked against the rules."""
     tp, (pp, vpp), cp = options.tp or 1, _stages(plan, options), options.cp or 1
     dp = options.dp or max(1, options.gpus // (tp * pp * cp))
     schedule = options.schedule

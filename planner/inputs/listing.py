@@ -44,7 +44,7 @@ _HOLDS = {
 
 
 def list_kinds() -> Sequence[KindEntry]:
-    """What can be listed, with how many entries there are."""
+    """Kinds that can be listed, with the number of entries."""
     return [
         KindEntry(kind, _HOLDS[kind], len(SCHEDULES if kind == "schedules" else catalog.ids(kind)))
         for kind in KINDS

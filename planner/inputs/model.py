@@ -28,22 +28,22 @@ def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
     if name.endswith(".toml"):
         return model_file.read(catalog.user_path(name, FIELD))
     if not name.startswith(_PREFIX) and not catalog.is_path(name):
-        found = catalog.load("models", ModelSpec, name)
-        return found, [f"model: {name} is {found.name} of the catalogue"] if "/" in name else []
-    path, asked = None, name.removeprefix(_PREFIX)
+        shipped = catalog.load("models", ModelSpec, name)
+        return shipped, [f"model: {name} is {shipped.name} of the catalogue"] if "/" in name else []
+    path, hub_name = None, name.removeprefix(_PREFIX)
     if not name.startswith(_PREFIX):
         path = catalog.user_path(name, FIELD)
         folder = path / hub.FILE
         path = folder if catalog.is_file(folder) else path
-    if hub.is_name(asked) and (path is None or not catalog.exists(path)):
+    if hub.is_name(hub_name) and (path is None or not catalog.exists(path)):
         try:
-            path = _from_hub(asked, name)
+            path = _from_hub(hub_name, name)
         except PlanError:
-            copied = None if name.startswith(_PREFIX) else _copied(asked)
+            copied = None if name.startswith(_PREFIX) else _copied(hub_name)
             if copied is None:
                 raise
             said = f"is taken for {copied.name} of the catalogue, by its name: no config.json of it"
-            return copied, [f"{FIELD}: {asked} {said} is here"]
+            return copied, [f"{FIELD}: {hub_name} {said} is here"]
     if path is None:
         raise PlanError(FIELD, name, "must read hf:org/name, such as hf:Qwen/Qwen3-8B")
     from planner.inputs import huggingface
@@ -53,7 +53,7 @@ def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
     if known is not None:
         inferred = [*inferred, f"the shape of {known.name}: trained as that is taken to have been"]
         model = model.model_copy(update={"published": known.published})
-    return model, [f"config.json: {one}" for one in inferred]
+    return model, [f"config.json: {key}" for key in inferred]
 
 
 def _written_out(text: str) -> ModelSpec:
@@ -66,8 +66,8 @@ def _written_out(text: str) -> ModelSpec:
 
 
 def _same_shape(model: ModelSpec) -> ModelSpec | None:
-    """The catalogue's model of this shape, the one of the same context where there are several;
-    None: there is none, or its training is not published."""
+    """The catalogue's model of this shape, by the same context if there are several; None without a
+    match, or if its training is not published."""
     same = [
         known
         for known in catalog.load_all("models", ModelSpec)
@@ -84,21 +84,21 @@ def _same_layers(known: ModelSpec, model: ModelSpec) -> bool:
     return all(getattr(pair[0], name) == getattr(pair[1], name) for name in names)
 
 
-def _copied(asked: str) -> ModelSpec | None:
+def _copied(hub_name: str) -> ModelSpec | None:
     """The catalogue's model of the same name under another organisation; None for copies that
     cannot be trained, such as quantised ones."""
-    if not_modelled.of_name("models", asked, fetched=True):
+    if not_modelled.of_name("models", hub_name, fetched=True):
         return None
     try:
-        return catalog.load("models", ModelSpec, asked.rpartition("/")[2])
+        return catalog.load("models", ModelSpec, hub_name.rpartition("/")[2])
     except PlanError:
         return None
 
 
-def _from_hub(asked: str, name: str) -> Path:
-    """config.json of org/name. Raises PlanError at once where the name says that it is none to be
+def _from_hub(hub_name: str, name: str) -> Path:
+    """config.json of org/name. Raises PlanError at once if the name is of a kind that is not
     planned."""
-    if why := not_modelled.of_name("models", asked, fetched=True):
+    if why := not_modelled.of_name("models", hub_name, fetched=True):
         raise PlanError(FIELD, name, why)
-    known = "" if catalog.is_path(asked) else catalog.find("models", asked).stem
-    return hub.config_of(asked, name, known)
+    known = "" if catalog.is_path(hub_name) else catalog.find("models", hub_name).stem
+    return hub.config_of(hub_name, name, known)

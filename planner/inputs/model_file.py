@@ -80,16 +80,16 @@ _FROM = {"kv_heads": ["heads"], "head_dim": ["hidden", "heads"], "ffn_hidden": [
 
 def _follows(name: str, data: dict[str, Any]) -> bool:
     """Whether all is there that a key would be inferred from, so that it has to be given."""
-    return all(one in data for one in _FROM.get(name, ()))
+    return all(key in data for key in _FROM.get(name, ()))
 
 
 def _is_wrong(data: dict[str, Any]) -> bool:
-    """Whether a key is unknown, which is said before what is missing."""
+    """Whether a key is unknown, an error that precedes missing keys."""
     return any(key not in ModelSpec.stated_keys() for key in data)
 
 
 def _inferred(data: dict[str, Any], path: Path) -> dict[str, Any]:
-    """What follows from the keys that are there, by the convention of most models."""
+    """Keys that follow from the given ones, by the convention of most models."""
     out: dict[str, Any] = {"name": path.stem[:200] or "model"}
     hidden, heads = (_count(data, name) for name in ("hidden", "heads"))
     if heads:

@@ -30,27 +30,29 @@ def alike(kind: str, name: str, known: Sequence[str]) -> list[str]:
     close = difflib.get_close_matches(word, known, n=40, cutoff=_ALIKE)
     if kind not in ("models", "gpus"):
         return close
-    family = [one for one in close if _same_family(word, one)]
+    family = [candidate for candidate in close if _same_family(word, candidate)]
     if kind == "gpus":
-        return [one for one in family if _same_part(word, one)]
-    return sorted(family, key=lambda one: not one.startswith(word)) or _of_size(word, known)
+        return [candidate for candidate in family if _same_part(word, candidate)]
+    return sorted(family, key=lambda candidate: not candidate.startswith(word)) or _of_size(
+        word, known
+    )
 
 
-def _same_family(one: str, other: str) -> bool:
-    a, b = _family(one), _family(other)
+def _same_family(first: str, other: str) -> bool:
+    a, b = _family(first), _family(other)
     return a == b or difflib.SequenceMatcher(None, a, b).ratio() >= _SAME_FAMILY
 
 
-def _same_part(one: str, other: str) -> bool:
+def _same_part(first: str, other: str) -> bool:
     """Whether two GPUs have the same number, or one name is cut off before the number; A10 and A100
     differ."""
-    a, b = sorted((_part(one), _part(other)), key=len)
+    a, b = sorted((_part(first), _part(other)), key=len)
     return a == b or (len(a) >= _PART_DIGITS and b.startswith(a))
 
 
 def _part(name: str) -> str:
-    found = re.search(r"\d{1,9}", name)
-    return found[0] if found else ""
+    match = re.search(r"\d{1,9}", name)
+    return match[0] if match else ""
 
 
 def _family(name: str) -> str:
@@ -62,11 +64,13 @@ def _of_size(word: str, known: Sequence[str]) -> list[str]:
     size = _billions(word)
     if size is None:
         return []
-    sized = [(abs(1 - other / size), one) for one in known if (other := _billions(one))]
-    return [one for gap, one in sorted(sized) if gap < _SAME_SIZE - 1]
+    sized = [
+        (abs(1 - other / size), candidate) for candidate in known if (other := _billions(candidate))
+    ]
+    return [candidate for gap, candidate in sorted(sized) if gap < _SAME_SIZE - 1]
 
 
 def _billions(name: str) -> float | None:
     """Billions of parameters that a name states: "qwen2.5-32b" -> 32."""
-    found = _SIZE.search(name)
-    return float(found[1]) * _BILLION[found[2]] if found else None
+    match = _SIZE.search(name)
+    return float(match[1]) * _BILLION[match[2]] if match else None

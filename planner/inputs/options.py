@@ -29,7 +29,7 @@ def read_options(given: Mapping[str, Any], origins: Mapping[str, Origin] | None 
     if options.nodes is not None:
         options, nodes = _of_nodes(options, options.nodes, given.get("gpus") is not None)
         spelled.append(nodes)
-        origins = {"gpus" if name == "nodes" else name: one for name, one in origins.items()}
+        origins = {"gpus" if name == "nodes" else name: origin for name, origin in origins.items()}
     if not spelled and not origins:
         return options
     return options.changed(spelled=tuple(spelled), origins=origins)
@@ -54,12 +54,14 @@ def readings(options: Options) -> list[str]:
     """How words were read that an answer would else leave open ("--seq-len 128k is 131,072
     tokens"), and which values of files gave way to others ("--gpus 64 is typed: train.sh:3 says
     32")."""
-    read = [one.says for one in options.spelled if getattr(options, one.of) == one.value]
+    read = [
+        reading.says for reading in options.spelled if getattr(options, reading.of) == reading.value
+    ]
     return read + [
         f"{flag(name)} {getattr(options, name)} is"
-        f" {'typed' if one.kind == 'typed' else f'from {one.where}'}: {one.over}"
-        for name, one in options.origins.items()
-        if one.over
+        f" {'typed' if reading.kind == 'typed' else f'from {reading.where}'}: {reading.over}"
+        for name, reading in options.origins.items()
+        if reading.over
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a GPU-hour costs: one market per answer, from dated lists, unless the request states it."""
+"""Price of a GPU-hour: of the request, else from dated lists, one market per answer."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def markets() -> tuple[MarketSpec, ...]:
 
 
 def caution(market: str) -> str:
-    """What to know beside an amount at prices of this market, "" where nothing."""
-    return next((one.note for one in markets() if one.id == market), "")
+    """Caution on amounts at prices of this market, "" for none."""
+    return next((listed.note for listed in markets() if listed.id == market), "")
 
 
 def preempted_after(options: Options) -> Sourced | None:
@@ -63,17 +63,19 @@ def _asked(market: str | None) -> _Asked:
     if market is None:
         return _Asked(known.market[0].id, known.market[0].terms, known.list)
     if catalog.is_path(market):
-        own = _list_of(market)
-        return _Asked(own.market, own.market, (own,), named=True)
+        given = _list_of(market)
+        return _Asked(given.market, given.market, (given,), named=True)
     word = market.lower()
-    for one in known.market:
-        if word == one.id or word in one.aliases:
-            return _Asked(one.id, one.id, known.list)
+    for listed in known.market:
+        if word == listed.id or word in listed.aliases:
+            return _Asked(listed.id, listed.id, known.list)
     terms = known.market[0].terms
-    offers = tuple(one for one in known.list if one.provider == word and _terms(one) == terms)
+    offers = tuple(
+        listed for listed in known.list if listed.provider == word and _terms(listed) == terms
+    )
     if offers:
         return _Asked(word, terms, offers, named=True)
-    words = [one.id for one in known.market]
+    words = [listed.id for listed in known.market]
     close = difflib.get_close_matches(word, [*words, *(x.provider for x in known.list)], n=1)
     raise PlanError(
         "--market",
@@ -92,16 +94,16 @@ def _list_of(path: str) -> PriceList:
     )
 
 
-def _terms(one: PriceList) -> str:
-    return next(market.terms for market in markets() if market.id == one.market)
+def _terms(listed: PriceList) -> str:
+    return next(market.terms for market in markets() if market.id == listed.market)
 
 
 def price(options: Options, gpu: str, template: ClusterTemplate | None) -> Price:
-    """What a GPU-hour of this request costs: as stated, of own hardware, of the cluster file, or of
-    the market asked for.
+    """Price of a GPU-hour of this request: as stated, of own hardware, of the cluster file, or of
+    its market.
 
-    gpu: the profile's id. Raises PlanError for a market that is not known, and for options that
-    exclude each other.
+    gpu: the profile's id. Raises PlanError for an unknown market, and for options that exclude each
+    other.
     """
     stated, market = number(options, "price"), options.market
     if options.capex is not None:
@@ -114,18 +116,23 @@ def price(options: Options, gpu: str, template: ClusterTemplate | None) -> Price
         return _stated(Sourced(stated, "USD/h", "assumed", "stated in the request"))
     if template is not None and template.usd_per_gpu_hour is not None and market is None:
         return _stated(template.usd_per_gpu_hour)
-    asked = _asked(market)
-    known = {one.market: one for one in _offers(gpu, template, _asked(None).lists)}
-    found = next(
-        (one for one in _offers(gpu, template, asked.lists) if _answers(one, asked, template)), None
+    request = _asked(market)
+    known = {offer.market: offer for offer in _offers(gpu, template, _asked(None).lists)}
+    answer = next(
+        (
+            offer
+            for offer in _offers(gpu, template, request.lists)
+            if _answers(offer, request, template)
+        ),
+        None,
     )
-    if found is None:
-        return Price(market=asked.market, known=tuple(known))
-    usd = found.usd_per_gpu_hour[gpu]
+    if answer is None:
+        return Price(market=request.market, known=tuple(known))
+    usd = answer.usd_per_gpu_hour[gpu]
     return Price(
-        market=found.market,
-        usd_per_gpu_hour=Sourced(float(usd), "USD/h", "vendor", found.source, found.date),
-        provider=found.title,
+        market=answer.market,
+        usd_per_gpu_hour=Sourced(float(usd), "USD/h", "vendor", answer.source, answer.date),
+        provider=answer.title,
         known=tuple(known),
     )
 
@@ -136,14 +143,18 @@ def _offers(
     """Price lists with this GPU; for a provider's cluster only the lists of that provider."""
     provider = template.provider if template else None
     return (
-        one for one in lists if gpu in one.usd_per_gpu_hour and provider in (None, one.provider)
+        listed
+        for listed in lists
+        if gpu in listed.usd_per_gpu_hour and provider in (None, listed.provider)
     )
 
 
-def _answers(one: PriceList, asked: _Asked, template: ClusterTemplate | None) -> bool:
-    if asked.named or one.market == asked.market:
+def _answers(listed: PriceList, request: _Asked, template: ClusterTemplate | None) -> bool:
+    if request.named or listed.market == request.market:
         return True
-    return template is not None and template.provider is not None and _terms(one) == asked.market
+    return (
+        template is not None and template.provider is not None and _terms(listed) == request.market
+    )
 
 
 def _stated(usd: Sourced) -> Price:

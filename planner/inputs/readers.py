@@ -35,7 +35,7 @@ class NotText(ValueError):
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """What a TOML text holds."""
+    """Parse a TOML text."""
     if len(text) > MOST_BYTES:
         raise ValueError(f"is larger than the {MOST_BYTES:,} bytes that are read")
     if _LONG_KEY.search(text):
@@ -51,7 +51,7 @@ def read_toml(text: str) -> dict[str, Any]:
 
 
 def read_json(text: str | bytes, dropped: tuple[str, ...] = ()) -> Any:
-    """What a JSON text holds; a key that is given twice is an error, not the last one's value.
+    """Parse a JSON text; a duplicate key is an error.
 
     dropped: keys of the document that are not read, whose values may be infinite.
     """
@@ -120,7 +120,9 @@ def yaml_places(text: str) -> dict[str, tuple[Any, int]]:
         for level in range(MOST_NESTING + 1):
             if level == MOST_NESTING and todo:
                 raise RecursionError
-            todo = [one for path, node in todo for one in _below(loader, path, node, out, merged)]
+            todo = [
+                place for path, node in todo for place in _below(loader, path, node, out, merged)
+            ]
             if len(out) + len(todo) > MOST_KEYS:
                 raise ValueError(f"has more than {MOST_KEYS:,} keys")
     except RecursionError:
@@ -138,7 +140,7 @@ def _below(
     out: dict[str, tuple[Any, int]],
     merged: dict[int, dict[Any, Any]],
 ) -> Iterator[tuple[str, Any]]:
-    """What is nested in a node, by path; its plain values go into `out`."""
+    """Nested nodes by path; plain values go into `out`."""
     import yaml
 
     for name, child in _inside(loader, node, merged):
@@ -146,8 +148,8 @@ def _below(
         if isinstance(child, yaml.ScalarNode):
             out[below] = _text_of(_plain(loader, child, None)), child.start_mark.line + 1
         elif _is_plain_list(child):
-            found = [_text_of(one) for one in _texts(loader, child)]
-            out[below] = found, child.start_mark.line + 1
+            texts = [_text_of(element) for element in _texts(loader, child)]
+            out[below] = texts, child.start_mark.line + 1
         else:
             yield below, child
         if len(out) > MOST_KEYS:
@@ -170,11 +172,11 @@ def _inside(loader: Any, node: Any, merged: dict[int, dict[Any, Any]]) -> list[t
 
     if not isinstance(node, yaml.MappingNode):
         return list(enumerate(node.value))
-    own = [(_plain(loader, k, "?"), v) for k, v in node.value if k.value != "<<"]
-    last = dict(own)
+    pairs = [(_plain(loader, k, "?"), v) for k, v in node.value if k.value != "<<"]
+    last = dict(pairs)
     named = [
         (name if last[name] is value else f"{name} (line {value.start_mark.line + 1})", value)
-        for name, value in own
+        for name, value in pairs
     ]
     below = _merged(loader, node, merged)
     return [*((name, value) for name, value in below.items() if name not in last), *named]
@@ -191,9 +193,9 @@ def _merged(loader: Any, node: Any, merged: dict[int, dict[Any, Any]]) -> dict[A
     for key, value in node.value:
         if key.value != "<<":
             continue
-        for one in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-            if isinstance(one, yaml.MappingNode):
-                out.update({**_merged(loader, one, merged), **out})
+        for mapping in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+            if isinstance(mapping, yaml.MappingNode):
+                out.update({**_merged(loader, mapping, merged), **out})
     out.update({_plain(loader, k, "?"): v for k, v in node.value if k.value != "<<"})
     if len(out) > MOST_KEYS:
         raise ValueError(f"has more than {MOST_KEYS:,} keys")
@@ -205,7 +207,7 @@ def _is_plain_list(node: Any) -> bool:
 
     if not isinstance(node, yaml.SequenceNode):
         return False
-    return all(isinstance(one, yaml.ScalarNode) for one in node.value)
+    return all(isinstance(element, yaml.ScalarNode) for element in node.value)
 
 
 @functools.cache
@@ -225,13 +227,13 @@ def _shallow() -> type[Any]:
 
 def unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     """Keys and values as a dict. Raises ValueError naming a key that is given twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         for key, _ in pairs:
-            if key not in found:
+            if key not in mapping:
                 raise ValueError(f"{str(key)[:_SHOWN]!r} is given twice; keep one")
-            del found[key]
-    return found
+            del mapping[key]
+    return mapping
 
 
 def _whole(digits: str) -> int:
@@ -241,7 +243,7 @@ def _whole(digits: str) -> int:
 
 
 def _said(error: Exception, text: str) -> str:
-    """What a YAML parser says, in one sentence with the place."""
+    """A YAML parser's error in one sentence with the place."""
     import yaml
 
     if isinstance(error, yaml.reader.ReaderError):
@@ -253,7 +255,7 @@ def _said(error: Exception, text: str) -> str:
     if mark is None:
         return _one_line(error)
     context = getattr(error, "context", None)
-    words = " ".join(one for one in (context, getattr(error, "problem", "")) if one)
+    words = " ".join(part for part in (context, getattr(error, "problem", "")) if part)
     return f"{words[:_SHOWN]} (line {mark.line + 1}, column {mark.column + 1})"
 
 
@@ -324,4 +326,4 @@ def _texts(loader: Any, node: Any) -> list[Any]:
 
     if not isinstance(node, yaml.SequenceNode):
         return []
-    return [_plain(loader, one, []) for one in node.value]
+    return [_plain(loader, element, []) for element in node.value]

@@ -30,13 +30,13 @@ def storages() -> tuple[StorageSpec, ...]:
 
 def storage_of(options: Options, name: str) -> StorageSpec | float | None:
     """A storage by id, or what it carries for the whole job in bytes per second."""
-    asked = getattr(options, name)
-    known = {one.id: one for one in storages()}
-    if asked in known:
-        return known[asked]
-    if asked is not None and "/" not in asked:
+    wanted = getattr(options, name)
+    known = {storage.id: storage for storage in storages()}
+    if wanted in known:
+        return known[wanted]
+    if wanted is not None and "/" not in wanted:
         raise PlanError(
-            flag(name), asked, f"needs its unit, as in '20 GB/s', or is one of {', '.join(known)}"
+            flag(name), wanted, f"needs its unit, as in '20 GB/s', or is one of {', '.join(known)}"
         )
     return number(options, name)
 
@@ -74,8 +74,8 @@ def run_spec(options: Options, nodes: int, calibration: Calibration | None = Non
 
 
 def electricity(options: Options) -> float:
-    """What the owner of the machines pays for a joule, in US dollars; 0 for rented ones, which come
-    with their electricity."""
+    """Electricity price per joule in US dollars of owned machines; 0 for rented ones, whose price
+    includes it."""
     if options.capex is None:
         return 0.0
     stated = number(options, "electricity")

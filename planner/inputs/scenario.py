@@ -65,11 +65,16 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
     cluster, assumed = cluster_spec(options)
     training, defaults = training_spec(options, model, cluster.gpu)
     teacher, taught = teacher_spec(options, model)
-    said = [one.says for one in defaults]
+    said = [default.says for default in defaults]
     assumptions += [*assumed, *said, *taught, *searched(options)]
-    filled = (*_usual_node(options, cluster), *(one for one in defaults if one.value is not None))
+    filled = (
+        *_usual_node(options, cluster),
+        *(default for default in defaults if default.value is not None),
+    )
     parts = (model, cluster, training)
-    plans = tuple(one.model_copy(update={"teacher": teacher}) for one in plans_of(options, *parts))
+    plans = tuple(
+        default.model_copy(update={"teacher": teacher}) for default in plans_of(options, *parts)
+    )
     if options.global_batch is None and options.grad_accum is not None:
         batches = accumulated(options, options.grad_accum, model, training.seq_len)
         plans = tuple(_with_batch(plan, batch) for batch in batches for plan in plans)
@@ -78,8 +83,8 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
 
 
 def _usual_node(options: Options, cluster: ClusterSpec) -> list[Filled]:
-    """What a request leaves open of its nodes, as the cluster that it names or the usual node of
-    its GPU has it."""
+    """Properties of nodes that a request leaves open, from its cluster or the usual node of its
+    GPU."""
     values = {
         "gpus_per_node": cluster.gpus_per_node,
         "intra_node": cluster.intra_node.id,
@@ -95,25 +100,27 @@ def _usual_node(options: Options, cluster: ClusterSpec) -> list[Filled]:
 def with_modules(options: Options, model: ModelSpec) -> tuple[ModelSpec, list[str]]:
     """The model with the modules of multi-token prediction that are trained, and where their number
     is from. Raises PlanError where they cannot be, or where a pipeline layout has others."""
-    text, asked = options.pipeline_layout, options.mtp
-    held = None if text is None else sum(chunk.mtp for chunk in pipeline_layout(text))
-    if asked is not None and held not in (None, asked):
-        remedy = f"--pipeline-layout holds {held} of them (m): leave --mtp out, or state as many"
-        raise PlanError("--mtp", asked, remedy)
-    count = held if asked is None else asked
+    text, modules = options.pipeline_layout, options.mtp
+    laid_out = None if text is None else sum(chunk.mtp for chunk in pipeline_layout(text))
+    if modules is not None and laid_out not in (None, modules):
+        remedy = (
+            f"--pipeline-layout holds {laid_out} of them (m): leave --mtp out, or state as many"
+        )
+        raise PlanError("--mtp", modules, remedy)
+    count = laid_out if modules is None else modules
     if count and model.towers:
         raise PlanError("--mtp", count, f"{model.name} predicts no further words; leave it out")
     if count is None or count == model.mtp:
         return model, []
-    source = "--mtp" if asked is not None else "--pipeline-layout"
+    source = "--mtp" if modules is not None else "--pipeline-layout"
     said = f"multi-token prediction: {count} module{'' if count == 1 else 's'} trained ({source})"
     return model.model_copy(update={"mtp": count}), [said]
 
 
 def searched(options: Options) -> list[str]:
-    """What a request says of the layouts that are searched, as sentences."""
+    """Sentences on the layouts that a request has searched."""
     said = passed_over(options)
-    said += [f"layouts: those with {condition} alone (--where)" for condition in options.where]
+    said += [f"layouts: those with {condition} only (--where)" for condition in options.where]
     if options.headroom is not None:
         free = options.headroom
         said.append(
@@ -145,6 +152,8 @@ def plans_of(
     calibration = read_calibration(options.calibration) if options.calibration else None
     run = run_spec(options, cluster.nodes, calibration)
     mechanisms = tuple(on for each in MECHANISMS if (on := each.of(options)) is not None)
+    for each in mechanisms:
+        each.check(model)
 
     def plan_of(stack: StackSpec, zero: int | None) -> Plan:
         layout = LayoutRequest(

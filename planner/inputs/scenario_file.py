@@ -35,10 +35,10 @@ def read(name: str) -> Given:
         raise PlanError("--scenario", name, "must end in .toml, .yaml or .json")
     text = catalog.read_text(path, "--scenario", _MOST_BYTES)
     try:
-        found = reader(text)
-        if not isinstance(found, dict):
+        data = reader(text)
+        if not isinstance(data, dict):
             raise ValueError("must be a JSON object of options")
-        options = plain_options(found, f"--scenario {path}")
+        options = plain_options(data, f"--scenario {path}")
         places = {key: Origin("file", f"{path.name}{_line(text, key)}") for key in options}
         return Given(options, places)
     except PlanError:
@@ -53,11 +53,11 @@ def _line(text: str, name: str) -> str:
     return f":{text.count(chr(10), 0, key.end()) + 1}" if key else ""
 
 
-def plain_options(found: Mapping[Any, Any], where: str) -> dict[str, Any]:
+def plain_options(data: Mapping[Any, Any], where: str) -> dict[str, Any]:
     """Options by name from keys as people write them (`-` for `_`), one value each, or a list of
     texts where an option may be given several times. Raises PlanError."""
     table = rows(Options)
-    out = unique([(str(key).replace("-", "_"), value) for key, value in found.items()])
+    out = unique([(str(key).replace("-", "_"), value) for key, value in data.items()])
     for name, value in out.items():
         several = name in table and table[name].is_several and isinstance(value, list)
         if isinstance(value, list | tuple | dict) and not several:

@@ -49,12 +49,12 @@ def _without_values(text: str) -> str:
     """A text without what names of secrets are set to; a colon behind a plain word is a
     sentence's."""
     out, at = [], 0
-    for found in _NAMED.finditer(text):
-        name, sign = found.groups()
+    for assigned in _NAMED.finditer(text):
+        name, sign = assigned.groups()
         sets = "=" in sign or name.startswith("-") or (":" in sign and not name.isalpha())
-        if not sets or found.end() < at or not is_secret(name):
+        if not sets or assigned.end() < at or not is_secret(name):
             continue
-        if value := _VALUE.match(text, found.end()):
+        if value := _VALUE.match(text, assigned.end()):
             out += [text[at : value.start()], HIDDEN]
             at = value.end()
     return "".join([*out, text[at:]])
@@ -76,6 +76,6 @@ def _shown(value: Any, names: Collection[str]) -> Any:
 
 def _around(text: str, names: Collection[str]) -> str:
     """A sentence without secrets, the paths in it as they were typed."""
-    typed = "|".join(re.escape(one) for one in names if "/" in one or "\\" in one)
+    typed = "|".join(re.escape(part) for part in names if "/" in part or "\\" in part)
     parts = re.split(f"({typed})", text) if typed else [text]
-    return "".join(one if i % 2 else scrubbed(one) for i, one in enumerate(parts))
+    return "".join(part if i % 2 else scrubbed(part) for i, part in enumerate(parts))

@@ -21,7 +21,7 @@ _RUNS = ("run", "publication", "default")
 
 def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
     """Values of free options that the request leaves open and that the plan's stack, model and GPU
-    have; none where the options are of a run."""
+    have; empty for the options of a measured run."""
     if options.stack_defaults or any(one.kind in _RUNS for one in options.origins.values()):
         return ()
     training = plan.training
@@ -38,11 +38,11 @@ def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
         if name in LAYOUT or not row.says.free or getattr(options, name) != row.default:
             continue
         for value in _values(row.says.free, plan, name):
-            if name in _MECHANISMS:
-                on = None if lacks(plan.stack, {name: value}) else _mechanism(asked, name, value)
-                out += [SoftwareChoice(name, value, {}, on)] if on else []
-                continue
             if lacks(plan.stack, {name: value}) or not _acts(plan, name, value):
+                continue
+            if name in _MECHANISMS:
+                on = _mechanism(asked, name, value)
+                out += [SoftwareChoice(name, value, {}, on)] if on else []
                 continue
             try:
                 changed = _training(asked.changed(**{name: value}), plan)
@@ -80,13 +80,17 @@ def _training(options: Options, plan: Plan) -> TrainingSpec:
 
 
 # scopes of CUDA graphs that hold experts, whose shapes differ from step to step
+_OF_ROUTERS = frozenset({"moe_router", "moe_preprocess"})
 _OF_EXPERTS = frozenset({"mlp", "layer", "full"})
 
 
 def _acts(plan: Plan, name: str, value: Any) -> bool:
     """Whether a value differs from what the stack does by itself, and can be run."""
-    if name == "cuda_graphs" and plan.model.routed is not None:
-        return plan.training.capacity_factor is not None or not _OF_EXPERTS & {*value.split("+")}
+    if name == "cuda_graphs":
+        scopes = {*value.split("+")}
+        if plan.model.routed is None:
+            return not _OF_ROUTERS & scopes
+        return plan.training.capacity_factor is not None or not _OF_EXPERTS & scopes
     if name in ("fused_kernels", "compile"):
         return plan.chained or name == "compile"
     usual = {"loss_kernel": plan.loss_kernel, "cp_comm_type": plan.context_way}

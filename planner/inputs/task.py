@@ -49,7 +49,7 @@ def teacher_spec(options: Options, model: ModelSpec) -> tuple[ModelSpec | None, 
             f"has a vocabulary of {teacher.vocab:,}, {model.name} one of {model.vocab:,}, whose"
             " probabilities do not compare word by word; take a teacher of the same family",
         )
-    place = "in forward passes alone on the GPUs of its student"
+    place = "forward only, on the GPUs of its student"
     if options.teacher_gpus:
         place = f"on {options.teacher_gpus:,} GPUs of its own, for which training waits"
     elif where == "precomputed":
@@ -70,7 +70,9 @@ def _where(options: Options) -> ReferenceName:
             remedy = "are of a teacher in every step: leave them or --reference precomputed out"
             raise PlanError("--teacher-gpus", options.teacher_gpus, remedy)
         if options.teacher_top_k is None:
-            remedy = "keeps the most likely words alone: say how many per token (--teacher-top-k)"
+            remedy = (
+                "keeps only the most likely tokens: say how many per position (--teacher-top-k)"
+            )
             raise PlanError("--reference", where, remedy)
     return where
 

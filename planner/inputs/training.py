@@ -1,5 +1,4 @@
-"""What a step trains on where a request does not say: sequence, global batch and precision, each
-with where it comes from."""
+"""Defaults of sequence length, global batch and precision, each with its source."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from planner.specs.base import PlanError
 from planner.specs.hardware import GpuSpec
 from planner.specs.layers import of_samples
 from planner.specs.model import ModelSpec
-from planner.specs.names import GRAPH_SCOPES, LOW_PARTS, GraphScope, LowPart
+from planner.specs.names import LOW_PARTS, LowPart
 from planner.specs.options import Filled, Options, Origin, flag
 from planner.specs.options.numbers import number
 from planner.specs.options.origin import SEARCHED, OriginKind
@@ -24,7 +23,6 @@ from planner.specs.training import MOST_SEQUENCES, TrainingSpec
 # longest sequence taken for a model whose training is not published: of the catalogue's published
 # pre-trainings one alone has longer ones
 LONGEST_DEFAULT = 8192
-_ALONE = ("none", "full")  # scopes of CUDA graphs beside which no other says anything
 
 
 def sequence_length(options: Options, model: ModelSpec) -> int:
@@ -113,7 +111,6 @@ def training_spec(
         fused_norm=options.fused_norm,
         overlap=options.overlap,
         selective=options.selective,
-        cuda_graphs=_graphs(options, model),
         **_replicas(options),
         offload_modules=tuple((options.offload_modules or "").split("+"))
         if options.offload_modules
@@ -146,9 +143,9 @@ def _replicas(options: Options) -> dict[str, Any]:
     def words(text: str | None) -> list[str]:
         return [] if text in (None, "none") else str(text).split("+")
 
-    asked = options.dp_overlap
+    requested = options.dp_overlap
     return {
-        "data_overlap": None if asked is None else words(asked),
+        "data_overlap": None if requested is None else words(requested),
         "data_bucket": number(options, "dp_bucket"),
     }
 
@@ -188,21 +185,3 @@ def _wide_layers(options: Options, model: ModelSpec) -> int:
             "--bf16-layers", wide, f"{model.name} has {model.layers} layers; take fewer"
         )
     return wide
-
-
-def _graphs(options: Options, model: ModelSpec) -> tuple[GraphScope, ...]:
-    scopes = graph_scopes(options.cuda_graphs)
-    if model.routed is None and {"moe_router", "moe_preprocess"} & set(scopes):
-        remedy = f"captures the routing of experts, and {model.name} has none"
-        raise PlanError("--cuda-graphs", options.cuda_graphs, remedy)
-    return scopes
-
-
-def graph_scopes(text: str | None) -> tuple[GraphScope, ...]:
-    """Scopes of CUDA graphs from their names joined by +; none where nothing is stated."""
-    names = [] if text is None else [name.strip() for name in text.split("+")]
-    for name in names:
-        if name not in GRAPH_SCOPES or (name in _ALONE and len(names) > 1):
-            remedy = f"takes {', '.join(GRAPH_SCOPES)}, joined by +; none and full stand alone"
-            raise PlanError("--cuda-graphs", text, remedy)
-    return tuple(scope for scope in GRAPH_SCOPES if scope in names)

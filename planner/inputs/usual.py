@@ -42,9 +42,9 @@ class Usual:
 
 
 def _usual(
-    stack: str, zero: int, *asked: str, family: str = "", fixed: Mapping[str, int] = _OPEN
+    stack: str, zero: int, *conditions: str, family: str = "", fixed: Mapping[str, int] = _OPEN
 ) -> Usual:
-    return Usual(stack, zero, frozenset(asked), family, fixed)
+    return Usual(stack, zero, frozenset(conditions), family, fixed)
 
 
 # the order decides between layouts that are equally fast
@@ -92,20 +92,20 @@ def _all_act(options: Options, zero: int | None) -> bool:
 
 def _usual_of(options: Options) -> list[tuple[str, int | None]]:
     if options.offload not in (None, "none"):
-        asked = ACTIVATIONS if options.offload == "activations" else STATES
-        asked = DRIVES if options.offload in NVME else asked
+        needs = ACTIVATIONS if options.offload == "activations" else STATES
+        needs = DRIVES if options.offload in NVME else needs
     else:
-        asked = ANY if options.zero is None else STAGE
+        needs = ANY if options.zero is None else STAGE
     kind = recompute_parts(options.recompute or "none")[0]
-    asked = MODULES if RECOMPUTE_KINDS[kind] == "modules" else asked
-    alone = options.gpus == 1 and asked == ANY  # one GPU shards nothing
+    needs = MODULES if RECOMPUTE_KINDS[kind] == "modules" else needs
+    alone = options.gpus == 1 and needs == ANY  # one GPU shards nothing
     return [
-        (one.stack, one.zero)
-        for one in USUAL
-        if asked in one.asked
-        and not (alone and one.stack in _OF_SEVERAL)
-        and options.zero in (None, one.zero)
-        and all(getattr(options, name) in (None, value) for name, value in one.fixed.items())
+        (usual.stack, usual.zero)
+        for usual in USUAL
+        if needs in usual.asked
+        and not (alone and usual.stack in _OF_SEVERAL)
+        and options.zero in (None, usual.zero)
+        and all(getattr(options, name) in (None, value) for name, value in usual.fixed.items())
     ]
 
 
@@ -156,6 +156,6 @@ def refusal(
 
 
 def named_stacks(names: Iterable[str]) -> str:
-    """The first few of these as a way out, "" where there are none."""
+    """The first few of these stacks as a remedy, "" for none."""
     *most, last = [*itertools.islice(names, _MOST_NAMED)] or [""]
     return f"take --stack {', '.join(most)}{' or ' if most else ''}{last}" if last else ""

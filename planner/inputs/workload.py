@@ -146,9 +146,9 @@ def input_spec(options: Options, nodes: int) -> InputSpec | None:
 
 def _storage(options: Options, nodes: int) -> float | None:
     """--data-storage in bytes per second that it reads for the whole job."""
-    one = storage_of(options, "data_storage")
-    if not isinstance(one, StorageSpec):
-        return one
-    if one.read_per_node is None:
-        return one.bytes_per_s(nodes) * READ_OVER_WRITE
-    return float(one.read_per_node) * nodes
+    storage = storage_of(options, "data_storage")
+    if not isinstance(storage, StorageSpec):
+        return storage
+    if storage.read_per_node is None:
+        return storage.bytes_per_s(nodes) * READ_OVER_WRITE
+    return float(storage.read_per_node) * nodes

@@ -13,7 +13,7 @@ Value = int | float | str | bool | None
 
 
 class LessonInput(Document):
-    """What a reader of a lesson can move."""
+    """An input of a lesson that the reader can change."""
 
     name: Annotated[str, key("as --set takes it")]
     label: Annotated[str, key("in words")]

@@ -46,7 +46,8 @@ _PER_S, _BYTES = ("GB/s", "Gbit/s"), ("TB", "GB")
 
 @dataclass(frozen=True, kw_only=True)
 class NvmeOptions(Record):
-    """What the request states of a node's drives over its profile: `inputs.cluster` reads them."""
+    """Properties of a node's drives in the request, over its profile: `inputs.cluster` reads
+    them."""
 
     GROUP: ClassVar = ClusterOptions.GROUP
     VERBS: ClassVar = UPDATES
@@ -143,7 +144,7 @@ class Nvme(Mechanism):
                 ("offload",),
                 lambda plan, c: c.zero >= _ZERO_3,
                 lambda plan, x: (
-                    f"DeepSpeed offloads to NVMe under ZeRO-3 alone, not with ZeRO-{x.zero}"
+                    f"DeepSpeed offloads to NVMe only under ZeRO-3, not with ZeRO-{x.zero}"
                 ),
                 ways=lambda plan, x: ("take --zero 3", "--offload optimizer"),
             ),

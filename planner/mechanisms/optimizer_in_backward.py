@@ -73,7 +73,7 @@ def _said(plan: Plan, x: Layout) -> str:
     able = (
         "can on one GPU, or without --pp and --ep where gradients are sharded"
         if "sharded" in _has(plan.stack)
-        else "can on one GPU alone, since all replicas' gradients share buckets"
+        else "can only on one GPU, since all replicas' gradients share buckets"
     )
     return (
         f"{plan.stack.title} {able} with weights"

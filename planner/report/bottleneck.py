@@ -1,4 +1,4 @@
-"""What takes most of a step, and how much of it."""
+"""The largest component of a step, and its share."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Answered:
 
 
 def answered_of(found: Report | Figures) -> Answered:
-    """What is checked of an answer."""
+    """Subject of a check of an answer."""
     if isinstance(found, Report):
         tokens = float(found.layout.global_batch * found.training.seq_len)
     else:

@@ -74,8 +74,7 @@ def whole_pipeline(table: Columns, row: int) -> Any:
 
 
 def evaluate_row(estimates: Estimates, row: int) -> Estimates:
-    """One layout alone, over every pipeline stage; recorded formula by formula when a recorder is
-    on."""
+    """One layout, over every pipeline stage; recorded formula by formula when a recorder is on."""
     table = estimates.table.pick([row])
     stages = whole_pipeline(table, 0)
     if not estimates.time.detail or is_recording():
@@ -110,10 +109,10 @@ def report(
     *,
     sensitivities: bool = True,
 ) -> Report:
-    """Full answer for one row: evaluated again alone, over every pipeline stage.
+    """Full answer for one row: evaluated again by itself, over every pipeline stage.
 
-    options: the request. numbers: its elasticities, where known. sensitivities: whether to find
-    what the step time makes of every number of the machine; else `machine` is empty.
+    options: the request. numbers: its elasticities, where known. sensitivities: whether to compute
+    the elasticity of the step time to every number of the machine; else `machine` is empty.
     """
     plan = estimates.plan
     table = estimates.table.pick([row])

@@ -1,4 +1,4 @@
-"""What every stage of a pipeline takes, and why one of them is the slowest."""
+"""Time of every pipeline stage, and why one of them is the slowest."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def pace(one: Estimates) -> Pace:
 
 
 def _made_of(one: Estimates, held: StageSplit, stage: int) -> str:
-    """What a stage computes, and what each piece of it takes."""
+    """Contents of a stage, and the time of each piece."""
     kinds, each = timed_kinds(one.plan.model).kinds, one.time.ranks.each
     pieces = [
         (float(n[stage]), "layer", "" if len(kinds) == 1 else f" of {kind.name}", work)

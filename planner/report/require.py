@@ -182,7 +182,7 @@ def _read(text: str) -> Requirement:
     name, _, end = word.lower().replace("_", "-").partition(".")
     if name == "fits":
         if compare or end:
-            raise PlanError(FIELD, text, "'fits' stands alone")
+            raise PlanError(FIELD, text, "'fits' takes no comparison")
         return Requirement(text, name)
     quantity = QUANTITIES.get(name)
     if quantity is None:
@@ -268,8 +268,8 @@ def _judge(one: Requirement, report: Report) -> Judged:
 
 
 def _scales(one: Requirement, report: Report) -> tuple[float, float]:
-    """What the ends of the quantity's band are taken at: so many gaps in memory, or so many times
-    the expected step time."""
+    """Scales of the ends of the quantity's band: multiples of the memory gap, or of the expected
+    step time."""
     if one.name in _OF_FRAGMENTATION:
         return 0.0, 2.0
     step, run = report.step, report.run

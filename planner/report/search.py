@@ -1,4 +1,4 @@
-"""What a search found as a document, and as lines of a CSV file with one layout each."""
+"""The result of a search as a document, and as a CSV file with one layout per line."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def front(options: Options, evaluated: Sequence[Outline]) -> list[FrontPoint]:
 
 
 def not_searched(options: Options, found: Sequence[Found]) -> list[str]:
-    """What a request leaves open and no search tries, as sentences, each with its option."""
+    """Sentences on options that a request leaves open and no search tries."""
     plans = [one.plan for one in found]
     stacks = list(dict.fromkeys(plan.stack.id for plan in plans))
     out = []
@@ -62,6 +62,8 @@ def not_searched(options: Options, found: Sequence[Found]) -> list[str]:
     offloads = any(len(values(plan.stack, "offload")) > 1 for plan in plans)
     if offloads and options.offload is None and not options.search_offload:
         out.append("offloading (--search-offload)")
+    if not options.allow_idle and plans[0].cluster.nodes > 1:
+        out.append("nodes left idle (--allow-idle)")
     if options.stack is not None:
         out.append(f"stacks other than {options.stack} (leave --stack out)")
     else:
@@ -163,8 +165,8 @@ def _full(lines: Sequence[tuple[Outline, int]]) -> list[tuple[Estimates, int]]:
 
 
 def per_token(estimates: Estimates, row: int) -> PerToken:
-    """What a million tokens of this layout cost: US dollars and energy at the wall plug; and tokens
-    per dollar."""
+    """Cost of a million tokens with this layout: US dollars and energy at the plug; and tokens per
+    dollar."""
     plan, step_seconds = estimates.plan, float(estimates.time.seconds[row])
     length = first(uneven.row_tokens(plan, estimates.table.pick([row])))
     tokens = plan.training.global_batch * length

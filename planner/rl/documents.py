@@ -13,7 +13,7 @@ ANSWERS = {"rl": "Reinforcement"}
 
 
 class RlWork(Document):
-    """What a step generates and trains on."""
+    """Sequences and tokens that a step generates and trains on."""
 
     algorithm: Annotated[str, key("ppo, grpo, dapo or rloo")]
     sequences: Annotated[float, key("responses that are generated", "sequences")]
@@ -71,7 +71,7 @@ class RlTraining(Document):
     seq_len: Annotated[int, key("tokens of a packed row", "tokens")]
     rows: Annotated[int, key("packed rows of an optimizer step", "sequences")]
     step_s: Annotated[float, key("one optimizer step", "s")]
-    forward_s: Annotated[float, key("its forward passes alone", "s")]
+    forward_s: Annotated[float, key("only its forward passes", "s")]
 
 
 class RlSplit(Document):

@@ -24,9 +24,9 @@ def framework(name: str) -> tuple[FrameworkSpec, EngineSpec]:
     """A framework and its engine. Raises PlanError with those that there are."""
     table = frameworks()
     word = name.strip().lower().replace("_", "-").replace(" ", "-")
-    found = table.frameworks.get(word)
-    if found is None:
+    entry = table.frameworks.get(word)
+    if entry is None:
         known = ", ".join(table.frameworks)
         hint = near(word, list(table.frameworks))
-        raise PlanError("--framework", name, f"is none of {known}; {hint}".rstrip("; "))
-    return found, table.engines[found.engine]
+        raise PlanError("--framework", name, f"is not one of {known}; {hint}".rstrip("; "))
+    return entry, table.engines[entry.engine]

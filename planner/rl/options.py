@@ -1,4 +1,4 @@
-"""Options of `dpplan rl` alone."""
+"""Options of `dpplan rl` only."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal

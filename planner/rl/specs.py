@@ -29,7 +29,7 @@ class EngineSpec(Spec):
 
 
 class FrameworkSpec(Spec):
-    """What a framework keeps and moves; shares are of a GPU's memory."""
+    """Memory and transfers of a framework; shares are of a GPU's memory."""
 
     title: str
     engine: str

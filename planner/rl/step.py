@@ -46,7 +46,7 @@ class Pools:
 
 @dataclass(frozen=True)
 class Keeps:
-    """What stays on a GPU between phases, as the framework has it."""
+    """Memory that stays on a GPU between phases, by framework."""
 
     sleeps: bool
     moves: tuple[str, ...]

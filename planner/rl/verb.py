@@ -93,7 +93,7 @@ class _Tried:
 
     @property
     def order(self) -> tuple[bool, float]:
-        """What fits first, then the fastest."""
+        """Sort key: splits that fit first, then by time."""
         return _order(self.found)
 
 
@@ -104,8 +104,8 @@ def _order(found: Step | None) -> tuple[bool, float]:
 
 
 def rl(own: RlOptions, given: Mapping[str, Any]) -> Reinforcement:
-    """A step on the GPUs as asked, or as the framework shares them. Raises PlanError where the
-    request is wrong or no layout trains."""
+    """A step with the GPUs split as requested, or as the framework shares them. Raises PlanError
+    for a wrong request or if no layout trains."""
     return answer(own, given)[0]
 
 
@@ -277,7 +277,7 @@ def _rows(needed: int, options: Options, gpus: int) -> int:
 
 
 def _with_engine(asked: _Asked, pools: Pools, stack: str) -> Step:
-    """A split with the engine that is asked for, else the one whose step is shortest. Raises
+    """A split with the requested engine, else with the one of the shortest step. Raises
     PlanError."""
     own, training = asked.own, _trained(asked, pools, stack)
     heads = shared_heads(asked.model)
@@ -434,7 +434,7 @@ def _split(one: _Tried, taken: bool) -> RlSplit:
 
 
 def _notes(asked: _Asked) -> list[str]:
-    """What the answer rests on."""
+    """Notes on assumptions of the answer."""
     own, job = asked.own, asked.job
     longest = f"{job.longest:,.0f} tokens at most"
     moved = (

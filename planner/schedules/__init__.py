@@ -52,12 +52,12 @@ _MODULES = tuple(BY_NAME.values())  # codes of rows are positions in it
 
 def module_of(name: str, field: str = "--schedule") -> ModuleType:
     """The schedule of this name. Raises PlanError with near matches."""
-    found = BY_NAME.get(name)
-    if found is None:
+    module = BY_NAME.get(name)
+    if module is None:
         near = difflib.get_close_matches(name, BY_NAME, 3, 0.4)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         raise PlanError(field, name, f"is not a schedule; {hint}there are {', '.join(BY_NAME)}")
-    return found
+    return module
 
 
 def free_running(name: str) -> bool:
@@ -84,12 +84,12 @@ def chunks_fit(name: str, v: Array) -> Array:
 
 
 def default_chunks(name: str) -> int:
-    """Chunks per rank when none are asked for."""
+    """Default number of chunks per rank."""
     return 1 if BY_NAME[name].CHUNKS == "one" else 2
 
 
 def actions(name: str, p: int, m: int, v: int | None = None) -> Actions:
-    """What each of p ranks runs, in order, for m micro-batches and v chunks per rank. Raises
+    """The actions of each of p ranks, in order, for m micro-batches and v chunks per rank. Raises
     PlanError naming the option."""
     module = module_of(name)
     for field, value, most in (

@@ -82,8 +82,8 @@ def warm_then_alternate(
     left."""
     out = list(forwards[:warm])
     rest = forwards[warm:]
-    for one, other in zip(rest, backwards, strict=False):
-        out += (one, other)
+    for action, other in zip(rest, backwards, strict=False):
+        out += (action, other)
     return out + list(backwards[len(rest) :])
 
 
@@ -143,19 +143,19 @@ def parse_action(text: str) -> Action | None:
     if cell in ("", "None"):
         return None
     if both := _PAIR.fullmatch(cell):
-        one, other = parse_action(both.group(1)), parse_action(both.group(2))
+        first, second = parse_action(both.group(1)), parse_action(both.group(2))
         if (
-            one is None
-            or other is None
-            or {one.kind, other.kind} - {FORWARD, BACKWARD}
-            or one.kind == other.kind
+            first is None
+            or second is None
+            or {first.kind, second.kind} - {FORWARD, BACKWARD}
+            or first.kind == second.kind
         ):
             raise ValueError(f"{cell!r} must pair one F with one B")
-        return pair(one, other) if one.kind == FORWARD else pair(other, one)
-    found = _ONE.fullmatch(cell)
-    if found is None:
+        return pair(first, second) if first.kind == FORWARD else pair(second, first)
+    match = _ONE.fullmatch(cell)
+    if match is None:
         raise ValueError(f"{cell!r} is not an action, STAGE F|B|I|W MICROBATCH, such as 0F3")
-    stage, kind, microbatch = found.groups()
+    stage, kind, microbatch = match.groups()
     if kind in _SHARDING:
         return None
     if microbatch is None:

@@ -1,4 +1,4 @@
-"""What makes a list of actions a schedule: everything runs once, in an order that can be run."""
+"""Validity of a schedule: every action runs exactly once, in an order without deadlock."""
 
 from __future__ import annotations
 

@@ -49,18 +49,18 @@ def intervals(program: Program, timing: Timing, row: int = 0) -> Iterator[Interv
             yield Interval(rank, part.stage, part.kind, part.microbatch, at, end)
 
 
-def messages(found: Iterable[Interval]) -> Iterator[tuple[Interval, Interval]]:
+def messages(intervals: Iterable[Interval]) -> Iterator[tuple[Interval, Interval]]:
     """(what sends, what receives) of every message between ranks: activations forward, their
     gradients back."""
     forwards: dict[tuple[int, int], Interval] = {}
     backwards: dict[tuple[int, int], Interval] = {}
-    for interval in found:
+    for interval in intervals:
         if interval.kind != WEIGHT:
             (forwards if interval.kind == FORWARD else backwards)[
                 interval.stage, interval.microbatch
             ] = interval
     for way, table in ((1, forwards), (-1, backwards)):
-        for (stage, microbatch), one in table.items():
+        for (stage, microbatch), received in table.items():
             other = table.get((stage + way, microbatch))
-            if other is not None and other.rank != one.rank:
-                yield one, other
+            if other is not None and other.rank != received.rank:
+                yield received, other

@@ -180,7 +180,7 @@ def compiled(actions: Actions) -> Program:
         waits=back[waits[:, order]],
         lag=lag[:, order],
         takes=takes[order],
-        kinds=tuple(_kind(int(one), stages, ranks) for one in distinct),
+        kinds=tuple(_kind(int(code), stages, ranks) for code in distinct),
         sends=sends[:, order],
         levels=tuple(levels),
         pairs=bool(pairs.any()),

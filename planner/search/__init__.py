@@ -158,7 +158,7 @@ def layouts(plan: Plan) -> Columns:
 
 
 def _allowed(plan: Plan, batches: Sequence[int] | None = None) -> _Tried:
-    """What is tried and breaks no rule."""
+    """Layouts that break no rule."""
     tried = _tried(plan, MOST_LAYOUTS, batches)
     rules = [(rule.name, functools.partial(rule.holds, plan)) for rule in RULES]
     space, rejected = _restricted(tried.space, rules)
@@ -178,8 +178,8 @@ def allowed_layouts(plan: Plan, batches: Sequence[int] | None = None) -> Space:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a search is for: the `count` fastest layouts that fit, of all or of each family; or
-    every layout (whole), as far as these are not too many."""
+    """Results wanted of a search: the `count` fastest layouts that fit, of all or of each family;
+    or every layout (whole), as far as these are not too many."""
 
     count: int = 1
     families: bool = False

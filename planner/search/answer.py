@@ -36,7 +36,7 @@ def answer_of(
     memory. None: none allowed.
 
     tick: called with the share of the work that is done, now and then. beside: another row of the
-    chosen plan that will be asked for in full, which is evaluated with the chosen one. wanted: what
+    chosen plan that is needed in full, which is evaluated with the chosen one. wanted: what
     the searches are looked at for besides.
     """
     found = searches(scenario.plans, tick, wanted)

@@ -1,9 +1,9 @@
 """The best layout of many requests at once.
 
 What one layout takes does not depend on how many GPUs there are besides it, on other global batches
-or on prices. Plans that differ in these alone are one table: layouts are enumerated once for all
+or on prices. Plans that differ only in these are one table: layouts are enumerated once for all
 global batches and evaluated together, so that what the plans have in common is computed once. On
-sweeps that is two to four times as fast as a search for each (benchmarks/sweep_rate.py --alone).
+sweeps that is two to four times as fast as a search for each (benchmarks/sweep_rate.py).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Chosen:
 
 
 class _Key(NamedTuple):
-    """What a search depends on: plans with equal keys have the same answer."""
+    """Key of a search: plans with equal keys have the same answer."""
 
     estimate: Hashable  # equal: layouts may be evaluated as one table
     layouts: Hashable  # equal: layouts of all global batches are enumerated at once
@@ -128,7 +128,7 @@ def _count(
 
 def _with_software(requests: Sequence[Sequence[Plan]], keys: _Keys) -> list[list[Plan]]:
     """The plans of each request with the free options of their stacks that are best for some of the
-    requests that differ in GPUs, batch and prices alone: the first, the middle and the last."""
+    requests that differ only in GPUs, batch and prices: the first, the middle and the last."""
     alike: dict[Hashable, list[int]] = {}
     for i, plans in enumerate(requests):
         if any(plan.free for plan in plans):
@@ -221,7 +221,7 @@ class _Keys:
         return known[1]
 
     def _fields(self, name: str, spec: Spec) -> tuple[Hashable, ...]:
-        """What an estimate reads of a spec."""
+        """Fields of a spec that an estimate reads."""
         values = (getattr(spec, k) for k in type(spec).model_fields if k not in _APART[name])
         return tuple(self._number(v) if isinstance(v, Spec) else v for v in values)
 
@@ -357,8 +357,8 @@ def one_row(estimates: Estimates, row: int, plan: Plan) -> Estimates:
     """One layout's share of estimates of many, as estimates of `plan`, without the parts of its
     memory.
 
-    The table has no global batches of its own; `report.evaluate_row` looks at every stage again
-    where that is asked for.
+    The table has no global batches of its own; `report.evaluate_row` evaluates every stage again if
+    needed.
     """
     rows = len(estimates.table)
     time = dataclasses.replace(estimates.time, detail={})

@@ -14,9 +14,9 @@ from planner.specs.layout import Layout
 from planner.specs.options import LAYOUT, Options, command_line, options_of_command, rows
 from planner.specs.plan import Plan, SoftwareChoice
 
-_OF_SEARCHES = ("where", "search_offload", "objective")
+_OF_SEARCHES = ("where", "search_offload", "objective", "allow_idle")
 # kernels that a request without a stack may ask for although some stacks have them anyway
-_KERNELS = ("compile", "cuda_graphs", "fused_kernels")
+_KERNELS = ("compile", "fused_kernels")
 
 
 def pick(options: Options, plan: Plan, layout: Layout) -> Options:

@@ -77,7 +77,7 @@ def least_of_rows(plan: Plan, space: Space, rows: Array) -> Array:
 
 
 def _bare(space: Space, rows: Array, option: int) -> Space:
-    """These rows with one option alone."""
+    """These rows with a single option."""
     outer = {name: column[rows] for name, column in space.outer.items()}
     inner = {name: column[[option]] for name, column in space.inner.items()}
     one = np.ones((1, 1), dtype=bool)

@@ -15,7 +15,7 @@ from planner.ledger import Array
 
 @dataclass(frozen=True)
 class Room:
-    """What decides among layouts that fit beside their cost."""
+    """Criteria among layouts that fit, beside their cost."""
 
     enough: Array  # whether each leaves the room that is wanted
     # of the layouts with these positions: how likely each is to fit, or where the request says how

@@ -95,7 +95,7 @@ def small_micro_batches(space: Space) -> Space:
 
 
 def _acting(plan: Plan, table: Columns) -> Plan:
-    """The plan with the free options that do something in some of these layouts."""
+    """The plan with only the free options that act in some of these layouts."""
     free = tuple(one for one in plan.free if acts(one.option, table))
     return plan.model_copy(update={"free": free})
 

@@ -62,7 +62,7 @@ def _expand(
     names: Sequence[str],
     of: Callable[..., Sequence[Sequence[float]]],
 ) -> ByName:
-    """Every row with each tuple that `of` yields for its values of `keys`; it is asked once per
+    """Every row with each tuple that `of` yields for its values of `keys`; it is called once per
     distinct combination."""
     kinds, which = unique_rows({key: table[key] for key in keys})
     found = [
@@ -283,8 +283,8 @@ def layouts_of(plan: Plan, batches: Sequence[int] | None = None) -> Space:
 
 
 def recomputes(plan: Plan, layers: int) -> list[str]:
-    """Ways to recompute where the largest chunk has so many layers, each once: what was asked for,
-    else all but groups that keep no less than a smaller one."""
+    """Ways to recompute where the largest chunk has so many layers, each once: of the request, else
+    all but groups that keep no less than a smaller one."""
     if plan.request.recompute is not None:
         return [recompute_in(plan.request.recompute, layers)]
     allowed = values(plan.stack, "recompute")
@@ -303,8 +303,8 @@ def recomputes(plan: Plan, layers: int) -> list[str]:
 
 
 def chunk_counts(plan: Plan, pp: int) -> list[int]:
-    """Chunks per rank worth trying: those that make all chunks equal, and where none do or all are
-    asked for, one for each number of layers in the largest chunk."""
+    """Chunks per rank worth trying: those that make all chunks equal, and if none do, or on
+    request, one for each number of layers in the largest chunk."""
     layers, asked = plan.model.layers, plan.request.uneven_stages
     if plan.request.pipeline_layout is not None:
         return [len(pipeline_layout(plan.request.pipeline_layout)) // pp]

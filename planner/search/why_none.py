@@ -35,6 +35,12 @@ def _does_not_divide(options: Options) -> PlanError | None:
     product = math.prod(degrees.values())
     if options.gpus % product == 0:
         return None
+    if options.gpus == 1 and options.origin("gpus") is None:  # left open
+        flags = "/".join(map(flag, degrees))
+        each = " x ".join(f"{name} {value}" for name, value in degrees.items())
+        counts = ", ".join(str(times * product) for times in (1, 2, 4))
+        remedy = f"{each} runs on {product} GPUs and multiples of it: give --gpus {counts} or more"
+        return PlanError(flags, product, f"{remedy}; `dpplan recommend cluster` tries them")
     parts, least = divisors(options.gpus), options.gpus // product
     near = [*[d for d in parts if d < product][-1:], *[d for d in parts if d > product][:1]]
     gpus = [times * product for times in (least, least + 1) if times]
@@ -88,7 +94,7 @@ def _others(plan: Plan, options: Options) -> Iterator[str]:
 
 
 def _value(rule: Rule, options: Options) -> Any:
-    """What was given for the options of a rule: the value of one, or several by name."""
+    """Given values of the options of a rule: the value of one, or several by name."""
     given = _given(options, rule.options)
     return next(iter(given.values())) if len(given) == 1 else given or None
 

@@ -1,5 +1,5 @@
 """Parameter-efficient fine-tuning: low-rank adapters beside frozen matrices (LoRA, arXiv
-2106.09685; rsLoRA, 2312.03732; DoRA, 2402.09353), or the last layers alone.
+2106.09685; rsLoRA, 2312.03732; DoRA, 2402.09353), or the last layers only.
 
 Targets are words for matrices: the words of Hugging Face PEFT, torchtune and Megatron-Bridge, and
 three for many at once. A matrix that several words name has one adapter.
@@ -86,16 +86,16 @@ class Matrix:
 
 def matrices(part: Part, of: Stream) -> Iterator[Matrix]:
     """The matrices of a part, each its own."""
-    for one in part.products(of):
-        k, n = one.k, one.n.elements
-        if one.name == "q_kv_down":
+    for product in part.products(of):
+        k, n = product.k, product.n.elements
+        if product.name == "q_kv_down":
             rank = getattr(part, "query_rank", None) or 0
-            yield Matrix("q_a", one.name, k, rank)
-            yield Matrix("kv_a", one.name, k, n - rank)
+            yield Matrix("q_a", product.name, k, rank)
+            yield Matrix("kv_a", product.name, k, n - rank)
             continue
-        roles = _roles(part, one)
+        roles = _roles(part, product)
         for role in roles:
-            yield Matrix(role, one.name, k, n * one.times // len(roles))
+            yield Matrix(role, product.name, k, n * product.times // len(roles))
     if isinstance(part, Moe):
         read = part.read(of.hidden)
         for role in _inputs(part):
@@ -118,13 +118,13 @@ def _inputs(part: Mlp | Moe) -> tuple[str, ...]:
     return _GATE if part.gated else ("up",)
 
 
-def _roles(part: Part, one: Product) -> tuple[str, ...]:
-    """What the matrices of a product do."""
-    if one.name in ("mlp_in", "shared_in") and isinstance(part, Mlp | Moe):
+def _roles(part: Part, product: Product) -> tuple[str, ...]:
+    """Roles of the matrices of a product."""
+    if product.name in ("mlp_in", "shared_in") and isinstance(part, Mlp | Moe):
         return _inputs(part)
-    if one.name == "kv":
-        return ("k", "v")[: one.times]
-    return (_PRODUCTS.get(one.name, one.name),) * one.times
+    if product.name == "kv":
+        return ("k", "v")[: product.times]
+    return (_PRODUCTS.get(product.name, product.name),) * product.times
 
 
 def adapted(
@@ -137,50 +137,56 @@ def adapted(
     the rank.
     """
     alone = {role for word in spec.targets for role in ROLES.get(word, ())}
-    kept = [roles for roles, own in zip((_QKV, _GATE), joint, strict=True) if own]
+    kept = [roles for roles, fused in zip((_QKV, _GATE), joint, strict=True) if fused]
     named = [JOINED[word] for word in spec.targets if word in JOINED]
     wide = [roles for roles in named if roles in kept or not alone & set(roles)]
-    asked = [one for one in matrices(part, of) if _is_asked(one, spec, wide)]
+    targeted = [matrix for matrix in matrices(part, of) if _is_asked(matrix, spec, wide)]
     if any(word in MANY for word in spec.targets):
         wide += kept
     out: list[Matrix] = []
-    for one in asked:
-        last, apart = out[-1] if out else None, one.experts > 0 and _GATE not in wide
-        if last is not None and _beside(last, one, [_GATE] if apart else wide):
+    for matrix in targeted:
+        last, apart = out[-1] if out else None, matrix.experts > 0 and _GATE not in wide
+        if last is not None and _beside(last, matrix, [_GATE] if apart else wide):
             sides = last.sides + apart
-            role, n = f"{last.role}+{one.role}", last.n + one.n
-            out[-1] = Matrix(role, last.product, one.k, n, one.experts, sides)
+            role, n = f"{last.role}+{matrix.role}", last.n + matrix.n
+            out[-1] = Matrix(role, last.product, matrix.k, n, matrix.experts, sides)
         else:
-            out.append(one)
+            out.append(matrix)
     return tuple(out)
 
 
-def _beside(last: Matrix, one: Matrix, wide: list[tuple[str, ...]]) -> bool:
+def _beside(last: Matrix, matrix: Matrix, wide: list[tuple[str, ...]]) -> bool:
     """Whether a matrix is kept beside the one before it."""
-    same = (last.k, last.experts) == (one.k, one.experts)
-    return same and any(one.role in roles and last.role.split("+")[-1] in roles for roles in wide)
+    same = (last.k, last.experts) == (matrix.k, matrix.experts)
+    return same and any(
+        matrix.role in roles and last.role.split("+")[-1] in roles for roles in wide
+    )
 
 
-def _is_asked(one: Matrix, spec: AdapterSpec, wide: list[tuple[str, ...]]) -> bool:
+def _is_asked(matrix: Matrix, spec: AdapterSpec, wide: list[tuple[str, ...]]) -> bool:
     """Whether a word of the targets names a matrix."""
     many = {
         ALL: True,
-        ATTENTION: one.role in _MIXING,
-        MLP: one.role in _DENSE,
-        EXPERTS: one.experts > 0,
+        ATTENTION: matrix.role in _MIXING,
+        MLP: matrix.role in _DENSE,
+        EXPERTS: matrix.experts > 0,
     }
     for word in spec.targets:
-        if many.get(word) or one.role in ROLES.get(word, ()) or one.role in _TWO.get(word, ()):
+        if (
+            many.get(word)
+            or matrix.role in ROLES.get(word, ())
+            or matrix.role in _TWO.get(word, ())
+        ):
             return True
-    return any(one.role in roles for roles in wide)
+    return any(matrix.role in roles for roles in wide)
 
 
-def adapter_elements(one: Matrix, spec: AdapterSpec) -> int:
+def adapter_elements(matrix: Matrix, spec: AdapterSpec) -> int:
     """Elements trained beside a matrix: A and B, and of DoRA a magnitude per column."""
-    magnitude = one.n if spec.method == "dora" else 0
-    return one.copies * (one.sides * spec.rank * (one.k + one.n) + magnitude)
+    magnitude = matrix.n if spec.method == "dora" else 0
+    return matrix.copies * (matrix.sides * spec.rank * (matrix.k + matrix.n) + magnitude)
 
 
 def adapts_experts(part: Part | None, of: Stream, spec: AdapterSpec) -> bool:
     """Whether routed experts have adapters; part: the model's routed experts."""
-    return part is not None and any(one.experts for one in adapted(part, of, spec))
+    return part is not None and any(matrix.experts for matrix in adapted(part, of, spec))

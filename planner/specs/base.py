@@ -1,5 +1,4 @@
-"""What every spec shares: frozen, strict, unknown keys rejected, and numbers that carry their
-source."""
+"""Base of all specs: frozen, strict, unknown keys rejected; numbers carry their source."""
 
 import math
 from collections.abc import Iterable

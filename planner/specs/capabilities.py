@@ -1,4 +1,4 @@
-"""What a stack can do: each option that a stack may lack, declared once.
+"""Capabilities of stacks: each option that a stack may lack, declared once.
 
 An entry says which words of the option there are, which of them a value uses, and which a stack
 has by its file in planner/stacks. Search, rules, refusals, advice, readers of runs and the page ask
@@ -16,7 +16,6 @@ from planner.specs.mechanism import Needed
 from planner.specs.names import (
     ATTENTIONS,
     CONTEXT_WAYS,
-    GRAPH_SCOPES,
     OFFLOAD_MODULES,
     OFFLOADS,
     PLACEMENTS,
@@ -58,7 +57,7 @@ class Capability:
     name: str = ""
 
     def all_of(self, stack: StackSpec) -> tuple[Any, ...]:
-        """Words that a stack has, where they are asked for too."""
+        """Words that a stack supports, including those on request only."""
         return (*self.has(stack), *self.on_request(stack))
 
     def missing(self, stack: StackSpec, value: Any) -> list[Any]:
@@ -98,7 +97,7 @@ def _switch(option: str, title: str, has: Callable[[StackSpec], bool], **more: A
 
 
 def _degree(option: str, title: str, has: Callable[[StackSpec], bool]) -> Capability:
-    """A degree of parallelism, which may be run only where it is asked for."""
+    """A degree of parallelism; a stack may run it only on request."""
 
     def on_request(stack: StackSpec) -> Sequence[str]:
         return _ON if option in stack.supports.parallel_on_request else ()
@@ -145,8 +144,8 @@ def _beside(
     words: Sequence[Any],
     has: Callable[[StackSpec], Sequence[Any]],
 ) -> Capability:
-    """What else is possible with an option that a stack has: rules and estimates ask for it, and
-    no value alone needs it."""
+    """A refinement of an option that the stack has, queried by rules and estimates; no value of the
+    option needs it."""
     return Capability(option, title, tuple(words), has, lambda value: (), name=name)
 
 
@@ -184,7 +183,7 @@ def _recipes(stack: StackSpec) -> tuple[str, ...]:
 
 
 def _widths(least: str, widest: str, stated: str) -> tuple[str, ...]:
-    """What a stack has of two words, of which the second includes the first."""
+    """The supported ones of two words, the second of which includes the first."""
     return {least: (least,), widest: (least, widest)}.get(stated, ())
 
 
@@ -276,7 +275,7 @@ CAPABILITIES: tuple[Capability, ...] = (
     ),
     _listed(
         "offload_modules",
-        "modules that are offloaded alone",
+        "offloading of single modules",
         OFFLOAD_MODULES,
         lambda s: s.supports.offload_modules,
     ),
@@ -288,7 +287,6 @@ CAPABILITIES: tuple[Capability, ...] = (
         applies=lambda request: request.get("cp") != 1,
     ),
     _listed("placement", "orders of ranks", PLACEMENTS, lambda s: s.supports.placements),
-    _listed("cuda_graphs", "scopes of CUDA graphs", GRAPH_SCOPES, lambda s: s.supports.cuda_graphs),
     _listed(
         "dispatcher",
         "token dispatchers",
@@ -365,10 +363,10 @@ def has(stack: StackSpec, name: str, word: Any = None) -> bool:
 
 
 def lacks(stack: StackSpec, request: Request) -> list[Lack]:
-    """What a request states and the stack cannot run, each option once."""
-    found: dict[str, Lack] = {}
+    """Options of a request that the stack cannot run, each once."""
+    lacking: dict[str, Lack] = {}
     for entry in CAPABILITIES:
         value = request.get(entry.option)
         if value is not None and entry.applies(request) and entry.missing(stack, value):
-            found.setdefault(entry.option, Lack(entry, value, stack))
-    return list(found.values())
+            lacking.setdefault(entry.option, Lack(entry, value, stack))
+    return list(lacking.values())

@@ -2,7 +2,7 @@
 
 Formulas, rules and estimates read a table of layouts by the names below. A column is a plain array
 or anything that computes like one: the factored columns of planner/estimate/factored are evaluated
-where their values are asked for. Nothing here loops over layouts.
+when their values are read. Nothing here loops over layouts.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Columns:
         gpus: how many there are, where that is known. Raises ValueError where the degrees of a
         layout do not multiply to them; that a shard group divides dp * cp is checked by `Layout`.
         """
-        rows = np.array([to_row(one) for one in layouts], dtype=float).reshape(-1, len(COLUMNS))
+        rows = np.array([to_row(each) for each in layouts], dtype=float).reshape(-1, len(COLUMNS))
         made = cls(*np.ascontiguousarray(rows.T))
         if gpus is not None and np.any(made.gpus != gpus):
             row = int(np.argmax(made.gpus != gpus))
@@ -154,7 +154,7 @@ class Columns:
         return _is_one_of(self.recompute, CODES["recompute"], kinds)
 
     def repeats_module(self, *names: str) -> Array:
-        """Rows that repeat one of these modules alone."""
+        """Rows that recompute one of these modules by itself."""
         return self.is_recompute("modules") & self._has(RECOMPUTE_MODULES, names)
 
     def keeps_result(self, name: str) -> Array:
@@ -164,7 +164,7 @@ class Columns:
     def _has(self, known: Sequence[str], names: Sequence[str]) -> Array:
         """Rows whose set has one of these."""
         bits = (np.floor(self.recompute_size / 2.0 ** known.index(name)) for name in names)
-        return functools.reduce(operator.or_, (np.mod(one, 2.0) >= 1.0 for one in bits))
+        return functools.reduce(operator.or_, (np.mod(bit, 2.0) >= 1.0 for bit in bits))
 
     def is_schedule(self, *names: ScheduleName) -> Array:
         """Rows with one of these pipeline schedules."""
@@ -210,7 +210,7 @@ def unique_rows(columns: Mapping[str, Array]) -> tuple[ByName, Array]:
     """(distinct combinations of these columns, index of each row's combination): evaluate once,
     gather."""
     rows = len(next(iter(columns.values())))
-    differ = [one for one in columns.values() if rows > 1 and (one != one[0]).any()]
+    differ = [each for each in columns.values() if rows > 1 and (each != each[0]).any()]
     if not differ:
         return {name: column[:1] for name, column in columns.items()}, np.zeros(rows, np.intp)
     key: Array = 0.0

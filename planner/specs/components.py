@@ -166,5 +166,5 @@ WAITING: dict[str, str] = {
 
 
 def class_of(component: str) -> str:
-    """What a component of the step is: a name of BOTTLENECKS, or communication."""
+    """Class of a component of the step: a name of BOTTLENECKS, or communication."""
     return STEP[component].kind

@@ -165,7 +165,7 @@ def expanded(data: Mapping[str, Any], needed: list[str], known: list[str]) -> di
         if beside:
             raise ValueError(f"{beside} are of a stack: add [[stack]] with the layers made of them")
         if decoder.mtp_layers:
-            raise ValueError("mtp_layers are in the words of a stack, and there is none")
+            raise ValueError("mtp_layers are in the words of a stack")
         words = decoder.words
         norms = decoder.norms_per_layer // decoder.blocks
         plain = {"parts": decoder.parts(words), "stack": repeats(words), "norms_per_block": norms}

@@ -37,9 +37,9 @@ SCHEMA_VERSION = 1  # of all documents: another one where a key goes or changes 
 
 
 def key(says: str, unit: str = "") -> Meta:
-    """What a key holds: `seconds: Annotated[float, key("time of one optimizer step", "s")]`.
+    """Declaration of a key: `seconds: Annotated[float, key("time of one optimizer step", "s")]`.
 
-    unit: base unit of its number, "1" for a share or a ratio, "" for what has none.
+    unit: base unit of its number, "1" for a share or a ratio, "" if it has none.
     """
     return Meta(description=says, extra_json_schema={"unit": unit} if unit else None)
 

@@ -1,4 +1,4 @@
-"""What it runs on: GPUs and links, every number with unit, source, date and kind (vendor, measured,
+"""Hardware: GPUs and links, every number with unit, source, date and kind (vendor, measured,
 assumed)."""
 
 from typing import Annotated, Literal, Self
@@ -52,10 +52,10 @@ Tokens = Annotated[Sourced, Quantity("token")]
 
 
 class AttentionCurve(Spec):
-    """How fast one kernel of causal attention runs at head width 128, alone on this GPU.
+    """Speed of one causal attention kernel at head width 128, with nothing else on this GPU.
 
     forward, backward: share of the dense rate over long sequences, at the clock that the kernel
-    itself sustains. half_forward, half_backward: tokens at which it reaches half of that.
+    itself sustains. half_forward, half_backward: tokens at which it reaches half of that rate.
     """
 
     forward: Efficiency
@@ -67,15 +67,14 @@ class AttentionCurve(Spec):
 class KernelCurve(Spec):
     """How fast kernels really run on this GPU; the parameters of formulas.kernels.
 
-    like: a shipped GPU whose tiles, gaps and memory share stand in for values left out here, of
-    which no table is known (CURVE_SHAPE).
+    like: a shipped GPU whose tiles, gaps and memory share stand in for values left out here for
+    lack of a table (CURVE_SHAPE).
     gemm_efficiency: share of the dense rate inside a full wave of the largest tile, in a burst too
     short for the power limit.
-    fp8_efficiency: the same of the fp8 rate, by the table of fp8 GEMMs; left out: as in 16 bit.
-    nvfp4_efficiency: the same of the nvfp4 rate.
+    fp8_efficiency, nvfp4_efficiency: likewise of the fp8 and nvfp4 rates; left out: as in 16 bit.
     gemm_tile_exponent: loss of smaller tiles, rate ~ (tile area / 32768) ** exponent.
     gemm_tile_overhead: prologue and epilogue of one tile.
-    gemm_wave_softness: 0 = whole waves of tiles (last wave runs alone), 1 = tail waves overlap
+    gemm_wave_softness: 0 = whole waves of tiles (last wave runs by itself), 1 = tail waves overlap
     perfectly.
     gemm_launch: fixed time of one GEMM kernel of a stream, with the gap to the next one.
     kernel_gap: fixed time of any other kernel of a stream: start, drain and the gap to the next
@@ -310,7 +309,7 @@ class StorageSpec(Spec):
         return self
 
     def bytes_per_s(self, nodes: int) -> float:
-        """What it writes for a job on so many nodes."""
+        """Write bandwidth for a job on this many nodes."""
         return (
             float(self.per_node) * nodes if self.per_node is not None else float(self.whole or 0.0)
         )

@@ -28,7 +28,7 @@ def host_name(text: str) -> str:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a name, as `host_name` has it, is of this machine alone: RFC 6761, section 6.3."""
+    """Whether a name, as `host_name` has it, is the loopback: RFC 6761, section 6.3."""
     try:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
@@ -37,7 +37,7 @@ def is_loopback(name: str) -> bool:
 
 def asked_host(header: str) -> str:
     """The host of a Host header, without its port. Raises ValueError with a sentence."""
-    found = _WITH_PORT.fullmatch(header)
-    if found is None:
+    match = _WITH_PORT.fullmatch(header)
+    if match is None:
         raise ValueError("is not a name of a host with or without a port")
-    return host_name(found["host"])
+    return host_name(match["host"])

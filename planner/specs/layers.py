@@ -52,8 +52,8 @@ class Layers:
     @property
     def counts(self) -> tuple[int, ...]:
         """Layers of every kind."""
-        found = Counter(self.order)
-        return tuple(found[i] for i in range(len(self.kinds)))
+        counted = Counter(self.order)
+        return tuple(counted[i] for i in range(len(self.kinds)))
 
 
 @functools.lru_cache(maxsize=512)
@@ -88,13 +88,13 @@ def timed_kinds(model: Shape) -> Layers:
     return _told_apart(layers_of(model), masks=True)
 
 
-def _told_apart(found: Layers, masks: bool) -> Layers:
-    holding = [_bare(kind, masks) for kind in found.kinds]
+def _told_apart(layers: Layers, masks: bool) -> Layers:
+    holding = [_bare(kind, masks) for kind in layers.kinds]
     distinct = tuple(dict.fromkeys(holding))
-    first = [holding.index(one) for one in distinct]
-    at = [distinct.index(one) for one in holding]
-    order, module = (tuple(at[i] for i in each) for each in (found.order, found.module))
-    return Layers(tuple(found.kinds[i] for i in first), order, module)
+    first = [holding.index(content) for content in distinct]
+    at = [distinct.index(content) for content in holding]
+    order, module = (tuple(at[i] for i in each) for each in (layers.order, layers.module))
+    return Layers(tuple(layers.kinds[i] for i in first), order, module)
 
 
 def _bare(kind: Kind, masks: bool) -> tuple[object, ...]:
@@ -213,7 +213,7 @@ def of_samples(model: Shape) -> bool:
 
 @functools.lru_cache(maxsize=512)
 def modules_of(model: Shape) -> frozenset[str]:
-    """Modules that some layer has and that can be repeated alone or offloaded, by the names of
+    """Modules of the layers that can be recomputed or offloaded by themselves, by the names of
     specs.names."""
     parts = [part for part, _ in parts_of(model)]
     latent = any(isinstance(part, Latent) for part in parts)
@@ -235,15 +235,17 @@ def modules_of(model: Shape) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=512)
 def limits_of(model: Shape) -> tuple[Limit, ...]:
-    """What tensor parallelism has to divide."""
+    """Sizes that tensor parallelism has to divide."""
     every = (limit for part, _ in parts_of(model) for limit in part.limits())
     return tuple(dict.fromkeys(every))
 
 
 def shared_heads(model: Shape) -> int:
     """The most ranks over which all heads can be divided without copies."""
-    own = (one.count for one in limits_of(model) if not one.repeats and one.what not in WIDTHS)
-    return math.gcd(*own) or model.hidden
+    counts = (
+        limit.count for limit in limits_of(model) if not limit.repeats and limit.what not in WIDTHS
+    )
+    return math.gcd(*counts) or model.hidden
 
 
 def check(model: Shape) -> None:

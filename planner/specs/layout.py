@@ -30,7 +30,7 @@ Degree = Field(default=None, ge=1, le=1_000_000)
 
 
 class LayoutRequest(Spec):
-    """What the user fixed; None is left to the search. tp * pp * cp * dp = GPUs; ep * etp
+    """Degrees and settings fixed by the user; None is searched. tp * pp * cp * dp = GPUs; ep * etp
     divides tp * dp * cp."""
 
     tp: int | None = Degree

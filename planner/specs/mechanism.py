@@ -1,4 +1,4 @@
-"""What a mechanism is: a way to train that can be on or off, with its options, memory and time.
+"""A mechanism: a way to train that can be on or off, with its options, memory and time.
 
 Each is a module of planner/mechanisms, found by being there. An active one is a frozen record of
 its settings in `Plan.mechanisms`; the estimate asks each active one at the same places, its hooks,
@@ -107,7 +107,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Running:
-    """What runs while the CPU updates weights, in every layout."""
+    """Work beside the CPU's update of weights, in every layout."""
 
     backward: Array  # seconds of the backward pass of one micro-batch
     step: Array  # seconds of the step before the update
@@ -148,15 +148,25 @@ class Shard:
 
 
 class Codes(NamedTuple):
-    """What is sent in place of values: bytes of one, and how often codes are made and read back."""
+    """Quantised codes sent in place of values: bytes per value, and passes that encode and
+    decode."""
 
     bytes: float
     times: int
 
 
+class Replayed(NamedTuple):
+    """Operators that are captured, and replayed by the GPU."""
+
+    iteration: bool = False  # all of a step
+    parts: tuple[str, ...] = ()  # of a layer: layer, attn, mamba, mlp
+    routing: float = 0.0  # operators of a layer's routing of experts
+
+
 @dataclass(frozen=True)
 class Bytes:
-    """What a mechanism adds to a stage on a rank: by leaf in every phase, and off the GPU."""
+    """Memory that a mechanism adds to a stage on a rank: by leaf in every phase, and off the
+    GPU."""
 
     leaves: Ledger = field(default_factory=dict)
     host: Array = 0.0
@@ -211,6 +221,13 @@ class Mechanism:
         of the fullest rank, or the capacity."""
         return None
 
+    def check(self, model: Any) -> None:
+        """Raises PlanError where a model cannot have it."""
+
+    def replayed(self) -> Replayed | None:
+        """Operators that the CPU does not issue; None: as the stack has it."""
+        return None
+
     def numbers(self, plan: Any) -> Mapping[str, Sourced]:
         """Numbers of the machine (estimate.machine.Machine) that it sets."""
         return {}
@@ -226,7 +243,8 @@ class Mechanism:
     # of layouts: plain arrays in and out; asked only where a subclass defines them
 
     def memory(self, stage: Stage) -> Bytes:
-        """What it adds to a stage: leaves of MEMORY in every phase, and bytes off the GPU."""
+        """Memory that it adds to a stage: leaves of MEMORY in every phase, and bytes off the
+        GPU."""
         raise NotImplementedError
 
     def gathered(self, stage: Sharded) -> Array:
@@ -239,7 +257,8 @@ class Mechanism:
         raise NotImplementedError
 
     def freed(self, of: Gradients) -> Alive:
-        """What is alive where gradients do not outlive the update of their weight."""
+        """Live gradients and temporaries where gradients do not outlive the update of their
+        weight."""
         raise NotImplementedError
 
     def evicted(self, of: Room) -> Array:

@@ -1,4 +1,4 @@
-"""What is trained: layers made of parts, and the embedding, norms and head around them."""
+"""The model: layers made of parts, and the embedding, norms and head around them."""
 
 from collections.abc import Iterable
 from typing import Any, Literal, Self
@@ -102,8 +102,8 @@ class ModelSpec(Shape):
     @property
     def routed(self) -> Moe | None:
         """The experts of its layers."""
-        found = (part for part, _ in parts_of(self) if isinstance(part, Moe))
-        return next(found, None)
+        experts = (part for part, _ in parts_of(self) if isinstance(part, Moe))
+        return next(experts, None)
 
     @property
     def attention(self) -> Attention | Latent | None:
@@ -146,7 +146,7 @@ class ModelSpec(Shape):
 
     @property
     def samples(self) -> str:
-        """What a batch counts, in words."""
+        """Name of the unit of a batch: sequences, images."""
         plain = "sample" if of_samples(self) else "sequence"
         return f"{self.sample or plain}s"
 
@@ -163,11 +163,11 @@ class ModelSpec(Shape):
 
 def stated(model: ModelSpec, **dumped: Any) -> dict[str, Any]:
     """The keys of a model TOML that state it: flat where it is a plain decoder."""
-    held, plain = model.model_dump(mode="json", **dumped), decoder_of(model)
+    dumped_fields, plain = model.model_dump(mode="json", **dumped), decoder_of(model)
     if plain is None:
         # what tells parts apart is a default of each, too
-        pairs = zip(model.parts, held["parts"], strict=True)
-        return held | {"parts": [{"type": part.type, **fields} for part, fields in pairs]}
+        pairs = zip(model.parts, dumped_fields["parts"], strict=True)
+        return dumped_fields | {"parts": [{"type": part.type, **fields} for part, fields in pairs]}
     layers = ("parts", "stack", "norms_per_block")
     flat = plain.model_dump(mode="json", include={*FLAT}, **dumped)
-    return {name: value for name, value in held.items() if name not in layers} | flat
+    return {name: value for name, value in dumped_fields.items() if name not in layers} | flat

@@ -265,7 +265,7 @@ def recompute_parts(text: str) -> tuple[int, int]:
     "core_attn+layernorm" -> (6, 5)."""
     if _RECOMPUTE.fullmatch(text) is None and text not in RECOMPUTE_KINDS:
         kind, names, known = _set(text)
-        return RECOMPUTE_KINDS.index(kind), sum(1 << known.index(one) for one in set(names))
+        return RECOMPUTE_KINDS.index(kind), sum(1 << known.index(part) for part in set(names))
     kind, _, size = text.partition(":")
     return RECOMPUTE_KINDS.index(kind), int(size or 0)
 
@@ -274,7 +274,7 @@ def recompute_text(kind: int, size: int) -> str:
     """The name of what `recompute_parts` found."""
     name = RECOMPUTE_KINDS[kind]
     if name in _SETS:
-        names = "+".join(one for i, one in enumerate(_SETS[name]) if size >> i & 1)
+        names = "+".join(part for i, part in enumerate(_SETS[name]) if size >> i & 1)
         return f"keep:{names}" if name == "keep" else names
     return f"{name}:{size}" if size else name
 
@@ -293,7 +293,7 @@ def _meant(text: str, known: Iterable[str]) -> str:
 
 
 def joined_words(text: str, known: tuple[str, ...]) -> str:
-    """Words joined by + in one order, or none; ValueError where one is none of those known."""
+    """Words joined by + in canonical order. Raises ValueError for an unknown one."""
     names = [name.strip().lower() for name in text.split("+")]
     if names == ["none"]:
         return "none"
@@ -303,7 +303,7 @@ def joined_words(text: str, known: tuple[str, ...]) -> str:
 
 
 def offload_modules_name(text: str) -> str:
-    """Names of offloaded modules in one order; ValueError where one is none."""
+    """Names of offloaded modules in canonical order. Raises ValueError for an unknown one."""
     names = [name.strip().replace("-", "_") for name in text.split("+")]
     if not set(names) <= set(OFFLOAD_MODULES):
         listed = ", ".join(OFFLOAD_MODULES)
@@ -312,8 +312,8 @@ def offload_modules_name(text: str) -> str:
 
 
 def recompute_in(text: str, layers: int) -> str:
-    """What this is where a chunk of a pipeline has so many layers: a group ends with its chunk, one
-    of a single layer is full recompute, and so is a block that has every layer."""
+    """The effective recomputation for a pipeline chunk of this many layers: a group ends with its
+    chunk, one of a single layer is full recompute, and so is a block that has every layer."""
     kind, _, size = text.partition(":")
     if kind == "block" and int(size) >= layers:
         return "full"

@@ -1,4 +1,4 @@
-"""What every chunk of a pipeline holds, in the letters of Megatron-LM's
+"""Contents of every pipeline chunk, in the letters of Megatron-LM's
 --pipeline-model-parallel-layout.
 
 E is the embedding, t a transformer layer, m a multi-token prediction (MTP) layer, L the final norm,
@@ -19,7 +19,7 @@ _EXAMPLE = "Et*3|(tt|)*29,m|L"
 
 @dataclass(frozen=True)
 class Chunk:
-    """What one chunk holds."""
+    """Contents of one chunk."""
 
     embedding: bool
     layers: int
@@ -117,5 +117,5 @@ def chunk_text(chunk: Chunk) -> str:
 
 
 def layout_name(text: str) -> str:
-    """The layout in its shortest spelling; ValueError where it is none."""
+    """The layout in its shortest spelling. Raises ValueError."""
     return layout_text(pipeline_layout(text))

@@ -67,7 +67,7 @@ Software = Annotated[tuple[InstanceOf[SoftwareChoice], ...], PlainSerializer(_te
 
 
 class Plan(Spec):
-    """Everything an estimate depends on besides the layouts it is asked about."""
+    """Everything an estimate depends on besides the layouts."""
 
     model: ModelSpec
     teacher: ModelSpec | None = None  # of distillation; None: there is none, or none is known
@@ -113,7 +113,7 @@ class Plan(Spec):
 
     @property
     def of_teacher(self) -> Plan | None:
-        """The teacher on the same GPUs, in forward passes alone; None where there is none."""
+        """The plan of the teacher on the same GPUs, forward only; None without a teacher."""
         if self.teacher is None:
             return None
         frozen = {
@@ -156,8 +156,8 @@ class Plan(Spec):
     @property
     def precision(self) -> Precision:
         """The number format by name: what the stack calls fp8 has another."""
-        asked, known = self.training.precision, values(self.stack, "precision")
-        return known[1] if asked == "fp8" and known else asked
+        requested, known = self.training.precision, values(self.stack, "precision")
+        return known[1] if requested == "fp8" and known else requested
 
     @property
     def recipe(self) -> Recipe | None:
@@ -165,16 +165,16 @@ class Plan(Spec):
         return RECIPES.get(self.precision)
 
     def is_low(self, part: LowPart) -> bool:
-        """Whether a part is in the format of the GEMMs too: as asked, else as the stack does it."""
+        """Whether a part is in the format of the GEMMs too: by the request, else by the stack."""
         if self.recipe is None:
             return False
-        asked, stack = self.training.low_parts, self.stack.precision
+        requested, stack = self.training.low_parts, self.stack.precision
         by_stack: dict[LowPart, tuple[Precision, ...]] = {
             "weights": stack.weights,
             "attention": (),
             "dispatch": stack.dispatch,
         }
-        return self.precision in by_stack[part] if asked is None else part in asked
+        return self.precision in by_stack[part] if requested is None else part in requested
 
     @property
     def stream_bytes(self) -> float:
@@ -189,16 +189,17 @@ class Plan(Spec):
 
     @property
     def expandable_segments(self) -> bool:
-        """Whether the allocator's segments grow: as asked, else as the stack's recipes have it."""
-        asked = self.training.expandable_segments
-        return self.stack.expandable_segments if asked is None else asked
+        """Whether the allocator's segments are expandable: by the request, else by the stack's
+        recipes."""
+        requested = self.training.expandable_segments
+        return self.stack.expandable_segments if requested is None else requested
 
     @property
     def dispatchers(self) -> tuple[DispatcherName, DispatcherName]:
-        """How tokens reach the ranks of their experts inside one host, and across hosts: as asked,
-        else as the stack does it."""
-        asked, stack = self.training.dispatcher, self.stack.experts
-        return (asked, asked) if asked else (stack.dispatcher, stack.dispatcher_across)
+        """How tokens reach the ranks of their experts inside one host, and across hosts: by the
+        request, else by the stack."""
+        requested, stack = self.training.dispatcher, self.stack.experts
+        return (requested, requested) if requested else (stack.dispatcher, stack.dispatcher_across)
 
     @property
     def flash_attention(self) -> bool:
@@ -235,7 +236,7 @@ class Plan(Spec):
 
     @property
     def selective(self) -> Selective:
-        """What selective recomputation repeats: of the request, else of the stack."""
+        """Kind of selective recomputation: by the request, else by the stack."""
         return self.training.selective or self.stack.selective
 
     @property
@@ -293,8 +294,8 @@ class Plan(Spec):
         training = self.training
         if not training.partial or training.active_layers or self.model.outputs:
             return True
-        own = training.adapter is None and not self.model.tied_embeddings
-        return training.train_embeddings or own
+        untied = training.adapter is None and not self.model.tied_embeddings
+        return training.train_embeddings or untied
 
     @property
     def costs(self) -> bool:
@@ -305,5 +306,5 @@ class Plan(Spec):
     def usable_bytes(self) -> float:
         """Device memory that a framework can allocate on every GPU of the cluster."""
         other = self.ranks.other
-        own = float(self.cluster.gpu.usable_memory)
-        return own if other is None else min(own, float(other.usable_memory))
+        usable = float(self.cluster.gpu.usable_memory)
+        return usable if other is None else min(usable, float(other.usable_memory))

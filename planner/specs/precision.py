@@ -16,12 +16,11 @@ class Recipe:
     """One way to train with operands of 8 or 4 bit.
 
     rate: the field of DenseRates whose units multiply them. element, scale: bytes of an element,
-    and of the scale that `block` of them share. reads: times that a tensor is read in 16 bit to
-    be cast, one of which finds its largest value where scales come of the tensor itself.
-    transposed: whether the weight gradient reads a copy of its own on every GPU, since blocks run
-    along the inner width; else on those alone whose units multiply one layout. kernels: of the
-    casts of a tensor. gathered: bytes per parameter in which ZeRO gathers weights that are kept in
-    the format.
+    and of the scale that `block` of them share. reads: times that a tensor is read in 16 bit to be
+    cast, one of which finds its largest value where scales come of the tensor itself. transposed:
+    whether the weight gradient reads a copy of its own on every GPU, since blocks run along the
+    inner width; else only on GPUs whose units multiply one layout. kernels: of the casts of a
+    tensor. gathered: bytes per parameter in which ZeRO gathers weights that are kept in the format.
     """
 
     rate: str

@@ -1,4 +1,4 @@
-"""What a GPU costs for an hour: kinds of price, lists of prices, and the price of a request."""
+"""Hourly price of a GPU: kinds of price, lists of prices, and the price of a request."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ OWN = "own"  # the market of hardware that is bought
 
 
 class MarketSpec(Spec):
-    """A kind of price. Prices of two markets are not compared unless that is asked for."""
+    """A kind of price. Prices of two markets are compared only on request."""
 
     id: Id
     aliases: Names = ()
@@ -27,7 +27,7 @@ class MarketSpec(Spec):
 
 
 class PriceList(Spec):
-    """What one provider, or one survey, says a GPU costs for an hour on one day."""
+    """Hourly GPU prices by one provider or survey on one day."""
 
     provider: Id
     title: str  # of the provider for people, with region or tier
@@ -45,7 +45,7 @@ class Prices(Spec):
 
 
 class Price(Spec):
-    """What one GPU of a request costs for an hour, and what kind of price that is."""
+    """Hourly price of one GPU of a request, and its kind."""
 
     market: str  # that was asked for, or of the list taken; or STATED, or OWN
     usd_per_gpu_hour: UsdPerHour | None = None  # None: no price of this market is known
@@ -71,7 +71,7 @@ class Price(Spec):
 
     @property
     def sentence(self) -> str:
-        """The price with what kind it is, or why there is none, to stand beside amounts."""
+        """The price with its kind, or why there is none; printed beside amounts."""
         usd = self.usd_per_gpu_hour
         if usd is None:
             return self.missing or ""

@@ -8,8 +8,7 @@ from planner.specs.names import Split
 
 
 class RanksSpec(Spec):
-    """What makes one rank slower than another; with nothing given, ranks differ by the usual jitter
-    alone."""
+    """Differences in speed between ranks; by default only the usual jitter."""
 
     jitter_frac: float | None = Field(
         default=None, ge=0, le=1
@@ -24,5 +23,5 @@ class RanksSpec(Spec):
 
     @property
     def uneven(self) -> bool:
-        """Whether stragglers were asked about."""
+        """Whether the request has options of stragglers."""
         return self.jitter_frac is not None or self.slow_frac > 0

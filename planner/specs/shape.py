@@ -42,7 +42,7 @@ class Tower(Spec):
 
 
 class Shape(Spec):
-    """What the layers of a model are made of."""
+    """Composition of the layers of a model."""
 
     layers: int = Field(ge=1, le=MOST_LAYERS)
     hidden: int = Width
@@ -63,12 +63,12 @@ def words_of(text: str) -> list[list[str]]:
 def repeats(words: list[str]) -> list[dict[str, Any]]:
     """The shortest way to say the words: a few first ones, a pattern that repeats, and a few last
     ones, which may differ by what only they have."""
-    if (found := _pattern(words)) is not None:
-        first, period = found
+    if (pattern := _pattern(words)) is not None:
+        first, period = pattern
         return [*_runs(words[:first]), {"layers": words[first : first + period]}]
     for last in range(1, min(_SUFFIX, len(words) - 1) + 1):
-        if (found := _pattern(words[:-last])) is not None:
-            first, period = found
+        if (pattern := _pattern(words[:-last])) is not None:
+            first, period = pattern
             times = (len(words) - last - first) // period
             rest = words[first + times * period :]
             layers = words[first : first + period]

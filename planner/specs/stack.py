@@ -1,5 +1,4 @@
-"""What a training stack does: bytes it keeps, kernels it fuses, communication it overlaps,
-time it takes to launch.
+"""A training stack: bytes that it keeps, fused kernels, overlapped communication, launch times.
 
 A stack is choices and sourced numbers, never arithmetic: one TOML per stack in planner/stacks.
 """
@@ -34,7 +33,7 @@ LayerSplit = Literal["even", "even, last", "ends count", "stated", "ends dealt",
 
 
 class Supports(Spec):
-    """What the stack can run; the search never proposes anything else."""
+    """Capabilities of the stack; the search proposes nothing else."""
 
     zero: list[ZeroStage]
     hybrid_shard: bool = False
@@ -164,12 +163,6 @@ class Activations(Spec):
         ge=0, le=16
     )  # per hidden element of each norm: 2 fused (its input), 6 eager
     mlp_gated: float = Field(ge=0, le=32)  # per MLP element of a gated MLP: 6 fused, 8 eager
-    mlp_plain: float = Field(
-        default=4.0, ge=0, le=32
-    )  # per MLP element of a plain MLP: 4 fused GeLU, 12 decomposed
-    qkv_copies: float = Field(
-        default=0.0, ge=0, le=8
-    )  # more per query, key and value element: copies after RoPE or a transpose
     gathered_inputs: Literal["never", "without pipeline", "always"] = (
         "never"  # sequence parallelism: GEMMs keep whole inputs
     )
@@ -233,7 +226,7 @@ class Fusion(Spec):
 
 
 class Overlap(Spec):
-    """What communication runs beside compute."""
+    """Communication that overlaps with compute."""
 
     gradient_sync: bool  # data-parallel gradient reduction during backward
     bucket: Bytes | None = (
@@ -299,7 +292,6 @@ class ExpertWork(Spec):
     # GPU architectures on which both run beside compute of another micro-batch; of a stack with
     # fused experts where these are used
     overlapped: Names = ()
-    shared_overlap: bool = False  # and beside that of shared experts
     # weights of the router multiply what goes into an expert's last GEMM, not what comes out of it:
     # no expert's output is kept
     weighted_inside: bool = False
@@ -344,7 +336,7 @@ class Launch(Spec):
 
 
 class Unstated(Spec):
-    """What a run does where its recipe does not say; `dpplan validate` reads rows with it."""
+    """Defaults of a run whose recipe does not say; `dpplan validate` reads rows with them."""
 
     zero: int = Field(default=0, ge=0, le=3)  # ZeRO stage, the least: it rises until memory fits
     # beside tensor parallelism; what the table does not name is not known, and searched

@@ -32,7 +32,7 @@ TASKS: dict[TaskName, Task] = {
     "dpo": Task("DPO", 2, 1, 0, f"{_TRL}/dpo_trainer.py: compute_ref_log_probs"),
     # the batch, and prompts with completions of other examples, which estimate the KL term
     "kto": Task("KTO", 1, 2, 1, f"{_TRL}/kto_trainer.py: KL_logits under torch.no_grad"),
-    "orpo": Task("ORPO", 2, 0, 0, f"{_TRL}/orpo_trainer.py: odds ratio of the model alone"),
+    "orpo": Task("ORPO", 2, 0, 0, f"{_TRL}/orpo_trainer.py: odds ratio without a reference model"),
     "simpo": Task("SimPO", 2, 0, 0, f"{_TRL}/cpo_trainer.py: loss_type simpo, no reference"),
     # chosen and rejected in one batch, a score of each token of which the last counts
     # (GenericForSequenceClassification of transformers, num_labels 1)

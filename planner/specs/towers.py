@@ -41,7 +41,7 @@ def views(model: ModelSpec, seq_len: int) -> tuple[View, ...]:
     for name, words in tower_words(model).items():
         tower = known.get(name)
         used = {word.strip() for text in words for word in text.replace("&", "+").split("+")}
-        own = model.model_copy(
+        body = model.model_copy(
             update={
                 "towers": (),
                 "head_tower": SEQUENCE,
@@ -52,7 +52,7 @@ def views(model: ModelSpec, seq_len: int) -> tuple[View, ...]:
             }
         )
         length = seq_len if tower is None else tower.length(seq_len)
-        out.append(View(name, own, length, len(words) / model.layers))
+        out.append(View(name, body, length, len(words) / model.layers))
     return tuple(out)
 
 
@@ -74,24 +74,24 @@ def plan_of(plan: Plan, view: View) -> Plan:
 
 def plans(plan: Plan) -> tuple[tuple[Plan, View], ...]:
     """Every tower as a plan of its own."""
-    found = views(plan.model, plan.training.seq_len)
+    models = views(plan.model, plan.training.seq_len)
     if not plan.model.towers:
-        return ((plan, found[0]),)
-    return tuple((plan_of(plan, view), view) for view in found)
+        return ((plan, models[0]),)
+    return tuple((plan_of(plan, view), view) for view in models)
 
 
 def head_plan(plan: Plan) -> Plan:
     """The plan of the tower whose tokens the head reads."""
     if not plan.model.towers:
         return plan
-    return next(own for own, view in plans(plan) if view.name == plan.model.head_tower)
+    return next(tower for tower, view in plans(plan) if view.name == plan.model.head_tower)
 
 
 def kind_plan(plan: Plan, kind: Kind) -> tuple[Plan, Kind]:
     """The plan of the tower of a kind of layer, and the kind as it is there."""
     if not plan.model.towers:
         return plan, kind
-    own = next(own for own, view in plans(plan) if view.name == kind.tower)
+    encoder = next(encoder for encoder, view in plans(plan) if view.name == kind.tower)
     h, s = plan.model.hidden, plan.training.seq_len
     blocks = tuple(tuple(beside(part, h, s) for part in block) for block in kind.blocks)
-    return own, replace(kind, blocks=blocks)
+    return encoder, replace(kind, blocks=blocks)

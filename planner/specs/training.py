@@ -16,7 +16,6 @@ from planner.specs.names import (
     DivergenceName,
     ExpertKernels,
     GradientType,
-    GraphScope,
     LisaStates,
     LossKernel,
     LowPart,
@@ -65,8 +64,6 @@ class TrainingSpec(Spec):
         default=1, ge=1, le=1_000_000
     )  # parts of the tokens whose logits, loss and gradients come in turn
     compile: bool | None = None
-    # what is captured as CUDA graphs; empty: as the stack does
-    cuda_graphs: tuple[GraphScope, ...] = Field(default=(), strict=False)
     # what is in 8 or 4 bit beside operands of GEMMs; None: what the stack does
     low_parts: tuple[LowPart, ...] | None = Field(default=None, strict=False)
     wide_layers: int = Field(default=0, ge=0, le=1_000_000)  # whose GEMMs stay in 16 bit
@@ -149,9 +146,9 @@ class TrainingSpec(Spec):
     def partial(self) -> bool:
         """Whether some weights are frozen."""
         some = (self.adapter, self.trainable_layers, self.active_layers)
-        return any(one is not None for one in some)
+        return any(value is not None for value in some)
 
     @property
     def element_bytes(self) -> float:
-        """Bytes of an activation element: 8 and 4 bit are formats of GEMM operands alone."""
+        """Bytes of an activation element: 8 and 4 bit are formats of GEMM operands only."""
         return 2.0 if self.mixed_precision else 4.0

@@ -41,7 +41,7 @@ class Constraint(Spec):
     @property
     def text(self) -> str:
         """The condition in one spelling."""
-        return " or ".join(one._text for one in self.parts)
+        return " or ".join(part._text for part in self.parts)
 
     @property
     def _text(self) -> str:
@@ -54,33 +54,33 @@ class Constraint(Spec):
 def constraint(text: str) -> Constraint:
     """Read one condition. Raises ValueError with a sentence that lists what can be written."""
     parts = [_one(part) for part in _OR.split(text)]
-    if parts[1:] and any(one.name in SHARES for one in parts):
+    if parts[1:] and any(term.name in SHARES for term in parts):
         raise ValueError(f"{' and '.join(SHARES)} is a condition of its own, without `or`")
     out = None
-    for one in reversed(parts):
-        out = one.model_copy(update={"or_else": out})
+    for term in reversed(parts):
+        out = term.model_copy(update={"or_else": out})
     assert out is not None
     return out
 
 
 def _one(text: str) -> Constraint:
-    found = _TEXT.fullmatch(text.strip())
+    match = _TEXT.fullmatch(text.strip())
     known = (*NUMBERS, *WORDS, *SHARES)
     names = ", ".join(known)
-    if found is None:
+    if match is None:
         raise ValueError(
             "must read NAME OPERATOR VALUE, such as 'tp <= 8' or 'recompute = none'; names are"
             f" {names}"
         )
-    name, operator = found[1].replace("-", "_").lower(), found[2].strip()
+    name, operator = match[1].replace("-", "_").lower(), match[2].strip()
     operator = _SAME.get(operator, operator)
     if name not in known:
         near = difflib.get_close_matches(name, known, 2, 0.5)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         raise ValueError(f"{name} is not a layout option; {hint}there are {names}")
-    values = [value.strip().lower() for value in found[3].split(",")]
+    values = [value.strip().lower() for value in match[3].split(",")]
     if name in SHARES:
-        return _share(name, operator, found[3])
+        return _share(name, operator, match[3])
     if len(values) > 1 and operator not in ("=", "!="):
         raise ValueError(f"{operator} takes one value, = and != take several")
     return _numbers(name, operator, values) if name in NUMBERS else _words(name, operator, values)
@@ -126,10 +126,10 @@ def _share(name: str, operator: str, text: str) -> Constraint:
     return Constraint(name=name, operator=operator, numbers=(value,))
 
 
-def codes(one: Constraint) -> list[tuple[int, int | None]]:
+def codes(term: Constraint) -> list[tuple[int, int | None]]:
     """(code of the word, size of a block or group or None for any) of every word of a
     constraint."""
-    if one.name != "recompute":
-        return [(WORDS[one.name].index(word), None) for word in one.words]
-    parts = [(recompute_parts(word), word not in RECOMPUTE_KINDS) for word in one.words]
+    if term.name != "recompute":
+        return [(WORDS[term.name].index(word), None) for word in term.words]
+    parts = [(recompute_parts(word), word not in RECOMPUTE_KINDS) for word in term.words]
     return [(kind, size if exact else None) for (kind, size), exact in parts]

@@ -96,7 +96,7 @@ def _answer(options: Options) -> Figures | None:
 
 
 def _whole(found: Report | Figures) -> str:
-    """What an answer comes to: days and cost, or the rate without tokens of the whole run."""
+    """Outcome of an answer: days and cost, or the rate without tokens of the whole run."""
     if found.run.days is None:
         return f"{show(found.throughput.tokens_per_s, '')} tokens/s"
     cost = "" if found.run.cost_usd is None else f" and {show(found.run.cost_usd, 'USD')}"

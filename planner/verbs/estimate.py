@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+
+import numpy as np
 
 from planner import advise, plugins
 from planner.advise import host_update
@@ -15,7 +18,9 @@ from planner.report.doubts import answered_of, doubts
 from planner.report.search import best_of, not_searched, rejections, software
 from planner.search import Wanted, best, families, fastest_that_fits, smallest, timed
 from planner.search.answer import Answer, answer_of
+from planner.search.idle import with_idle
 from planner.search.pick import pick_of
+from planner.search.room import fit_chance
 from planner.search.why_none import why_none
 from planner.specs.document import UNSET, changed, extended
 from planner.specs.documents.estimate import Alternative, Estimate, SearchCounts, Tighter
@@ -36,7 +41,7 @@ def estimate(options: Options, *, brief: bool = False) -> Estimate:
 
 
 def for_target(options: Options) -> Options:
-    """The request with what --for asks of it; formats are loaded for that alone."""
+    """The request with the conditions of --for; formats are loaded only for that."""
     if options.for_target is None:
         return options
     request: Options = plugins.load("formats.recipe", "--for", options.for_target).request(options)
@@ -49,12 +54,20 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
     typed, options = options, for_target(options)
     required = require.read(options.require)
     scenario = resolve(options)
-    answer = answer_of(
-        scenario, beside=fastest_that_fits, wanted=Wanted(max(options.top, 1), not brief)
-    )
+    wanted = Wanted(max(options.top, 1), not brief)
+    search = functools.partial(answer_of, beside=fastest_that_fits, wanted=wanted)
+    answer = search(scenario)
     if answer is None:
         raise why_none(scenario)
-    assumptions = (*scenario.assumptions, *host_update.assumed(answer.chosen, answer.row))
+    idle = ""
+    if options.allow_idle:
+        scenario, answer, idle = with_idle(scenario, answer, search)
+        options = scenario.options
+    assumptions = (
+        *((idle,) if idle else ()),
+        *scenario.assumptions,
+        *host_update.assumed(answer.chosen, answer.row),
+    )
     found = report.report(options, answer.chosen, answer.row, assumptions, sensitivities=not brief)
     advice = [] if brief else advise.advice(scenario, answer.chosen, answer.row)
     out = extended(
@@ -80,6 +93,9 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
     return out, answer
 
 
+_SURE = 0.99  # chance to fit from which one layout is no more of a risk than another
+
+
 def _tighter(options: Options, answer: Answer) -> Tighter | None:
     """The fastest layout that is expected to fit, where it is faster than the one taken."""
 
@@ -93,9 +109,12 @@ def _tighter(options: Options, answer: Answer) -> Tighter | None:
         return None
     outline, at = min(found, key=per_sequence)
     faster = 1 - per_sequence((outline, at)) / per_sequence((answer.chosen, answer.row))
-    if faster <= 0:
-        return None
     estimates, row = outline.some([at])[0]
+    chances = [
+        fit_chance(e, np.array([i]))[0] for e, i in ((estimates, row), (answer.chosen, answer.row))
+    ]
+    if faster <= 0 or min(chances) >= _SURE:
+        return None
     return extended(Tighter, report.line(options, estimates, row), faster_frac=faster)
 
 
@@ -126,8 +145,8 @@ def best_of_families(options: Options, answer: Answer) -> list[Alternative]:
 
 
 def _better(entry: Alternative) -> tuple[bool, bool, float]:
-    """What fits is better, and with the wanted chance; then what is faster, or among what does not
-    fit what needs less memory."""
+    """Sort key: entries that fit first, those with the wanted chance before others; then by time,
+    or by memory if they do not fit."""
     sure = entry.verdict == "fits"
     return entry.fits, sure, -entry.step_seconds if entry.fits else -entry.device_bytes
 

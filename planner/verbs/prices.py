@@ -1,5 +1,5 @@
-"""What an answer over several machines rests on in money: one market for all, which machines have
-no price there, and which would be the cheapest at other prices."""
+"""Prices behind an answer over several machines: one market for all, machines without a price
+there, and the cheapest at other prices."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def machine(options: Options) -> str:
 
 
 def bill(label: str, options: Options, figures: Figures) -> Bill:
-    """What the run takes, or without its length a million tokens."""
+    """Cost of the run, or of a million tokens if its length is unknown."""
     run, gpus = figures.run, figures.cluster.gpus + (options.teacher_gpus or 0)
     spare = (run.reliability.spare_nodes or 0) * min(figures.cluster.gpus_per_node, gpus)
     if run.gpu_hours is not None:
@@ -77,9 +77,9 @@ def prices(
 ) -> Prices:
     """The prices of an answer.
 
-    asked: requests, each with its cluster. cheapest: what costs the least where prices are these,
-    with its label and US dollars; asked again for every market, where there are machines to choose
-    from and the request leaves the market to all of them.
+    asked: requests, each with its cluster. cheapest: the cheapest choice at given prices, with
+    label and US dollars; called again for every market, if there are machines to choose from and
+    the request leaves the market open.
     """
     machines = {(machine(options), one.price): (options, one) for options, one in asked}
     requests = [options for options, _ in machines.values()]

@@ -47,8 +47,8 @@ class Point:
 
     @property
     def roomy(self) -> bool:
-        """Whether it fits with the room that is wanted: as much as was asked for, by default as
-        much as a 95 % chance to fit needs."""
+        """Whether it fits with the wanted headroom: as requested, by default for a 95 % chance to
+        fit."""
         if self.report is None or not self.fits:
             return False
         asked, memory = number(self.options, "headroom"), self.report.memory
@@ -58,7 +58,7 @@ class Point:
 
     @property
     def command(self) -> str:
-        """The command that requests it alone."""
+        """The command of this request."""
         return command_line(self.options)
 
     @property
@@ -136,8 +136,8 @@ def _check_work(layouts: Mapping[Any, int], requests: int) -> None:
         raise PlanError(
             "layout",
             f"{requests:,} requests",
-            f"have more than {MOST_LAYOUTS:,} layouts together, {len(layouts):,} of the requests"
-            " alone; fix some of the layout, such as --tp, --pp, --recompute or --micro-batch, or"
+            f"have more than {MOST_LAYOUTS:,} layouts together, already the first {len(layouts):,}"
+            " requests; fix some of the layout, such as --tp, --pp, --recompute or --micro-batch,"
             " ask for fewer, or share the work (--dask)",
         )
 

@@ -61,7 +61,7 @@ def _check(own: CalibrateOptions) -> None:
     if not own.verify and alone is not None:
         raise PlanError(flag(alone), None, "goes with --verify")
     if own.storage is not None and (own.verify or own.diff is not None or own.merge):
-        raise PlanError("--storage", own.storage, "goes with measuring: --out alone")
+        raise PlanError("--storage", own.storage, "is for measuring: use only --out")
     if own.diff is None and not own.verify and own.out is None:
         raise PlanError("--out", None, "is needed: the file that --calibration will read")
 

@@ -1,1 +1,1 @@
-"""The commands of the core, one module each: loaded when they are asked for."""
+"""The commands of the core, one module each: loaded on use."""

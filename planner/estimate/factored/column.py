@@ -81,7 +81,7 @@ class Column(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def deferred(self) -> Deferred | None:
-        """What will make its values, if they are not known yet."""
+        """The deferred computation of its values, if not evaluated yet."""
         return self.content if isinstance(self.content, Deferred) else None
 
     @property
@@ -240,7 +240,7 @@ def _without_work(levels: Levels, ufunc: Any, a: Any, b: Any) -> Any:
 
 
 def _constant(x: Any) -> Any:
-    """What an operand is for all layouts, else None."""
+    """Value of an operand that is equal for all layouts, else None."""
     if isinstance(x, Column):
         return x.constant
     return x if isinstance(x, float) or np.ndim(x) == 0 else None

@@ -147,12 +147,12 @@ def _cut(x: Column, rows: Array, options: Array) -> tuple[Array, Array | None]:
 
 
 def _columns(column: Column) -> list[Column]:
-    """What it will be made from."""
+    """Its operands."""
     return column.deferred.columns if column.deferred else []
 
 
 def _needed(wanted: Sequence[Column]) -> list[Column]:
-    """What is deferred and needed, each after what it needs."""
+    """Deferred columns that are needed, in dependency order."""
     out: dict[int, Column] = {}
     seen: set[int] = set()
     stack: list[tuple[Column, bool]] = [(x, False) for x in reversed(wanted)]

@@ -1,4 +1,4 @@
-"""What numpy's functions do with columns; numpy refuses those that are not here."""
+"""numpy's functions on columns; numpy refuses functions that are not listed."""
 
 from __future__ import annotations
 

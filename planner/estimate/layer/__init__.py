@@ -172,8 +172,8 @@ def _issued_s(
     operators: Sequence[Array],
 ) -> list[Array]:
     """Seconds of a layer of every kind as the CPU issues it. The CPU runs ahead over layers, so
-    that a kind that keeps the GPU long hides the launches of others: what a stretch of all layers
-    waits for is dealt out as each kind would wait alone."""
+    that kinds with long GPU time hide the launches of others: the wait of all layers is split in
+    proportion to what each kind would wait by itself."""
     alone = [law(b, n) for b, n in zip(busy, operators, strict=True)]
     if len(alone) == 1:
         return alone

@@ -1,5 +1,5 @@
-"""Forward seconds of the pieces of a layer that recompute repeats alone, or keeps of a layer whose
-rest it repeats: GEMMs, operators bound by memory, collectives and their share of late launches.
+"""Forward seconds of the modules of a layer that are recomputed by themselves, or kept while the
+rest is recomputed: GEMMs, operators bound by memory, collectives and their share of late launches.
 
 Names of modules: Megatron-Core (megatron/core/transformer/transformer_config.py,
 recompute_modules); of results: MaxText.
@@ -108,7 +108,7 @@ def pieces_flop(mix: Mix, gemms: Ledger, core: Array) -> Ledger:
 
 
 def _gemms(mix: Mix, of: Ledger) -> Ledger:
-    """What the GEMMs of every piece take of a ledger by GEMM."""
+    """Sum of a ledger by GEMM over the GEMMs of every module."""
     parts = [part for part, _ in mix.parts]
     direct = any(isinstance(part, Latent) and part.query_rank is None for part in parts)
     names = {**_GEMMS, "up_proj": _GEMMS["up_proj"] + (_DIRECT,) * direct}
@@ -119,8 +119,8 @@ def _gemms(mix: Mix, of: Ledger) -> Ledger:
 
 
 def repeated_alone(c: Columns, of: Ledger) -> Array:
-    """Seconds or FLOP of the modules that each row repeats alone; what two of them share is
-    repeated once."""
+    """Seconds or FLOP of the modules that each row recomputes by themselves; work shared by two is
+    counted once."""
     spent = 0.0 * c.tp
     if not np.any(c.is_recompute("modules")):
         return spent

@@ -191,8 +191,8 @@ def end_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
 
 
 def contrast_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
-    """What every rank needs of the samples of the others for a contrastive loss: their embeddings,
-    and the sums of their gradients (gather-with-grad and local loss of OpenCLIP)."""
+    """Collectives of a contrastive loss: embeddings of the other ranks' samples, and sums of their
+    gradients (gather-with-grad and local loss of OpenCLIP)."""
     plan = shape.plan
     if plan.model.contrast is None:
         return ()
@@ -286,7 +286,7 @@ def _reductions_of_their_own(shape: LayerShape) -> float:
 
 
 def _context(shape: LayerShape, m: Machine, core: BothWays[Array]) -> tuple[Collective, ...]:
-    """What the ranks that share a sequence send each other."""
+    """Collectives of context parallelism."""
     return tuple(
         Collective(group="context", component="context_parallel", **vars(one))
         for one in context.exchanges(shape, m, core)

@@ -127,7 +127,7 @@ def _widths(shape: LayerShape, sharing: Array) -> tuple[Array, Array]:
 
 
 def exchanges(shape: LayerShape, m: Machine, core: BothWays[Array]) -> tuple[Exchange, ...]:
-    """What the ranks of a context-parallel group send each other. core: seconds of attention."""
+    """Exchanges between the ranks of a context-parallel group. core: seconds of attention."""
     way = shape.plan.context_way
     found: tuple[Exchange, ...] = _states(shape, m)
     if not shape.mix.attended:
@@ -142,8 +142,8 @@ def exchanges(shape: LayerShape, m: Machine, core: BothWays[Array]) -> tuple[Exc
 
 
 def _all_to_all(shape: LayerShape, m: Machine) -> Exchange:
-    """Queries, keys and values before attention and its output after it, none of which anything
-    hides; the same of their gradients. What is sent of keys and values counts repeated heads."""
+    """Queries, keys and values before attention and its output after it, exposed; likewise their
+    gradients. Bytes of keys and values include repeated heads."""
     plan = shape.plan
     sharing = split(plan, shape.tp, shape.cp).heads
     group = place(sharing, shape.tp, plan.cluster.tiers)
@@ -166,8 +166,8 @@ def _all_to_all(shape: LayerShape, m: Machine) -> Exchange:
 
 def _states(shape: LayerShape, m: Machine) -> tuple[Exchange, ...]:
     """Layers with a state carried from token to token: all-to-alls give each rank whole sequences
-    of a share of the heads, and back, whatever way attention goes (MambaContextParallel of
-    Megatron-LM); the same of their gradients."""
+    of a share of the heads, and back, independent of the method of attention (MambaContextParallel
+    of Megatron-LM); likewise for gradients."""
     plan, mix = shape.plan, shape.mix
     read = sum(core.read_elements * n for core, n in mix.scans) / mix.layers
     if not read:

@@ -104,7 +104,7 @@ def by_dispatcher(
 
 
 def one_way(shape: LayerShape, m: Machine) -> OneWay:
-    """What each rank sends, and how long it takes."""
+    """Bytes that each rank sends, and their time."""
     plan = shape.plan
     inside, across = plan.dispatchers
     found = _one_way(shape, m, inside)
@@ -193,10 +193,7 @@ def overlaps(plan: Plan) -> bool:
 
 def beside_shared(plan: Plan) -> bool:
     """Whether they run beside shared experts."""
-    if plan.training.overlap is False:
-        return False
-    asked = plan.training.shared_expert_overlap
-    return plan.stack.experts.shared_overlap if asked is None else asked
+    return plan.training.overlap is not False and bool(plan.training.shared_expert_overlap)
 
 
 def hidden_share(plan: Plan) -> float:

@@ -53,7 +53,7 @@ def _contrast_s(shape: LayerShape, m: Machine) -> Ledger:
 
 
 def loss_chunks(plan: Plan, tokens: Array) -> Array:
-    """Chunks in which head and loss come: as asked, else as the kernel of the loss has them."""
+    """Chunks of head and loss: by the request, else by the loss kernel."""
     asked, kernel = float(plan.training.loss_chunks), plan.loss_kernel
     if asked == 1 and kernel == "fused-linear" and plan.training.task == "distil":
         return np.maximum(np.floor(tokens / _DISTIL_CHUNK), 1.0)
@@ -109,7 +109,7 @@ def head_s(shape: LayerShape, m: Machine) -> Ledger:
 def module_s(shape: LayerShape, m: Machine) -> Ledger:
     """Seconds forward and backward together of a module's norms, and of its projection of a hidden
     state beside the embedding of a later word: 2h columns to h (DeepSeek-V3, arXiv 2412.19437
-    section 2.2). Empty where there is none."""
+    section 2.2). Empty without such modules."""
     plan = shape.plan
     if not mtp_layers(plan):
         return {}

@@ -7,8 +7,6 @@ Counts of unfused operators are those that torch's dispatcher sees of the layers
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import numpy as np
 
 from planner.estimate.layer import dispatch
@@ -19,10 +17,12 @@ from planner.estimate.layer.operators import stream_ratio
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
 from planner.estimate.machine.kernels import fused_experts, loops_experts, split_experts
+from planner.estimate.mechanisms import replayed
 from planner.ledger import Array
 from planner.specs.layers import Mix
-from planner.specs.names import GraphScope
+from planner.specs.mechanism import Replayed
 from planner.specs.parts import Attended, Attention, CrossAttention, Mlp, Moe, Part
+from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 
 TAIL_OPERATORS = 2.0  # after the last saved activation: the last GEMM and the residual add
@@ -40,7 +40,6 @@ _SOFTMAX_BATCH = 4.0
 _UNFUSED_SOFTMAX = BothWays(4.0, 6.0)
 _QK_NORMS, _LLAMA_NORMS = 2.0, 2.0
 _MOE_OPERATORS = 15.0  # router, permutation and their bookkeeping; own count
-_GRAPHED_MOE = {"moe_router": 5.0, "moe_preprocess": 4.0}  # of those; own count
 # of a layer's operators, those of attention: of a Llama with fused kernels 8 of 14 (products, core,
 # norm, RoPE and sum)
 _ATTENTION_SHARE = 8 / 14
@@ -129,9 +128,8 @@ def of_experts(shape: LayerShape, m: Machine) -> Array:
     each = dispatch.by_dispatcher(shape.plan, shape.ep, shape.etp, counts)
     if fused_experts(shape.plan) or loops_experts(shape.plan):  # loops are counted apart
         each = 0.0 * each
-    scopes = shape.plan.training.cuda_graphs
-    graphed = sum(n for scope, n in _GRAPHED_MOE.items() if scope in scopes)
-    routing = _MOE_OPERATORS - _replayed(m) * graphed
+    captured = replayed(shape.plan) or Replayed()
+    routing = _MOE_OPERATORS - _replayed(m) * captured.routing
     return shape.mix.expert_share * (routing + each * shape.experts)
 
 
@@ -150,16 +148,17 @@ def _looped_experts(shape: LayerShape, m: Machine) -> Array:
 
 
 def _replayed(m: Machine) -> Array:
-    """What a CUDA graph saves of the time to issue an operator, as a share."""
+    """Fraction of operator launch time saved by CUDA graphs."""
     return np.maximum(1 - m.captured_launch / np.maximum(m.operator_launch, _TINY_S), 0.0)
 
 
 def _dense_share(shape: LayerShape) -> float:
-    return graphed_share(shape.plan.training.cuda_graphs, shape.mix)
+    return captured_share(shape.plan, shape.mix)
 
 
-def graphed_share(scopes: Collection[GraphScope], mix: Mix) -> float:
-    """Share of a layer's operators, experts excluded, that are in partial CUDA graphs."""
+def captured_share(plan: Plan, mix: Mix) -> float:
+    """Share of a layer's operators, experts excluded, that are captured in parts."""
+    scopes = (replayed(plan) or Replayed()).parts
     if "layer" in scopes:
         return 1.0
     kinds = {"attn": _attends, "mamba": _scans, "mlp": lambda part: isinstance(part, Mlp)}
@@ -177,7 +176,7 @@ def _scans(part: Part) -> bool:
 
 
 def _unfused(shape: LayerShape, m: Machine) -> BothWays[Array]:
-    """What kernels that are not fused add."""
+    """Launches added by kernels that are not fused."""
     if "split_operators" in m.without:
         return BothWays(np.zeros(1), np.zeros(1))
     plan, model, mix = shape.plan, shape.plan.model, shape.mix

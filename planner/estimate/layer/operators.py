@@ -83,7 +83,7 @@ def copy_s(m: Machine, moved_bytes: Array) -> Array:
 def measured_s(
     m: Machine, elements: Array, seconds_each: Array, launches: float, counted_s: Array
 ) -> Array:
-    """What was measured on this device in place of what is counted, where it was."""
+    """Measured time on this device in place of the computed one, if available."""
     if not np.any(np.asarray(seconds_each) > 0):
         return counted_s
     return kernels.measured_operator_s(
@@ -145,7 +145,7 @@ def residual_adds(mix: Mix) -> float:
 
 
 def _of_part(shape: LayerShape, m: Machine, part: Part) -> dict[str, BothWays[Array]]:
-    """What a part moves beside its GEMMs and its core."""
+    """Bytes that a part moves beside its GEMMs and its core."""
     plan, tokens, t = shape.plan, shape.tokens, shape.tp
     found: dict[str, BothWays[Array]] = {}
     if isinstance(part, Mlp):

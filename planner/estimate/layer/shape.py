@@ -1,5 +1,5 @@
-"""What one rank works on in a layer: tokens, experts and widths, after tensor, context and expert
-parallelism have divided them."""
+"""Per-rank sizes of a layer: tokens, experts and widths after division by tensor, context and
+expert parallelism."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class BothWays(Generic[T]):
-    """The same of the forward and of the backward pass."""
+    """A pair of values for the forward and the backward pass."""
 
     forward: T
     backward: T
@@ -70,7 +70,7 @@ class LayerShape:
 
     @property
     def evenly_routed(self) -> Array:
-        """The same of the mean rank."""
+        """The shape of the mean rank, with tokens routed evenly."""
         moe = self.plan.model.routed
         per_token = 0.0 if moe is None else moe.per_token
         return per_token * experts.gathered_tokens(

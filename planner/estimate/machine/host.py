@@ -1,4 +1,4 @@
-"""What the update of an optimizer that is offloaded moves in the memory of a host."""
+"""Host memory traffic of an offloaded optimizer's update."""
 
 from __future__ import annotations
 

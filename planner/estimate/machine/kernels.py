@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.estimate.machine.attention import attention_numbers
 from planner.estimate.machine.clock import recipe_frac, sustained_clock
-from planner.estimate.mechanisms import gradient_passes
+from planner.estimate.mechanisms import gradient_passes, replayed
 from planner.estimate.state_types import moment_type_bytes, state_of
 from planner.formulas import casts
 from planner.formulas.optimizers import OPTIMIZERS, TYPE_BYTES, update_traffic_bytes
@@ -182,15 +182,15 @@ def _operator_launch(plan: Plan) -> Sourced:
 
 
 def captures_all(plan: Plan) -> bool:
-    """Whether whole iterations are CUDA graphs: as asked, or as the stack's recipes have it."""
-    scopes = plan.training.cuda_graphs
+    """Whether whole iterations are CUDA graphs: by the request, else by the stack's recipes."""
+    if (graphs := replayed(plan)) is not None:
+        return graphs.iteration
     by_recipe = plan.training.expert_kernels is None and _fused_by_stack(plan)
-    by_stack = by_recipe or plan.cluster.gpu.architecture in plan.stack.launch.captured
-    return "full" in scopes or (by_stack and not scopes)
+    return by_recipe or plan.cluster.gpu.architecture in plan.stack.launch.captured
 
 
 def _limit(plan: Plan) -> Sourced:
-    """What elementwise kernels would move on a memory of unlimited bandwidth."""
+    """Throughput of elementwise kernels with unlimited memory bandwidth."""
     own = plan.stack.fusion.elementwise_limit
     return max(own, _COMPILED_LIMIT, key=float) if plan.training.compile else own
 
@@ -202,8 +202,8 @@ def fused_experts(plan: Plan) -> bool:
 
 
 def _fused_by_stack(plan: Plan) -> bool:
-    """The same where nothing is asked for: kernels are of gated experts in 8 bit
-    (fuse_grouped_mlp_ops of Transformer Engine 2.14), and so are the recipes that have them."""
+    """Whether the stack fuses them by default: the kernels exist for gated experts in 8 bit
+    (fuse_grouped_mlp_ops of Transformer Engine 2.14), and recipes use them there."""
     moe = plan.model.routed
     return (
         moe is not None
@@ -255,8 +255,8 @@ def _norm_kernel(plan: Plan) -> str:
 
 
 def _operator_times(plan: Plan) -> dict[str, Any]:
-    """What was measured of the operators this model runs, by field of Machine; nothing where the
-    precision was not measured."""
+    """Measured times of this model's operators, by field of Machine; empty if the precision was not
+    measured."""
     model, times = plan.model, plan.cluster.gpu.operators.get(plan.training.precision)
     if times is None:
         return {}

@@ -54,7 +54,7 @@ class Chain:
 
 
 def _of(table: dict[str, Sourced], architecture: str) -> Sourced:
-    """What was measured there, or what stands for it."""
+    """The measured value of an architecture, or its substitute."""
     if architecture in table:
         return table[architecture]
     usual = table[_USUAL]

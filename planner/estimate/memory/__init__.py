@@ -97,9 +97,9 @@ class Memory:
 
 def representative_stages(plan: Plan, c: Columns) -> list[Array]:
     """First, last and the fullest stage between them, of which one is the worst; where layers
-    differ also the first stage with layers of a later kind, the stage after it (which may hold that
-    kind alone and have more micro-batches in flight than the fullest), and the first stage with
-    most layers of the kind. Columns of stage numbers."""
+    differ also the first stage with layers of a later kind, the stage after it (which may hold only
+    that kind and have more micro-batches in flight than the fullest), and the first stage with most
+    layers of the kind. Columns of stage numbers."""
     stages = [0.0 * c.pp, fullest_inner(plan, c), c.pp - 1]
     for kind in range(len(memory_kinds(plan.model).kinds) - 1, 0, -1):
         begins = first_with(plan, c, kind, False)
@@ -118,8 +118,8 @@ class Need:
 
 
 def needed(plan: Plan, c: Columns) -> Need:
-    """What `peak_memory` finds for the device and the host, without the parts: for tables of
-    factored columns."""
+    """Totals of `peak_memory` on device and host without the leaves, for tables of factored
+    columns."""
     plan = uneven.of_longest(plan)
     parameters, slack = weights_of(plan, c), fragmentation(plan)
     reserved: list[Array] = []
@@ -144,7 +144,7 @@ def needed(plan: Plan, c: Columns) -> Need:
 
 
 def _most(each: Sequence[Array | None]) -> Array | None:
-    """The largest of several stages; None where there are none."""
+    """The largest of several stages; None for no stages."""
     known = [one for one in each if one is not None]
     return functools.reduce(np.maximum, known) if known else None
 
@@ -166,7 +166,7 @@ def _pressed(plan: Plan, c: Columns, found: StageMemory) -> StageMemory:
 
 
 def _within(plan: Plan, held: Array, firm: Array | None, around: Array) -> Array:
-    """What is reserved of a device that has this much: as it comes, or what is needed."""
+    """Reserved memory of a device of this size: as allocated, or at least the need."""
     if firm is None:
         return held
     return np.minimum(held, np.maximum(firm, plan.usable_bytes - around))

@@ -34,6 +34,9 @@ SCORE_BYTES = {"fused_softmax": (2.0, 5.0), "eager": (6.0, 7.0)}
 # before and after softmax
 _SCORE_GRADIENT = {"fused_softmax": 2.0, "eager": 6.0}
 _COUNTED_ELEMENT = 2.0  # bytes of an element for which the bytes of a stack are counted
+_PLAIN_MLP = (
+    4.0  # bytes per element of an MLP without a gate: inputs of GeLU and of its second GEMM
+)
 _STATISTIC_BYTES = 4.0  # of a norm, in fp32
 _DROPOUT_MASKS = 2.0  # of a byte per element: after attention and after the MLP
 # the least that an RMSNorm of several operators keeps per element where a stack does not say: an
@@ -177,7 +180,7 @@ def _inputs(plan: Plan, c: Columns) -> Array:
 
 
 def _statistics(plan: Plan) -> float:
-    """Bytes of a norm per token: mean and deviation, or the latter alone."""
+    """Bytes of a norm per token: mean and deviation, or only the latter."""
     return _STATISTIC_BYTES * (2.0 if plan.model.norm == "layernorm" else 1.0)
 
 
@@ -199,7 +202,7 @@ def _drops_hidden(plan: Plan) -> bool:
 
 
 def embedding_mask(plan: Plan, c: Columns) -> Array:
-    """What dropout of the embedding keeps of a micro-batch; no layer repeats it."""
+    """Dropout mask of the embedding of a micro-batch; it is not recomputed."""
     masks = 1.0 if _drops_hidden(plan) else 0.0
     found = [
         memory.dropout_mask_bytes(tokens_of(own, c)[1], float(own.model.hidden), masks)
@@ -213,7 +216,6 @@ def _attention_activations(plan: Plan, c: Columns, part: Attention | CrossAttent
     stack, e, tp = plan.stack, plan.training.element_bytes, c.tp
     (core,) = part.core()
     tokens, width = tokens_of(plan, c)[0], float(part.heads * part.head_dim)
-    copies = e + stack.activations.qkv_copies * e / _COUNTED_ELEMENT
     each = (core.query_width + core.value_width) * core.own_kv
     pairs = float(each) * np.maximum(part.kv_heads, tp)
     # Ulysses repeats keys and values where its ranks are more than their heads
@@ -223,7 +225,7 @@ def _attention_activations(plan: Plan, c: Columns, part: Attention | CrossAttent
         sent = sent + float(each) * (part.heads - part.kv_heads)
     if isinstance(part, CrossAttention):  # of another sequence
         sent = sent * (float(core.keys or plan.training.seq_len) / float(plan.training.seq_len))
-    out: Ledger = {"attention/qkv": memory.projected_bytes(tokens, width + sent, copies, tp)}
+    out: Ledger = {"attention/qkv": memory.projected_bytes(tokens, width + sent, e, tp)}
     if part.qk_norm != "none":
         normed = memory.projected_bytes(tokens, width + pairs / 2, norm_bytes(plan), tp)
         heads = part.heads + np.maximum(part.kv_heads, tp) if part.qk_norm == "per_head" else 2.0
@@ -277,7 +279,7 @@ def _core_activations(plan: Plan, c: Columns, core: Attended) -> Ledger:
 def _mlp_bytes(plan: Plan, part: Mlp | Moe) -> float:
     """Bytes per MLP element: inputs of the activation function and of the second GEMM."""
     kept, e = plan.stack.activations, plan.training.element_bytes
-    each = kept.mlp_gated if part.gated else kept.mlp_plain
+    each = kept.mlp_gated if part.gated else _PLAIN_MLP
     # a ReLU keeps its output alone, which the second GEMM keeps anyway
     if not part.gated and part.activation == "relu":
         each -= _COUNTED_ELEMENT if each >= 2 * _COUNTED_ELEMENT else 0.0
@@ -352,8 +354,8 @@ class Kept:
 
 
 def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
-    """What the recompute rule of every row leaves of the activations of a stage. again: the layers
-    that it repeats; a group works on one of its chunk at a time."""
+    """Activations of a stage that remain under the recomputation of every row. again: the
+    recomputed layers; a group works on one of its chunk at a time."""
     entering = _mean_input(plan, c)
     repeats = c.is_recompute("full", "block", "group", "keep")
     selective, grouped = c.is_recompute("selective"), c.is_recompute("group")
@@ -474,8 +476,8 @@ def sequence_buffers(plan: Plan, c: Columns) -> Array:
 
 
 def module_activations(plan: Plan, c: Columns) -> Array:
-    """What a module of multi-token prediction keeps beside its layer and its head: inputs of its
-    norms, and what is projected."""
+    """Activations of a multi-token prediction module beside its layer and head: inputs of its norms
+    and of its projection."""
     plan = head_plan(plan)
     h, (_, local) = float(plan.model.hidden), tokens_of(plan, c)
     norms = memory.norm_kept_bytes(local, h, MTP_NORMS - 1.0, norm_bytes(plan))
@@ -483,7 +485,7 @@ def module_activations(plan: Plan, c: Columns) -> Array:
 
 
 def head_activations(plan: Plan, c: Columns) -> Array:
-    """What the final norm and the head keep of a micro-batch: the norm's input and the head's."""
+    """Activations of final norm and head for a micro-batch: their inputs."""
     plan = head_plan(plan)
     h, (_, local) = float(plan.model.hidden), tokens_of(plan, c)
     norm = memory.norm_kept_bytes(local, h, float(plan.model.final_norm), norm_bytes(plan))

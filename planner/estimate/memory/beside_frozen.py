@@ -1,4 +1,4 @@
-"""What a part keeps for backward whose matrices are frozen, and what adapters keep beside it.
+"""Activations of a part with frozen matrices, and of adapters beside it.
 
 As autograd saves of PEFT's layers in transformers (tests/test_adapters.py): a frozen matrix keeps
 no input, the kernels between keep what they did.

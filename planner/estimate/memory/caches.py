@@ -13,9 +13,9 @@ from planner.specs.plan import Plan
 
 
 def cached(plan: Plan, c: Columns, again: Repeated) -> Array:
-    """What layers that recompute repeats hold until the loss all the same where the model's code
-    keeps keys and values while it trains: views of all that their matrix returned, where one makes
-    queries too. Other layers keep them for backward anyway."""
+    """KV caches that recomputed layers hold until the loss if the model's code keeps keys and
+    values in training: views of the whole fused QKV output, if one matrix makes queries too. Other
+    layers keep them for backward anyway."""
     out = 0.0 * c.tp
     if "cache" not in plan.model.holds:
         return out

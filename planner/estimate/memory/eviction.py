@@ -14,7 +14,7 @@ from planner.specs.plan import Plan
 
 
 def _beside(found: StageMemory, slack: float) -> Array:
-    """What is reserved without the states: what cannot leave the GPU."""
+    """Reserved memory without the states, which cannot be paged out."""
     nothing = 0.0 * found.phases[0]["optimizer"]
     others = [{**phase, "optimizer": nothing} for phase in found.phases]
     return reserved_of(others, found.segments, slack)[0]

@@ -1,11 +1,11 @@
-"""What captured CUDA graphs take of a GPU beside the tensors that they work on."""
+"""Memory of captured CUDA graphs beside the tensors that they work on."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from planner import schedules
-from planner.estimate.layer.launches import decoder_operators, graphed_share
+from planner.estimate.layer.launches import captured_share, decoder_operators
 from planner.estimate.machine.kernels import captures_all
 from planner.formulas import memory
 from planner.ledger import Array
@@ -22,7 +22,7 @@ def graph_bytes(plan: Plan, c: Columns) -> Array:
     """Bytes per GPU, outside the allocator: a graph for each layer and micro-batch that a rank
     holds at once, or for all micro-batches of a step where whole iterations are captured."""
     whole = captures_all(plan)
-    share = 1.0 if whole else graphed_share(plan.training.cuda_graphs, mix_of(plan.model))
+    share = 1.0 if whole else captured_share(plan, mix_of(plan.model))
     if share == 0:
         return 0.0 * c.pp
     microbatches = c.microbatches(plan.training.global_batch)

@@ -1,5 +1,4 @@
-"""What a GPU holds beside the tensors of a step: gaps of the allocator, the context,
-communicators."""
+"""GPU memory beside the tensors of a step: allocator gaps, context, communicators."""
 
 from __future__ import annotations
 

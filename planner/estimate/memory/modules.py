@@ -60,7 +60,7 @@ def left(c: Columns, ledger: Ledger) -> Ledger:
 
 
 def largest_freed(c: Columns, ledger: Ledger) -> Array:
-    """Bytes of the largest module of a layer that is repeated alone: backward works on one of them
+    """Bytes of the largest module of a layer that is recomputed by itself: backward recomputes one
     at a time."""
     if not np.any(c.is_recompute("modules")):
         return 0.0 * c.tp

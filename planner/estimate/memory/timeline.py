@@ -402,8 +402,8 @@ def _buckets(plan: Plan, c: Columns, trained: Array) -> Array:
 
 
 def _fixed_buckets(plan: Plan, c: Columns) -> Array:
-    """Bytes of the buckets of fixed size: of as many as are filled and reduced at once, where their
-    size was asked for. Without overlap one is filled and reduced in turn."""
+    """Bytes of fixed-size buckets, if the request sets their size: as many as are filled and
+    reduced at once, or one without overlap."""
     state, asked = state_of(plan), plan.training.data_bucket
     whole = state.fixed_buckets
     zero3 = whole if state.zero3_buckets is None else state.zero3_buckets

@@ -1,4 +1,4 @@
-"""What GEMM libraries keep for themselves in the framework's allocator, from the first call on."""
+"""Workspaces of GEMM libraries in the framework's allocator, held from the first call on."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ _OF_EXPERTS = ("experts", "experts_per_token", "ffn_hidden", "shared_ffn_hidden"
 
 def export(options: Options, asked: ExportOptions) -> Export:
     """The files of a framework for the layout that an estimate with these options takes. Raises
-    PlanError where there is none, or where the framework is not the stack that was asked for."""
+    PlanError without a layout, or if the framework is not the requested stack."""
     refuse(options, "estimate")
     for name, row in rows(AnswerOptions).items():
         if name in options.given():
@@ -147,8 +147,8 @@ def _recipe_of(target: Target, files: Mapping[str, str]) -> dict[str, str]:
 def _as_written(
     files: Mapping[str, str], options: Options, lost: list[NotExpressible]
 ) -> Figures | None:
-    """What is predicted of files on the hardware of a request, whoever wrote them; None where they
-    name no model or no plan that is possible."""
+    """Prediction for files on the hardware of a request, whoever wrote them; None if they name no
+    model or no possible plan."""
     if any(one.option == "model" for one in lost):
         return None
     given = {n: v for n, v in options.given().items() if n in _BESIDE_FILES}
@@ -231,7 +231,7 @@ def _says(name: str, target: Target) -> str:
 
 
 def lost_in(target: Target, asked: Asked, files: Mapping[str, str]) -> list[NotExpressible]:
-    """What reading the recipe back does not give."""
+    """Options that reading the recipe back does not give."""
     back = formats.read(_recipe_of(target, files)).options
     out = []
     for name, value in asked.options.items():
@@ -324,8 +324,8 @@ def _comments(
 
 
 def saved(name: str, rank: int | None) -> dict[str, Any]:
-    """The pick of a saved answer, as options by name. Raises PlanError where the file is none of an
-    estimate or a search."""
+    """The pick of a saved answer, as options by name. Raises PlanError for a file that is not an
+    answer of estimate or search."""
     text = catalog.read_text(catalog.user_path(name, "ANSWER"), "ANSWER", _MOST_BYTES)
     try:
         found = read_json(text)

@@ -35,10 +35,10 @@ _TYPED = "typed beside the files"
 
 
 def read(files: Mapping[str, str], given: Mapping[str, Any]) -> Read:
-    """What these texts, by the names of their files, plan, and the estimate of it.
+    """The plan of these texts, by file name, and its estimate.
 
-    given: options beside them, which win. Raises PlanError where a file is broken or of no known
-    kind, where two contradict each other, and where a given option is wrong.
+    given: options beside them, which win. Raises PlanError for a broken file or an unknown format,
+    for two that contradict each other, and for a wrong option.
     """
     return answer(planned(files, given))
 
@@ -135,8 +135,8 @@ def _planned(found: Planned, options: Options) -> tuple[Estimate, Recipe | None,
 
 
 def _stacks(found: Planned, target: Target, before: Asked) -> dict[str, dict[str, Any]]:
-    """What the request becomes on the other stacks of a target: a trainer that shards keeps states
-    in other types."""
+    """The request on the other stacks of a target: a trainer that shards keeps states in other
+    types."""
     was = found.recipe.options
     read_as = {one: edits.on_stack(found.recipe, target, before, one) for one in target.stacks}
     out = {}

@@ -1,4 +1,4 @@
-"""What makes a layout impossible: every rule is one object, a condition with its sentence.
+"""Rules that a layout has to meet: each is one object, a condition with its sentence.
 
 Search masks tables of layouts with the conditions; refusals and `dpplan explain` say the sentences.
 """

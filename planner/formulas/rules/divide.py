@@ -1,4 +1,4 @@
-"""What has to divide: GPUs, heads, widths, layers, batch, sequence, experts."""
+"""Rules of divisibility: GPUs, heads, widths, layers, batch, sequence, experts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _heads(plan: Plan, c: Columns) -> Array:
 
 
 def _refused_heads(plan: Plan, x: Layout) -> str:
-    """What cannot be shared; heads of keys and values are named with the heads they are of."""
+    """The head counts that tp does not divide; KV heads are named with their query heads."""
     limits = [limit for limit in limits_of(plan.model) if limit.what not in WIDTH_NAMES]
     refused = [limit for limit in limits if not _fits(limit, np.float64(x.tp))]
     said = " and ".join(f"{limit.count} {limit.what}" for limit in refused)
@@ -81,8 +81,8 @@ WIDTHS = Rule(
 
 
 def _whole(plan: Plan, c: Columns) -> Array:
-    """What no rank shares with another: the layers of towers along a pipeline, or their
-    sequences, and convolutions."""
+    """Parts of the model that are not sharded: layers of towers along a pipeline, their sequences,
+    and convolutions."""
     alone = plan.model.towers or plan.model.convolutions
     return ((c.pp == 1) & (c.cp == 1)) if alone else ones(c)
 
@@ -133,14 +133,14 @@ def _unfilled(plan: Plan, x: Layout) -> str:
         stated = len(pipeline_layout(plan.request.pipeline_layout))
         if x.pp * x.vpp != stated:
             return f"the pipeline layout has {stated} chunks (bars and one), {said}"
-        return f"{title} lets a user state what its chunks hold with one chunk per rank alone"
+        return f"{title} lets a user state the contents of chunks only with one chunk per rank"
     if x.pp * x.vpp > layers:
         return f"{said} chunks are more than the {layers} layers"
     refused = f"{layers} layers do not divide into {said} equal chunks"
     if uneven and plan.request.uneven_stages is False:
         return refused
     if uneven:
-        return f"{refused}, and {title} makes unequal ones with one chunk per rank alone"
+        return f"{refused}, and {title} makes unequal ones only with one chunk per rank"
     return f"{refused}, and those of {title} are equal"
 
 
@@ -272,10 +272,10 @@ EXPERTS = Rule(
 
 def _teacher(plan: Plan, c: Columns) -> Array:
     """Ranks divide a teacher as they divide its student; no pipeline does."""
-    own = plan.of_teacher if plan.training.teacher_here else None
-    if own is None:
+    teacher = plan.of_teacher if plan.training.teacher_here else None
+    if teacher is None:
         return ones(c)
-    return (c.pp == 1) & _heads(own, c) & _widths(own, c) & _experts(own, c)
+    return (c.pp == 1) & _heads(teacher, c) & _widths(teacher, c) & _experts(teacher, c)
 
 
 TEACHER = Rule(

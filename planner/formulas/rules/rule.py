@@ -1,4 +1,4 @@
-"""What a rule is: a condition on the columns of layouts, and what to say where it fails.
+"""A rule: a condition on the columns of layouts, and the sentence where it fails.
 
 The nearest values that a sentence names are those that satisfy the same condition.
 """
@@ -28,7 +28,7 @@ class Rule:
 
     holds(plan, columns): True where a layout is allowed; said(plan, layout): why another is not;
     near: options whose nearest values that satisfy the condition are named; ways(plan, layout):
-    other ways out, where they are empty there is none.
+    other ways out; empty for none.
     """
 
     name: str
@@ -61,8 +61,8 @@ class Rule:
         table = Columns.of([layout]).each(lambda column: np.broadcast_to(column, values.shape))
         varied = Columns(**{**table.named(), name: values})
         fits = values[np.broadcast_to(self.holds(plan, varied), values.shape)]
-        found = [*fits[fits < given][-1:], *fits[fits > given][:1]]
-        return f"{flag(name)} {' or '.join(f'{value:g}' for value in found)}" if found else ""
+        nearest = [*fits[fits < given][-1:], *fits[fits > given][:1]]
+        return f"{flag(name)} {' or '.join(f'{value:g}' for value in nearest)}" if nearest else ""
 
 
 def _most(plan: Plan) -> int:

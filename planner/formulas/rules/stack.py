@@ -1,4 +1,4 @@
-"""What the stack runs of schedules, shards, parallelism and placement, and what options do."""
+"""Rules of the stack: schedules, sharding, parallelism, placement, and options that act."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ PLACEMENT = Rule(
     ("placement",),
     lambda plan, c: (c.placement == 0) | (c.ep == 1),
     lambda plan, x: (
-        f"ranks are placed as {PLACEMENTS[0]} alone where experts are shared out; here it is"
+        f"with expert parallelism ranks are placed only as {PLACEMENTS[0]}; here it is"
         f" {x.placement}, ep {x.ep}"
     ),
     ways=lambda plan, x: (f"--placement {PLACEMENTS[0]}", "--ep 1"),
@@ -145,7 +145,7 @@ TENSOR_ALONE = Rule(
     ("sequence_parallel",),
     _with_sequence,
     lambda plan, x: (
-        f"{plan.stack.title} runs tensor parallelism with sequence parallelism alone; here tp is"
+        f"{plan.stack.title} runs tensor parallelism only with sequence parallelism; here tp is"
         f" {x.tp}"
     ),
     ways=lambda plan, x: ("--sequence-parallel", "--tp 1"),
@@ -272,7 +272,7 @@ def _idle(plan: Plan, x: Layout) -> str:
 
 
 ACTING = Rule(
-    "what is asked for acts",
+    "the request takes effect",
     ("zero", "shard_group", "schedule", "placement", "cp_comm_type", "tp_overlap"),
     _acting,
     _idle,

@@ -1,4 +1,4 @@
-"""What the weights, states and activations of a layout allow: offloading, updates, types."""
+"""Rules of weights, optimizer states and activations: offloading, updates, types."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ LISA = Rule(
     "random layers stay on one stage",
     ("lisa",),
     lambda plan, c: (c.pp == 1) | (plan.training.active_layers is None),
-    lambda plan, x: "a stage would have as many random layers as another by chance alone",
+    lambda plan, x: "stages have different numbers of random layers",
     ways=lambda plan, x: ("--pp 1", "leave out --lisa"),
 )
 FROZEN = Rule(
@@ -139,8 +139,8 @@ def _optimizer(plan: Plan) -> Optimizer:
 
 
 def _on_host(plan: Plan, c: Columns) -> Array:
-    own = _optimizer(plan)
-    return ~c.offloads(*OFFLOADED_OPTIMIZER) if own.work or own.paged else ones(c)
+    optimizer = _optimizer(plan)
+    return ~c.offloads(*OFFLOADED_OPTIMIZER) if optimizer.work or optimizer.paged else ones(c)
 
 
 def _blocks(plan: Plan, c: Columns) -> Array:
@@ -150,8 +150,8 @@ def _blocks(plan: Plan, c: Columns) -> Array:
 
 
 def _matrices(plan: Plan, c: Columns) -> Array:
-    own, flat = _optimizer(plan), not has(plan.stack, "sharded_rows")
-    if (own.factored and flat) or (own.work and not has(plan.stack, "whole_matrices")):
+    optimizer, flat = _optimizer(plan), not has(plan.stack, "sharded_rows")
+    if (optimizer.factored and flat) or (optimizer.work and not has(plan.stack, "whole_matrices")):
         return (c.zero < 1) | (c.replicas == 1)
     return ones(c)
 
@@ -198,7 +198,7 @@ def _no_such_types(plan: Plan) -> list[str]:
     """Types of states that the request states and that the optimizer or the stack cannot have, with
     what to do."""
     training, state, title = plan.training, plan.stack.state, plan.stack.title
-    own = OPTIMIZERS[training.optimizer]
+    states = OPTIMIZERS[training.optimizer]
     types = {
         "moments": training.moments_precision,
         "master": training.master_precision,
@@ -211,11 +211,11 @@ def _no_such_types(plan: Plan) -> list[str]:
             " --precision bf16"
         ]
     remainder = types["master"] == "remainder"
-    kept = "states of a type of their own" if own.moments else "no moments"
+    kept = "states of a type of their own" if states.moments else "no moments"
     wants = TYPE_BYTES[training.gradient_precision or "fp32"]
     said = {
-        f"--moments-precision: {own.title} has {kept}; leave it out": types["moments"]
-        and not (own.typed and (own.moments or own.factored)),
+        f"--moments-precision: {states.title} has {kept}; leave it out": types["moments"]
+        and not (states.typed and (states.moments or states.factored)),
         f"--master-precision: the weights of {title} are what its optimizer updates; leave it out,"
         " or take --state-precision bf16": types["master"] and state.master == 0,
         "--master-precision remainder: 16 bits complete a bf16 weight, not an fp16 one; take"

@@ -40,10 +40,10 @@ def read_config(path: Path) -> tuple[ModelSpec, list[str]]:
     inner, kind = nested.language_model(document, family)
     if not isinstance(kind, str) or kind not in KNOWN:
         raise inner.error("model_type", refused.sentence(inner, kind, KNOWN))
-    for one in (document,) if inner is document else (document, inner):
+    for part in (document,) if inner is document else (document, inner):
         if typed.TYPES[kind].whole is None:
-            one.only("is_encoder_decoder", False, "only decoders of this type are planned")
-        _common(one)
+            part.only("is_encoder_decoder", False, "only decoders of this type are planned")
+        _common(part)
     shape = typed.read(inner, kind)
     _refuse_unknown(inner, kind)
     name = path.resolve().parent.name if path.name == "config.json" else path.stem

@@ -50,7 +50,7 @@ def _attention(s: Source, kind: str) -> Part:
 
 
 def window(s: Source, f: Family, layer: Layer) -> list[Part]:
-    """Keys of single tokens alone."""
+    """Keys of single tokens only."""
     return [_attention(s, layer.kind), *mix(s)]
 
 

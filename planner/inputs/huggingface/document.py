@@ -22,7 +22,8 @@ def plain_name(text: str) -> str:
 
 @dataclass(frozen=True)
 class Document:
-    """One JSON object of a config.json. What no getter asked for is unknown: `unread` lists it."""
+    """One JSON object of a config.json. Keys that no getter has read are unknown: `unread` lists
+    them."""
 
     where: str
     data: Mapping[str, Any]
@@ -37,9 +38,9 @@ class Document:
         spelling of that class. A key that is null does not take the default: it is None in
         transformers as well."""
         spellings = {
-            other: own
-            for one, two in spellings.items()
-            for other, own in ([(one, two)] if two in assumed else [(two, one)])
+            other: spelling
+            for first, second in spellings.items()
+            for other, spelling in ([(first, second)] if second in assumed else [(second, first)])
         }
         data = dict(assumed)
         for key, value in self.data.items():
@@ -47,8 +48,10 @@ class Document:
             if name != key and self.data.get(name, value) != value:
                 raise self.error(key, f"contradicts {self.prefix}{name}; keep one of them")
             data[name] = value
-        own = {key: value for key, value in assumed.items() if key not in self.given(spellings)}
-        part = Document(self.where, data, self.prefix, self.notes, own)
+        spelling = {
+            key: value for key, value in assumed.items() if key not in self.given(spellings)
+        }
+        part = Document(self.where, data, self.prefix, self.notes, spelling)
         part._read.update(self._read)
         self._parts.append(part)
         self._read.update(self.data)
@@ -76,7 +79,8 @@ class Document:
         if value is None:
             return None
         if not isinstance(value, list) or any(
-            not isinstance(one, kind) or isinstance(one, bool) != (kind is bool) for one in value
+            not isinstance(element, kind) or isinstance(element, bool) != (kind is bool)
+            for element in value
         ):
             raise self.error(key, f"must be a list of {_KINDS[kind]}")
         if length is not None and len(value) != length:
@@ -124,7 +128,7 @@ class Document:
         key = next(name for name in names if self.data.get(name) is not None)
         if isinstance(value, list) and len(value) == self.data.get("num_hidden_layers"):
             # stated layer by layer: read where it is alike in all
-            value = value[0] if all(one == value[0] for one in value) else value
+            value = value[0] if all(element == value[0] for element in value) else value
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.error(key, "must be a whole number")
         if not minimum <= value <= maximum:
@@ -209,7 +213,7 @@ class Document:
         return part
 
     def unread(self) -> Iterator[tuple[Document, str, Any]]:
-        """Keys that nothing asked for, with the object they are in."""
+        """Keys that were not read, with the object they are in."""
         yield from (
             (self, key, value)
             for key, value in self.data.items()
@@ -219,5 +223,5 @@ class Document:
             yield from part.unread()
 
     def read_keys(self) -> list[str]:
-        """Keys that were asked for: the ones this family knows."""
+        """Keys that were read: the ones this family knows."""
         return sorted(self._read)

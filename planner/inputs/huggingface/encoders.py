@@ -62,8 +62,8 @@ def adapters(s: Source, f: Family, layer: Layer) -> list[Part]:
     """X-MOD: an adapter per language, of which a sequence uses one."""
     words = s.doc.listed("languages", str) or []
     width = s.hidden // s.doc.count("adapter_reduction_factor")
-    one = m.projection(s.hidden, width, bias=True) + m.projection(width, s.hidden, bias=True)
-    return one * len(words) + bert_ends(s, f, layer)
+    matrices = m.projection(s.hidden, width, bias=True) + m.projection(width, s.hidden, bias=True)
+    return matrices * len(words) + bert_ends(s, f, layer)
 
 
 def sounds(s: Source, f: Family, layer: Layer) -> list[Part]:

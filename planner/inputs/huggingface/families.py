@@ -1,8 +1,8 @@
-"""The table of model types: what each is made of, as deviations from a Llama-like decoder.
+"""The table of model types: the composition of each, as deviations from a Llama-like decoder.
 
 Keys and defaults of a type come from its class in transformers (planner/data/hf_defaults.json);
-only what the class does in code is said here. A trait may be a key of the config.json ("use_bias"),
-"!key" for its opposite.
+only behaviour of the class in code is declared here. A trait may be a key of the config.json
+("use_bias"), "!key" for its opposite.
 
 Long: one table, a few lines for each of over a hundred types.
 """

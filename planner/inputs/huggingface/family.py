@@ -1,4 +1,4 @@
-"""What a type of model is made of, as deviations from a Llama-like decoder."""
+"""Composition of a type of model, as deviations from a Llama-like decoder."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def chunks(s: Source) -> list[str]:
     rotary = listed or [int((i + 1) % step != 0) for i in range(s.layers)]
     if len(rotary) != s.layers:
         raise s.error("no_rope_layers", f"must list one per layer, {s.layers} in all")
-    return [CHUNKED if one else FULL for one in rotary]
+    return [CHUNKED if rotates else FULL for rotates in rotary]
 
 
 def unrotated(s: Source) -> list[str]:
@@ -133,7 +133,9 @@ def zamba(s: Source) -> list[str]:
     period = s.doc.count("attn_layer_period")
     offset = s.doc.count("attn_layer_offset", minimum=0)
     rest = [i % period == offset for i in range(max(s.layers - 3, 0))]
-    return [LINEAR, LINEAR, "hybrid", *("hybrid" if one else LINEAR for one in rest)][: s.layers]
+    return [LINEAR, LINEAR, "hybrid", *("hybrid" if hybrid else LINEAR for hybrid in rest)][
+        : s.layers
+    ]
 
 
 def zamba2(s: Source) -> list[str]:
@@ -157,14 +159,14 @@ def gpt_neo(s: Source) -> list[str]:
     for pair in given if isinstance(given, list) else [given]:
         if not (
             isinstance(pair, list)
-            and [type(one) for one in pair] == [list, int]
+            and [type(kind) for kind in pair] == [list, int]
             and 0 < len(pair[0]) * pair[1] <= MAX_LAYERS
         ):
             raise s.error("attention_types", "must be pairs of a list of kinds and a number")
         out += pair[0] * pair[1]
     if len(out) != s.layers:
         raise s.error("attention_types", f"makes {len(out)} layers, but there are {s.layers}")
-    return [str(one) for one in out]
+    return [str(kind) for kind in out]
 
 
 def kimi(s: Source) -> list[str]:
@@ -204,7 +206,7 @@ def dense_first(key: str = "first_k_dense_replace", default: int = 1, freq: str 
                     raise s.error("mlp_layer_types", f"{kind!r:.40} not understood; known: {known}")
             return [kind != "dense" for kind in kinds]
         if isinstance(step, list):
-            return [bool(one) for one in s.doc.listed(freq, int, s.layers) or ()]
+            return [bool(routed) for routed in s.doc.listed(freq, int, s.layers) or ()]
         each = s.doc.count(freq, default=1) if freq else 1
         start = default if first is None else first
         if first is not None and first > s.layers:
@@ -253,7 +255,7 @@ def ernie(s: Source) -> list[bool]:
 def minimax_m3(s: Source) -> list[bool]:
     listed = s.doc.listed("moe_layer_freq", int, s.layers)
     if s.value("mlp_layer_types") is None and listed is not None:
-        return [bool(one) for one in listed]
+        return [bool(routed) for routed in listed]
     return dense_first("", 0)(s)
 
 

@@ -1,4 +1,4 @@
-"""What mixes tokens, and the MLPs: parts of a layer from the keys of a config.json."""
+"""Token mixers and MLPs: parts of a layer from the keys of a config.json."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def projection(inputs: int, outputs: int, bias: bool = False) -> list[Part]:
 
 
 def hyper(lanes: int, weights: str) -> list[Part]:
-    """Weights of the lanes of a residual that has several; of a single one there are none."""
+    """Weights of the lanes of a residual stream (hyper-connections); none for a single lane."""
     return [{"type": "hyper", "name": f"hyper-{weights}", "lanes": lanes, "weights": weights}]
 
 

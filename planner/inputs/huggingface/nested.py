@@ -19,7 +19,7 @@ def has_language_model(doc: Document) -> bool:
 def language_model(doc: Document, family: object) -> tuple[Document, object]:
     """The document of the language model and its type: the file itself, unless it nests one."""
     known = defaults().get(family, {}) if isinstance(family, str) else {}
-    name = next((one for one in _NAMES if isinstance(doc.data.get(one), dict)), None)
+    name = next((nested for nested in _NAMES if isinstance(doc.data.get(nested), dict)), None)
     if name is None:
         if "text" not in known:
             return doc, family

@@ -1,4 +1,4 @@
-"""What single types have and no other: one small function each, named in the table of types."""
+"""Peculiarities of single types: one small function each, named in the table of types."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def japanese_mlp(s: Source, f: Family, layer: Layer) -> list[Part]:
 
 
 def japanese_bias(s: Source, f: Family, layer: Layer) -> list[Part]:
-    """A bias of the attention's output in the last layer alone."""
+    """A bias of the attention's output in the last layer only."""
     return m.extra(s.hidden * layer.last)
 
 
@@ -168,16 +168,16 @@ def glm_sparse(s: Source, f: Family, layer: Layer) -> list[Part]:
     if kinds is None and pattern is not None:
         if not isinstance(pattern, str) or not re.fullmatch(f"[FS]{{{s.layers}}}", pattern):
             raise s.error("index_topk_pattern", f"must be F or S for each of {s.layers} layers")
-        own = pattern[layer.place] == "F"
+        full = pattern[layer.place] == "F"
     elif kinds is None:
         step = max(s.doc.optional_count("index_topk_freq") or 1, 1)
         first = s.doc.optional_count("index_skip_topk_offset", minimum=0)
         offset = 2 if first is None else first
-        own = max(layer.place - offset + 1, 0) % step == 0
+        full = max(layer.place - offset + 1, 0) % step == 0
     else:
-        own = kinds[layer.place] == "full"
+        full = kinds[layer.place] == "full"
     part = m.sparse_latent(s, f, layer)
-    part[0]["index"]["own"] = own
+    part[0]["index"]["own"] = full
     return part
 
 
@@ -270,7 +270,7 @@ def _nemotron_pattern(doc: Document) -> list[str] | None:
     if not isinstance(pattern, str) or not pattern or set(pattern) - set(_NEMOTRON):
         known = ", ".join(_NEMOTRON)
         raise doc.error("hybrid_override_pattern", f"must be a text of {known}")
-    return [_NEMOTRON[one] for one in pattern]
+    return [_NEMOTRON[letter] for letter in pattern]
 
 
 def nemotron_layers(doc: Document) -> int:
@@ -445,9 +445,9 @@ def dots3_window(s: Source, f: Family, layer: Layer) -> list[Part]:
 def hy4_sparse(s: Source, f: Family, layer: Layer) -> list[Part]:
     """Latent attention with an index (or the choice of an earlier layer), sinks and a gate."""
     kinds = s.doc.listed("indexer_types", str, s.layers)
-    own = layer.place < 1 or (layer.place - 1) % 4 == 0
+    full = layer.place < 1 or (layer.place - 1) % 4 == 0
     part = m.sparse_latent(s, f, layer)
-    part[0]["index"]["own"] = own if kinds is None else kinds[layer.place] == "full"
+    part[0]["index"]["own"] = full if kinds is None else kinds[layer.place] == "full"
     gate = m.projection(s.hidden, s.heads * int(part[0]["value_head_dim"]))
     s.doc.ignore("learnable_sink_init", "hc_magnitude")
     return part + gate + m.extra(s.heads)

@@ -8,37 +8,10 @@ from collections.abc import Collection
 from typing import Any
 
 from planner.inputs.huggingface.document import Document
+from planner.inputs.huggingface.harmless import missing
 from planner.inputs.huggingface.source import EXPERTS, FFN, HEADS, HIDDEN, LAYERS, MAX_LAYERS
 
 _SEQ2SEQ = "a decoder whose layers attend to an encoder, and the encoder"
-_NARROW = "embeddings of another width than the model"
-_SHARED = "a block of attention and MLP that several layers share"
-_MISSING = {
-    "electra": _NARROW,
-    "rembert": _NARROW,
-    "zamba": _SHARED,
-    "zamba2": _SHARED,
-    "jetmoe": "experts of attention heads",
-    "hrm_text": "layers that run several times in a step",
-    "inkling_text": "convolutions of keys and values, and relative logits",
-    "inkling2_text": "convolutions of keys and values, and relative logits",
-    "qwen4_exp": "hyper-connections with n-gram embeddings and a block index",
-    "qwen4_exp_text": "hyper-connections with n-gram embeddings and a block index",
-    "zaya": "attention on convolved queries and keys, a router of several layers",
-    "minimax_m3": "attention to blocks of keys",
-    "blt": "local encoders and decoders of bytes around a global model",
-    "reformer": "attention by hashing",
-    "xlnet": "two-stream attention with relative positions",
-    **dict.fromkeys(
-        (
-            *("bigbird_pegasus", "blenderbot", "blenderbot-small", "marian"),
-            *("mvp", "pegasus", "plbart", "prophetnet", "trocr", "whisper", "musicgen"),
-            "musicgen_melody",
-        ),
-        _SEQ2SEQ,
-    ),
-    "git": "image tokens in the sequence of a decoder",
-}
 _FILLED = (("layers", LAYERS), ("hidden", HIDDEN), ("heads", HEADS), ("ffn_hidden", FFN))
 
 # keys that ask for a part, whatever the type
@@ -57,37 +30,37 @@ _ASKED = {
 
 def lacks_parts(family: object) -> bool:
     """Whether a type is a decoder that only parts are missing for, which are named."""
-    return isinstance(family, str) and _MISSING.get(family, _SEQ2SEQ) != _SEQ2SEQ
+    return isinstance(family, str) and missing().get(family, _SEQ2SEQ) != _SEQ2SEQ
 
 
 def sentence(doc: Document, family: object, known: Collection[str]) -> str:
     """Why a type is not read and what to do, as the rest of a sentence."""
     start = _start(doc)
-    own = "is its own code (auto_map), which is not run; " if doc.data.get("auto_map") else ""
+    code = "is its own code (auto_map), which is not run; " if doc.data.get("auto_map") else ""
     if family is None:
         return f"is missing; {len(known)} types are known, such as llama; {start}"
     name = str(family)[:100]
-    if why := _MISSING.get(name):
+    if why := missing().get(name):
         return f"is not read: missing here is {why}; {start}"
     close = difflib.get_close_matches(name.lower(), sorted(known), n=3, cutoff=0.6)
     near = f"did you mean {', '.join(close)}? " if close else ""
     return (
-        f"unknown; {near}{own}{len(known)} types are known (docs/mechanisms/model-types.md), of"
-        f" which this is none: its attention and MLP are not guessed; {start}"
+        f"unknown; {near}{code}{len(known)} types are known (docs/mechanisms/model-types.md), and"
+        f" this is not one of them: its attention and MLP are not guessed; {start}"
     )
 
 
 def _start(doc: Document) -> str:
-    """What a model TOML would begin with, from the keys that most files share."""
-    found: dict[str, Any] = {}
+    """The beginning of a model TOML, from the keys that most files share."""
+    start: dict[str, Any] = {}
     for ours, names in (*_FILLED, ("vocab", ("vocab_size",))):
         value = next((doc.data[name] for name in names if name in doc.data), None)
         if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 10**7:
-            found[ours] = value
-    if found.get("layers", 0) > MAX_LAYERS:
-        del found["layers"]
-    filled = ", ".join(f"{key} = {value}" for key, value in found.items())
+            start[ours] = value
+    if start.get("layers", 0) > MAX_LAYERS:
+        del start["layers"]
+    filled = ", ".join(f"{key} = {value}" for key, value in start.items())
     begun = f" that begins with {filled}" if filled else ""
-    asked = [part for part, names in _ASKED.items() if any(map(doc.data.get, names))]
-    parts = f" and has parts of type {', '.join(asked)}" if asked else ""
+    wanted = [part for part, names in _ASKED.items() if any(map(doc.data.get, names))]
+    parts = f" and has parts of type {', '.join(wanted)}" if wanted else ""
     return f"write its layers as a model TOML{begun}{parts} (docs/extending: parts and stack)"

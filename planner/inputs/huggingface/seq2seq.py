@@ -20,13 +20,13 @@ _LAYER_NORM = 2  # vectors: weight and bias
 def _stack(first: str, rest: str, last: str, layers: int, tower: str) -> list[dict[str, Any]]:
     """Layers of a stack, whose first and last have something beside them."""
     named = [first, *[rest] * (layers - 2), last] if layers > 1 else [first]
-    found: list[dict[str, Any]] = []
+    stack: list[dict[str, Any]] = []
     for name in named:
-        if found and found[-1]["layers"] == [name]:
-            found[-1]["times"] += 1
+        if stack and stack[-1]["layers"] == [name]:
+            stack[-1]["times"] += 1
         else:
-            found.append({"layers": [name], "times": 1, "tower": tower})
-    return found
+            stack.append({"layers": [name], "times": 1, "tower": tower})
+    return stack
 
 
 def _extra(name: str, elements: int) -> dict[str, Any]:
@@ -35,8 +35,8 @@ def _extra(name: str, elements: int) -> dict[str, Any]:
 
 def _layers(doc: Document, reading: str, writing: str) -> tuple[int, int]:
     """Layers of encoder and decoder."""
-    own = doc.count(reading, maximum=_MAX_LAYERS)
-    return own, doc.optional_count(writing, maximum=_MAX_LAYERS) or own
+    layers = doc.count(reading, maximum=_MAX_LAYERS)
+    return layers, doc.optional_count(writing, maximum=_MAX_LAYERS) or layers
 
 
 def dropout(doc: Document, *keys: str, default: bool = False) -> bool:
@@ -119,7 +119,7 @@ def mbart(doc: Document) -> Shape:
 def _bart(doc: Document, final: bool) -> Shape:
     hidden, rows = doc.count("d_model"), doc.count("max_position_embeddings", maximum=MAX_POSITIONS)
     read, written = _layers(doc, "encoder_layers", "decoder_layers")
-    doc.only("is_encoder_decoder", True, "the decoder alone is not planned")
+    doc.only("is_encoder_decoder", True, "a decoder without its encoder is not planned")
     doc.only("tie_word_embeddings", True, "a table of words for each stack is not expressed")
     doc.ignore("num_hidden_layers", "activation_dropout", "classifier_dropout", "init_std")
     doc.ignore("encoder_layerdrop", "decoder_layerdrop", "scale_embedding", "use_cache")

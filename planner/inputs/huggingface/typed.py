@@ -36,8 +36,8 @@ _OTHER = re.compile(r".{0,40}(vision|visual|image|video|audio|speech|depth|mm_).
 def defaults() -> dict[str, dict[str, Any]]:
     """By type: keys of its class in transformers with their defaults, other spellings of them, and
     the type of what is nested as text_config."""
-    found: dict[str, dict[str, Any]] = json.loads(_DEFAULTS.read_text("utf-8"))
-    return found
+    table: dict[str, dict[str, Any]] = json.loads(_DEFAULTS.read_text("utf-8"))
+    return table
 
 
 def _missing(doc: Document, spellings: Mapping[str, str]) -> list[str]:
@@ -117,8 +117,8 @@ def _leave_out_further(s: Source) -> None:
 
 
 def _ignore_idle(s: Source, known: dict[str, Any]) -> None:
-    """What no layer asked for: sizes of parts that this model has not, and keys that say no more
-    than the class does without them."""
+    """Keys that no layer has read: sizes of parts that this model lacks, and keys equal to the
+    default of the class."""
     keys = known.get("keys", {})
     for key, value in s.doc.data.items():
         same = key in keys and type(value) is type(keys[key]) and value == keys[key]
@@ -126,7 +126,7 @@ def _ignore_idle(s: Source, known: dict[str, Any]) -> None:
             s.doc.ignore(key)
         elif _OTHER.fullmatch(key) and isinstance(value, dict):
             s.doc.ignore(key)
-            s.note(f"{key} is not counted: the language model alone is planned")
+            s.note(f"{key} is not counted: only the language model is planned")
 
 
 def _positions(s: Source, f: Family) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def _command(written: Written, key: str, values: Mapping[str, Setting]) -> str:
 
 
 def _names(written: Written, values: Mapping[str, Setting], problems: list[str]) -> Names:
-    """What the names of an expression stand for: an input, a figure, or a command's document."""
+    """Values of the names in an expression: an input, a figure, or a command's document."""
     found: dict[str, Any] = dict(values)
 
     def name(wanted: str) -> Any:

@@ -68,7 +68,7 @@ def formulas() -> dict[str, tuple[Formula, Callable[..., Any]]]:
 
 def value_of(text: str, names: Names) -> Any:
     """The value of an expression. names: the value under a name. Raises Missing where a document
-    has no such value, ValueError where the expression is none."""
+    has no such value, ValueError for an invalid expression."""
     return _value(_tree(text), names)
 
 

@@ -41,7 +41,7 @@ class FigureOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChartOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Expressions over values of one input, which may be of the chart alone."""
+    """Expressions over values of one input, which may belong to the chart only."""
 
     title: str
     over: str
@@ -62,7 +62,7 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Bound(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What must hold of an expression over `it`, the document of the claim's command."""
+    """A condition on an expression over `it`, the document of the claim's command."""
 
     of: str
     least: float | None = None

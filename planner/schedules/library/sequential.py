@@ -18,7 +18,9 @@ def allows(p: Array, m: Array, v: Array) -> Array:
 
 def actions(p: int, m: int, v: int = 1) -> Actions:
     """Forward through all stages and back before the next micro-batch starts."""
-    return [[one for i in range(m) for one in (forward(r, i), backward(r, i))] for r in range(p)]
+    return [
+        [action for i in range(m) for action in (forward(r, i), backward(r, i))] for r in range(p)
+    ]
 
 
 def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:

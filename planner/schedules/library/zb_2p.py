@@ -21,8 +21,8 @@ def allows(p: Array, m: Array, v: Array) -> Array:
 
 def actions(p: int, m: int, v: int = 1) -> Actions:
     """The shortest found for forward, input and weight gradient of one second each."""
-    one = (1.0,) * p
-    return actions_for(p, m, one, one, one, 0.0)
+    unit = (1.0,) * p
+    return actions_for(p, m, unit, unit, unit, 0.0)
 
 
 def actions_for(p: int, m: int, f: Seconds, i: Seconds, w: Seconds, send: float) -> Actions:

@@ -16,7 +16,7 @@ class Advice(Document):
     change: Annotated[str, key("the change in words")]
     kind: Annotated[
         Literal["keep", "search"],
-        key("keep: the chosen plan with this alone changed; search: searched again with it"),
+        key("keep: the chosen plan with only this changed; search: searched again with it"),
     ]
     command: Annotated[str, key("the command that requests it")]
     pick: Annotated[str, key("the command that estimates exactly its layout")]
@@ -61,7 +61,7 @@ class HostLink(Document):
 
     id: Annotated[str, key("link id; the link of this plan first")]
     title: Annotated[str, key("name for people")]
-    bytes_per_s: Annotated[float, key("bandwidth of one GPU alone, one way", "B/s")]
+    bytes_per_s: Annotated[float, key("bandwidth of one GPU by itself, one way", "B/s")]
     copy_bytes_per_s: Annotated[
         float, key("of one GPU while all GPUs of the host copy, one way", "B/s")
     ]

@@ -76,7 +76,7 @@ class AllReduce(Document):
     cluster: Annotated[AllReduceCluster, key("the ranks and their links")]
     servers: Annotated[int, key("of the parameter server")]
     algorithms: Annotated[list[Algorithm], key("all, those that do not apply included")]
-    sizes: Annotated[list[Size], key("sizes asked for")]
+    sizes: Annotated[list[Size], key("requested sizes")]
     map: Annotated[FastestMap, key("the fastest by size and number of ranks")]
     crossovers: Annotated[list[Crossover], key("where the fastest changes")]
     assumptions: Annotated[list[str], key("what the request left open")]

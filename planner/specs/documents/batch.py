@@ -62,7 +62,7 @@ class RegimePoint(Document):
     steps: Annotated[float, key("optimizer steps to the target")]
     tokens: Annotated[float, key("steps times tokens of a step", "tokens")]
     fits: Annotated[bool, key("there is a layout, and memory suffices")]
-    command: Annotated[str, key("the command that requests this point alone")]
+    command: Annotated[str, key("the command for this point")]
     why: Annotated[str, key("why it does not fit; only where it does not")] = _ABSENT
     step_seconds: Annotated[float, key("expected step time", "s")] = _ABSENT
     tokens_per_s: Annotated[float, key("throughput of the whole cluster", "tokens/s")] = _ABSENT
@@ -111,7 +111,7 @@ class RegimePoint(Document):
 
 
 class Why(Document):
-    """What makes GPU-time to the target grow."""
+    """Causes of growing GPU-time to the target."""
 
     at: Annotated[int, key("`stops_at`, or the last count", "GPUs")]
     stops: Annotated[bool, key("an added GPU there brings less than `stop_below`")]
@@ -157,7 +157,7 @@ class Rates(Document):
 
 
 class BatchNeeds(Document):
-    """What one batch needs to reach the target."""
+    """Steps, tokens and time to the target at one batch size."""
 
     global_batch: Annotated[int, key("sequences per optimizer step", "sequences")]
     tokens_per_step: Annotated[float, key("tokens of one optimizer step", "tokens")]

@@ -102,7 +102,7 @@ class Point(Document):
 
     label: Annotated[str, key("what sets the request apart")]
     values: Annotated[dict[str, Any], key("value of each of `dimensions`, by name")]
-    command: Annotated[str, key("the command that requests it alone")]
+    command: Annotated[str, key("the command for it")]
     pick: Annotated[
         str | None, key("the command that estimates exactly the layout taken; null where none is")
     ]
@@ -143,7 +143,7 @@ class Change(Document):
 
 
 class Difference(Document):
-    """What makes the difference between requests side by side."""
+    """Decomposed difference between requests side by side."""
 
     to: Annotated[
         str, key("label of the first request that fits, which the others are compared to")

@@ -15,8 +15,8 @@ class Mixed(Document):
     gpu: Annotated[str, key("profile id of the other kind")]
     share: Annotated[float, key("share of the GPUs that are of the other kind", "1")]
     split: Annotated[Split, key("how the batch is split: equal or proportional")]
-    own_s: Annotated[float, key("computing of a step on `cluster.gpu` alone", "s")]
-    other_s: Annotated[float, key("computing of a step on the other kind alone", "s")]
+    own_s: Annotated[float, key("compute of a step with all GPUs `cluster.gpu`", "s")]
+    other_s: Annotated[float, key("compute of a step with all GPUs of the other kind", "s")]
     together_s: Annotated[float, key("computing of a step on both", "s")]
 
 
@@ -48,7 +48,7 @@ class Lengths(Document):
 
 
 class Stragglers(Document):
-    """What waiting for the slowest rank adds to a step."""
+    """Step time added by waiting for the slowest rank."""
 
     seconds: Annotated[
         dict[str, float],
@@ -76,16 +76,16 @@ class InputTimes(Document):
 
 
 class Input(Document):
-    """What the input pipeline has to provide."""
+    """Requirements on the input pipeline."""
 
     sample_bytes: Annotated[float, key("read per sample", "B")]
     decoded_bytes: Annotated[float, key("copied to the GPU per sample", "B")]
     samples_per_s: Annotated[
         float, key("samples that the job consumes when it does not wait", "samples/s")
     ]
-    samples_per_s_per_node: Annotated[float, key("the same of one node", "samples/s")]
+    samples_per_s_per_node: Annotated[float, key("likewise for one node", "samples/s")]
     bytes_per_s: Annotated[float, key("what storage must read", "B/s")]
-    bytes_per_s_per_node: Annotated[float, key("the same of one node", "B/s")]
+    bytes_per_s_per_node: Annotated[float, key("likewise for one node", "B/s")]
     reads_per_s: Annotated[float, key("requests that storage must answer", "1/s")]
     reads_in_flight: Annotated[float, key("requests times latency")]
     workers: Annotated[int | None, key("workers per replica, as requested")]

@@ -8,7 +8,7 @@ from planner.specs.document import Document, key
 
 
 class Error(Document):
-    """What is wrong and what to do."""
+    """A wrong request: the field, its value and the remedy."""
 
     field: Annotated[str, key("option or file")]
     value: Annotated[bool | float | str | None, key("what was given")]

@@ -46,7 +46,7 @@ class Merge(Document):
 
     seconds: Annotated[float, key("of the GPU, files apart", "s")]
     device_bytes: Annotated[float, key("GPU memory alive", "B")]
-    adapter_bytes: Annotated[float, key("of a file of the adapters alone", "B")]
+    adapter_bytes: Annotated[float, key("of a file with only the adapters", "B")]
     merged_bytes: Annotated[float, key("of the files of the merged weights", "B")]
 
 
@@ -60,7 +60,7 @@ class StepByWire(StepFigures):
 
 
 class Evidence(Document):
-    """What the width of the band rests on."""
+    """Evidence behind the width of the band."""
 
     gpu: Annotated[str, key("what validated runs share of the GPU: GPU, architecture or nothing")]
     software: Annotated[str, key("what they share of the stack: stack, family or nothing")]
@@ -214,7 +214,7 @@ class Requirement(Document):
 
 
 class Provenance(Document):
-    """What the step time rests on: shares of its sensitivity to the numbers of the machine."""
+    """Provenance of the step time: sensitivity shares by kind of machine number."""
 
     measured_frac: Annotated[float, key("share of measured numbers", "1")]
     vendor_frac: Annotated[float, key("share of vendors' numbers", "1")]
@@ -261,7 +261,7 @@ KwhPerToken = Annotated[float, key("energy of a million tokens at the wall plug"
 
 
 class PerToken(Document):
-    """What tokens cost."""
+    """Cost per token."""
 
     usd_per_million_tokens: UsdPerToken
     kwh_per_million_tokens: KwhPerToken
@@ -308,7 +308,7 @@ class Report(Document):
     merge: Annotated[Merge | None, key("adapters merged into their base; null without adapters")]
     inference: Annotated[
         Inference | None,
-        key("the trained model generating text on the same GPU; null: no decoder alone"),
+        key("the trained model generating text on the same GPU; null: not a plain decoder"),
     ]
     stragglers: Annotated[
         Stragglers | None,

@@ -19,7 +19,7 @@ class ExplainedInput(Document):
 
 
 class Explained(Document):
-    """One call of a formula; a heading has `name` and `calls` alone."""
+    """One call of a formula; a heading has only `name` and `calls`."""
 
     name: Annotated[str, key("formula, or heading")]
     equation: Annotated[str | Unset, key("the equation")] = UNSET

@@ -27,7 +27,7 @@ class Input(Document):
 
 
 class Node(Document):
-    """One call of a formula; a heading has `name` and `calls` alone."""
+    """One call of a formula; a heading has only `name` and `calls`."""
 
     name: Annotated[str, key("formula, or heading")]
     equation: Annotated[str | Unset, key("the equation")] = UNSET

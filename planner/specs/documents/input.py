@@ -9,7 +9,7 @@ from planner.specs.documents.conditions import Input
 
 
 class InputAnswer(Document):
-    """What a stated rate of samples needs of storage, workers and host memory."""
+    """Storage bandwidth, workers and host memory for a given rate of samples."""
 
     schema_version: Annotated[int, key("1")]
     gpus: Annotated[int, key("GPUs, one replica each")]

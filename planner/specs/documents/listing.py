@@ -91,5 +91,5 @@ class HostEntry(_Aliased):
     sockets: Annotated[int, key("processors")]
     cores: Annotated[int, key("physical cores of all processors")]
     memory_bytes_per_s: Annotated[float, key("bandwidth of all memory channels", "B/s")]
-    core_bytes_per_s: Annotated[float, key("what one core alone moves", "B/s")]
+    core_bytes_per_s: Annotated[float, key("bandwidth of one core by itself", "B/s")]
     source: Annotated[str, key("where this was read")]

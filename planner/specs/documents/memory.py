@@ -48,7 +48,7 @@ class Stage(Document):
 
 
 class LayerActivation(Document):
-    """What one operator keeps for backward."""
+    """Activations that one operator keeps for backward."""
 
     name: Annotated[str, key("operator")]
     bytes: Annotated[

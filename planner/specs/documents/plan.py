@@ -1,4 +1,4 @@
-"""What is planned, as documents tell it: the model, the cluster, the layout."""
+"""The plan in documents: the model, the cluster, the layout."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Cluster(Document):
         str | None, key("kind, provider and date of the price, or how it was stated")
     ]
     price_missing: Annotated[
-        str | None, key("why there is none, with the markets that have one; null: there is one")
+        str | None, key("why it is missing, with the markets that have one; null: it has one")
     ]
     price_read: Annotated[str | None, key("where the price was read")]
 
     @property
     def price(self) -> str:
-        """The price with what kind it is, or why there is none, to stand beside an amount."""
+        """The price with its kind, or why there is none; printed beside an amount."""
         if self.usd_per_gpu_hour is None:
             return self.price_missing or ""
         return f"{self.usd_per_gpu_hour:,.2f} USD per GPU-hour: {self.price_source}"

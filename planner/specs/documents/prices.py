@@ -8,7 +8,7 @@ from planner.specs.document import Document, key
 
 
 class PricedMachine(Document):
-    """What one kind of GPU or cluster costs for an hour."""
+    """Hourly price of one kind of GPU or cluster."""
 
     machine: Annotated[str, key("GPU or cluster, as the request names it")]
     usd_per_gpu_hour: Annotated[
@@ -20,7 +20,7 @@ class PricedMachine(Document):
 
 
 class Cheapest(Document):
-    """What costs the least in one market."""
+    """The cheapest choice in one market."""
 
     market: Annotated[str, key("kind of price")]
     label: Annotated[str, key("what is the cheapest there")]
@@ -32,7 +32,7 @@ class Cheapest(Document):
 class Prices(Document):
     """The prices of an answer: one market for all, unless requests ask for several."""
 
-    markets: Annotated[list[str], key("kinds of price of the answer; several only where asked for")]
+    markets: Annotated[list[str], key("kinds of price of the answer; several only on request")]
     per: Annotated[str, key("what is paid for: run, million tokens or hour")]
     machines: Annotated[list[PricedMachine], key("every kind of GPU or cluster")]
     covering: Annotated[

@@ -19,7 +19,7 @@ from planner.specs.documents.run import Run
 
 
 class ModelLimits(Document):
-    """What the run may take; null: no such limit."""
+    """Limits of the run; null: no such limit."""
 
     days: Annotated[float | None, key("`--days`", "days")]
     budget_usd: Annotated[float | None, key("`--budget`", "USD")]
@@ -27,7 +27,7 @@ class ModelLimits(Document):
 
 
 class ClusterLimits(ModelLimits):
-    """What the run may take on clusters of any size; null: no such limit."""
+    """Limits of the run on clusters of any size; null: no such limit."""
 
     max_gpus: Annotated[int, key("`--max-gpus`, or the most that are tried", "GPUs")]
     power_kw: Annotated[float | None, key("`--power-kw`: mean power at the plug", "kW")]
@@ -54,7 +54,7 @@ class ClusterRow(Judged):
     """One cluster with the fastest layout on it; ends of the 80 % band as `_low` and `_high`."""
 
     machine: Annotated[str, key("profile id of the GPU or cluster")]
-    command: Annotated[str, key("the command that requests it alone")]
+    command: Annotated[str, key("the command for it")]
     pick: Annotated[
         str | None, key("the command that estimates exactly the layout taken; null where none is")
     ]
@@ -120,7 +120,7 @@ class Answers(Document):
 
 
 class Without(Document):
-    """What holds where one default is replaced."""
+    """The answer with one default replaced."""
 
     default: Annotated[
         str, key("what is replaced: global batch, precision, most GPUs, failures, all of these")
@@ -204,7 +204,7 @@ class SearchedBandwidth(LinkPoint):
     fits: Annotated[bool, key("memory suffices")]
     layout: Annotated[Layout, key("as `layout` of a report")]
     stack: Annotated[str, key("profile id of the stack")]
-    command: Annotated[str, key("the command that requests it alone")]
+    command: Annotated[str, key("the command for it")]
     pick: Annotated[
         str | None, key("the command that estimates exactly the layout taken; null where none is")
     ]
@@ -246,7 +246,7 @@ class BatchRow(Document):
     global_batch: Annotated[int, key("sequences per optimizer step", "sequences")]
     tokens_per_step: Annotated[int, key("tokens of one optimizer step", "tokens")]
     of_best_frac: Annotated[float, key("tokens/s per GPU over those of the best", "1")]
-    command: Annotated[str, key("the command that requests it alone")]
+    command: Annotated[str, key("the command for it")]
     pick: Annotated[
         str | None, key("the command that estimates exactly the layout taken; null where none is")
     ]
@@ -297,9 +297,7 @@ class ModelRow(TriedModel):
     active_parameters: Annotated[int, key("parameters that one token uses", "parameters")]
     gpu_title: Annotated[str | None, key("name of the GPU for people")]
     cost_usd: Annotated[float | None, key("of the run; null also without a price", "USD")]
-    command: Annotated[
-        str, key("the command that requests it alone; a scaled model by the file of `--model-out`")
-    ]
+    command: Annotated[str, key("the command for it; a scaled model by the file of `--model-out`")]
     pick: Annotated[
         str | None, key("the command that estimates exactly the layout taken; null where none is")
     ]
@@ -352,7 +350,7 @@ class LargestModel(Document):
 
 
 class SwapCosts(Document):
-    """What keeping, recomputing and swapping a layer's activations takes."""
+    """Cost of keeping, recomputing or swapping a layer's activations."""
 
     kept_bytes: Annotated[float, key("activations that it keeps for backward", "B")]
     recompute_s: Annotated[float, key("its forward run again", "s")]
@@ -374,11 +372,11 @@ class Layer(SwapCosts):
     forward_shared_s: Annotated[
         float, key("of its forward, what its collectives take of the link to host memory", "s")
     ]
-    backward_shared_s: Annotated[float, key("the same of its backward", "s")]
+    backward_shared_s: Annotated[float, key("likewise for its backward", "s")]
 
 
 class LengthLink(Document):
-    """What is cheaper over one link."""
+    """The cheaper choice over one link."""
 
     id: Annotated[str, key("profile id of the link")]
     cheaper: Annotated[str, key("swap or recompute")]
@@ -388,7 +386,7 @@ class HostLink(LengthLink):
     """The layer swapped over one link to host memory."""
 
     title: Annotated[str, key("name for people")]
-    alone_bytes_per_s: Annotated[float, key("one GPU alone, one way", "B/s")]
+    alone_bytes_per_s: Annotated[float, key("one GPU by itself, one way", "B/s")]
     bytes_per_s: Annotated[float, key("one GPU while all GPUs of the host copy, one way", "B/s")]
     copy_s: Annotated[float, key("one copy, out or back", "s")]
     out_exposed_s: Annotated[float, key("what copying out adds to forward", "s")]
@@ -414,7 +412,7 @@ class Needed(Document):
 
 
 class Bound(Document):
-    """What ZeRO-Infinity's equations ask of the link for one kind of data."""
+    """Bandwidth that ZeRO-Infinity's equations require for one kind of data."""
 
     what: Annotated[str, key("what moves")]
     flop_per_byte: Annotated[float, key("arithmetic intensity", "FLOP/B")]

@@ -19,7 +19,7 @@ class Storage(Document):
 
 
 class Reliability(Document):
-    """What failures, checkpoints and restarts take from a run."""
+    """Time lost to failures, checkpoints and restarts."""
 
     mtbf_gpu_s: Annotated[float, key("running time of one GPU between failures of its job", "s")]
     mtbf_s: Annotated[float, key("time between failures of this job", "s")]
@@ -28,8 +28,7 @@ class Reliability(Document):
     checkpoint_stop_s: Annotated[float, key("time for which it stops training", "s")]
     interval_s: Annotated[float, key("work between checkpoints", "s")]
     best_interval_s: Annotated[
-        float,
-        key("Young-Daly; the interval is no shorter than a checkpoint takes to be written", "s"),
+        float, key("Young-Daly; the interval is at least the time of writing a checkpoint", "s")
     ]
     restart_s: Annotated[float, key("from failure to the next step, with loading", "s")]
     nodes_in_repair: Annotated[float, key("nodes in repair on average")]
@@ -42,7 +41,8 @@ class Reliability(Document):
 
 
 class Project(Document):
-    """What published projects took over the best plan for the same tokens on the same machines."""
+    """Duration of published projects over the best plan for the same tokens on the same
+    machines."""
 
     low: Annotated[float, key("fast end of the 80 % band", "1")]
     usual: Annotated[float, key("the middle project", "1")]

@@ -22,7 +22,7 @@ _VPP = key("chunks of layers per rank")
 
 
 class Durations(Document):
-    """What the actions take."""
+    """Durations of the actions."""
 
     forward_s: Annotated[list[float], key("per rank and micro-batch, or one per chunk", "s")]
     input_gradient_s: Annotated[list[float], key("likewise", "s")]

@@ -17,7 +17,7 @@ from planner.specs.options import Objective
 
 
 class Shortfall(Document):
-    """What layouts that do not fit the GPU's memory are short of."""
+    """Memory that layouts which do not fit are short of."""
 
     least_bytes: Annotated[float, key("the nearest to fitting", "B")]
     median_bytes: Annotated[float, key("the median", "B")]
@@ -63,8 +63,8 @@ class Search(Document):
     top: Annotated[
         list[Ranked],
         key(
-            "the best `--top` layouts in full, best first; those that differ in recompute or"
-            " offloading alone once"
+            "the best `--top` layouts in full, best first; those that differ only in recompute or"
+            " offloading once"
         ),
     ]
     pareto: Annotated[list[FrontPoint], key("front of time against memory, fastest first")]

@@ -38,7 +38,7 @@ class Phases(Document):
 
 
 class SentBytes(Document):
-    """What each GPU sends per step."""
+    """Bytes that each GPU sends per step."""
 
     forward: Annotated[float, key("in the forward pass", "B")]
     backward: Annotated[float, key("in the backward pass", "B")]
@@ -47,7 +47,7 @@ class SentBytes(Document):
 
 
 class Statistics(Document):
-    """What a strategy costs in convergence."""
+    """Convergence cost of a strategy."""
 
     exact: Annotated[
         bool,

@@ -1,5 +1,5 @@
-"""What a report says of the training: its specification, and settings of mechanisms by the keys
-that they had there before they got keys of their own, which version 1 of documents keeps."""
+"""Training in a report: its specification, and settings of mechanisms by the keys that they had
+there before they got keys of their own, which version 1 of documents keeps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from planner.specs.names import TensorOverlap
+from planner.specs.names import GRAPH_SCOPES, GraphScope, TensorOverlap
 from planner.specs.options import Options
 from planner.specs.training import TrainingSpec
 
@@ -22,6 +22,8 @@ class Training(TrainingSpec):
     optimizer_in_backward: bool = False
     cpu_update: Literal["after", "overlapped", "delayed"] = "after"  # when the host updates
     paged_stash: float | None = None  # load that pages of experts' activations hold, in means
+    # captured as CUDA graphs; empty: as the stack does
+    cuda_graphs: tuple[GraphScope, ...] = Field(default=(), strict=False)
 
 
 _OPTIONS = ("hpz", "optimizer_in_backward", "cpu_update", "paged_stash")  # alike in both
@@ -32,9 +34,11 @@ def training_document(spec: TrainingSpec, options: Options) -> Training:
     values = vars(options)
     coded: str = values["zeropp"] or "none"
     quantised: Any = () if coded == "none" else tuple(coded.split("+"))
+    captured = [name.strip() for name in (values["cuda_graphs"] or "").split("+")]
     return Training.model_construct(
         **dict(spec),
         **{name: values[name] for name in _OPTIONS},
-        tensor_overlap=values["tp_overlap"],
         zeropp=quantised,
+        cuda_graphs=tuple(scope for scope in GRAPH_SCOPES if scope in captured),
+        tensor_overlap=values["tp_overlap"],
     )

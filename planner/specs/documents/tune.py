@@ -31,7 +31,7 @@ class FittingModel(NamedModel):
     """The largest model of the catalogue with which a method fits these cards."""
 
     parameters: Annotated[int, key("exact number of parameters", "parameters")]
-    command: Annotated[str, key("the command that requests it alone")]
+    command: Annotated[str, key("the command for it")]
 
 
 class TuneMethod(Document):
@@ -40,7 +40,7 @@ class TuneMethod(Document):
     name: Annotated[str, key("as `--method` takes it")]
     title: Annotated[str, key("what it trains, and how")]
     options: Annotated[dict[str, Any], key("options of an estimate that it stands for")]
-    fits: Annotated[bool, key("the run as it was asked for is expected to fit")]
+    fits: Annotated[bool, key("the requested run is expected to fit")]
     why: Annotated[str | None, key("why not; null where it fits")]
     memory: Annotated[Fit | None, key("memory per GPU")]
     stack: Annotated[str | None, key("profile id of the stack")]
@@ -107,7 +107,7 @@ class TuneMethod(Document):
     merge: Annotated[
         Merge | None, key("adapters merged into their base; null where a method has none")
     ]
-    command: Annotated[str, key("the command that requests the run alone")]
+    command: Annotated[str, key("the command for the run")]
     pick: Annotated[
         str | None, key("the command that estimates exactly the layout taken; null where none is")
     ]

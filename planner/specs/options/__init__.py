@@ -95,6 +95,6 @@ class Options(  # fields come in the order of the parts from the last to the fir
         """The request with other values of some options, which come from `origin`."""
         table = rows(Options)
         new = {n: v for n, v in update.items() if n in table and v != getattr(self, n)}
-        kept = {name: one for name, one in self.origins.items() if name not in new}
+        kept = {name: source for name, source in self.origins.items() if name not in new}
         more = {name: origin for name, value in new.items() if value != table[name].default}
         return replace(self, **{"origins": {**kept, **more}, **update})

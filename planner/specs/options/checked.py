@@ -27,7 +27,7 @@ def read(record: type[R], given: Mapping[str, Any]) -> R:
     for name, value in values.items():
         if name not in table:
             other = foreign.answer(name)
-            near = words.near(name, [one.replace("_", "-") for one in table], 3).strip()
+            near = words.near(name, [option.replace("_", "-") for option in table], 3).strip()
             hint = f"it {other}" if other else near or "`dpplan schema` lists them"
             raise PlanError(name, value, f"is not an option; {hint}")
     for name, row in table.items():
@@ -55,8 +55,8 @@ def checked(record: type, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_plain(annotation: Any, value: Any) -> bool:
-    """Whether a value is of the very type that is asked for, which pydantic would return as it is:
-    it builds a validator of all options at the first value that it is asked about."""
+    """Whether a value already has the annotated type, so that pydantic would return it unchanged.
+    Saves building pydantic's validator of all options, which the first validation triggers."""
     kinds = get_args(annotation)
     kinds = kinds if NoneType in kinds else (annotation,)
     for kind in kinds:
@@ -137,7 +137,7 @@ def _one(row: Row, text: str) -> Any:
 
 
 def adapter_of(record: type) -> TypeAdapter[dict[str, Any]]:
-    """What pydantic checks the values of a record by: a dict of the same names and types."""
+    """Pydantic's validator of a record's values: a dict of the same names and types."""
     kind: Any = record
     return _adapter(kind)
 

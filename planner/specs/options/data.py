@@ -12,7 +12,7 @@ from planner.specs.options.verbs import LOADS, OF_SEQUENCES, PHASES, REQUESTS, W
 
 @dataclass(frozen=True, kw_only=True)
 class RankOptions(Record):
-    """What makes a step wait for its slowest rank."""
+    """Options of stragglers, for which a step waits."""
 
     GROUP: ClassVar = Group("ranks", "Stragglers and heterogeneity")
     VERBS: ClassVar = WHOLE_STEPS

@@ -24,13 +24,12 @@ COMMANDS = {
     **dict.fromkeys(("web", "dashboard", "ui", "server"), "serve"),
     **dict.fromkeys(("gpus", "models", "networks", "stacks", "clusters", "hosts"), "list"),
     "version": "--version",
-    "help": "--help",
 }
 
 
 def answer(option: str) -> str:
-    """What an option of another tool is called here, "" for an unknown option: "--micro-batch-size"
-    -> "is --micro-batch here, ..."."""
+    """The name here of another tool's option, "" for an unknown option: "--micro-batch-size" -> "is
+    --micro-batch here, ..."."""
     name = option.lstrip("-").replace("_", "-").replace(".", "-").lower()
     return _answers().get(name, "")
 

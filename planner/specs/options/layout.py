@@ -10,7 +10,7 @@ from planner.specs.options.table import rows
 from planner.specs.options.verbs import SEARCHES
 
 _LAYOUT = Group("layout", "Layout", "Auto is searched; a fixed degree stays fixed.")
-_BY_STRATEGY = "is set by each strategy, which is data-parallel alone"
+_BY_STRATEGY = "is set by each strategy, which is only data-parallel"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ def command_line(options: Record, verb: str = "estimate") -> str:
         if isinstance(value, bool):
             words.append(flag(name) if value else "--no-" + name.replace("_", "-"))
         elif isinstance(value, tuple):
-            words += [word for one in value for word in (flag(name), one)]
+            words += [word for element in value for word in (flag(name), element)]
         else:
             words += [flag(name), str(value)]
     return shlex.join(words)

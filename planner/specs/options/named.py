@@ -177,7 +177,7 @@ OF_DISTIL = Needs(
     "--task distil",
 )
 OF_TEACHER = beside("is of the model that teaches", "teacher")
-OF_TOP_K = beside("sends the most likely words of each token alone", "teacher_top_k")
+OF_TOP_K = beside("sends only the most likely tokens of each position", "teacher_top_k")
 
 # ranks, data and the whole run
 OF_TWO_KINDS = beside("is of a second kind of GPU", "other_gpu")

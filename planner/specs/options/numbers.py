@@ -69,8 +69,8 @@ def _read(row: Row, given: str | float | int) -> tuple[float, str]:
 
 
 def _digits(given: object) -> str:
-    found = _NUMBER.match(str(given))
-    return found[1] if found else str(given)
+    parsed = _NUMBER.match(str(given))
+    return parsed[1] if parsed else str(given)
 
 
 def within(row: Row, value: float, unit: str = "") -> None:

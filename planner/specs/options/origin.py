@@ -45,14 +45,14 @@ class Given(dict[str, Any]):
     def __init__(self, options: Mapping[str, Any], origins: Mapping[str, Origin] | None = None):
         super().__init__(options)
         known = getattr(options, "origins", {}) if origins is None else origins
-        self.origins = {name: one for name, one in known.items() if name in self}
+        self.origins = {name: origin for name, origin in known.items() if name in self}
 
 
 def over(low: Mapping[str, Any], high: Mapping[str, Any]) -> Given:
     """Options of two sources, of which the second wins; where both give an option, its origin
     names the value that was replaced."""
     below, above = Given(low), Given(high)
-    kept = {name: one for name, one in below.origins.items() if name not in above}
+    kept = {name: origin for name, origin in below.origins.items() if name not in above}
     out = Given({**below, **above}, {**kept, **above.origins})
     for name, was in below.origins.items():
         if name in above and was.kind != "default" and str(below[name]) != str(above[name]):

@@ -1,4 +1,4 @@
-"""Options of `dpplan recommend` alone."""
+"""Options of `dpplan recommend` only."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
@@ -24,7 +24,7 @@ class QuestionOptions(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Limits(Record):
-    """What the run may take; None: no limit."""
+    """Limits of the run; None: no limit."""
 
     GROUP: ClassVar = Group("limits", "Limits")
     VERBS: ClassVar = frozenset({"recommend cluster"})

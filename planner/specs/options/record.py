@@ -29,8 +29,8 @@ class Record:
 
     def given(self) -> dict[str, Any]:
         """Options that differ from their default, by name."""
-        found = ((row, getattr(self, name)) for name, row in rows(type(self)).items())
-        return {row.name: value for row, value in found if value != row.default}
+        values = ((row, getattr(self, name)) for name, row in rows(type(self)).items())
+        return {row.name: value for row, value in values if value != row.default}
 
     def changed(self, **update: Any) -> Self:
         """The record with other values of some options."""
@@ -44,11 +44,13 @@ def refuse(record: Record, verb: str, besides: str = "") -> None:
 
 
 def refuse_of_all(records: Sequence[Record], verb: str, besides: str = "") -> None:
-    """The same of requests that are answered side by side: an option that acts in one of them is
-    not ignored."""
+    """Refuse options that no request of a comparison uses; one in which the option acts
+    suffices."""
     given: dict[str, Any] = {}
     for record in records:
-        given |= {one.name: one.typed for one in getattr(record, "spelled", ())} | record.given()
+        given |= {
+            reading.name: reading.typed for reading in getattr(record, "spelled", ())
+        } | record.given()
     table = rows(type(records[0]))
     for name, value in given.items():
         row, needs = table[name], table[name].says.needs

@@ -14,7 +14,7 @@ class ReplicaOptions(Record):
 
     GROUP: ClassVar = LayoutOptions.GROUP
     VERBS: ClassVar = SEARCHES
-    WHY_NOT: ClassVar = "is set by each strategy, which is data-parallel alone"
+    WHY_NOT: ClassVar = "is set by each strategy, which is only data-parallel"
 
     dp_overlap: str | None = None
     dp_bucket: float | str | None = None

@@ -1,4 +1,4 @@
-"""What an option is: a field of a record, and a row of the table.
+"""An option: a field of a record, and a row of the table.
 
     tp: int | None = None
 
@@ -62,11 +62,11 @@ class Reading:
 
 @dataclass(frozen=True)
 class Needs:
-    """What has to hold beside an option for it to act, else it is refused.
+    """A condition on other options without which an option has no effect and is refused.
 
     holds: whether it does in a request, as a record of options; says: why the option does nothing
-    where it does not, and the remedy; give: the options to state, for its help; verbs: that ask
-    for it, all where empty.
+    where it does not, and the remedy; give: the options to state, for its help; verbs: to which it
+    applies, all where empty.
     """
 
     holds: Callable[[Any], bool]
@@ -89,26 +89,27 @@ def beside(why: str, *names: str, verbs: frozenset[str] = frozenset()) -> Needs:
 
 @dataclass(frozen=True)
 class option:
-    """Everything said of one option beside its name, type and default.
+    """The declaration of an option beside its name, type and default.
 
-    help: a sentence in the field's terms. label: the same in a few words, for the form.
-    unit: in which a bare number is read, "" where there is none; needs_unit: the units in which a
-    bare number is likely meant, where two are and it is therefore refused; or_unit: of another
-    dimension, in which it may be given as well. least, most: bounds in that unit, of each number
-    where a text holds several; or_zero: 0 lies within them as well. Every number has both: what
-    nature or arithmetic allows, and where they allow all, a choice, some hundred times beyond what
-    exists. example: a value that parses, as text; of a switch it is "true". unset: what holds where
-    it is left out, in words. catalogue: kind of catalogue entry it names. file: it names a file
-    that is read or written, or a folder that is written into. length: characters at most, where it
-    is text. verbs: which take it, all of the record's where empty; why_not: why others do not;
-    needs: what has to hold beside it for it to act; strategies: of data parallelism that it is a
-    setting of, all where empty; several: verbs to which it may be given several times. aliases:
-    other words for its values. each: unit of each of several numbers in a text. reads: what a text
-    such as 128k or 60d counts, where the value is a plain number: tokens of a context (k is 1,024),
-    or the unit that the number is in.
+    help: a sentence in the field's terms. label: a few words, for the form.
+    unit: in which a bare number is read, "" where there is none; needs_unit: units between which a
+    bare number is ambiguous, so that it is refused; or_unit: of another dimension, in which it may
+    be given as well. least, most: bounds in that unit, of each number where a text holds several;
+    or_zero: 0 lies within them as well. Every number has both: what nature or arithmetic allows,
+    and where they allow all, a choice, some hundred times beyond what exists. example: a value that
+    parses, as text; of a switch it is "true". unset: what holds where it is left out, in words.
+    catalogue: kind of catalogue entry it names. file: it names a file that is read or written, or a
+    folder that is written into. length: characters at most, where it is text. verbs: which take it,
+    all of the record's where empty; why_not: why others do not; needs: what has to hold beside it
+    for it to act; strategies: of data parallelism that it is a setting of, all where empty;
+    several: verbs to which it may be given several times. aliases: other words for its values.
+    each: unit of each of several numbers in a text. reads: what a text such as 128k or 60d counts,
+    where the value is a plain number: tokens of a context (k is 1,024), or the unit that the number
+    is in.
     read: checks a text, and gives it in one spelling. form: whether the page shows it at once or
-    folded; slider: drawn as one. short: another flag for it on the command line. brief: in the
-    short --help of every verb that takes it. argument: what stands for it in the usage of a
+    folded; slider: drawn as one. short: another flag for it on the command line. brief: the help in
+    a few words, for the short --help, which shows of the options of a request only those that have
+    it. argument: what stands for it in the usage of a
     command, where it is a word and no flag.
     """
 
@@ -137,7 +138,7 @@ class option:
     form: Form = "absent"
     slider: bool = False
     short: str = ""
-    brief: bool = False
+    brief: str = ""
     group: Group | None = None
     argument: str = ""
     free: bool | Literal["words"] | tuple[Any, ...] = False
@@ -218,6 +219,11 @@ class Row:
         )
 
     @property
+    def brief(self) -> str:
+        """Its help in a few words: the first clause, where no shorter one is declared."""
+        return self.says.brief or re.split(r"[:;] | \(|, (?:e\.g\.|such as) ", self.says.help)[0]
+
+    @property
     def needs(self) -> str:
         """Options that have to be given beside it in every verb, "" where none."""
         needs = self.says.needs
@@ -226,12 +232,12 @@ class Row:
     @property
     def also(self) -> str:
         """Other words for its values, as the end of a sentence."""
-        words = [one.word for one in self.says.aliases if one.value is not None]
+        words = [alias.word for alias in self.says.aliases if alias.value is not None]
         return f"; also {', '.join(words)}" if words else ""
 
     @property
     def unset(self) -> str:
-        """What holds where it is left out, in words; "" where nothing does."""
+        """The default in words; "" if leaving it out has no meaning."""
         if self.says.unset or self.is_needed or self.default in (None, False, ()):
             return self.says.unset
         return str(self.default)
@@ -239,7 +245,7 @@ class Row:
 
 def why_not(row: Row, verb: str) -> str:
     """Why a verb does not take an option."""
-    owners = " and ".join(f"`dpplan {one}`" for one in sorted(row.verbs))
+    owners = " and ".join(f"`dpplan {owner}`" for owner in sorted(row.verbs))
     reason = row.says.why_not or f"belongs to {owners}"
     return f"{reason}; leave it out of `dpplan {verb}`"
 

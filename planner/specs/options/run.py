@@ -46,5 +46,6 @@ class AnswerOptions(Record):
     VERBS: ClassVar = frozenset({"estimate"})
 
     top: int = 5
+    allow_idle: bool = False
     advice: int | None = None
     require: tuple[str, ...] = ()

@@ -13,8 +13,8 @@ Schema = dict[str, Any]
 
 def option_schemas(record: type[Record]) -> dict[str, Schema]:
     """JSON Schema of each option by name; null is left out, as an option that is not given."""
-    found = adapter_of(record).json_schema()["properties"]
-    return {name: _of(row, found[name]) for name, row in rows(record).items()}
+    schemas = adapter_of(record).json_schema()["properties"]
+    return {name: _of(row, schemas[name]) for name, row in rows(record).items()}
 
 
 def scenario_schema() -> Schema:
@@ -29,23 +29,26 @@ def scenario_schema() -> Schema:
     }
 
 
-def _of(row: Row, found: Schema) -> Schema:
+def _of(row: Row, schemas: Schema) -> Schema:
     """The schema that pydantic makes of the type, with what the table says."""
-    kinds = [kind for kind in found.get("anyOf", [found]) if kind.get("type") != "null"]
-    bare = [{k: v for k, v in one.items() if k not in ("title", "default")} for one in kinds]
-    for one in bare:
-        if one.get("type") in ("integer", "number"):
+    kinds = [kind for kind in schemas.get("anyOf", [schemas]) if kind.get("type") != "null"]
+    bare = [{k: v for k, v in schema.items() if k not in ("title", "default")} for schema in kinds]
+    for schema in bare:
+        if schema.get("type") in ("integer", "number"):
             limits = {"minimum": row.says.least, "maximum": row.says.most}
-            one |= {word: bound for word, bound in limits.items() if bound is not None}
-        if one.get("type") == "string" and "enum" not in one:
-            one |= {"minLength": 1, "maxLength": row.length}
-    if row.says.or_zero and any("minimum" in one for one in bare):
+            schema |= {word: bound for word, bound in limits.items() if bound is not None}
+        if schema.get("type") == "string" and "enum" not in schema:
+            schema |= {"minLength": 1, "maxLength": row.length}
+    if row.says.or_zero and any("minimum" in schema for schema in bare):
         bare.append({"const": 0})
-    words = [one.word for one in row.says.aliases if one.value is not None]
+    words = [schema.word for schema in row.says.aliases if schema.value is not None]
     if row.says.reads:
         bare.append({"type": "string", "minLength": 1, "maxLength": row.length})
     elif words and row.kind is not str:
-        bare = [*(one for one in bare if "enum" not in one), {"enum": [*row.choices, *words]}]
+        bare = [
+            *(schema for schema in bare if "enum" not in schema),
+            {"enum": [*row.choices, *words]},
+        ]
     out: Schema = {"description": row.help + row.also}
     if row.says.unit:
         out["description"] += f" (a bare number is in {row.says.unit})" * (not row.says.needs_unit)

@@ -4,7 +4,7 @@ help, label, bounds and the like of each option, by record and field.
 A field of a record has its type and default in Python, and the rest in its row, whose columns are
 the fields of `option`. Code is referred to by name: "verbs": "REQUESTS - METHODS - batch" takes
 sets of `verbs` and words of verbs; "{OF_METHODS}" in a text, and a bound, condition, reader or
-group that is a name, is a constant of `verbs` or `named`; "aliases" one of `aliases`.
+group that is a name, is a constant of `verbs` or `named`; "aliases" a kind of words.json.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def key(record: type) -> str:
 
 
 def said(record: type, fields: list[str]) -> dict[str, option]:
-    """What the file says of the fields of a record, in their order. Raises TypeError where a field
-    has no row, or a row no field."""
+    """Declarations of the fields of a record from the file, in their order. Raises TypeError where
+    a field has no row, or a row no field."""
     table = tables(file_of(record)).get(key(record), {})
     for name in fields:
         if name not in table:
@@ -72,8 +72,9 @@ def _option(where: str, row: dict[str, Any]) -> option:
         raise TypeError(f"options.json: {where} has no column {min(row.keys() - COLUMNS)}")
     try:
         out = {name: _READ[name](cell) if name in _READ else cell for name, cell in row.items()}
-    except AttributeError as error:
-        raise TypeError(f"options.json: {where} refers to no {error.name}") from None
+    except (AttributeError, KeyError) as error:
+        name = getattr(error, "name", None) or error.args[0]
+        raise TypeError(f"options.json: {where} refers to no {name}") from None
     return option(**out)
 
 
@@ -114,7 +115,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("needs", "read", "group"), _named),
     **dict.fromkeys(("verbs", "several"), _verbs),
     **dict.fromkeys(("needs_unit", "strategies"), tuple),
-    "aliases": lambda name: getattr(aliases, name),
+    "aliases": aliases.aliases,
     "free": lambda cell: tuple(cell) if isinstance(cell, list) else cell,
 }
 
@@ -151,15 +152,15 @@ def _rows(record: Any) -> Mapping[str, Row]:
 
 
 def _declared(part: Any) -> dict[str, tuple[Any, option]]:
-    """(type, what is said of it) of each option that a class declares itself."""
-    own = inspect.get_annotations(part)
-    written = any(isinstance(each, str) for each in own.values())
-    hints = hints_of(part, include_extras=True) if written else own
+    """(type, declaration) of each option that a class declares itself."""
+    annotations = inspect.get_annotations(part)
+    written = any(isinstance(each, str) for each in annotations.values())
+    hints = hints_of(part, include_extras=True) if written else annotations
     # a field that is not compared is no option: it says where options come from
     known = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
     fields = {field.name for field in known if field.compare}
     out, plain = {}, []
-    for name in own:
+    for name in annotations:
         annotation: Any = hints[name]
         if get_origin(annotation) is Annotated:
             kind, says, *more = get_args(annotation)
@@ -168,7 +169,7 @@ def _declared(part: Any) -> dict[str, tuple[Any, option]]:
             plain.append(name)
     if plain:
         out |= {name: (hints[name], says) for name, says in said(part, plain).items()}
-    return {name: out[name] for name in own if name in out}
+    return {name: out[name] for name in annotations if name in out}
 
 
 def _fits(kind: Any, value: object) -> bool:
@@ -184,7 +185,7 @@ def _fits(kind: Any, value: object) -> bool:
 def _without_none(kind: Any) -> Any:
     if get_origin(kind) not in (Union, UnionType):
         return kind
-    left = tuple(one for one in get_args(kind) if one is not NoneType)
+    left = tuple(member for member in get_args(kind) if member is not NoneType)
     return left[0] if len(left) == 1 else Union[left]  # noqa: UP007
 
 
@@ -193,5 +194,5 @@ def taken(record: type, verb: str) -> tuple[Row, ...]:
     return tuple(
         row
         for row in rows(record).values()
-        if any(one == verb or one.startswith(f"{verb} ") for one in row.verbs)
+        if any(name == verb or name.startswith(f"{verb} ") for name in row.verbs)
     )

@@ -13,7 +13,7 @@ from planner.specs.options.verbs import PARTS, REQUESTS
 class TaskOptions(Record):
     GROUP: ClassVar = Group("task", "Objective of fine-tuning")
     VERBS: ClassVar = REQUESTS - PARTS - {"strategies"}
-    WHY_NOT: ClassVar = "changes whole steps of training alone"
+    WHY_NOT: ClassVar = "changes only whole training steps"
 
     task: TaskName | None = None
     reference: ReferenceName | None = None

@@ -40,7 +40,6 @@ class TrainingOptions(Record):
     flash_attention: bool | None = None
     attention: AttentionName | None = None
     compile: bool = False
-    cuda_graphs: str | None = None
     fused_kernels: bool = False
     fused_norm: bool | None = None
     overlap: bool | None = None

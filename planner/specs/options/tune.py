@@ -1,4 +1,4 @@
-"""Options of `dpplan tune` alone."""
+"""Options of `dpplan tune` only."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,5 +1,4 @@
-"""What a text means to an option: one of its words, another word for one, or a number written
-short."""
+"""Reading a text as the value of an option: a word, a synonym, or an abbreviated number."""
 
 from __future__ import annotations
 
@@ -34,12 +33,12 @@ def meaning(row: Row, text: str) -> Any:
     for choice in row.choices:
         if plain(str(choice)) == word:
             return choice
-    found = alias(row, text)
-    if found is not None and found.value is None:
-        raise ValueError(found.note)
-    if found is not None:
-        return found.value
-    known = [*row.choices, *(one.word for one in row.says.aliases if one.value is not None)]
+    match = alias(row, text)
+    if match is not None and match.value is None:
+        raise ValueError(match.note)
+    if match is not None:
+        return match.value
+    known = [*row.choices, *(other.word for other in row.says.aliases if other.value is not None)]
     if row.choices:
         what = f" ({row.says.help})" if row.says.argument else ""
         raise ValueError(f"{near(word, known)}must be {_listed(row.choices)}{what}")
@@ -51,7 +50,9 @@ def meaning(row: Row, text: str) -> Any:
 def alias(row: Row, text: str) -> Alias | None:
     """The entry of the table for this word, None where it is a value itself or unknown."""
     word = plain(text)
-    return next((one for one in row.says.aliases if one.word == word and word != one.value), None)
+    return next(
+        (other for other in row.says.aliases if other.word == word and word != other.value), None
+    )
 
 
 def counted(row: Row, text: str) -> float | int:
@@ -81,10 +82,10 @@ def reading(row: Row, text: str, value: Any) -> str:
     """How a text was read, for the answer to say; "" where it is the value itself."""
     if row.says.reads == "context":
         return "" if text.strip().isdigit() else f"{row.flag} {text} is {value:,} tokens"
-    found = alias(row, text)
-    if found is None:
+    match = alias(row, text)
+    if match is None:
         return ""
-    return f"{row.flag} {text} is read as {value}" + (f": {found.note}" if found.note else "")
+    return f"{row.flag} {text} is read as {value}" + (f": {match.note}" if match.note else "")
 
 
 def _listed(words: Sequence[Any]) -> str:

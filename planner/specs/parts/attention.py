@@ -82,12 +82,12 @@ class Attention(Part):
 
     def tensors(self, of: Stream) -> Iterator[Tensor]:
         h, q, kv = of.hidden, self.heads * self.head_dim, self.key_value_widths
-        own, units = (q + self.gate_width, *kv), (self.heads, self.kv_heads, self.kv_heads)
-        pieces = tuple(Pieces(h * width, n) for width, n in zip(own, units, strict=False))
+        widths, units = (q + self.gate_width, *kv), (self.heads, self.kv_heads, self.kv_heads)
+        pieces = tuple(Pieces(h * width, n) for width, n in zip(widths, units, strict=False))
         sizes = tuple(piece.elements for piece in pieces)
         yield Tensor("attention/qkv", sum(sizes), pieces=pieces, sizes=sizes, join="qkv")
         if self.bias_qkv:
-            yield Tensor("attention/qkv_bias", sum(own), matmul=False, sizes=own, join="qkv")
+            yield Tensor("attention/qkv_bias", sum(widths), matmul=False, sizes=widths, join="qkv")
         yield Tensor("attention/out", self.heads * self.values * h)
         if self.qk_norm == "per_head":
             yield replicated("attention/qk_norm", of.norm(self.head_dim) * (1 + self.own_kv))

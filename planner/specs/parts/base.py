@@ -1,4 +1,4 @@
-"""What every part of a layer declares: its tensors, its GEMMs and its core operators, as counts.
+"""Base of the parts of a layer, which declare tensors, GEMMs and core operators as counts.
 
 A part is a frozen spec with a `type`. What it declares is plain data: the floors above price it.
 """
@@ -29,7 +29,7 @@ Positions = Field(default=None, ge=1, le=MAX_POSITIONS)
 
 @dataclass(frozen=True)
 class Stream:
-    """What all parts of a model read and write: the residual stream and its norms."""
+    """The residual stream and its norms, which all parts read and write."""
 
     hidden: int
     norm_bias: bool = False
@@ -180,7 +180,7 @@ def gated(name: str, elements: Pieces) -> Streamed:
 
 @dataclass(frozen=True)
 class Kept:
-    """What backward needs of a layer, per token: elements in the compute precision."""
+    """Activations kept for backward per token: elements in the compute precision."""
 
     name: str
     elements: Pieces
@@ -201,7 +201,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Cached:
-    """What generating text keeps of a layer: per token of context, and once per sequence."""
+    """Cache of a layer during generation: per token of context, and once per sequence."""
 
     per_token: int = 0  # elements
     window: int | None = None  # tokens of context kept at most
@@ -228,7 +228,7 @@ class Part(Spec):
         raise NotImplementedError
 
     def core(self) -> tuple[Core, ...]:
-        """What mixes tokens."""
+        """Operators that mix tokens."""
         return ()
 
     def streams(self, of: Stream) -> tuple[Streamed, ...]:
@@ -241,13 +241,13 @@ class Part(Spec):
         return 0
 
     def kept(self, of: Stream) -> tuple[Kept, ...]:
-        """What backward needs besides the part's input, without recompute."""
+        """Activations kept for backward besides the part's input, without recomputation."""
         return ()
 
     def limits(self) -> tuple[Limit, ...]:
-        """What tensor parallelism has to divide."""
+        """Sizes that tensor parallelism has to divide."""
         return ()
 
     def cached(self) -> Cached:
-        """What a token of context costs when text is generated."""
+        """Cache per token of context and per sequence during generation."""
         return Cached()

@@ -134,10 +134,10 @@ class Compressed(Part):
 
     def streams(self, of: Stream) -> tuple[Streamed, ...]:
         # the norm of every query head, and the weighted sums of tokens
-        found = [activated("attention/query_norm", Pieces(self.queries, self.heads))]
+        streams = [activated("attention/query_norm", Pieces(self.queries, self.heads))]
         if self.rate:
-            found.append(activated("attention/compress", Pieces(self.compressed, 1)))
-        return tuple(found)
+            streams.append(activated("attention/compress", Pieces(self.compressed, 1)))
+        return tuple(streams)
 
     def kept(self, of: Stream) -> tuple[Kept, ...]:
         """Inputs of norms, of GEMMs and of the attention, whose output is one of them."""

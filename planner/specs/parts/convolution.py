@@ -1,6 +1,6 @@
 """A convolution over the pixels of an image, with its batch norm and activation.
 
-An image is one token: what is said here per token is per image. Ranks share no convolution.
+An image is one token: values per token are per image. Ranks share no convolution.
 """
 
 from collections.abc import Iterator
@@ -81,14 +81,14 @@ class Convolution(Part):
     def streams(self, of: Stream) -> tuple[Streamed, ...]:
         # of a batch norm the sums of a batch come before what they normalise: its input is read
         # twice forward, its input and its gradient twice backward
-        found = [_moved("convolution/norm", self._whole, 6.0, 10.0)] * self.norm
-        found += [_moved("convolution/sum", self._whole, 6.0, 6.0)] * self.sums
-        return (*found, *[_moved("convolution/relu", self._whole, 4.0, 6.0)] * self.relu)
+        streams = [_moved("convolution/norm", self._whole, 6.0, 10.0)] * self.norm
+        streams += [_moved("convolution/sum", self._whole, 6.0, 6.0)] * self.sums
+        return (*streams, *[_moved("convolution/relu", self._whole, 4.0, 6.0)] * self.relu)
 
     def kept(self, of: Stream) -> tuple[Kept, ...]:
-        found = [Kept("convolution/image", Pieces(self.read, 1))] * self.keeps_input
-        found += [Kept("convolution/output", self._whole)] * self.norm
-        return (*found, *[Kept("convolution/relu", self._whole)] * self.relu)
+        kept = [Kept("convolution/image", Pieces(self.read, 1))] * self.keeps_input
+        kept += [Kept("convolution/output", self._whole)] * self.norm
+        return (*kept, *[Kept("convolution/relu", self._whole)] * self.relu)
 
     def limits(self) -> tuple[Limit, ...]:
         return (Limit(CHANNELS, 1),)

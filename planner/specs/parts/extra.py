@@ -1,4 +1,4 @@
-"""What a layer has beside the parts with names: small trained tensors, and one more GEMM."""
+"""The rest of a layer: small trained tensors, and one more GEMM."""
 
 from collections.abc import Iterator
 from typing import Literal

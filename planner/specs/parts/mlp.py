@@ -36,7 +36,7 @@ class Mlp(Part):
 
     @property
     def inputs(self) -> int:
-        """Matrices that read its input: up and gate, or up alone."""
+        """Matrices that read its input: up and gate, or only up."""
         return 2 if self.gated else 1
 
     def tensors(self, of: Stream) -> Iterator[Tensor]:

@@ -63,7 +63,7 @@ class Moe(Routing, Part):
 
     @property
     def inputs(self) -> int:
-        """Matrices that read an expert's input: up and gate, or up alone."""
+        """Matrices that read an expert's input: up and gate, or only up."""
         return 2 if self.gated else 1
 
     @property

@@ -65,7 +65,7 @@ class Found:
 
 @dataclass(frozen=True)
 class _Recipe:
-    """What the options plan, in full and as its estimate."""
+    """The plan of the options, in full and as its estimate."""
 
     options: Options
     one: Estimates
@@ -73,8 +73,8 @@ class _Recipe:
 
 
 def check(own: CheckOptions, given: Mapping[str, Any]) -> Found:
-    """What files say. Raises PlanError for one that cannot be read, and for results that need a
-    recipe where none is given.
+    """Contents of files and their comparison with the recipe. Raises PlanError for an unreadable
+    one, and for results that need a recipe if none is given.
 
     given: options of the recipe by name; without a model, files are read and nothing is predicted.
     """
@@ -132,7 +132,7 @@ def with_results(logs: tuple[str, ...], given: Mapping[str, Any], save: str, app
 
 
 def compared(document: Check) -> Against | Phases | None:
-    """What was measured against what was predicted, if anything was."""
+    """Measurement against prediction, if both exist."""
     return document.against or document.reinforcement
 
 
@@ -144,7 +144,7 @@ def _recipe(given: Mapping[str, Any]) -> _Recipe:
 
 @dataclass(frozen=True)
 class _Read:
-    """What one file holds."""
+    """Contents of one file."""
 
     checked: Checked
     rows: Sequence[Row] = ()
@@ -313,7 +313,7 @@ def _held(recipe: _Recipe, timed: Sequence[Checked]) -> tuple[dict[str, float], 
 
 
 def _learned(recipe: _Recipe | None, timed: Sequence[Checked], rows: Sequence[Row]) -> Learned:
-    """What the logs of a recipe, and the rows of tables, say of the machine."""
+    """Machine numbers learned from the logs of a recipe and the rows of tables."""
     base = None
     cases = fit.cases(rows)
     if recipe:

@@ -1,5 +1,5 @@
-"""Which number would explain a step that is not as long as predicted, if it were another: each
-alone, the least surprising first."""
+"""Numbers that could explain a step that differs from the prediction: each by itself, the least
+surprising first."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ SUSPECTS: tuple[_Suspect, ...] = (
 
 
 def reasons(one: Estimates, measured_s: float, steps: StepTimes | None) -> list[Reason]:
-    """Numbers that alone explain a measured step, those nearest to what is usual first."""
+    """Numbers that alone explain a measured step, the values nearest to the usual first."""
     plan, numbers = one.plan, machine(one.plan)
     parts = {name: float(np.ravel(value)[0]) for name, value in one.time.components.items()}
     suspects = [suspect for suspect in SUSPECTS if suspect.applies(plan)]
@@ -181,12 +181,12 @@ def _ordered(x: Array, y: Array) -> tuple[Array, Array]:
 def _reason(suspect: _Suspect, factor: float | None, parts: dict[str, float]) -> Reason:
     own = sum(parts.get(name, 0.0) for name in suspect.components)
     if factor is None:
-        says, spreads = f"{suspect.says}: no value of it explains the step alone", None
+        says, spreads = f"{suspect.says}: no value of it explains the step by itself", None
     else:
         spreads = abs(float(np.log(factor))) / suspect.spread
         usual = "usual" if spreads <= _LIKELY else "unusual"
         says = (
-            f"{suspect.says} at {percent(factor, 0)} of what is assumed would explain it alone;"
+            f"{suspect.says} at {percent(factor, 0)} of what is assumed would explain it by itself;"
             f" that is {usual} ({spreads:.1f} standard deviations of clusters)"
         )
     return Reason(

@@ -26,7 +26,7 @@ _IDLE = ("launch", "bubble", "overhead", "stragglers", "input", "nvme")
 _SAYS = {
     "matmul": "GEMMs, recompute included",
     "attention": "attention kernels, recompute included",
-    OTHER: "norms, activations, loss and all kernels of no other class",
+    OTHER: "norms, activations, loss and all kernels outside the other classes",
     "optimizer": "kernels of the update",
     "communication": "all collectives, waiting for other ranks inside them too",
     "exposed": "of communication and copies, what no compute runs beside",

@@ -105,7 +105,7 @@ def _filled(options: Options, one: Estimates) -> Options:
 
 
 def _shape(model: ModelSpec) -> dict[str, object]:
-    """A model of the catalogue by its name alone, another by its numbers."""
+    """A model of the catalogue by its name, another by its numbers."""
     if model.name in catalog.ids("models"):
         return {"model": model.name}
     plain = decoder_of(model)
@@ -139,8 +139,8 @@ def _doubt(row: Row, one: Estimates) -> str:
 
 
 def appended(name: str, row: Row) -> str:
-    """The table of a file with this row below its others; a new table where there is none. Raises
-    PlanError for a file that is not a runs table."""
+    """The table of a file with this row below its others; or a new table. Raises PlanError for a
+    file that is not a runs table."""
     path = user_path(name, _FIELD)
     there = _there(path)
     if not there.strip():
@@ -154,7 +154,8 @@ def appended(name: str, row: Row) -> str:
 
 
 def _there(path: Path) -> str:
-    """What the file holds that is added to: a result of this request, none of its sources."""
+    """Contents of the file that rows are appended to, which is a result, not a source, of this
+    request."""
     found = catalog.given(path)
     if found is None:
         try:

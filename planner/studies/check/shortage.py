@@ -1,4 +1,5 @@
-"""A message that memory ran out: what asked, how much was missing, and whether it lay idle."""
+"""An out-of-memory message: the requester, the missing bytes, and whether they were reserved but
+unused."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def of_snapshot(asked: float, free: float) -> logs.Shortage:
 def shortages(
     found: Sequence[logs.Shortage], one: Estimates | None, predicted: Estimate | None
 ) -> list[Shortage]:
-    """Messages, those that differ by their GPU alone as one."""
+    """Messages; those that differ only by GPU are merged."""
     alike: dict[logs.Shortage, int] = {}
     for said in found:
         key = replace(said, device=None)
@@ -69,13 +70,13 @@ def _shortage(
         why, remedy, name = _OUTSIDE, _ROOM, None
     elif idle >= said.asked:
         why = (
-            f"{show(said.asked, 'B')} were asked for while {show(idle, 'B')} were reserved and"
+            f"{show(said.asked, 'B')} were requested while {show(idle, 'B')} were reserved and"
             " free, in pieces too small: fragmentation, not need"
         )
         remedy = f"{_FRAGMENTED}: the free pieces are then one"
     else:
         short = "" if missing is None else f", {show(missing, 'B')} more than were free"
-        why = f"{what}: {show(said.asked, 'B')} were asked for{short}{_beyond(said, predicted)}"
+        why = f"{what}: {show(said.asked, 'B')} were requested{short}{_beyond(said, predicted)}"
         remedy = _REMEDIES.get(name or "", "the changes that `dpplan estimate` lists for memory")
     return Shortage(
         asked_bytes=said.asked,
@@ -92,7 +93,7 @@ def _shortage(
 
 
 def _beyond(said: logs.Shortage, predicted: Estimate | None) -> str:
-    """What tensors would have held, beside the predicted peak."""
+    """Bytes that tensors would have needed, beside the predicted peak."""
     if predicted is None or said.allocated is None:
         return ""
     needed, peak = said.allocated + said.asked, predicted.memory.peak_bytes
@@ -104,8 +105,8 @@ def _beyond(said: logs.Shortage, predicted: Estimate | None) -> str:
 
 
 def _asker(said: logs.Shortage, one: Estimates | None) -> tuple[str | None, str]:
-    """(component, words) of what asked: a tensor of the recipe that has this size, and that the
-    phase does not contradict; else what the phase usually asks for."""
+    """(component, words) of the requester: a tensor of the recipe with this size that fits the
+    phase; else the usual requester of the phase."""
     usual = _OF_PHASE.get(said.phase)
     sizes = _tensors(one) if one else []
     fit = [(name, words) for size, name, words in sizes if abs(said.asked / size - 1) <= _ALIKE]

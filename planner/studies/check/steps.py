@@ -31,7 +31,7 @@ def verdict(seconds: float, low: float, high: float) -> str:
 
 @dataclass(frozen=True)
 class Size:
-    """What turns rates into times: of the recipe, else of the log. None: not known."""
+    """Sizes that turn rates into times: of the recipe, else of the log. None: unknown."""
 
     tokens: float | None  # of one step of the job
     batch: float | None  # sequences of one step
@@ -113,7 +113,7 @@ def _robust(times: Array) -> tuple[float, float]:
 
 
 def _warm_up(times: Array, middle: float, spread: float) -> int:
-    """Steps before the first that is like the second half; a single line is none."""
+    """Steps before the first that is like the second half; 0 for a single line."""
     limit = middle * (1 + _SETTLED) + _SPREADS * spread
     most = int(len(times) * _MOST_WARM_UP)
     slow = times[:most] > limit

@@ -9,8 +9,7 @@ from planner.studies.options import ValidateOptions
 
 
 def command(own: ValidateOptions, out: Output) -> Answer:
-    """Estimate every measured run from its row alone and report the error per row, suite and in
-    all."""
+    """Estimate every measured run from its row and report the error per row, suite and in all."""
     from planner import api
     from planner.inputs import catalog
     from planner.studies.validate import files

@@ -48,7 +48,7 @@ class Flops(Document):
 class Shortage(Document):
     """A message that memory ran out."""
 
-    asked_bytes: Annotated[float, key("that were asked for; 0: the message has no size", "B")]
+    asked_bytes: Annotated[float, key("requested; 0: the message has no size", "B")]
     missing_bytes: Annotated[float | None, key("of them more than the GPU had free", "B")]
     reserved_free_bytes: Annotated[
         float | None, key("reserved by torch's allocator and held by no tensor", "B")
@@ -76,7 +76,7 @@ class TraceLine(Document):
 
 
 class TraceTimes(Document):
-    """What ran on one GPU while a profiler recorded."""
+    """Times of kernels on one GPU during a profile."""
 
     steps: Annotated[int, key("steps recorded; 1 where the recording does not mark them")]
     seconds: Annotated[float, key("from the first to the last kernel, over the steps", "s")]
@@ -129,7 +129,7 @@ class Checked(Document):
 
 
 class Reason(Document):
-    """A number that would explain the whole difference alone, if it were another."""
+    """A number that alone would explain the whole difference if it had another value."""
 
     name: Annotated[str, key("clock, network, ...")]
     factor: Annotated[
@@ -144,7 +144,7 @@ class Reason(Document):
 
 
 class Against(Document):
-    """What was measured against the prediction of the recipe."""
+    """Measurement beside the prediction for the recipe."""
 
     measured_s: Annotated[float, key("middle step of the logs", "s")]
     predicted_s: Annotated[float, key("expected step", "s")]
@@ -209,7 +209,7 @@ class Learned(Document):
 
 
 class Check(Document):
-    """What logs and recordings say, beside what was predicted."""
+    """Contents of logs and recordings, beside the prediction."""
 
     schema_version: Annotated[int, key("1")]
     files: Annotated[list[Checked], key("in the order given")]
@@ -226,4 +226,4 @@ class Check(Document):
         key("columns of a runs table, as `--append` writes; null without. The API always makes it"),
     ]
     prediction: Annotated[Estimate | None, key("of the recipe; null without one")]
-    notes: Annotated[list[str], key("why a result that was asked for is null, as sentences")]
+    notes: Annotated[list[str], key("why a requested result is null, as sentences")]

@@ -18,7 +18,7 @@ Task = Literal[
 
 
 class Need(Document):
-    """What a run says of the device memory it needed."""
+    """Evidence of a run on the device memory it needed."""
 
     relation: Annotated[
         Relation,
@@ -429,7 +429,7 @@ class Worth(Document):
     ]
     step_least: Annotated[float, key("the smallest change among these runs", "1")]
     step_most: Annotated[float, key("the largest change among these runs", "1")]
-    memory_change: Annotated[float, key("the same of predicted peak memory: mean", "1")]
+    memory_change: Annotated[float, key("likewise for predicted peak memory: mean", "1")]
     mape_stated: Annotated[float, key("mean absolute error of the step as stated", "1")]
     mape_left_out: Annotated[float, key("the same without the option", "1")]
 

@@ -23,11 +23,11 @@ def says_anything(head: bytes) -> bool:
     trainer, or a message that memory ran out."""
     if _is_state(head) or any(table.is_one(head) for table in TABLES):
         return True
-    found = readers()
-    _lines([head.replace(b"\r", b"\n")], found)
-    for one in found:
-        one.finish()
-    return any(one.log.steps or one.log.shortages for one in found)
+    all_readers = readers()
+    _lines([head.replace(b"\r", b"\n")], all_readers)
+    for reader in all_readers:
+        reader.finish()
+    return any(reader.log.steps or reader.log.shortages for reader in all_readers)
 
 
 def _is_state(head: bytes) -> bool:
@@ -35,8 +35,7 @@ def _is_state(head: bytes) -> bool:
 
 
 def read_log(path: Path, field: str) -> Log:
-    """The steps, memory and events of a log. Raises PlanError for a file that is none of those
-    known."""
+    """The steps, memory and events of a log. Raises PlanError for an unknown kind of file."""
     with stream.pieces(path, field) as source:
         head = source.head()
         if _is_state(head):
@@ -44,16 +43,16 @@ def read_log(path: Path, field: str) -> Log:
         for table in TABLES:
             if table.is_one(head):
                 return table.read(source, path, field)
-        found = readers()
-        if _lines(source.pieces(), found):
+        all_readers = readers()
+        if _lines(source.pieces(), all_readers):
             source.partly = source.partly or f"its first {stream.MOST_READ:,} lines of steps"
-    for one in found:
-        one.finish()
-    logs = [one.log for one in found if one.log.steps]
-    shortages = [said for one in found for said in one.log.shortages]
-    held = [one.log for one in found if one.log.memory]
+    for reader in all_readers:
+        reader.finish()
+    logs = [reader.log for reader in all_readers if reader.log.steps]
+    shortages = [said for reader in all_readers for said in reader.log.shortages]
+    memories = [reader.log for reader in all_readers if reader.log.memory]
     if not logs and not shortages:
-        known = ", ".join(one.TITLE for one in found if one.TITLE)
+        known = ", ".join(reader.TITLE for reader in all_readers if reader.TITLE)
         remedy = (
             f"holds no step of a log that is known ({known}, trainer_state.json, CSV of Weights &"
             " Biases or TensorBoard), no torch profiler trace, memory snapshot or message that"
@@ -61,22 +60,24 @@ def read_log(path: Path, field: str) -> Log:
         )
         raise PlanError(field, str(path), remedy)
     # running means of a progress bar count only where no program printed steps of its own
-    log = max(logs or held or [Log()], key=lambda one: (not one.smoothed, len(one.steps)))
+    log = max(
+        logs or memories or [Log()], key=lambda reader: (not reader.smoothed, len(reader.steps))
+    )
     log.shortages, log.partly = shortages, source.partly
     return log
 
 
-def _lines(pieces: Iterable[bytes], found: list[Reader]) -> bool:
+def _lines(pieces: Iterable[bytes], all_readers: list[Reader]) -> bool:
     """Give every line to the readers that print such a one; whether there are more of them than
     are read."""
-    marks = [(mark, one) for one in found for mark in one.MARKS]
+    marks = [(mark, reader) for reader in all_readers for mark in reader.MARKS]
     seen = 0
     for piece in pieces:
         for start, readers_ in sorted(_marked(piece, marks).items()):
             end = piece.find(b"\n", start)
             line = piece[start : end if end >= 0 else None][: stream.MOST_LINE]
-            for one in readers_:
-                one.line(line.decode("utf-8", "replace"))
+            for reader in readers_:
+                reader.line(line.decode("utf-8", "replace"))
             seen += 1
         if seen > stream.MOST_READ:
             return True
@@ -85,14 +86,14 @@ def _lines(pieces: Iterable[bytes], found: list[Reader]) -> bool:
 
 def _marked(piece: bytes, marks: Sequence[tuple[bytes, Reader]]) -> dict[int, list[Reader]]:
     """Where the lines begin that somebody reads, and who: nothing else of a piece is looked at."""
-    found: dict[int, list[Reader]] = {}
-    for mark, one in marks:
+    marked: dict[int, list[Reader]] = {}
+    for mark, reader in marks:
         at = piece.find(mark)
         while at >= 0:
             start = piece.rfind(b"\n", 0, at) + 1
-            mine = found.setdefault(start, [])
-            if one not in mine:
-                mine.append(one)
+            mine = marked.setdefault(start, [])
+            if reader not in mine:
+                mine.append(reader)
             end = piece.find(b"\n", at)
             at = piece.find(mark, end) if end >= 0 else -1
-    return found
+    return marked

@@ -25,9 +25,9 @@ class DeepSpeed(Reader):
     MARKS: ClassVar = (b"CurrSamplesPerSec=", b" iter time (s): ", b"Saving model checkpoint")
 
     def line(self, text: str) -> None:
-        if found := _PIPE.search(text):
+        if match := _PIPE.search(text):
             self.log.steps.append(
-                Step(int(found[1]), positive(found[2]), samples_per_s=positive(found[3]))
+                Step(int(match[1]), positive(match[2]), samples_per_s=positive(match[3]))
             )
             return
         rate = _RATE.search(text)

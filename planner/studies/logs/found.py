@@ -1,4 +1,4 @@
-"""What a log says, whichever program wrote it."""
+"""Contents of a log, whichever program wrote it."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Event(NamedTuple):
 class Shortage:
     """A message that memory ran out; bytes. None: the message has no such number.
 
-    asked: 0 where it was the driver that had none left, which says no size. reserved_free: what the
-    allocator held and no tensor used. phase: of the step, by the lines of the traceback before it.
+    asked: 0 if the driver ran out, which names no size. reserved_free: reserved by the allocator
+    but unused. phase: of the step, by the lines of the traceback before it.
     """
 
     asked: float
@@ -70,12 +70,12 @@ class Shortage:
 
 @dataclass
 class Log:
-    """What was read of one log.
+    """Contents of one log.
 
     title: the program. steps: in the order of the file. memory: highest bytes of a rank, by kind.
     stated: numbers of the recipe that the log repeats, by the name of our option. flops: whose FLOP
     convention its TFLOP/s use. smoothed: its times are running means. partly: the part of the file
-    that was read, where not all was. notes: further remarks.
+    that was read, if not all. notes: further remarks.
     """
 
     title: str = ""
@@ -89,9 +89,9 @@ class Log:
     partly: str = ""
     notes: list[str] = field(default_factory=list)
 
-    def held(self, kind: MemoryKind, found: float) -> None:
+    def held(self, kind: MemoryKind, amount: float) -> None:
         """Memory of a rank: the highest of all that was printed is kept."""
-        self.memory[kind] = max(self.memory.get(kind, 0.0), found)
+        self.memory[kind] = max(self.memory.get(kind, 0.0), amount)
 
 
 _MOST_PHASES = 64  # of a step
@@ -99,7 +99,7 @@ MOST_PHASED = 5_000  # steps: more say nothing more of the middle of each phase
 
 
 class Reader:
-    """What reads the lines of one program."""
+    """Reader of the lines of one program."""
 
     TITLE: ClassVar[str] = ""
     MARKS: ClassVar[tuple[bytes, ...]] = ()  # a line with one of them is given to `line`
@@ -138,18 +138,18 @@ class Reader:
     ) -> tuple[tuple[str, float], ...]:
         """Phases of a step from the times of a program, by the names that `dpplan rl` gives them; a
         time that covers several phases joins their names with a plus. Times of one phase add up,
-        others keep their names. Of a long log the first steps alone have them."""
+        others keep their names. In a long log only the first steps have them."""
         if self.phased:
             return ()
         self._phased += 1
-        found: dict[str, float] = {}
+        by_phase: dict[str, float] = {}
         for name, seconds in islice(times.items(), _MOST_PHASES):
             ours = sys.intern(named.get(name, name))
-            found[ours] = found.get(ours, 0.0) + seconds
-        return tuple(found.items())
+            by_phase[ours] = by_phase.get(ours, 0.0) + seconds
+        return tuple(by_phase.items())
 
     def state(self, name: str, value: float | None) -> None:
-        """A whole number of the recipe that the log repeats; what is none states nothing."""
+        """A whole number of the recipe that the log repeats; anything else is ignored."""
         if value is not None and 1 <= value < _MOST and value == int(value):
             self.log.stated[name] = int(value)
 
@@ -181,9 +181,9 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def positive(value: str) -> float | None:
-    """A positive number that a log may count; None where the text is none."""
+    """A positive number; None for any other text."""
     try:
-        found = number(value)
+        counted = number(value)
     except ValueError:
         return None
-    return found if _LEAST < found < _MOST else None
+    return counted if _LEAST < counted < _MOST else None

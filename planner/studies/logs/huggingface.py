@@ -69,11 +69,11 @@ class HuggingFace(Reader):
             self.event("checkpoint")
 
     def _said(self, text: str) -> None:
-        found = _DICT.search(text)
+        match = _DICT.search(text)
         try:
             with warnings.catch_warnings():  # of Python, about letters behind digits
                 warnings.simplefilter("ignore")
-                said = ast.literal_eval(found[0]) if found else {}
+                said = ast.literal_eval(match[0]) if match else {}
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             return
         numbers = _numbers(said)
@@ -116,8 +116,8 @@ def _numbers(said: Any) -> dict[str, float]:
     """The numbers of a dictionary; some releases print them as text."""
     if not isinstance(said, Mapping):
         return {}
-    found = {str(name): positive(str(value)) for name, value in said.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    numbers = {str(name): positive(str(value)) for name, value in said.items()}
+    return {name: value for name, value in numbers.items() if value is not None}
 
 
 def _mean(said: Mapping[str, float], evaluated_s: float) -> Step:

@@ -66,13 +66,13 @@ class Megatron(Reader):
             self.event("checkpoint")
         elif "validation loss" in text:
             self.event("evaluation")
-        elif found := _STEP.search(text):  # Bridge prints it before the iteration's own line
+        elif matched := _STEP.search(text):  # Bridge prints it before the iteration's own line
             self.log.title = "Megatron Bridge"
-            self._tflops = positive(found[2])
-        elif found := _BATCH_GENERATOR.search(text):  # slowest rank, ms of the step before
-            self._load((positive(found[2]) or 0.0) * MS)
-        elif found := _ARGUMENT.match(text):
-            self.state(_STATED[found[1]], positive(found[2]))
+            self._tflops = positive(matched[2])
+        elif matched := _BATCH_GENERATOR.search(text):  # slowest rank, ms of the step before
+            self._load((positive(matched[2]) or 0.0) * MS)
+        elif matched := _ARGUMENT.match(text):
+            self.state(_STATED[matched[1]], positive(matched[2]))
 
     def _load(self, seconds: float) -> None:
         if self.log.steps:

@@ -95,6 +95,6 @@ class Mlperf(Reader):
 
 def _samples(meta: Mapping[str, Any]) -> float | None:
     """Samples so far; the first line has none."""
-    found = (str(meta[name]) for name in _SAMPLES if name in meta)
-    counted = (0.0 if one in ("0", "0.0") else positive(one) for one in found)
-    return next((one for one in counted if one is not None), None)
+    texts = (str(meta[name]) for name in _SAMPLES if name in meta)
+    counted = (0.0 if value in ("0", "0.0") else positive(value) for value in texts)
+    return next((value for value in counted if value is not None), None)

@@ -38,8 +38,8 @@ class Nemo(Reader):
         step, batch, tflops = _STEP.search(text), _BATCH.search(text), _TFLOPS.search(text)
         if batch:
             self.state("global_batch", positive(batch[1]))
-        for kind, held in _MEMORY.findall(text):
-            self.log.held(_KINDS[kind], float(held))
+        for kind, amount in _MEMORY.findall(text):
+            self.log.held(_KINDS[kind], float(amount))
         at = int(step[1]) if step else None
         if at is not None and self.log.steps and self.log.steps[-1].number == at:
             self.log.steps.pop()  # a bar is drawn again

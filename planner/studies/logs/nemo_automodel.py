@@ -42,8 +42,8 @@ class NemoAutomodel(Reader):
         if tokens := _TOKENS.search(text):
             self._json(text, positive(tokens[1]))
         elif at := _LINE.search(text):
-            held, rate = _HELD.search(text), _RATE.search(text)
-            self._held(held)
+            memory, rate = _HELD.search(text), _RATE.search(text)
+            self._held(memory)
             self.log.steps.append(
                 Step(number=int(at[1]), tokens_per_s=positive(rate[1]) if rate else None)
             )
@@ -63,6 +63,6 @@ class NemoAutomodel(Reader):
         number = int(at[1]) if at else None
         self.log.steps.append(Step(number=number, seconds=seconds, tokens_per_s=speed))
 
-    def _held(self, found: re.Match[str] | None) -> None:
-        if found:
-            self.log.held("allocated", (positive(found[1]) or 0.0) * GIB)
+    def _held(self, match: re.Match[str] | None) -> None:
+        if match:
+            self.log.held("allocated", (positive(match[1]) or 0.0) * GIB)

@@ -54,8 +54,8 @@ class NemoRl(Reader):
             self.event("evaluation")
         elif self.log.steps and (rate := _RATE.search(text)):
             self._more(tokens_per_s=positive(rate[1]))
-        elif self.log.steps and (found := _TIMED.search(text)):
-            self._time(found[1], positive(found[2]))
+        elif self.log.steps and (match := _TIMED.search(text)):
+            self._time(match[1], positive(match[2]))
 
     def _time(self, name: str, seconds: float | None) -> None:
         """A timer of the step whose time was printed last."""

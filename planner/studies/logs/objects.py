@@ -76,8 +76,8 @@ def _whole_ones(text: str, at: list[int], left: list[int]) -> Generator[dict[str
     does not, or to -1 where the list ends. left: how many more values are read."""
     place = 0
     while left[0] > 0:
-        found = _BETWEEN.match(text, place)
-        place = found.end() if found else place
+        between = _BETWEEN.match(text, place)
+        place = between.end() if between else place
         if place >= len(text) or text[place] == "]":
             return -1 if text[place : place + 1] == "]" else place
         try:

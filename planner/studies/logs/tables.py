@@ -42,10 +42,10 @@ _AT = ("Step", "_step", "train/global_step", "trainer/global_step", "global_step
 
 
 def curve(name: str) -> tuple[str, float] | None:
-    """What a column or a tag holds; None: nothing that is read."""
+    """Meaning of a column or a tag; None if it is not read."""
     tail = name.rpartition(" - ")[2].strip()  # "run - metric", as charts of wandb name columns
-    found = (one for one in _CURVES if re.search(one[0], tail, re.IGNORECASE))
-    return next(((kind, factor) for _, kind, factor in found), None)
+    curves = (entry for entry in _CURVES if re.search(entry[0], tail, re.IGNORECASE))
+    return next(((kind, factor) for _, kind, factor in curves), None)
 
 
 class Table:
@@ -88,7 +88,7 @@ class Wandb(Table):
 
     @classmethod
     def _fill(cls, log: Log, header: list[str], lines: Iterator[list[str]], path: Path) -> None:
-        columns = {i: found for i, name in enumerate(header) if (found := _column(name))}
+        columns = {i: meaning for i, name in enumerate(header) if (meaning := _column(name))}
         at = next((header.index(name) for name in _AT if name in header), None)
         clock = next((header.index(name) for name in _CLOCK if name in header), None)
         timed = any(kind not in _MEMORY for kind, _ in columns.values())
@@ -108,9 +108,9 @@ class TensorBoard(Table):
     def _fill(cls, log: Log, header: list[str], lines: Iterator[list[str]], path: Path) -> None:
         tag = path.stem.rpartition("tag-")[2]
         # slashes and brackets of a tag are underscores in the name of its file
-        found = curve(tag) or curve(tag.replace("_", "/", 1)) or curve(f"{tag.rstrip('_')}")
-        if found and found[0] not in _MEMORY:
-            _take(log, lines, {2: found}, 1)
+        meaning = curve(tag) or curve(tag.replace("_", "/", 1)) or curve(f"{tag.rstrip('_')}")
+        if meaning and meaning[0] not in _MEMORY:
+            _take(log, lines, {2: meaning}, 1)
         else:
             _by_clock(log, lines, 1, 0)
 
@@ -152,25 +152,25 @@ def _take(
     timers: Mapping[int, str] = MappingProxyType({}),
 ) -> None:
     for row in lines:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for i, (kind, factor) in columns.items():
             value = positive(row[i]) if i < len(row) else None
-            if value is not None and kind not in found:
-                found[kind] = value * factor
+            if value is not None and kind not in values:
+                values[kind] = value * factor
         for name, kind_ in _MEMORY.items():
-            if name in found:
-                log.held(kind_, found.pop(name))
-        if set(found) - {"loading_s", "tflops"}:
+            if name in values:
+                log.held(kind_, values.pop(name))
+        if set(values) - {"loading_s", "tflops"}:
             parts = _phases(row, timers) if len(log.steps) < MOST_PHASED else ()
-            log.steps.append(Step(number=_whole(row, at), phases=parts, **found))
+            log.steps.append(Step(number=_whole(row, at), phases=parts, **values))
 
 
 def _phases(row: list[str], timers: Mapping[int, str]) -> tuple[tuple[str, float], ...]:
-    found: dict[str, float] = {}
+    phases: dict[str, float] = {}
     for i, name in timers.items():
         if i < len(row) and (seconds := positive(row[i])) is not None:
-            found[name] = found.get(name, 0.0) + seconds
-    return tuple(found.items())
+            phases[name] = phases.get(name, 0.0) + seconds
+    return tuple(phases.items())
 
 
 def _by_clock(log: Log, lines: Iterator[list[str]], at: int, clock: int) -> None:

@@ -1,5 +1,5 @@
-"""What torch says when memory runs out (c10/cuda/CUDACachingAllocator.cpp), and where in the step
-its traceback says that was."""
+"""torch's out-of-memory messages (c10/cuda/CUDACachingAllocator.cpp), and the phase of the step by
+their traceback."""
 
 from __future__ import annotations
 
@@ -61,29 +61,29 @@ class TorchMemory(Reader):
             )
         if len(self.log.shortages) >= _MOST_KEPT:
             return
-        if asked := _ASKED.search(text):
-            self.log.shortages.append(_shortage(text[asked.start() :], self._phase))
+        if match := _ASKED.search(text):
+            self.log.shortages.append(_shortage(text[match.start() :], self._phase))
         elif _OUTSIDE.search(text):
             self.log.shortages.append(Shortage(asked=0.0, phase=self._phase))
 
 
 def _shortage(text: str, phase: str) -> Shortage:
-    found = {name: _first(patterns, text) for name, patterns in _SAID.items()}
-    reserved, allocated = found.pop("reserved"), found["allocated"]
-    if found["reserved_free"] is None and reserved is not None and allocated is not None:
-        found["reserved_free"] = reserved - allocated
-    device, asked = _DEVICE.search(text), _ASKED.match(text)
+    sizes = {name: _first(patterns, text) for name, patterns in _SAID.items()}
+    reserved, allocated = sizes.pop("reserved"), sizes["allocated"]
+    if sizes["reserved_free"] is None and reserved is not None and allocated is not None:
+        sizes["reserved_free"] = reserved - allocated
+    device, requested = _DEVICE.search(text), _ASKED.match(text)
     return Shortage(
-        asked=_bytes(asked[1], asked[2]) if asked else 0.0,
+        asked=_bytes(requested[1], requested[2]) if requested else 0.0,
         device=int(device[1]) if device else None,
         phase=phase,
-        **found,
+        **sizes,
     )
 
 
 def _first(patterns: tuple[str, ...], text: str) -> float | None:
-    found = (re.search(pattern, text) for pattern in patterns)
-    return next((_bytes(one[1], one[2]) for one in found if one), None)
+    matches = (re.search(pattern, text) for pattern in patterns)
+    return next((_bytes(match[1], match[2]) for match in matches if match), None)
 
 
 def _bytes(value: str, unit: str) -> float:

@@ -24,6 +24,6 @@ class Torchtune(Reader):
         step, rate = _NUMBER.search(text), _RATE.search(text)
         if step is None or rate is None:
             return
-        for kind, held in _PEAK.findall(text):
-            self.log.held(_KINDS[kind], (positive(held) or 0.0) * GIB)
+        for kind, amount in _PEAK.findall(text):
+            self.log.held(_KINDS[kind], (positive(amount) or 0.0) * GIB)
         self.log.steps.append(Step(number=int(step[1]), tokens_per_gpu=positive(rate[1])))

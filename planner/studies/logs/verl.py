@@ -60,33 +60,33 @@ class Verl(Reader):
         at = _AT.search(text)
         if at is None:
             return
-        found = dict(_said(text, _FEW if self.phased else _READ))
-        seconds = found.get(_STEP, found.get(_SFT))
+        metrics = dict(_said(text, _FEW if self.phased else _READ))
+        seconds = metrics.get(_STEP, metrics.get(_SFT))
         if seconds is None:
             return
         for name, kind in _HELD.items():
-            if name in found:
-                self.log.held(kind, found[name] * GIB)
+            if name in metrics:
+                self.log.held(kind, metrics[name] * GIB)
         for name in _LENGTHS:
-            if name in found:
-                self._lengths.setdefault(name, []).append(found[name])
+            if name in metrics:
+                self._lengths.setdefault(name, []).append(metrics[name])
         for name, what in _BESIDE.items():
-            if TIME + name in found:
-                self.event(what, found[TIME + name])
+            if TIME + name in metrics:
+                self.event(what, metrics[TIME + name])
         self.log.steps.append(
             Step(
                 number=int(at[1]),
                 seconds=seconds,
-                tokens_per_s=self._rate(found),
-                phases=self.phases(_times(found), PHASES),
+                tokens_per_s=self._rate(metrics),
+                phases=self.phases(_times(metrics), PHASES),
             )
         )
 
-    def _rate(self, found: Mapping[str, float]) -> float | None:
-        tokens, seconds = found.get("perf/total_num_tokens"), found.get("perf/time_per_step")
+    def _rate(self, metrics: Mapping[str, float]) -> float | None:
+        tokens, seconds = metrics.get("perf/total_num_tokens"), metrics.get("perf/time_per_step")
         if tokens is None or seconds is None:
             return None
-        if each := found.get("perf/throughput"):
+        if each := metrics.get("perf/throughput"):
             self.state("gpus", float(round(tokens / seconds / each)))
         return tokens / seconds
 
@@ -115,8 +115,8 @@ def _said(text: str, wanted: tuple[str, ...]) -> Iterator[tuple[str, float]]:
                 yield name, number
 
 
-def _times(found: Mapping[str, float]) -> dict[str, float]:
+def _times(metrics: Mapping[str, float]) -> dict[str, float]:
     """Phases of a step by their names there; with a slash they are parts of one, or of what runs
     beside it."""
-    times = {n.removeprefix(TIME): s for n, s in found.items() if n.startswith(TIME)}
+    times = {n.removeprefix(TIME): s for n, s in metrics.items() if n.startswith(TIME)}
     return {n: s for n, s in times.items() if n.isidentifier() and n not in _NO_PHASES}

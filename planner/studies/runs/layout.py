@@ -72,7 +72,7 @@ def read_layout(half: Half) -> None:
 
 
 def _put(half: Half, option: str, value: object, where: str) -> None:
-    """What cells together say of an option, in place of what one of them says."""
+    """Set an option from several cells, in place of the value of one."""
     half.answer.options.pop(option, None)
     if value is not None:
         half.answer.options[option] = Stated(value, where, "", implied=not half.row.get(where))
@@ -123,8 +123,8 @@ def _sequence_parallel(half: Half, tp: int | None) -> bool | None:
 
 
 def _degrees(row: Row, gpus: int) -> dict[str, int | None]:
-    """Parallel degrees: one that is empty is what the others leave, several are open. Context
-    parallelism that is not printed is none, unless replicas are open too."""
+    """Parallel degrees: a single empty one follows from the others, several are open. Unprinted
+    context parallelism is 1, unless replicas are open too."""
     names = (*_DEGREES, "cp")
     stated = {name: whole(row, name, minimum=1) for name in names if row.get(name, "")}
     left = [name for name in _DEGREES if name not in stated]
@@ -175,8 +175,8 @@ def _interleaves(stack: StackSpec) -> bool:
 
 
 def _pipeline_layout(row: Row, options: Mapping[str, str], layers: int) -> tuple[Chunk, ...] | None:
-    """What the chunks of a pipeline hold where a row says it: all of them, or only that the first
-    or the last stage has other layers than those between, which share the rest."""
+    """Contents of pipeline chunks, if the row states them: all of them, or only that the first or
+    the last stage has other layers than those between, which share the rest."""
     if "pp_layout" in options:
         try:
             chunks = pipeline_layout(options["pp_layout"])

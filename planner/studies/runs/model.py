@@ -30,7 +30,7 @@ _FFN_FACTOR = 4  # width of an MLP over that of the model where none is printed
 
 
 class Recipe(Spec):
-    """What the recipes of a family repeat, on some GPUs of a stack."""
+    """Recomputation in the recipes of a family, on some GPUs of a stack."""
 
     stacks: tuple[str, ...] = Field(strict=False)
     gpus: tuple[str, ...] = Field(strict=False)  # how their ids begin
@@ -39,7 +39,7 @@ class Recipe(Spec):
 
 
 class Family(Spec):
-    """What the columns do not say of a model."""
+    """Facts of a model that the columns lack."""
 
     source: str
     joint: tuple[Literal["qkv", "gate"], ...] = Field(default=(), strict=False)  # one matrix
@@ -74,7 +74,7 @@ def family_of(row: Row) -> Family:
 
 
 def repeats(row: Row, stack: StackSpec) -> str | None:
-    """What the recipes of this model and GPU repeat; None where none is known."""
+    """Recomputation in the recipes of this model and GPU; None if unknown."""
     micro = whole(row, "micro_batch", 1)
     for recipe in family_of(row).recipes:
         known = {stack.id, stack.release_of} & {*recipe.stacks}  # a release is of its stack
@@ -135,7 +135,7 @@ def row_model(row: Row, stack: StackSpec) -> ModelSpec:
 
 
 def _shape_of(row: Row, stack: StackSpec) -> ModelSpec:
-    """The same without what a recipe adds for training alone: modules of multi-token prediction."""
+    """The model without modules that a recipe adds only for training (multi-token prediction)."""
     known = _catalogued(row.get("model", ""))
     blank = not any(row.get(name, "") for name in _SHAPE)
     if known is not None and (decoder_of(known) is None or blank):

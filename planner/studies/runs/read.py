@@ -1,9 +1,9 @@
-"""From a row of a runs table to its scenario: the table, what its cells say together, and what
-publications say where they are empty.
+"""From a row of a runs table to its scenario: single cells, combinations of cells, and known
+practice of publications for empty cells.
 
 A published run ran, and whoever publishes one has tuned it: a cell that its source does not print
-is left to the search of `dpplan estimate`. `[unstated]` of a stack is what its program does where
-nothing is said, which is known, not open.
+is left to the search of `dpplan estimate`. `[unstated]` of a stack is its program's default, which
+is known, not open.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _stack(row: Row, words: Mapping[str, str], measured: Calibration | None) -> 
 
 def _printed(stack: str, reference: str) -> str:
     """The profile of the runs of a stack that this source prints, by the narrowest pattern; the
-    stack itself where there is none."""
+    stack itself without a match."""
     found = (
         (len(pattern), s.id)
         for s in catalog.load_all("stacks", StackSpec)
@@ -188,7 +188,7 @@ def _named(half: Half, measured: Calibration | None) -> None:
 
 
 def _read_table(half: Half) -> None:
-    """What is one to one, and words that are options by their own names."""
+    """Cells that map one to one, and words that are names of options."""
     answer, table = half.answer, rows(Options)
     for argument in TABLE:
         held = answer.values.get(argument.name)
@@ -216,7 +216,7 @@ def _read_table(half: Half) -> None:
 
 
 def _rest(word: str, text: str, timed: bool) -> Used:
-    """What becomes of a word that states no option."""
+    """Status of a word that states no option."""
     if text in ASSUMED.get(word, ()):
         return Used(text, "implied", "as every estimate assumes")
     if word in NEUTRAL or (word in OF_TIME and not timed):

@@ -1,5 +1,4 @@
-"""What the published recipes of a stack did in the release that a row names, where its table prints
-results alone.
+"""Published recipes of a stack in the release that a row names, for tables that print only results.
 
 `planner/studies/data/recipes.csv` has the mixtures of experts of Megatron-Bridge, evaluated from
 its sources (scripts/performance/configs) at the tag of each container. A recipe belongs to a row

@@ -10,43 +10,18 @@ from typing import Any
 
 from planner.formats.megatron_table import CONTEXT_WAY_WORDS
 from planner.formats.record import Argument
-from planner.specs.names import (
-    GRAPH_SCOPES,
-    OPTIMIZER_NAMES,
-    BaseName,
-    LossKernel,
-    OptimizerName,
-    Precision,
-)
+from planner.specs.names import GRAPH_SCOPES, OPTIMIZER_NAMES
 from planner.specs.options import Options
+from planner.specs.options.aliases import words
 
 WORD = "options."  # before a word of the cell `options`, as the key of a file in a table of it
 _BUCKET_BYTES = 2  # of an element of a bucket, as DeepSpeed counts them
 _SWITCH = {"1": True, "0": False}
 _ON = {"1": True}
-# precisions as NeMo and Megatron-LM name recipes of 8 and 4 bit
-RECIPES: dict[str, Precision] = {
-    "tensorwise": "fp8-tensorwise",
-    "rowwise": "fp8-rowwise",
-    "blockwise": "fp8-blockwise",
-    "delayed": "fp8-delayed",
-    "mxfp8": "mxfp8",
-    "fp8-cs": "fp8-tensorwise",
-    "fp8-ds": "fp8-delayed",
-    "fp8-mx": "mxfp8",
-    "nvfp4": "nvfp4",
-}
-# formats of frozen weights: QLoRA's is with double quantisation, in torchtune always
-FORMATS: dict[str, BaseName] = {"bnb-nf4": "nf4-double", "nf4": "nf4-double", "gptq": "gptq"}
-LOSSES: dict[str, LossKernel] = {"fast_ce": "fused", "chunked_ce": "chunked"}
-OPTIMIZERS: dict[str, OptimizerName] = {
+
+_OPTIMIZERS: dict[str, str] = {
     **{name: name for name in OPTIMIZER_NAMES},
-    "adamw": "adam",
-    "adam_pax": "adam",
-    "adamw8bit": "adam8bit",
-    "paged_adamw": "paged-adam",
-    "paged_adamw8bit": "paged-adam8bit",
-    "dist_muon": "muon",
+    **words("optimizers", "runs"),
 }
 
 
@@ -54,7 +29,7 @@ def _scopes(value: Any) -> str:
     """Scopes of CUDA graphs in one order."""
     names = str(value).split("+")
     if not set(names) <= set(GRAPH_SCOPES):
-        raise ValueError(f"is none of {', '.join(GRAPH_SCOPES)}")
+        raise ValueError(f"is not one of {', '.join(GRAPH_SCOPES)}")
     return "+".join(scope for scope in GRAPH_SCOPES if scope in names)
 
 
@@ -95,16 +70,16 @@ WORDS = (
     _word("async_tp", "tp_overlap", words={"1": "async"}),
     _word("tp_overlap", words={"1": "user-buffers", "0": "none"}),
     _word("cuda_graph", "cuda_graphs", meaning=_scopes),
-    _word("fp_recipe", "precision", words=RECIPES),
-    _word("fp8_recipe", "precision", words=RECIPES),
+    _word("fp_recipe", "precision", words=words("precisions", "runs")),
+    _word("fp8_recipe", "precision", words=words("precisions", "runs")),
     _word("selective", words={"per_op": "per-op"}),
-    _word("loss", "loss_kernel", words=LOSSES),
+    _word("loss", "loss_kernel", words=words("loss_kernels", "runs")),
     _word("fused_cross_entropy", "loss_kernel", words={"1": "fused"}),
     _word("liger", "loss_kernel", words={"fused_linear_ce": "fused-linear"}),
     _word("expandable_segments", words=_SWITCH),
     _word("optimizer_in_bwd", "optimizer_in_backward", words=_ON),
     _word("rank", "lora"),
-    _word("quant", "base_precision", words=FORMATS),
+    _word("quant", "base_precision", words=words("bases", "runs")),
     _word("upcast", "base_upcast"),
     _word("targets", "lora_targets"),
     _word("lora_dropout"),
@@ -115,7 +90,7 @@ WORDS = (
     _word("zeropp"),
     _word("hpz"),
     _word("sub_group_size"),
-    _word("optimizer", words=OPTIMIZERS),
+    _word("optimizer", words=_OPTIMIZERS),
     _word("adam_moments", "moments_precision", words={"bf16": "bf16", "fp32": None}),
     _word("moments_dtype", "moments_precision"),
     _word("pp_layout", "pipeline_layout"),

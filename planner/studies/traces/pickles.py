@@ -1,9 +1,9 @@
-"""What a memory snapshot of torch says, printed as JSON: a script for a process of its own.
+"""Print a memory snapshot of torch as JSON: a script that runs in a separate process.
 
-A pickle is a program, so this one runs where it can do no harm: `find_class` refuses every name,
-so that nothing is imported or called; limits of the operating system end it where it builds too
-much (repeated values, claimed lengths) or computes too long (keys of one hash), and a stack that
-overflows (the hash of nested tuples) ends this process alone. It imports the standard library only.
+A pickle is a program, so this one runs where it can do no harm: `find_class` refuses every name, so
+that nothing is imported or called; limits of the operating system end it where it builds too much
+(repeated values, claimed lengths) or computes too long (keys of one hash), and a stack that
+overflows (the hash of nested tuples) ends only this process. It imports the standard library only.
 """
 
 from __future__ import annotations
@@ -80,15 +80,15 @@ def _answer() -> dict[str, Any]:
         return {"refused": "ends in the middle" if cut else "is a broken pickle"}
 
 
-def _summary(found: Any) -> dict[str, Any]:
+def _summary(snapshot: Any) -> dict[str, Any]:
     """The fields of `snapshot.Snapshot`."""
-    if not isinstance(found, dict) or not isinstance(found.get("segments"), list):
+    if not isinstance(snapshot, dict) or not isinstance(snapshot.get("segments"), list):
         raise _Refused("is not a memory snapshot of torch: it has no `segments`")
     out: dict[str, Any] = {"reserved": 0.0, "allocated": 0.0, "freest": 0.0, "held": {}}
-    segments = [segment for segment in found["segments"] if isinstance(segment, dict)]
+    segments = [segment for segment in snapshot["segments"] if isinstance(segment, dict)]
     for segment in segments:
         _add(out, segment)
-    return {**out, "segments": len(segments), **_replay(out, found.get("device_traces"))}
+    return {**out, "segments": len(segments), **_replay(out, snapshot.get("device_traces"))}
 
 
 def _add(out: dict[str, Any], segment: dict[str, Any]) -> None:
@@ -108,7 +108,9 @@ def _add(out: dict[str, Any], segment: dict[str, Any]) -> None:
 
 def _replay(out: dict[str, Any], traces: Any) -> dict[str, Any]:
     """The highest moment of the recording, going backwards from its end."""
-    trace = max((one for one in traces or () if isinstance(one, list)), key=len, default=[])
+    trace = max(
+        (events for events in traces or () if isinstance(events, list)), key=len, default=[]
+    )
     now = peak = out["allocated"]
     short: list[tuple[float, float]] = []
     for entry in reversed(trace):
@@ -131,7 +133,7 @@ def _size(record: dict[str, Any], key: str) -> float:
 
 
 def _class_of(frames: Any) -> str:
-    """What a stack allocated for, the innermost function first."""
+    """Class of an allocation by its stack, innermost function first."""
     for frame in frames if isinstance(frames, list) else ():
         if isinstance(frame, dict) and "name" in frame:
             file = str(frame.get("filename", "")).rpartition("/")[2]
@@ -142,7 +144,7 @@ def _class_of(frames: Any) -> str:
 
 @lru_cache(_MOST_NAMES)
 def _class_of_function(name: str) -> str:
-    """What a function allocates for; empty where its name does not tell."""
+    """Class of a function's allocations; empty if its name does not tell."""
     return next((kind for word, kind in _CLASSES if re.search(word, name)), "")
 
 

@@ -52,7 +52,7 @@ _BEGINS = re.compile(r'\A\s*\[|"traceEvents"\s*:\s*\[')
 
 @dataclass
 class Trace:
-    """What ran on one GPU. seconds: of kernels by class, times that overlap counted twice;
+    """Kernel times of one GPU. seconds: of kernels by class, times that overlap counted twice;
     exposed: of them, those beside which nothing of the classes before ran; idle: nothing ran at
     all. steps: of the profiler. gaps: number of pauses between kernels."""
 
@@ -79,20 +79,20 @@ def is_one(head: bytes) -> bool:
 
 
 def read_trace(source: Pieces, path: Path, name: str) -> Trace:
-    """What a trace says. Raises PlanError where it is broken, or has no kernel of a GPU."""
-    found = _Events()
+    """Contents of a trace. Raises PlanError if it is broken or has no GPU kernel."""
+    events = _Events()
     for event in objects(source, path, name, "trace", _BEGINS):
-        found.take(event)
-        if found.count >= MOST_EVENTS:
+        events.take(event)
+        if events.count >= MOST_EVENTS:
             source.partly = f"its first {MOST_EVENTS:,} kernels"
             break
-    if not found.count:
+    if not events.count:
         remedy = (
             "has no kernel of a GPU; record with activities=[ProfilerActivity.CPU,"
             " ProfilerActivity.CUDA]"
         )
         raise PlanError(name, str(path), remedy)
-    out = found.summed()
+    out = events.summed()
     out.partly = source.partly
     return out
 
@@ -133,7 +133,9 @@ class _Events:
         self._end.setdefault(kind, array("d")).append((start + length) * _US)
         self.count += 1
         if kind == "communication":
-            name = next((one for word, one in _COLLECTIVES if re.search(word, said)), "other")
+            name = next(
+                (collective for word, collective in _COLLECTIVES if re.search(word, said)), "other"
+            )
             self._collectives[name] = self._collectives.get(name, 0.0) + length * _US
         name = said[:100]
         if name in self._named or len(self._named) < _MOST_NAMES:
@@ -145,13 +147,13 @@ class _Events:
             kind: (np.frombuffer(self._start[kind]), np.frombuffer(self._end[kind]))
             for kind in self._start
         }
-        first = min(float(one[0].min()) for one in spans.values())
-        last = max(float(one[1].max()) for one in spans.values())
+        first = min(float(times[0].min()) for times in spans.values())
+        last = max(float(times[1].max()) for times in spans.values())
         beside = ("communication", COPY)
-        computing = [one for kind, one in spans.items() if kind not in beside]
+        computing = [times for kind, times in spans.items() if kind not in beside]
         busy, gaps = _union(list(spans.values()))
         compute = _union(computing)[0] if computing else 0.0
-        longest = sorted(self._named.items(), key=lambda one: -one[1])[:_LONGEST]
+        longest = sorted(self._named.items(), key=lambda times: -times[1])[:_LONGEST]
         return Trace(
             span=last - first,
             steps=len(self._steps),
@@ -185,8 +187,8 @@ def _is_time(value: object) -> bool:
 
 def _union(spans: list[tuple[Array, Array]]) -> tuple[float, int]:
     """(seconds in which any of them runs, pauses between)."""
-    start = np.concatenate([one[0] for one in spans])
-    end = np.concatenate([one[1] for one in spans])
+    start = np.concatenate([times[0] for times in spans])
+    end = np.concatenate([times[1] for times in spans])
     order = np.argsort(start, kind="stable")
     start, reach = start[order], np.maximum.accumulate(end[order])
     pause = np.maximum(start[1:] - reach[:-1], 0.0)

@@ -25,8 +25,8 @@ _VERSIONS = (2, 3, 4, 5)  # of pickle's protocol: 1 and 0 are text
 
 @dataclass
 class Snapshot:
-    """Bytes of one GPU. held: what tensors hold, by class; freest: the largest free piece;
-    peak: highest that tensors held in the recording; short: (asked, free) where memory ran out."""
+    """Bytes of one GPU. held: bytes of tensors by class; freest: the largest free piece;
+    peak: highest that tensors held in the recording; short: (requested, free) if memory ran out."""
 
     reserved: float = 0.0
     allocated: float = 0.0

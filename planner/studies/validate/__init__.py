@@ -1,4 +1,4 @@
-"""The verb `validate`: measured runs against predictions, each estimated from its row alone."""
+"""The verb `validate`: measured runs against predictions, each estimated only from its row."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What single mechanisms are worth: the error over measured runs with one of them switched off,
-nothing fitted again."""
+"""Ablation: the error over measured runs with one mechanism off, without refitting."""
 
 from __future__ import annotations
 
@@ -263,7 +262,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
     ),
     Mechanism(
         "weights of tokens",
-        "HybridEP sends tokens alone",
+        "HybridEP sends only tokens",
         _without("token_weights"),
         acts_on=_experts,
     ),

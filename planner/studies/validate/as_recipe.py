@@ -42,7 +42,7 @@ def planned(names: tuple[str, ...], given: Mapping[str, Any]) -> Planned:
             raise PlanError(FIELD, name, f"{remedy}: {requested(row).command}")
         run = read(row)
     except Skip as why:
-        raise PlanError(FIELD, name, f"is no request: {why}") from None
+        raise PlanError(FIELD, name, f"cannot be a request: {why}") from None
     origins = {
         option: replace(one, where=f"row {run_id} of {path.name}, {one.where}")
         for option, one in run.options.origins.items()

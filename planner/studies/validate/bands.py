@@ -69,7 +69,7 @@ def coverage(found: Sequence[Run], *, shipped: bool) -> Coverage:
 
 
 def one_band(runs: Residuals, known: Residuals) -> tuple[Array, Array]:
-    """What bands must beat: for every run the same quantiles, of the known runs of other suites."""
+    """Baseline of bands: the same quantiles for every run, of the known runs of other suites."""
     low, high = np.zeros(len(runs)), np.zeros(len(runs))
     for name in sorted(set(runs.suite.tolist())):
         others = known.log_ratio[known.suite != name]
@@ -162,7 +162,7 @@ _SCHEMES: dict[str, Callable[[Residuals], Array]] = {
 
 
 def _evidence(runs: Residuals, key: Callable[[Residuals], Array], known: Residuals) -> Array:
-    """What the residuals behind each run's band share with it."""
+    """Features that the residuals behind each run's band share with it."""
     own, theirs = key(runs), key(known)
     out = np.full(len(runs), "neither", dtype="<U21")
     for i in range(len(runs)):

@@ -36,8 +36,8 @@ _NOT_RECIPE = (
 
 
 def complete(run: Run) -> bool:
-    """Whether the row states its recipe and the estimate holds all of it: a test of the estimate
-    alone."""
+    """Whether the row states its recipe and the estimate holds all of it: so that it tests only the
+    estimate."""
     return not (run.not_expressed or run.not_printed)
 
 

@@ -32,9 +32,9 @@ Entry = Mapping[str, Any]
 
 
 def read_folder(table: Path) -> list[Row]:
-    """The runs that a table of results names. Raises PlanError for a table that is none, and for a
-    run whose files or results cannot be read; a recipe that allows no estimate is a row that says
-    why."""
+    """The runs that a table of results names. Raises PlanError for an invalid table and for a run
+    whose files or results cannot be read; a recipe that cannot be estimated is a row with the
+    reason."""
     return [_row(table, number, one) for number, one in enumerate(_entries(table), 1)]
 
 

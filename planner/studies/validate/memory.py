@@ -1,5 +1,5 @@
-"""What a run says of the memory it needed, and whether the chances to fit hold: each suite's runs
-under all other suites."""
+"""Evidence of runs on the memory they needed, and calibration of the chance to fit: each suite's
+runs under all other suites."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def need(
     outcome: Outcome,
     opened: Collection[str],
 ) -> Need | None:
-    """What the run says of the need of the device; None where it says nothing.
+    """Evidence of the run on needed device memory; None without any.
 
     A measured statistic takes the place of the predicted one. Without one it needed at most what
     the GPU has, or more if it ran out of memory. A run whose recompute or ZeRO stage is not printed
-    says nothing, since the estimate then is of another recipe.
+    gives none, since the estimate may be of another recipe.
 
     opened: cells of its layout that were searched.
     """

@@ -1,4 +1,4 @@
-"""Each row of a runs table estimated from the row alone, beside what was measured."""
+"""Each row of a runs table estimated only from the row, beside the measurement."""
 
 from __future__ import annotations
 

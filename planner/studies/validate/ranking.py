@@ -93,8 +93,7 @@ def _at(column: Array, row: int) -> float:
 
 
 def group_of(row: Row) -> str:
-    """What rows of one group share: everything but the layout, stack release and kernels
-    included."""
+    """Group key: all fields except the layout, with stack release and kernels."""
     rest = sorted(
         part
         for part in row.get("options", "").split(";")

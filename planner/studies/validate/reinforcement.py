@@ -46,7 +46,7 @@ class Asked:
 
     @property
     def command(self) -> str:
-        """What a person would type for this run."""
+        """The command for this run."""
         return rl.command_of(self.own, self.options)
 
 
@@ -65,8 +65,8 @@ def is_phased(row: Row) -> bool:
 
 
 def lacks(row: Row) -> str:
-    """Why a row of reinforcement learning is none that is estimated, "" where it is, or where it
-    says what a training step is."""
+    """Why a row of reinforcement learning is not estimated, "" if it is, or if it states a training
+    step."""
     missing = [name for name in COLUMNS if not row.get(name, "")]
     if not row.get("algorithm", "") or row.get("seq_len", "") or not (missing or _unknown(row)):
         return ""

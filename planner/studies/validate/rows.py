@@ -44,8 +44,8 @@ _FIELD = "RUNS.csv"
 
 
 def read_tables(paths: Iterable[Path]) -> list[Row]:
-    """Rows of these runs tables. Raises PlanError for a file that is none, and for more runs than
-    one command estimates."""
+    """Rows of these runs tables. Raises PlanError for any other file, and for more runs than one
+    command estimates."""
     rows: list[Row] = []
     for path in paths:
         rows += itertools.islice(read_rows(path), MOST_RUNS + 1 - len(rows))
@@ -59,7 +59,7 @@ def read_tables(paths: Iterable[Path]) -> list[Row]:
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """Rows of a runs table, one at a time. Raises PlanError for a file that is none."""
+    """Rows of a runs table, one at a time. Raises PlanError for any other file."""
     name = str(path)
     text = read_text(path, _FIELD, MAX_TABLE_BYTES).removeprefix("\ufeff")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -74,7 +74,7 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 
 def _check_header(header: Sequence[str], name: str) -> None:
-    """Refuse a header that is none of a runs table."""
+    """Refuse a header that is not of a runs table."""
     if len(header) > MOST_COLUMNS:
         raise PlanError(
             _FIELD,

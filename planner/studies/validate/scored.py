@@ -25,13 +25,13 @@ class Scored:
 
     @property
     def plan(self) -> Plan:
-        """The plan without what was asked of its layout, equal for runs that differ in that."""
+        """The plan without its layout request, equal for runs that differ only in that."""
         asked = LayoutRequest(pipeline_layout=self.estimates.plan.request.pipeline_layout)
         return self.estimates.plan.model_copy(update={"request": asked})
 
     @property
     def command(self) -> str:
-        """What a person would type for this run."""
+        """The command for this run."""
         return command_line(self.run.options)
 
 
@@ -45,5 +45,5 @@ def scored(row: Row, calibration: Calibration | None = None) -> Scored:
 
 
 def predict(row: Row, calibration: Calibration | None = None) -> Estimates:
-    """The estimate of a row alone."""
+    """The estimate of a row."""
     return scored(row, calibration).estimates

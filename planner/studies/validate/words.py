@@ -33,7 +33,7 @@ _BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
 
 
 def task_of(row: Row, plan: Plan) -> Task:
-    """What a row trains; all weights from scratch where it says nothing of fine-tuning."""
+    """The task of a row; pre-training of all weights unless it states fine-tuning."""
     words = options_of(row)
     if plan.training.adapter is not None:
         quantised = plan.training.base_precision is not None

@@ -1,4 +1,4 @@
-"""What single options are worth: runs that state one, as stated and without it."""
+"""Effect of single options: runs that state one, as stated and without it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _CELLS_OFF = {"recompute": "none", "sequence_parallel": "0", "optimizer_offload"
 
 
 def worths(rows: list[Row], calibration: Calibration | None = None) -> list[Worth]:
-    """What every option that rows state is worth: the ratio of their predicted steps and peaks with
-    and without it, and the errors of both. Without a word of `options` the stack's default holds,
+    """Effect of every option that rows state: the ratio of predicted steps and peaks with and
+    without it, and the errors of both. Without a word of `options` the stack's default holds,
     without a switch in a column that is off. The largest changes come first."""
     found: dict[str, list[_Stated]] = defaultdict(list)
     for row in rows:

@@ -124,7 +124,7 @@ _COLUMNS = (
 
 def csv_text(document: TimeToTarget) -> str:
     """One line per regime and number of GPUs: figures, factors of GPU-time, layout, and the command
-    that requests it alone."""
+    for this line."""
     points = [(name, point) for name, line in document.regimes.items() for point in line.points]
     factors = dict.fromkeys(
         name for _, point in points if point.fits for name in point.gpu_time_factors

@@ -159,7 +159,7 @@ def noise_of(norms: Sequence[str]) -> float:
         raise PlanError(
             option,
             ", ".join(norms),
-            "is noise alone, no gradient can be distinguished from it; average over more steps, "
+            "is only noise, no gradient can be distinguished from it; average over more steps, "
             "or measure a larger batch",
         )
     return float(formulas.noise_scale(variance, squared))

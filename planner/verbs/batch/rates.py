@@ -1,4 +1,4 @@
-"""What each batch of `dpplan batch` needs: steps and tokens to the target, learning rate and
+"""Requirements of each batch of `dpplan batch`: steps and tokens to the target, learning rate and
 warm-up."""
 
 from __future__ import annotations

@@ -174,8 +174,7 @@ def _floor_days(fitting: Sequence[RegimePoint], target: Target) -> float:
 
 
 def _why(first: RegimePoint, here: RegimePoint, stops: bool, stop_below: float) -> Why:
-    """What makes GPU-time to the target grow from the first point to this one, the largest factor
-    first."""
+    """Factors of GPU-time to the target from the first point to this one, the largest first."""
     factors = dict(sorted(here.gpu_time_factors.items(), key=lambda item: -item[1]))
     whole = 1 / here.efficiency
     brings = (
@@ -198,8 +197,7 @@ def _why(first: RegimePoint, here: RegimePoint, stops: bool, stop_below: float) 
 
 
 def sensitivity(runs: Sequence[Run], base: Target, factor: float, stop_below: float) -> Sensitivity:
-    """What becomes of the answer at the largest number of GPUs, were the critical batch so many
-    times as large."""
+    """The answer at the largest number of GPUs with the critical batch scaled by factor."""
     target = base.scaled(factor)
     weak, best = (_end(regime(name, runs, base, target, stop_below)) for name in ("weak", "best"))
     return Sensitivity(factor, target.critical.tokens, weak, best)

@@ -32,8 +32,7 @@ _ROUNDING = 1e-12  # by which a number of steps may be above a whole one
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be answered: the request, the numbers of GPUs, and the run that reaches its
-    target.
+    """The question: the request, the numbers of GPUs, and the run that reaches its target.
 
     first_batch: sequences of a step at the first count.
     """

@@ -226,8 +226,8 @@ def _curves(combined: Combinations, points: Sequence[Point], own: CompareOptions
 
 
 def csv_text(comparison: Comparison) -> str:
-    """One line per request: what varies, the answer, seconds of each component, and the command
-    that requests it alone."""
+    """One line per request: what varies, the answer, seconds of each component, and the command for
+    this line."""
     names = [option.name for option in comparison.dimensions]
     answered = [row for row in comparison.points if row.refused is None]
     parts = list(dict.fromkeys(name for row in answered for name in row.step.components))

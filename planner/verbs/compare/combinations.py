@@ -23,7 +23,7 @@ _MOST_SIDE_BY_SIDE = 200  # requests; a choice: more are a sweep
 
 @dataclass(frozen=True)
 class Combinations:
-    """What differs between requests: side by side and swept, and every combination of values."""
+    """Varied and swept options of a comparison, and every combination of their values."""
 
     sides: tuple[Dimension, ...]
     sweeps: tuple[Dimension, ...]

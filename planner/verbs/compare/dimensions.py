@@ -1,4 +1,4 @@
-"""What a comparison varies: `gpu=rtx4090,a100`, `gpus=8..4096`, `strategy=ddp,zero3` as typed
+"""Dimensions of a comparison: `gpu=rtx4090,a100`, `gpus=8..4096`, `strategy=ddp,zero3` as typed
 become options."""
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The verb `recommend`: questions asked backwards. Every answer is an evaluated plan with the
-command that requests it alone."""
+"""The verb `recommend`: inverse questions. Every answer is an evaluated plan with its command."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -78,7 +77,7 @@ def _words(value: Any) -> list[str]:
 
 
 def answered(document: Recommendation) -> bool:
-    """Whether a document of any question holds what was asked for."""
+    """Whether a document of any question has an answer."""
     if isinstance(document, SmallestCluster):
         return any(kind.answer is not None for kind in document.types)
     if isinstance(document, LargestModel):
@@ -90,6 +89,6 @@ def answered(document: Recommendation) -> bool:
 
 
 def scaled_shape(document: Recommendation) -> dict[str, Any] | None:
-    """The shape of the largest scaled model; None where there is none, or for other questions."""
+    """The shape of the largest scaled model; None without one, or for other questions."""
     family = document.family if isinstance(document, LargestModel) else None
     return family.shape if family else None

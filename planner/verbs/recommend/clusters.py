@@ -162,7 +162,7 @@ def _best(rows: Sequence[ClusterRow], goal: str) -> ClusterRow | None:
 
 
 def _type(kind: Kind, counts: Sequence[Count], limits: Limits) -> MachineKind:
-    """One kind: its best count, or why there is none; and what stands against the count below its
+    """One kind: its best count, or why there is none; and the obstacle to the count below its
     smallest."""
     within = [row for row in rows_of(counts) if row.within]
     smallest = _best(within, "smallest")

@@ -76,7 +76,7 @@ def judged(machine: str, point: Point, limits: Limits, price: Price) -> Count:
 
 
 def _short(figures: Figures) -> str:
-    """What a layout that does not fit, or not with the room that is wanted, is short of."""
+    """The shortfall of a layout that does not fit, or not with the wanted headroom."""
     memory = figures.memory
     if memory.headroom_bytes < 0:
         return f"does not fit, {show(-memory.headroom_bytes, 'B')} short"

@@ -59,8 +59,8 @@ def kinds(
     tokens: float | None,
     limits: Limits,
 ) -> list[Kind]:
-    """Every named kind; by default every GPU of the catalogue in its usual node, where that has
-    more than one: no cluster is made of desktop computers unless it is asked for."""
+    """Every named kind; by default every GPU of the catalogue in its usual node, if that has more
+    than one: clusters of desktop computers only on request."""
     if not gpus and not clusters:
         every = catalog.load_all("gpus", GpuSpec)
         gpus = [gpu.id for gpu in every if gpu.node.gpus_per_node > 1]
@@ -99,7 +99,7 @@ def kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limit
         bare = bare_bytes(scenario.plans) * parameter_count(model)
         fewest = _Fewest(
             bare / float(cluster.gpu.usable_memory),
-            "parameters and optimizer states alone fill more",
+            "parameters and optimizer states already fill more",
         )
     if tokens is not None:
         # with all of the peak rate and no failures
@@ -159,8 +159,8 @@ def bare_bytes(plans: Sequence[Plan]) -> float:
 
 
 def least_flop(model: ModelSpec, tokens: float, training: TrainingSpec) -> float:
-    """FLOP of a run that counts GEMMs with weights alone; where some are frozen, of those forward
-    and back to the first that is trained."""
+    """FLOP of a run that counts only GEMMs with weights; with frozen ones, forward, and backward
+    down to the first trained layer."""
     weights = float(total(flops.matmul_weights(model)))
     if training.partial:
         back = 0.0 if training.trainable_layers is not None else weights

@@ -79,7 +79,7 @@ def _layouts(kinds: Sequence[Kind], tried: Sequence[Tried]) -> float:
 
 
 def _rows(kind: Kind, known: Tried, limits: Limits) -> dict[int, ClusterRow]:
-    """What was tried, against the limits; without what has no layout."""
+    """Counts that were tried, against the limits; without those that have no layout."""
     found = {
         i: judged(kind.name, point, limits, price_of(point.options)).row
         for i, point in known.items()

@@ -92,7 +92,7 @@ def largest(
 
 @dataclass(frozen=True)
 class _Room:
-    """What the GPUs hold and compute together, and the least that a model takes of both."""
+    """Memory and compute of all GPUs, and the least that a model takes of both."""
 
     gpu_title: str
     bytes: float
@@ -103,7 +103,7 @@ class _Room:
     def ruled_out(self, model: ModelSpec) -> str | None:
         """Why no layout needs to be tried, if none does."""
         if self.bytes_per_parameter * parameter_count(model) > self.bytes:
-            return "parameters and optimizer states alone do not fit"
+            return "parameters and optimizer states already do not fit"
         if least_flop(model, self.training.tokens or 0.0, self.training) > self.flop:
             return "even the peak rate takes more days"
         return None

@@ -1,5 +1,5 @@
-"""What would hold without the defaults that `recommend cluster` took: each replaced in turn, for
-the kinds of GPU that come nearest."""
+"""Answers without the defaults that `recommend cluster` took: each replaced in turn, for the kinds
+of GPU that come nearest."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _batches(asked: Asked, limits: Limits) -> Iterator[_Instead]:
 
 
 def _precisions(asked: Asked) -> Iterator[_Instead]:
-    """fp8, where none was asked for."""
+    """fp8, if the request states no precision."""
     if asked.given.precision is not None:
         return
     trained = " as it was trained" if _trained_in_fp8(asked.model) else ""

@@ -55,7 +55,7 @@ class Drawn:
 def draw(request: ScheduleOptions, given: Mapping[str, Any]) -> Drawn:
     """Time one schedule, and all others beside it. Raises PlanError for wrong requests.
 
-    given: the options of an estimate by name; without a model, of its layout alone.
+    given: the options of an estimate by name; without a model, only options of its layout.
     """
     one = _asked(request, given)
     refuse_idle(request, one.case)
@@ -86,7 +86,7 @@ def draw(request: ScheduleOptions, given: Mapping[str, Any]) -> Drawn:
 
 @dataclass(frozen=True)
 class _Asked:
-    """The schedule that was asked for."""
+    """The requested schedule."""
 
     name: str
     case: Case
@@ -164,8 +164,8 @@ def _chunks_per_rank(program: timing.Program) -> list[float]:
 
 
 def _comparison(case: Case, chosen: str | None) -> list[Row]:
-    """Every schedule at the same ranks and micro-batches; chunks as asked where it has several.
-    What cannot run has a reason."""
+    """Every schedule at the same ranks and micro-batches; with the requested chunks if it has
+    several. Schedules that cannot run have a reason."""
     shared = case.per_rank()
     rows = []
     for name in schedules.BY_NAME:

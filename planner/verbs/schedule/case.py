@@ -1,4 +1,4 @@
-"""What is timed: ranks, micro-batches and seconds, from the request alone or from an estimate."""
+"""The timed case: ranks, micro-batches and seconds, from the request or from an estimate."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def of_file(request: ScheduleOptions, own: Imported) -> Case:
 
 
 def of_request(request: ScheduleOptions, shape: LayoutOptions) -> tuple[Case, str]:
-    """Ranks, micro-batches and seconds from the request alone, and the schedule's name."""
+    """Ranks, micro-batches and seconds of the request, and the schedule's name."""
     name, p, m, v = shape.schedule, shape.pp, request.microbatches, shape.vpp
     if name is None:
         raise PlanError(

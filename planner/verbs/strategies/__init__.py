@@ -205,7 +205,7 @@ def _asked(options: Options, name: str | None) -> tuple[Strategy, ...]:
 
 
 def _refuse_others(options: Options, given: StrategySettings, chosen: set[str]) -> None:
-    """Refuse settings of strategies that are not asked for."""
+    """Refuse settings of strategies that are not compared."""
     for record in (options, given):
         for name, value in record.given().items():
             row = rows(type(record))[name]

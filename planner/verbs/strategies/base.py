@@ -84,7 +84,7 @@ class Context:
 
     @cached_property
     def plain(self) -> StepTime:
-        """The same layouts without sharding: computation of layers alone."""
+        """The same layouts without sharding: only the computation of layers."""
         table = replace(self.estimates.table, zero=np.zeros_like(self.estimates.table.zero))
         return step_time(self.plan, table, self.m)
 
@@ -286,7 +286,7 @@ class Strategy:
     local_steps: int = 1  # that replicas take alone, unless the request says so
 
     def differs_with(self, given: StrategySettings) -> str:
-        """What sets it apart, with the numbers of the request."""
+        """Its description, with the numbers of the request."""
         bucket = number(given, "bucket") or float(BUCKET_CAP_BYTES)
         return self.differs.format(
             bucket=show(bucket, "B"), local_steps=given.local_steps or self.local_steps

@@ -82,7 +82,7 @@ def _fused(plan: Plan) -> Plan:
 
 
 def _horovod(x: Context) -> Cost:
-    """What is ready at the end of a cycle is copied into the fusion buffer, reduced, and copied
+    """Gradients ready at the end of a cycle are copied into the fusion buffer, reduced, and copied
     out."""
     gradients = sync.wire_bytes(x.plan) * x.parameters
     calls = float(max(np.ceil(gradients / _FUSION_BYTES), 1.0))

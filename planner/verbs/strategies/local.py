@@ -1,4 +1,4 @@
-"""Replicas that take several steps alone: local SGD and DiLoCo."""
+"""Replicas that take several local steps: local SGD and DiLoCo."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def steps_between(x: Context, usual: int) -> float:
 
 
 def _local_sgd(x: Context) -> Cost:
-    """Every GPU trains alone for H steps, then parameters are averaged over all."""
+    """Every GPU takes H local steps, then parameters are averaged over all."""
     h, group = steps_between(x, _LOCAL_STEPS), x.who.group
     whole = FP32_BYTES * x.parameters
     each = data_parallel.local_steps_s(communicate.all_reduce_s(x.m, whole, group), h)
@@ -63,7 +63,7 @@ STRATEGIES = (
         name="local-sgd",
         title="local SGD, parameter averaging",
         family="local",
-        differs="every GPU takes --local-steps steps alone ({local_steps})",
+        differs="every GPU takes --local-steps local steps ({local_steps})",
         source="Stich 2019 (arXiv 1805.09767); Lin et al. 2018 (arXiv 1808.07217)",
         stack="pytorch-ddp",
         cost=_local_sgd,

@@ -35,8 +35,8 @@ _DAY_S = 86400.0
 
 
 def tune(own: TuneOptions, given: Mapping[str, Any], progress: Progress | None = None) -> Tuning:
-    """Every method that is asked for, with the largest micro-batch and context that fit, and the
-    time and the cost of the run. Raises PlanError where the request is wrong."""
+    """Every requested method with the largest micro-batch and context that fit, and the time and
+    the cost of the run. Raises PlanError for a wrong request."""
     base = read_options(given)
     methods = asked(own.method, own.rank)
     adapted = any(one.has_adapters for one in methods)
@@ -285,7 +285,7 @@ def _told(data: Data) -> TuneData:
 
 
 def _common(points: Sequence[Point]) -> list[str]:
-    """What all answers rest on."""
+    """Assumptions of all answers."""
     assumed = [point.report.assumptions for point in points if point.report is not None]
     return [
         said for said in (assumed[0] if assumed else ()) if all(said in each for each in assumed)
@@ -321,7 +321,7 @@ _OF_MEMORY = ("verdict", "fit_chance", "device_bytes", "capacity_bytes")
 
 
 def csv_text(document: Tuning) -> str:
-    """One line per method: figures, and the command that requests it alone."""
+    """One line per method: figures, and the command for this line."""
     lines = []
     for row in document.methods:
         memory = [None if row.memory is None else getattr(row.memory, n) for n in _OF_MEMORY]

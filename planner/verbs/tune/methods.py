@@ -116,5 +116,5 @@ def _named(text: str) -> list[Method]:
     for name in names:
         if name not in BY_NAME:
             hint = near(name, list(BY_NAME)) or f"they are {', '.join(BY_NAME)}; "
-            raise PlanError("--method", text, f"{name!r} is none; {hint}or {ANY}")
+            raise PlanError("--method", text, f"{name!r} is not a method; {hint}or {ANY}")
     return [method for method in METHODS if method.name in names]

@@ -42,7 +42,7 @@ def largest(
     known: Sequence[int] = (),
 ) -> list[Rung | None]:
     """For each of these requests the largest size with which it fits, by bisection: what fits at a
-    size is taken to fit at smaller ones. The smallest is asked first.
+    size is taken to fit at smaller ones. The smallest is evaluated first.
 
     least: the chance to fit that is enough, where that is not the usual one; known: sizes that are
     known to fit, from which steps double.

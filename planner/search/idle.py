@@ -1,0 +1,57 @@
+"""Whole nodes left idle, where fewer GPUs are faster: 104 GPUs divide a batch worse than 96."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from planner.inputs.scenario import Scenario, resolve
+from planner.search.answer import Answer
+from planner.specs.base import PlanError
+from planner.units import percent
+
+_MOST_IDLE = 0.25  # share of the nodes: beyond, fewer are seldom faster. A choice
+
+
+def fewer(gpus: int, node: int) -> list[int]:
+    """GPUs of fewer whole nodes that are worth trying: one to three nodes less, and the next
+    multiples of powers of two."""
+    nodes = gpus // node
+    tried = {nodes - 1, nodes - 2, nodes - 3}
+    tried |= {nodes // 2**power * 2**power for power in range(1, nodes.bit_length())}
+    least = max(1.0, (1 - _MOST_IDLE) * nodes)
+    return [node * count for count in sorted(tried, reverse=True) if least <= count < nodes]
+
+
+def with_idle(
+    scenario: Scenario, answer: Answer, search: Callable[[Scenario], Answer | None]
+) -> tuple[Scenario, Answer, str]:
+    """The fastest of this answer and of those with nodes left idle, for the same batch; and what
+    is said of it, "" where all nodes are used."""
+    plan, options = answer.chosen.plan, scenario.options
+    best, taken, said = _rank(answer), (scenario, answer), ""
+    cluster = plan.cluster
+    for gpus in fewer(cluster.gpus, cluster.gpus_per_node):
+        asked = options.changed(gpus=gpus, global_batch=plan.training.global_batch)
+        try:
+            other = resolve(asked)
+            found = search(other)
+        except PlanError:  # what was stated does not divide so many
+            continue
+        if found is not None and _rank(found) < best:
+            best, taken = _rank(found), (other, found)
+            idle = (cluster.gpus - gpus) // cluster.gpus_per_node
+            ahead = percent(1 - _seconds(found) / _seconds(answer))
+            said = (
+                f"{idle} of {cluster.nodes} nodes {'is' if idle == 1 else 'are'} left idle, which"
+                f" is {ahead} faster than all of them; they are paid for and not in the cost"
+                " (--allow-idle)"
+            )
+    return *taken, said
+
+
+def _rank(answer: Answer) -> tuple[bool, float]:
+    return not answer.fits, _seconds(answer)
+
+
+def _seconds(answer: Answer) -> float:
+    return float(answer.chosen.time.seconds[answer.row])
