@@ -17,8 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from there import there
 
-from planner.show import batch_page
-from planner.show.batch import batch_blocks
 from planner.specs.base import PlanError
 from planner.specs.document import changed, plain, read
 from planner.specs.documents.batch import TimeToTarget
@@ -26,6 +24,8 @@ from planner.specs.options.own import BatchOptions
 from planner.verbs import batch
 from planner.verbs.batch.regimes import REGIMES, gpu_time_factors
 from planner.verbs.batch.runs import batches_of
+from planner.views import batch as shown
+from planner.views.chart import Chart
 
 SMALL = {
     "model": "gpt2",
@@ -316,8 +316,10 @@ def test_nothing_fits_is_an_answer() -> None:
     for curve in document.regimes.values():
         assert curve.why is None
         assert all(point.why for point in curve.points)
-    assert any("nothing fits" in block.text for block in batch_blocks(document))
-    assert batch_page.curves(document) == []
+    view = shown.view(document, {})
+    assert view.mark == "no"
+    assert any("nothing fits" in block.text for block in view.blocks)
+    assert not [part for part in view.parts if isinstance(part, Chart) or part.chart]
 
 
 @pytest.mark.parametrize(

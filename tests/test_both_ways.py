@@ -9,13 +9,13 @@ import pytest
 
 from planner import api
 from planner.evidence.band import OnGpu, on_gpu
-from planner.show.recommend import recommend_blocks
-from planner.show.screen import verdict
 from planner.specs.options.parallel import StrategySettings
 from planner.specs.options.recommend import Limits
 from planner.verbs import strategies
 from planner.verbs.recommend.clusters import cluster
 from planner.verbs.recommend.swaps import offload
+from planner.views.recommend import view
+from planner.views.screen import verdict
 
 MAVERICK = {"model": "llama-4-maverick", "gpu": "h100", "gpus": 16384, "tokens": "22T"}
 SMALL = {"model": "llama-3.1-8b", "gpu": "h100", "gpus": 64, "tokens": "1T", "tp": 2, "pp": 1}
@@ -65,7 +65,7 @@ def test_the_headline_says_what_it_rests_on_and_what_could_as_well_be_first() ->
     assert "mi300x-192gb" in str(thin["mi300x-192gb"])
     assert "h200" in {best.machine, *found.undecided}
     assert "h100" in {best.machine, *found.undecided}
-    text = "\n".join(str(line) for line in recommend_blocks(found)[0].text)
+    text = "\n".join(str(line) for line in view(found).blocks[0].text)
     assert "order       within their bands cheapest, too:" in text
     far = cluster(Limits(max_gpus=64), given, ["h100", "a100"])
     assert far.undecided == []
@@ -75,7 +75,7 @@ def test_what_does_not_fit_is_no_verdict() -> None:
     found = offload({"model": "llama-3.1-8b", "gpu": "rtx4090", "gpus": 2})
     assert not any(one.fits for one in found.choices)
     assert found.verdict is None
-    assert "neither fits" in str(recommend_blocks(found)[0].text[1])
+    assert "neither fits" in str(view(found).blocks[0].text[1])
 
 
 @pytest.mark.parametrize(

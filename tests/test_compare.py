@@ -17,7 +17,6 @@ from there import there
 
 from planner.formulas import scaling as formulas
 from planner.inputs.options import read_options
-from planner.show.compare import compare_blocks
 from planner.specs.base import PlanError
 from planner.specs.document import plain
 from planner.specs.documents.compare import Comparison, EqualCount, Point
@@ -27,6 +26,7 @@ from planner.verbs.compare import dimensions, scaling
 from planner.verbs.compare.equal import EQUAL_FRAC
 from planner.verbs.counts import nearer
 from planner.verbs.requests import answer
+from planner.views.compare import view
 
 
 def equal_of(point: Point) -> EqualCount:
@@ -248,7 +248,7 @@ def test_a_sweep_of_another_number() -> None:
     steps = [p.step_seconds for p in curve.points]
     assert [p.value for p in curve.points] == [25, 50, 100]
     assert steps == sorted(steps, reverse=True)
-    assert "nic bandwidth (Gbit/s)" in "\n".join(compare_blocks(out)[0].header)
+    assert "nic bandwidth (Gbit/s)" in "\n".join(view(out, {}).blocks[0].header)
 
 
 @given(serial=st.floats(0, 10), parallel=st.floats(0.1, 1e4), first=st.integers(1, 64))

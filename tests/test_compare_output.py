@@ -14,9 +14,10 @@ import pytest
 from command import ROOT, argv, dpplan, dpplan_process, refused
 from comparisons import SMALL, gpus_compared
 
-from planner.show import compare_page
-from planner.show.compare import chart_lines
 from planner.verbs import compare
+from planner.views import compare as shown
+from planner.views import figures
+from planner.views.characters import chart_lines
 
 
 def test_csv_page_and_json_say_the_same(tmp_path: Path) -> None:
@@ -60,14 +61,14 @@ def test_csv_page_and_json_say_the_same(tmp_path: Path) -> None:
 
 def test_figures_hold_the_numbers_of_the_comparison() -> None:
     out = gpus_compared()
-    bars = compare_page.difference_chart(out.difference).figure["data"]
+    bars = shown.difference_chart(out.difference).figure["data"]
     whole = bars[-1]
     for i, row in enumerate(out.difference.rows[1:]):
         assert sum(bar["y"][i] for bar in bars[:-1]) == pytest.approx(row.difference_s)
         assert whole["y"][i] == row.difference_s
-    stacked = compare_page.parts_chart(
-        "parts", {p.label: p.step.components for p in out.points}
-    ).figure["data"]
+    stacked = figures.parts_chart("parts", {p.label: p.step.components for p in out.points}).figure[
+        "data"
+    ]
     assert [sum(bar["y"][i] for bar in stacked) for i in range(3)] == pytest.approx(
         [p.step.seconds for p in out.points]
     )

@@ -16,7 +16,7 @@ from planner.formats.plan import planned, texts
 from planner.formats.shell import script
 from planner.formats.verbs.read import answer
 from planner.formats.verbs.read import read as read_files
-from planner.formats.views.read import read_blocks
+from planner.formats.views.read import view
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
 from planner.studies.validate.predict import validate_rows
@@ -101,7 +101,7 @@ def test_no_answer_and_no_error_tells_a_secret_of_a_file() -> None:
         for gpu in ({}, {"gpu": "h100", "gpus": 8, "advice": 0}):
             try:
                 found = answer(planned({name: text.format(**words)}, gpu))
-                said = to_json(found) + repr(list(read_blocks(found, True)))
+                said = to_json(found) + repr(view(found, full=True))
             except PlanError as error:
                 said = f"{error} {error.field} {error.value}"
             assert not [one for one in parts if one in said], (name, said)

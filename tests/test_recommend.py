@@ -16,13 +16,13 @@ from planner import api
 from planner.inputs import catalog
 from planner.inputs.scenario import resolve
 from planner.search import layouts
-from planner.show.recommend import recommend_blocks
 from planner.specs.base import PlanError
 from planner.specs.hardware import GpuSpec
 from planner.specs.options.recommend import GOALS, Limits
 from planner.verbs.counts import layout_counts
 from planner.verbs.recommend.clusters import cluster
 from planner.verbs.recommend.limits import checked
+from planner.views.recommend import view
 
 
 def tried(document: Any, machine: str) -> list[Any]:
@@ -221,7 +221,7 @@ def test_every_kind_is_tried_when_none_is_named() -> None:
     costs = [one.answer for one in out.types if one.answer and one.answer.cost_usd]
     assert {there(row.price_source).split(",")[0] for row in costs} == {"on-demand"}
     assert all(one.reason or one.answer for one in out.types)
-    text = "\n".join("\n".join(block.text) for block in recommend_blocks(out))
+    text = "\n".join("\n".join(block.text) for block in view(out).blocks)
     assert "cheapest" in text
 
 

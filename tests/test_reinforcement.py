@@ -31,12 +31,12 @@ from planner.rl.step import (
     rl_step,
 )
 from planner.rl.verb import answer, rl
-from planner.show.explain import nested
 from planner.specs.base import PlanError
 from planner.specs.options import Options
 from planner.studies.validate.predict import validate_rows
 from planner.studies.validate.reinforcement import phased
 from planner.verbs.estimate import chosen
+from planner.views.explain import nested
 
 ENGINE = Engine(1, 2.0, 0.6, 256, 1e-3, 1e-5)
 JOB = Job(

@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 from command import dpplan, refused
 
-from planner.show import estimate_figures, estimate_page
 from planner.specs.document import read
 from planner.specs.documents.estimate import Estimate
 from planner.units import show, span
+from planner.views import estimate_figures
+from planner.views.full import view
+from planner.views.page import page as written
 
 GIB = 2.0**30
 ASKED = ("--model", "llama-2-7b", "--gpu", "h100-sxm", "--gpus", "16", "--pp", "4", "--tp", "2")
@@ -42,7 +44,7 @@ def report() -> Estimate:
 
 
 class Page(HTMLParser):
-    """Text of every table row, list item and heading, and what a browser would fetch."""
+    """Text of every row of a table, labelled line and sentence, and what a browser would fetch."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -60,37 +62,42 @@ class Page(HTMLParser):
         self.fetched += [
             str(value) for key, value in attrs if key in ("src", "href", "data", "action")
         ]
-        if tag == "tr":
+        if tag in ("tr", "p"):
             self.rows.append([])
-        elif tag in ("td", "th"):
+        if tag in ("td", "th", "span"):
             self.rows[-1].append("")
-        elif tag == "li":
+        if tag in ("li", "p"):
             self.items.append("")
 
     def handle_endtag(self, tag: str) -> None:
         self._in = ""
 
     def handle_data(self, data: str) -> None:
-        if self._in in ("td", "th"):
+        if self._in in ("td", "th", "span"):
             self.rows[-1][-1] += data
-        elif self._in == "li":
+        elif self._in in ("li", "p"):
             self.items[-1] += data
         elif self._in == "title":
             self.title += data
 
 
+def page_of(said: Estimate) -> str:
+    return written(view(said), said.command)
+
+
 def test_the_page_says_what_the_report_says() -> None:
     said = report()
-    text = estimate_page.page(said)
+    text = page_of(said)
     page = Page(text)
     cells = {row[0]: row[1:] for row in page.rows if row}
     assert page.title == "Llama 2 7B on 16 x NVIDIA H100 SXM5 80 GB"
-    assert cells["answer"] == ["fits"]
+    assert cells["memory"][0].startswith("fits: ")
     assert span(said.step.low, said.step.high, "s") in text
     assert show(said.memory.device_bytes, "B") in cells["memory"][0]
     assert f"{said.throughput.tokens_per_s:,.0f} tokens/s" in cells["throughput"][0]
     assert f"MFU {100 * said.throughput.mfu:.1f} %" in text
-    assert [item for item in page.items if item in said.assumptions] == said.assumptions
+    assumed = [f"assumed: {text}" for text in said.assumptions]
+    assert [item for item in page.items if item in assumed] == assumed
     for stage in said.memory.per_stage:
         for phase in stage.phases:
             rows = [row for row in page.rows if row[:2] == [str(stage.stage), phase.name]]
@@ -104,9 +111,9 @@ def test_the_page_says_what_the_report_says() -> None:
 
 def test_a_plan_that_does_not_fit_says_so() -> None:
     answer = dpplan("estimate", "--model", "llama-70b", "--gpu", "rtx4090", "--gpus", "1", "--json")
-    page = Page(estimate_page.page(answer.read(Estimate)))
+    page = Page(page_of(answer.read(Estimate)))
     cells = {row[0]: row[1:] for row in page.rows if row}
-    assert cells["answer"] == ["does not fit"]
+    assert cells["memory"][0].startswith("DOES NOT FIT (")
     assert "short" in cells["memory"][0]
 
 
@@ -141,12 +148,12 @@ def test_bars_of_a_phase_add_up_and_every_stage_can_be_chosen() -> None:
     (chosen,) = [i for i, choice in enumerate(chart.choices) if choice.chosen]
     assert shown == chart.choices[chosen].restyle["y"]
     assert stages[chosen].stage == said.memory.worst_stage
-    assert '"label":"stage 3","method":"restyle"' in estimate_page.page(said)
+    assert '"label":"stage 3","method":"restyle"' in page_of(said)
 
 
 def test_the_waterfall_descends_to_the_step_and_hides_what_is_hidden() -> None:
     said = report()
-    adding, hidden, whole = estimate_figures.step(said).figure["data"]
+    adding, hidden, whole = estimate_figures.waterfall(said).figure["data"]
     end = 0.0
     for start, seconds in zip(adding["base"], adding["x"], strict=True):
         assert start == pytest.approx(end)
@@ -166,10 +173,10 @@ def test_names_are_escaped() -> None:
     said["model"]["title"] = said["command"] = said["assumptions"][0] = said["stack"]["title"] = bad
     said["memory"]["per_stage"][0]["phases"][0]["name"] = bad
     said["machine"][0]["source"] = bad
-    usual, text = estimate_page.page(report()), estimate_page.page(typed(said))
+    usual, text = page_of(report()), page_of(typed(said))
     assert "<script>alert" not in text
     assert Page(text).tags == Page(usual).tags  # no name became markup
-    assert bad in Page(text).items
+    assert f"assumed: {bad}" in Page(text).items
 
 
 def test_one_stage_and_nothing_hidden() -> None:
@@ -177,9 +184,9 @@ def test_one_stage_and_nothing_hidden() -> None:
     said["memory"]["per_stage"] = said["memory"]["per_stage"][:1]
     said["memory"]["worst_stage"], said["step"]["hidden"], said["communication"] = 0, {}, []
     one = typed(said)
-    assert len(estimate_figures.step(one).figure["data"]) == 2
+    assert len(estimate_figures.waterfall(one).figure["data"]) == 2
     assert estimate_figures.phases(one).choices == []
-    assert "stage 0" in estimate_page.page(one)
+    assert "stage 0" in page_of(one)
 
 
 def test_the_page_opens_without_a_network(tmp_path: Path) -> None:
@@ -188,7 +195,7 @@ def test_the_page_opens_without_a_network(tmp_path: Path) -> None:
     assert answer.status == 0, answer.stderr
     assert answer.stdout == dpplan("estimate", *ASKED).stdout  # the answer is printed as ever
     text = wanted.read_text(encoding="utf-8")
-    assert text == estimate_page.page(report())
+    assert text == page_of(report())
     assert Page(text).fetched == []
     assert not re.search(r"<script[^>]+src=|<link|@import", text)
     assert len(text) > 1_000_000  # plotly.js is inside, once

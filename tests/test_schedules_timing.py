@@ -17,9 +17,9 @@ from planner.formulas.pipeline import pair_stall_s, ring_stall_s
 from planner.schedules import base, checks, timing
 from planner.schedules.base import Action, Actions
 from planner.schedules.intervals import intervals
-from planner.show.schedule import timeline
 from planner.specs.base import PlanError
 from planner.specs.layout import SCHEDULES
+from planner.views.timeline import timeline
 
 
 def by_events(

@@ -14,9 +14,11 @@ import pytest
 from command import WIDE, dpplan
 
 from planner.cli.group import COMMANDS
-from planner.show import text as show_text
-from planner.show.text import Block, Fixed, ascii_of, atoms, block_lines, show_blocks, wrapped
 from planner.specs.names import KINDS
+from planner.views import text as show_text
+from planner.views.cells import column
+from planner.views.text import ascii_of, atoms, block_lines, show_blocks, wrapped
+from planner.views.view import Block, Fixed
 
 RUNS = Path(__file__).parent.parent / "docs" / "examples" / "runs.csv"
 LOG = Path(__file__).parent / "data" / "train.log"
@@ -152,7 +154,7 @@ def test_every_list_says_its_order(name: str) -> None:
     blocks = printed(name).blocks
     assert [block.title for block in blocks if len(block.rows) > 1 and not block.order] == []
     for block in blocks:
-        names = [column.lstrip(">") for column in block.header]
+        names = [column(heading).title for heading in block.header]
         assert len(set(names)) == len(names)  # as records they are names
         assert set(block.drop) <= set(names)
 

@@ -17,7 +17,7 @@ from command import ROOT, dpplan, refused
 from planner import api
 from planner.cli import progress
 from planner.report import search as search_report
-from planner.show.search import chart
+from planner.views.characters import points_lines
 
 SMALL = ("search", "--model", "llama-2-7b", "--gpu", "a100", "--gpus", 8, "--top", 3)
 NARROW = (*SMALL, "--where", "tp <= 2", "--where", "recompute = none")
@@ -148,24 +148,25 @@ def test_a_space_that_is_too_large_is_said_and_not_cut(monkeypatch: pytest.Monke
 
 
 def test_a_page_where_nothing_fits() -> None:
-    from planner.show.search_page import page
+    from planner.views.page import page
+    from planner.views.search import view
 
     found = api.search_layouts(
         api.read_options(
             {"model": "llama-2-7b", "gpu": "rtx4090", "gpus": 2, "stack": "megatron-core"}
         )
     )
-    assert "does not fit memory" in page(found)
+    assert "does not fit memory" in page(view(found))
 
 
 def test_chart_puts_points_where_they_are() -> None:
-    lines = chart([1.0, 2.0, 3.0], [30.0, 20.0, 10.0], "s", "GiB")
+    lines = points_lines([1.0, 2.0, 3.0], [30.0, 20.0, 10.0], "s", "GiB")
     rows = [line.partition("|")[2] for line in lines if "|" in line]
     places = [(i, row.index("*")) for i, row in enumerate(rows) if "*" in row]
     assert places[0] == (0, 0)
     assert places[-1] == (len(rows) - 1, 63)
     assert len(places) == 3
-    assert sum(line.count("*") for line in chart([5.0], [7.0], "s", "GiB")) == 1
+    assert sum(line.count("*") for line in points_lines([5.0], [7.0], "s", "GiB")) == 1
 
 
 def test_progress_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from planner.studies.validate.files import read_all, residual_lines
 from planner.studies.validate.predict import validate_rows
 from planner.studies.validate.rows import SHIPPED, read_rows
 from planner.studies.validate.scored import predict
-from planner.studies.views.validate_page import chart
+from planner.studies.views.validate_figure import chart
 
 
 def test_errors_of_time_by_hand() -> None:

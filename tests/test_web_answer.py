@@ -12,12 +12,12 @@ from fastapi.testclient import TestClient
 from web_pages import FIXED, Page
 
 from planner import api
-from planner.show import schedule_page
 from planner.specs.document import changed
 from planner.specs.names import Verdict
 from planner.specs.options import rows
 from planner.specs.options.own import ScheduleOptions
 from planner.verbs.schedule import draw
+from planner.views.gantt import gantt
 from web import limits, state, view
 from web.presets import FILE, presets
 from web.report import report
@@ -100,13 +100,10 @@ def test_the_verdict_has_three_states() -> None:
 
 
 def test_a_long_schedule_is_drawn_whole() -> None:
-    """In slices that add up to what each rank computes, without outlines that read as idle; what
-    it recommends the software has."""
+    """In slices that add up to what each rank computes, without outlines that read as idle."""
     drawn = draw(ScheduleOptions(microbatches=64), {"pp": 4, "schedule": "1f1b"})
     parts = drawn.document, drawn.program, drawn.timing
-    chart = schedule_page.chart(*parts, 80, ("1f1b", "gpipe"))
-    assert "of this software at this size: 1f1b" in chart.summary
-    assert "of this software" not in schedule_page.chart(*parts).summary
+    chart = gantt(*parts, 80)
     bars = [bar for trace in chart.figure["data"] for bar in zip(*bars_of(trace), strict=True)]
     assert len(bars) <= 80
     busy = dict.fromkeys((f"rank {rank}" for rank in range(4)), 0.0)

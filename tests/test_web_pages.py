@@ -146,8 +146,8 @@ def test_a_line_of_fine_tuning_leads_to_its_estimate(client: TestClient) -> None
     assert answer.status_code == 200
     assert '<option value="qwen2.5-0.5b" data-label="Qwen2.5 0.5B" selected>' in answer.text
     document = client.get("/api/tune", params=TUNED).json()
-    links = [v for name, v in Page(answer.text).links.items() if name.startswith("Apply")]
-    assert len(links) == len(document["methods"]) == 2
+    links = {v for name, v in Page(answer.text).links.items() if name.startswith("Apply")}
+    assert len(links) == len(document["methods"]) == 2  # of each row and of its command
     lora = next(one for one in document["methods"] if one["name"] == "lora")
     link = next(one for one in links if "lora=16" in one)
     found = client.get(f"/api/estimate{link[1:]}").json()
@@ -226,7 +226,7 @@ def test_schedules_that_the_software_lacks_are_greyed(client: TestClient) -> Non
     greyed = re.findall(r'<tr class="no"><th scope="row">([\w-]+)</th>', text)
     assert "dualpipe" in greyed
     assert "1f1b" not in greyed
-    said = re.search(r"the shortest that runs here: ([\w-]+)", text)
+    said = re.search(r"that runs here: ([\w-]+)|none that runs here is shorter", text)
     assert said
     assert said.group(1) not in greyed
     boot = json.loads(text.split('id="boot">')[1].split("</script>")[0])

@@ -239,7 +239,7 @@ def test_the_sweep_has_the_step_of_the_plan(client: TestClient) -> None:
     assert seconds
     assert float(seconds[1]) == pytest.approx(step)
     shown = plain(client.get("/sweep", params=given).text)
-    assert f" 8,192 {rate:.0f} " in shown
+    assert re.search(rf" 8,192 Apply [^A-Z]* {rate:.0f} ", shown)
 
 
 def dropped(client: TestClient, **typed: str) -> str:

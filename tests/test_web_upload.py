@@ -142,7 +142,7 @@ def test_what_is_left_open_is_asked_for(client: TestClient) -> None:
     assert "do not say --gpu" in verdict
     assert results == {}
     # one GPU, which is what is asked without a word, wins over those of the script
-    assert ask(client, {"train.sh": SCRIPT}, gpu="h100", gpus="1")[0].startswith("No estimate")
+    assert ask(client, {"train.sh": SCRIPT}, gpu="h100", gpus="1")[0].startswith("NO ESTIMATE")
     verdict, results, _ = ask(client, {"train.log": LOG}, gpu="h100")
     assert "drop the recipe beside it" in verdict
     assert results == {}

@@ -21,8 +21,6 @@ from planner.formulas.rules import check
 from planner.inputs import catalog
 from planner.inputs.scenario import resolve
 from planner.search import layouts
-from planner.show import estimate_figures
-from planner.show.figures import DARK_TWINS, GIB, TEMPLATE, Chart, Column, cell_text, csv_text
 from planner.specs.base import PlanError
 from planner.specs.document import changed, plain, to_json
 from planner.specs.documents.compare import FIGURES
@@ -32,6 +30,10 @@ from planner.specs.options.own import CompareOptions
 from planner.specs.plan import Plan
 from planner.studies.web import panel as measured
 from planner.verbs.compare import compare, side_by_side
+from planner.views import estimate_figures
+from planner.views.cells import Column, cell_text, csv_text
+from planner.views.chart import Chart
+from planner.views.figures import DARK_TWINS, GIB, TEMPLATE
 from web.panels import calibrated, crossover, explained, gantt, landscape, legal, roofline, scaling
 from web.state import State, of_pairs
 
@@ -91,7 +93,7 @@ def test_phases_offer_every_stage_and_the_table_has_every_phase() -> None:
 
 
 def test_the_waterfall_ends_at_the_step() -> None:
-    chart = estimate_figures.step(report())
+    chart = estimate_figures.waterfall(report())
     assert (
         sum(row[1] for row in cells(chart)[:-1])
         == pytest.approx(cells(chart)[-1][1])

@@ -9,8 +9,8 @@ from itertools import takewhile
 from typing import Any
 
 from planner import api
-from planner.show.text import words
 from planner.specs.options import Group, Options, Row, rows
+from planner.views.view import words
 from web.panels.legal import Choice
 from web.state import DEFAULT, SEPARATOR, START, State, catalogue_id
 from web.texts import text

@@ -14,8 +14,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from planner import __version__
-from planner.show.figures import DARK_TWINS, TEMPLATE
 from planner.specs.base import PlanError
+from planner.views.figures import DARK_TWINS, TEMPLATE
 from web import limits, run, static_files, tasks
 from web.api_routes import SLOTS, several
 from web.glossary import glossary

@@ -11,9 +11,9 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from planner import plugins
-from planner.show.page import environment as of_reports
 from planner.specs.document import to_json
 from planner.units import percent
+from planner.views.page import environment as of_reports
 from web.texts import TEXTS, text
 
 FOLDER = Path(__file__).parent

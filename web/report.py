@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from planner import __version__
-from planner.show.figures import words
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options import rows
 from planner.units import percent, show
+from planner.views.view import words
 from web import view
 from web.render import rendered
 from web.state import SEPARATOR, State

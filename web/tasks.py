@@ -11,14 +11,15 @@ from typing import Any, TypeVar
 from planner import api, plugins
 from planner.inputs import catalog
 from planner.inputs.scenario import resolve
-from planner.show import estimate_figures
-from planner.show.compare_page import parts_chart
-from planner.show.figures import Chart, csv_text
 from planner.specs.base import PlanError
 from planner.specs.document import changed, plain, to_json
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options import Record, command_line
 from planner.verbs.compare import side_by_side
+from planner.views import estimate_figures
+from planner.views.cells import csv_text
+from planner.views.chart import Chart
+from planner.views.figures import parts_chart
 from web import limits, upload, view
 from web.forms import form
 from web.panels import calibrated, crossover, explained, gantt, landscape, legal, roofline, scaling
@@ -78,7 +79,7 @@ def verb(pairs: Pairs, path: str) -> bytes:
     """The document of the verb of a tab, as on the command line with --json."""
     tab = _tab(path)
     with asked_of(tab, pairs) as request:
-        return dumped(tab.out(tab.find(request)))
+        return dumped(tab.answers.out(tab.answers.find(request)))
 
 
 def tab(pairs: Pairs, path: str) -> bytes:
@@ -101,7 +102,7 @@ def sheet(pairs: Pairs, path: str) -> bytes:
     """The answer of a tab as CSV."""
     tab = _tab(path)
     with asked_of(tab, tab.split(pairs)[0]) as request:
-        return tab.show(tab.find(request), request).csv.encode()
+        return tab.answers.view(tab.answers.find(request), request).csv.encode()
 
 
 def _tab(path: str) -> Tab:

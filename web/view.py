@@ -7,8 +7,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from planner.show.estimate import active, crossing_text, requirement_sentences
-from planner.show.explain import machine_value
 from planner.specs.base import PlanError
 from planner.specs.components import BOTTLENECKS
 from planner.specs.document import plain
@@ -18,6 +16,8 @@ from planner.specs.documents.memory import Memory
 from planner.specs.documents.plan import describe
 from planner.specs.documents.run import Run
 from planner.units import chance_text, percent, show, span
+from planner.views.estimate import active, crossing_text, requirement_sentences
+from planner.views.explain import machine_value
 from web.state import State
 from web.texts import text
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from planner.calibrate.documents import Verification, VerifiedCase
 from planner.calibrate.quiet import SLACK
 from planner.inputs import files
-from planner.show.figures import BLUE, LOG, ROSE, Chart, axis, bars, figure, guides, markers
-from planner.show.page import page
-from planner.show.text import Block
 from planner.specs.document import to_json
 from planner.units import percent, show
+from planner.views.chart import Chart
+from planner.views.figures import BLUE, LOG, ROSE, axis, bars, figure, guides, markers
+from planner.views.page import page
+from planner.views.view import Block, View
 
 _TITLE = "Predicted against measured"
 _MOST_NAMES = 12  # of decoders that fit below the bars
@@ -180,7 +181,7 @@ def write(out: Verification, folder: Path) -> None:
     decoders, kinds = blocks(out)
     texts = (
         markdown(out),
-        page(_TITLE, [decoders, chart(out), kinds], option="--report"),
+        page(View(_TITLE, parts=[decoders, chart(out), kinds]), option="--report"),
         to_json(out, indent=1) + "\n",
     )
     for name, text in zip(NAMES, texts, strict=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from planner.calibrate import report
 from planner.calibrate.documents import Calibrated, Compared, Merged, Verification
 from planner.calibrate.nodes import FAR
-from planner.show.text import Block
 from planner.units import percent
+from planner.views.view import Block
 
 Document = Calibrated | Verification | Compared | Merged
 

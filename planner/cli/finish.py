@@ -19,7 +19,7 @@ from planner.specs.options import Row
 from planner.specs.options.own import Output
 
 if TYPE_CHECKING:
-    from planner.show.text import Block
+    from planner.views.view import View
 
 _IS_PRINTED = "is where the answer is printed; give the result a file of its own"
 _TWICE = "is named twice in this command; give each result its own file"
@@ -29,13 +29,14 @@ _TWICE = "is named twice in this command; give each result its own file"
 class Answer:
     """The result of a command.
 
-    document: of --json; blocks: tables, made only if they are printed; after: lines below them;
-    files: the text of each possible result file by option, or the texts of a folder by file name;
-    status: of the command.
+    document: of --json; view: what is printed, made only where it is; paper: what --html writes,
+    where that is more; after: lines below what is printed; files: the text of each result that may
+    be asked for, by option, or of a folder the texts of its files by name; status: of the command.
     """
 
     document: Any
-    blocks: Callable[[], Sequence[Block]]
+    view: Callable[[], View]
+    paper: Callable[[], View] | None = None
     after: Callable[[], Sequence[str]] = tuple
     files: Mapping[str, Callable[[], str | Mapping[str, str]]] = field(default_factory=dict)
     status: int = 0
@@ -45,9 +46,10 @@ def finish(
     out: Output, written: Mapping[str, Row], values: Mapping[str, Any], answer: Answer
 ) -> None:
     """Write the requested results, print, and end with the answer's status."""
-    from planner.show.text import show_blocks
+    from planner.views.text import show_blocks
 
-    asked = [(written[n].flag, values[n], make) for n, make in answer.files.items() if n in values]
+    made = {**answer.files, "html": lambda: _page(answer)}
+    asked = [(written[n].flag, values[n], make) for n, make in made.items() if n in values]
     texts = [(flag, name, make()) for flag, name, make in asked]
     results = [one for made in texts for one in _results(*made, out.json)]
     for result in results:  # all are made and may be written, before the first is
@@ -55,8 +57,15 @@ def finish(
     if out.json:
         print_json(answer.document)
     else:
-        show_blocks(answer.blocks(), out.plain, answer.after())
+        show_blocks(answer.view().blocks, out.plain, answer.after())
     raise SystemExit(answer.status)
+
+
+def _page(answer: Answer) -> str:
+    from planner.views.page import page
+
+    view = (answer.paper or answer.view)()
+    return page(view, getattr(answer.document, "command", ""))
 
 
 def _results(

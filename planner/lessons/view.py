@@ -14,9 +14,9 @@ from planner.lessons.documents import (
     Lessons,
     LessonTable,
 )
-from planner.show.text import Block, Fixed
 from planner.specs.document import UNSET
 from planner.units import percent, show
+from planner.views.view import Block, Fixed
 
 _SUFFIXES = (("bytes_per_s", "B/s"), ("flop_per_s", "FLOP/s"), ("_bytes", "traffic"), ("_s", "s"))
 _POINTS = ("- ", "1. ")

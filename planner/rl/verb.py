@@ -29,7 +29,6 @@ from planner.rl.step import Keeps, Pools, RlStep
 from planner.search.answer import answer_of
 from planner.search.pick import pick_command
 from planner.search.why_none import why_none
-from planner.show.explain import nested
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, changed
 from planner.specs.documents.batch import SizedModel
@@ -38,6 +37,7 @@ from planner.specs.layers import attended_of, of_samples, shared_heads
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options, command_line, refuse
 from planner.specs.options.numbers import number
+from planner.views.explain import nested
 
 _VERB = "rl"
 _TIMES_MEAN = 4  # of the mean response, the longest where it is not stated

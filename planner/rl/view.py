@@ -1,49 +1,61 @@
-"""Blocks of text for `dpplan rl`."""
+"""View of `dpplan rl`."""
 
 from __future__ import annotations
 
 from planner.rl.documents import Reinforcement, RlSplit
-from planner.show.text import Block
 from planner.units import show
+from planner.views.chart import Chart
+from planner.views.figures import CYCLE, axis, rows_figure, spans
+from planner.views.view import Block, Link, Mark, View
+
+_HOUR_S = 3600.0
+_PLAIN = {"showlegend": False, "textposition": "none"}
+_STEPS = 1000  # that the cost is stated for
 
 
-def rl_blocks(r: Reinforcement) -> list[Block]:
+def view(r: Reinforcement) -> View:
     """The verdict, phases, the engine, splits, and what all rests on."""
-    return [_phases(r), _generation(r), _splits(r), Block("What this rests on", r.notes)]
+    work = r.work
+    off = f", {work.steps_ahead} ahead" if work.steps_ahead else ""
+    return View(
+        f"{work.algorithm.upper()} of {r.model.title} on {r.gpus:,} x {r.gpu_title},"
+        f" {r.framework}{off}",
+        _verdict(r),
+        "yes" if r.fits else "no",
+        parts=(_phases(r), _generation(r), _splits(r)),
+        notes=r.notes,
+    )
+
+
+def _verdict(r: Reinforcement) -> str:
+    cost = "" if r.usd_per_1000_steps is None else f", {r.usd_per_1000_steps:,.0f} USD"
+    fits = "fits" if r.fits else f"does not fit: {show(r.shortfall_bytes, 'B')} too much"
+    if not r.fits and not r.shortfall_bytes:
+        fits = "does not fit: an engine has no room for a sequence"
+    return (
+        f"{fits}; a step takes {show(r.step_s, 's')} ({show(r.step_low_s, 's')} to"
+        f" {show(r.step_high_s, 's')}), 1,000 steps {1000 * r.step_s / 3600:,.1f} h{cost}"
+    )
 
 
 def _phases(r: Reinforcement) -> Block:
     work = r.work
-    cost = "" if r.usd_per_1000_steps is None else f", {r.usd_per_1000_steps:,.0f} USD"
-    off = f", {work.steps_ahead} ahead" if work.steps_ahead else ""
-    fits = "fits" if r.fits else f"does not fit: {show(r.shortfall_bytes, 'B')} too much"
-    if not r.fits and not r.shortfall_bytes:
-        fits = "does not fit: an engine has no room for a sequence"
     return Block(
-        f"{work.algorithm.upper()} of {r.model.title} on {r.gpus:,} x {r.gpu_title},"
-        f" {r.framework}{off}",
+        "Phases",
         [
-            f"{fits}; a step takes {show(r.step_s, 's')} ({show(r.step_low_s, 's')} to"
-            f" {show(r.step_high_s, 's')}), 1,000 steps {1000 * r.step_s / 3600:,.1f} h{cost}",
             f"{work.sequences:,.0f} responses of {work.response_tokens:,.0f} tokens, the longest"
             f" about {work.expected_longest_tokens:,.0f}; {work.trained:,.0f} trained on in"
-            f" {work.optimizer_steps:,.4g} optimizer step{'s' * (work.optimizer_steps != 1)}",
+            f" {work.optimizer_steps:,.4g} optimizer step{'s' * (work.optimizer_steps != 1)}"
         ],
-        ["phase", "GPUs", ">time", ">low", ">high", ">of the step", ">memory per GPU"],
+        ["phase", "GPUs", "time|s", "low|s", "high|s", "of the step|.0%", "memory per GPU|B"],
         [
-            [
-                phase.name,
-                phase.gpus,
-                show(phase.seconds, "s"),
-                show(phase.low, "s"),
-                show(phase.high, "s"),
-                f"{phase.seconds / r.step_s:.0%}",
-                show(phase.device_bytes, "B"),
-            ]
-            for phase in r.phases
+            [p.name, p.gpus, p.seconds, p.low, p.high, p.seconds / r.step_s, p.device_bytes]
+            for p in r.phases
         ],
         order="as they run",
         drop=("low", "high"),
+        lead=True,
+        chart=_chart(r),
     )
 
 
@@ -68,39 +80,69 @@ def _generation(r: Reinforcement) -> Block:
 
 
 def _splits(r: Reinforcement) -> Block:
+    splits = sorted(r.splits, key=lambda one: (not one.fits, one.step_s or float("inf")))
     return Block(
         "Splits of the GPUs",
         header=[
             ">generate",
             ">train",
             ">engine tp",
-            ">step",
-            ">generation",
-            ">training",
+            "step|s",
+            "generation|s",
+            "training|s",
             "verdict",
         ],
-        rows=[_split(split) for split in sorted(r.splits, key=_by_time)],
+        rows=[_split(split) for split in splits],
         order="the fastest that fits first",
         drop=("engine tp", "generation", "training"),
+        marks=[_mark(split) for split in splits],
+        links=[_link(split) for split in splits],
+        note="Shaded: the split shown above. Grey: it cannot be, with the reason.",
     )
 
 
-def _by_time(one: RlSplit) -> tuple[bool, float]:
-    return not one.fits, one.step_s or float("inf")
-
-
-def _split(one: RlSplit) -> list[str]:
-    def seconds(value: float | None) -> str:
-        return "-" if value is None else show(value, "s")
-
+def _split(one: RlSplit) -> list[str | float | None]:
     verdict = "fits" if one.fits else (one.why or "does not fit")
-    marked = f"{verdict}, shown above" if one.taken else verdict
     return [
         "all in turn" if one.shared else f"{one.generation_gpus:,}",
         "" if one.shared else f"{one.training_gpus:,}",
-        "-" if one.generation_tp is None else f"{one.generation_tp}",
-        seconds(one.step_s),
-        seconds(one.generation_s),
-        seconds(one.training_s),
-        marked,
+        None if one.generation_tp is None else f"{one.generation_tp}",
+        one.step_s,
+        one.generation_s,
+        one.training_s,
+        f"{verdict}, shown above" if one.taken else verdict,
     ]
+
+
+def _mark(one: RlSplit) -> Mark:
+    return "here" if one.taken else "" if one.fits else "no"
+
+
+def _link(one: RlSplit) -> Link | None:
+    """The same step with this share of the GPUs generating."""
+    if one.shared or one.taken or one.step_s is None:
+        return None
+    return Link(changes={"generation_gpus": one.generation_gpus}, word="Show")
+
+
+def _chart(r: Reinforcement) -> Chart:
+    """The phases of a step, one row each; phases of different GPUs run in parallel."""
+    at: dict[str, float] = {}
+    data, names = [], []
+    for i, phase in enumerate(r.phases):
+        begin = max(at.values(), default=0.0) if phase.gpus == "all" else at.get(phase.gpus, 0.0)
+        at[phase.gpus] = begin + phase.seconds
+        names.append(phase.name)
+        band = f"{show(phase.low, 's')} to {show(phase.high, 's')}"
+        said = f"{show(phase.seconds, 's')} ({band}), {phase.gpus} GPUs"
+        color = {"color": CYCLE[i % len(CYCLE)]}
+        length = (begin, phase.seconds)
+        data.append(spans(phase.name, [phase.name], [length], color, [said], **_PLAIN))
+    hours = _STEPS * r.step_s / _HOUR_S
+    return Chart(
+        "rl-phases",
+        "A step by phase",
+        f"A step takes {show(r.step_s, 's')}, {_STEPS:,} steps take {hours:,.1f} h.",
+        rows_figure(data, names, axis("seconds")),
+        caption="Each phase begins where the one before it on the same GPUs ends.",
+    )

@@ -22,9 +22,9 @@ from planner.ledger import Array
 from planner.schedules import timing
 from planner.schedules.base import FORWARD, WEIGHT
 from planner.schedules.intervals import KINDS, Interval, intervals, messages
-from planner.show.trace import Event, Trace, arrow, piece, process, track
 from planner.specs.options import Options
 from planner.verbs.estimate import chosen
+from planner.views.trace import Event, Trace, arrow, piece, process, track
 
 _COMPUTE, _PIPELINE, _DATA, _FIRST_GROUP = 0, 1, 2, 3  # tracks of a rank
 _TRACKS = {_COMPUTE: "compute", _PIPELINE: "pipeline parallel", _DATA: "data parallel"}

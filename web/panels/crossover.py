@@ -12,23 +12,11 @@ from planner.estimate import Estimates
 from planner.estimate.communicate import Group, all_reduce_s, place
 from planner.estimate.machine import Machine, machine
 from planner.ledger import Array, recording
-from planner.show.figures import (
-    BLUE,
-    GREEN,
-    LOG,
-    PURPLE,
-    RED,
-    Chart,
-    Column,
-    Trace,
-    axis,
-    figure,
-    line,
-    markers,
-    vline,
-)
 from planner.units import show
 from planner.verbs.estimate import chosen
+from planner.views.cells import Column
+from planner.views.chart import Chart, Trace
+from planner.views.figures import BLUE, GREEN, LOG, PURPLE, RED, axis, figure, line, markers, vline
 
 _SIZES = 2.0 ** np.arange(10, 35)  # 1 KiB to 16 GiB
 _MIB = 2.0**20

@@ -4,13 +4,13 @@ size."""
 from __future__ import annotations
 
 from planner.api import Options, PlanError
-from planner.inputs.calibration import stack_spec
-from planner.show import schedule_page
-from planner.show.figures import Chart
-from planner.specs.capabilities import values
+from planner.specs.document import changed
 from planner.specs.options import rows
 from planner.specs.options.own import ScheduleOptions
 from planner.verbs.schedule import draw
+from planner.views import schedule
+from planner.views.chart import Chart
+from planner.views.figures import with_table
 
 _MOST_BARS = 2_000  # drawn; a step of more passes is drawn in slices
 
@@ -24,11 +24,7 @@ def chart(options: Options) -> Chart:
         raise PlanError(
             "--pp", 1, "there is no pipeline in this layout; fix pp above 1 to see its schedule"
         )
-    taken = drawn.document.estimate  # a page always has a model
-    return schedule_page.chart(
-        drawn.document,
-        drawn.program,
-        drawn.timing,
-        _MOST_BARS,
-        values(stack_spec(taken.stack), "schedule") if taken else None,
-    )
+    view = schedule.view(drawn.document, drawn.program, drawn.timing, most=_MOST_BARS)
+    picture, *_, comparison = view.blocks
+    assert picture.chart is not None
+    return changed(with_table(picture.chart, comparison), summary=f"{view.verdict}.")

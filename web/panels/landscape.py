@@ -17,7 +17,12 @@ from planner.report.search import per_token
 from planner.search import pareto
 from planner.search.answer import answer_of
 from planner.search.why_none import why_none
-from planner.show.figures import (
+from planner.specs.documents.estimate import Line
+from planner.specs.documents.plan import describe
+from planner.units import show
+from planner.views.cells import Column
+from planner.views.chart import Chart
+from planner.views.figures import (
     BLUE,
     FROM_ZERO,
     GIB,
@@ -25,17 +30,12 @@ from planner.show.figures import (
     GRID_LINE,
     INK,
     LOG,
-    Chart,
-    Column,
     axis,
     figure,
     hline,
     line,
     markers,
 )
-from planner.specs.documents.estimate import Line
-from planner.specs.documents.plan import describe
-from planner.units import show
 from web.state import State
 
 _MOST_POINTS = 600  # of the cloud behind the front; more paint slowly and show nothing new

@@ -18,9 +18,11 @@ from planner.estimate import Estimates
 from planner.estimate.machine import machine
 from planner.ledger import Call, recording
 from planner.report.layout import evaluate_row
-from planner.show.figures import BLUE, LOG, PURPLE, RED, Chart, Column, axis, figure, line, markers
 from planner.units import percent, show
 from planner.verbs.estimate import chosen
+from planner.views.cells import Column
+from planner.views.chart import Chart
+from planner.views.figures import BLUE, LOG, PURPLE, RED, axis, figure, line, markers
 
 _RESULT_BYTES = 2.0  # gemm_s writes a 16-bit result
 _PASSES = ("forward", "input gradient", "weight gradient")

@@ -5,24 +5,14 @@ from __future__ import annotations
 
 from planner.api import PlanError
 from planner.inputs.scenario import resolve
-from planner.show.figures import (
-    BLUE,
-    GREEN,
-    GREY,
-    LOG,
-    Chart,
-    Column,
-    axis,
-    counted,
-    figure,
-    line,
-    vline,
-)
 from planner.specs.documents.compare import Curve, CurvePoint
 from planner.specs.options import command_line
 from planner.specs.options.own import CompareOptions
 from planner.units import percent, show
 from planner.verbs.compare.scaling import over_gpus
+from planner.views.cells import Column
+from planner.views.chart import Chart
+from planner.views.figures import BLUE, GREEN, GREY, LOG, axis, counted, figure, line, vline
 from web.state import State
 
 _FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)

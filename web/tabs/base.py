@@ -1,4 +1,4 @@
-"""What a tab is made of: its declaration, what it was asked, and what its page shows."""
+"""What a tab is made of: its declaration, how it answers, and what it was asked."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
-from urllib.parse import quote
+from typing import Any, TypeVar, get_type_hints
 
+from planner import plugins
 from planner.inputs import catalog
-from planner.show.figures import Chart
-from planner.show.text import Block
+from planner.inputs.readers import read_toml
 from planner.specs.base import PlanError
+from planner.specs.documents import by_answer
 from planner.specs.options import LAYOUT, Given, Options, Record, Row, command_line, flag, rows
 from planner.specs.options.named import WORK
+from planner.specs.options.own import Output
+from planner.views.view import View
 from web.state import MARK, PAGE, START, TEXTS, Pairs, State, filled, of_pairs, searched, typed
 
-Mark = Literal["yes", "maybe", "no", "here", "now", ""]
 R = TypeVar("R", bound=Record)
 
 _SCENARIO = ("model", "gpu", "gpus")  # without which no plan is made
@@ -33,59 +35,6 @@ class Page:
     path: str
     name: str
     after: str = field(default="", kw_only=True)
-
-
-@dataclass(frozen=True)
-class Table:
-    """A block of the command line as a part of the page.
-
-    commands: the command that requests each row alone, or None; its estimate is a link. links: the
-    address that each row leads to, instead of commands; word: label of the links. marks: meaning of
-    each row's colour; note: the same as a sentence. folded: it is long, and opened by hand.
-    """
-
-    block: Block
-    commands: tuple[str | None, ...] = ()
-    links: tuple[str | None, ...] = ()
-    marks: tuple[Mark, ...] = ()
-    word: str = ""
-    note: str = ""
-    folded: bool = False
-
-
-@dataclass(frozen=True)
-class Result:
-    """A file that the page offers, which is nowhere but in it. says: what it is for."""
-
-    name: str
-    text: str
-    says: str
-
-    @property
-    def address(self) -> str:
-        """The file as an address of its own."""
-        return f"data:text/plain;charset=utf-8,{quote(self.text)}"
-
-
-@dataclass(frozen=True)
-class Found:
-    """What the page of a tab shows under its form.
-
-    command: the same request as a command. links: (label, address) of other views of the first
-    part. notes: what the answer rests on. csv: the answer as a table for a spreadsheet. plan: what
-    the files say with what was typed, where the page reads files.
-    """
-
-    title: str
-    verdict: str
-    command: str
-    mark: Mark = ""
-    parts: tuple[Table | Block | Chart, ...] = ()
-    links: tuple[tuple[str, str], ...] = ()
-    results: tuple[Result, ...] = ()
-    notes: tuple[str, ...] = ()
-    csv: str = ""
-    plan: State | None = None
 
 
 @dataclass(frozen=True)
@@ -137,42 +86,66 @@ def _words(options: Record, verb: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Tab(Page):
-    """A page of one verb: a form, and what the verb answers.
-
-    verb: the command. api: the last word of its address under /api, the verb where empty.
-    documents: names of its answers in planner.specs.documents; none: not answered over HTTP.
-    records: of options that the verb alone has; words: of such that the page alone has.
-    choices: (value, label) of fields that are lists here. shown, folded: fields of the form by
-    name, of these records or of a request. start: the request of an empty address; usual: the
-    page's defaults beside a request that leaves them out. question: the option of its own that
-    selects the question of the verb; alone: options of a request that apply without a model. find:
-    calls the verb; show: the page of its answer; out: its document. model: whether a model is
-    needed; None: where one is given. files: files that its form takes; empty: none. of_layout: it
-    shows the layout of the plan; other tabs search again what the search had filled in.
+class Answers:
+    """How a tab answers. find: asks the verb; view: what its page shows of that; command: asks the
+    same; words: records of options that the page alone has; choices: (value, label) of fields that
+    are lists here; plan: what files say with what was typed; out: its document.
     """
 
+    find: Callable[[Asked], Any]
+    view: Callable[[Any, Asked], View]
+    command: Callable[[Any, Asked], str] = lambda found, asked: asked.command
+    words: tuple[type[Record], ...] = ()
+    choices: Mapping[str, Callable[[], list[tuple[str, str]]]] = field(default_factory=dict)
+    plan: Callable[[Any], State | None] = lambda found: None
+    out: Callable[[Any], Any] = lambda found: found
+
+
+@dataclass(frozen=True)
+class Tab(Page):
+    """A page of one verb: a form, and the view of what the verb answers. A row of tabs.toml, which
+    says what each key means.
+
+    answers: how it answers; model: whether one is needed, None: where one is given.
+    """
+
+    answers: Answers
     title: str = ""
     lead: str = ""
     ask: str = ""
     verb: str = ""
     api: str = ""
-    documents: tuple[str, ...] = ()
-    records: tuple[type[Record], ...] = ()
-    words: tuple[type[Record], ...] = ()
-    choices: Mapping[str, Callable[[], list[tuple[str, str]]]] = field(default_factory=dict)
     shown: tuple[str, ...] = ()
     folded: tuple[str, ...] = ()
     start: Pairs = field(default_factory=list)
     usual: Pairs = field(default_factory=list)
     question: str = ""
     alone: frozenset[str] = frozenset()
-    find: Callable[[Asked], Any] = lambda asked: None
-    show: Callable[[Any, Asked], Found] = lambda found, asked: found
-    out: Callable[[Any], Any] = lambda found: found
     model: bool | None = True
     files: str = ""
     of_layout: bool = False
+
+    @property
+    def documents(self) -> tuple[str, ...]:
+        """Names of its answers in planner.specs.documents; none of a tab of files, which
+        is not answered over HTTP."""
+        return () if self.files else tuple(n for n in by_answer() if n.split()[0] == self.verb)
+
+    @cached_property
+    def records(self) -> tuple[type[Record], ...]:
+        """Records of options that the verb alone has, as its command takes them."""
+        if not self.documents:
+            return ()
+        module = plugins.module_of("verbs", self.verb)
+        if module is None:
+            return ()
+        kinds = get_type_hints(module.command).values()
+        return tuple(kind for kind in kinds if issubclass(kind, Record) and kind is not Output)
+
+    @property
+    def words(self) -> tuple[type[Record], ...]:
+        """Records of options that the page alone has."""
+        return self.answers.words
 
     @property
     def address(self) -> str:
@@ -293,3 +266,34 @@ def _request(tab: Tab, rest: Pairs, lists: Mapping[str, list[str]]) -> tuple[Sta
         given = {n: getattr(state.options, n) for n in stated if state.is_typed(n)}
     origins = state.options.origins
     return state, Given({**given, **{name: list(many) for name, many in lists.items()}}, origins)
+
+
+_MODEL = {"never": False, "open": None}
+
+
+def pages_of(file: str, answers: Mapping[str, Answers]) -> tuple[Page, ...]:
+    """The rows of the tabs.toml beside a file, as they answer by path; one that does not is a page
+    with a route and a template of its own."""
+    table = read_toml(Path(file).with_name("tabs.toml").read_text(encoding="utf-8"))
+    return tuple(_page(answers, **row) for row in table["tab"])
+
+
+def _page(answers: Mapping[str, Answers], path: str, name: str, **row: Any) -> Page:
+    after = row.pop("after", "")
+    if path not in answers:
+        return Page(path, name, after=after)
+    start = [*(PAGE if row.pop("plan", False) else []), *map(tuple, row.pop("start", []))]
+    return Tab(
+        path,
+        name,
+        answers[path],
+        after=after,
+        start=start,
+        usual=[*map(tuple, row.pop("usual", []))],
+        shown=tuple(row.pop("shown")),
+        folded=tuple(row.pop("folded", ())),
+        alone=frozenset(row.pop("alone", ())),
+        of_layout=row.pop("layout", False),
+        model=_MODEL.get(row.pop("model", ""), True),
+        **row,
+    )

@@ -56,8 +56,8 @@ def _field(tab: Tab, row: Row, texts: list[str], pasted: dict[str, str]) -> dict
             "auto": text("all_kinds"),
             "said": ", ".join(c["label"] for c in [*out["choices"], *more] if c["value"] in texts),
         }
-    elif row.name in tab.choices:
-        out |= _listed(tab.choices[row.name](), said, out["placeholder"])
+    elif row.name in tab.answers.choices:
+        out |= _listed(tab.answers.choices[row.name](), said, out["placeholder"])
     if row.is_switch and row.default is False:
         yes = [choice for choice in out["choices"] if choice["value"] == "true"]
         out |= {"choices": yes, "auto": text("no")}

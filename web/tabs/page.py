@@ -3,28 +3,24 @@ other tabs take over."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
 
-from planner.show.figures import Chart
-from planner.show.text import Block, Fixed
 from planner.specs.base import PlanError
-from planner.specs.document import changed
 from planner.specs.options import flag
+from planner.views.chart import Chart
+from planner.views.html import parts_of
+from planner.views.view import Link
 from web.render import rendered
-from web.state import Pairs, State, stated
-from web.tabs.base import Tab, Table, asked
+from web.state import Pairs, stated
+from web.tabs.base import Asked, Tab, asked
 from web.tabs.form import form
 from web.texts import text
 
 _MOST_PASTED = 4_000  # characters of a pasted model that each row's link repeats
-_SENTENCE = 30  # characters from which a cell is one
-_EMPTY = {"", "-"}
-_LABELLED = re.compile(r"(\S(?:.*?\S)?) {2,}(\S.*)")  # as the command line aligns them
 
 
 def head(tab: Tab, pairs: Pairs) -> dict[str, Any]:
@@ -41,12 +37,13 @@ def page(
     taken, left = tab.split(pairs)
     try:
         with asked(tab, taken, files) as request:
-            found = tab.show(tab.find(request), request)
-        plan = found.plan or request.state
-        sheet = f"{tab.path}.csv?{urlencode(pairs)}" if found.csv else ""
-        parts = [_part(part, request.state) for part in found.parts]
-        charts = [part for part in parts if isinstance(part, Chart)]
-        runs = [list(run) for _, run in groupby(parts, lambda part: isinstance(part, Chart))]
+            found = tab.answers.find(request)
+            view = tab.answers.view(found, request)
+            read = tab.answers.plan(found)
+        plan = read or request.state
+        shown = parts_of(view, _address(tab, request), text("apply"), paper=False)
+        charts = [chart for part in shown["parts"] if (chart := _chart_of(part)) is not None]
+        runs = [list(run) for _, run in groupby(shown["parts"], lambda p: isinstance(p, Chart))]
         free = tab.freed(pairs)
         unused, again = (
             ", ".join(
@@ -58,9 +55,10 @@ def page(
         )
         body = rendered(
             "tab_answer.html",
-            found=found,
+            view=shown,
             runs=runs,
-            sheet=sheet,
+            command=tab.answers.command(found, request),
+            sheet=f"{tab.path}.csv?{urlencode(pairs)}" if view.csv else "",
             unused=unused,
             again=again,
             conflicts=plan.conflicts,
@@ -74,66 +72,32 @@ def page(
         "charts": charts,
         "ok": error is None,
         "problem": "" if error is None else str(error),
-        "pairs": plan.pairs if plan and tab.files and found.plan else pairs,
+        "pairs": plan.pairs if plan and tab.files and read else pairs,
     }
 
 
-def _part(part: Table | Block | Chart, state: State) -> dict[str, Any] | Chart:
-    """A part as the template takes it."""
-    if isinstance(part, Chart):
-        return changed(part, table=rendered("table.html", chart=part, links=None))
-    table = part if isinstance(part, Table) else Table(part)
-    block, count = table.block, len(table.block.rows)
-    links = list(table.links) or [_estimate(one, state) for one in table.commands]
-    kept = [i for i in range(len(block.header)) if {row[i] for row in block.rows} - _EMPTY]
-    return {
-        "block": block,
-        "word": table.word or text("apply"),
-        "note": table.note,
-        "folded": table.folded,
-        "text": [(_said(line), isinstance(line, Fixed)) for line in block.text if line],
-        "header": [
-            (
-                block.header[i].lstrip(">"),
-                "n" if block.header[i].startswith(">") else _prose(column),
-            )
-            for i in kept
-            for column in [[row[i] for row in block.rows]]
-        ],
-        "rows": [
-            {"cells": [row[i] for i in kept], "link": link, "mark": mark}
-            for row, link, mark in zip(
-                block.rows,
-                _filled(links, count, None),
-                _filled(table.marks, count, ""),
-                strict=True,
-            )
-        ],
-    }
+def _chart_of(part: dict[str, Any] | Chart) -> Chart | None:
+    """The chart that a part is or has."""
+    return part if isinstance(part, Chart) else part["chart"]
 
 
-def _said(line: str) -> str | tuple[str, str]:
-    """A sentence, or the label and the sentence of a line that begins with one."""
-    found = None if isinstance(line, Fixed) else _LABELLED.fullmatch(line)
-    return (found[1], found[2]) if found else line
+def _address(tab: Tab, request: Asked) -> Callable[[Link], str | None]:
+    """Where links of an answer lead: to the estimate of a command, to another request of this tab,
+    or to what they say; nowhere where a pasted model is too long to be in every row's address."""
+    state = request.state
 
+    def to(link: Link) -> str | None:
+        if link.changes:
+            kept = [(n, t) for n, t in request.pairs if t and n not in link.changes]
+            changes = [(n, value) for n, value in link.changes.items() if value != ""]
+            return f"{tab.path}?{urlencode([*kept, *changes])}#found"
+        if not link.command.startswith("dpplan estimate "):
+            return link.address or None
+        if state.config and len(state.config) > _MOST_PASTED:
+            return None
+        try:
+            return f"/?{state.picked(link.command).query}"
+        except PlanError:  # beyond the limits of a page
+            return None
 
-def _prose(cells: list[str]) -> str:
-    """The class of a column of words: one of sentences keeps some width on a phone."""
-    return "prose" if max(map(len, cells), default=0) > _SENTENCE else ""
-
-
-def _filled(values: Iterable[Any], count: int, otherwise: Any) -> list[Any]:
-    """Values of all rows, where none were given as where they are."""
-    return list(values) or [otherwise] * count
-
-
-def _estimate(command: str | None, state: State) -> str | None:
-    """The address of the estimate that a command asks for; None where a pasted model is too long
-    to be in every row's."""
-    if command is None or (state.config and len(state.config) > _MOST_PASTED):
-        return None
-    try:
-        return f"/?{state.picked(command).query}"
-    except PlanError:  # beyond the limits of a page
-        return None
+    return to

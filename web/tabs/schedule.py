@@ -1,27 +1,20 @@
-"""Pipeline schedules: one drawn pass by pass in a window of time, and all compared at its size."""
+"""The form of a schedule: a window of the step, within what a page draws."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
-from urllib.parse import urlencode
 
-from planner.inputs.calibration import stack_spec
-from planner.show.schedule import schedule_blocks
-from planner.show.schedule_page import chart
 from planner.specs.base import PlanError
-from planner.specs.capabilities import values
-from planner.specs.document import UNSET
-from planner.specs.documents.schedule import Schedule
 from planner.specs.options import Group, Record, option
 from planner.specs.options.own import ScheduleOptions
-from planner.units import percent, show
 from planner.verbs.schedule import Drawn, draw
-from web.tabs.base import Asked, Found, Mark, Tab, Table
+from planner.views import schedule as shown
+from planner.views.view import Link, View
+from web.tabs.base import Answers, Asked
 
 _MOST_BARS = 1_500  # drawn in one window
 _MOST_SIZE = 200_000  # pp x vpp x micro-batches of one request
-_TEXT_WIDTH = 100  # characters of the blocks of the command line
 _SHAPE = frozenset({"schedule", "pp", "vpp"})
 
 
@@ -74,66 +67,12 @@ def _find(asked: Asked) -> Drawn:
     return draw(own, given)
 
 
-def _show(found: Drawn, asked: Asked) -> Found:
-    document = found.document
-    begin, end = _window(asked.of(Window), document.makespan_s)
-    software = _not_in_software(document)
-    head, *rest = schedule_blocks(document, found.program, found.timing, _TEXT_WIDTH)
-    comparison = rest.pop()
-    order = sorted(comparison.rows, key=lambda row: (bool(row[-1]), row[0] in software))
-    comparison.rows = [[*row[:-1], row[-1] or software.get(row[0], "")] for row in order]
-    drawn, idle = show(document.step_s, "s"), percent(document.bubble_frac)
-    whole = document.estimate
-    step = (
-        f"{show(whole.step.seconds, 's')} a step, {drawn} of it drawn"
-        if whole
-        else f"{drawn} a step"
-    )
-    own = f"{document.schedule}: {step}, {idle} of that idle"
-    best = next((row for row in comparison.rows if not row[-1]), None)
-    least = f"; the shortest that runs here: {best[0]}, {best[2]}" if best else ""
-    return Found(
-        title=head.title,
-        verdict=f"{own}{least}",
-        command=asked.command,
-        mark="no" if document.schedule in software else "yes",
-        parts=(
-            chart(
-                document,
-                found.program,
-                found.timing,
-                _MOST_BARS,
-                [row.schedule for row in document.comparison if row.schedule not in software],
-                (begin, end),
-            ),
-            Table(
-                comparison,
-                links=tuple(_other(row[0], asked, not row[-1]) for row in comparison.rows),
-                marks=tuple(_mark(row, document.schedule) for row in comparison.rows),
-                word="Draw",
-                note="Shaded: the one drawn. Grey: it does not run here, with the reason.",
-            ),
-            *map(Table, rest),
-        ),
-        links=_zooms(begin, end, document.makespan_s, asked),
-    )
-
-
-def _mark(row: list[str], drawn: str) -> Mark:
-    return "here" if row[0] == drawn else "no" if row[-1] else ""
-
-
-def _not_in_software(document: Schedule) -> dict[str, str]:
-    """Why the stack of a layout does not run a schedule, by schedule; without a layout, nothing."""
-    if document.estimate is UNSET:
-        return {}
-    stack = stack_spec(document.estimate.stack)
-    known = values(stack, "schedule")
-    return {
-        row.schedule: f"{stack.title or stack.id} has no such schedule"
-        for row in document.comparison
-        if row.schedule not in known
-    }
+def _view(found: Drawn, asked: Asked) -> View:
+    whole = found.document.makespan_s
+    begin, end = _window(asked.of(Window), whole)
+    parts = found.document, found.program, found.timing
+    view = shown.view(*parts, window=(begin, end), most=_MOST_BARS)
+    return replace(view, links=_zooms(begin, end, whole))
 
 
 def _window(asked: Window, whole_s: float) -> tuple[float, float]:
@@ -145,8 +84,8 @@ def _window(asked: Window, whole_s: float) -> tuple[float, float]:
     return begin, end
 
 
-def _zooms(begin: float, end: float, whole_s: float, asked: Asked) -> tuple[tuple[str, str], ...]:
-    """Windows beside the one that is drawn: (label, address)."""
+def _zooms(begin: float, end: float, whole_s: float) -> list[Link]:
+    """Windows beside the one that is drawn."""
     long = end - begin
     middle = begin + long / 2
     windows = [("Whole step", 0.0, whole_s)] if long < whole_s else []
@@ -157,58 +96,10 @@ def _zooms(begin: float, end: float, whole_s: float, asked: Asked) -> tuple[tupl
         windows.append(("Earlier", max(begin - long, 0.0), max(begin - long, 0.0) + long))
     if end < whole_s:
         windows.append(("Later", min(end, whole_s - long), min(end + long, whole_s)))
-    kept = [(n, text) for n, text in asked.pairs if text and n not in ("begin", "end")]
-    ends = [
-        (label, [("begin", f"{low:.6g}"), ("end", f"{high:.6g}")]) for label, low, high in windows
+    return [
+        Link(changes={"begin": f"{low:.6g}", "end": f"{high:.6g}"}, word=label)
+        for label, low, high in windows
     ]
-    return tuple((label, f"{TAB.path}?{urlencode([*kept, *end])}#found") for label, end in ends)
 
 
-def _other(name: str, asked: Asked, runs: bool) -> str | None:
-    """The address of another schedule at this size."""
-    if not runs:
-        return None
-    kept = [
-        (n, text)
-        for n, text in asked.pairs
-        if text and n not in ("schedule", "vpp", "begin", "end")
-    ]
-    return f"{TAB.path}?{urlencode([*kept, ('schedule', name)])}"
-
-
-TAB = Tab(
-    path="/schedule",
-    name="Schedule",
-    title="Pipeline schedules",
-    lead=(
-        "One pipeline schedule drawn pass by pass, with a window of time to zoom into, and all "
-        "schedules compared at the same size: from bare numbers, or for the planned layout of a"
-        " model."
-    ),
-    ask="Draw",
-    verb="schedule",
-    documents=("schedule",),
-    records=(ScheduleOptions,),
-    words=(Window,),
-    shown=("model", "gpu", "gpus", "schedule", "pp", "microbatches", "begin", "end"),
-    folded=(
-        "vpp",
-        "forward_s",
-        "backward_s",
-        "weight_s",
-        "p2p_s",
-        "activation_bytes",
-        "straggler",
-        "blocking_sends",
-        "stack",
-        "tp",
-        "global_batch",
-    ),
-    start=[("pp", "4"), ("microbatches", "8"), ("schedule", "1f1b")],
-    alone=_SHAPE,
-    of_layout=True,
-    find=_find,
-    show=_show,
-    out=lambda drawn: drawn.document,
-    model=None,
-)
+ANSWERS = Answers(_find, _view, words=(Window,), out=lambda drawn: drawn.document)

@@ -31,6 +31,7 @@ def command(own: CalibrateOptions, out: Output) -> Answer:
     from planner.calibrate import command as verb
     from planner.calibrate.settings import BEYOND, LOST, Failed
     from planner.calibrate.text import blocks
+    from planner.views.view import View
 
     within = True
     found: Document
@@ -49,7 +50,7 @@ def command(own: CalibrateOptions, out: Output) -> Answer:
     except Failed as error:
         refuse("calibrate", None, str(error), out.json, str(error))
         raise SystemExit(LOST) from None
-    return Answer(found, blocks=lambda: blocks(found), status=0 if within else BEYOND)
+    return Answer(found, view=lambda: View.of(blocks(found)), status=0 if within else BEYOND)
 
 
 def _check(own: CalibrateOptions) -> None:

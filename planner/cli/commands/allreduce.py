@@ -14,8 +14,8 @@ def command(given: Given, own: AllReduceOptions, out: Output) -> Answer:
 
     Exit status: 0 answered, 2 the request is wrong.
     """
-    from planner.show.allreduce import all_reduce_blocks
     from planner.verbs import allreduce
+    from planner.views.allreduce import view
 
     found = allreduce.answer(given, own)
-    return Answer(found, blocks=lambda: all_reduce_blocks(found))
+    return Answer(found, view=lambda: view(found))

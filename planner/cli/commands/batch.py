@@ -14,22 +14,17 @@ def command(given: Given, own: BatchOptions, out: Output) -> Answer:
 
     Exit status: 0 something fits, 3 nothing fits, 2 the request is wrong, 130 interrupted.
     """
-    from planner.show.batch import batch_blocks
     from planner.verbs import batch
     from planner.verbs.workers import processes, workers
+    from planner.views.batch import view
 
     with progress("requests", out.plain) as tick, workers(own.jobs, own.dask):
         found = batch.batch(own.changed(jobs=processes(own.jobs)), given, tick)
     fits = any(point.fits for regime in found.regimes.values() for point in regime.points)
 
-    def html() -> str:
-        from planner.show import batch_page
-
-        return batch_page.page(found)
-
     return Answer(
         found,
-        blocks=lambda: batch_blocks(found),
-        files={"csv": lambda: batch.csv_text(found), "html": html},
+        view=lambda: view(found, given),
+        files={"csv": lambda: batch.csv_text(found)},
         status=0 if fits else 3,
     )

@@ -13,8 +13,8 @@ def command(given: Given, own: BatchNormOptions, out: Output) -> Answer:
 
     Exit status: 0 answered, 2 the request is wrong.
     """
-    from planner.show.batchnorm import batch_norm_blocks
     from planner.verbs import batchnorm
+    from planner.views.batchnorm import view
 
     found = batchnorm.answer(given, own.channels)
-    return Answer(found, blocks=lambda: batch_norm_blocks(found))
+    return Answer(found, view=lambda: view(found))

@@ -15,23 +15,18 @@ def command(given: Given, typed: Typed, own: CompareOptions, out: Output) -> Ans
 
     Exit status: 0 something fits, 3 nothing fits, 2 the request is wrong, 130 interrupted.
     """
-    from planner.show.compare import compare_blocks
     from planner.verbs import compare
     from planner.verbs.workers import processes, workers
+    from planner.views.compare import view
 
     with progress("requests", out.plain) as tick, workers(own.jobs, own.dask):
         asked = own.changed(jobs=processes(own.jobs))
         found = compare.compare(asked, given, tick, typed=typed)
     fits = any(point.fits for point in found.points)
 
-    def html() -> str:
-        from planner.show import compare_page
-
-        return compare_page.page(found)
-
     return Answer(
         found,
-        blocks=lambda: compare_blocks(found),
-        files={"csv": lambda: compare.csv_text(found), "html": html},
+        view=lambda: view(found, given),
+        files={"csv": lambda: compare.csv_text(found)},
         status=0 if fits else 3,
     )

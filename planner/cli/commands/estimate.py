@@ -10,7 +10,7 @@ from planner.specs.options import Given
 from planner.specs.options.own import EstimateOptions, Output
 
 if TYPE_CHECKING:
-    from planner.show.text import Block
+    from planner.views.view import View
 
 
 def command(given: Given, own: EstimateOptions, out: Output) -> Answer:
@@ -21,39 +21,34 @@ def command(given: Given, own: EstimateOptions, out: Output) -> Answer:
     """
     if own.part is not None and not own.explain:
         raise PlanError("--explain", own.part, "is needed before it, as in --explain memory")
-    from planner import api
+    from planner.inputs.options import read_options
+    from planner.verbs.estimate import estimate, explain
 
-    options = api.read_options(given)
+    options = read_options(given)
     if own.explain:
-        from planner.show import explain as tree_of
         from planner.specs.document import changed
+        from planner.views import explain as tree_of
 
-        report, whole = api.explain(options)
+        report, whole = explain(options)
         tree = tree_of.part_of(whole, own.part)
         report = changed(report, explain=tree_of.nested(tree))
     else:
-        report = api.estimate(options)
+        report = estimate(options)
 
     def trace() -> str:
         from planner.verbs import step_trace
 
         return step_trace.text(options)
 
-    def html() -> str:
-        from planner.show import estimate_page
+    def view(full: bool) -> View:
+        from planner.views import full as whole
+        from planner.views import screen
+        from planner.views.estimate import offload_blocks
+        from planner.views.inference import inference_blocks
 
-        return estimate_page.page(report)
-
-    def blocks() -> list[Block]:
-        from planner.show.estimate import estimate_blocks, offload_blocks
-        from planner.show.inference import inference_blocks
-        from planner.show.screen import screen_blocks
-
-        return [
-            *(estimate_blocks(report) if own.full else screen_blocks(report)),
-            *(inference_blocks(report) if own.inference else ()),
-            *(offload_blocks(report) if own.explain else ()),
-        ]
+        inference = inference_blocks(report) if own.inference else []
+        offload = offload_blocks(report) if own.explain else []
+        return (whole if full else screen).view(report, [*inference, *offload])
 
     def after() -> list[str]:
         first = [] if own.part == "memory" else [*tree_of.machine_lines(report.machine), ""]
@@ -63,8 +58,9 @@ def command(given: Given, own: EstimateOptions, out: Output) -> Answer:
     holds = all(one.holds for one in report.requirements)
     return Answer(
         report,
-        blocks=blocks,
+        view=lambda: view(own.full),
+        paper=lambda: view(True),
         after=after if own.explain else tuple,
-        files={"trace": trace, "html": html},
+        files={"trace": trace},
         status=3 if not report.memory.fits else 0 if holds else 4,
     )

@@ -14,13 +14,8 @@ def command(given: Given, own: InputOptions, out: Output) -> Answer:
 
     Exit status: 0 loading keeps up, 3 the step waits for it, 2 the request is wrong.
     """
-    from planner.show.conditions import input_block
     from planner.verbs.input import answer
+    from planner.views.conditions import view
 
     found = answer(given, own)
-    title = f"Input of {own.gpus} GPUs, batches of {own.batch} each"
-    return Answer(
-        found,
-        blocks=lambda: [input_block(found.input, title)],
-        status=0 if found.input.bound is None else 3,
-    )
+    return Answer(found, view=lambda: view(found), status=0 if found.input.bound is None else 3)

@@ -20,9 +20,9 @@ def command(
     Exit status: 0 answered, 3 nothing is within the limits or fits, 2 the request is wrong, 130
     interrupted.
     """
-    from planner.show.recommend import recommend_blocks
     from planner.verbs import recommend
     from planner.verbs.workers import workers
+    from planner.views.recommend import view
 
     for record in (limits, own):
         refuse(record, f"recommend {asked.question}")
@@ -41,7 +41,7 @@ def command(
 
     return Answer(
         found,
-        blocks=lambda: recommend_blocks(found),
+        view=lambda: view(found),
         files={"model_out": model},
         status=0 if recommend.answered(found) else 3,
     )

@@ -14,10 +14,10 @@ def command(given: Given, own: ScheduleOptions, out: Output) -> Answer:
     Without --model, seconds come from the options below; with it, from the layout that an estimate
     chooses. Exit status: 0 answered, 2 the request is wrong.
     """
-    from planner.show import trace
-    from planner.show.schedule import schedule_blocks
-    from planner.show.text import width_of
     from planner.verbs import schedule
+    from planner.views import trace
+    from planner.views.schedule import view
+    from planner.views.text import width_of
 
     drawn = schedule.draw(own, given)
 
@@ -30,15 +30,8 @@ def command(given: Given, own: ScheduleOptions, out: Output) -> Answer:
         }
         return trace.of_schedule(drawn.program, drawn.timing, drawn.title, about).text()
 
-    def html() -> str:
-        from planner.show.schedule_page import page
-
-        return page(drawn.document, drawn.program, drawn.timing, drawn.title)
-
     return Answer(
         drawn.document,
-        blocks=lambda: schedule_blocks(
-            drawn.document, drawn.program, drawn.timing, width_of(out.plain)
-        ),
-        files={"trace": events, "html": html},
+        view=lambda: view(drawn.document, drawn.program, drawn.timing, width_of(out.plain)),
+        files={"trace": events},
     )

@@ -15,15 +15,15 @@ def command(given: Given, own: TuneOptions, out: Output) -> Answer:
 
     Exit status: 0 a method fits, 3 none does, 2 the request is wrong, 130 interrupted.
     """
-    from planner.show.tune import tune_blocks
     from planner.verbs import tune
     from planner.verbs.workers import processes, workers
+    from planner.views.tune import view
 
     with progress("methods", out.plain) as tick, workers(own.jobs, own.dask):
         found = tune.tune(own.changed(jobs=processes(own.jobs)), given, tick)
     return Answer(
         found,
-        blocks=lambda: tune_blocks(found),
+        view=lambda: view(found),
         files={"csv": lambda: tune.csv_text(found)},
         status=3 if found.fastest is None else 0,
     )

@@ -15,16 +15,18 @@ def command(given: Given, own: ExportOptions, out: Output) -> Answer:
 
     Exit status: 0 written and fits, 3 written and does not fit, 2 the request is wrong.
     """
+    from planner.formats.views.export import view
+
     if own.rank is not None and own.answer is None:
         raise PlanError("--rank", own.rank, "is of a saved answer: name its file, too")
-    from planner import api
-    from planner.formats.views.export import export_blocks
+    from planner.formats.verbs.export import export, saved
+    from planner.inputs.options import read_options
 
-    whole = {**api.saved_answer(own.answer, own.rank), **given} if own.answer else given
-    found = api.export(api.read_options(whole), own)
+    whole = {**saved(own.answer, own.rank), **given} if own.answer else given
+    found = export(read_options(whole), own)
     return Answer(
         found,
-        blocks=lambda: export_blocks(found, own.out),
+        view=lambda: view(found, own.out),
         files={"out": lambda: {one.name: one.text for one in found.files}},
         status=0 if found.predicted.memory.fits else 3,
     )

@@ -17,13 +17,13 @@ def command(given: Given, own: ReadOptions, out: Output) -> Answer:
     """
     from planner.cli.made import recipe_of
     from planner.formats.verbs import read
-    from planner.formats.views.read import read_blocks
+    from planner.formats.views.read import view
 
     found = read.answer(recipe_of(own.files, given))
     fits = found.refused is None and (found.estimate is None or found.estimate.memory.fits)
     return Answer(
         found,
-        blocks=lambda: read_blocks(found, own.full),
+        view=lambda: view(found, own.full),
         files={"append": lambda: read.appended(found, own)},
         status=0 if fits else 3,
     )

@@ -1,17 +1,18 @@
-"""Blocks of text for `dpplan export`."""
+"""View of `dpplan export`."""
 
 from __future__ import annotations
 
 from planner.formats.documents.export import Export
-from planner.show.text import Block, Fixed, words
 from planner.specs.documents.plan import describe
 from planner.units import percent, show
+from planner.views.view import Block, Fixed, View, words
 
 
-def export_blocks(r: Export, folder: str | None) -> list[Block]:
+def view(r: Export, folder: str | None) -> View:
     """What was written, what could not be, what is left to do; and the files, where no folder
     holds them."""
-    return [_summary(r, folder), *_lost(r), _to_fill(r), *(() if folder else _files(r))]
+    files = () if folder else _files(r)
+    return View.of([_summary(r, folder), *_lost(r), _to_fill(r), *files])
 
 
 def _summary(r: Export, folder: str | None) -> Block:

@@ -1,35 +1,45 @@
-"""Blocks of text for `dpplan read`."""
+"""View of `dpplan read`."""
 
 from __future__ import annotations
 
 from planner.formats.documents.read import Edit, OutOfMemory, Read, ReadArgument, Recipe
-from planner.show.screen import screen_blocks
-from planner.show.text import Block, Fixed
 from planner.specs.documents.estimate import Estimate
 from planner.units import percent, show
+from planner.views.screen import screen_blocks
+from planner.views.view import Block, Command, Mark, View
 
 _MOST = 100  # characters of a value that are shown
 
 
-def read_blocks(r: Read, full: bool) -> list[Block]:
-    """What was read, what was not understood, the plan, what comes of it, and what to edit."""
+def view(r: Read, full: bool = False) -> View:
+    """What comes of it, what was read, what was not understood, the plan, and what to edit."""
     blocks = [_read(r), *_not_understood(r), _plan(r)]
     if full:
         blocks.append(_arguments(r))
     if r.estimate is not None:
         blocks += screen_blocks(r.estimate)
         blocks += _change_blocks(r, r.estimate)
-    return blocks
+    mark, verdict = _verdict(r)
+    return View.of(blocks, verdict=verdict, mark=mark)
+
+
+def _verdict(r: Read) -> tuple[Mark, str]:
+    if r.refused:
+        return "no", f"NO ESTIMATE: {r.refused}"
+    if r.missing:
+        flags = " and ".join(f"--{name}" for name in r.missing)
+        return "maybe", f"no estimate: the files do not say {flags}; give it"
+    if r.estimate is None:
+        return "maybe", "Read; give the model and the GPUs for an estimate"
+    e, change = r.estimate, r.remedy or r.better
+    said = "it fits" if r.out_of_memory is None else r.out_of_memory.says
+    then = f"; {change.change} takes {show(change.step_seconds, 's')}" if change else ""
+    return "yes" if e.memory.fits else "no", f"{show(e.step.seconds, 's')} per step: {said}{then}"
 
 
 def _read(r: Read) -> Block:
     counted = ", ".join(f"{count} {use}" for use, count in r.counts.items())
     lines = [f"{sum(r.counts.values())} arguments: {counted}", *r.notes]
-    if r.refused is not None:
-        lines.append(f"NO ESTIMATE: {r.refused}")
-    if r.missing:
-        flags = " and ".join(f"--{name}" for name in r.missing)
-        lines.append(f"no estimate: the files do not say it; give {flags}")
     return Block(f"Read as {' and '.join(r.kinds)}", lines)
 
 
@@ -96,14 +106,11 @@ def _step(e: Estimate, change: Recipe) -> str:
 
 
 def _out_of_memory(o: OutOfMemory) -> Block:
-    rows = [
-        [term.name.replace("_", " "), show(term.bytes, "B"), percent(term.share, 0)]
-        for term in o.terms
-    ]
+    rows = [[term.name.replace("_", " "), term.bytes, term.share] for term in o.terms]
     return Block(
         "Why it runs out of memory",
         [o.says.partition(":")[0]],
-        header=["largest parts of the fullest GPU", ">memory", ">of it"],
+        header=["largest parts of the fullest GPU", "memory|B", "of it|%0"],
         rows=rows,
         order="largest first",
     )
@@ -115,7 +122,7 @@ def _change(title: str, words: str, change: Recipe) -> Block:
         said = ", ".join(_flag(name, value) for name, value in sorted(change.unsaid.items()))
         lines.append(f"in dpplan's words, which these files have none for: {said}")
     if not change.edits:
-        return Block(title, [*lines, Fixed(change.command)])
+        return Block(title, [*lines, Command(change.command)])
     return Block(
         title,
         lines,
@@ -125,7 +132,7 @@ def _change(title: str, words: str, change: Recipe) -> Block:
             for edit in change.edits
         ],
         order="as the files have them, then what is new",
-        below=[Fixed(change.command)],
+        below=[Command(change.command)],
     )
 
 

@@ -16,11 +16,12 @@ def command(own: LearnOptions, out: Output) -> Answer:
     """
     from planner.lessons import learn
     from planner.lessons.view import lesson_blocks, list_blocks
+    from planner.views.view import View
 
     if own.lesson is None:
         if own.set:
             raise PlanError("--set", own.set[0], "sets an input of a lesson: name the lesson")
         listed = learn.listed()
-        return Answer(listed, blocks=lambda: list_blocks(listed))
+        return Answer(listed, view=lambda: View.of(list_blocks(listed)))
     found = learn.lesson(own.lesson, learn.settings(own.set))
-    return Answer(found, blocks=lambda: lesson_blocks(found))
+    return Answer(found, view=lambda: View.of(lesson_blocks(found)))

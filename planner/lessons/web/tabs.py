@@ -1,5 +1,5 @@
 """The entry of the lessons in the navigation."""
 
-from web.tabs.base import Page
+from web.tabs.base import pages_of
 
-TABS = (Page(path="/learn", name="Learn"),)
+TABS = pages_of(__file__, {})

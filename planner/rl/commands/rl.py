@@ -15,15 +15,13 @@ def command(given: Given, own: RlOptions, out: Output) -> Answer:
     Exit status: 0 it fits, 3 it does not, 2 the request is wrong.
     """
     from planner.rl import verb as rl
-    from planner.rl.view import rl_blocks
+    from planner.rl.view import view
 
     found, tree = rl.answer(own, given)
 
     def after() -> list[str]:
-        from planner.show.explain import lines
+        from planner.views.explain import lines
 
         return [] if tree is None else lines(tree)
 
-    return Answer(
-        found, blocks=lambda: rl_blocks(found), after=after, status=0 if found.fits else 3
-    )
+    return Answer(found, view=lambda: view(found), after=after, status=0 if found.fits else 3)

@@ -22,7 +22,7 @@ class Figure:
 
     name: in `change_frac` and the CSV. key: in `/api/compare`. heading: of a narrow column, with
     its unit; "" for a figure that only the long lists have (CSV and dashboard). unit: as
-    `planner.show.figures.cell_text` reads it. path: where an estimate document has it.
+    `planner.views.figures.cell_text` reads it. path: where an estimate document has it.
     less_is_better: None where neither is.
     """
 

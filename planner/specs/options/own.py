@@ -29,6 +29,7 @@ class Output(Record):
 
     json: bool = False
     plain: bool = False
+    html: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,6 @@ class EstimateOptions(Record):
     part: Literal["memory", "time"] | None = None
     explain: bool = False
     trace: str | None = None
-    html: str | None = None
     full: bool = False
     inference: bool = False
 
@@ -61,7 +61,6 @@ class SearchOptions(Record):
 
     full: bool = False
     csv: str | None = None
-    html: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +74,6 @@ class CompareOptions(Shared):
     scaling: Literal["strong", "weak"] = "strong"
     stop_below: float = 0.5
     csv: str | None = None
-    html: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +89,6 @@ class BatchOptions(Shared):
     warmup: str | None = None
     stop_below: float = 0.5
     csv: str | None = None
-    html: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +116,6 @@ class ScheduleOptions(ModelTimes):
     file: str | None = None
     sends: bool = False
     trace: str | None = None
-    html: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ def command(given: Given, own: CheckOptions, out: Output) -> Answer:
     2 the request is wrong.
     """
     from planner.studies import check
-    from planner.studies.views.check import check_blocks
+    from planner.studies.views.check import view
 
     found = check.check(own, given)
     document = found.document
@@ -25,7 +25,7 @@ def command(given: Given, own: CheckOptions, out: Output) -> Answer:
     short = any(one.shortages for one in document.files)
     return Answer(
         document,
-        blocks=lambda: check_blocks(document),
+        view=lambda: view(document),
         files={
             "save": lambda: document.learned.calibration if document.learned else "",
             "append": lambda: found.table or "",

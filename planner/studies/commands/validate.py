@@ -10,14 +10,13 @@ from planner.studies.options import ValidateOptions
 
 def command(own: ValidateOptions, out: Output) -> Answer:
     """Estimate every measured run from its row and report the error per row, suite and in all."""
-    from planner import api
     from planner.inputs import catalog
-    from planner.studies.validate import files
-    from planner.studies.views.validate import validate_blocks
+    from planner.studies.validate import files, validate
+    from planner.studies.views.validate import view
     from planner.verbs.workers import processes, workers
 
     with progress("runs", out.plain) as tick, workers(own.jobs, own.dask):
-        found = api.validate(
+        found = validate(
             [catalog.user_path(name, "RUNS.csv") for name in own.runs],
             own.calibration,
             own.suite,
@@ -30,13 +29,14 @@ def command(own: ValidateOptions, out: Output) -> Answer:
         )
 
     def plot() -> str:
-        from planner.studies.views import validate_page
+        from planner.studies.views import validate_figure
+        from planner.views.page import page
 
-        return validate_page.page(found)
+        return page(validate_figure.view(found), option="--plot")
 
     return Answer(
         found,
-        blocks=lambda: validate_blocks(found),
+        view=lambda: view(found),
         files={
             "csv": lambda: files.run_lines(found),
             "plot": plot,

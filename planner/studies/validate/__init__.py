@@ -91,9 +91,10 @@ def write_runs(document: Validation, path: Path) -> None:
 def write_plot(document: Validation, path: Path) -> None:
     """Write predicted against measured as one HTML page that needs no network; the file appears
     whole or not at all."""
-    from planner.studies.views.validate_page import page
+    from planner.studies.views.validate_figure import view
+    from planner.views.page import page
 
-    _write(path, "--plot", page(document))
+    _write(path, "--plot", page(view(document), option="--plot"))
 
 
 def _write(path: Path, option: str, text: str) -> None:

@@ -1,8 +1,7 @@
-"""Blocks of text for `dpplan check`."""
+"""View of `dpplan check`."""
 
 from __future__ import annotations
 
-from planner.show.text import Block, words
 from planner.studies.documents.check import (
     Against,
     Check,
@@ -14,19 +13,44 @@ from planner.studies.documents.check import (
     TraceTimes,
 )
 from planner.units import percent, show, span
+from planner.views.view import Block, Mark, View, words
 
 _MOST_REASONS = 5
 
 
-def check_blocks(r: Check) -> list[Block]:
-    """Each file, the comparison with the prediction, and what was learned."""
-    return [
-        *(block for file in r.files for block in _file(file)),
-        *([_against(r.against)] if r.against else []),
-        *([_phases(r.reinforcement)] if r.reinforcement else []),
-        *([_learned(r.learned)] if r.learned else []),
-        *([_row(r.row)] if r.row else []),
-    ]
+INSIDE = "inside the band"
+
+
+def view(r: Check) -> View:
+    """What went wrong or how the step compares, then each file, the comparison with the
+    prediction, and what was learned."""
+    mark, verdict = _verdict(r)
+    return View.of(
+        [
+            *(block for file in r.files for block in _file(file)),
+            *([_against(r.against)] if r.against else []),
+            *([_phases(r.reinforcement)] if r.reinforcement else []),
+            *([_learned(r.learned)] if r.learned else []),
+            *([_row(r.row)] if r.row else []),
+        ],
+        verdict=verdict,
+        mark=mark,
+    )
+
+
+def _verdict(r: Check) -> tuple[Mark, str]:
+    """What went wrong first."""
+    short = [said for one in r.files for said in one.shortages]
+    if short:
+        return "no", f"Memory ran out: {short[0].why}"
+    against = r.against or r.reinforcement
+    if against is None:
+        return "maybe", "Read, without a step time to compare"
+    return (
+        "yes" if against.verdict == INSIDE else "maybe",
+        f"{against.verdict.capitalize()}: {show(against.measured_s, 's')} measured,"
+        f" {show(against.predicted_s, 's')} predicted ({span(against.low, against.high, 's')})",
+    )
 
 
 def _file(one: Checked) -> list[Block]:
@@ -91,14 +115,13 @@ def _trace(t: TraceTimes) -> Block:
     return Block(
         "Kernels of a step",
         text,
-        ["part", ">measured", ">predicted", ">ratio", ">kernels", "", "what"],
+        ["part", "measured|s", "predicted|s", "ratio|.2f", "kernels|,", "", "what"],
         [
             [
                 words(line.name),
-                show(line.measured_s, "s"),
-                "-" if line.predicted_s is None else show(line.predicted_s, "s"),
-                f"{line.measured_s / line.predicted_s:.2f}" if line.predicted_s else "-",
-                "-" if line.kernels is None else f"{line.kernels:,}",
+                *(line.measured_s, line.predicted_s),
+                line.measured_s / line.predicted_s if line.predicted_s else None,
+                line.kernels,
                 "wrong" if line.wrong else "",
                 line.says,
             ]
@@ -120,15 +143,8 @@ def _snapshot(s: SnapshotBytes) -> Block:
             " piece",
             f"highest held in the recording: {show(s.peak_bytes, 'B')}",
         ],
-        ["component", ">held", ">predicted at the peak"],
-        [
-            [
-                words(line.name),
-                show(line.measured_bytes, "B"),
-                "-" if line.predicted_bytes is None else show(line.predicted_bytes, "B"),
-            ]
-            for line in s.held
-        ],
+        ["component", "held|B", "predicted at the peak|B"],
+        [[words(line.name), line.measured_bytes, line.predicted_bytes] for line in s.held],
         order="largest first",
         part=True,
     )
@@ -154,17 +170,11 @@ def _against(a: Against) -> Block:
     return Block(
         "Against the prediction",
         text,
-        ["reason", ">of the assumed", ">deviations", ">in the step", "what would explain it alone"],
         [
-            [
-                one.name,
-                "-" if one.factor is None else percent(one.factor, 0),
-                "-" if one.spreads is None else f"{one.spreads:.1f}",
-                show(one.component_s, "s"),
-                one.says,
-            ]
-            for one in shown
+            *("reason", "of the assumed|%0", "deviations|.1f", "in the step|s"),
+            "what would explain it alone",
         ],
+        [[one.name, one.factor, one.spreads, one.component_s, one.says] for one in shown],
         order="the most likely first",
         drop=("in the step", "deviations"),
         below=below,
@@ -179,15 +189,14 @@ def _phases(p: Phases) -> Block:
             f" {show(p.predicted_s, 's')} predicted (80 % band {span(p.low, p.high, 's')});"
             f" {percent(p.ratio)} of the prediction"
         ],
-        ["phase", ">measured", ">predicted", ">ratio", "band", ""],
+        ["phase", "measured|s", "predicted|s", "ratio|.2f", "band", ""],
         [
             [
                 line.name,
-                "-" if line.measured_s is None else show(line.measured_s, "s"),
-                "-" if line.predicted_s is None else show(line.predicted_s, "s"),
-                f"{line.measured_s / line.predicted_s:.2f}"
+                *(line.measured_s, line.predicted_s),
+                line.measured_s / line.predicted_s
                 if line.measured_s is not None and line.predicted_s
-                else "-",
+                else None,
                 "-" if line.low is None or line.high is None else span(line.low, line.high, "s"),
                 "outside" if line.inside is False else "",
             ]
@@ -204,11 +213,8 @@ def _learned(one: Learned) -> Block:
             f"{one.runs:,} run{'s' * (one.runs != 1)}: error of their step"
             f" {percent(one.before)} before, {percent(one.after)} with the calibration"
         ],
-        ["number", ">of the profile", ">+-", ">before", "where"],
-        [
-            [n.name, percent(n.factor), percent(n.spread), percent(n.prior), n.where]
-            for n in one.numbers
-        ],
+        ["number", "of the profile|%", "+-|%", "before|%", "where"],
+        [[n.name, n.factor, n.spread, n.prior, n.where] for n in one.numbers],
         below=list(one.notes),
     )
 

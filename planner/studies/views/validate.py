@@ -1,10 +1,10 @@
-"""Blocks of text for `dpplan validate`."""
+"""View of `dpplan validate`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from planner.show.text import Block
 from planner.specs.document import UNSET
 from planner.studies.documents.validate import (
     Ablation,
@@ -24,14 +24,16 @@ from planner.studies.documents.validate import (
     Validation,
     Worth,
 )
+from planner.studies.views.validate_figure import chart
 from planner.units import percent
+from planner.views.view import Block, View
 
 _MOST_GROUPS = 5  # with the largest regret
 _MOST_SKIPPED = 20
 _MOST_OPTIONS = 20
 
 
-def validate_blocks(out: Validation) -> list[Block]:
+def view(out: Validation) -> View:
     """Errors per suite and in all beside the noise floor, ranking and its worst groups, what else
     was asked, what was skipped."""
     blocks = [
@@ -53,7 +55,8 @@ def validate_blocks(out: Validation) -> list[Block]:
         blocks.append(_ablation_block(out.ablations))
     if out.worths is not UNSET:
         blocks.append(_worth_block(out.worths))
-    return blocks + _skipped_blocks(out.skipped)
+    blocks += _skipped_blocks(out.skipped)
+    return View.of([replace(blocks[0], chart=chart(out)), *blocks[1:]])
 
 
 def _all_of(out: Validation) -> list[tuple[str, Summary]]:

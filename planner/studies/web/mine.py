@@ -12,19 +12,18 @@ from planner.formats import recipe as formats
 from planner.formats.documents.read import Read
 from planner.formats.plan import planned
 from planner.formats.verbs import read
-from planner.formats.views.read import read_blocks
-from planner.show.text import Block
+from planner.formats.views.read import view as read_view
 from planner.specs.base import PlanError
-from planner.specs.options import Given, flag
+from planner.specs.options import Given
 from planner.studies import check
 from planner.studies.check.sort import is_runs_table, recipes_of
 from planner.studies.documents.check import Check
 from planner.studies.logs.programs import titles
-from planner.studies.views.check import check_blocks
-from planner.units import show, span
+from planner.studies.views.check import view as check_view
+from planner.views.view import Block, File, Link, View
 from web import limits
 from web.state import State, marks_of, of_mapping
-from web.tabs.base import Asked, Found, Mark, Result, Tab, Table
+from web.tabs.base import Answers, Asked
 
 _SAVE, _APPEND = "my-cluster.toml", "my-runs.csv"
 _FIELD = "FILE"
@@ -95,33 +94,32 @@ def _checked(found: Mine, files: Mapping[str, bytes]) -> Mine:
     )
 
 
-def _show(found: Mine | None, asked: Asked) -> Found:
+def _view(found: Mine | None, asked: Asked) -> View:
+    """What the log says, then what the recipe says."""
     if found is None:
         return _empty()
-    mark, verdict = _verdict(found)
-    document = found.checked
-    blocks = [*(check_blocks(document) if document else ())]
-    blocks += read_blocks(found.recipe, full=True) if found.recipe else []
-    return Found(
-        title=", ".join((*found.logs, *found.recipes)),
-        verdict=verdict,
-        command=_command(found, asked),
-        mark=mark,
-        parts=tuple(Table(one, folded=len(one.rows) > _LONG) for one in blocks),
+    views = [check_view(found.checked)] if found.checked else []
+    views += [read_view(found.recipe, full=True)] if found.recipe else []
+    blocks = [part for one in views for part in one.parts if isinstance(part, Block)]
+    first = views[0] if views else View("", _UNPLANNED, "maybe")
+    unplanned = found.checked is not None and found.plan is None and first.mark == "maybe"
+    return View(
+        ", ".join((*found.logs, *found.recipes)),
+        _UNPLANNED if unplanned else first.verdict,
+        first.mark,
+        parts=[replace(one, folded=len(one.rows) > _LONG) for one in blocks],
         links=_links(found, asked),
-        results=_results(found),
-        notes=tuple(found.notes),
-        plan=found.plan,
+        files=_results(found),
+        notes=found.notes,
     )
 
 
-def _empty() -> Found:
+def _empty() -> View:
     """What there is to be dropped."""
     recipes = ", ".join(one.title for one in formats.formats())
-    return Found(
-        title="What is read",
-        verdict="Nothing is dropped yet",
-        command="dpplan check train.log --recipe train.sh --gpu h100 --gpus 64",
+    return View(
+        "What is read",
+        "Nothing is dropped yet",
         parts=(
             Block(
                 "Files",
@@ -153,41 +151,13 @@ _OF_PHASES = "phases of a log of verl or NeMo RL beside those of this answer"
 _OF_RUNS = "the run is added to it; several runs make a better calibration than one"
 
 
-def _verdict(found: Mine) -> tuple[Mark, str]:
-    """The colour and the sentence of the answer: what went wrong first."""
-    checked, recipe = found.checked, found.recipe
-    short = [said for one in checked.files for said in one.shortages] if checked else []
-    if short:
-        return "no", f"Memory ran out: {short[0].why}"
-    if checked and (a := check.compared(checked)):
-        said = (
-            f"{a.verdict.capitalize()}: {show(a.measured_s, 's')} measured,"
-            f" {show(a.predicted_s, 's')} predicted ({span(a.low, a.high, 's')})"
-        )
-        return "yes" if a.verdict == check.INSIDE else "maybe", said
-    if recipe and recipe.refused:
-        return "no", f"No estimate: {recipe.refused}"
-    if recipe and recipe.missing:
-        flags = " and ".join(flag(name) for name in recipe.missing)
-        return "maybe", f"The files do not say {flags}: choose it above and read them again"
-    if recipe and recipe.estimate:
-        r, change = recipe.estimate, recipe.remedy or recipe.better
-        said = "it fits" if recipe.out_of_memory is None else recipe.out_of_memory.says
-        then = f"; {change.change} takes {show(change.step_seconds, 's')}" if change else ""
-        return (
-            "yes" if r.memory.fits else "no",
-            f"{show(r.step.seconds, 's')} per step: {said}{then}",
-        )
-    return "maybe", _UNPLANNED if not found.plan else "Read, without a step time to compare"
-
-
 _UNPLANNED = "Read; drop the recipe beside it, or choose model and GPU above, to compare it"
 
 
-def _links(found: Mine, asked: Asked) -> tuple[tuple[str, str], ...]:
+def _links(found: Mine, asked: Asked) -> list[Link]:
     """The plan on the page of plans, as it is and with what was learned."""
     if found.plan is None:
-        return ()
+        return []
     out = [("Apply to the plan", found.plan)]
     if found.calibration:
         with contextlib.suppress(PlanError):  # longer than a page takes: there is the file
@@ -200,25 +170,31 @@ def _links(found: Mine, asked: Asked) -> tuple[tuple[str, str], ...]:
             for word, one in changes
             if one
         ]
-    return tuple((word, f"/?{one}") for word, one in queries if len(one) <= limits.MAX_QUERY_BYTES)
+    return [
+        Link(word=word, address=f"/?{one}")
+        for word, one in queries
+        if len(one) <= limits.MAX_QUERY_BYTES
+    ]
 
 
 _BETTER = "Apply the better recipe"
 
 
-def _results(found: Mine) -> tuple[Result, ...]:
+def _results(found: Mine) -> list[File]:
     out = []
     if found.calibration:
         says = "the calibration that these runs make, for --calibration and for the plan's form"
-        out.append(Result(_SAVE, found.calibration, says))
+        out.append(File(_SAVE, found.calibration, says))
     if found.table:
         says = "the runs table with this run, for `dpplan validate`; drop it with the next log"
-        out.append(Result(found.appended, found.table, says))
-    return tuple(out)
+        out.append(File(found.appended, found.table, says))
+    return out
 
 
-def _command(found: Mine, asked: Asked) -> str:
+def _command(found: Mine | None, asked: Asked) -> str:
     """The command that says the same of these files."""
+    if found is None:
+        return "dpplan check train.log --recipe train.sh --gpu h100 --gpus 64"
     rest = shlex.split(asked.command)[2:]
     if not found.logs:
         return shlex.join(["dpplan", "read", *found.recipes, *rest, "--full"])
@@ -228,34 +204,4 @@ def _command(found: Mine, asked: Asked) -> str:
     return shlex.join(["dpplan", "check", *found.logs, *recipes, *rest, *saved])
 
 
-TAB = Tab(
-    path="/run",
-    after="/input",
-    name="My run",
-    title="My run",
-    lead=(
-        "Drop the launch script and the log of a run: what was planned, what came of it, what would"
-        " explain the difference, and a calibration of your cluster. The files are read in memory,"
-        " and never stored."
-    ),
-    ask="Read and check",
-    verb="check",
-    shown=("model", "gpu", "gpus", "stack"),
-    folded=(
-        "gpus_per_node",
-        "precision",
-        "seq_len",
-        "global_batch",
-        "micro_batch",
-        "tp",
-        "pp",
-        "cp",
-        "ep",
-        "zero",
-        "recompute",
-    ),
-    files="Files of the run: scripts, configurations, logs, traces",
-    find=_find,
-    show=_show,
-    model=None,
-)
+ANSWERS = Answers(_find, _view, _command, plan=lambda found: found.plan if found else None)

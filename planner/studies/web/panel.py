@@ -9,25 +9,16 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
 
-from planner.api import Options
 from planner.evidence.band import RESIDUALS
 from planner.inputs.scenario import resolve
-from planner.show.figures import (
-    BLUE,
-    LOG,
-    RED,
-    Cell,
-    Chart,
-    Column,
-    Trace,
-    axis,
-    figure,
-    guides,
-    markers,
-)
-from planner.show.text import Block
+from planner.specs.documents.estimate import Report
+from planner.specs.options import Options
 from planner.studies.validate.files import read_all
-from planner.units import percent, show
+from planner.units import show
+from planner.views.cells import Cell, Column
+from planner.views.chart import Chart, Trace
+from planner.views.figures import BLUE, LOG, RED, axis, figure, guides, markers
+from planner.views.view import Block, View
 
 _GUIDES = (-0.2, 0.2)
 
@@ -137,8 +128,17 @@ def _suites(found: Iterable[Run]) -> list[list[Cell]]:
 _SIZES = ((1, "1"), (8, "2 to 8"), (64, "9 to 64"), (512, "65 to 512"), (10**9, "more"))
 
 
-def trust(options: Options) -> list[Block]:
-    """How far predictions were off, by GPU and by number of GPUs, the request's own first."""
+def view(found: Report, options: Options) -> View:
+    """All runs, and how far predictions were off by GPU and by number of GPUs, the request's own
+    first."""
+    return View(
+        f"{len(runs()):,} measured runs beside the prediction",
+        f"This plan: {found.step.confidence}",
+        parts=[chart(options), *_trust(options)],
+    )
+
+
+def _trust(options: Options) -> list[Block]:
     gpu, cluster = resolve(options).parts[1].gpu, options.gpus
     found = runs()
     by_gpu: dict[str, list[Run]] = {}
@@ -164,15 +164,10 @@ def _trusted(title: str, of: str, groups: dict[str, list[Run]], mine: str) -> Bl
     block = Block(
         title,
         header=[
-            of,
-            "plan",
-            ">runs",
-            ">mean error",
-            ">median",
-            ">bias",
-            ">within 10 %",
-            ">within 20 %",
+            *(of, "plan", "runs|,", "mean error|%", "median|%", "bias|+%", "within 10 %|%0"),
+            "within 20 %|%0",
         ],
+        marks=["here" if name == mine else "" for name in groups],
     )
     for name, members in groups.items():
         off = [run.predicted_s / run.measured_s - 1 for run in members]
@@ -180,13 +175,8 @@ def _trusted(title: str, of: str, groups: dict[str, list[Run]], mine: str) -> Bl
         close = [sum(one <= share for one in errors) / len(errors) for share in near]
         block.rows.append(
             [
-                name,
-                "yours" if name == mine else "",
-                f"{len(members):,}",
-                percent(fmean(errors)),
-                percent(_median(errors)),
-                percent(fmean(off), sign=True),
-                *(percent(share, 0) for share in close),
+                *(name, "yours" if name == mine else "", len(members), fmean(errors)),
+                *(_median(errors), fmean(off), *close),
             ]
         )
     if mine not in groups:

@@ -1,0 +1,73 @@
+"""An estimate in full: the view of `dpplan estimate --full`, and of every report of an estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.specs.documents.estimate import Estimate
+from planner.views.advice import advice_blocks
+from planner.views.conditions import condition_blocks
+from planner.views.estimate import (
+    answer_block,
+    basis_block,
+    communication_block,
+    family_blocks,
+    memory_block,
+    requirement_blocks,
+    scenario_block,
+    stage_block,
+    step_block,
+    title_of,
+)
+from planner.views.explain import machine_value
+from planner.views.screen import verdict
+from planner.views.view import Block, View
+
+
+def view(r: Estimate, more: Sequence[Block] = ()) -> View:
+    """The answer first, then memory, time, communication, families, advice and assumptions. more:
+    what was asked for besides."""
+    fits = r.memory.fits and all(one.holds for one in r.requirements)
+    return View(
+        title_of(r),
+        verdict(r),
+        "yes" if fits else "no",
+        parts=[
+            answer_block(r),
+            *requirement_blocks(r),
+            memory_block(r),
+            stage_block(r),
+            step_block(r),
+            *condition_blocks(r),
+            communication_block(r),
+            *family_blocks(r),
+            *advice_blocks(r),
+            basis_block(r),
+            scenario_block(r),
+            _operators(r),
+            _machine(r),
+            *more,
+        ],
+    )
+
+
+def _operators(r: Estimate) -> Block:
+    return Block(
+        "Seconds of each operator, slowest stage",
+        header=["operator", "time|s"],
+        rows=[[name, value] for name, value in r.step.operators.items()],
+        only="page",
+        folded=True,
+    )
+
+
+def _machine(r: Estimate) -> Block:
+    return Block(
+        "Numbers of the machine, with sources",
+        header=["number", ">value", "kind", "elasticity of the step|+.2f", "source", "date"],
+        rows=[
+            [n.name, machine_value(n), n.kind, n.elasticity, n.source, n.date] for n in r.machine
+        ],
+        only="page",
+        folded=True,
+    )

@@ -1,0 +1,36 @@
+"""Memory of generating text as a table of contexts and batches."""
+
+from __future__ import annotations
+
+from planner.specs.documents.estimate import Estimate
+from planner.units import show
+from planner.views.view import Block
+
+
+def inference_blocks(r: Estimate) -> list[Block]:
+    """Bytes per GPU of generating text, by context and batch."""
+    i = r.inference
+    if i is None:
+        why = (
+            "none: what decoders alone keep of text is planned, and this model writes no text or"
+            " reads another sequence for it"
+        )
+        return [Block("Inference memory per GPU", text=[why])]
+    batches = sorted({one.batch for one in i.table})
+    block = Block(
+        "Inference memory per GPU",
+        header=["context|,", *(f"batch {b}|B" for b in batches), "largest batch|,"],
+        order="shortest context first",
+        drop=tuple(f"batch {b}" for b in reversed(batches[1:])),
+    )
+    gpus = "does not fit on up to 128 GPUs" if i.gpus is None else f"on {i.gpus} of these GPUs"
+    block.text.append(
+        f"{gpus}: bf16 weights {show(i.weights_bytes, 'B')}, cache"
+        f" {show(i.cache_bytes_per_token, 'B')} per token of one sequence,"
+        f" {show(i.budget_bytes, 'B')} to use per GPU; - where it does not fit"
+    )
+    for most in i.max_batch:
+        row = [one for one in i.table if one.context == most.context]
+        cells = [one.device_bytes if one.fits else None for one in row]
+        block.rows.append([most.context, *cells, most.batch])
+    return [block]

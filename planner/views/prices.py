@@ -1,0 +1,68 @@
+"""The prices of an answer as text: which market, what is the cheapest there and elsewhere."""
+
+from __future__ import annotations
+
+from planner.specs.documents.prices import Cheapest, Prices
+from planner.units import show
+from planner.views.view import Block
+
+
+def prices_block(prices: Prices) -> Block:
+    """Every machine with its price, named; and which have none."""
+    block = Block(
+        f"Prices: {' and '.join(prices.markets) or 'none known'}",
+        header=["machine", "per GPU-hour|USD", "kind, provider, date"],
+        rows=[
+            [machine.machine, machine.usd_per_gpu_hour, machine.source or ""]
+            for machine in prices.machines
+            if machine.usd_per_gpu_hour is not None
+        ],
+        order="as asked",
+    )
+    if len(prices.markets) > 1:
+        block.text.append(
+            "these are different kinds of price; --market gives all the same, where it is listed"
+        )
+    block.text += _missing_lines(prices)
+    block.below += prices.notes
+    return block
+
+
+def _missing_lines(prices: Prices) -> list[str]:
+    """Machines without a price, together where they have one on the same other lists."""
+    missing: dict[str, list[str]] = {}
+    for machine in prices.machines:
+        if machine.missing is not None:
+            missing.setdefault(machine.missing, []).append(machine.machine)
+    if not missing:
+        return []
+    covering = (
+        f"--market {' or '.join(prices.covering)} has a price of all"
+        if prices.covering
+        else "no market has a price of all"
+    )
+    return [
+        *(f"{why}: {', '.join(machines)}" for why, machines in missing.items()),
+        f"{covering}; --price or --market FILE states your own",
+    ]
+
+
+def cheapest_lines(prices: Prices) -> list[str]:
+    """What is the cheapest at these prices, and at others; none where there is nothing to
+    choose."""
+    if len(prices.machines) < 2 or prices.cheapest is None:
+        return []
+    return [f"cheapest: {_said(prices.cheapest, prices)}", *elsewhere_lines(prices)]
+
+
+def elsewhere_lines(prices: Prices) -> list[str]:
+    """What is the cheapest in other markets, where it is another."""
+    return [
+        f"at {cheapest.market} prices: {_said(cheapest, prices)}" for cheapest in prices.elsewhere
+    ]
+
+
+def _said(one: Cheapest, prices: Prices) -> str:
+    kinds = len(prices.machines)
+    of = "" if one.priced == kinds else f"; {one.priced} of {kinds} have such a price"
+    return f"{one.label}, {show(one.cost_usd, 'USD')} per {prices.per} ({one.source}{of})"

@@ -1,0 +1,180 @@
+"""View of `dpplan search`: the best layouts, the front of time against memory, the rejections."""
+
+from __future__ import annotations
+
+from planner.specs.documents.plan import describe
+from planner.specs.documents.search import Ranked, Search
+from planner.units import show
+from planner.views.cells import Cell, Column
+from planner.views.characters import points_lines
+from planner.views.chart import Chart
+from planner.views.estimate import room, title_of
+from planner.views.figures import CYCLE, GIB, SILVER, figure, line, markers
+from planner.views.view import Block, Command, View, words
+
+_FRONT_ROWS = 20  # of the front, in a terminal; --json and --html have all
+
+
+def view(found: Search, full: bool = False) -> View:
+    """The best layouts, the front as a chart, the rejections; full: the front as a table, too."""
+    counts = (
+        f"{found.evaluated:,} of {found.enumerated:,} layouts evaluated in"
+        f" {show(found.seconds, 's')}, {found.feasible:,} fit{excluded(found.excluded)}"
+    )
+    notes = [*found.assumptions, *left_out(found.not_searched)]
+    fitting = [_best(found), _front(found, full)] if found.feasible else []
+    parts = [*fitting, *_reasons(found)]
+    if not found.top:
+        return View("Search", f"NOTHING FITS: {counts}", "no", parts=parts, notes=notes)
+    best = found.top[0]
+    return View(
+        f"Layouts of {title_of(best)}",
+        f"best by {words(found.objective)}: {show(best.step.seconds, 's')} per step,"
+        f" {room(best.memory)}: {describe(best.layout)}  [{best.stack.title}]",
+        "yes",
+        [counts],
+        parts,
+        notes=notes,
+    )
+
+
+def excluded(count: int) -> str:
+    """The end of a sentence that counts layouts, about those that were left out by a bound."""
+    return f"; {count:,} more are slower by a bound" if count else ""
+
+
+def left_out(names: list[str]) -> list[str]:
+    """What no search tries, as one sentence."""
+    return [f"not searched: {'; '.join(names)}"] if names else []
+
+
+def _front(found: Search, full: bool) -> Block:
+    """Layouts that no other beats in both time and memory."""
+    points = found.pareto
+    front = Block("Front of time against memory", chart=_drawn(found))
+    if len(points) > 1:
+        seconds, gib = [a.step_seconds for a in points], [a.device_bytes / GIB for a in points]
+        front.text = points_lines(seconds, gib, "s per step", "GiB")
+    if not full:
+        front.text.append(f"{len(points)} layouts, which --full lists")
+        return front
+    shown = points[:: -(-len(points) // _FRONT_ROWS)]
+    front.header = ["step|s", "memory|B", "to fit|chance", "stack", "layout"]
+    front.order = "fastest first"
+    front.drop = ("stack",)
+    front.rows = [
+        [a.step_seconds, a.device_bytes, a.fit_chance, a.stack, describe(a.layout)] for a in shown
+    ]
+    if len(shown) < len(points):
+        front.below = [
+            f"{len(shown)} of {len(points)} layouts on the front (--json and --html have all)"
+        ]
+    return front
+
+
+def _best(found: Search) -> Block:
+    """The best layouts by the objective, and what a million tokens cost."""
+    alone = found.top and found.top[0].training.seq_len == 1
+    each = f"M {found.top[0].throughput.samples if alone else 'tokens'}"
+    block = Block(
+        f"Best layouts that fit, by {words(found.objective)}",
+        header=[
+            *(">#", "step|s", "MFU|%", "memory|B", "to fit|chance"),
+            *(f"USD per {each}|number", f"Wh per {each}|number", "stack", "layout"),
+        ],
+        order="best first",
+        drop=(f"Wh per {each}", "stack", f"USD per {each}", "MFU"),
+    )
+    block.text += [f"USD at {r.cluster.price}" for r in found.top[:1]]
+    block.rows = [[str(i + 1), *_best_cells(r)] for i, r in enumerate(found.top)]
+    return block
+
+
+def _best_cells(r: Ranked) -> list[Cell]:
+    return [
+        *(r.step.seconds, r.throughput.mfu, r.memory.device_bytes, r.memory.fit_chance),
+        *(r.per_token.usd_per_million_tokens, 1000 * r.per_token.kwh_per_million_tokens),
+        *(r.stack.id, describe(r.layout)),
+    ]
+
+
+def _reasons(found: Search) -> list[Block]:
+    """Why layouts were rejected, and what offloading would make fit."""
+    why = Block("Rejected", header=["reason", "layouts|,"], order="most layouts first")
+    why.rows = [
+        [reason, count] for reason, count in sorted(found.rejected.items(), key=lambda x: -x[1])
+    ]
+    if found.shortfall is not None:
+        least, median = (
+            show(found.shortfall.least_bytes, "B"),
+            show(found.shortfall.median_bytes, "B"),
+        )
+        why.text.append(
+            f"of those that do not fit memory, the nearest is {least} short, the median {median}"
+        )
+    if not found.advice:
+        return [why]
+    help_ = Block("The fastest with offloading", header=[">#", "change", "step|s", "memory|B"])
+    help_.rows = [
+        [str(i + 1), a.change, a.step_seconds, a.device_bytes] for i, a in enumerate(found.advice)
+    ]
+    help_.below = [Command(f"{i + 1}: {a.command}") for i, a in enumerate(found.advice)]
+    return [why, help_]
+
+
+def _drawn(found: Search) -> Chart:
+    """Seconds per step against GiB per GPU, one color per stack, one step line over all."""
+    points = found.pareto
+    data = [
+        line(
+            "front",
+            [a.step_seconds for a in points],
+            [a.device_bytes / GIB for a in points],
+            SILVER,
+            line={"shape": "hv", "color": SILVER},
+            showlegend=False,
+        )
+    ]
+    for i, stack in enumerate(sorted({a.stack for a in points})):
+        own = [a for a in points if a.stack == stack]
+        data.append(
+            markers(
+                stack,
+                [a.step_seconds for a in own],
+                [a.device_bytes / GIB for a in own],
+                CYCLE[i % len(CYCLE)],
+                [
+                    f"{describe(a.layout)} [{stack}]<br>{show(a.step_seconds, 's')},"
+                    f" {show(a.device_bytes, 'B')}"
+                    for a in own
+                ],
+            )
+        )
+    return Chart(
+        "front",
+        "Front of time against memory",
+        "",
+        figure(data, "seconds per step", "GiB per GPU"),
+        (
+            Column("step", "s"),
+            Column("memory per GPU", "B"),
+            Column("USD per million tokens", "number"),
+            Column("Wh per million tokens", "number"),
+            Column("stack"),
+            Column("layout"),
+        ),
+        [
+            [
+                a.step_seconds,
+                a.device_bytes,
+                a.usd_per_million_tokens,
+                1000 * a.kwh_per_million_tokens,
+                a.stack,
+                describe(a.layout),
+            ]
+            for a in points
+        ],
+        "Layouts that fit and that no other beats in both; point at one to see it. At a fixed"
+        " number of GPUs money and energy are the step time times a constant.",
+        order="fastest first",
+    )

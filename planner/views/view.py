@@ -1,0 +1,176 @@
+"""What a verb shows, once: a view of its document, which `text` prints, `page` writes as a report
+and a tab of the dashboard renders.
+
+A view is a title, a verdict and parts in order: blocks of sentences with perhaps a table, and
+charts. Cells of a table are values, whose column says the unit; a row may lead to another request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+from urllib.parse import quote
+
+from planner.views.cells import cell_text, column, is_right
+from planner.views.chart import Chart
+
+Mark = Literal["yes", "maybe", "no", "here", "now", ""]
+EMPTY = {"", "-"}  # cells without a value: a column of these alone is not shown
+_LABELLED = re.compile(r"(\S(?:.*?\S)?) {2,}(\S.*)")
+
+
+class Fixed(str):
+    """A line that is shown as it is, such as a row of a drawing in characters."""
+
+    __slots__ = ()
+
+
+class Command(Fixed):
+    """A line that is a command; a tab links the estimate that it asks for."""
+
+    __slots__ = ()
+
+
+class Caption(str):
+    """A sentence about a drawing in characters, which goes with it."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Link:
+    """Where a row or a view leads.
+
+    command: an estimate; changes: the same request with these options changed, "" left out;
+    address: of a page, where one is known; word: label of the link.
+    """
+
+    command: str = ""
+    changes: Mapping[str, object] = field(default_factory=dict)
+    address: str = ""
+    word: str = ""
+
+
+@dataclass(frozen=True)
+class File:
+    """A result that is a file of its own. says: what it is for."""
+
+    name: str
+    text: str
+    says: str
+
+    @property
+    def address(self) -> str:
+        """The file as an address that holds it."""
+        return f"data:text/plain;charset=utf-8,{quote(self.text)}"
+
+
+@dataclass
+class Block:
+    """A title, sentences, and perhaps a table.
+
+    header: of each column "title", ">title" where it is aligned as numbers are, or "title|unit"
+    (`planner.views.cells`). order: order of the rows; drop: names of columns that may be dropped
+    on a narrow screen, the first one first; below: lines under the table; part: of the block above
+    it, so that its title is not underlined; lead: printed under the title of its view in place of
+    its own; only: text, a drawing in characters whose chart is another part; page, too wide to be
+    printed. marks, links: of each row; note: what the marks mean. folded: it is long, and opened
+    by hand where that can be. chart: a drawing of the same, in place of its fixed lines.
+    """
+
+    title: str
+    text: list[str] = field(default_factory=list)
+    header: list[str] = field(default_factory=list)
+    rows: list[Any] = field(default_factory=list)  # of sequences of Cell
+    order: str = ""
+    drop: tuple[str, ...] = ()
+    below: list[str] = field(default_factory=list)
+    part: bool = False
+    lead: bool = False
+    only: Literal["text", "page", ""] = ""
+    marks: Sequence[Mark] = ()
+    links: Sequence[Link | None] = ()
+    note: str = ""
+    folded: bool = False
+    chart: Chart | None = None
+
+    @property
+    def heading(self) -> str:
+        """The title, and the order of the rows."""
+        return f"{self.title}, {self.order}" if self.order else self.title
+
+    @property
+    def cells(self) -> list[list[str]]:
+        """The rows as text."""
+        units = [column(heading).unit for heading in self.header]
+        return [
+            [cell_text(v, unit, "-") for v, unit in zip(row, units, strict=False)]
+            for row in self.rows
+        ]
+
+    @property
+    def shown(self) -> list[tuple[str, bool, list[str]]]:
+        """(title, whether to the right, cells) of the columns that say anything in any row."""
+        columns = zip(self.header, zip(*self.cells, strict=True), strict=True) if self.rows else ()
+        return [
+            (column(heading).title, is_right(heading), list(cells))
+            for heading, cells in columns
+            if not EMPTY.issuperset(cells)
+        ]
+
+
+Parts = Sequence[Block | Chart]
+
+
+@dataclass(frozen=True)
+class View:
+    """What a verb shows of its document.
+
+    verdict: the sentence that answers; where there is none the first of what follows is; mark: what
+    colour it has; text: sentences beside it. Charts
+    among the parts are not printed; a block with a chart is printed as a block. links: other
+    requests of the same kind; files: results to take along; notes: what the answer rests on, under
+    their title. csv: the answer for a spreadsheet.
+    """
+
+    title: str
+    verdict: str = ""
+    mark: Mark = ""
+    text: Sequence[str] = ()
+    parts: Parts = ()
+    links: Sequence[Link] = ()
+    files: Sequence[File] = ()
+    notes: Sequence[str] = ()
+    noted: str = "What this rests on"
+    csv: str = ""
+
+    @classmethod
+    def of(cls, blocks: Sequence[Block | Chart], **more: Any) -> View:
+        """A view of parts under the title of the first block."""
+        first = next(one for one in blocks if isinstance(one, Block))
+        parts = [replace(first, lead=True) if one is first else one for one in blocks]
+        return cls(first.title, parts=parts, **more)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """What is printed, in order."""
+        head = Block(self.title, [*([self.verdict] if self.verdict else []), *self.text])
+        parts = [part for part in self.parts if isinstance(part, Block) and part.only != "page"]
+        if parts and parts[0].lead:
+            first = parts.pop(0)
+            head = replace(first, title=self.title, text=[*head.text, *first.text], lead=False)
+        notes = [Block(self.noted, list(self.notes))] if self.notes else []
+        return [head, *parts, *notes]
+
+
+def words(name: str) -> str:
+    """A key or a choice of a document as people read it."""
+    return name.replace("_", " ").replace("-", " ")
+
+
+def labelled(line: str) -> str | tuple[str, str]:
+    """A sentence; or the label and the sentence of a line that begins with one."""
+    found = None if isinstance(line, Fixed) else _LABELLED.fullmatch(line)
+    return (found[1], found[2]) if found else line
