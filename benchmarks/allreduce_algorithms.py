@@ -282,7 +282,7 @@ Link = tuple[float, float]  # start of a message in seconds, bytes per second
 
 
 def predicted(name: str, size: float, n: int, way: Link, pair: Link, shift: Link) -> float:
-    """What the formulas say of `n` ranks, each behind a link of its own.
+    """Seconds by the formulas for `n` ranks, each behind a link of its own.
 
     way: of one message at a time; pair: of all ranks exchanging in pairs; shift: of all sending to
     their right neighbour.

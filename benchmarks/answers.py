@@ -3,11 +3,11 @@
     python benchmarks/answers.py record before.json [--tree DIR] [--only TEXT] [--sample N]
     python benchmarks/answers.py compare before.json after.json [--all]
 
-The requests are lines of tests/data/answers/requests.txt, so that an option added later changes
-none of them. record runs each in process, in the folder of the tree whose code answers, and keeps
-exit status, stdout (as a document where it is one), stderr and the files written. compare allows
-numbers a relative difference of 1e-9 and everything else none; keys that were added or removed are
-listed apart. It exits with status 1 where an answer differs.
+The requests are lines of tests/data/answers/requests.txt, so that an option added later leaves
+them as they are. record runs each in process, in the folder of the tree whose code answers, and
+keeps exit status, stdout (as a document where it is one), stderr and the files written. compare
+allows numbers a relative difference of 1e-9 and everything else none; keys that were added or
+removed are listed apart. It exits with status 1 where an answer differs.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def main() -> int:
     recording = verbs.add_parser("record")
     recording.add_argument("file", type=Path)
     recording.add_argument("--tree", type=Path, default=ROOT, help="checkout whose code answers")
-    recording.add_argument("--only", default="", help="requests that contain this text alone")
+    recording.add_argument("--only", default="", help="only requests that contain this text")
     recording.add_argument("--sample", type=int, default=0, help="this many of them")
     comparing = verbs.add_parser("compare")
     comparing.add_argument("before", type=Path)

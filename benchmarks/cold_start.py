@@ -4,9 +4,9 @@ full search for 2,048 GPUs.
     python benchmarks/cold_start.py            # 11 runs of each, in turn
     python benchmarks/cold_start.py --profile  # also: which imports and functions the time goes to
 
-Wall and CPU seconds, and the CPU beside that of `import numpy` in the same run, which a busy or
-slow machine changes least. Targets: three times as much with the layout given, four with the
-search. Quote the median; a wide range says that the machine was busy.
+Wall and CPU seconds, and their ratio to `import numpy` in the same run, which a busy or slow
+machine changes least. Targets: three times as much with the layout given, four with the search.
+Quote the median; a wide range says that the machine was busy.
 """
 
 from __future__ import annotations
@@ -129,5 +129,5 @@ if __name__ == "__main__":
     )
     parser.add_argument("--runs", type=int, default=11)
     parser.add_argument("--profile", action="store_true")
-    asked = parser.parse_args()
-    run(asked.runs, asked.profile)
+    given = parser.parse_args()
+    run(given.runs, given.profile)

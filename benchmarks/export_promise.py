@@ -5,7 +5,7 @@ requests for every target, each written, read back and estimated again.
     python benchmarks/export_promise.py --only megatron trl
 
 A pair is equal where seconds of a step and bytes of a GPU agree within `SAME`. Else its outcome is
-"said" where the head has the numbers of the file beside those of the pick, and "differs" where it
+"said" where the head has the numbers of both the file and the pick, and "differs" where it
 has not; "no model" where the target has no word for the model, so that its file states none.
 """
 

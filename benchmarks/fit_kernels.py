@@ -4,7 +4,7 @@ say how well it does.
     python benchmarks/fit_kernels.py FOLDER [--seed 0] [--toml]
 
 FOLDER holds one CSV per GPU id with the columns gpu, m, n, k, dtype, time_us, library. Each (GPU,
-library) is one table: half of its rows, drawn at random, is fitted; errors are those of the other
+library) is one table: half of its rows, drawn at random, is fitted; errors are of the other
 half. The formula is the planner's own, `planner.formulas.kernels.gemm_s`; a least-squares fit of
 the log error, in which shapes that no training runs count half.
 
@@ -12,9 +12,9 @@ A GEMM table has a clock of its own. aiconfigurator times a graph of up to six G
 nine times (three of them to warm up), so a short GEMM is over before the power limit acts and a
 long one is not: above about a millisecond the rate of large GEMMs drops by 5 to 20 % within a
 factor of two of duration. `power_clock` is the clock left; the duration at which half of the drop
-has come belongs to the way the tables were measured and is one constant for all (fitted alone: 0.9
-to 1.4 ms). gemm_efficiency is therefore the rate of short GEMMs. Training is a steady stream: it
-gets power_clock, and less.
+has come belongs to the way the tables were measured and is one constant for all (fitted per table:
+0.9 to 1.4 ms). gemm_efficiency is therefore the rate of short GEMMs. Training is a steady stream:
+it gets power_clock, and less.
 
 Tables of GEMMs in 8 and 4 bit (dtype fp8, fp8_block, nvfp4; aiconfigurator's TensorRT-LLM tables,
 whose kernels are cuBLASLt's as in Transformer Engine, and DeepGEMM's for blocks) time the dynamic

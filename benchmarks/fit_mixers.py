@@ -7,7 +7,7 @@ FOLDER holds CSV files with the columns gpu, operation, kernel, library, batch, 
 key_width, value_width, chunk, time_us: forward passes of chunked linear attention in 16 bit, timed
 as replayed CUDA graphs. Operations: gated_delta, kda, mamba2_scan. Each (operation, kernel,
 library, architecture) is one table; every second row of a GPU, by shape, is fitted, errors are
-those of the others. The formula is the planner's own, `formulas.kernels.mixer_s`. Rows of few
+of the other rows. The formula is the planner's own, `formulas.kernels.mixer_s`. Rows of few
 tokens, and on GPUs with a cache of 96 MB and more those whose tensors stay in it, are left out:
 training has more.
 

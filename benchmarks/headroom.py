@@ -1,4 +1,4 @@
-"""What it costs to take layouts that fit with 95 % chance: default requests with and without.
+"""Cost in step time of taking layouts that fit with 95 % chance: requests with and without.
 
     python benchmarks/headroom.py
 

@@ -1,4 +1,4 @@
-"""What transformers says of its causal language models: defaults of their configuration classes,
+"""Causal language models as transformers has them: defaults of their configuration classes,
 and their parameters on the meta device.
 
 python benchmarks/hf_types.py defaults   writes planner/data/hf_defaults.json
@@ -223,7 +223,7 @@ def perturbations(family: str, stated: dict[str, Any]) -> Iterator[tuple[str, di
 
 
 def unused(config: Any) -> int:
-    """Zero experts of LongCat, whose projections transformers allocates and nobody computes."""
+    """Zero experts of LongCat, whose projections transformers allocates and never computes."""
     zero = getattr(config, "zero_expert_num", None) or 0
     return (
         zero * 2 * config.expert_ffn_hidden_size * config.hidden_size * config.num_layers

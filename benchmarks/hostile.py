@@ -1,5 +1,5 @@
-"""What files that nobody should have sent cost: seconds of one core and peak memory of the command
-that reads each, made in a temporary folder and removed.
+"""Cost of hostile files: seconds of one core and peak memory of the command that reads each, made
+in a temporary folder and removed.
 
     python benchmarks/hostile.py                 # 2 GB each, 5 GB of disk at most at once
     python benchmarks/hostile.py --bytes 20e6 --only trace
@@ -114,7 +114,7 @@ def packed(path: Path, size: int) -> None:
 
 
 class Runs:
-    """What a pickle would write where it were run."""
+    """The file that a pickle would write if it were executed."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return os.system, ("touch executed",)

@@ -1,4 +1,4 @@
-"""What one run says of the other layouts of its cluster: `dpplan check --save` on the shipped runs.
+"""Error on the other layouts of a cluster after `dpplan check --save` on one of the shipped runs.
 
     python benchmarks/learn_from_logs.py [--unseen]
 
@@ -10,8 +10,8 @@ alike does better); what would be left if the middle of each layout were, of lay
 runs (the noise floor: no calibration at all does better); and why one run does not halve the error,
 where it does not.
 
---unseen: before is by shared numbers fitted without the suite, as for a cluster that nobody has
-seen; by default it is by the shipped numbers, which were chosen with these runs in view.
+--unseen: before is by shared numbers fitted without the suite, as for an unseen
+cluster; by default it is by the shipped numbers, which were chosen with these runs in view.
 
 The step is taken as linear in the logarithms of the numbers, as in the first round of the fit.
 """

@@ -4,7 +4,7 @@ of planner/studies/data/runs.
     python benchmarks/presets.py --write    # about a minute
 
 A row becomes a preset where the options of an estimate say all that it says: the model is one of
-the catalogue, and the estimate of these options is that of the row. Of each publication, model and
+the catalogue, and the estimate of these options equals the row's. Of each publication, model and
 GPU the run on most GPUs is taken.
 """
 
@@ -83,7 +83,7 @@ def options(row: Row, known: Shapes) -> Iterator[dict[str, Any]]:
 
 
 def answered(row: Row, known: Shapes, predicted: float) -> tuple[Options, Estimate] | None:
-    """The options whose answer is nearest to that of the row; None where none is near."""
+    """The options whose answer is nearest to the row's; None where none is near."""
     answers = []
     for given in options(row, known):
         try:

@@ -27,7 +27,7 @@ SUFFIXES = (".sh", ".yaml", ".yml", ".json", ".toml", ".py", ".txt", ".sbatch", 
 
 @dataclass
 class Tally:
-    """What became of the files of a folder."""
+    """Outcomes of reading the files of a folder."""
 
     files: int = 0
     read: int = 0
@@ -94,7 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--estimate", default="", metavar="GPU:COUNT")
-    parser.add_argument("--kind", default="", help="files of this format alone")
+    parser.add_argument("--kind", default="", help="only files of this format")
     parser.add_argument("--most", type=int, default=12, help="arguments listed")
     given = parser.parse_args()
     gpu, _, gpus = given.estimate.partition(":")

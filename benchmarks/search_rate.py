@@ -104,7 +104,7 @@ def rates() -> None:
 
 
 def _evaluated(plan: Plan) -> None:
-    """All layouts of a plan, with their time, which is evaluated where it is asked for."""
+    """All layouts of a plan, with their time, which is evaluated lazily."""
     estimates = search(plan).estimates
     assert estimates is not None
     _ = estimates.time

@@ -162,7 +162,7 @@ def tell(spent: Spent, sizes: list[int]) -> None:
 
 
 def processes() -> list[int]:
-    """Resident bytes of the server's processes, those of this program's children."""
+    """Resident bytes of the server's processes: descendants of this program."""
     by_pid: dict[int, tuple[int, int, str]] = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -190,7 +190,7 @@ def processes() -> list[int]:
 
 
 def memory() -> str:
-    """What the server's processes take now."""
+    """Memory of the server's processes now."""
     sizes = processes()
     return (
         f"largest {max(sizes) / 1e6:.0f} MB, {len(sizes)} processes, {sum(sizes) / 1e6:.0f} MB"

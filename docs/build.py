@@ -5,7 +5,7 @@
 
 Written first, because every band and every chance to fit comes from them:
 planner/data/residuals.csv and planner/data/memory_residuals.csv. Whole folders, where a page that
-is no longer written is removed: docs/accuracy, docs/catalogue, docs/formulas, docs/questions,
+nothing writes any more is removed: docs/accuracy, docs/catalogue, docs/formulas, docs/questions,
 docs/reference. Whole files: docs/against-our-sources.md, docs/log/index.md,
 docs/pictures/terminal.svg, docs/scenario.schema.json. Blocks between `<!-- begin: NAME -->` and
 `<!-- end -->`: README.md and the hand-written pages of docs/.
@@ -114,7 +114,7 @@ def hand_written() -> list[str]:
 
 
 def current(name: str) -> dict[str, str]:
-    """What a page, or the pages of a folder, should be now, by name."""
+    """Current text of a page, or of the pages of a folder, by name."""
     if name in FOLDERS:
         return {f"{name}/{page}": text for page, text in FOLDERS[name]().items()}
     if name in PAGES:

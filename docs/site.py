@@ -1,9 +1,9 @@
-"""What the site of the documentation needs beside the Markdown of the repository: a hook of MkDocs.
+"""A hook of MkDocs that turns the Markdown of the repository into the site of the documentation.
 
 Folders in the navigation become their pages; CHANGELOG.md, CONTRIBUTING.md and SECURITY.md, which
-lie above docs/, become pages; links to files that are no pages become plain text; equations between
-`$$` become MathML, which browsers render themselves; lists are indented as Python-Markdown reads
-them.
+lie above docs/, become pages; links to files that are not pages become plain text; equations
+between `$$` become MathML, which browsers render themselves; lists are indented as Python-Markdown
+reads them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def linked(text: str, page: str, known: set[str]) -> str:
 
 
 def indented(text: str) -> str:
-    """What belongs to an item of a list, by four spaces a level where GitHub takes two or three."""
+    """Contents of list items indented by four spaces a level, where GitHub takes two or three."""
     out, inside = [], False
     for line in text.splitlines(keepends=True):
         if line.strip() and not line.startswith(" "):

@@ -76,7 +76,7 @@ def offload() -> str:
 
 
 def requirements() -> str:
-    """What `--require` knows."""
+    """Quantities of `--require`."""
     from planner.report.require import QUANTITIES
 
     rows = [["`fits`", "", "", "device and host memory suffice"]]

@@ -290,7 +290,7 @@ def _prices() -> str:
 
 
 def _trained(m: ModelSpec) -> str:
-    """What its authors published of batch, sequence and precision, with sources."""
+    """Published batch, sequence and precision of its training, with sources."""
     batch, sequence, precision = m.published.batch, m.published.sequence, m.published.precision
     parts = [
         *([f"{sequence.tokens:,} tokens a sequence ({sequence.source})"] if sequence else []),

@@ -42,25 +42,25 @@ _MOST_WORDS = 3  # alternatives of a type that are worth naming
 
 
 def names() -> str:
-    """What components of the step are called."""
+    """Names of the components of the step."""
     return f"## Components of the step\n\n{_NAMES}\n{_components()}"
 
 
 def said(answer: str) -> str:
-    """What a document is."""
+    """Description of a document."""
     return getdoc(declared(answer)) or ""
 
 
 def title(answer: str) -> str:
-    """What the tables of a document are headed."""
+    """Heading of the tables of a document."""
     if answer.startswith("a "):
         return answer.capitalize().replace("http", "HTTP")
     return f"`{answer}`" if answer.startswith("/") else f"`{answer} --json`"
 
 
 def rows(answer: str) -> list[list[str]]:
-    """Keys of a document with type, unit and sentence; what an earlier row or the document of an
-    estimate tells is named, not told again."""
+    """Keys of a document with type, unit and sentence; keys described in an earlier row or in the
+    document of an estimate are referred to."""
     places: dict[type, str] = {}
     if answer != _FIRST:
         _tell(places, declared(_FIRST), _FIRST)
@@ -76,7 +76,7 @@ def _fields(kind: type[Document]) -> tuple[inspect.Field, ...]:
 
 
 def _tell(places: dict[type, str], kind: type[Document], where: str) -> None:
-    """Note where a declaration, what it extends and its parts are told."""
+    """Note where a declaration, its bases and its parts are described."""
     places.setdefault(kind, f"as `{where}`")
     for base in kind.__mro__[1:]:
         if base is not Document and issubclass(base, Document):
@@ -115,7 +115,7 @@ def _rows(
 
 
 def _known(part: type[Document], places: dict[type, str]) -> tuple[type[Document] | None, str]:
-    """The nearest declaration above this one that is told already, and where."""
+    """The nearest base that is described already, and where."""
     for base in part.__mro__:
         if base in places:
             more = "" if base is part else ", and:"
@@ -124,7 +124,7 @@ def _known(part: type[Document], places: dict[type, str]) -> tuple[type[Document
 
 
 def _plain(declared_as: Any) -> tuple[list[inspect.Type], str, str]:
-    """(alternatives of a type without what is said of them, unit, sentence)."""
+    """(alternatives of a type without their annotations, unit, sentence)."""
     unit = says = ""
     if isinstance(declared_as, inspect.Metadata):
         schema = declared_as.extra_json_schema or {}

@@ -40,14 +40,14 @@ def parts(rows: Sequence[Run]) -> list[str]:
             f"{len(tuned)} runs of fine-tuning whose recipe is known, by what they train. Mean and"
             " median are of absolute errors of step time and of peaks as they were measured"
             " (allocated, reserved, nvidia-smi); the last columns are runs that ran out of memory"
-            " and are said not to fit, and runs that ran and are said to fit.\n"
+            " and are predicted not to fit, and runs that ran and are predicted to fit.\n"
         ),
         table(["what is trained", *_HEADER], _lines(tuned, lambda row: row.task)),
         "By model, of two runs or more:\n",
         table(["model", *_HEADER], _lines(tuned, lambda row: row.model, least=2)),
         "### Numbers from runs of fine-tuning\n",
         (
-            "Of all times three were read off such runs, those of prime-rl alone: what its"
+            "Of all times three were read off such runs, only those of prime-rl: how long its"
             " trainers make the GPU wait per layer and pass (`layer_idle`), per resident adapter"
             " and matrix (`adapter_idle`) and per token (`token_idle`). No time was fitted to"
             " fms-acceleration, torchtune, Megatron-Bridge or NVIDIA's runs, so that every time of"

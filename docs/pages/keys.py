@@ -47,7 +47,7 @@ def _type(text: str, module: ModuleType) -> str:
 
 
 def fields(where: str) -> str:
-    """Keys of a spec: `planner.specs.hardware:GpuSpec`, with those of the specs that it extends.
+    """Keys of a spec: `planner.specs.hardware:GpuSpec`, with inherited ones.
     Name, type, default and the comment beside it in the code."""
     module, _, name = where.partition(":")
     spec = getattr(importlib.import_module(module), name)
@@ -268,7 +268,7 @@ def schedules() -> str:
 
 
 def clocks() -> str:
-    """What the power law gives for every GPU of a known generation, and what its profile ships."""
+    """Power by the law for every GPU of a known generation, beside its profile's."""
     from planner.estimate.machine.clock import law_of
     from planner.formulas.kernels import ENERGY_PER_FLOP
     from planner.inputs import catalog

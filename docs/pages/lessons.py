@@ -26,7 +26,7 @@ def lesson(name: str) -> Lesson:
 
 
 def pages() -> dict[str, Callable[[], str]]:
-    """What writes each page."""
+    """The function that writes each page."""
     makers: dict[str, Callable[[], str]] = {
         f"docs/learn/{name}.md": partial(_page, name) for name in learn.lessons()
     }

@@ -1,4 +1,4 @@
-"""What the words of docs/accuracy mean, and how its bands are made."""
+"""Terms of docs/accuracy, and how its bands are made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from planner.specs.cluster import ONE_SWITCH, OVERSUBSCRIBED
 
 
 def _widening() -> str:
-    """What mechanisms may take beside what is expected."""
+    """Factors by which mechanisms may exceed or undercut their expected time."""
     return table(
         ["mechanism", ">slower", ">faster"],
         [

@@ -1,4 +1,4 @@
-"""What other public planners predict for the shipped runs, beside what dpplan predicts for them."""
+"""Predictions of other public planners for the shipped runs, beside those by dpplan."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _FIGURE = re.compile(r"\{(?:(\d+):)?([^{}|]+)(?:\|([^{}]+))?\}")
 
 
 class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What must hold of one figure, and the reason: a published number, a law, common sense."""
+    """Bounds of one figure, and the reason: a published number, a law, common sense."""
 
     of: str  # path, with the number of the command before a colon
     why: str

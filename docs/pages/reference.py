@@ -63,7 +63,7 @@ def folder() -> dict[str, str]:
     out = {OPTIONS: NOTICE + options.request()}
     for verb in COMMANDS:
         out |= _verb(verb)
-    out |= _documents("http", "Documents over HTTP alone", _http())
+    out |= _documents("http", "Documents served only over HTTP", _http())
     return {"index.md": _index(), **out, SCHEMA: schema()}
 
 
@@ -97,7 +97,7 @@ def _index() -> str:
         " keys of its JSON document.\n\n"
         f"{lines}\nBeside them:\n\n- [options of a request]({OPTIONS}), which most verbs take\n"
         "- [contract](../contract.md): exit statuses, how values are written, what `--json`"
-        " promises\n- [documents over HTTP alone](http.md)\n"
+        " promises\n- [documents served only over HTTP](http.md)\n"
         f"- [{SCHEMA}]({SCHEMA}): JSON Schema of every document;"
         " [scenario.schema.json](../scenario.schema.json): of a scenario file\n"
     )
@@ -202,7 +202,7 @@ def _documents(name: str, title: str, tables: list[tuple[str, list[list[str]]]])
 
 
 def _whole_keys(rows: list[list[str]]) -> list[list[list[str]]]:
-    """The rows of a table, those of one key at its top together."""
+    """Rows of a table, grouped by their top-level key."""
     out: list[list[list[str]]] = []
     for row in rows:
         top = "." not in row[0]

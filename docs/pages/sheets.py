@@ -14,7 +14,7 @@ INDEX = "index.md"
 
 
 def anchor(heading: str) -> str:
-    """What a link to a heading says after the `#`."""
+    """The fragment of a link to a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
@@ -64,7 +64,7 @@ def sheets(text: str, folder: str, groups: Mapping[str, str] | None = None) -> d
 
 
 def _sections(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """What stands above the first section, and the sections with their headings."""
+    """The text above the first section, and the sections with their headings."""
     parts: list[tuple[str, list[str]]] = [("", [])]
     for line, heading in _lines(text):
         if heading and heading[0] == "##":

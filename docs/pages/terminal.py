@@ -47,7 +47,7 @@ def picture() -> str:
 
 
 def _roles(lines: list[str]) -> list[str]:
-    """What each line is, as the terminal styles it: titles and heads stand above a rule."""
+    """Kind of each line, as the terminal styles it: titles and heads stand above a rule."""
     out = []
     for line, below in pairwise([*lines, ""]):
         if _RULE.match(line):

@@ -82,8 +82,7 @@ def published() -> str:
 
 
 def slowest() -> str:
-    """What a step waits for its slowest rank by the number of hosts of eight GPUs, as a share of
-    what it computes."""
+    """Wait for the slowest rank, as a share of compute, by the number of hosts of eight GPUs."""
     jitter, slow, by = 0.005, 0.005, 0.1
     rows = []
     for hosts in (1, 8, 64, 512, 2048):
@@ -112,7 +111,7 @@ def slowest() -> str:
 
 
 def infinity() -> str:
-    """What ZeRO-Infinity's authors print of bandwidths per GPU, and what the equations give."""
+    """Bandwidths per GPU that ZeRO-Infinity's paper prints, beside those by its equations."""
     parameters, states = (state_intensity(_TOKENS, moved) for moved in (8.0, 32.0))
     copy = float(bandwidth_for_efficiency(parameters, _V100, 0.5))
     share = float(bandwidth_efficiency(states, 1500e9, _V100_REACHED))
@@ -138,7 +137,7 @@ def infinity() -> str:
 
 
 def swaps() -> str:
-    """What swapping a layer adds over each link, and what recompute adds, on one node of several
+    """Time added by swapping a layer over each link, and by recompute, on one node of several
     GPUs."""
     from planner.units import show
     from planner.verbs.recommend import offload

@@ -68,7 +68,7 @@ def ten() -> str:
 
 
 def peers() -> str:
-    """What other calculators say of the same questions; one that has no answer is left blank."""
+    """Answers of other calculators to the same questions; blank where one has none."""
     answers: dict[str, dict[str, str]] = defaultdict(dict)
     with (ROOT / "docs" / "data" / "peers_tuning.csv").open(encoding="utf-8", newline="") as file:
         for line in csv.DictReader(file):

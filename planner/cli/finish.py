@@ -30,8 +30,9 @@ class Answer:
     """The result of a command.
 
     document: of --json; view: what is printed, made only where it is; paper: what --html writes,
-    where that is more; after: lines below what is printed; files: the text of each result that may
-    be asked for, by option, or of a folder the texts of its files by name; status: of the command.
+    where that is more; after: lines below what is printed; files: the text of each result by
+    the option that requests it, or for a folder the texts of its files by name; status: of the
+    command.
     """
 
     document: Any

@@ -25,8 +25,8 @@ def fewer(gpus: int, node: int) -> list[int]:
 def with_idle(
     scenario: Scenario, answer: Answer, search: Callable[[Scenario], Answer | None]
 ) -> tuple[Scenario, Answer, str]:
-    """The fastest of this answer and of those with nodes left idle, for the same batch; and what
-    is said of it, "" where all nodes are used."""
+    """The fastest of this answer and of those with nodes left idle, for the same batch; and a
+    sentence about the idle nodes, "" where all are used."""
     plan, options = answer.chosen.plan, scenario.options
     best, taken, said = _rank(answer), (scenario, answer), ""
     cluster = plan.cluster

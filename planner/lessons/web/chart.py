@@ -51,7 +51,7 @@ class Curve(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What the template draws."""
+    """Values that the template draws."""
 
     names: list[tuple[str, int]]
     rows: list[Row]

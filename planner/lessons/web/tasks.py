@@ -1,4 +1,4 @@
-"""What workers do for the lessons."""
+"""Tasks of workers for the lessons."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ INSIDE = "inside the band"
 
 
 def view(r: Check) -> View:
-    """What went wrong or how the step compares, then each file, the comparison with the
-    prediction, and what was learned."""
+    """The failure or the comparison of the step, then each file, the comparison with the
+    prediction, and the learned numbers."""
     mark, verdict = _verdict(r)
     return View.of(
         [
@@ -39,7 +39,7 @@ def view(r: Check) -> View:
 
 
 def _verdict(r: Check) -> tuple[Mark, str]:
-    """What went wrong first."""
+    """The first failure, else how the step compares."""
     short = [shortage for file in r.files for shortage in file.shortages]
     if short:
         return "no", f"Memory ran out: {short[0].why}"
@@ -172,7 +172,7 @@ def _against(a: Against) -> Block:
         text,
         [
             *("reason", "of the assumed|%0", "deviations|.1f", "in the step|s"),
-            "what would explain it alone",
+            "what would explain it by itself",
         ],
         [
             [reason.name, reason.factor, reason.spreads, reason.component_s, reason.says]

@@ -382,8 +382,8 @@ def _worth_block(worths: Sequence[Worth]) -> Block:
     return Block(
         "What options are worth: runs that state one, against the same runs without it",
         text=[
-            "without a word of `options` the stack's default holds, without recompute, sequence"
-            " parallelism or offload none of it; change: mean of predicted with over without"
+            "without a word of `options` the stack's default holds; without recompute, sequence"
+            " parallelism or offload the run has none; change: mean of predicted with over without"
         ],
         header=[
             *("option", ">runs", ">suites", ">step", ">least", ">most", ">memory"),

@@ -28,7 +28,7 @@ _BESIDE = {"gpus": "GPUs", "measured_step_s": "measured step (s)"}  # what error
 
 
 def view(document: Validation) -> View:
-    """The figure alone."""
+    """The figure without the tables."""
     return View("Predicted against measured step time", parts=(chart(document),))
 
 

@@ -32,9 +32,9 @@ _LONG = 30  # rows from which a table is folded
 
 @dataclass(frozen=True)
 class Mine:
-    """What the files say. plan: of the recipe or of the fields, as the page has it; given: the same
-    as options, empty where none is possible; calibration, table: results as texts; notes: why one
-    of those is not there."""
+    """Contents of the files. plan: of the recipe or of the fields, as the page has it; given: the
+    same as options, empty where none is possible; calibration, table: results as texts; notes: why
+    one of those is not there."""
 
     logs: tuple[str, ...]
     recipes: tuple[str, ...]
@@ -95,7 +95,7 @@ def _checked(mine: Mine, files: Mapping[str, bytes]) -> Mine:
 
 
 def _view(mine: Mine | None, request: Asked) -> View:
-    """What the log says, then what the recipe says."""
+    """The log, then the recipe."""
     if mine is None:
         return _empty()
     views = [check_view(mine.checked)] if mine.checked else []
@@ -115,7 +115,7 @@ def _view(mine: Mine | None, request: Asked) -> View:
 
 
 def _empty() -> View:
-    """What there is to be dropped."""
+    """The kinds of files that can be dropped."""
     recipes = ", ".join(known.title for known in formats.formats())
     return View(
         "What is read",
@@ -192,7 +192,7 @@ def _results(mine: Mine) -> list[File]:
 
 
 def _command(mine: Mine | None, request: Asked) -> str:
-    """The command that says the same of these files."""
+    """The command that gives the same answer for these files."""
     if mine is None:
         return "dpplan check train.log --recipe train.sh --gpu h100 --gpus 64"
     rest = shlex.split(request.command)[2:]

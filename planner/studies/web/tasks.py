@@ -1,4 +1,4 @@
-"""What workers do for the studies."""
+"""Tasks of workers for the studies."""
 
 from __future__ import annotations
 
