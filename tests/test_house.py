@@ -227,7 +227,6 @@ VAGUE = frozenset(
 )
 # folders and files that bind such names still; the tuple only gets shorter
 OLD_NAMES = (
-    "planner/estimate/communicate.py",
     "planner/estimate/memory/timeline.py",
     "planner/estimate/step.py",
     "planner/estimate/sync.py",
