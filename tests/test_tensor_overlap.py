@@ -6,7 +6,7 @@ from typing import Any
 
 import plans
 import pytest
-from command import dpplan, refused
+from command import argv, dpplan, refused
 
 from planner.estimate.machine import machine
 from planner.mechanisms.tp_overlap import TpOverlap
@@ -64,7 +64,7 @@ def test_what_cannot_act_is_refused(given: tuple[str, ...], said: str) -> None:
 
 
 def test_buffers_of_other_gpus_need_peer_to_peer() -> None:
-    request = "estimate --model llama-2-7b --gpus 8 --stack megatron-core --tp 2 --json".split()
+    request = argv("estimate --model llama-2-7b --gpus 8 --stack megatron-core --tp 2 --json")
     wrong = dpplan(*request, "--gpu", "rtx4090", "--tp-overlap", "user-buffers")
     refused(wrong, "--tp-overlap", "PCIe")
     picked = dpplan(*request, "--gpu", "rtx4090").json()
