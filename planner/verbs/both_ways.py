@@ -41,17 +41,24 @@ def _batch(options: Options, report: Report, advice: Sequence[Advice]) -> str | 
     default, length = report.layout.global_batch, report.training.seq_len
     most = largest_published()[1] // (default * length)
     times = min(_LARGER, 1 << most.bit_length() >> 1)  # a power of two
-    other = _answer(options.changed(global_batch=default * times)) if times > 1 else None
+    other = _answer(_with_batch(options, report, default * times)) if times > 1 else None
     if other is None:
         return None
     gain = other.throughput.tokens_per_s / report.throughput.tokens_per_s
     if not _beyond(report, 1 / gain):
         return None
+    stack = f" --stack {report.stack.id}" if options.stack is None else ""
     return (
         f"the default batch decides: {default:,} sequences ({show(default * length, 'count')}"
-        f" tokens) per step are {_whole(report)}, and --global-batch {default * times}"
+        f" tokens) per step are {_whole(report)}, and --global-batch {default * times}{stack}"
         f" ({show(default * times * length, 'count')} tokens) {_whole(other)}"
     )
+
+
+def _with_batch(options: Options, report: Report, batch: int) -> Options:
+    """The request with another batch on the stack of the answer: a search of all stacks takes
+    several times as long, and seldom changes the stack."""
+    return options.changed(global_batch=batch, stack=report.stack.id)
 
 
 def _precision(options: Options, report: Report, advice: Sequence[Advice]) -> str | None:
