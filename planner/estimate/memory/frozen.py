@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.estimate import quantised
+from planner.estimate.memory.phases import Phased, throughout
 from planner.estimate.stages import StageSplit, stage_split
 from planner.estimate.state_types import frozen_bytes
 from planner.estimate.states import RankParameters, rank_parameters
@@ -15,6 +17,9 @@ from planner.formulas import memory
 from planner.ledger import Array, total
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
+
+if TYPE_CHECKING:
+    from planner.estimate.memory.stage import StageOf
 
 _FP32_BYTES = 4.0
 _ZERO_3 = 3.0
@@ -46,11 +51,17 @@ def held_bytes(
     )
 
 
-def reference_bytes(plan: Plan, of: Weights, split: StageSplit, cuts: tuple[Array, Array]) -> Array:
-    """Bytes of a reference that a stage holds beside what it trains: all of its weights again,
-    frozen."""
-    each = frozen_bytes(plan) * (plan.training.reference == "held" and not plan.teacher)
-    return _whole_bytes(of.every, split, each, cuts)
+def holds_another(plan: Plan) -> bool:
+    """Whether a reference or a teacher is held beside the model that is trained."""
+    return plan.training.reference == "held"
+
+
+def others(s: StageOf) -> Phased:
+    """Weights of a teacher, or of a reference: all weights of the stage again, frozen."""
+    if s.plan.teacher:
+        return throughout(s.teacher[0])
+    each = frozen_bytes(s.plan)
+    return throughout(_whole_bytes(s.weights.every, s.split, each, s.parameter_ranks))
 
 
 def teacher_bytes(plan: Plan, c: Columns, cuts: tuple[Array, Array]) -> tuple[Array, Array]:
