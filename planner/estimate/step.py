@@ -4,15 +4,24 @@ ran hidden beside them."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.estimate import host_link, loading, matrix_update, mechanisms, sync, uneven
+from planner.estimate import (
+    end_of_step,
+    host_link,
+    loading,
+    matrix_update,
+    mechanisms,
+    sync,
+    uneven,
+)
 from planner.estimate import pipeline as pipelines
 from planner.estimate.accounts import Accounts, Passes, accounts
 from planner.estimate.communicate import Traffic
+from planner.estimate.end_of_step import EndOfStep, StageElements
 from planner.estimate.factored import is_factored
 from planner.estimate.generation import serve_s
 from planner.estimate.layer import LayerCost, ModelCost
@@ -114,9 +123,72 @@ class _Slowest:
         return functools.reduce(np.add, self.kinds)
 
 
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """Passes of a step, and what the slowest stage does in them."""
+
+    plan: Plan
+    m: Machine
+    c: Columns
+    cost: ModelCost
+    times: tuple[LayerTime, ...]
+    mean: LayerTime
+    held: _Held
+    extras: _Extras
+    ranks: pipelines.Stages
+    slowest: _Slowest
+    passes: Passes
+    microbatches: Array
+    bubble: Array
+    sends: Traffic
+    backward: Array  # seconds of one micro-batch
+    end: EndOfStep
+    once: Array  # seconds of a forward-only pass over the batch
+    compared: Array  # the same of a model that this one is compared with
+
+    @functools.cached_property
+    def matrices(self) -> matrix_update.MatrixTime:
+        """Updates of matrices."""
+        layers = self.slowest.layers
+        return matrix_update.of_stage(self.plan, self.m, self.c, layers, self.held.by)
+
+    @property
+    def sharding(self) -> Array:
+        """Seconds that a layer and micro-batch waits for shards."""
+        return self.extras.sharding[0] + self.extras.sharding[1]
+
+
 def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTime:
     """Evaluate all rows. `numbers` replaces the plan's machine, for sensitivities and ablations."""
-    m = numbers or machine(plan)
+    s = _timed(plan, numbers or machine(plan), c)
+    before = merge(*(part(s) for part in _PARTS))
+    with section("optimizer"):
+        update = _update(s, before)
+    components = merge(before, update)
+    tail = functools.reduce(np.add, [s.end.exposed, *update.values()])
+    for part in _WAITS:
+        components = part(s, components)
+    listed = Accounts()
+    if not is_factored(c):  # a search asks for sums only
+        sent = [row for rows in _TRAFFIC for row in rows(s)]
+        listed = accounts(s.cost, s.mean, s.passes, sent, s.extras.copied)
+    return StepTime(
+        seconds=total(components),
+        components=components,
+        hidden=listed.hidden,
+        traffic=listed.traffic,
+        ranks=s.ranks,
+        stage_layers=np.maximum(s.ranks.layers[0], s.ranks.layers[1]),
+        last_layers=s.ranks.layers[2],
+        tail=tail,
+        repeated_flop=s.microbatches * plan.model.layers / c.pp * s.mean.repeated_flop,
+        detail=listed.detail,
+        row_tokens=uneven.row_tokens(plan, c),
+        before=plan.training.early_passes * s.compared,
+    )
+
+
+def _timed(plan: Plan, m: Machine, c: Columns) -> _Step:
     cost = cost_of_rows(plan, m, c)
     microbatches = c.microbatches(plan.training.global_batch)
     with section("recompute"):
@@ -128,89 +200,160 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         ranks = _ranks(plan, c, cost, times, extras)
         slowest = _slowest(plan, ranks)
         idle = pipelines.idle_s(plan, c, ranks, microbatches)
-        pipe = pipeline.pipeline_s(slowest.seconds, microbatches, idle)
+        bubble = pipeline.pipeline_s(slowest.seconds, microbatches, idle)
+        bubble = bubble - microbatches * slowest.seconds
         sends = pipelines.sends(plan, m, c, microbatches, ranks.slowest())
     with section("gradient synchronisation"):
-        backward = functools.reduce(
-            np.add, (n * one.backward for n, one in zip(slowest.kinds, times, strict=True))
-        )
+        each = zip(slowest.kinds, times, strict=True)
+        backward = functools.reduce(np.add, (n * one.backward for n, one in each))
         window = backward * _window_share(plan, c, microbatches)
-        end = _end_of_step(plan, m, c, held, extras.sharded, slowest, window, mean.backward)
-
-    passes, heads = microbatches * slowest.layers, microbatches * slowest.heads
-    modules, sharding = microbatches * slowest.modules, extras.sharding[0] + extras.sharding[1]
-    each = [microbatches * n for n in slowest.kinds]
-    components = merge(
-        *(
-            scale(merge(group(unit.forward), group(unit.backward)), n)
-            for n, unit in zip(each, cost.kinds, strict=True)
-        ),
-        scale(group(cost.head), heads),
-        scale(group(cost.module), modules),
-        *(one for kind in zip(each, cost.kinds, times, strict=True) for one in _beside(*kind)),
-        {"data_parallel": passes * sharding + end.exposed},
-        {} if extras.copied is None else _offloading(extras.copied, passes),
-        {"pipeline_transfer": sends.exposed, "bubble": pipe - microbatches * slowest.seconds},
-    )
+        of = _elements(plan, c, held.weights, slowest)
+        end = end_of_step.end_of_step(
+            end_of_step.Ends(plan, m, c, held.by, extras.sharded, of, window, mean.backward)
+        )
     once = pipeline.forward_only_s(ranks.slowest().forward, microbatches, c.pp)
-    compared = _compared_s(plan, m, c, once)
-    if plan.training.free_passes:
-        own = TASKS[plan.training.task].own
-        components["reference"] = own * once + (plan.training.free_passes - own) * compared
-    with section("optimizer"):  # on the CPU beside what of the step runs while it updates
-        beside = Beside(backward, components)
-        owned = end.elements / shard_count(c.zero, 1.0, held.by.shards.ranks)
-        matrices = matrix_update.of_stage(plan, m, c, slowest.layers, held.by)
-        update = optimizer_s(plan, m, c, owned, matrices.seconds, beside)
-        after: Ledger = {"optimizer": update.seconds}
-        if matrices.gathers is not None:  # before each matrix, beside nothing
-            after["data_parallel"] = matrices.gathers.seconds
-        before = merge(components, after)
-
-        def done(more: Ledger) -> Step:
-            return Step(
-                plan=plan,
-                layout=c,
-                machine=m,
-                owned=owned,
-                on_cpu=update.on_cpu,
-                evicted=evicted_bytes(plan, c),
-                seconds=total(merge(before, more)),
-                ranks_per_host=plan.cluster.gpus_per_host,
-                element_bytes=sync.compute_bytes(plan),
-                optimizer_bytes=state_ledger(plan)["optimizer"],
-            )
-
-        added = mechanisms.after_update(plan, c, done)
-    components = merge(before, added)
-    tail = functools.reduce(np.add, [end.exposed, *after.values(), *added.values()])
-    if plan.ranks.other is not None:
-        with section("the other GPUs"):
-            other = step_time(uneven.of_other_gpu(plan), c).components
-            components = uneven.shared(plan, c, components, other)
-    components |= _waiting(plan, m, c, components)
-
-    listed = Accounts()
-    if not is_factored(c):  # a search asks for sums only
-        data = sync.traffic(plan, c, passes, held.by, extras.sharded, sharding, end)
-        data += matrix_update.traffic(held.by, matrices.gathers)
-        others = [*data, sends]
-        many = Passes(each, heads, modules)
-        listed = accounts(cost, mean, many, others, extras.copied)
-    return StepTime(
-        seconds=total(components),
-        components=components,
-        hidden=listed.hidden,
-        traffic=listed.traffic,
+    many = slowest.kinds, slowest.heads, slowest.modules
+    return _Step(
+        plan=plan,
+        m=m,
+        c=c,
+        cost=cost,
+        times=times,
+        mean=mean,
+        held=held,
+        extras=extras,
         ranks=ranks,
-        stage_layers=np.maximum(ranks.layers[0], ranks.layers[1]),
-        last_layers=ranks.layers[2],
-        tail=tail,
-        repeated_flop=microbatches * plan.model.layers / c.pp * mean.repeated_flop,
-        detail=listed.detail,
-        row_tokens=uneven.row_tokens(plan, c),
-        before=plan.training.early_passes * compared,
+        slowest=slowest,
+        passes=Passes([microbatches * n for n in many[0]], *(microbatches * n for n in many[1:])),
+        microbatches=microbatches,
+        bubble=bubble,
+        sends=sends,
+        backward=backward,
+        end=end,
+        once=once,
+        compared=_compared_s(plan, m, c, once),
     )
+
+
+# Parts of a step: what every one adds to its components, in the order in which they are added up.
+
+
+def _compute(s: _Step) -> Ledger:
+    """Operators of layers, of embedding, head and loss, of modules of multi-token prediction."""
+    each = zip(s.passes.kinds, s.cost.kinds, strict=True)
+    return merge(
+        *(scale(merge(group(unit.forward), group(unit.backward)), n) for n, unit in each),
+        scale(group(s.cost.head), s.passes.heads),
+        scale(group(s.cost.module), s.passes.modules),
+    )
+
+
+def _beside_compute(s: _Step) -> Ledger:
+    """Recompute, launches and collectives of layers."""
+    kinds = zip(s.passes.kinds, s.cost.kinds, s.times, strict=True)
+    return merge(*(one for kind in kinds for one in _beside(*kind)))
+
+
+def _data_parallel(s: _Step) -> Ledger:
+    layers = s.microbatches * s.slowest.layers
+    return {"data_parallel": layers * s.sharding + s.end.exposed}
+
+
+def _offloading(s: _Step) -> Ledger:
+    """Copies of activations to host memory and back."""
+    if (copied := s.extras.copied) is None:
+        return {}
+    layers = s.microbatches * s.slowest.layers
+    return {"offload": layers * (copied.forward + copied.backward)}
+
+
+def _pipeline(s: _Step) -> Ledger:
+    return {"pipeline_transfer": s.sends.exposed, "bubble": s.bubble}
+
+
+def _reference(s: _Step) -> Ledger:
+    """Passes without gradients: of the model itself, of a reference or a teacher."""
+    training = s.plan.training
+    if not training.free_passes:
+        return {}
+    own = TASKS[training.task].own
+    return {"reference": own * s.once + (training.free_passes - own) * s.compared}
+
+
+_PARTS = (_compute, _beside_compute, _data_parallel, _offloading, _pipeline, _reference)
+
+
+def _update(s: _Step, components: Ledger) -> Ledger:
+    """The update, on the CPU beside what of the step runs while it updates, and what mechanisms do
+    after it. components: of the step before."""
+    plan, c, matrices = s.plan, s.c, s.matrices
+    owned = s.end.elements / shard_count(c.zero, 1.0, s.held.by.shards.ranks)
+    beside = Beside(s.backward, components)
+    update = optimizer_s(plan, s.m, c, owned, matrices.seconds, beside)
+    after: Ledger = {"optimizer": update.seconds}
+    if matrices.gathers is not None:  # before each matrix, beside nothing
+        after["data_parallel"] = matrices.gathers.seconds
+    before = merge(components, after)
+
+    def done(more: Ledger) -> Step:
+        return Step(
+            plan=plan,
+            layout=c,
+            machine=s.m,
+            owned=owned,
+            on_cpu=update.on_cpu,
+            evicted=evicted_bytes(plan, c),
+            seconds=total(merge(before, more)),
+            ranks_per_host=plan.cluster.gpus_per_host,
+            element_bytes=sync.compute_bytes(plan),
+            optimizer_bytes=state_ledger(plan)["optimizer"],
+        )
+
+    return merge(after, mechanisms.after_update(plan, c, done))
+
+
+def _other_gpus(s: _Step, components: Ledger) -> Ledger:
+    """The step where some GPUs are of a second kind."""
+    if s.plan.ranks.other is None:
+        return components
+    with section("the other GPUs"):
+        other = step_time(uneven.of_other_gpu(s.plan), s.c).components
+        return uneven.shared(s.plan, s.c, components, other)
+
+
+def _waiting(s: _Step, components: Ledger) -> Ledger:
+    """The step with overheads: waiting for the slowest rank, fixed cost, waiting for data."""
+    plan, m, c = s.plan, s.m, s.c
+    if uneven.asked(plan):
+        late = {
+            "stragglers": total(uneven.parts(plan, m, c, components)),
+            "overhead": 0.0 * total(components) + m.step_overhead,
+        }
+    else:
+        slower = overlap.straggler_factor(c.gpus, m.straggler_sigma)
+        late = {"overhead": (slower - 1) * total(components) + m.step_overhead}
+    if plan.data is not None:
+        late["input"] = loading.wait_s(plan, m, c, total(components) + total(late))
+    return components | late
+
+
+_WAITS = (_other_gpus, _waiting)
+
+
+# Rows of the communication table beside those of layers.
+
+
+def _sharded_traffic(s: _Step) -> list[Traffic]:
+    layers = s.microbatches * s.slowest.layers
+    return sync.layer_traffic(s.plan, s.c, layers, s.held.by, s.extras.sharded, s.sharding)
+
+
+_TRAFFIC: tuple[Callable[[_Step], list[Traffic]], ...] = (
+    _sharded_traffic,
+    lambda s: end_of_step.traffic(s.plan, s.c, s.held.by, s.end),
+    lambda s: matrix_update.traffic(s.held.by, s.matrices.gathers),
+    lambda s: [s.sends],
+)
 
 
 def _compared_s(plan: Plan, m: Machine, c: Columns, once: Array) -> Array:
@@ -347,44 +490,15 @@ def _window_share(plan: Plan, c: Columns, microbatches: Array) -> Array:
     return np.where(c.vpp > 1, 0.5 + 0.5 * np.minimum(microbatches, c.pp), 1.0)
 
 
-def _end_of_step(
-    plan: Plan,
-    m: Machine,
-    c: Columns,
-    held: _Held,
-    sharded: sync.ShardedLayer,
-    slowest: _Slowest,
-    window_s: Array,
-    layer_backward_s: Array,
-) -> sync.EndOfStep:
-    """Gradients of the slowest stage's layers, and of embedding or head, whichever is larger."""
-    trained, layers = held.weights.trained, trained_split(plan, slowest.held)
-    root, whole = _ends(c, trained), _ends(c, held.weights.every)
+def _elements(plan: Plan, c: Columns, of: Weights, slowest: _Slowest) -> StageElements:
+    """Of the slowest stage's layers, and of embedding or head, whichever is larger."""
+    trained, layers = of.trained, trained_split(plan, slowest.held)
+    root, whole = _ends(c, trained), _ends(c, of.every)
     shared = trained.of_stage(layers, 0.0, 0.0) + root
-    of = sync.StageElements(shared, trained.experts_of_stage(layers), root, whole)
-    return sync.end_of_step(plan, m, c, held.by, sharded, of, window_s, layer_backward_s)
+    return StageElements(shared, trained.experts_of_stage(layers), root, whole)
 
 
 def _ends(c: Columns, of: RankParameters) -> Array:
     """Elements of embedding and head on the stage that holds most of them."""
     first, last = total(of.first), total(of.last)
     return np.where(c.pp > 1, np.maximum(first, last), first + last)
-
-
-def _offloading(copied: offload.Copies, passes: Array) -> Ledger:
-    return {"offload": passes * (copied.forward + copied.backward)}
-
-
-def _waiting(plan: Plan, m: Machine, c: Columns, components: Ledger) -> Ledger:
-    """Overheads of a step: waiting for the slowest rank, fixed cost, waiting for data."""
-    if uneven.asked(plan):
-        late = {
-            "stragglers": total(uneven.parts(plan, m, c, components)),
-            "overhead": 0.0 * total(components) + m.step_overhead,
-        }
-    else:
-        slower = overlap.straggler_factor(c.gpus, m.straggler_sigma)
-        late = {"overhead": (slower - 1) * total(components) + m.step_overhead}
-    if plan.data is not None:
-        late["input"] = loading.wait_s(plan, m, c, total(components) + total(late))
-    return late
