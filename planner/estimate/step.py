@@ -4,51 +4,32 @@ ran hidden beside them."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from planner.estimate import (
-    end_of_step,
-    host_link,
-    loading,
-    matrix_update,
-    mechanisms,
-    sync,
-    uneven,
-)
+from planner.estimate import end_of_step, loading, matrix_update, mechanisms, sync, uneven
 from planner.estimate import pipeline as pipelines
 from planner.estimate.accounts import Accounts, Passes, accounts
 from planner.estimate.communicate import Traffic
 from planner.estimate.end_of_step import EndOfStep, StageElements
 from planner.estimate.factored import is_factored
-from planner.estimate.generation import serve_s
-from planner.estimate.layer import LayerCost, ModelCost
-from planner.estimate.layer.collectives import Collective
-from planner.estimate.layer.rows import (
-    LayerTime,
-    cost_of_rows,
-    end_work,
-    layer_times,
-    layer_work,
-    mean_collectives,
-    mean_of,
-    mean_time,
-)
+from planner.estimate.layer import LayerCost
+from planner.estimate.layer.rows import LayerTime
 from planner.estimate.machine import Machine, machine
-from planner.estimate.memory import evicted_bytes, offload
+from planner.estimate.memory import evicted_bytes
 from planner.estimate.moments import state_ledger
 from planner.estimate.optimizer import Beside, optimizer_s
+from planner.estimate.ranks import Layers, layers_of, ranks_of
+from planner.estimate.reference import compared_s
 from planner.estimate.stages import StageSplit, by_memory
 from planner.estimate.states import RankParameters
-from planner.estimate.trained import Weights, trained_split, weights_of
+from planner.estimate.trained import Weights, trained_split
 from planner.formulas import overlap, pipeline
 from planner.formulas.data_parallel import shard_count
 from planner.ledger import Array, Ledger, group, merge, scale, section, total
-from planner.schedules.base import Work
 from planner.specs.columns import Columns
-from planner.specs.layout import RECOMPUTE_KINDS
 from planner.specs.mechanism import Step
 from planner.specs.plan import Plan
 from planner.specs.task import TASKS
@@ -75,40 +56,6 @@ class StepTime:
 
 
 @dataclass(frozen=True)
-class LayerSeconds:
-    """Seconds of one mean layer and micro-batch on one rank, one value per row."""
-
-    forward: Array  # with its collectives and what sharding adds
-    backward: Array  # the same, without recompute
-    again: Array  # what recomputing the whole layer adds to backward
-    shared: tuple[Array, Array]  # what collectives take of the link to host memory, each way
-
-
-@dataclass(frozen=True)
-class _Held:
-    """Parameters of a rank, and the ranks that hold the same ones."""
-
-    weights: Weights
-    by: sync.Replicas
-
-
-@dataclass(frozen=True)
-class _Extras:
-    """Time that sharding and offloading add to one layer and micro-batch."""
-
-    sharded: sync.ShardedLayer
-    sharding: tuple[Array, Array]  # seconds forward and backward
-    copied: offload.Copies | None  # None where no row offloads activations
-
-    @property
-    def seconds(self) -> tuple[Array, Array]:
-        """All of them, forward and backward."""
-        if self.copied is None:
-            return self.sharding
-        return self.sharding[0] + self.copied.forward, self.sharding[1] + self.copied.backward
-
-
-@dataclass(frozen=True)
 class _Slowest:
     """The stage that sets the pace."""
 
@@ -130,11 +77,7 @@ class _Step:
     plan: Plan
     m: Machine
     c: Columns
-    cost: ModelCost
-    times: tuple[LayerTime, ...]
-    mean: LayerTime
-    held: _Held
-    extras: _Extras
+    layers: Layers
     ranks: pipelines.Stages
     slowest: _Slowest
     passes: Passes
@@ -149,13 +92,18 @@ class _Step:
     @functools.cached_property
     def matrices(self) -> matrix_update.MatrixTime:
         """Updates of matrices."""
-        layers = self.slowest.layers
-        return matrix_update.of_stage(self.plan, self.m, self.c, layers, self.held.by)
+        count, who = self.slowest.layers, self.layers.who
+        return matrix_update.of_stage(self.plan, self.m, self.c, count, who)
+
+    @functools.cached_property
+    def layer_passes(self) -> Array:
+        """Passes of the slowest stage through a layer."""
+        return self.microbatches * self.slowest.layers
 
     @property
     def sharding(self) -> Array:
         """Seconds that a layer and micro-batch waits for shards."""
-        return self.extras.sharding[0] + self.extras.sharding[1]
+        return self.layers.sharding[0] + self.layers.sharding[1]
 
 
 def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTime:
@@ -171,7 +119,7 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
     listed = Accounts()
     if not is_factored(c):  # a search asks for sums only
         sent = [row for rows in _TRAFFIC for row in rows(s)]
-        listed = accounts(s.cost, s.mean, s.passes, sent, s.extras.copied)
+        listed = accounts(s.layers.cost, s.layers.mean, s.passes, sent, s.layers.copied)
     return StepTime(
         seconds=total(components),
         components=components,
@@ -181,7 +129,7 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         stage_layers=np.maximum(s.ranks.layers[0], s.ranks.layers[1]),
         last_layers=s.ranks.layers[2],
         tail=tail,
-        repeated_flop=s.microbatches * plan.model.layers / c.pp * s.mean.repeated_flop,
+        repeated_flop=s.microbatches * plan.model.layers / c.pp * s.layers.mean.repeated_flop,
         detail=listed.detail,
         row_tokens=uneven.row_tokens(plan, c),
         before=plan.training.early_passes * s.compared,
@@ -189,39 +137,29 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
 
 
 def _timed(plan: Plan, m: Machine, c: Columns) -> _Step:
-    cost = cost_of_rows(plan, m, c)
     microbatches = c.microbatches(plan.training.global_batch)
-    with section("recompute"):
-        times = layer_times(plan, m, c, cost)
-    mean = mean_time(plan, times)
-    held = _Held(weights_of(plan, c), sync.replicas(plan, c))
-    extras = _extras(plan, m, c, held, mean, mean_collectives(plan, cost))
+    layers = layers_of(plan, m, c)
     with section("pipeline"):
-        ranks = _ranks(plan, c, cost, times, extras)
+        ranks = ranks_of(plan, c, layers)
         slowest = _slowest(plan, ranks)
         idle = pipelines.idle_s(plan, c, ranks, microbatches)
         bubble = pipeline.pipeline_s(slowest.seconds, microbatches, idle)
         bubble = bubble - microbatches * slowest.seconds
         sends = pipelines.sends(plan, m, c, microbatches, ranks.slowest())
     with section("gradient synchronisation"):
-        each = zip(slowest.kinds, times, strict=True)
+        each = zip(slowest.kinds, layers.times, strict=True)
         backward = functools.reduce(np.add, (n * one.backward for n, one in each))
         window = backward * _window_share(plan, c, microbatches)
-        of = _elements(plan, c, held.weights, slowest)
-        end = end_of_step.end_of_step(
-            end_of_step.Ends(plan, m, c, held.by, extras.sharded, of, window, mean.backward)
-        )
+        of = _elements(plan, c, layers.weights, slowest)
+        ends = plan, m, c, layers.who, layers.sharded, of, window, layers.mean.backward
+        end = end_of_step.end_of_step(end_of_step.Ends(*ends))
     once = pipeline.forward_only_s(ranks.slowest().forward, microbatches, c.pp)
     many = slowest.kinds, slowest.heads, slowest.modules
     return _Step(
         plan=plan,
         m=m,
         c=c,
-        cost=cost,
-        times=times,
-        mean=mean,
-        held=held,
-        extras=extras,
+        layers=layers,
         ranks=ranks,
         slowest=slowest,
         passes=Passes([microbatches * n for n in many[0]], *(microbatches * n for n in many[1:])),
@@ -231,7 +169,7 @@ def _timed(plan: Plan, m: Machine, c: Columns) -> _Step:
         backward=backward,
         end=end,
         once=once,
-        compared=_compared_s(plan, m, c, once),
+        compared=compared_s(plan, m, c, once),
     )
 
 
@@ -240,31 +178,29 @@ def _timed(plan: Plan, m: Machine, c: Columns) -> _Step:
 
 def _compute(s: _Step) -> Ledger:
     """Operators of layers, of embedding, head and loss, of modules of multi-token prediction."""
-    each = zip(s.passes.kinds, s.cost.kinds, strict=True)
+    each = zip(s.passes.kinds, s.layers.cost.kinds, strict=True)
     return merge(
         *(scale(merge(group(unit.forward), group(unit.backward)), n) for n, unit in each),
-        scale(group(s.cost.head), s.passes.heads),
-        scale(group(s.cost.module), s.passes.modules),
+        scale(group(s.layers.cost.head), s.passes.heads),
+        scale(group(s.layers.cost.module), s.passes.modules),
     )
 
 
 def _beside_compute(s: _Step) -> Ledger:
     """Recompute, launches and collectives of layers."""
-    kinds = zip(s.passes.kinds, s.cost.kinds, s.times, strict=True)
+    kinds = zip(s.passes.kinds, s.layers.cost.kinds, s.layers.times, strict=True)
     return merge(*(one for kind in kinds for one in _beside(*kind)))
 
 
 def _data_parallel(s: _Step) -> Ledger:
-    layers = s.microbatches * s.slowest.layers
-    return {"data_parallel": layers * s.sharding + s.end.exposed}
+    return {"data_parallel": s.layer_passes * s.sharding + s.end.exposed}
 
 
 def _offloading(s: _Step) -> Ledger:
     """Copies of activations to host memory and back."""
-    if (copied := s.extras.copied) is None:
+    if (copied := s.layers.copied) is None:
         return {}
-    layers = s.microbatches * s.slowest.layers
-    return {"offload": layers * (copied.forward + copied.backward)}
+    return {"offload": s.layer_passes * (copied.forward + copied.backward)}
 
 
 def _pipeline(s: _Step) -> Ledger:
@@ -287,7 +223,7 @@ def _update(s: _Step, components: Ledger) -> Ledger:
     """The update, on the CPU beside what of the step runs while it updates, and what mechanisms do
     after it. components: of the step before."""
     plan, c, matrices = s.plan, s.c, s.matrices
-    owned = s.end.elements / shard_count(c.zero, 1.0, s.held.by.shards.ranks)
+    owned = s.end.elements / shard_count(c.zero, 1.0, s.layers.who.shards.ranks)
     beside = Beside(s.backward, components)
     update = optimizer_s(plan, s.m, c, owned, matrices.seconds, beside)
     after: Ledger = {"optimizer": update.seconds}
@@ -344,124 +280,17 @@ _WAITS = (_other_gpus, _waiting)
 
 
 def _sharded_traffic(s: _Step) -> list[Traffic]:
-    layers = s.microbatches * s.slowest.layers
-    return sync.layer_traffic(s.plan, s.c, layers, s.held.by, s.extras.sharded, s.sharding)
+    return sync.layer_traffic(
+        s.plan, s.c, s.layer_passes, s.layers.who, s.layers.sharded, s.sharding
+    )
 
 
 _TRAFFIC: tuple[Callable[[_Step], list[Traffic]], ...] = (
     _sharded_traffic,
-    lambda s: end_of_step.traffic(s.plan, s.c, s.held.by, s.end),
-    lambda s: matrix_update.traffic(s.held.by, s.matrices.gathers),
+    lambda s: end_of_step.traffic(s.plan, s.c, s.layers.who, s.end),
+    lambda s: matrix_update.traffic(s.layers.who, s.matrices.gathers),
     lambda s: [s.sends],
 )
-
-
-def _compared_s(plan: Plan, m: Machine, c: Columns, once: Array) -> Array:
-    """Seconds of the passes over the batch of a step by a model that this one is compared with.
-    once: of this one."""
-    if not TASKS[plan.training.task].reference:
-        return once
-    with section("reference"):
-        if plan.training.task == "distil":
-            return _teacher_s(plan, m, c)
-        return once if plan.of_reference is plan else _forward_s(plan.of_reference, m, c)
-
-
-def _teacher_s(plan: Plan, m: Machine, c: Columns) -> Array:
-    """Seconds of a teacher over the batch of a step: on the GPUs of its student, in the layout of
-    the student without its pipeline, else served on GPUs of its own or before the run."""
-    own, batch = plan.of_teacher, c.batch(plan.training.global_batch)
-    if own is None:
-        return 0.0 * batch
-    if not plan.training.teacher_here:
-        apart = plan.training.teacher_gpus
-        if apart is None:
-            return serve_s(own, batch, c.gpus, "--gpus")
-        return serve_s(own, batch, 1.0 * apart, "--teacher-gpus")
-    one = 1.0 + 0.0 * c.pp
-    return _forward_s(own, m, replace(c, pp=one, vpp=one))
-
-
-def _forward_s(plan: Plan, m: Machine, c: Columns) -> Array:
-    """Seconds of a forward-only pass over the batch of a step."""
-    none = 0.0 * c.recompute
-    c = replace(c, recompute=none, recompute_size=none, offload=none)
-    cost = cost_of_rows(plan, m, c)
-    times, held = layer_times(plan, m, c, cost), _Held(weights_of(plan, c), sync.replicas(plan, c))
-    mean = mean_time(plan, times)
-    extras = _extras(plan, m, c, held, mean, mean_collectives(plan, cost))
-    stage = _ranks(plan, c, cost, times, extras).slowest().forward
-    microbatches = c.microbatches(plan.training.global_batch)
-    return pipeline.forward_only_s(stage, microbatches, c.pp)
-
-
-def _ranks(
-    plan: Plan, c: Columns, cost: ModelCost, times: Sequence[LayerTime], extras: _Extras
-) -> pipelines.Stages:
-    """Compute of the pipeline ranks for one micro-batch."""
-    works = [layer_work(*one, extras.seconds) for one in zip(cost.kinds, times, strict=True)]
-    average = Work(*(mean_of(plan, each) for each in zip(*works, strict=True)))
-    ends = end_work(cost.head), end_work(cost.module)
-    return pipelines.stages(plan, c, pipelines.Pieces(tuple(works), average, *ends))
-
-
-def layer_seconds(plan: Plan, c: Columns, numbers: Machine | None = None) -> LayerSeconds:
-    """Seconds of a layer of every row, by the formulas of `step_time`, and the extra seconds of
-    recomputing its forward pass.
-
-    The time of a layer is without recompute, even if the row has it.
-    """
-    m = numbers or machine(plan)
-    full = float(RECOMPUTE_KINDS.index("full"))
-    whole = replace(c, recompute=np.full(len(c), full), recompute_size=np.zeros(len(c)))
-    cost, who = cost_of_rows(plan, m, whole), sync.replicas(plan, whole)
-    layer = mean_time(plan, layer_times(plan, m, whole, cost))
-    once = replace(layer, backward=layer.backward - layer.recompute)
-    sharded = sync.sharded_layer(plan, m, whole, weights_of(plan, whole), who)
-    added = _sharding_s(plan, m, once, sharded)
-    shared = host_link.busy_s(plan, m, mean_collectives(plan, cost), sharded, who)
-    return LayerSeconds(once.forward + added[0], once.backward + added[1], layer.recompute, shared)
-
-
-def _extras(
-    plan: Plan,
-    m: Machine,
-    c: Columns,
-    held: _Held,
-    layer: LayerTime,
-    collectives: Sequence[Collective],
-) -> _Extras:
-    weights, who = held.weights, held.by
-    with section("sharded data parallelism, one layer"):
-        sharded = sync.sharded_layer(plan, m, c, weights, who)
-        added = _sharding_s(plan, m, layer, sharded)
-    if not np.any(c.offloads("activations")):
-        return _Extras(sharded, added, None)
-    with section("offloaded activations, one layer"):
-        whole = layer.forward + added[0], layer.backward + added[1]
-        shared = host_link.busy_s(plan, m, collectives, sharded, who)
-        return _Extras(sharded, added, offload.copies(plan, m, c, weights.every, whole, shared))
-
-
-def _sharding_s(
-    plan: Plan, m: Machine, layer: LayerTime, sharded: sync.ShardedLayer
-) -> tuple[Array, Array]:
-    """Exposed time of gathers and reductions of a layer's shards, forward and backward."""
-    added = sharded.forward, sharded.backward
-    if plan.training.overlap is not False and plan.stack.overlap.prefetch:
-        first, again, reduced = (
-            sync.beside(plan, part) for part in ("forward", "backward", "reduce")
-        )
-        scattered = np.minimum(sharded.scatter, sharded.backward)
-        ahead = sharded.forward * first
-        behind = (sharded.backward - scattered) * again + scattered * reduced
-        added = (
-            overlap.prefetched_exposed_s(layer.forward, ahead, m.slowdown)
-            + (sharded.forward - ahead),
-            overlap.prefetched_exposed_s(layer.backward, behind, m.slowdown)
-            + (sharded.backward - behind),
-        )
-    return added[0] + sharded.streamed, added[1] + sharded.streamed
 
 
 def _beside(passes: Array, unit: LayerCost, time: LayerTime) -> Iterator[Ledger]:
