@@ -114,7 +114,7 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         update = _update(s, before)
     components = merge(before, update)
     tail = functools.reduce(np.add, [s.end.exposed, *update.values()])
-    for part in _WAITS:
+    for part in _AFTER:
         components = part(s, components)
     listed = Accounts()
     if not is_factored(c):  # a search asks for sums only
@@ -273,7 +273,7 @@ def _waiting(s: _Step, components: Ledger) -> Ledger:
     return components | late
 
 
-_WAITS = (_other_gpus, _waiting)
+_AFTER = (_other_gpus, _waiting)
 
 
 # Rows of the communication table beside those of layers.

@@ -23,16 +23,16 @@ from planner.specs.plan import Plan
 LEAVES: dict[str, Leaf] = {
     "parameters": Leaf(lambda s: throughout(s.states.parameters), lasting=True),
     "optimizer": Leaf(lambda s: throughout(s.states.optimizer), lasting=True),
+    "gradients": Leaf(gradients.accumulated, lasting=True),
     "reference_model": Leaf(frozen.others, frozen.holds_another, lasting=True),
     "activations": Leaf(passes.kept),
-    "communication_buckets": Leaf(buffers.buckets, lasting=True),
-    "gradients": Leaf(gradients.accumulated, lasting=True),
     "recompute_working_set": Leaf(passes.recomputed),
     "backward_temporaries": Leaf(passes.temporaries),
     "logits": Leaf(passes.logits),
     "gathered_layers": Leaf(weights.gathered),
     "dequantised_weights": Leaf(weights.dequantised, lambda plan: base_of(plan) is not None),
     "sequence_buffers": Leaf(passes.sequence_buffers),
+    "communication_buckets": Leaf(buffers.buckets, lasting=True),
     "gradient_copies": Leaf(gradients.copies),
     "cast_copies": Leaf(
         weights.cast, lambda plan: state_of(plan).cast_copy and plan.training.mixed_precision
