@@ -31,7 +31,7 @@ class StageElements:
     root: Array  # of `shared`, embedding and head, which FSDP handles as one group
     held: Array  # all of embedding and head, frozen or not
 
-    @property
+    @cached_property
     def all(self) -> Array:
         return self.shared + self.experts
 
@@ -55,7 +55,7 @@ class Ends:
         cap = self.plan.training.data_bucket or self.plan.stack.overlap.bucket
         return None if cap is None else sync.bucketing(self.plan, float(cap))
 
-    @property
+    @cached_property
     def gradient_bytes(self) -> Array:
         """Of all but routed experts, as they travel."""
         return sync.wire_bytes(self.plan) * self.of.shared
@@ -122,7 +122,7 @@ def end_of_step(e: Ends) -> EndOfStep:
 
     times = (either(name) for name in ("exposed", "total", "reduced", "gathered"))
     shared, experts = e.parameter_bytes
-    return EndOfStep(*times, gathered_bytes=shared + experts, elements=e.of.all)
+    return EndOfStep(*times, shared + experts, e.of.all)
 
 
 # Parts of the end of a step: seconds that are exposed, in total, in reductions and in gathers.
@@ -165,7 +165,8 @@ def _first_and_last(e: Ends) -> Ledger:
     prefetching all layers were waited for already."""
     gather = e.sharded.gather * sync.beside(e.plan, "forward")
     seconds = gather + e.sharded.scatter * sync.beside(e.plan, "reduce")
-    return {"exposed": seconds * e.plan.stack.overlap.prefetch, "total": seconds}
+    waits = seconds if e.plan.stack.overlap.prefetch else 0.0
+    return {"exposed": waits, "total": seconds}
 
 
 def _root(e: Ends) -> Ledger:

@@ -100,7 +100,7 @@ class _Step:
         """Passes of the slowest stage through a layer."""
         return self.microbatches * self.slowest.layers
 
-    @property
+    @functools.cached_property
     def sharding(self) -> Array:
         """Seconds that a layer and micro-batch waits for shards."""
         return self.layers.sharding[0] + self.layers.sharding[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -36,7 +37,7 @@ class Elements:
     shards: Array
     expert_shards: Array  # experts have replicas of their own, over which ZeRO shards them
 
-    @property
+    @cached_property
     def all(self) -> Array:
         return self.shared + self.experts
 
@@ -54,7 +55,7 @@ class Elements:
             self.experts, each, others
         )
 
-    @property
+    @cached_property
     def owned(self) -> Array:
         """Elements that the rank's optimizer updates."""
         ranks, others = self.ranks(ZERO_1)
