@@ -120,9 +120,14 @@ def end_of_step(e: Ends) -> EndOfStep:
         here, others = per_layer.get(name, 0.0), once.get(name, 0.0)
         return np.where(e.who.several, np.where(e.c.syncs_per_layer, here, others), 0.0)
 
-    times = (either(name) for name in ("exposed", "total", "reduced", "gathered"))
-    shared, experts = e.parameter_bytes
-    return EndOfStep(*times, shared + experts, e.of.all)
+    return EndOfStep(
+        exposed=either("exposed"),
+        total=either("total"),
+        reduced=either("reduced"),
+        gathered=either("gathered"),
+        gathered_bytes=sum(e.parameter_bytes),
+        elements=e.of.all,
+    )
 
 
 # Parts of the end of a step: seconds that are exposed, in total, in reductions and in gathers.
