@@ -12,7 +12,7 @@ from command import argv, dpplan, refused
 
 from planner.estimate import evaluate
 from planner.estimate.machine import machine
-from planner.estimate.step import layer_seconds
+from planner.estimate.ranks import layer_seconds
 from planner.formulas import offload as outside
 from planner.formulas.params import parameter_count
 from planner.formulas.rules import check

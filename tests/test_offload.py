@@ -14,7 +14,7 @@ from there import there
 from planner.estimate import Estimates, evaluate
 from planner.estimate.machine import machine
 from planner.estimate.memory.activations import one_input
-from planner.estimate.step import layer_seconds
+from planner.estimate.ranks import layer_seconds
 from planner.formulas import memory, overlap
 from planner.formulas.params import parameter_leaves
 from planner.inputs.options import read_options

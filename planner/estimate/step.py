@@ -4,42 +4,32 @@ ran hidden beside them."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from planner.estimate import host_link, loading, matrix_update, mechanisms, sync, uneven
+from planner.estimate import end_of_step, loading, matrix_update, mechanisms, sync, uneven
 from planner.estimate import pipeline as pipelines
 from planner.estimate.accounts import Accounts, Passes, accounts
 from planner.estimate.communicate import Traffic
+from planner.estimate.end_of_step import EndOfStep, StageElements
 from planner.estimate.factored import is_factored
-from planner.estimate.generation import serve_s
-from planner.estimate.layer import LayerCost, ModelCost
-from planner.estimate.layer.collectives import Collective
-from planner.estimate.layer.rows import (
-    LayerTime,
-    cost_of_rows,
-    end_work,
-    layer_times,
-    layer_work,
-    mean_collectives,
-    mean_of,
-    mean_time,
-)
+from planner.estimate.layer import LayerCost
+from planner.estimate.layer.rows import LayerTime
 from planner.estimate.machine import Machine, machine
-from planner.estimate.memory import evicted_bytes, offload
+from planner.estimate.memory import evicted_bytes
 from planner.estimate.moments import state_ledger
 from planner.estimate.optimizer import Beside, optimizer_s
+from planner.estimate.ranks import Layers, layers_of, ranks_of
+from planner.estimate.reference import compared_s
 from planner.estimate.stages import StageSplit, by_memory
 from planner.estimate.states import RankParameters
-from planner.estimate.trained import Weights, trained_split, weights_of
+from planner.estimate.trained import Weights, trained_split
 from planner.formulas import overlap, pipeline
 from planner.formulas.data_parallel import shard_count
 from planner.ledger import Array, Ledger, group, merge, scale, section, total
-from planner.schedules.base import Work
 from planner.specs.columns import Columns
-from planner.specs.layout import RECOMPUTE_KINDS
 from planner.specs.mechanism import Step
 from planner.specs.plan import Plan
 from planner.specs.task import TASKS
@@ -66,40 +56,6 @@ class StepTime:
 
 
 @dataclass(frozen=True)
-class LayerSeconds:
-    """Seconds of one mean layer and micro-batch on one rank, one value per row."""
-
-    forward: Array  # with its collectives and what sharding adds
-    backward: Array  # the same, without recompute
-    again: Array  # what recomputing the whole layer adds to backward
-    shared: tuple[Array, Array]  # what collectives take of the link to host memory, each way
-
-
-@dataclass(frozen=True)
-class _Held:
-    """Parameters of a rank, and the ranks that hold the same ones."""
-
-    weights: Weights
-    by: sync.Replicas
-
-
-@dataclass(frozen=True)
-class _Extras:
-    """Time that sharding and offloading add to one layer and micro-batch."""
-
-    sharded: sync.ShardedLayer
-    sharding: tuple[Array, Array]  # seconds forward and backward
-    copied: offload.Copies | None  # None where no row offloads activations
-
-    @property
-    def seconds(self) -> tuple[Array, Array]:
-        """All of them, forward and backward."""
-        if self.copied is None:
-            return self.sharding
-        return self.sharding[0] + self.copied.forward, self.sharding[1] + self.copied.backward
-
-
-@dataclass(frozen=True)
 class _Slowest:
     """The stage that sets the pace."""
 
@@ -114,211 +70,227 @@ class _Slowest:
         return functools.reduce(np.add, self.kinds)
 
 
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """Passes of a step, and what the slowest stage does in them."""
+
+    plan: Plan
+    m: Machine
+    c: Columns
+    layers: Layers
+    ranks: pipelines.Stages
+    slowest: _Slowest
+    passes: Passes
+    microbatches: Array
+    bubble: Array
+    sends: Traffic
+    backward: Array  # seconds of one micro-batch
+    end: EndOfStep
+    once: Array  # seconds of a forward-only pass over the batch
+    compared: Array  # the same of a model that this one is compared with
+
+    @functools.cached_property
+    def matrices(self) -> matrix_update.MatrixTime:
+        """Updates of matrices."""
+        count, who = self.slowest.layers, self.layers.who
+        return matrix_update.of_stage(self.plan, self.m, self.c, count, who)
+
+    @functools.cached_property
+    def layer_passes(self) -> Array:
+        """Passes of the slowest stage through a layer."""
+        return self.microbatches * self.slowest.layers
+
+    @functools.cached_property
+    def sharding(self) -> Array:
+        """Seconds that a layer and micro-batch waits for shards."""
+        return self.layers.sharding[0] + self.layers.sharding[1]
+
+
 def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTime:
     """Evaluate all rows. `numbers` replaces the plan's machine, for sensitivities and ablations."""
-    m = numbers or machine(plan)
-    cost = cost_of_rows(plan, m, c)
-    microbatches = c.microbatches(plan.training.global_batch)
-    with section("recompute"):
-        times = layer_times(plan, m, c, cost)
-    mean = mean_time(plan, times)
-    held = _Held(weights_of(plan, c), sync.replicas(plan, c))
-    extras = _extras(plan, m, c, held, mean, mean_collectives(plan, cost))
-    with section("pipeline"):
-        ranks = _ranks(plan, c, cost, times, extras)
-        slowest = _slowest(plan, ranks)
-        idle = pipelines.idle_s(plan, c, ranks, microbatches)
-        pipe = pipeline.pipeline_s(slowest.seconds, microbatches, idle)
-        sends = pipelines.sends(plan, m, c, microbatches, ranks.slowest())
-    with section("gradient synchronisation"):
-        backward = functools.reduce(
-            np.add, (n * one.backward for n, one in zip(slowest.kinds, times, strict=True))
-        )
-        window = backward * _window_share(plan, c, microbatches)
-        end = _end_of_step(plan, m, c, held, extras.sharded, slowest, window, mean.backward)
-
-    passes, heads = microbatches * slowest.layers, microbatches * slowest.heads
-    modules, sharding = microbatches * slowest.modules, extras.sharding[0] + extras.sharding[1]
-    each = [microbatches * n for n in slowest.kinds]
-    components = merge(
-        *(
-            scale(merge(group(unit.forward), group(unit.backward)), n)
-            for n, unit in zip(each, cost.kinds, strict=True)
-        ),
-        scale(group(cost.head), heads),
-        scale(group(cost.module), modules),
-        *(one for kind in zip(each, cost.kinds, times, strict=True) for one in _beside(*kind)),
-        {"data_parallel": passes * sharding + end.exposed},
-        {} if extras.copied is None else _offloading(extras.copied, passes),
-        {"pipeline_transfer": sends.exposed, "bubble": pipe - microbatches * slowest.seconds},
-    )
-    once = pipeline.forward_only_s(ranks.slowest().forward, microbatches, c.pp)
-    compared = _compared_s(plan, m, c, once)
-    if plan.training.free_passes:
-        own = TASKS[plan.training.task].own
-        components["reference"] = own * once + (plan.training.free_passes - own) * compared
-    with section("optimizer"):  # on the CPU beside what of the step runs while it updates
-        beside = Beside(backward, components)
-        owned = end.elements / shard_count(c.zero, 1.0, held.by.shards.ranks)
-        matrices = matrix_update.of_stage(plan, m, c, slowest.layers, held.by)
-        update = optimizer_s(plan, m, c, owned, matrices.seconds, beside)
-        after: Ledger = {"optimizer": update.seconds}
-        if matrices.gathers is not None:  # before each matrix, beside nothing
-            after["data_parallel"] = matrices.gathers.seconds
-        before = merge(components, after)
-
-        def done(more: Ledger) -> Step:
-            return Step(
-                plan=plan,
-                layout=c,
-                machine=m,
-                owned=owned,
-                on_cpu=update.on_cpu,
-                evicted=evicted_bytes(plan, c),
-                seconds=total(merge(before, more)),
-                ranks_per_host=plan.cluster.gpus_per_host,
-                element_bytes=sync.compute_bytes(plan),
-                optimizer_bytes=state_ledger(plan)["optimizer"],
-            )
-
-        added = mechanisms.after_update(plan, c, done)
-    components = merge(before, added)
-    tail = functools.reduce(np.add, [end.exposed, *after.values(), *added.values()])
-    if plan.ranks.other is not None:
-        with section("the other GPUs"):
-            other = step_time(uneven.of_other_gpu(plan), c).components
-            components = uneven.shared(plan, c, components, other)
-    components |= _waiting(plan, m, c, components)
-
+    s = _timed(plan, numbers or machine(plan), c)
+    before = merge(*(part(s) for part in _PARTS))
+    with section("optimizer"):
+        update = _update(s, before)
+    components = merge(before, update)
+    tail = functools.reduce(np.add, [s.end.exposed, *update.values()])
+    for part in _AFTER:
+        components = part(s, components)
     listed = Accounts()
     if not is_factored(c):  # a search asks for sums only
-        data = sync.traffic(plan, c, passes, held.by, extras.sharded, sharding, end)
-        data += matrix_update.traffic(held.by, matrices.gathers)
-        others = [*data, sends]
-        many = Passes(each, heads, modules)
-        listed = accounts(cost, mean, many, others, extras.copied)
+        sent = [row for rows in _TRAFFIC for row in rows(s)]
+        listed = accounts(s.layers.cost, s.layers.mean, s.passes, sent, s.layers.copied)
     return StepTime(
         seconds=total(components),
         components=components,
         hidden=listed.hidden,
         traffic=listed.traffic,
-        ranks=ranks,
-        stage_layers=np.maximum(ranks.layers[0], ranks.layers[1]),
-        last_layers=ranks.layers[2],
+        ranks=s.ranks,
+        stage_layers=np.maximum(s.ranks.layers[0], s.ranks.layers[1]),
+        last_layers=s.ranks.layers[2],
         tail=tail,
-        repeated_flop=microbatches * plan.model.layers / c.pp * mean.repeated_flop,
+        repeated_flop=s.microbatches * plan.model.layers / c.pp * s.layers.mean.repeated_flop,
         detail=listed.detail,
         row_tokens=uneven.row_tokens(plan, c),
-        before=plan.training.early_passes * compared,
+        before=plan.training.early_passes * s.compared,
     )
 
 
-def _compared_s(plan: Plan, m: Machine, c: Columns, once: Array) -> Array:
-    """Seconds of the passes over the batch of a step by a model that this one is compared with.
-    once: of this one."""
-    if not TASKS[plan.training.task].reference:
-        return once
-    with section("reference"):
-        if plan.training.task == "distil":
-            return _teacher_s(plan, m, c)
-        return once if plan.of_reference is plan else _forward_s(plan.of_reference, m, c)
-
-
-def _teacher_s(plan: Plan, m: Machine, c: Columns) -> Array:
-    """Seconds of a teacher over the batch of a step: on the GPUs of its student, in the layout of
-    the student without its pipeline, else served on GPUs of its own or before the run."""
-    own, batch = plan.of_teacher, c.batch(plan.training.global_batch)
-    if own is None:
-        return 0.0 * batch
-    if not plan.training.teacher_here:
-        apart = plan.training.teacher_gpus
-        if apart is None:
-            return serve_s(own, batch, c.gpus, "--gpus")
-        return serve_s(own, batch, 1.0 * apart, "--teacher-gpus")
-    one = 1.0 + 0.0 * c.pp
-    return _forward_s(own, m, replace(c, pp=one, vpp=one))
-
-
-def _forward_s(plan: Plan, m: Machine, c: Columns) -> Array:
-    """Seconds of a forward-only pass over the batch of a step."""
-    none = 0.0 * c.recompute
-    c = replace(c, recompute=none, recompute_size=none, offload=none)
-    cost = cost_of_rows(plan, m, c)
-    times, held = layer_times(plan, m, c, cost), _Held(weights_of(plan, c), sync.replicas(plan, c))
-    mean = mean_time(plan, times)
-    extras = _extras(plan, m, c, held, mean, mean_collectives(plan, cost))
-    stage = _ranks(plan, c, cost, times, extras).slowest().forward
+def _timed(plan: Plan, m: Machine, c: Columns) -> _Step:
     microbatches = c.microbatches(plan.training.global_batch)
-    return pipeline.forward_only_s(stage, microbatches, c.pp)
+    layers = layers_of(plan, m, c)
+    with section("pipeline"):
+        ranks = ranks_of(plan, c, layers)
+        slowest = _slowest(plan, ranks)
+        idle = pipelines.idle_s(plan, c, ranks, microbatches)
+        bubble = pipeline.pipeline_s(slowest.seconds, microbatches, idle)
+        bubble = bubble - microbatches * slowest.seconds
+        sends = pipelines.sends(plan, m, c, microbatches, ranks.slowest())
+    with section("gradient synchronisation"):
+        each = zip(slowest.kinds, layers.times, strict=True)
+        backward = functools.reduce(np.add, (n * one.backward for n, one in each))
+        window = backward * _window_share(plan, c, microbatches)
+        of = _elements(plan, c, layers.weights, slowest)
+        ends = plan, m, c, layers.who, layers.sharded, of, window, layers.mean.backward
+        end = end_of_step.end_of_step(end_of_step.Ends(*ends))
+    once = pipeline.forward_only_s(ranks.slowest().forward, microbatches, c.pp)
+    many = slowest.kinds, slowest.heads, slowest.modules
+    return _Step(
+        plan=plan,
+        m=m,
+        c=c,
+        layers=layers,
+        ranks=ranks,
+        slowest=slowest,
+        passes=Passes([microbatches * n for n in many[0]], *(microbatches * n for n in many[1:])),
+        microbatches=microbatches,
+        bubble=bubble,
+        sends=sends,
+        backward=backward,
+        end=end,
+        once=once,
+        compared=compared_s(plan, m, c, once),
+    )
 
 
-def _ranks(
-    plan: Plan, c: Columns, cost: ModelCost, times: Sequence[LayerTime], extras: _Extras
-) -> pipelines.Stages:
-    """Compute of the pipeline ranks for one micro-batch."""
-    works = [layer_work(*one, extras.seconds) for one in zip(cost.kinds, times, strict=True)]
-    average = Work(*(mean_of(plan, each) for each in zip(*works, strict=True)))
-    ends = end_work(cost.head), end_work(cost.module)
-    return pipelines.stages(plan, c, pipelines.Pieces(tuple(works), average, *ends))
+# Parts of a step: what every one adds to its components, in the order in which they are added up.
 
 
-def layer_seconds(plan: Plan, c: Columns, numbers: Machine | None = None) -> LayerSeconds:
-    """Seconds of a layer of every row, by the formulas of `step_time`, and the extra seconds of
-    recomputing its forward pass.
-
-    The time of a layer is without recompute, even if the row has it.
-    """
-    m = numbers or machine(plan)
-    full = float(RECOMPUTE_KINDS.index("full"))
-    whole = replace(c, recompute=np.full(len(c), full), recompute_size=np.zeros(len(c)))
-    cost, who = cost_of_rows(plan, m, whole), sync.replicas(plan, whole)
-    layer = mean_time(plan, layer_times(plan, m, whole, cost))
-    once = replace(layer, backward=layer.backward - layer.recompute)
-    sharded = sync.sharded_layer(plan, m, whole, weights_of(plan, whole), who)
-    added = _sharding_s(plan, m, once, sharded)
-    shared = host_link.busy_s(plan, m, mean_collectives(plan, cost), sharded, who)
-    return LayerSeconds(once.forward + added[0], once.backward + added[1], layer.recompute, shared)
+def _compute(s: _Step) -> Ledger:
+    """Operators of layers, of embedding, head and loss, of modules of multi-token prediction."""
+    each = zip(s.passes.kinds, s.layers.cost.kinds, strict=True)
+    return merge(
+        *(scale(merge(group(unit.forward), group(unit.backward)), n) for n, unit in each),
+        scale(group(s.layers.cost.head), s.passes.heads),
+        scale(group(s.layers.cost.module), s.passes.modules),
+    )
 
 
-def _extras(
-    plan: Plan,
-    m: Machine,
-    c: Columns,
-    held: _Held,
-    layer: LayerTime,
-    collectives: Sequence[Collective],
-) -> _Extras:
-    weights, who = held.weights, held.by
-    with section("sharded data parallelism, one layer"):
-        sharded = sync.sharded_layer(plan, m, c, weights, who)
-        added = _sharding_s(plan, m, layer, sharded)
-    if not np.any(c.offloads("activations")):
-        return _Extras(sharded, added, None)
-    with section("offloaded activations, one layer"):
-        whole = layer.forward + added[0], layer.backward + added[1]
-        shared = host_link.busy_s(plan, m, collectives, sharded, who)
-        return _Extras(sharded, added, offload.copies(plan, m, c, weights.every, whole, shared))
+def _beside_compute(s: _Step) -> Ledger:
+    """Recompute, launches and collectives of layers."""
+    kinds = zip(s.passes.kinds, s.layers.cost.kinds, s.layers.times, strict=True)
+    return merge(*(one for kind in kinds for one in _beside(*kind)))
 
 
-def _sharding_s(
-    plan: Plan, m: Machine, layer: LayerTime, sharded: sync.ShardedLayer
-) -> tuple[Array, Array]:
-    """Exposed time of gathers and reductions of a layer's shards, forward and backward."""
-    added = sharded.forward, sharded.backward
-    if plan.training.overlap is not False and plan.stack.overlap.prefetch:
-        first, again, reduced = (
-            sync.beside(plan, part) for part in ("forward", "backward", "reduce")
+def _data_parallel(s: _Step) -> Ledger:
+    return {"data_parallel": s.layer_passes * s.sharding + s.end.exposed}
+
+
+def _offloading(s: _Step) -> Ledger:
+    """Copies of activations to host memory and back."""
+    if (copied := s.layers.copied) is None:
+        return {}
+    return {"offload": s.layer_passes * (copied.forward + copied.backward)}
+
+
+def _pipeline(s: _Step) -> Ledger:
+    return {"pipeline_transfer": s.sends.exposed, "bubble": s.bubble}
+
+
+def _reference(s: _Step) -> Ledger:
+    """Passes without gradients: of the model itself, of a reference or a teacher."""
+    training = s.plan.training
+    if not training.free_passes:
+        return {}
+    own = TASKS[training.task].own
+    return {"reference": own * s.once + (training.free_passes - own) * s.compared}
+
+
+_PARTS = (_compute, _beside_compute, _data_parallel, _offloading, _pipeline, _reference)
+
+
+def _update(s: _Step, components: Ledger) -> Ledger:
+    """The update, on the CPU beside what of the step runs while it updates, and what mechanisms do
+    after it. components: of the step before."""
+    plan, c, matrices = s.plan, s.c, s.matrices
+    owned = s.end.elements / shard_count(c.zero, 1.0, s.layers.who.shards.ranks)
+    beside = Beside(s.backward, components)
+    update = optimizer_s(plan, s.m, c, owned, matrices.seconds, beside)
+    after: Ledger = {"optimizer": update.seconds}
+    if matrices.gathers is not None:  # before each matrix, beside nothing
+        after["data_parallel"] = matrices.gathers.seconds
+    before = merge(components, after)
+
+    def done(more: Ledger) -> Step:
+        return Step(
+            plan=plan,
+            layout=c,
+            machine=s.m,
+            owned=owned,
+            on_cpu=update.on_cpu,
+            evicted=evicted_bytes(plan, c),
+            seconds=total(merge(before, more)),
+            ranks_per_host=plan.cluster.gpus_per_host,
+            element_bytes=sync.compute_bytes(plan),
+            optimizer_bytes=state_ledger(plan)["optimizer"],
         )
-        scattered = np.minimum(sharded.scatter, sharded.backward)
-        ahead = sharded.forward * first
-        behind = (sharded.backward - scattered) * again + scattered * reduced
-        added = (
-            overlap.prefetched_exposed_s(layer.forward, ahead, m.slowdown)
-            + (sharded.forward - ahead),
-            overlap.prefetched_exposed_s(layer.backward, behind, m.slowdown)
-            + (sharded.backward - behind),
-        )
-    return added[0] + sharded.streamed, added[1] + sharded.streamed
+
+    return merge(after, mechanisms.after_update(plan, c, done))
+
+
+def _other_gpus(s: _Step, components: Ledger) -> Ledger:
+    """The step where some GPUs are of a second kind."""
+    if s.plan.ranks.other is None:
+        return components
+    with section("the other GPUs"):
+        other = step_time(uneven.of_other_gpu(s.plan), s.c).components
+        return uneven.shared(s.plan, s.c, components, other)
+
+
+def _waiting(s: _Step, components: Ledger) -> Ledger:
+    """The step with overheads: waiting for the slowest rank, fixed cost, waiting for data."""
+    plan, m, c = s.plan, s.m, s.c
+    if uneven.asked(plan):
+        late = {
+            "stragglers": total(uneven.parts(plan, m, c, components)),
+            "overhead": 0.0 * total(components) + m.step_overhead,
+        }
+    else:
+        slower = overlap.straggler_factor(c.gpus, m.straggler_sigma)
+        late = {"overhead": (slower - 1) * total(components) + m.step_overhead}
+    if plan.data is not None:
+        late["input"] = loading.wait_s(plan, m, c, total(components) + total(late))
+    return components | late
+
+
+_AFTER = (_other_gpus, _waiting)
+
+
+# Rows of the communication table beside those of layers.
+
+
+def _sharded_traffic(s: _Step) -> list[Traffic]:
+    return sync.layer_traffic(
+        s.plan, s.c, s.layer_passes, s.layers.who, s.layers.sharded, s.sharding
+    )
+
+
+_TRAFFIC: tuple[Callable[[_Step], list[Traffic]], ...] = (
+    _sharded_traffic,
+    lambda s: end_of_step.traffic(s.plan, s.c, s.layers.who, s.end),
+    lambda s: matrix_update.traffic(s.layers.who, s.matrices.gathers),
+    lambda s: [s.sends],
+)
 
 
 def _beside(passes: Array, unit: LayerCost, time: LayerTime) -> Iterator[Ledger]:
@@ -347,44 +319,15 @@ def _window_share(plan: Plan, c: Columns, microbatches: Array) -> Array:
     return np.where(c.vpp > 1, 0.5 + 0.5 * np.minimum(microbatches, c.pp), 1.0)
 
 
-def _end_of_step(
-    plan: Plan,
-    m: Machine,
-    c: Columns,
-    held: _Held,
-    sharded: sync.ShardedLayer,
-    slowest: _Slowest,
-    window_s: Array,
-    layer_backward_s: Array,
-) -> sync.EndOfStep:
-    """Gradients of the slowest stage's layers, and of embedding or head, whichever is larger."""
-    trained, layers = held.weights.trained, trained_split(plan, slowest.held)
-    root, whole = _ends(c, trained), _ends(c, held.weights.every)
+def _elements(plan: Plan, c: Columns, of: Weights, slowest: _Slowest) -> StageElements:
+    """Of the slowest stage's layers, and of embedding or head, whichever is larger."""
+    trained, layers = of.trained, trained_split(plan, slowest.held)
+    root, whole = _ends(c, trained), _ends(c, of.every)
     shared = trained.of_stage(layers, 0.0, 0.0) + root
-    of = sync.StageElements(shared, trained.experts_of_stage(layers), root, whole)
-    return sync.end_of_step(plan, m, c, held.by, sharded, of, window_s, layer_backward_s)
+    return StageElements(shared, trained.experts_of_stage(layers), root, whole)
 
 
 def _ends(c: Columns, of: RankParameters) -> Array:
     """Elements of embedding and head on the stage that holds most of them."""
     first, last = total(of.first), total(of.last)
     return np.where(c.pp > 1, np.maximum(first, last), first + last)
-
-
-def _offloading(copied: offload.Copies, passes: Array) -> Ledger:
-    return {"offload": passes * (copied.forward + copied.backward)}
-
-
-def _waiting(plan: Plan, m: Machine, c: Columns, components: Ledger) -> Ledger:
-    """Overheads of a step: waiting for the slowest rank, fixed cost, waiting for data."""
-    if uneven.asked(plan):
-        late = {
-            "stragglers": total(uneven.parts(plan, m, c, components)),
-            "overhead": 0.0 * total(components) + m.step_overhead,
-        }
-    else:
-        slower = overlap.straggler_factor(c.gpus, m.straggler_sigma)
-        late = {"overhead": (slower - 1) * total(components) + m.step_overhead}
-    if plan.data is not None:
-        late["input"] = loading.wait_s(plan, m, c, total(components) + total(late))
-    return late

@@ -1,5 +1,5 @@
-"""Data-parallel communication of a layout: gathers and reductions of sharded layers, gradient
-reduction at the end."""
+"""Data-parallel communication of a layout: who holds copies of what, and gathers and reductions of
+sharded layers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 
 from planner.estimate import communicate, mechanisms, quantised
 from planner.estimate.communicate import Group, Traffic, place, place_twice, share_of
-from planner.estimate.gradients import Buckets, buckets_of, first_bytes, tensors
+from planner.estimate.gradients import Buckets, buckets_of, first_bytes
 from planner.estimate.machine import Machine
 from planner.estimate.trained import Weights, trained_count, trained_share
-from planner.formulas import data_parallel, overlap
+from planner.formulas import data_parallel
 from planner.formulas import experts as sharing
 from planner.ledger import Array
 from planner.specs.columns import Columns
@@ -25,9 +25,6 @@ from planner.specs.plan import Plan
 # parts in which a stack without buckets of its own reduces: about a bucket of torch's DDP
 LAST_BYTES = 25e6
 _WIRE_BYTES = {"fp32": 4.0, "bf16": 2.0}
-# share of the gathers of embedding and head that nothing hides under prefetching: the one forward,
-# at the start of the step
-_ROOT_EXPOSED = 0.5
 
 
 @dataclass(frozen=True)
@@ -209,215 +206,35 @@ def _recode_s(m: Machine, codes: Codes, wide: float) -> Array:
     return moved / (m.elementwise_frac * m.memory_bandwidth)
 
 
-@dataclass(frozen=True)
-class StageElements:
-    """Elements that a stage reduces and updates."""
-
-    shared: Array  # all but routed experts
-    experts: Array
-    root: Array  # of `shared`, embedding and head, which FSDP handles as one group
-    held: Array  # all of embedding and head, frozen or not
-
-
-@dataclass(frozen=True)
-class EndOfStep:
-    """Time that data parallelism adds once per step."""
-
-    exposed: Array
-    total: Array  # hidden and exposed together
-    reduced: Array  # time of the gradients' all-reduce, or of the reduce-scatter of ZeRO-1
-    gathered: Array  # time of ZeRO-1's parameter all-gather
-    gathered_bytes: Array
-    elements: Array  # parameters of the stage
-
-
-def end_of_step(
-    plan: Plan,
-    m: Machine,
-    c: Columns,
-    who: Replicas,
-    sharded: ShardedLayer,
-    of: StageElements,
-    backward_window_s: Array,
-    layer_backward_s: Array,
-) -> EndOfStep:
-    """Gradient reduction of a stage, or the unhidden ends of a sharded pass.
-
-    backward_window_s: time gradients can hide behind; layer_backward_s: of one layer and
-    micro-batch.
-    """
-    stack, training = plan.stack, plan.training
-    shared, experts, root = of.shared, of.experts, of.root
-    wire, narrow = wire_bytes(plan), compute_bytes(plan)
-    zero1 = c.zero >= 1
-    cap = training.data_bucket or stack.overlap.bucket
-    own = None if cap is None else bucketing(plan, float(cap))
-    buckets = 1 if own is None else own.count
-
-    def reduce(elements: Array, group: Group) -> Array:
-        calls = np.maximum(buckets * elements / np.maximum(shared + experts, 1.0), 1.0)
-        whole = calls * communicate.all_reduce_s(m, wire * elements / calls, group)
-        if not stack.overlap.sharded_all_reduce:
-            parts = wire * elements / calls
-            whole = np.where(zero1, calls * communicate.reduce_scatter_s(m, parts, group), whole)
-        return np.where(elements > 0, whole, 0.0)  # a model without experts makes no call for them
-
-    def gather(whole_bytes: Array, group: Group) -> Array:
-        return np.where(
-            zero1 & (whole_bytes > 0), communicate.all_gather_s(m, whole_bytes, group), 0.0
-        )
-
-    whole_s = reduce(shared, who.group)
-    if np.any(mirrored := who.mirrors.ranks > 1):  # hybrid: shards, and then what mirrors hold
-        parts = communicate.reduce_scatter_s(m, wire * shared, who.shards)
-        among = communicate.all_reduce_s(m, wire * shared / who.shards.ranks, who.mirrors)
-        whole_s = np.where(mirrored, parts + among, whole_s)
-    reduced = whole_s + reduce(experts, who.experts)
-    each = gathered_bytes(plan)
-    shared_bytes = narrow * root + each * (shared - root)
-    gathered = gather(shared_bytes, who.shards) + gather(each * experts, who.experts)
-    sync = reduced + gathered
-    last_bytes = np.minimum(LAST_BYTES if own is None else own.last_bytes, wire * shared)
-    last_s = communicate.all_reduce_s(m, last_bytes, who.group)
-    if own is None:  # equal parts, ready at equal times
-        first_s = backward_window_s * last_bytes / np.maximum(wire * shared, 1.0)
-    else:
-        first_s = own.first_layers * layer_backward_s
-    may_overlap = np.where(zero1, stack.overlap.sharded_sync, stack.overlap.gradient_sync) > 0
-    if training.overlap is False:
-        may_overlap = may_overlap & False
-    hidden = reduced * beside(plan, "reduce") + gathered * beside(plan, "forward")
-    left = overlap.bucketed_exposed_s(hidden, backward_window_s, first_s, last_s, m.slowdown)
-    exposed = np.where(may_overlap, left + (sync - hidden), sync)
-
-    called = np.zeros_like(sync)
-    if stack.overlap.broadcast is not None:  # after the update, beside nothing
-        found = tensors(plan.model, stack.fusion.joint_qkv, stack.fusion.joint_gate)
-        ranks, each_s = who.shards.ranks, stack.overlap.broadcast
-        called = data_parallel.broadcasts_s(ranks, len(found) / c.pp, each_s)
-        called = np.where(zero1 & (who.shards.nodes > 1), called, 0.0)
-    exposed, gathered, sync = exposed + called, gathered + called, sync + called
-
-    # under ZeRO-2/3 the first gather and the last reduction have nothing to hide behind, nor has
-    # half of the root group; without prefetching all layers were waited for already, and the whole
-    # root group is
-    ends = sharded.gather * beside(plan, "forward") + sharded.scatter * beside(plan, "reduce")
-    root_s = communicate.all_gather_s(m, 2 * narrow * of.held, who.shards)
-    waited = not (beside(plan, "forward") and beside(plan, "backward"))
-    root_exposed = 1.0 if waited else _ROOT_EXPOSED
-    per_layer = c.syncs_per_layer
-    # ZeRO-2 that keeps parameters whole gathers what was updated, with nothing to hide it (arXiv
-    # 1910.02054, section 7.2.1): Qwen2.5-32B of llmq 8.4 -> 0.2 %, LLaMA-7B of the A800 gist 22.5
-    # -> 21.9 %. FSDP gathers them layer by layer in the next forward pass, behind the layer before
-    # where it prefetches; the root group has its own gather
-    late = gathered
-    if stack.state.zero2_gathers:
-        ahead = stack.overlap.prefetch
-        late = (
-            0.0 * gathered if ahead else gather(each * np.maximum(shared - root, 0.0), who.shards)
-        )
-    updated = np.where(per_layer & (c.zero == 2), late, 0.0)
-    exposed = np.where(
-        per_layer,
-        (ends + root_exposed * root_s if stack.overlap.prefetch else root_s) + updated,
-        exposed,
-    )
-    total = np.where(per_layer, ends + root_s + updated, sync)
-    once = who.several & ~per_layer
-    return EndOfStep(
-        np.where(who.several, exposed, 0.0),
-        np.where(who.several, total, 0.0),
-        np.where(once, reduced, 0.0),
-        np.where(once, gathered, np.where(who.several, updated, 0.0)),
-        shared_bytes + each * experts,
-        shared + experts,
-    )
-
-
-def traffic(
+def layer_traffic(
     plan: Plan,
     c: Columns,
     layer_passes: Array,
     who: Replicas,
     sharded: ShardedLayer,
     extra_s: Array,
-    end: EndOfStep,
 ) -> list[Traffic]:
-    """The data-parallel rows of the communication table. layer_passes: layers x micro-batches of
-    the slowest stage."""
-    zero3 = c.zero >= 3
-    per_layer = c.syncs_per_layer
-    across_shards, across_all = (who.shards.nodes > 1) * 1.0, (who.group.nodes > 1) * 1.0
-    passes = np.where(zero3 & who.several, layer_passes, 0.0)
+    """Rows of the communication table: of every layer and micro-batch. layer_passes: layers x
+    micro-batches of the slowest stage; extra_s: what a layer waits for."""
+    across = (who.shards.nodes > 1) * 1.0
+    passes = np.where((c.zero >= 3) & who.several, layer_passes, 0.0)
     gathers, again = (passes, passes) if sharded.near else (2 * passes, 0.0 * passes)
-    scatters = np.where(per_layer & who.several, layer_passes, 0.0)
+    scatters = np.where(c.syncs_per_layer & who.several, layer_passes, 0.0)
     whole = gathers * sharded.gather + again * sharded.again + scatters * sharded.scatter
-    gather_share = share_of(gathers * sharded.gather, whole)
-    again_share = share_of(again * sharded.again, whole)
-    exposed = layer_passes * extra_s
 
-    # once per step: the exposed part is shared between reduction and gather as their times are
-    shown = np.clip(share_of(end.exposed, end.reduced + end.gathered), 0.0, 1.0)
-    wire = wire_bytes(plan) * end.elements
-    halves = (c.zero >= 1) & (not plan.stack.overlap.sharded_all_reduce)
-
-    def once(
-        operation: str, what: str, tensor_bytes: Array, seconds: Array, where: Array
+    def row(
+        operation: str, what: str, sent: Array, count: Array, each_s: Array, far: Array
     ) -> Traffic:
-        seconds = np.where(where, seconds, 0.0)
-        return Traffic(
-            operation,
-            "data",
-            what,
-            "data_parallel",
-            tensor_bytes,
-            (seconds > 0) * 1.0,
-            seconds,
-            seconds * shown,
-            across_all,
-        )
+        seconds = count * each_s
+        exposed = np.minimum(layer_passes * extra_s * share_of(seconds, whole), seconds)
+        times = count, seconds, exposed
+        return Traffic(operation, "data", what, "data_parallel", sent, *times, far)
 
+    near_bytes = compute_bytes(plan) / shard_bytes(plan) * sharded.weight_bytes
+    parameters = "all_gather", "parameters of a layer", sharded.weight_bytes
+    gradients = "reduce_scatter", "gradients of a layer", sharded.gradient_bytes
     return [
-        Traffic(
-            "all_gather",
-            "data",
-            "parameters of a layer",
-            "data_parallel",
-            sharded.weight_bytes,
-            gathers,
-            gathers * sharded.gather,
-            np.minimum(exposed * gather_share, gathers * sharded.gather),
-            across_shards,
-        ),
-        Traffic(
-            "all_gather",
-            "data",
-            "second copy of a layer",
-            "data_parallel",
-            compute_bytes(plan) / shard_bytes(plan) * sharded.weight_bytes,
-            again,
-            again * sharded.again,
-            np.minimum(exposed * again_share, again * sharded.again),
-            0.0 * across_shards,
-        ),
-        Traffic(
-            "reduce_scatter",
-            "data",
-            "gradients of a layer",
-            "data_parallel",
-            sharded.gradient_bytes,
-            scatters,
-            scatters * sharded.scatter,
-            np.minimum(exposed * (1 - gather_share - again_share), scatters * sharded.scatter),
-            across_shards,
-        ),
-        once("all_reduce", "gradients of the stage", wire, end.reduced, ~halves),
-        once("reduce_scatter", "gradients of the stage", wire, end.reduced, halves),
-        once(
-            "all_gather",
-            "parameters of the stage",
-            end.gathered_bytes,
-            end.gathered,
-            end.gathered > 0,
-        ),
+        row(*parameters, gathers, sharded.gather, across),
+        row("all_gather", "second copy of a layer", near_bytes, again, sharded.again, 0.0 * across),
+        row(*gradients, scatters, sharded.scatter, across),
     ]

@@ -14,7 +14,9 @@ from planner.estimate.matrices import largest
 from planner.estimate.memory import eviction
 from planner.estimate.memory.activations import kept, layer_activations
 from planner.estimate.memory.held import outside, reserved_of
-from planner.estimate.memory.timeline import PHASES, StageMemory, live_chunks, one_stage
+from planner.estimate.memory.phases import PHASES
+from planner.estimate.memory.stage import live_chunks
+from planner.estimate.memory.timeline import StageMemory, one_stage
 from planner.estimate.moments import state_ledger
 from planner.estimate.stages import first_with, fullest_inner, repeated, stage_split
 from planner.estimate.state_types import state_of

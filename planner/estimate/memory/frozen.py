@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.estimate import quantised
+from planner.estimate.memory.phases import Phased, throughout
 from planner.estimate.stages import StageSplit, stage_split
 from planner.estimate.state_types import frozen_bytes
 from planner.estimate.states import RankParameters, rank_parameters
@@ -15,6 +17,9 @@ from planner.formulas import memory
 from planner.ledger import Array, total
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
+
+if TYPE_CHECKING:
+    from planner.estimate.memory.stage import StageOf
 
 _FP32_BYTES = 4.0
 _ZERO_3 = 3.0
@@ -35,24 +40,28 @@ def held_bytes(
         trained, layers_trained = weights.trained, trained_split(plan, split)
         shared = shared - trained.of_stage(layers_trained, first, last)
         experts = experts - trained.experts_of_stage(layers_trained)
-    each, (base_bytes, others), upcast = frozen_bytes(plan), cuts, plan.training.base_upcast
+    each, (ranks, expert_ranks), upcast = frozen_bytes(plan), cuts, plan.training.base_upcast
     layers = every.of_stage(split, 0.0 * first, 0.0 * last) * (plan.training.adapter is not None)
     beside, ends = (_FP32_BYTES if wide else each for wide in (upcast, upcast == "all"))
     of_layers, of_experts = quantised.element_bytes(plan, c, every, beside)
     return (
-        memory.state_bytes(shared - layers, ends, base_bytes)
-        + memory.state_bytes(layers, of_layers, base_bytes)
-        + memory.state_bytes(experts, of_experts, others)
+        memory.state_bytes(shared - layers, ends, ranks)
+        + memory.state_bytes(layers, of_layers, ranks)
+        + memory.state_bytes(experts, of_experts, expert_ranks)
     )
 
 
-def reference_bytes(
-    plan: Plan, weights: Weights, split: StageSplit, cuts: tuple[Array, Array]
-) -> Array:
-    """Bytes of a reference that a stage holds beside what it trains: all of its weights again,
-    frozen."""
-    each = frozen_bytes(plan) * (plan.training.reference == "held" and not plan.teacher)
-    return _whole_bytes(weights.every, split, each, cuts)
+def holds_another(plan: Plan) -> bool:
+    """Whether a reference or a teacher is held beside the model that is trained."""
+    return plan.training.reference == "held"
+
+
+def others(s: StageOf) -> Phased:
+    """Weights of a teacher, or of a reference: all weights of the stage again, frozen."""
+    if s.plan.teacher:
+        return throughout(s.teacher[0])
+    each = frozen_bytes(s.plan)
+    return throughout(_whole_bytes(s.weights.every, s.split, each, s.parameter_ranks))
 
 
 def teacher_bytes(plan: Plan, c: Columns, cuts: tuple[Array, Array]) -> tuple[Array, Array]:

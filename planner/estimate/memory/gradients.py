@@ -1,26 +1,93 @@
-"""Gradients of a stage, for mechanisms that change when they are there."""
+"""Gradients of a stage: those that accumulate, copies beside them, and products that make them."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.estimate import sync
 from planner.estimate.gradients import tensors
+from planner.estimate.memory.phases import Phased
 from planner.estimate.moments import state_ledger
-from planner.estimate.state_types import state_of
 from planner.estimate.states import RankParameters
 from planner.formulas.data_parallel import shard_count
 from planner.ledger import Array, total
 from planner.specs.columns import Columns
+from planner.specs.layers import parts_of
 from planner.specs.mechanism import Gradients
+from planner.specs.parts import Mlp
 from planner.specs.plan import Plan
+
+if TYPE_CHECKING:
+    from planner.estimate.memory.stage import StageOf
 
 _ZERO_2 = 2.0  # the first ZeRO stage that shards gradients
 
 
-def stage_gradients(plan: Plan, c: Columns, p: RankParameters, product: Array) -> Gradients:
-    """product: bytes of the gradient that a GEMM gives."""
-    state = plan.stack.state
+def accumulated(s: StageOf) -> Phased:
+    """Gradients that accumulate over micro-batches, and are complete at the end of backward."""
+    gradients, trained, p = s.states.gradients, s.trained.all, s.weights.trained
+    persistent = s.state.persistent_gradients
+    standing = np.where(persistent | (s.microbatches > 1), gradients, 0.0)
+    # while the first layers are repeated, their gradients are not there yet, nor is the embedding's
+    ahead = np.minimum(s.kept.unit_layers * p.per_layer() + s.split.first * p.words, trained)
+    reached = np.maximum(standing, gradients * (1 - ahead / np.maximum(trained, 1.0)))
+    return Phased(
+        load=np.where(persistent, gradients, 0.0),
+        forward=standing,
+        loss=standing,
+        backward=standing,
+        end=reached,
+        synchronisation=gradients,
+        step=gradients,
+    )
+
+
+def copies(s: StageOf) -> Phased:
+    """Gradients that autograd hands over where others accumulate: an empty one per shape where the
+    GEMM adds to the buffer itself (Transformer Engine, get_dummy_wgrad), and a real one for the
+    embedding at the end of backward."""
+    moe, p, each = s.plan.model.routed, s.weights.trained, s.state.layer_gradient_copy
+    local = moe.experts / s.c.ep if moe is not None else 1.0
+    placeholders = each * (p.largest + p.most_experts / local) + 0.0 * s.split.first
+    head = each * p.words * s.split.last
+    copied = s.state.gradient_copy * s.trained.all / s.c.vpp + placeholders
+    return Phased(
+        forward=placeholders,
+        loss=placeholders + np.where(s.split.last > 0, head, 0.0),
+        backward=placeholders,
+        end=copied,
+        synchronisation=copied + of_embedding(s),
+        step=placeholders,
+    )
+
+
+def of_embedding(s: StageOf) -> Array:
+    """Bytes of the embedding's gradient beside the one that it is added to."""
+    wide = s.state.gradient > s.state.compute
+    adds = (s.microbatches > 1) | (s.state.persistent_gradients and wide)
+    each = np.where(adds, sync.compute_bytes(s.plan), 0.0)
+    return each * s.weights.trained.words * s.split.first
+
+
+def product(s: StageOf) -> Array:
+    """Bytes of the largest gradient that a GEMM gives: of the MLP down-projection (of all experts
+    of a layer, which are one tensor), allocated while its input and grad-input are live."""
+    plan, p, dense = s.plan, s.weights.trained, 0.0 * s.c.tp
+    if plan.training.adapter is not None or s.state.layer_gradient_copy != 0:
+        return dense
+    for part, _ in parts_of(plan.model):
+        if isinstance(part, Mlp):
+            dense = np.maximum(dense, part.ffn_hidden * plan.model.hidden / s.c.tp)
+    moe = plan.model.routed
+    largest = np.maximum(dense, p.most_experts / (moe.inputs + 1 if moe else 1))
+    return sync.compute_bytes(plan) * largest
+
+
+def of_stage(s: StageOf) -> Gradients:
+    """Gradients of a stage, for mechanisms that change when they are there."""
+    plan, c, p, state = s.plan, s.c, s.weights.trained, s.plan.stack.state
     return Gradients(
         shards=shard_count(c.zero, _ZERO_2, c.shards),
         layer=p.per_layer(),
@@ -30,8 +97,8 @@ def stage_gradients(plan: Plan, c: Columns, p: RankParameters, product: Array) -
         words=p.words,
         tied=plan.model.tied_embeddings,
         each=state_ledger(plan)["gradients"],
-        temporary=state_of(plan).optimizer_temporary,
-        product=product,
+        temporary=s.state.optimizer_temporary,
+        product=product(s),
         as_given=plan.training.state_precision == "bf16"
         or state.gradient <= sync.compute_bytes(plan),
     )

@@ -7,7 +7,8 @@ import functools
 import numpy as np
 
 from planner.estimate.memory.graphs import graph_bytes
-from planner.estimate.memory.timeline import LASTING, PHASES
+from planner.estimate.memory.phases import PHASES
+from planner.estimate.memory.timeline import LASTING
 from planner.formulas import memory
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns

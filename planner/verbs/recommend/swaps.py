@@ -13,8 +13,8 @@ from planner.advise.weigh import Base
 from planner.estimate.machine import machine
 from planner.estimate.memory import layer_activations, state_ledger
 from planner.estimate.memory.activations import one_input
+from planner.estimate.ranks import layer_seconds
 from planner.estimate.stages import layout_document
-from planner.estimate.step import layer_seconds
 from planner.estimate.sync import compute_bytes
 from planner.formulas import offload as outside
 from planner.formulas import overlap

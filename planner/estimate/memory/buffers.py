@@ -1,0 +1,78 @@
+"""Buffers of a stage: buckets of gradients and of tokens of experts, buffers of the optimizer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.estimate import sync
+from planner.estimate.layer import dispatch
+from planner.estimate.matrices import gathered_bytes, largest, layer_matrices
+from planner.estimate.memory import activations
+from planner.estimate.memory.phases import Phased, throughout
+from planner.estimate.memory.workspaces import workspace_bytes
+from planner.formulas import experts as expert_ranks
+from planner.formulas.optimizers import optimizer_of
+from planner.ledger import Array
+from planner.specs.layout import OFFLOADED_OPTIMIZER
+
+if TYPE_CHECKING:
+    from planner.estimate.memory.stage import StageOf
+
+_BUFFERS = 2.0  # of DeepSpeed's ZeRO-1 and 2, one of which is filled while the other is reduced
+
+
+def buckets(s: StageOf) -> Phased:
+    """Buckets in which gradients and tokens of experts travel."""
+    plan, c = s.plan, s.c
+    found = (c.replicas > 1) * 1.0 * (_fixed_buckets(s) + s.state.bucket * s.trained.all)
+    if plan.model.routed is not None and plan.model.moe_layers:
+        local = activations.tokens_of(plan, c)[1]
+        tensor = expert_ranks.tensor_of(plan, c.tp)
+        found = found + dispatch.buffer_bytes(plan, c.ep, tensor, local)
+    return throughout(found)
+
+
+def _fixed_buckets(s: StageOf) -> Array:
+    """Bytes of fixed-size buckets, if the request sets their size: as many as are filled and
+    reduced at once, or one without overlap."""
+    requested = s.plan.training.data_bucket
+    whole, zero3 = s.state.fixed_buckets, s.state.zero3_buckets
+    several = 1.0 if zero3 is None else _BUFFERS
+    zero3 = whole if zero3 is None else zero3
+    if requested is not None and whole > 0:
+        whole, zero3 = several * requested, requested
+    if not sync.beside(s.plan, "reduce"):
+        whole = whole / several
+    return np.where(s.c.zero >= 3, zero3, whole)
+
+
+def of_optimizer(s: StageOf) -> Phased:
+    """Buffers of the optimizer's step."""
+    return Phased(step=optimizer_bytes(s))
+
+
+def optimizer_bytes(s: StageOf) -> Array:
+    plan, c, state = s.plan, s.c, s.state
+    temporary = state.optimizer_temporary * s.trained.owned
+    known = optimizer_of(plan.training.optimizer, plan.training.optimizer_rank)
+    if known.work is not None:  # one after the other, in place of buffers for all of them
+        matrix = largest(
+            [
+                known.temporary_bytes(m.rows, m.columns)
+                + gathered_bytes(plan, c, m.rows * m.columns)
+                for m in layer_matrices(plan, c.tp, c.ep)
+            ]
+        )
+        temporary = temporary * (1 - s.trained.inner_frac) + matrix
+    if state.zero3_turn is not None:
+        turn = state.optimizer_temporary * (plan.training.sub_group_size or state.zero3_turn)
+        temporary = np.where(c.zero >= 3, np.minimum(temporary, turn), temporary)
+    on_cpu = c.offloads(*OFFLOADED_OPTIMIZER) & (plan.stack.offload_update == "cpu")
+    return np.where(on_cpu, 0.0, temporary)
+
+
+def workspaces(s: StageOf) -> Phased:
+    """Workspaces of GEMM libraries."""
+    return throughout(workspace_bytes(s.plan))

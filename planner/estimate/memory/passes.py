@@ -1,0 +1,64 @@
+"""What the passes of a stage keep for backward, and make while they run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.estimate.memory import activations, caches, gradients, loss, offload
+from planner.estimate.memory.phases import Phased, between_updates, in_backward
+from planner.formulas.stages import mtp_layers
+from planner.ledger import Array
+
+if TYPE_CHECKING:
+    from planner.estimate.memory.stage import StageOf
+
+
+def kept(s: StageOf) -> Phased:
+    """Activations of all micro-batches in flight."""
+    alive = s.chunks / s.c.vpp * (s.kept.stage + s.in_no_layer) + _of_ends(s)
+    alive = alive - s.offloaded[0]
+    whole = alive + caches.cached(s.plan, s.c, s.again)
+    waiting = _waiting(s)
+    return Phased(forward=whole, loss=whole, backward=alive, end=waiting, synchronisation=waiting)
+
+
+def _of_ends(s: StageOf) -> Array:
+    """Bytes of final norms, heads, and modules of multi-token prediction."""
+    ends = activations.head_activations(s.plan, s.c) * s.heads
+    if mtp_layers(s.plan):
+        ends = ends + activations.module_activations(s.plan, s.c) * s.split.mtp
+    return ends
+
+
+def _waiting(s: StageOf) -> Array:
+    """With the first gradients of a micro-batch all there, the others in flight still wait."""
+    others = np.maximum(s.chunks - 1, 0.0) / s.c.vpp
+    away = offload.moved(s.plan, s.c, s.kept, others * s.kept.stage + s.kept.unit, 0.0)[0]
+    return others * (s.kept.stage + s.in_no_layer) + s.kept.unit - away
+
+
+def recomputed(s: StageOf) -> Phased:
+    """Activations of layers that are repeated, while backward works on them."""
+    more = s.plan.stack.activations.frozen_layers - 1.0
+    if s.plan.training.adapter is None or more == 0:
+        return in_backward(s.kept.working)
+    several = (s.c.zero >= 2) & (s.c.replicas > 1) & s.c.is_recompute("full", "group")
+    return in_backward(s.kept.working + np.where(several, more * s.kept.whole, 0.0))
+
+
+def temporaries(s: StageOf) -> Phased:
+    """Gradients alive inside the largest operator of a layer."""
+    return in_backward(s.kept.transient + gradients.product(s))
+
+
+def logits(s: StageOf) -> Phased:
+    """Logits at the losses of the stage."""
+    at_loss = loss.logits(s.plan, s.c) + loss.free_logits(s.plan, s.c)
+    return Phased(loss=at_loss * s.heads)
+
+
+def sequence_buffers(s: StageOf) -> Phased:
+    """Whole tensors of a GEMM under sequence parallelism."""
+    return between_updates(activations.sequence_buffers(s.plan, s.c))
