@@ -106,7 +106,7 @@ def read(files: Mapping[str, str]) -> Recipe:
 def joined(values: Mapping[Format, Mapping[str, Value]]) -> Recipe:
     """The recipe of parsed arguments, by format. Raises PlanError where two contradict each
     other."""
-    answers = {one: _counted(one.read(found)) for one, found in values.items()}
+    answers = {one: _counted(_answer(one, found)) for one, found in values.items()}
     order = sorted(answers, key=lambda one: -len(values[one]))
     options = _joined([answers[one].options for one in order], "--{}")
     _run(options)
@@ -119,6 +119,16 @@ def joined(values: Mapping[Format, Mapping[str, Value]]) -> Recipe:
     used = _arguments({one.kind: answers[one] for one in order})
     said = (*notes, *(note for one in order for note in answers[one].notes))
     return Recipe(kinds, plan, used, options, tuple(map(scrubbed, said)), values)
+
+
+def _answer(one: Format, found: Mapping[str, Value]) -> Answer:
+    try:
+        return one.read(found)
+    except PlanError:
+        raise
+    except ValueError as error:
+        place = next((value.file for value in found.values() if value.file), one.title)
+        raise PlanError(FIELD, place, str(error)) from None
 
 
 def _counted(answer: Answer) -> Answer:
