@@ -13,6 +13,8 @@ from planner.specs.options import Options, rows
 
 SAID: dict[str, dict[str, Any]] = said("launch_files")
 UNKNOWN = {
+    "gpt_neox.yml": {"invented_key"},
+    "bloom.sh": {"rampup-batch-size", "torchrun.nnodes"},
     "torchtitan.toml": {"invented.key"},
     "verl.sh": {"actor_rollout_ref.actor.megatron.override_transformer_config.moe_invented"},
 }

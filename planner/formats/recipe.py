@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from planner import plugins
+from planner.formats.others import refusal
 from planner.formats.record import STEPS, Answer, Format, Stated, Used, Value
 from planner.formats.shape import model_of
 from planner.formats.target import Target
@@ -172,6 +173,8 @@ def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
         raise PlanError(FIELD, name, f"is larger than the {MOST_BYTES:,} characters that are read")
     try:
         own = [one for one in formats() if one.detect(name, text)]
+        if own and (why := refusal(name, text)):
+            raise PlanError(FIELD, name, why)
         whole = [one for one in own if one.whole]
         found = {one: one.parse(text) for one in whole or own}
     except PlanError:
@@ -227,6 +230,9 @@ def _arguments(answers: Mapping[str, Answer]) -> dict[str, Used]:
     return out
 
 
+_NAMES_MODEL = re.compile(r"(?:model|tokenizer|base|teacher|pretrain)[\w.-]*$", re.I)
+
+
 def shown_value(name: str, value: Any, read: bool = False) -> Any:
     """A value as an answer may repeat it: no secret, no path. What was read is a number, a word or
     the public name of a model."""
@@ -235,5 +241,6 @@ def shown_value(name: str, value: Any, read: bool = False) -> Any:
     if not isinstance(value, str):
         return HIDDEN if is_secret(name) and not isinstance(value, bool | None) else value
     secret = is_secret(name) or scrubbed(value) != value
-    path = _PATH.search(value) and not (read and _PLAIN_PATH.fullmatch(value))
+    hub = read or _NAMES_MODEL.search(name)
+    path = _PATH.search(value) and not (hub and _PLAIN_PATH.fullmatch(value))
     return HIDDEN if secret or path else value

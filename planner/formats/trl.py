@@ -30,6 +30,10 @@ _GENERATES = "generation is not part of the estimate, which is of a training ste
 _FROZEN = adapted.Frozen(doubled="use_bnb_nested_quant", default_doubled=False)
 _GENERATING = ("num_generations", "reward_funcs", "max_completion_length")
 _PAIRED = ("max_prompt_length", "precompute_ref_log_probs", "beta", "rpo_alpha")
+# of DPO, ORPO, CPO and KTO alike: the name that the run has among them says which
+_SHARED = ("beta", "max_prompt_length")
+_RUNS = ("output_dir", "hub_model_id", "run_name")
+_NAMED = re.compile(r"(?<![a-z])(dpo|orpo|kto)(?![a-z])")
 _WEIGHTED = ("desirable_weight", "undesirable_weight")
 _OF_REWARDS = "center_rewards_coefficient"  # of RewardConfig alone
 _TEACHER = taught.Names()
@@ -79,12 +83,27 @@ def _task(answer: Answer) -> None:
         task = "reward"
         answer.imply("task", task, "an argument of models of rewards", _OF_REWARDS)
     elif weights or pairs:
-        task = "kto" if weights else "dpo"
-        answer.imply("task", task, "arguments of preference tuning", *weights, *pairs)
+        task = "kto" if weights else _of_pairs(answer, pairs)
+        if task:
+            answer.imply("task", task, "arguments of preference tuning", *weights, *pairs)
     if task in ("dpo", "kto"):
         answer.arguments.pop("precompute_ref_log_probs", None)
     if task:
         trainer.read_pairs(answer, trainer.BATCH[0].default)
+
+
+def _of_pairs(answer: Answer, pairs: list[str]) -> str:
+    """DPO by arguments that only it has, else what the name of the run says, "" where it does
+    not."""
+    runs = " ".join(str(answer.get(name, "")) for name in _RUNS).lower()
+    named = set(_NAMED.findall(runs))
+    if len(named) == 1:
+        return named.pop()
+    if any(one not in _SHARED for one in pairs) or "loss_type" in answer.values:
+        return "dpo"
+    for one in pairs:
+        answer.mark(one, "not understood", "DPO, ORPO and KTO have it: --task says which")
+    return ""
 
 
 def _lengths(answer: Answer) -> None:
