@@ -1,5 +1,5 @@
-"""The public face: one function per verb, JSON-able dicts out, `PlanError` for wrong requests. CLI
-and web use nothing else."""
+"""The public face for programs: one function per verb, JSON-able dicts out, `PlanError` for wrong
+requests. Commands and pages call the same verbs."""
 
 from __future__ import annotations
 

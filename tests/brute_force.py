@@ -4,6 +4,7 @@ their definitions."""
 from __future__ import annotations
 
 import itertools
+import math
 from collections import namedtuple
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
@@ -142,8 +143,11 @@ def worth_trying(p: Plan, x: Row, layers: int) -> bool:
     return all(
         (
             r.tp is not None or x.tp <= 16,
-            r.cp is not None or x.cp == 1 or x.cp * 8192 <= p.training.seq_len,
-            r.micro_batch is not None or x.micro_batch <= 64,
+            r.cp is not None or x.cp == 1 or x.cp * 512 <= p.training.seq_len,
+            # divided by a common factor both are never slower
+            any((r.cp, r.dp, r.micro_batch, r.grad_accum, r.where))
+            or bool(p.cluster.intra_node.mesh)
+            or math.gcd(x.cp, x.micro_batch) == 1,
             r.schedule is not None
             or (
                 x.schedule not in ("gpipe", "sequential", "breadth-first")

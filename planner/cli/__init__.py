@@ -1,4 +1,4 @@
-"""The command line: parse options, call `planner.api`, render. Heavy imports happen inside
+"""The command line: parse options, call a verb, render. Heavy imports happen inside
 commands."""
 
 from __future__ import annotations

@@ -54,12 +54,12 @@ USUAL = (
     _usual("deepspeed", 2, ANY, STAGE, STATES, family="zero2", fixed={"zero": 2, "tp": 1, "pp": 1}),
     _usual("deepspeed", 3, STATES, DRIVES, fixed={"tp": 1}),
     _usual("pytorch-fsdp", 3, ANY, STAGE, STATES, ACTIVATIONS, family="zero3", fixed={"zero": 3}),
+    _usual("torchtitan", 2, ANY, STAGE),
+    _usual("torchtitan", 3, ANY, STAGE),
     _usual("pytorch-ddp", 0, ACTIVATIONS),
     _usual("megatron-core", 1, ANY, STAGE, ACTIVATIONS, MODULES, family="3d"),
     # a ZeRO stage beside tensor or pipeline parallelism
     _usual("megatron-core", 0, STAGE),
-    _usual("torchtitan", 2, ANY, STAGE),
-    _usual("torchtitan", 3, ANY, STAGE),
 )
 # stacks that follow these where a request needs what none of them has
 FURTHER = ("torchtitan", "nemo", "zero-bubble", "maxtext", "hf-deepspeed", "hf-fsdp")

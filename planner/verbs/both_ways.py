@@ -41,17 +41,24 @@ def _batch(options: Options, found: Report, advice: Sequence[Advice]) -> str | N
     default, length = found.layout.global_batch, found.training.seq_len
     most = largest_published()[1] // (default * length)
     times = min(_LARGER, 1 << most.bit_length() >> 1)  # a power of two
-    other = _answer(options.changed(global_batch=default * times)) if times > 1 else None
+    other = _answer(_with_batch(options, found, default * times)) if times > 1 else None
     if other is None:
         return None
     gain = other.throughput.tokens_per_s / found.throughput.tokens_per_s
     if not _beyond(found, 1 / gain):
         return None
+    stack = f" --stack {found.stack.id}" if options.stack is None else ""
     return (
         f"the default batch decides: {default:,} sequences ({show(default * length, 'count')}"
-        f" tokens) per step are {_whole(found)}, and --global-batch {default * times}"
+        f" tokens) per step are {_whole(found)}, and --global-batch {default * times}{stack}"
         f" ({show(default * times * length, 'count')} tokens) {_whole(other)}"
     )
+
+
+def _with_batch(options: Options, found: Report, batch: int) -> Options:
+    """The request with another batch on the stack of the answer: a search of all stacks takes
+    several times as long, and seldom changes the stack."""
+    return options.changed(global_batch=batch, stack=found.stack.id)
 
 
 def _precision(options: Options, found: Report, advice: Sequence[Advice]) -> str | None:

@@ -74,6 +74,7 @@ def _cluster(document: SmallestCluster) -> list[Block]:
                 f"{goal:<10}  {_sentence(row) if row else _none(goal, document)}"
                 for goal, row in rows.items()
             ),
+            *_undecided(document),
             *(Command(f"            {command}") for command in commands),
             *elsewhere_lines(document.prices),
             (

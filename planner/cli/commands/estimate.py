@@ -21,18 +21,19 @@ def command(given: Given, own: EstimateOptions, out: Output) -> Answer:
     """
     if own.part is not None and not own.explain:
         raise PlanError("--explain", own.part, "is needed before it, as in --explain memory")
-    from planner import api
+    from planner.inputs.options import read_options
+    from planner.verbs.estimate import estimate, explain
 
-    options = api.read_options(given)
+    options = read_options(given)
     if own.explain:
         from planner.specs.document import changed
         from planner.views import explain as tree_of
 
-        report, whole = api.explain(options)
+        report, whole = explain(options)
         tree = tree_of.part_of(whole, own.part)
         report = changed(report, explain=tree_of.nested(tree))
     else:
-        report = api.estimate(options)
+        report = estimate(options)
 
     def trace() -> str:
         from planner.verbs import step_trace

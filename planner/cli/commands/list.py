@@ -9,12 +9,12 @@ from planner.specs.options.own import ListOptions, Output
 def command(own: ListOptions, out: Output) -> Answer:
     """List the shipped GPUs, models, networks, stacks, clusters or schedules; without KIND what
     can be listed."""
-    from planner import api
+    from planner.inputs.listing import list_catalog, list_kinds
     from planner.views.listing import kinds_view, view
 
     kind = own.kind
     if kind is None:
-        kinds = api.list_kinds()
+        kinds = list_kinds()
         return Answer(kinds, view=lambda: kinds_view(kinds))
-    entries = api.list_catalog(kind)
+    entries = list_catalog(kind)
     return Answer(entries, view=lambda: view(kind, entries))

@@ -14,12 +14,13 @@ def command(given: Given, own: SearchOptions, out: Output) -> Answer:
 
     Exit status: 0 something fits, 3 nothing fits, 2 the request is wrong, 130 interrupted.
     """
-    from planner import api
+    from planner.inputs.options import read_options
     from planner.report.search import csv_text
+    from planner.verbs.search import search_with_layouts
     from planner.views.search import view
 
     with progress("searching", out.plain) as tick:
-        found, plans = api.search_with_layouts(api.read_options(given), tick)
+        found, plans = search_with_layouts(read_options(given), tick)
 
     def every_layout() -> str:
         with progress("evaluating what fits", out.plain) as tick:

@@ -17,13 +17,13 @@ def command(given: Given, which: StrategyName, settings: StrategySettings, out: 
     """
     if which.explain and which.strategy is None:
         raise PlanError("--explain", None, "explains one strategy: name it with --strategy")
-    from planner import api
+    from planner.inputs.options import read_options
     from planner.specs.document import changed
     from planner.verbs import strategies
     from planner.views import explain as tree_of
     from planner.views.strategies import view
 
-    options = api.read_options(given)
+    options = read_options(given)
     found = strategies.answer(options, settings, which.strategy)
     document, after = found, list[str]()
     if which.explain and which.strategy is not None:

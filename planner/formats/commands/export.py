@@ -19,10 +19,11 @@ def command(given: Given, own: ExportOptions, out: Output) -> Answer:
 
     if own.rank is not None and own.answer is None:
         raise PlanError("--rank", own.rank, "is of a saved answer: name its file, too")
-    from planner import api
+    from planner.formats.verbs.export import export, saved
+    from planner.inputs.options import read_options
 
-    whole = {**api.saved_answer(own.answer, own.rank), **given} if own.answer else given
-    found = api.export(api.read_options(whole), own)
+    whole = {**saved(own.answer, own.rank), **given} if own.answer else given
+    found = export(read_options(whole), own)
     return Answer(
         found,
         view=lambda: view(found, own.out),

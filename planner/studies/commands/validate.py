@@ -10,14 +10,13 @@ from planner.studies.options import ValidateOptions
 
 def command(own: ValidateOptions, out: Output) -> Answer:
     """Estimate every measured run from its row and report the error per row, suite and in all."""
-    from planner import api
     from planner.inputs import catalog
-    from planner.studies.validate import files
+    from planner.studies.validate import files, validate
     from planner.studies.views.validate import view
     from planner.verbs.workers import processes, workers
 
     with progress("runs", out.plain) as tick, workers(own.jobs, own.dask):
-        found = api.validate(
+        found = validate(
             [catalog.user_path(name, "RUNS.csv") for name in own.runs],
             own.calibration,
             own.suite,

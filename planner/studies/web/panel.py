@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
 
-from planner.api import Options
 from planner.evidence.band import RESIDUALS
 from planner.inputs.scenario import resolve
 from planner.specs.documents.estimate import Report
+from planner.specs.options import Options
 from planner.studies.validate.files import read_all
 from planner.units import show
 from planner.views.cells import Cell, Column

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner import api
 from planner.studies.web import mine, panel
+from planner.verbs.estimate import estimate
 from web.tabs.base import Answers, pages_of
 
 TABS = pages_of(
@@ -11,7 +11,7 @@ TABS = pages_of(
     {
         "/run": mine.ANSWERS,
         "/measured": Answers(
-            lambda asked: api.estimate(asked.state.options, brief=True),
+            lambda asked: estimate(asked.state.options, brief=True),
             lambda found, asked: panel.view(found, asked.state.options),
             lambda found, asked: "dpplan validate",
         ),
