@@ -3,10 +3,21 @@ said to train nothing."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from planner import formats as package
 from planner.error import PlanError
 from planner.formats import recipe as formats
+from planner.formats.documents.read import Read
+from planner.formats.verbs.read import read
+from planner.formats.views.read import view
+from planner.inputs.readers import read_toml
+from planner.specs.options import Options, rows
+
+FOLDER = Path(package.__file__).parent
 
 _LITGPT = """
 out_dir: out/pretrain
@@ -92,6 +103,15 @@ def test_orpo_is_not_taken_for_dpo(rest: str, task: str | None) -> None:
     assert (found.arguments["beta"].use == "not understood") is (task is None)
 
 
+def test_frozen_weights_without_a_type_are_said_to_be_wide_in_newer_trl() -> None:
+    text = (
+        "model_name_or_path: a/b\nper_device_train_batch_size: 1\nmax_length: 512\nuse_peft: true\n"
+    )
+    for rest, count in (("", 1), ("dtype: bfloat16\n", 0), ("load_in_4bit: true\n", 0)):
+        notes = formats.read({"a.yaml": text + rest}).notes
+        assert sum("float32" in note for note in notes) == count
+
+
 def test_a_script_of_grpo_is_not_of_the_plain_trainer() -> None:
     text = "torchrun src/open_r1/grpo_vllm.py --model_name_or_path a/b --num_generations 8"
     found = formats.read({"a.sh": text})
@@ -123,3 +143,40 @@ def test_recompute_by_the_names_of_older_releases(arguments: str, recompute: str
     found = formats.read({"a.sh": _OLD + arguments})
     assert found.options["recompute"] == recompute
     assert not [n for n, used in found.arguments.items() if used.use == "not understood"]
+
+
+_UNREAD = (
+    _OLD + "--bf16 --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length {} "
+)
+_UNREAD += "--use-rotary-position-embeddings --global-batch-size 8 --our-activation-checkpointing"
+
+
+def _read(length: int, **typed: Any) -> Read:
+    given = {"gpu": "h100", "gpus": 8, "advice": 0, **typed}
+    return read({"a.sh": _UNREAD.format(length)}, given)
+
+
+def test_no_verdict_on_memory_where_an_unread_argument_decides_it() -> None:
+    found = _read(32768, tp=8)
+    assert found.undecided == {"recompute": ["our-activation-checkpointing"]}
+    assert {one.value: one.fits for one in found.possible} == {"none": False, "full": True}
+    verdict = view(found).verdict
+    assert verdict.startswith(
+        "undecided: --recompute (our-activation-checkpointing not understood)"
+    )
+    assert "whether it fits depends on it: it does with --recompute full" in verdict
+
+
+def test_what_fits_either_way_is_said_to() -> None:
+    assert "it fits either way" in view(_read(1024, tp=8)).verdict
+
+
+def test_what_is_typed_is_decided() -> None:
+    found = _read(1024, tp=8, recompute="full")
+    assert found.undecided == {}
+    assert not view(found).verdict.startswith("undecided")
+
+
+def test_options_of_undecided_arguments_exist() -> None:
+    table = read_toml((FOLDER / "undecided.toml").read_text("utf-8"))
+    assert table.keys() <= rows(Options).keys()

@@ -12,7 +12,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from planner.formats.record import Answer, Argument, Format, Value
+from planner.formats.record import Answer, Argument, Format, Use, Value
 from planner.formats.shell import Command, Word, script
 from planner.inputs.readers import yaml_places
 
@@ -241,7 +241,7 @@ def _each(name: str, answer: Answer) -> None:
         answer.mark(name, "implied", "as many as the launcher starts")
     elif value in _ALL:
         known = [one for one in _GIVEN if _GPUS.fullmatch(str(answer.get(one, "")))]
-        use = "implied" if known else "not understood"
+        use: Use = "implied" if known else "not understood"
         answer.mark(name, use, "all GPUs of a node: --gpus-per-node says how many" * (not known))
     elif name in _STARTED and name in answer.values:
         answer.mark(name, "not understood", "is not a number that the file states")

@@ -56,6 +56,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     adapted.read(answer, adapted.Names(), "use_peft")
     adapted.read_frozen(answer, _FROZEN)
     trainer_script.read(answer)
+    _loaded(answer)
     if answer.option("teacher") and (base := answer.option("base_precision")):
         answer.imply("teacher_precision", base, "gkd.py loads the teacher as its student")
     trainer.mark_off(answer, UNREAD.lacks)
@@ -90,6 +91,20 @@ def _task(answer: Answer) -> None:
         answer.arguments.pop("precompute_ref_log_probs", None)
     if task:
         trainer.read_pairs(answer, trainer.BATCH[0].default)
+
+
+_LOADED = ("dtype", "torch_dtype", "model_init_kwargs.dtype", "model_init_kwargs.torch_dtype")
+
+
+def _loaded(answer: Answer) -> None:
+    """The type of frozen weights in 16 bit, where nothing says it: TRL 1.16's ModelConfig loads
+    float32."""
+    said = any(answer.get(name) is not None for name in (*_LOADED, trainer_script.UNSLOTH))
+    if answer.option("lora") and not answer.option("base_precision") and not said:
+        answer.notes.append(
+            "no dtype: TRL 1.16 and later load the frozen weights in float32, twice the memory"
+            " that is counted for them here; dtype: bfloat16 in the file keeps them in 16 bit"
+        )
 
 
 def _of_pairs(answer: Answer, pairs: list[str]) -> str:

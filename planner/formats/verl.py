@@ -293,7 +293,6 @@ FORMAT = Format(
     kind="verl",
     title="verl overrides (Hydra)",
     detect=_detect,
-    whole=True,
     parse=_parse,
     table=_TABLE,
     irrelevant=unread("verl").irrelevant,
