@@ -6,7 +6,7 @@ from typing import Any
 
 import plans
 import pytest
-from command import dpplan
+from command import argv, dpplan, refused
 
 from planner.estimate.machine import machine
 from planner.mechanisms.tp_overlap import TpOverlap
@@ -37,7 +37,7 @@ def _exposed_s(*more: str) -> float:
     answer = dpplan(
         *("estimate", "--model", "llama-2-7b", "--gpu", "h100", "--gpus", "8", "--tp", "8"),
         *("--stack", "megatron-core", "--micro-batch", "1", "--recompute", "none"),
-        *("--sequence-parallel", "--global-batch", "64", *more, "--json"),
+        *("--sequence-parallel", "--global-batch", "64", "--stack-defaults", *more, "--json"),
     ).json()
     return float(answer["step"]["components"]["tensor_parallel"])
 
@@ -61,3 +61,11 @@ def test_what_cannot_act_is_refused(given: tuple[str, ...], said: str) -> None:
     refused = dpplan("estimate", "--model", "gpt2", "--gpu", "h100", "--gpus", "8", *given)
     assert refused.status != 0
     assert said in refused.stderr
+
+
+def test_buffers_of_other_gpus_need_peer_to_peer() -> None:
+    request = argv("estimate --model llama-2-7b --gpus 8 --stack megatron-core --tp 2 --json")
+    wrong = dpplan(*request, "--gpu", "rtx4090", "--tp-overlap", "user-buffers")
+    refused(wrong, "--tp-overlap", "PCIe")
+    picked = dpplan(*request, "--gpu", "rtx4090").json()
+    assert "tp_overlap" not in picked["search"]["software"]

@@ -153,7 +153,7 @@ def plans_of(
     run = run_spec(options, cluster.nodes, calibration)
     mechanisms = tuple(on for each in MECHANISMS if (on := each.of(options)) is not None)
     for each in mechanisms:
-        each.check(model)
+        each.check(model, cluster)
 
     def plan_of(stack: StackSpec, zero: int | None) -> Plan:
         layout = LayoutRequest(

@@ -40,11 +40,12 @@ def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
         for value in _values(row.says.free, plan, name):
             if lacks(plan.stack, {name: value}) or not _acts(plan, name, value):
                 continue
-            if name in _MECHANISMS:
-                on = _mechanism(asked, name, value)
-                out += [SoftwareChoice(name, value, {}, on)] if on else []
-                continue
             try:
+                if name in _MECHANISMS:
+                    if on := _mechanism(asked, name, value):
+                        on.check(plan.model, plan.cluster)
+                        out.append(SoftwareChoice(name, value, {}, on))
+                    continue
                 changed = _training(asked.changed(**{name: value}), plan)
             except PlanError:  # not of this model or GPU
                 continue

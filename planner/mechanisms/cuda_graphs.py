@@ -15,6 +15,7 @@ from planner.specs.options.training import TrainingOptions
 from planner.specs.options.verbs import REQUESTS
 
 if TYPE_CHECKING:
+    from planner.specs.cluster import ClusterSpec
     from planner.specs.model import ModelSpec
 
 _ALONE = ("none", "full")  # beside which no other says anything
@@ -78,7 +79,7 @@ class CudaGraphs(Mechanism):
     def of(cls, options: Any) -> CudaGraphs | None:
         return None if options.cuda_graphs is None else cls(graph_scopes(options.cuda_graphs))
 
-    def check(self, model: ModelSpec) -> None:
+    def check(self, model: ModelSpec, cluster: ClusterSpec) -> None:
         if model.routed is None and _ROUTING.keys() & set(self.scopes):
             remedy = f"captures the routing of experts, and {model.name} has none"
             raise PlanError("--cuda-graphs", "+".join(self.scopes), remedy)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
 
+from planner.error import PlanError
 from planner.specs.mechanism import Acts, Mechanism, Needed
 from planner.specs.names import TensorOverlap
 from planner.specs.options.layout import SearchOptions
@@ -16,7 +17,9 @@ from planner.specs.options.row import Needs, option
 
 if TYPE_CHECKING:
     from planner.ledger import Array, Sourced
+    from planner.specs.cluster import ClusterSpec
     from planner.specs.columns import Columns
+    from planner.specs.model import ModelSpec
     from planner.specs.plan import Plan
 
 # share of the collectives under sequence parallelism that GEMMs hide, all assumed
@@ -97,6 +100,16 @@ class TpOverlap(Mechanism):
     @classmethod
     def of(cls, options: TpOverlapOptions) -> TpOverlap | None:
         return None if options.tp_overlap is None else cls(options.tp_overlap)
+
+    def check(self, model: ModelSpec, cluster: ClusterSpec) -> None:
+        """Both ways write into the memory of other GPUs of the node."""
+        if self.way != "none" and not cluster.intra_node.peer_to_peer:
+            remedy = (
+                "needs copies from GPU to GPU, which do not pass through"
+                f" {cluster.intra_node.title}: leave it out, or take --intra-node of a board with"
+                " peer-to-peer"
+            )
+            raise PlanError("--tp-overlap", self.way, remedy)
 
     def numbers(self, plan: Plan) -> Mapping[str, Sourced]:
         from planner.ledger import Sourced

@@ -221,8 +221,8 @@ class Mechanism:
         of the fullest rank, or the capacity."""
         return None
 
-    def check(self, model: Any) -> None:
-        """Raises PlanError where a model cannot have it."""
+    def check(self, model: Any, cluster: Any) -> None:
+        """Raises PlanError where a model or the GPUs of a cluster cannot have it."""
 
     def replayed(self) -> Replayed | None:
         """Operators that the CPU does not issue; None: as the stack has it."""
