@@ -99,7 +99,7 @@ def _precision(answer: Answer) -> None:
         for one in (switch, f"{name}.type", "fp16.fp16"):
             answer.mark(one, "implied", "of the precision")
     if answer.option("precision") is None:
-        answer.imply("precision", "fp16", "fp16 where nothing is said")
+        answer.imply("precision", "fp16", "fp16 by default")
 
 
 def _model(answer: Answer) -> None:
@@ -147,7 +147,7 @@ def _recompute(answer: Answer) -> None:
 
 
 def _gpus(answer: Answer) -> None:
-    """GPUs in all, from nodes and those of each, or from the batch."""
+    """GPUs in all, from nodes and GPUs of each node."""
     each, nodes = answer.get("num_gpus"), answer.get("num_nodes", 1)
     if isinstance(each, int) and isinstance(nodes, int) and each > 0 and nodes > 0:
         answer.imply("gpus_per_node", each, "GPUs of a node", "num_gpus")
@@ -158,7 +158,7 @@ def _gpus(answer: Answer) -> None:
 
 
 def _batch(answer: Answer) -> None:
-    """train_batch_size is that of a step over all replicas; without it accumulation says it, of
+    """train_batch_size counts a step of all replicas; without it accumulation says it, of
     which there is none where neither is given."""
     if answer.option("global_batch") is None:
         answer.imply("grad_accum", 1, "neither train_batch_size nor gradient_accumulation_steps")

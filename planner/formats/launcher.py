@@ -1,4 +1,4 @@
-"""What starts a program on nodes and GPUs: their number.
+"""Launchers of a program on nodes and GPUs: how many there are.
 
 Read from the lines of a script (`#SBATCH --nodes=4`, `srun -N 4`, `torchrun --nproc-per-node 8`,
 `accelerate launch --num_machines`, `deepspeed --num_gpus`, `mpirun -np`), from a hostfile, and from
@@ -57,7 +57,7 @@ def _detect(name: str, text: str) -> bool:
 
 
 def _hosts(text: str) -> list[int] | None:
-    """GPUs of each line of a hostfile; None where a text is none."""
+    """GPUs of each line of a hostfile; None for any other text."""
     lines = [one for one in text.splitlines() if one.strip() and not one.lstrip().startswith("#")]
     found = [_HOST.fullmatch(one) for one in lines]
     return [int(one[1]) for one in found if one] if lines and all(found) else None

@@ -1,5 +1,5 @@
-"""Files that look like those of a program that is read here and are not: of programs without a
-reader, and of scripts that do not train. Which ones, by name, is others.toml."""
+"""Files that resemble files of a program that is read here: of programs without a reader, and
+scripts that do not train. Which ones, by name, is others.toml."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _program(command: Command) -> str:
 
 
 def _work(named: str) -> str:
-    """What a program does instead of training."""
+    """The work of a program that does not train, "" where it may train."""
     words = _WORDS.findall(named.lower())
     table = _table()
     if any(one in words for one in table["trains"]["words"]):

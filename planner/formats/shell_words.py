@@ -252,10 +252,7 @@ def _pieces(
     while at < len(raw):
         char = raw[at]
         if char == "\\" and at + 1 < len(raw):
-            after = raw[at + 1]
-            kept = quoted and after not in '$`"\\\n'
-            if after != "\n":
-                yield _Piece("\\" * kept + after, True)
+            yield from _escaped(raw[at + 1], quoted)
             stop = at + 2
         elif raw.startswith("$'", at) and not quoted:
             stop = _single_end(raw, at + 1, 1, escapes=True)
@@ -280,6 +277,12 @@ def _pieces(
             stop = found.end() if found else at + 1
             yield _Piece(raw[at:stop], quoted or not splits)
         at = stop
+
+
+def _escaped(after: str, quoted: bool) -> Iterator[_Piece]:
+    """The character behind a backslash, which itself stays before most of them in quotes."""
+    if after != "\n":
+        yield _Piece("\\" * (quoted and after not in '$`"\\') + after, True)
 
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b"}
@@ -313,17 +316,17 @@ _LOOKED_UP = re.compile(
 )
 
 
+_SPECIAL = ("$@", "$*", "${@}", "$#", "$?", "$$", "$!", "$")
+
+
 def _variable(raw: str, quoted: bool, state: State, depth: int) -> Iterator[_Piece]:
     """The expansion of `$A`, `${A:-b}`, `${A[@]}`, `$((...))` or `$(...)`."""
     if raw.startswith("$((") and raw.endswith("))"):
-        try:
-            yield _Piece(_computed(raw[3:-2], state), quoted)
-        except (ValueError, ZeroDivisionError, OverflowError):
-            yield _Piece("", quoted, (raw[:SHOWN],))
+        yield _arithmetic(raw, quoted, state)
         return
-    if raw in ("$@", "$*", "${@}", "$#", "$?", "$$", "$!", "$"):
-        if "@" not in raw:  # words of their own, of which a script alone has none
-            yield _Piece("$" if raw == "$" else "", quoted)
+    if raw in _SPECIAL:
+        # "$@" is words of their own, of which a script alone has none
+        yield from [_Piece("$" if raw == "$" else "", quoted)] * ("@" not in raw)
         return
     inner = raw if not raw.startswith("${") else "${" + raw[2:-1]
     found = _LOOKED_UP.match(inner)
@@ -331,30 +334,45 @@ def _variable(raw: str, quoted: bool, state: State, depth: int) -> Iterator[_Pie
         yield _Piece("", quoted, (raw[:SHOWN],))
         return
     length, name, place, index, operator, other = found.groups()
-    held = state.variables.get(name) if name else None
-    if held is not None and index not in (None, "@", "*"):
-        held = held[int(index) : int(index) + 1]
+    held = _held(name, index, state)
     first = held if index in ("@", "*") else (held or [])[:1]
     empty = held is not None and not any(one.text or one.unknown for one in first or [])
     unset = not held or (empty and (operator or "").startswith(":"))
-    if operator and operator[-1] in "-=+":
-        if unset != (operator[-1] == "+"):
-            if operator[-1] == "=" and name and index is None:
-                word = assigned(f'"{other}"' if quoted else other, 0, state)
-                state.variables[name] = [word]
-                yield _Piece(word.text, quoted, word.unknown)
-            else:
-                yield from _pieces(other, state, quoted, splits=True, depth=depth + 1)
-            return
-        if operator[-1] == "+":
-            yield _Piece("", quoted)
-            return
-    if held is None:
+    if operator and operator[-1] in "-=+" and unset != (operator[-1] == "+"):
+        if operator[-1] == "=" and name and index is None:
+            yield _set_default(name, other, quoted, state)
+        else:
+            yield from _pieces(other, state, quoted, splits=True, depth=depth + 1)
+    elif operator and operator[-1] == "+":
+        yield _Piece("", quoted)
+    elif held is None:
         yield _Piece("", quoted, (name or place,))
     elif length:
         yield _of_length(held, index, quoted)
     else:
         yield from _elements(held, index, _cut(operator, other, state), quoted)
+
+
+def _held(name: str | None, index: str | None, state: State) -> list[Word] | None:
+    """The elements of a variable, or the one of an index; None where it is not set."""
+    held = state.variables.get(name) if name else None
+    if held is None or index is None or index in ("@", "*"):
+        return held
+    return held[int(index) : int(index) + 1]
+
+
+def _set_default(name: str, other: str, quoted: bool, state: State) -> _Piece:
+    """`${A:=b}` of an unset variable, which it sets."""
+    word = assigned(f'"{other}"' if quoted else other, 0, state)
+    state.variables[name] = [word]
+    return _Piece(word.text, quoted, word.unknown)
+
+
+def _arithmetic(raw: str, quoted: bool, state: State) -> _Piece:
+    try:
+        return _Piece(_computed(raw[3:-2], state), quoted)
+    except (ValueError, ZeroDivisionError, OverflowError):
+        return _Piece("", quoted, (raw[:SHOWN],))
 
 
 def _of_length(held: list[Word], index: str | None, quoted: bool) -> _Piece:
