@@ -171,6 +171,7 @@ ASKED: dict[str, tuple[str, ...]] = {
     "read": (
         "tests/data/recipes/megatron.sh --gpu h100 --gpus 32",
         "tests/data/recipes/megatron.yaml",
+        "tests/data/recipes/undecided.sh --gpu h100 --advice 0",
         "tests/data/recipes/megatron.yaml --gpu a100 --gpus 7",
         "docs/examples/train.sh --gpu a100-sxm4-40gb --gpus 64 --micro-batch 4",
     ),

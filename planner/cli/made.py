@@ -16,6 +16,7 @@ import typer
 
 from planner import plugins
 from planner.cli.finish import Answer, check_results, finish
+from planner.cli.process import limited
 from planner.cli.refusal import clear_errors
 from planner.error import PlanError
 from planner.inputs.files import remembered
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from planner.formats.plan import Planned
 
 _NUMBERS = (int, float)
+_MOST_SECONDS = 10.0  # of CPU time for launch files, as the server has it; they take 0.02
 _WRITTEN = ("written", "folder")
 Typed = frozenset[str]  # names of the options of the request that are on the command line
 Body = Callable[..., Answer | None]
@@ -101,7 +103,11 @@ def recipe_of(names: tuple[str, ...], given: Given) -> Planned:
         )
     else:
         formats = plugins.load("formats.plan", "--recipe", shown)
-        planned = formats.planned(formats.texts(names), given)
+        remedy = (
+            f"takes more than {_MOST_SECONDS:g} s to read: give the command or its values alone"
+        )
+        with limited(_MOST_SECONDS, PlanError("FILE", shown, remedy)):
+            planned = formats.planned(formats.texts(names), given)
     return planned
 
 

@@ -84,6 +84,27 @@ def contained() -> Iterator[None]:
         raise SystemExit(_OF_SIGNAL + ended_by) from None
 
 
+@contextmanager
+def limited(seconds: float, error: Exception) -> Iterator[None]:
+    """Raise this error where what is inside takes more CPU time. Without timers, as on Windows or
+    beside the main thread, there is no limit."""
+
+    def end(number: int, _: object) -> None:
+        raise error
+
+    try:
+        before = signal.signal(signal.SIGPROF, end)
+    except (AttributeError, ValueError):
+        yield
+        return
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
 def _each(signals: list[signal.Signals], handler: Callable[..., None] | signal.Handlers) -> None:
     for number in signals:
         signal.signal(number, handler)

@@ -5,6 +5,7 @@ Names and defaults: deepspeed/runtime/config.py, constants.py and zero/config.py
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -265,12 +266,14 @@ def write(options: Mapping[str, Any]) -> str:
     return trainer.as_json(document(options))
 
 
+_own = trainer.own(
+    "zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "zero_stage3"
+)
+_OF_VERL = re.compile(r"^actor_rollout_ref\s*:|^[ \t]+partial_pretrain\s*:", re.M)  # its tables
 FORMAT = Format(
     kind="deepspeed",
     title="DeepSpeed JSON",
-    detect=trainer.own(
-        "zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "zero_stage3"
-    ),
+    detect=lambda name, text: _own(name, text) and not _OF_VERL.search(text),
     parse=trainer.parse,
     table=TABLE,
     irrelevant=UNREAD.irrelevant,

@@ -1,34 +1,79 @@
-"""Slurm and torchrun: the number of nodes, and of GPUs on each.
+"""Launchers of a program on nodes and GPUs: how many there are.
 
-Read from the lines of a script: `#SBATCH --nodes=4`, `srun -N 4`, `torchrun --nproc-per-node 8`,
-`accelerate launch --num_machines`; written by `launch`.
+Read from the lines of a script (`#SBATCH --nodes=4`, `srun -N 4`, `torchrun --nproc-per-node 8`,
+`accelerate launch --num_machines`, `deepspeed --num_gpus`, `mpirun -np`), from a hostfile, and from
+manifests of Kubernetes and SkyPilot; written by `launch`.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from planner.formats.record import Answer, Argument, Format, Value
-from planner.formats.shell import Word, script
+from planner.formats.record import Answer, Argument, Format, Use, Value
+from planner.formats.shell import Command, Word, script
+from planner.inputs.readers import yaml_places
 
 _DIRECTIVE = re.compile(r"^[ \t]*#SBATCH[ \t]+(.+)$", re.M)
+_VISIBLE = re.compile(r"\bCUDA_VISIBLE_DEVICES=[\"']?(\d{1,3}(?:,\d{1,3})*)\b")
 _STARTS = re.compile(
     r"#SBATCH|\btorchrun\b|torch\.distributed\.(?:run|launch)|\baccelerate\s+launch"
+    r"|(?:^|[\s\"'/])(?:deepspeed|mpirun|mpiexec|srun)[ \t]+[^\s=:]",
+    re.M,
+)
+_HOST = re.compile(r"[ \t]*[\w.-]+[ \t]+slots=(\d{1,4})[ \t]*(?:#.*)?")
+_MANIFEST = re.compile(
+    r"^kind:[ \t]*(?:JobSet|Job|PyTorchJob|MPIJob|TrainJob)\b|^num_nodes:[ \t]*\d", re.M
 )
 _TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
 _MOST_DIGITS = 9  # of a number of nodes or processes
 _SLURM = ("sbatch", "srun")
-_SHORT = {"-N": "nodes", "-n": "ntasks", "-G": "gpus"}
+_LAUNCHERS = ("torchrun", "accelerate", "deepspeed")  # one on a node starts its processes
+_SLURM_SHORT = {"-N": "nodes", "-n": "ntasks", "-G": "gpus"}
+_MPI_SHORT = {
+    "-np": "np",
+    "-n": "np",
+    "-npernode": "npernode",
+    "-N": "npernode",
+    "-ppn": "npernode",
+}
+_SHORT = {"sbatch": _SLURM_SHORT, "srun": _SLURM_SHORT, "mpirun": _MPI_SHORT}
 # the programs' own switches, which take no value
-_SWITCHES = frozenset({"standalone", "exclusive", "no-python", "module", "m", "use-env", "label"})
+_SWITCHES = frozenset(
+    {
+        *("standalone", "exclusive", "no-python", "module", "m", "use-env", "label"),
+        *("allow-run-as-root", "oversubscribe", "no-local-rank", "force-multi", "multi-gpu"),
+    }
+)
+_PLAIN = "started"  # a launcher without options
+
+
+def _detect(name: str, text: str) -> bool:
+    return bool(_STARTS.search(text) or _VISIBLE.search(text) or _MANIFEST.search(text)) or (
+        _hosts(text) is not None
+    )
+
+
+def _hosts(text: str) -> list[int] | None:
+    """GPUs of each line of a hostfile; None for any other text."""
+    lines = [one for one in text.splitlines() if one.strip() and not one.lstrip().startswith("#")]
+    found = [_HOST.fullmatch(one) for one in lines]
+    return [int(one[1]) for one in found if one] if lines and all(found) else None
 
 
 def _parse(text: str) -> Mapping[str, Value]:
-    """Arguments of Slurm, torchrun and accelerate's launcher by name, a program before each:
-    `sbatch.nodes`, `torchrun.nproc-per-node`."""
-    out: dict[str, Value] = {}
+    """Arguments of launchers by name, a program before each: `sbatch.nodes`,
+    `torchrun.nproc-per-node`."""
+    hosts = _hosts(text)
+    if hosts is not None:
+        each = hosts[0] if len(set(hosts)) == 1 else None
+        out = {"hostfile.nodes": Value(len(hosts)), "hostfile.slots": Value(each)}
+        return out if each else {"hostfile.gpus": Value(sum(hosts))}
+    if _MANIFEST.search(text):
+        return _of_manifest(text)
+    out = {}
     for found in _DIRECTIVE.finditer(text):
         line = text.count("\n", 0, found.start()) + 1
         out.update(_options("sbatch", [Word(word, line) for word in _split(found[1])]))
@@ -40,7 +85,7 @@ def _parse(text: str) -> Mapping[str, Value]:
         for program, rest in _started(command.words):
             for name, value in _options(program, rest).items():
                 out.setdefault(name, value)
-    return out
+    return out | _visible(commands)
 
 
 def _split(line: str) -> list[str]:
@@ -50,12 +95,28 @@ def _split(line: str) -> list[str]:
         return line.split()
 
 
+def _visible(commands: Sequence[Command]) -> dict[str, Value]:
+    """GPUs that are left visible to the programs of a script, where all have as many."""
+    seen = {
+        len(listed.split(",")): command.words[0].line
+        for command in commands
+        if re.fullmatch(r"[\d,]+", listed := command.variables.get("CUDA_VISIBLE_DEVICES", ""))
+        and any(one.text.endswith(".py") or one.text == "-m" for one in command.words)
+    }
+    if len(seen) != 1:
+        return {}
+    [(count, line)] = seen.items()
+    return {"visible.devices": Value(count, line)}
+
+
 def _started(words: Sequence[Word]) -> Iterator[tuple[str, Sequence[Word]]]:
     """Each launcher in a command with the words behind it: `srun ... torchrun ... train.py`."""
     for i, word in enumerate(words):
         name = word.text.rsplit("/", 1)[-1]
-        if name == "srun":
-            yield "srun", words[i + 1 :]
+        if name in ("srun", "deepspeed"):
+            yield name, words[i + 1 :]
+        elif name in ("mpirun", "mpiexec"):
+            yield "mpirun", words[i + 1 :]
         elif name == "torchrun" or word.text in _TORCHRUN:
             yield "torchrun", words[i + 1 :]
         elif name == "launch" and i and words[i - 1].text.rsplit("/", 1)[-1] == "accelerate":
@@ -69,9 +130,10 @@ def _options(program: str, words: Sequence[Word]) -> dict[str, Value]:
     while rest and rest[-1].text.startswith("-") and rest[-1].text != "--":
         word = rest.pop()
         name, has_value, text = word.text.partition("=")
-        short = next((one for one in _SHORT if re.fullmatch(rf"{one}\d*", name)), "")
-        if short and program in _SLURM:
-            name, text = _SHORT[short], text or name.removeprefix(short)
+        shorts = _SHORT.get(program, {})
+        short = next((one for one in shorts if re.fullmatch(rf"{one}\d*", name)), "")
+        if short:
+            name, text = shorts[short], text or name.removeprefix(short)
             has_value = text
         name = name.lstrip("-").replace("_", "-")
         unknown = word.unknown
@@ -80,11 +142,46 @@ def _options(program: str, words: Sequence[Word]) -> dict[str, Value]:
             value = rest.pop()
             has_value, text, unknown = "=", value.text, value.unknown
         out[f"{program}.{name}"] = Value(_number(text) if has_value else True, word.line, unknown)
+    if not out and program in _LAUNCHERS and rest:
+        out[f"{program}.{_PLAIN}"] = Value(True, rest[-1].line)
     return out
 
 
 def _number(text: str) -> int | str:
     return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else text
+
+
+_LIMIT = re.compile(r"(?:.*\.)?resources\.limits\.[\w.-]+/gpu")
+_ACCELERATORS = re.compile(r"[\w.-]+:(\d{1,4})")
+
+
+def _of_manifest(text: str) -> dict[str, Value]:
+    """Nodes and GPUs of each: pods of a job of Kubernetes, num_nodes of SkyPilot."""
+    pods: Counter[int] = Counter()
+    for document in re.split(r"^---[ \t]*$", text, flags=re.M):
+        if not _MANIFEST.search(document):
+            continue
+        held = {path: value for path, (value, _) in yaml_places(document).items()}
+        found = _ACCELERATORS.fullmatch(str(held.get("resources.accelerators", "")))
+        if found and isinstance(held.get("num_nodes", 1), int):
+            pods[int(found[1])] += held.get("num_nodes", 1)
+        for path, value in held.items():
+            if _LIMIT.fullmatch(path) and str(value).isdecimal():
+                pods[int(value)] += _copies(path, held)
+    if len(pods) != 1:
+        return {"manifest.gpus": Value(sum(gpus * count for gpus, count in pods.items()))}
+    [(each, nodes)] = pods.items()
+    return {"manifest.nodes": Value(nodes), "manifest.gpus-per-node": Value(each)}
+
+
+def _copies(path: str, held: Mapping[str, object]) -> int:
+    """Pods of a container: the product of `replicas` and `parallelism` above it."""
+    parts, count = path.split("."), 1
+    for i in range(len(parts)):
+        for name in ("replicas", "parallelism", "numNodes"):
+            value = held.get(".".join([*parts[:i], name]))
+            count *= value if isinstance(value, int) and value > 0 else 1
+    return count
 
 
 def _count(value: object) -> int:
@@ -94,48 +191,103 @@ def _count(value: object) -> int:
     return value
 
 
+_NODES = (
+    *("sbatch.nodes", "srun.nodes", "torchrun.nnodes", "deepspeed.num-nodes"),
+    *("hostfile.nodes", "manifest.nodes"),
+)
 _TABLE = (
-    Argument("sbatch.nodes", "nodes", meaning=_count, also=("srun.nodes", "torchrun.nnodes")),
+    Argument(_NODES[0], "nodes", meaning=_count, also=_NODES[1:]),
     Argument("accelerate.num-machines", "nodes", meaning=_count),
     Argument("accelerate.num-processes", "gpus", meaning=_count),
-    Argument("torchrun.nproc-per-node", "gpus_per_node", meaning=_count),
+    Argument("hostfile.gpus", "gpus", meaning=_count, also=("manifest.gpus",)),
 )
 _GPUS = re.compile(r"(?:gpu(?::[\w.-]+)?:)?(\d{1,4})(?:\(.*\))?")
+_INCLUDED = re.compile(r"[\w.-]+:(\d{1,3}(?:,\d{1,3})*)")
+_ALL = ("gpu", "auto")  # as many processes as a node has GPUs
+# what says the GPUs of a node, the surest first: what starts processes, what is given to a job
+_STARTED = ("torchrun.nproc-per-node", "deepspeed.num-gpus", "deepspeed.include")
+_GIVEN = (
+    *("hostfile.slots", "manifest.gpus-per-node"),
+    *(f"{one}.{kind}" for kind in ("gres", "gpus-per-node") for one in _SLURM),
+    "mpirun.npernode",
+)
 
 
 def _more(values: Mapping[str, Value], answer: Answer) -> None:
-    """GPUs of a node as Slurm has them, and GPUs in all."""
-    for name in (f"{one}.{kind}" for kind in ("gres", "gpus-per-node") for one in _SLURM):
-        found = _GPUS.fullmatch(str(answer.get(name, "")))
-        if found and answer.option("gpus_per_node") is None:
-            answer.state("gpus_per_node", int(found[1]), name)
-        elif found:
-            answer.mark(name, "implied", "as many as torchrun starts")
+    """GPUs of a node, and GPUs in all."""
+    for name in (*_STARTED, *_GIVEN):
+        _each(name, answer)
+    _tasks(values, answer)
+    if answer.option("gpus_per_node") is None and answer.option("gpus") is None:
+        visible = "visible.devices"
+        if (count := answer.get(visible)) and answer.option("nodes") in (None, 1):
+            answer.imply("gpus_per_node", count, "CUDA_VISIBLE_DEVICES", visible)
+    _whole(values, answer)
+    if answer.option("gpus") is not None:
+        for name in (*_NODES, *_STARTED):
+            if name in values and values[name].unknown:
+                answer.mark(name, "irrelevant", "nodes and GPUs are stated beside it")
+
+
+def _each(name: str, answer: Answer) -> None:
+    """One of the arguments that say the GPUs of a node."""
+    value = answer.get(name)
+    found = _GPUS.fullmatch(str(value))
+    listed = _INCLUDED.fullmatch(str(value)) if name.endswith(".include") else None
+    count = len(listed[1].split(",")) if listed else int(found[1]) if found else 0
+    if value is not None and count and answer.option("gpus_per_node") is None:
+        answer.state("gpus_per_node", count, name)
+    elif count:
+        answer.mark(name, "implied", "as many as the launcher starts")
+    elif value in _ALL:
+        known = [one for one in _GIVEN if _GPUS.fullmatch(str(answer.get(one, "")))]
+        use: Use = "implied" if known else "not understood"
+        answer.mark(name, use, "all GPUs of a node: --gpus-per-node says how many" * (not known))
+    elif name in _STARTED and name in answer.values:
+        answer.mark(name, "not understood", "is not a number that the file states")
+
+
+def _tasks(values: Mapping[str, Value], answer: Answer) -> None:
+    """Processes of Slurm and MPI: one for each GPU, but where each starts a launcher."""
+    launched = any(name.startswith(tuple(f"{one}." for one in _LAUNCHERS)) for name in values)
     for name in (f"{one}.ntasks-per-node" for one in _SLURM):
         tasks = answer.get(name)
         if answer.option("gpus_per_node") is not None:
             answer.mark(name, "implied", "GPUs of a node are stated beside it")
+        elif launched or tasks == 1:
+            why = "each task starts a launcher" if launched else "one task may use many GPUs"
+            answer.mark(name, "not understood", f"{why}: --gpus-per-node says how many")
         elif isinstance(tasks, int):
             answer.imply("gpus_per_node", tasks, "one task for each GPU", name)
+    for name in ("sbatch.gpus", "srun.gpus", "mpirun.np", "srun.ntasks", "sbatch.ntasks"):
+        found = _GPUS.fullmatch(str(answer.get(name, "")))
+        processes = not name.endswith(".gpus")
+        if found and not (launched and processes) and answer.option("gpus") is None:
+            nodes, each = answer.option("nodes"), answer.option("gpus_per_node")
+            if each is None or nodes is None:
+                note = "one process for each GPU" if processes else ""
+                answer.imply("gpus", int(found[1]), note, name)
+        answer.mark(name, "implied", "nodes and GPUs of each are stated beside it")
+
+
+def _whole(values: Mapping[str, Value], answer: Answer) -> None:
+    """GPUs in all, where nodes and GPUs of each are known."""
     nodes, each = answer.option("nodes"), answer.option("gpus_per_node")
+    said = next((one for one in _NODES if one in answer.arguments), "sbatch.nodes")
     answer.drop("nodes")  # GPUs in all say the same, of any size of node
     if answer.option("gpus") is None and each is not None and isinstance(nodes or 1, int):
-        name = next((one for one in (*_NODES, *_EACH) if one in values), "")
+        tasks = tuple(f"{one}.ntasks-per-node" for one in _SLURM)
+        order = (*_NODES, "accelerate.num-machines", *_STARTED, *_GIVEN, *tasks, "visible.devices")
+        name = next((one for one in order if one in values), "")
         answer.state("gpus", (nodes or 1) * each, name, f"{nodes or 1} x {each} GPUs")
     elif nodes is not None and each is None:
-        answer.imply("nodes", nodes, "whole nodes", "sbatch.nodes")
+        answer.imply("nodes", nodes, "whole nodes", said)
 
-
-_EACH = (
-    "torchrun.nproc-per-node",
-    *(f"{one}.{name}" for name in ("gres", "gpus-per-node", "ntasks-per-node") for one in _SLURM),
-)
-_NODES = ("sbatch.nodes", "srun.nodes", "torchrun.nnodes", "accelerate.num-machines")
 
 FORMAT = Format(
     kind="launcher",
-    title="Slurm, torchrun or accelerate launch lines",
-    detect=lambda name, text: bool(_STARTS.search(text)),
+    title="Launch lines (Slurm, torchrun, accelerate, deepspeed, MPI), hostfiles, manifests",
+    detect=_detect,
     parse=_parse,
     table=_TABLE,
     irrelevant=("*",),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from planner.formats import megatron_deepspeed
 from planner.formats import megatron_table as names
 from planner.formats.megatron_experts import experts, latent
 from planner.formats.megatron_hybrid import hybrid
@@ -48,6 +49,9 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
 
 def _stack(answer: Answer) -> None:
     """The stack, how it shards states, and what it does beside compute."""
+    if megatron_deepspeed.is_deepspeed(answer):
+        megatron_deepspeed.stack(answer)
+        return
     fsdp = next((n for n in ("use-megatron-fsdp", "use-torch-fsdp2") if answer.get(n)), None)
     distributed = bool(answer.get("use-distributed-optimizer"))
     if fsdp:
@@ -162,7 +166,7 @@ def _dropout(answer: Answer) -> None:
 
 def _vocabulary(answer: Answer) -> None:
     """Tokens of the vocabulary: as given, or as the tokenizer has them."""
-    for name in ("padded-vocab-size", "vocab-size"):
+    for name in ("padded-vocab-size", "pad-vocab-size-to", "vocab-size"):
         if name in answer.values:
             answer.state("model.vocab", answer.get(name), name)
             return
@@ -188,7 +192,8 @@ def _layout(answer: Answer) -> None:
         answer.imply("sequence_parallel", False, "no --sequence-parallel")
     layers = answer.get("num-layers")
     ends = [f"account-for-{one}-in-pipeline-split" for one in ("embedding", "loss")]
-    first, last = (bool(answer.get(one)) for one in ends)
+    both = megatron_deepspeed.ends_count(answer)
+    first, last = (bool(answer.get(one)) or both for one in ends)
     each = "num-layers-per-virtual-pipeline-stage"
     vpp = answer.option("vpp")
     if isinstance(answer.get(each), int) and isinstance(layers, int) and pp > 1:
@@ -348,6 +353,8 @@ def _loss(answer: Answer) -> None:
 def _recompute(answer: Answer) -> None:
     get = answer.get
     kind, modules = get("recompute-granularity"), get("recompute-modules")
+    if kind is None and megatron_deepspeed.old_recompute(answer):
+        return
     if get("recompute-activations") and kind is None:
         answer.state("recompute", "selective", "recompute-activations")
         return

@@ -28,6 +28,8 @@ _POSITIONS = {
     "rope": "rotary",
     "yarn": "rotary",
     "mrope": "rotary",
+    "rotary": "rotary",
+    "alibi": "alibi",
     "none": "none",
 }
 
@@ -68,10 +70,10 @@ def _layout(value: Any) -> Any:
 
 
 PARALLEL = (
-    _number("tensor-model-parallel-size", "tp", 1, also=("tensor-parallel",)),
+    _number("tensor-model-parallel-size", "tp", 1, also=("tensor-parallel", "model-parallel-size")),
     _number("pipeline-model-parallel-size", "pp", 1),
     _number("context-parallel-size", "cp", 1),
-    _number("expert-model-parallel-size", "ep", 1),
+    _number("expert-model-parallel-size", "ep", 1, also=("moe-expert-parallel-size",)),
     _number("expert-tensor-parallel-size", "etp"),
     _number(
         "num-virtual-stages-per-pipeline-rank",
@@ -92,7 +94,7 @@ PARALLEL = (
     Argument("moe-shared-expert-overlap", "shared_expert_overlap"),
 )
 TRAINING = (
-    _number("micro-batch-size", "micro_batch", 1),
+    _number("micro-batch-size", "micro_batch", 1, also=("batch-size",)),
     _number("global-batch-size", "global_batch"),
     _number("seq-length", "seq_len", also=("encoder-seq-length",)),
     _number("mtp-num-layers", "mtp"),

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from planner import plugins
+from planner.formats.others import refusal
 from planner.formats.record import STEPS, Answer, Format, Stated, Used, Value
 from planner.formats.shape import model_of
 from planner.formats.target import Target
@@ -106,7 +107,7 @@ def read(files: Mapping[str, str]) -> Recipe:
 def joined(values: Mapping[Format, Mapping[str, Value]]) -> Recipe:
     """The recipe of parsed arguments, by format. Raises PlanError where two contradict each
     other."""
-    answers = {one: _counted(one.read(found)) for one, found in values.items()}
+    answers = {one: _counted(_answer(one, found)) for one, found in values.items()}
     order = sorted(answers, key=lambda one: -len(values[one]))
     options = _joined([answers[one].options for one in order], "--{}")
     _run(options)
@@ -119,6 +120,16 @@ def joined(values: Mapping[Format, Mapping[str, Value]]) -> Recipe:
     used = _arguments({one.kind: answers[one] for one in order})
     said = (*notes, *(note for one in order for note in answers[one].notes))
     return Recipe(kinds, plan, used, options, tuple(map(scrubbed, said)), values)
+
+
+def _answer(one: Format, found: Mapping[str, Value]) -> Answer:
+    try:
+        return one.read(found)
+    except PlanError:
+        raise
+    except ValueError as error:
+        place = next((value.file for value in found.values() if value.file), one.title)
+        raise PlanError(FIELD, place, str(error)) from None
 
 
 def _counted(answer: Answer) -> Answer:
@@ -162,6 +173,8 @@ def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
         raise PlanError(FIELD, name, f"is larger than the {MOST_BYTES:,} characters that are read")
     try:
         own = [one for one in formats() if one.detect(name, text)]
+        if own and (why := refusal(name, text)):
+            raise PlanError(FIELD, name, why)
         whole = [one for one in own if one.whole]
         found = {one: one.parse(text) for one in whole or own}
     except PlanError:
@@ -217,6 +230,9 @@ def _arguments(answers: Mapping[str, Answer]) -> dict[str, Used]:
     return out
 
 
+_NAMES_MODEL = re.compile(r"(?:model|tokenizer|base|teacher|pretrain)[\w.-]*$", re.I)
+
+
 def shown_value(name: str, value: Any, read: bool = False) -> Any:
     """A value as an answer may repeat it: no secret, no path. What was read is a number, a word or
     the public name of a model."""
@@ -225,5 +241,6 @@ def shown_value(name: str, value: Any, read: bool = False) -> Any:
     if not isinstance(value, str):
         return HIDDEN if is_secret(name) and not isinstance(value, bool | None) else value
     secret = is_secret(name) or scrubbed(value) != value
-    path = _PATH.search(value) and not (read and _PLAIN_PATH.fullmatch(value))
+    hub = read or _NAMES_MODEL.search(name)
+    path = _PATH.search(value) and not (hub and _PLAIN_PATH.fullmatch(value))
     return HIDDEN if secret or path else value

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -26,6 +26,7 @@ STEPS = "steps"  # of a run: no option, for its tokens are
 MODEL = "model."  # before the name of a field of a model, where an argument is no option
 _UNREAD = Path(__file__).with_name("arguments.toml")
 _AGAIN = re.compile(r" \(line \d+\)$")  # how a key is named that a file gives twice
+_WRONG_KIND = (TypeError, ValueError, ArithmeticError)  # a word where a reader computes
 UNSET = object()  # the default of an argument that says nothing where it is left out
 
 
@@ -185,6 +186,9 @@ class Answer:
 
     def mark(self, name: str, use: Use, note: str = "") -> None:
         """Set an argument's status; 'read' and 'not understood' are never downgraded."""
+        found = self.values.get(name)
+        if found is not None and found.unknown and use in ("read", "implied"):
+            use, note = "not understood", _unset(found)
         held = self.arguments[name].use if name in self.arguments else None
         stays = held == "read" or (held == "not understood" and use != "read")
         if name in self.values and not stays:
@@ -216,6 +220,10 @@ class Answer:
     def _put(self, name: str, stated: Stated) -> None:
         held = self.model if name.startswith(MODEL) else self.options
         held[name.removeprefix(MODEL)] = stated
+
+
+def _unset(value: Value) -> str:
+    return f"the file does not set {', '.join(value.unknown)}"
 
 
 def _nothing(values: Mapping[str, Value], answer: Answer) -> None:
@@ -252,7 +260,26 @@ class Format:
     spelled: Callable[[str], str] = str
 
     def read(self, values: Mapping[str, Value]) -> Answer:
-        """The answer of these arguments; every one gets a status."""
+        """The answer of these arguments; every one gets a status. Raises ValueError where several
+        values are of a kind that their arguments do not have."""
+        try:
+            return self._read(values)
+        except _WRONG_KIND as error:
+            why = str(error)
+        for name, value in values.items():
+            is_number = isinstance(value.value, int | float) and value.value > 0
+            if value.unknown or is_number:
+                continue
+            why = f"{value.value!r} is not a value of it"
+            try:
+                answer = self._read({**values, name: replace(value, unknown=(why,))})
+            except _WRONG_KIND:
+                continue
+            answer.arguments[name] = Used(value.value, "not understood", why)
+            return answer
+        raise ValueError(f"has values that their arguments do not have ({why})")
+
+    def _read(self, values: Mapping[str, Value]) -> Answer:
         answer = Answer(values)
         for argument in self.table:
             self._one(argument, answer)
@@ -291,8 +318,7 @@ class Format:
         if value.value in (False, [], 0) and _matches(name, self.off):
             return Used(value.value, "irrelevant", "is off, as where it is left out")
         if value.unknown:
-            listed = ", ".join(value.unknown)
-            return Used(value.value, "not understood", f"the file does not set {listed}")
+            return Used(value.value, "not understood", _unset(value))
         if again := _AGAIN.search(name):
             return Used(value.value, "irrelevant", f"{name[: again.start()]} is given again below")
         why = next((why for one, why in self.lacks.items() if fnmatchcase(name, one)), "")

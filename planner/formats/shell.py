@@ -12,7 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from planner.formats.shell_words import MOST_NESTING, SHOWN, State, Token, Word, expand, tokenised
+from planner.formats.shell_words import (
+    MOST_NESTING,
+    SHOWN,
+    State,
+    Token,
+    Word,
+    assigned,
+    expand,
+    tokenised,
+)
 
 __all__ = ["Command", "Script", "Word", "script"]
 
@@ -33,6 +42,7 @@ class _State(State):
 
     commands: list[Command] = field(default_factory=list)
     skipped: list[Word] = field(default_factory=list)
+    held: bool | None = True  # whether the last command of a list with && and || succeeded
 
 
 @dataclass(frozen=True)
@@ -68,17 +78,19 @@ _DECLARES = ("export", "declare", "local", "readonly", "typeset", "env")
 _SHELLS = ("bash", "sh", "zsh", "dash")
 _OPENS, _CLOSES = ("if", "for", "while", "until", "case", "select"), ("fi", "done", "esac")
 _BRANCHES = ("then", "else")
+_PATTERNS = 3  # words of `case A in` before them
 _KEYWORDS = ("do", "!", "time", "function")
 
 
 @dataclass
 class _Frame:
     """An `if`, a loop or a `case` that is open. active: what stands here is done; over: one of its
-    branches was."""
+    branches was; guess: only running the script tells whether one before this was."""
 
     kind: str
     active: bool
     over: bool = False
+    guess: bool = False
     tests: list[tuple[str, list[Token]]] | None = None  # of an `if`, with the operator before each
     subject: str | None = None  # of a `case`, None where it is not known
     patterns: list[str] | None = None
@@ -108,6 +120,8 @@ def _run(text: str, line: int, state: _State, depth: int) -> None:
         if current:
             _statement(current, operator, frames, state, depth)
             current = []
+            if token.text == ")" and frames and frames[-1].patterns:  # `case A in x) ...`
+                _choose(frames[-1], state)
         operator = token.text
         if token.text == ";;" and frames and frames[-1].kind == "case":
             frames[-1].patterns = []
@@ -133,12 +147,53 @@ def _statement(
         elif word in _BRANCHES or word in _CLOSES or word in _KEYWORDS:
             _branch(word, frames, state)
         else:
-            if _active(frames):
-                _command(tokens, state, depth)
-            elif _ASSIGNED.match(word):
-                _left_out(frames, tokens[0], state)
+            _listed(tokens, operator, frames, state, depth)
             return
         tokens = tokens[1:]
+
+
+def _listed(
+    tokens: list[Token], operator: str, frames: list[_Frame], state: _State, depth: int
+) -> None:
+    """A command in a list: behind `&&` and `||` it is run only after one that succeeded or
+    failed."""
+    sets = any(_ASSIGNED.match(one.text) for one in tokens[: 1 + (tokens[0].text in _DECLARES)])
+    if not _active(frames):
+        if any(not one.active and one.subject == "" for one in frames):
+            _undecided(tokens, state)
+        return
+    if sets and any(one.guess for one in frames):
+        _undecided(tokens, state)
+        return
+    needs = {"&&": True, "||": False}.get(operator)
+    if needs is not None and state.held is not needs:
+        if state.held is None:
+            _undecided(tokens, state)
+        return
+    test = tokens[0].text in ("[", "[[", "test", "true", "false", "!")
+    if test:
+        state.held = _holds([assigned(one.text, one.line, state) for one in tokens])
+    else:
+        _command(tokens, state, depth)
+        state.held = True
+
+
+def _undecided(tokens: list[Token], state: _State) -> None:
+    """A command that only running the script could tell whether it is run: what it would set is
+    unknown."""
+    declares = len(tokens) > 1 and tokens[0].text in _DECLARES
+    one = tokens[1] if declares else tokens[0]
+    found = _ASSIGNED.match(one.text)
+    if not found:
+        return
+    if len(state.skipped) < SHOWN:
+        state.skipped.append(Word(found[1], one.line))
+    value = _value(one.text[found.end() :], one.line, state)
+    old = state.variables.get(found[1], [])
+    arguments = any(word.text.startswith("-") for word in (*value, *old))
+    if not found[2] and not arguments and value != old:  # of arguments the others are kept
+        why = f"{found[1]} (line {one.line}: only running it tells)"
+        state.variables[found[1]] = [Word("", one.line, (why,))]
 
 
 def _branch(word: str, frames: list[_Frame], state: _State) -> None:
@@ -151,19 +206,11 @@ def _branch(word: str, frames: list[_Frame], state: _State) -> None:
             _decide(frame, frames, state)
         else:
             frame.active, frame.over = _active(frames[:-1]) and not frame.over, True
+            frame.subject = None
 
 
 def _active(frames: list[_Frame]) -> bool:
     return all(one.active for one in frames)
-
-
-def _left_out(frames: list[_Frame], token: Token, state: _State) -> None:
-    """Record a branch whose condition is unknown: the variables that it would set become
-    unknown."""
-    unknown = next((one for one in frames if not one.active and one.subject == ""), None)
-    if unknown is not None and len(state.skipped) < SHOWN:
-        name = _ASSIGNED.match(token.text)
-        state.skipped.append(Word(name[1] if name else "", token.line))
 
 
 def _decide(frame: _Frame, frames: list[_Frame], state: _State) -> None:
@@ -174,9 +221,10 @@ def _decide(frame: _Frame, frames: list[_Frame], state: _State) -> None:
             continue
         if operator == "&&" and held is False:
             continue
-        held = _holds([word for one in tokens for word in expand(one.text, one.line, state)])
+        held = _holds([assigned(one.text, one.line, state) for one in tokens])
     frame.tests = None
     frame.subject = "" if held is None else None
+    frame.guess = frame.guess or held is None
     frame.active = held is True and not frame.over and _active(frames[:-1])
     frame.over = frame.over or held is True
 
@@ -188,6 +236,8 @@ def _holds(words: list[Word]) -> bool | None:
         inside = _holds(words[1:] if words[0].text == "!" else [words[0], *words[2:]])
         return None if inside is None else not inside
     match texts:
+        case ["-z" | "-n", *_] if any("(" in name for one in words for name in one.unknown):
+            return None  # of a command's output, or of a branch that is not known
         case ["-z", *rest]:
             return not any(rest)  # a variable that nobody sets is empty
         case ["-n", *rest]:
@@ -219,7 +269,8 @@ def _opened(tokens: list[Token], frames: list[_Frame], state: _State) -> _Frame:
     if kind == "case":
         known = bool(words) and not words[0].unknown
         subject = words[0].text if known else None
-        return _Frame("case", False, over=not active, subject=subject, patterns=[])
+        patterns = [one.text for one in tokens[_PATTERNS:]]
+        return _Frame("case", False, over=not active, subject=subject, patterns=patterns)
     match [one.text for one in words]:
         case [name, "in", _, *_] if kind == "for" and active:
             state.variables[name] = [words[2]]
@@ -243,8 +294,10 @@ def _command(tokens: list[Token], state: _State, depth: int) -> None:
     while rest and (_ASSIGNED.match(rest[0].text) or (declares and rest[0].text.startswith("-"))):
         if found := _ASSIGNED.match(rest[0].text):
             old = before.get(found[1], state.variables.get(found[1], []))
-            value = _value(rest[0].text[found.end() :], rest[0].line, state)
-            before[found[1]] = _added(old, value) if found[2] else value
+            raw = rest[0].text[found.end() :]
+            value = _value(raw, rest[0].line, state)
+            array = raw.startswith("(")
+            before[found[1]] = _added(old, value, array) if found[2] else value
             if declares or len(rest) == 1 or all(_ASSIGNED.match(one.text) for one in rest):
                 state.variables[found[1]] = before[found[1]]
         rest = rest[1:]
@@ -272,17 +325,16 @@ def _value(raw: str, line: int, state: _State) -> list[Word]:
     if raw.startswith("(") and raw.endswith(")"):
         inside = tokenised(raw[1:-1], line, state)
         return [w for one in inside if not one.separator for w in expand(one.text, one.line, state)]
-    words = expand(f"{raw}", line, state)
-    unknown = tuple(name for one in words for name in one.unknown)
-    return [Word(" ".join(one.text for one in words), line, unknown)]
+    return [assigned(raw, line, state)]
 
 
-def _added(old: list[Word], new: list[Word]) -> list[Word]:
+def _added(old: list[Word], new: list[Word], array: bool) -> list[Word]:
     """`A+=b` joins texts, `A+=(b)` arrays."""
-    if len(old) == 1 and len(new) == 1 and new[0].text.startswith((" ", ",", ":")):
-        joined = old[0].text + new[0].text
-        return [Word(joined, old[0].line, (*old[0].unknown, *new[0].unknown))]
-    return [*old, *new]
+    if array or not old:
+        return [*old, *new]
+    first, *others = old
+    joined = Word(first.text + new[0].text, first.line, (*first.unknown, *new[0].unknown))
+    return [joined, *others]
 
 
 def _nested(words: list[Word]) -> Word | None:

@@ -4,11 +4,14 @@ numbers done. Nothing is run; what only running it could tell is unknown, by nam
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 MOST_CHARACTERS = 1_000_000  # of all words of a script, once variables are put in
 MOST_NESTING = 6  # brackets in arithmetic, scripts in quotes
+_MOST_CUT = 2_000  # characters of a value that `${A#...}` is tried on
 SHOWN = 60  # characters of what is not known
 _MOST_BRACKETS = 36
 _MOST_STEPS = 200_000  # tokens, those of texts that a script runs included
@@ -16,6 +19,7 @@ _MOST_DIGITS = 15  # of a number in arithmetic
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _WRITTEN = re.compile(r"[^\\'\"`$]+")
 _SEPARATORS = ";&|\n(){}"
+_HERE = re.compile(r"\d*<<(-?)[ \t]*\\?(['\"]?)([\w.%!@-]+)\2")
 
 
 @dataclass(frozen=True)
@@ -60,14 +64,15 @@ def _broken(text: str, at: int, first: int, what: str) -> ValueError:
 def tokenised(text: str, first: int, state: State) -> Iterator[Token]:
     """Raw words and separators of a text, comments and here-documents left out."""
     at, line, end = 0, first, len(text)
-    waiting: list[str] = []  # ends of here-documents that begin on the next line
+    waiting: list[tuple[str, str]] = []  # here-documents of the next line: tabs, and their ends
     while at < end:
         char = text[at]
         if char == "\n":
             yield Token("\n", line, True)
             at, line = at + 1, line + 1
             while waiting:
-                close = re.compile(rf"^\t*{re.escape(waiting.pop(0))}[ \t]*$", re.M)
+                tabs, ends = waiting.pop(0)
+                close = re.compile(rf"^{tabs}{re.escape(ends)}\r?$", re.M)
                 found = close.search(text, at)
                 stop = found.end() if found else end
                 line += text.count("\n", at, stop)
@@ -79,8 +84,8 @@ def tokenised(text: str, first: int, state: State) -> Iterator[Token]:
         elif char == "#":
             stop = text.find("\n", at)
             at = end if stop < 0 else stop
-        elif here := re.compile(r"<<-?\s*(['\"]?)(\w+)\1").match(text, at):
-            waiting.append(here[2])
+        elif here := _HERE.match(text, at):
+            waiting.append(("\t*" if here[1] else "", here[3]))
             at = here.end()
         elif redirect := re.compile(r"\d*(?:<<<|>>|>&|<&|>\||&>>?|[<>])[ \t]*").match(text, at):
             at = redirect.end()
@@ -107,11 +112,10 @@ def _word_end(text: str, at: int, first: int) -> int:
         char = text[at]
         if char == "\\":
             at += 2
+        elif text.startswith("$'", at):
+            at = _single_end(text, at + 1, first, escapes=True)
         elif char == "'":
-            close = text.find("'", at + 1)
-            if close < 0:
-                raise _broken(text, at, first, "a quote")
-            at = close + 1
+            at = _single_end(text, at, first)
         elif char in '"`':
             at = _quoted_end(text, at, first)
         elif text.startswith(("$(", "${"), at):
@@ -125,6 +129,16 @@ def _word_end(text: str, at: int, first: int) -> int:
     return max(min(at, len(text)), start + (start == at))
 
 
+def _single_end(text: str, at: int, first: int, escapes: bool = False) -> int:
+    """Behind the quote that closes the single one here; in `$'...'` a backslash escapes it."""
+    close = at + 1
+    while close < len(text) and text[close] != "'":
+        close += 1 + (escapes and text[close] == "\\")
+    if close >= len(text):
+        raise _broken(text, at, first, "a quote")
+    return close + 1
+
+
 def _quoted_end(text: str, at: int, first: int) -> int:
     quote, start = text[at], at
     at += 1
@@ -133,15 +147,18 @@ def _quoted_end(text: str, at: int, first: int) -> int:
             at += 2
         elif text[at] == quote:
             return at + 1
+        elif quote == '"' and text[at] == "`":
+            at = _quoted_end(text, at, first)
         elif quote == '"' and text.startswith(("$(", "${"), at):
-            at = _bracket_end(text, at + 1, first)
+            at = _bracket_end(text, at + 1, first, quoted=text[at + 1] == "{")
         else:
             at += 1
     raise _broken(text, start, first, "a quote")
 
 
-def _bracket_end(text: str, at: int, first: int) -> int:
-    """The end of a bracket, whatever is nested in it."""
+def _bracket_end(text: str, at: int, first: int, quoted: bool = False) -> int:
+    """The end of a bracket, whatever is nested in it. quoted: `${...}` in double quotes, where a
+    single quote is a plain character."""
     pairs, start = {"(": ")", "{": "}"}, at
     stack = [pairs[text[at]]]
     at += 1
@@ -149,9 +166,10 @@ def _bracket_end(text: str, at: int, first: int) -> int:
         char = text[at]
         if char == "\\":
             at += 1
-        elif char == "'":
-            close = text.find("'", at + 1)
-            at = close if close > 0 else at
+        elif char == "'" and not (quoted and stack == ["}"]):
+            escapes = text[at - 1] == "$"
+            with suppress(ValueError):  # one that is never closed stands in a comment
+                at = _single_end(text, at, first, escapes) - 1
         elif char in '"`':
             at = _quoted_end(text, at, first) - 1
         elif char == "#" and text[at - 1] in " \t\n" and stack[-1] == ")":
@@ -171,75 +189,117 @@ def _bracket_end(text: str, at: int, first: int) -> int:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A part of a word: its text, whether it stood in quotes, the variables that are unknown."""
+    """A part of a word: its text, whether it stood in quotes, the variables that are unknown, and
+    whether a word ends before it, as between the elements of "${A[@]}"."""
 
     text: str
     quoted: bool
     unknown: tuple[str, ...] = ()
-    apart: tuple[Word, ...] | None = None  # of "${A[@]}": words of their own
+    apart: bool = False
+    line: int = 0  # of an element, 0 where it is that of the word
 
 
 def expand(raw: str, line: int, state: State) -> list[Word]:
     """The words that a raw word becomes."""
     words: list[Word] = []
-    text, begun = "", False
-    unknown: tuple[str, ...] = ()
+    text, begun, at = "", False, line
+    unknown: list[str] = []
+
+    def end() -> None:
+        nonlocal text, begun, at
+        if text or begun or unknown:
+            words.append(Word(text, at, tuple(unknown)))
+        text, begun, at = "", False, line
+        unknown.clear()
+
     for piece in _pieces(raw, state):
         state.spend(piece.text)
-        if piece.apart is not None:
-            inside = list(piece.apart)
-            if inside and (text or begun):
-                inside[0] = replace(inside[0], text=text + inside[0].text)
-                text, begun = "", False
-            begun = begun and bool(text)  # "${A[@]}" without elements is no word
-            words += [replace(one, line=one.line or line) for one in inside]
-            for one in inside:
-                state.spend(one.text)
-            continue
-        unknown = (*unknown, *piece.unknown)
+        if piece.apart:
+            end()
+        at = piece.line or at
+        unknown += piece.unknown
         if piece.quoted:
             text, begun = text + piece.text, True
             continue
-        parts = re.split(r"[ \t\n]+", piece.text)
-        text += parts[0]
-        for part in parts[1:]:
-            if text or begun:
-                words.append(Word(text, line, unknown))
-            text, unknown, begun = part, (), False
-    if text or begun or unknown:
-        words.append(Word(text, line, unknown))
+        first, *others = re.split(r"[ \t\n]+", piece.text)
+        text += first
+        for part in others:
+            end()
+            text = part
+    end()
     return words
 
 
-def _pieces(raw: str, state: State, quoted: bool = False) -> Iterator[_Piece]:
-    """The parts of a raw word in order; what is written out is never split, like what is quoted."""
+def assigned(raw: str, line: int, state: State) -> Word:
+    """The value of `A=...`, which is never split."""
+    text: list[str] = []
+    unknown: list[str] = []
+    for piece in _pieces(raw, state):
+        state.spend(piece.text)
+        text += [" "] * piece.apart + [piece.text]
+        unknown += piece.unknown
+    return Word("".join(text), line, tuple(unknown))
+
+
+def _pieces(
+    raw: str, state: State, quoted: bool = False, splits: bool = False, depth: int = 0
+) -> Iterator[_Piece]:
+    """The parts of a raw word in order; what is written out is never split, like what is quoted,
+    but in the word of `${A:-a b}`: splits."""
+    if depth > _MOST_BRACKETS:
+        raise ValueError("nests brackets too deep to be read")
     at = 0
     while at < len(raw):
         char = raw[at]
         if char == "\\" and at + 1 < len(raw):
-            after = raw[at + 1]
-            kept = quoted and after not in '$`"\\\n'
-            yield _Piece("" if after == "\n" else "\\" * kept + after, True)
+            yield from _escaped(raw[at + 1], quoted)
             stop = at + 2
+        elif raw.startswith("$'", at) and not quoted:
+            stop = _single_end(raw, at + 1, 1, escapes=True)
+            yield _Piece(_unescaped(raw[at + 2 : stop - 1]), True)
         elif char == "'" and not quoted:
-            stop = raw.find("'", at + 1) + 1
+            stop = _single_end(raw, at, 1)
             yield _Piece(raw[at + 1 : stop - 1], True)
-        elif char == '"' and not quoted:
-            stop = _quoted_end(raw, at, 1)
-            if stop == at + 2:
+        elif char == '"' or (raw.startswith('$"', at) and not quoted):
+            opens = at + (char == "$")
+            stop = _quoted_end(raw, opens, 1)
+            if stop == opens + 2:
                 yield _Piece("", True)
-            yield from _pieces(raw[at + 1 : stop - 1], state, True)
+            yield from _pieces(raw[opens + 1 : stop - 1], state, True, depth=depth + 1)
         elif char == "`":
             stop = _quoted_end(raw, at, 1)
             yield _Piece("", quoted, (raw[at:stop][:SHOWN],))
         elif char == "$":
             stop = _variable_end(raw, at)
-            yield _variable(raw[at:stop], quoted, state)
+            yield from _variable(raw[at:stop], quoted, state, depth)
         else:
             found = _WRITTEN.match(raw, at)
             stop = found.end() if found else at + 1
-            yield _Piece(raw[at:stop], True)
+            yield _Piece(raw[at:stop], quoted or not splits)
         at = stop
+
+
+def _escaped(after: str, quoted: bool) -> Iterator[_Piece]:
+    """The character behind a backslash, which itself stays before most of them in quotes."""
+    if after != "\n":
+        yield _Piece("\\" * (quoted and after not in '$`"\\') + after, True)
+
+
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b"}
+_ESCAPES |= {"f": "\f", "v": "\v", "\\": "\\", "'": "'", '"': '"', "?": "?"}
+_ESCAPED = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|([0-7]{1,3})|(.))", re.DOTALL)
+
+
+def _unescaped(text: str) -> str:
+    """The inside of `$'...'`."""
+
+    def one(found: re.Match[str]) -> str:
+        code = found[1] or found[2]
+        if code or found[3]:
+            return chr(int(code, 16) if code else int(found[3], 8))
+        return _ESCAPES.get(found[4], found[0])
+
+    return _ESCAPED.sub(one, text)
 
 
 def _variable_end(raw: str, at: int) -> int:
@@ -249,47 +309,113 @@ def _variable_end(raw: str, at: int) -> int:
     return found.end() if found else min(at + 2, len(raw))
 
 
-_LOOKED_UP = re.compile(r"\$\{?(?:([A-Za-z_]\w*)|(\d+))(\[[@*]\])?(?:(:?[-=+?])(.*))?\}?\Z", re.S)
+_LOOKED_UP = re.compile(
+    r"\$\{?(#?)(?:([A-Za-z_]\w*)|(\d+))(?:\[([@*]|\d{1,6})\])?"
+    r"(?:(:?[-=+?]|##?|%%?|,,|\^\^)(.*))?\}?\Z",
+    re.S,
+)
 
 
-def _variable(raw: str, quoted: bool, state: State) -> _Piece:
+_SPECIAL = ("$@", "$*", "${@}", "$#", "$?", "$$", "$!", "$")
+
+
+def _variable(raw: str, quoted: bool, state: State, depth: int) -> Iterator[_Piece]:
     """The expansion of `$A`, `${A:-b}`, `${A[@]}`, `$((...))` or `$(...)`."""
     if raw.startswith("$((") and raw.endswith("))"):
-        try:
-            return _Piece(_computed(raw[3:-2], state), quoted)
-        except (ValueError, ZeroDivisionError, OverflowError):
-            return _Piece("", quoted, (raw[:SHOWN],))
-    if raw in ("$@", "$*", "${@}", "$#", "$?", "$$", "$!", "$"):
-        own = () if "@" in raw else None  # words of their own, of which a script alone has none
-        return _Piece("$" if raw == "$" else "", quoted, apart=own)
+        yield _arithmetic(raw, quoted, state)
+        return
+    if raw in _SPECIAL:
+        # "$@" is words of their own, of which a script alone has none
+        yield from [_Piece("$" if raw == "$" else "", quoted)] * ("@" not in raw)
+        return
     inner = raw if not raw.startswith("${") else "${" + raw[2:-1]
     found = _LOOKED_UP.match(inner)
     if not found:
-        return _Piece("", quoted, (raw[:SHOWN],))
-    name, place, listed, operator, other = found.groups()
+        yield _Piece("", quoted, (raw[:SHOWN],))
+        return
+    length, name, place, index, operator, other = found.groups()
+    held = _held(name, index, state)
+    first = held if index in ("@", "*") else (held or [])[:1]
+    empty = held is not None and not any(one.text or one.unknown for one in first or [])
+    unset = not held or (empty and (operator or "").startswith(":"))
+    if operator and operator[-1] in "-=+" and unset != (operator[-1] == "+"):
+        if operator[-1] == "=" and name and index is None:
+            yield _set_default(name, other, quoted, state)
+        else:
+            yield from _pieces(other, state, quoted, splits=True, depth=depth + 1)
+    elif operator and operator[-1] == "+":
+        yield _Piece("", quoted)
+    elif held is None:
+        yield _Piece("", quoted, (name or place,))
+    elif length:
+        yield _of_length(held, index, quoted)
+    else:
+        yield from _elements(held, index, _cut(operator, other, state), quoted)
+
+
+def _held(name: str | None, index: str | None, state: State) -> list[Word] | None:
+    """The elements of a variable, or the one of an index; None where it is not set."""
     held = state.variables.get(name) if name else None
-    empty = held is not None and not any(one.text or one.unknown for one in held)
-    unset = held is None or (empty and (operator or "").startswith(":"))
-    if operator and operator[-1] in "-=" and unset:
-        words = expand('"' + other + '"' if quoted else other, 0, state)
-        text = " ".join(one.text for one in words)
-        return _Piece(text, quoted, tuple(u for one in words for u in one.unknown))
-    if operator and operator[-1] == "+":
-        return _Piece("" if unset else other, quoted)
-    if held is None:
-        return _Piece("", quoted, (name or place,))
-    if listed == "[@]" and quoted:
-        return _Piece("", quoted, apart=tuple(held))
-    if listed:
-        return _Piece("", quoted, apart=tuple(w for one in held for w in _split(one)))
-    text = " ".join(one.text for one in held[:1])
-    return _Piece(text, quoted, held[0].unknown if held else ())
+    if held is None or index is None or index in ("@", "*"):
+        return held
+    return held[int(index) : int(index) + 1]
 
 
-def _split(word: Word) -> list[Word]:
-    """The words of an element that stands without quotes."""
-    parts = word.text.split()
-    return [replace(word, text=part) for part in parts] if parts else [word] * bool(word.unknown)
+def _set_default(name: str, other: str, quoted: bool, state: State) -> _Piece:
+    """`${A:=b}` of an unset variable, which it sets."""
+    word = assigned(f'"{other}"' if quoted else other, 0, state)
+    state.variables[name] = [word]
+    return _Piece(word.text, quoted, word.unknown)
+
+
+def _arithmetic(raw: str, quoted: bool, state: State) -> _Piece:
+    try:
+        return _Piece(_computed(raw[3:-2], state), quoted)
+    except (ValueError, ZeroDivisionError, OverflowError):
+        return _Piece("", quoted, (raw[:SHOWN],))
+
+
+def _of_length(held: list[Word], index: str | None, quoted: bool) -> _Piece:
+    """`${#A}` in characters, `${#A[@]}` in elements."""
+    counts = index in ("@", "*")
+    of = held if counts else held[:1]
+    unknown = tuple(one for word in of for one in word.unknown)
+    count = len(held) if counts else sum(len(one.text) for one in of)
+    return _Piece("" if unknown else str(count), quoted, unknown)
+
+
+def _cut(operator: str | None, pattern: str | None, state: State) -> Callable[[str], str]:
+    """`${A#*/}`, `${A%.py}` and `${A,,}` as a function of the text of A."""
+    if operator in (",,", "^^"):
+        return str.lower if operator == ",," else str.upper
+    if operator is None or operator[0] not in "#%":
+        return str
+    text = assigned(pattern or "", 0, state).text[:SHOWN]
+
+    def cut(value: str) -> str:
+        ends = range(min(len(value), _MOST_CUT) + 1)
+        if operator[0] == "#":
+            fits = [i for i in ends if fnmatchcase(value[:i], text)]
+            return value[(fits[-1] if operator == "##" else fits[0]) :] if fits else value
+        fits = [i for i in ends if fnmatchcase(value[len(value) - i :], text)]
+        return value[: len(value) - (fits[-1] if operator == "%%" else fits[0])] if fits else value
+
+    return cut
+
+
+def _elements(
+    held: list[Word], index: str | None, cut: Callable[[str], str], quoted: bool
+) -> Iterator[_Piece]:
+    """The value of a variable, or each element of an array."""
+    if index == "*" and quoted:
+        text = " ".join(cut(one.text) for one in held)
+        yield _Piece(text, True, tuple(name for one in held for name in one.unknown))
+    elif index in ("@", "*"):
+        for i, one in enumerate(held):
+            yield _Piece(cut(one.text), quoted, one.unknown, i > 0, one.line)
+    else:
+        one = held[0] if held else Word("", 0)
+        yield _Piece(cut(one.text), quoted, one.unknown)
 
 
 _NUMBER = re.compile(r"\s*(?:(\d+)|\$?\{?([A-Za-z_]\w*)\}?|([-+*/%()]))")

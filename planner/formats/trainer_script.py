@@ -32,9 +32,14 @@ TASKS = ("sft", "dpo", "kto", "orpo", "cpo", "reward", "gkd", "grpo", "rloo", "p
 
 _TRAINS = ("per_device_train_batch_size", "model_name_or_path")
 _OF_LLAMA_FACTORY = ("finetuning_type", "cutoff_len")
-_OF_TRL = ("use_peft", "max_length", "packing", "lora_target_modules", "load_in_4bit")
+_OF_TRL = (
+    *("use_peft", "max_length", "packing", "lora_target_modules", "load_in_4bit"),
+    *("num_generations", "max_completion_length", "max_prompt_length", "reward_funcs"),
+)
 _IN_SHELL = re.compile(rf"--(?:{'|'.join(_TRAINS)})\b".replace("_", "[_-]"))
-_SCRIPT = re.compile(rf"(?:^|/)({'|'.join(TASKS)})\.py$|\.(?P<module>{'|'.join(TASKS)})$")
+_SCRIPT = re.compile(
+    rf"(?:^|/)(?:run_|train_)?({'|'.join(TASKS)})(?:_\w+)?\.py$|\.(?P<module>{'|'.join(TASKS)})$"
+)
 
 
 def _of_command(command: Command) -> dict[str, Value]:

@@ -30,6 +30,10 @@ _GENERATES = "generation is not part of the estimate, which is of a training ste
 _FROZEN = adapted.Frozen(doubled="use_bnb_nested_quant", default_doubled=False)
 _GENERATING = ("num_generations", "reward_funcs", "max_completion_length")
 _PAIRED = ("max_prompt_length", "precompute_ref_log_probs", "beta", "rpo_alpha")
+# of DPO, ORPO, CPO and KTO alike: the name that the run has among them says which
+_SHARED = ("beta", "max_prompt_length")
+_RUNS = ("output_dir", "hub_model_id", "run_name")
+_NAMED = re.compile(r"(?<![a-z])(dpo|orpo|kto)(?![a-z])")
 _WEIGHTED = ("desirable_weight", "undesirable_weight")
 _OF_REWARDS = "center_rewards_coefficient"  # of RewardConfig alone
 _TEACHER = taught.Names()
@@ -52,6 +56,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     adapted.read(answer, adapted.Names(), "use_peft")
     adapted.read_frozen(answer, _FROZEN)
     trainer_script.read(answer)
+    _loaded(answer)
     if answer.option("teacher") and (base := answer.option("base_precision")):
         answer.imply("teacher_precision", base, "gkd.py loads the teacher as its student")
     trainer.mark_off(answer, UNREAD.lacks)
@@ -79,12 +84,41 @@ def _task(answer: Answer) -> None:
         task = "reward"
         answer.imply("task", task, "an argument of models of rewards", _OF_REWARDS)
     elif weights or pairs:
-        task = "kto" if weights else "dpo"
-        answer.imply("task", task, "arguments of preference tuning", *weights, *pairs)
+        task = "kto" if weights else _of_pairs(answer, pairs)
+        if task:
+            answer.imply("task", task, "arguments of preference tuning", *weights, *pairs)
     if task in ("dpo", "kto"):
         answer.arguments.pop("precompute_ref_log_probs", None)
     if task:
         trainer.read_pairs(answer, trainer.BATCH[0].default)
+
+
+_LOADED = ("dtype", "torch_dtype", "model_init_kwargs.dtype", "model_init_kwargs.torch_dtype")
+
+
+def _loaded(answer: Answer) -> None:
+    """The type of frozen weights in 16 bit, where nothing says it: TRL 1.16's ModelConfig loads
+    float32."""
+    said = any(answer.get(name) is not None for name in (*_LOADED, trainer_script.UNSLOTH))
+    if answer.option("lora") and not answer.option("base_precision") and not said:
+        answer.notes.append(
+            "no dtype: TRL 1.16 and later load the frozen weights in float32, twice the memory"
+            " that is counted for them here; dtype: bfloat16 in the file keeps them in 16 bit"
+        )
+
+
+def _of_pairs(answer: Answer, pairs: list[str]) -> str:
+    """DPO by arguments that only it has, else what the name of the run says, "" where it does
+    not."""
+    runs = " ".join(str(answer.get(name, "")) for name in _RUNS).lower()
+    named = set(_NAMED.findall(runs))
+    if len(named) == 1:
+        return named.pop()
+    if any(one not in _SHARED for one in pairs) or "loss_type" in answer.values:
+        return "dpo"
+    for one in pairs:
+        answer.mark(one, "not understood", "DPO, ORPO and KTO have it: --task says which")
+    return ""
 
 
 def _lengths(answer: Answer) -> None:

@@ -11,13 +11,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from planner.formats import trainer
 from planner.formats.record import Answer, Argument, Format, Value, unread
 from planner.formats.shell import script
 from planner.formats.target import GATHERED, SHARDED, Asked, Target, theirs
+from planner.inputs.readers import yaml_places
 
 _PROGRAM = re.compile(r"\bverl\.trainer\.(?:main_ppo|\w*sft_trainer\w*)")
 _PAIR = re.compile(r"\+{0,2}([A-Za-z_][\w.@/-]*)=(.*)", re.S)
 _ACTOR = "actor_rollout_ref.actor."
+# its own YAML: of reinforcement learning, of supervised fine-tuning
+_YAML = re.compile(r"^actor_rollout_ref\s*:|^[ \t]+partial_pretrain\s*:", re.M)
 _MEGATRON = f"{_ACTOR}megatron."
 _FSDP = f"{_ACTOR}fsdp_config."
 _E = "engine."
@@ -29,6 +33,8 @@ _OTHERS = re.compile(
 
 
 def _parse(text: str) -> Mapping[str, Value]:
+    if _YAML.search(text):
+        return {name: _stated(value, line) for name, (value, line) in yaml_places(text).items()}
     out: dict[str, Value] = {}
     for command in script(text).commands:
         if not any(_PROGRAM.search(word.text) for word in command.words):
@@ -38,6 +44,12 @@ def _parse(text: str) -> Mapping[str, Value]:
             if found and not word.text.startswith("-"):
                 out[found[1]] = Value(_plain(found[2]), word.line, word.unknown)
     return out
+
+
+def _stated(value: Any, line: int) -> Value:
+    """A value of its YAML, which may be `${another.one}`."""
+    unknown = isinstance(value, str) and value.startswith("${")
+    return Value(value, line, (value,) if unknown else ())
 
 
 def _plain(text: str) -> Any:
@@ -67,7 +79,7 @@ _TABLE = (
     Argument(
         "data.micro_batch_size_per_gpu",
         "micro_batch",
-        also=(f"{_ACTOR}ppo_micro_batch_size_per_gpu",),
+        also=(f"{_ACTOR}ppo_micro_batch_size_per_gpu", "data.micro_batch_size"),
     ),
     Argument("data.max_length", "seq_len"),
 )
@@ -273,10 +285,14 @@ def _precision(answer: Answer, name: str) -> None:
     answer.imply("precision", word, "bf16 where not given", name)
 
 
+def _detect(name: str, text: str) -> bool:
+    return bool((_YAML if trainer.is_data(name) else _PROGRAM).search(text))
+
+
 FORMAT = Format(
     kind="verl",
     title="verl overrides (Hydra)",
-    detect=lambda name, text: bool(_PROGRAM.search(text)),
+    detect=_detect,
     parse=_parse,
     table=_TABLE,
     irrelevant=unread("verl").irrelevant,

@@ -13,6 +13,8 @@ from planner.specs.plan import Plan
 if TYPE_CHECKING:
     from planner.estimate.memory.stage import StageOf
 
+_ZERO_3 = 3.0
+
 
 def copies_bytes(plan: Plan) -> float:
     """Bytes per weight of all the copies that its GEMMs read; 0 in 16 bit and more."""

@@ -20,7 +20,11 @@ def command(given: Given, own: ReadOptions, out: Output) -> Answer:
     from planner.formats.views.read import view
 
     found = read.answer(recipe_of(own.files, given))
-    fits = found.refused is None and (found.estimate is None or found.estimate.memory.fits)
+    fits = found.refused is None and (
+        found.estimate is None
+        or found.estimate.memory.fits
+        or any(one.fits for one in found.possible)
+    )
     return Answer(
         found,
         view=lambda: view(found, own.full),

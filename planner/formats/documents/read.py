@@ -64,6 +64,16 @@ class Recipe(Advice):
     ]
 
 
+class Possible(Document):
+    """The answer with one value of an option that the files leave undecided."""
+
+    option: Annotated[str, key("the option")]
+    value: Annotated[Value, key("one that it may have")]
+    fits: Annotated[bool, key("whether the plan fits with it")]
+    device_bytes: Annotated[float, key("of the fullest GPU", "B")]
+    step_seconds: Annotated[float, key("of a step", "s")]
+
+
 class Read(Document):
     """Files of another program as a request, and its answer."""
 
@@ -74,6 +84,11 @@ class Read(Document):
     arguments: Annotated[dict[str, ReadArgument], key("every argument of the files by name")]
     counts: Annotated[dict[str, int], key("arguments by their use")]
     notes: Annotated[list[str], key("what was made of the files, as sentences")]
+    undecided: Annotated[
+        dict[str, list[str]],
+        key("arguments that are not understood, by the option that they may set"),
+    ]
+    possible: Annotated[list[Possible], key("the answer with each value of undecided options")]
     missing: Annotated[list[str], key("options that the files do not say and an estimate needs")]
     refused: Annotated[str | None, key("why the files allow no estimate; null where they do")]
     estimate: Annotated[

@@ -13,10 +13,19 @@ from msgspec import structs
 from planner import advise, plugins
 from planner.advise.changes import difference
 from planner.formats import edits
-from planner.formats.documents.read import Edit, OutOfMemory, Read, ReadArgument, Recipe, Term
+from planner.formats.documents.read import (
+    Edit,
+    OutOfMemory,
+    Possible,
+    Read,
+    ReadArgument,
+    Recipe,
+    Term,
+)
 from planner.formats.options import ReadOptions
 from planner.formats.plan import Planned, planned
 from planner.formats.target import Asked, Target
+from planner.formats.undecided import undecided, values
 from planner.formats.verbs.export import nodes_of, plan_of, same
 from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
@@ -53,6 +62,7 @@ def answer(found: Planned) -> Read:
             report, remedy, better = _planned(found, read_options(found.options))
         except PlanError as error:  # no layout is possible: an answer
             refused = str(error)
+    left = undecided(found)
     used = {
         name: ReadArgument(value=one.value, use=one.use, note=one.note)
         for name, one in recipe.arguments.items()
@@ -66,6 +76,8 @@ def answer(found: Planned) -> Read:
         arguments=used,
         counts={use: counts[use] for use in _USES},
         notes=list(recipe.notes),
+        undecided=left,
+        possible=_possible(found, left) if report is not None else [],
         missing=list(found.missing),
         refused=refused or None,
         estimate=report,
@@ -74,6 +86,20 @@ def answer(found: Planned) -> Read:
         better=better,
         command=None if report is None else report.command,
     )
+
+
+def _possible(found: Planned, left: Mapping[str, list[str]]) -> list[Possible]:
+    """The answers with other values of what is undecided, one option at a time."""
+    out = []
+    for option, value in ((name, one) for name in left for one in values(name)):
+        try:
+            asked = read_options({**found.options, option: value, "advice": 0})
+            one = answered(asked)[0]
+        except PlanError:  # no value of it beside the others
+            continue
+        memory = one.memory
+        out.append(Possible(option, value, memory.fits, memory.device_bytes, one.step.seconds))
+    return out
 
 
 def appended(found: Read, own: ReadOptions) -> str:

@@ -8,6 +8,7 @@ from planner.units import percent, show
 from planner.views.screen import screen_blocks
 from planner.views.view import Block, Command, Mark, View
 
+_LISTED = 3  # arguments that are named beside an option
 _MOST = 100  # characters of a value that are shown
 
 
@@ -31,10 +32,43 @@ def _verdict(r: Read) -> tuple[Mark, str]:
         return "maybe", f"no estimate: the files do not say {flags}; give it"
     if r.estimate is None:
         return "maybe", "Read; give the model and the GPUs for an estimate"
+    if r.undecided:
+        return "maybe", _undecided(r, r.estimate)
     e, change = r.estimate, r.remedy or r.better
     said = "it fits" if r.out_of_memory is None else r.out_of_memory.says
     then = f"; {change.change} takes {show(change.step_seconds, 's')}" if change else ""
     return "yes" if e.memory.fits else "no", f"{show(e.step.seconds, 's')} per step: {said}{then}"
+
+
+def _undecided(r: Read, e: Estimate) -> str:
+    """The question first, then the answers between which it decides."""
+    asked = "; ".join(
+        f"{_named(option)} ({', '.join(names[:_LISTED])} not understood)"
+        for option, names in r.undecided.items()
+    )
+    flags = " ".join(_named(option) for option in r.undecided)
+    tried = {one.option for one in r.possible}
+    fits = {one.fits for one in r.possible} | {e.memory.fits}
+    steps = [e.step.seconds, *(one.step_seconds for one in r.possible)]
+    first, last = show(min(steps), "s"), show(max(steps), "s")
+    step = first if first == last else f"{first} to {last}"
+    if len(fits) > 1:
+        listed = [_one_possible(one.option, one.value) for one in r.possible if one.fits]
+        said = f"whether it fits depends on it: it does with {' or '.join(listed)}"
+        said = said if listed else "whether it fits depends on it"
+    elif tried >= r.undecided.keys():
+        said = "it fits either way" if fits == {True} else "it does not fit either way"
+    else:
+        said = f"with what the files say beside, it {'fits' if True in fits else 'does not fit'}"
+    return f"undecided: {asked}; {step} per step, {said}; give {flags}"
+
+
+def _one_possible(option: str, value: object) -> str:
+    return f"{_named(option)} {value}"
+
+
+def _named(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
 
 
 def _read(r: Read) -> Block:
@@ -57,7 +91,7 @@ def _plan(r: Read) -> Block:
         "The plan",
         header=["option", "value"],
         order="by name",
-        rows=[[f"--{n.replace('_', '-')}", _short(v)] for n, v in sorted(r.options.items())],
+        rows=[[_named(n), _short(v)] for n, v in sorted(r.options.items())],
     )
 
 
@@ -137,7 +171,7 @@ def _change(title: str, words: str, change: Recipe) -> Block:
 
 
 def _flag(name: str, value: object) -> str:
-    flag = f"--{name.replace('_', '-')}"
+    flag = _named(name)
     return f"no {flag}" if value is None else f"{flag} {value}"
 
 

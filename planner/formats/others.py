@@ -1,0 +1,68 @@
+"""Files that resemble files of a program that is read here: of programs without a reader, and
+scripts that do not train. Which ones, by name, is others.toml."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from planner.formats.shell import Command, script
+from planner.inputs.readers import read_toml
+
+_TABLE = Path(__file__).with_name("others.toml")
+_SCRIPT = re.compile(r"(?:^|[/\s])([\w.-]+)\.py$")
+_WORDS = re.compile(r"[a-z]+")
+_DATA = (".yaml", ".yml", ".json", ".jsonc", ".toml", ".py", ".ipynb")
+
+
+def refusal(name: str, text: str) -> str:
+    """Why a text states no training that can be read, as the rest of a sentence; "" where it may
+    state one."""
+    for program, patterns in _table()["programs"].items():
+        if all(re.search(one, text, re.M) for one in patterns):
+            return (
+                f"is a file of {program}, which is not read here:"
+                " give the model and the layout as options"
+            )
+    return "" if name.endswith(_DATA) else _of_script(text)
+
+
+def _of_script(text: str) -> str:
+    """Of a shell script of which no command trains, and one does something else."""
+    try:
+        commands = script(text).commands
+    except ValueError:
+        return ""  # the format says what is broken
+    works = [(named, _work(named)) for one in commands if (named := _program(one))]
+    if not works or not all(work for _, work in works):
+        return ""
+    named, work = works[-1]
+    return f"is no training: {named} {work}"
+
+
+def _program(command: Command) -> str:
+    """The Python script or module that a command starts, "" where it starts none."""
+    words = [one.text for one in command.words]
+    module = next((words[i + 1] for i, one in enumerate(words[:-1]) if one == "-m"), "")
+    scripts = [found[1] for one in words if (found := _SCRIPT.search(one))]
+    of_launcher = module.startswith("torch.distributed")
+    return next(iter(scripts), "") if of_launcher or not module else module
+
+
+def _work(named: str) -> str:
+    """The work of a program that does not train, "" where it may train."""
+    words = _WORDS.findall(named.lower())
+    table = _table()
+    if any(one in words for one in table["trains"]["words"]):
+        return ""
+    for work, listed in table["works"].items():
+        if any(one in words or ("_" in one and one in named.lower()) for one in listed):
+            return str(work)
+    return ""
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return read_toml(_TABLE.read_text("utf-8"))

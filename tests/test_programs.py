@@ -1,0 +1,182 @@
+"""Which program a file is of: look-alikes are not claimed by another, and what trains nothing is
+said to train nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner import formats as package
+from planner.error import PlanError
+from planner.formats import recipe as formats
+from planner.formats.documents.read import Read
+from planner.formats.verbs.read import read
+from planner.formats.views.read import view
+from planner.inputs.readers import read_toml
+from planner.specs.options import Options, rows
+
+FOLDER = Path(package.__file__).parent
+
+_LITGPT = """
+out_dir: out/pretrain
+train:
+  save_interval: 1000
+  global_batch_size: 512
+  micro_batch_size: 4
+  lr_warmup_steps: 2000
+model:
+  name: x
+optimizer:
+  lr: 1
+"""
+_OUMI = """
+model:
+  model_name: "meta-llama/Llama-3.1-8B-Instruct"
+training:
+  trainer_type: "TRL_SFT"
+  per_device_train_batch_size: 2
+"""
+_MEGATRON = "--num-layers 8 --micro-batch-size 2 --tensor-model-parallel-size 2"
+REFUSED = {
+    "litgpt.yaml": (_LITGPT, "is a file of LitGPT"),
+    "oumi.yaml": (_OUMI, "is a file of oumi"),
+    "a.sh": (
+        f"python tools/preprocess_data.py {_MEGATRON}",
+        "no training: preprocess_data prepares",
+    ),
+    "b.sh": (f"torchrun tools/run_text_generation_server.py {_MEGATRON}", "generates"),
+}
+
+
+@pytest.mark.parametrize("name", ["litgpt.yaml", "oumi.yaml", "a.sh", "b.sh"])
+def test_what_is_no_training_or_not_read_is_refused(name: str) -> None:
+    text, why = REFUSED[name]
+    with pytest.raises(PlanError, match=why):
+        formats.read({name: text})
+
+
+@pytest.mark.parametrize("program", ["pretrain_gpt.py", "train_and_eval.py", "x.py", "-m nemo.run"])
+def test_what_trains_is_read(program: str) -> None:
+    lines = f"python tools/preprocess_data.py --input x\ntorchrun {program} {_MEGATRON}"
+    assert formats.read({"a.sh": lines}).options["tp"] == 2
+
+
+_VERL = """
+data: {train_batch_size: 1024, max_prompt_length: 512, max_response_length: 512}
+actor_rollout_ref:
+  model: {path: Qwen/Qwen2.5-7B}
+  actor: {ppo_mini_batch_size: 256, ppo_micro_batch_size_per_gpu: 4}
+  rollout: {n: 5, prompt_length: "${data.max_prompt_length}"}
+trainer: {nnodes: 2, n_gpus_per_node: 8}
+"""
+
+
+def test_verl_yaml_is_of_verl_alone() -> None:
+    found = formats.read({"ppo.yaml": _VERL})
+    assert found.kinds == ("verl",)
+    said = {"global_batch": 1280, "seq_len": 1024, "gpus": 16, "micro_batch": 4}
+    assert {name: found.options.get(name) for name in said} == said
+
+
+def test_older_verl_counts_a_micro_batch_under_another_name() -> None:
+    text = "python -m verl.trainer.fsdp_sft_trainer data.micro_batch_size=8 data.max_length=1024"
+    assert formats.read({"a.sh": text}).options["micro_batch"] == 8
+
+
+_PAIRS = "model_name_or_path: a/b\nper_device_train_batch_size: 2\nmax_length: 1024\nbeta: 0.05\n"
+
+
+@pytest.mark.parametrize(
+    ("rest", "task"),
+    [
+        ("", None),
+        ("output_dir: data/zephyr-orpo-141b\n", "orpo"),
+        ("hub_model_id: zephyr-7b-dpo-full\n", "dpo"),
+        ("precompute_ref_log_probs: true\n", "dpo"),
+    ],
+)
+def test_orpo_is_not_taken_for_dpo(rest: str, task: str | None) -> None:
+    found = formats.read({"config.yaml": _PAIRS + rest})
+    assert found.options.get("task") == task
+    assert (found.arguments["beta"].use == "not understood") is (task is None)
+
+
+def test_frozen_weights_without_a_type_are_said_to_be_wide_in_newer_trl() -> None:
+    text = (
+        "model_name_or_path: a/b\nper_device_train_batch_size: 1\nmax_length: 512\nuse_peft: true\n"
+    )
+    for rest, count in (("", 1), ("dtype: bfloat16\n", 0), ("load_in_4bit: true\n", 0)):
+        notes = formats.read({"a.yaml": text + rest}).notes
+        assert sum("float32" in note for note in notes) == count
+
+
+def test_a_script_of_grpo_is_not_of_the_plain_trainer() -> None:
+    text = "torchrun src/open_r1/grpo_vllm.py --model_name_or_path a/b --num_generations 8"
+    found = formats.read({"a.sh": text})
+    assert found.kinds[0] == "trl"
+    assert found.arguments["script"].use == "not understood"
+
+
+def test_the_name_of_a_model_is_shown_and_a_path_is_not() -> None:
+    text = "torchrun pretrain_gpt.py --micro-batch-size 1 --tokenizer-model {}"
+    for name, shown in (("meta-llama/Llama-3.1-8B", True), ("/data/private/tok.model", False)):
+        found = formats.read({"a.sh": text.format(name)}).arguments["tokenizer-model"]
+        assert (found.value == name) is shown
+
+
+_OLD = "torchrun pretrain_gpt.py --micro-batch-size 1 "
+
+
+@pytest.mark.parametrize(
+    ("arguments", "recompute"),
+    [
+        ("--checkpoint-activations", "full"),
+        ("--checkpoint-activations --checkpoint-num-layers 2", "group:2"),
+        ("--activations-checkpoint-method block --activations-checkpoint-num-layers 3", "block:3"),
+        ("--activations-checkpoint-granularity selective", "selective"),
+        ("--checkpoint-num-layers 2", "none"),
+    ],
+)
+def test_recompute_by_the_names_of_older_releases(arguments: str, recompute: str) -> None:
+    found = formats.read({"a.sh": _OLD + arguments})
+    assert found.options["recompute"] == recompute
+    assert not [n for n, used in found.arguments.items() if used.use == "not understood"]
+
+
+_UNREAD = (
+    _OLD + "--bf16 --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length {} "
+)
+_UNREAD += "--use-rotary-position-embeddings --global-batch-size 8 --our-activation-checkpointing"
+
+
+def _read(length: int, **typed: Any) -> Read:
+    given = {"gpu": "h100", "gpus": 8, "advice": 0, **typed}
+    return read({"a.sh": _UNREAD.format(length)}, given)
+
+
+def test_no_verdict_on_memory_where_an_unread_argument_decides_it() -> None:
+    found = _read(32768, tp=8)
+    assert found.undecided == {"recompute": ["our-activation-checkpointing"]}
+    assert {one.value: one.fits for one in found.possible} == {"none": False, "full": True}
+    verdict = view(found).verdict
+    assert verdict.startswith(
+        "undecided: --recompute (our-activation-checkpointing not understood)"
+    )
+    assert "whether it fits depends on it: it does with --recompute full" in verdict
+
+
+def test_what_fits_either_way_is_said_to() -> None:
+    assert "it fits either way" in view(_read(1024, tp=8)).verdict
+
+
+def test_what_is_typed_is_decided() -> None:
+    found = _read(1024, tp=8, recompute="full")
+    assert found.undecided == {}
+    assert not view(found).verdict.startswith("undecided")
+
+
+def test_options_of_undecided_arguments_exist() -> None:
+    table = read_toml((FOLDER / "undecided.toml").read_text("utf-8"))
+    assert table.keys() <= rows(Options).keys()
