@@ -85,7 +85,7 @@ def estimate(copy: Path, words: str) -> Any:
 def _searched(copy: Path) -> None:
     """An own schedule is evaluated beside 1F1B: as idle, and more is alive."""
     where = "--model llama-70b --gpu h100 --gpus 64 --stack docs/examples/eager.toml"
-    layout = "--tp 8 --pp 4 --recompute none --micro-batch 1"
+    layout = "--tp 8 --pp 4 --recompute none --micro-batch 1 --stack-defaults"
     usual, eager = (
         estimate(copy, f"{where} {layout} --schedule {name}") for name in ("1f1b", "1f1b-eager")
     )
@@ -100,7 +100,10 @@ def _searched(copy: Path) -> None:
 
 def _answered(copy: Path) -> None:
     """An own option, component, optimizer, key of a document and key of a stack act."""
-    given = "--model llama-2-7b --gpu h100 --gpus 8 --zero 1 --micro-batch 1 --recompute none"
+    given = (
+        "--model llama-2-7b --gpu h100 --gpus 8 --zero 1 --micro-batch 1 --recompute none"
+        " --stack-defaults"  # the states of the optimizers differ by their moments only
+    )
     adam = estimate(copy, given)
     adan = estimate(copy, f"{given} --optimizer adan --evaluation 200ms")
     assert adan["step"]["components"]["evaluation"] == 0.2
