@@ -104,7 +104,7 @@ def recipe_of(names: tuple[str, ...], given: Given) -> Planned:
     else:
         formats = plugins.load("formats.plan", "--recipe", shown)
         remedy = (
-            f"takes more than {_MOST_SECONDS:g} s to read: give the command or its values alone"
+            f"takes more than {_MOST_SECONDS:g} s to read: give only the command, or its values"
         )
         with limited(_MOST_SECONDS, PlanError("FILE", shown, remedy)):
             planned = formats.planned(formats.texts(names), given)

@@ -86,8 +86,8 @@ def contained() -> Iterator[None]:
 
 @contextmanager
 def limited(seconds: float, error: Exception) -> Iterator[None]:
-    """Raise this error where what is inside takes more CPU time. Without timers, as on Windows or
-    beside the main thread, there is no limit."""
+    """Raise this error where the body takes more CPU time than `seconds`. Nothing limits it without
+    timers, as on Windows or beside the main thread."""
 
     def end(number: int, _: object) -> None:
         raise error

@@ -95,8 +95,8 @@ class Ends:
 
     def gather_s(self, sent: Array, group: Group) -> Array:
         """Seconds in which a sharded state of so many bytes is gathered."""
-        found = communicate.all_gather_s(self.m, sent, group)
-        return np.where((self.c.zero >= 1) & (sent > 0), found, 0.0)
+        seconds = communicate.all_gather_s(self.m, sent, group)
+        return np.where((self.c.zero >= 1) & (sent > 0), seconds, 0.0)
 
 
 @dataclass(frozen=True)
@@ -136,13 +136,13 @@ def end_of_step(e: Ends) -> EndOfStep:
 def _once(e: Ends) -> Ledger:
     """Gradients in buckets beside backward, parameters beside the next forward pass."""
     whole = e.reduced_s + e.gathered_s
-    sent, own = e.gradient_bytes, e.buckets
-    last_bytes = np.minimum(sync.LAST_BYTES if own is None else own.last_bytes, sent)
+    sent, buckets = e.gradient_bytes, e.buckets
+    last_bytes = np.minimum(sync.LAST_BYTES if buckets is None else buckets.last_bytes, sent)
     last_s = communicate.all_reduce_s(e.m, last_bytes, e.who.group)
-    if own is None:  # equal parts, ready at equal times
+    if buckets is None:  # equal parts, ready at equal times
         first_s = e.window_s * last_bytes / np.maximum(sent, 1.0)
     else:
-        first_s = own.first_layers * e.layer_backward_s
+        first_s = buckets.first_layers * e.layer_backward_s
     stack = e.plan.stack.overlap
     hides = np.where(e.c.zero >= 1, stack.sharded_sync, stack.gradient_sync) > 0
     if e.plan.training.overlap is False:
@@ -211,13 +211,13 @@ def traffic(plan: Plan, c: Columns, who: sync.Replicas, end: EndOfStep) -> list[
     halves = (c.zero >= 1) & (not plan.stack.overlap.sharded_all_reduce)
     reduced = end.reduced, "gradients of the stage", wire
     gathered = end.gathered, "parameters of the stage", end.gathered_bytes
-    found = []
-    for operation, where, (seconds, what, sent) in (
+    rows = []
+    for operation, where, (seconds, contents, sent) in (
         ("all_reduce", ~halves, reduced),
         ("reduce_scatter", halves, reduced),
         ("all_gather", end.gathered > 0, gathered),
     ):
         seconds = np.where(where, seconds, 0.0)
         times = (seconds > 0) * 1.0, seconds, seconds * shown
-        found.append(Traffic(operation, "data", what, "data_parallel", sent, *times, across))
-    return found
+        rows.append(Traffic(operation, "data", contents, "data_parallel", sent, *times, across))
+    return rows

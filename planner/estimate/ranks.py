@@ -102,11 +102,14 @@ def _sharding_s(
     return added[0] + sharded.streamed, added[1] + sharded.streamed
 
 
-def ranks_of(plan: Plan, c: Columns, of: Layers) -> pipelines.Stages:
+def ranks_of(plan: Plan, c: Columns, layers: Layers) -> pipelines.Stages:
     """Compute of the pipeline ranks for one micro-batch."""
-    works = [layer_work(*one, of.added) for one in zip(of.cost.kinds, of.times, strict=True)]
+    works = [
+        layer_work(*kind, layers.added)
+        for kind in zip(layers.cost.kinds, layers.times, strict=True)
+    ]
     average = Work(*(mean_of(plan, each) for each in zip(*works, strict=True)))
-    ends = end_work(of.cost.head), end_work(of.cost.module)
+    ends = end_work(layers.cost.head), end_work(layers.cost.module)
     return pipelines.stages(plan, c, pipelines.Pieces(tuple(works), average, *ends))
 
 

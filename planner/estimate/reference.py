@@ -27,13 +27,13 @@ def compared_s(plan: Plan, m: Machine, c: Columns, once: Array) -> Array:
 def _teacher_s(plan: Plan, m: Machine, c: Columns) -> Array:
     """Seconds of a teacher over the batch of a step: on the GPUs of its student, in the layout of
     the student without its pipeline, else served on GPUs of its own or before the run."""
-    own, batch = plan.of_teacher, c.batch(plan.training.global_batch)
-    if own is None:
+    teacher, batch = plan.of_teacher, c.batch(plan.training.global_batch)
+    if teacher is None:
         return 0.0 * batch
     if not plan.training.teacher_here:
         apart = plan.training.teacher_gpus
         if apart is None:
-            return serve_s(own, batch, c.gpus, "--gpus")
-        return serve_s(own, batch, 1.0 * apart, "--teacher-gpus")
-    one = 1.0 + 0.0 * c.pp
-    return forward_s(own, m, replace(c, pp=one, vpp=one))
+            return serve_s(teacher, batch, c.gpus, "--gpus")
+        return serve_s(teacher, batch, 1.0 * apart, "--teacher-gpus")
+    no_pipeline = 1.0 + 0.0 * c.pp
+    return forward_s(teacher, m, replace(c, pp=no_pipeline, vpp=no_pipeline))

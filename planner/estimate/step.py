@@ -220,7 +220,7 @@ _PARTS = (_compute, _beside_compute, _data_parallel, _offloading, _pipeline, _re
 
 
 def _update(s: _Step, components: Ledger) -> Ledger:
-    """The update, on the CPU beside what of the step runs while it updates, and what mechanisms do
+    """The update, which the CPU may run beside other parts of the step, and what mechanisms do
     after it. components: of the step before."""
     plan, c, matrices = s.plan, s.c, s.matrices
     owned = s.end.elements / shard_count(c.zero, 1.0, s.layers.who.shards.ranks)

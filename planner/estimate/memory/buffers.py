@@ -11,6 +11,7 @@ from planner.estimate.layer import dispatch
 from planner.estimate.matrices import gathered_bytes, largest, layer_matrices
 from planner.estimate.memory import activations
 from planner.estimate.memory.phases import Phased, throughout
+from planner.estimate.memory.states import ZERO_3
 from planner.estimate.memory.workspaces import workspace_bytes
 from planner.formulas import experts as expert_ranks
 from planner.formulas.optimizers import optimizer_of
@@ -26,12 +27,12 @@ _BUFFERS = 2.0  # of DeepSpeed's ZeRO-1 and 2, one of which is filled while the 
 def buckets(s: StageOf) -> Phased:
     """Buckets in which gradients and tokens of experts travel."""
     plan, c = s.plan, s.c
-    found = (c.replicas > 1) * 1.0 * (_fixed_buckets(s) + s.state.bucket * s.trained.all)
+    sizes = (c.replicas > 1) * 1.0 * (_fixed_buckets(s) + s.state.bucket * s.trained.all)
     if plan.model.routed is not None and plan.model.moe_layers:
         local = activations.tokens_of(plan, c)[1]
         tensor = expert_ranks.tensor_of(plan, c.tp)
-        found = found + dispatch.buffer_bytes(plan, c.ep, tensor, local)
-    return throughout(found)
+        sizes = sizes + dispatch.buffer_bytes(plan, c.ep, tensor, local)
+    return throughout(sizes)
 
 
 def _fixed_buckets(s: StageOf) -> Array:
@@ -45,7 +46,7 @@ def _fixed_buckets(s: StageOf) -> Array:
         whole, zero3 = several * requested, requested
     if not sync.beside(s.plan, "reduce"):
         whole = whole / several
-    return np.where(s.c.zero >= 3, zero3, whole)
+    return np.where(s.c.zero >= ZERO_3, zero3, whole)
 
 
 def of_optimizer(s: StageOf) -> Phased:
@@ -68,7 +69,7 @@ def optimizer_bytes(s: StageOf) -> Array:
         temporary = temporary * (1 - s.trained.inner_frac) + matrix
     if state.zero3_turn is not None:
         turn = state.optimizer_temporary * (plan.training.sub_group_size or state.zero3_turn)
-        temporary = np.where(c.zero >= 3, np.minimum(temporary, turn), temporary)
+        temporary = np.where(c.zero >= ZERO_3, np.minimum(temporary, turn), temporary)
     on_cpu = c.offloads(*OFFLOADED_OPTIMIZER) & (plan.stack.offload_update == "cpu")
     return np.where(on_cpu, 0.0, temporary)
 

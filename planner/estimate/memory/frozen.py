@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.estimate import quantised
-from planner.estimate.memory.phases import Phased, throughout
 from planner.estimate.stages import StageSplit, stage_split
 from planner.estimate.state_types import frozen_bytes
 from planner.estimate.states import RankParameters, rank_parameters
@@ -17,9 +15,6 @@ from planner.formulas import memory
 from planner.ledger import Array, total
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
-
-if TYPE_CHECKING:
-    from planner.estimate.memory.stage import StageOf
 
 _FP32_BYTES = 4.0
 _ZERO_3 = 3.0
@@ -56,14 +51,6 @@ def holds_another(plan: Plan) -> bool:
     return plan.training.reference == "held"
 
 
-def others(s: StageOf) -> Phased:
-    """Weights of a teacher, or of a reference: all weights of the stage again, frozen."""
-    if s.plan.teacher:
-        return throughout(s.teacher[0])
-    each = frozen_bytes(s.plan)
-    return throughout(_whole_bytes(s.weights.every, s.split, each, s.parameter_ranks))
-
-
 def teacher_bytes(plan: Plan, c: Columns, cuts: tuple[Array, Array]) -> tuple[Array, Array]:
     """Bytes of the weights of a teacher on the GPUs of its student, which no pipeline cuts, and of
     those that its pass gathers where parameters are sharded, or makes of their codes."""
@@ -82,13 +69,17 @@ def teacher_bytes(plan: Plan, c: Columns, cuts: tuple[Array, Array]) -> tuple[Ar
     ends, layer = total(every.first) + total(every.last), each * every.per_layer()
     layer = layer - quantised.saved_per_layer(teacher, c, every, each)
     gathered = np.where(c.zero >= _ZERO_3, each * ends + GATHERED_LAYERS * layer, 0.0)
-    return _whole_bytes(every, split, each, cuts) - saved, gathered + quantised.made_bytes(
+    return whole_bytes(every, split, each, cuts) - saved, gathered + quantised.made_bytes(
         teacher, c
     )
 
 
-def _whole_bytes(
+def whole_bytes(
     every: RankParameters, split: StageSplit, each: float, cuts: tuple[Array, Array]
 ) -> Array:
+    """Bytes of all weights of a stage, of which each element has so many.
+
+    cuts: ranks that share the weights, and ranks that share routed experts.
+    """
     shared, experts = every.of_stage(split, split.first, split.last), every.experts_of_stage(split)
     return memory.state_bytes(shared, each, cuts[0]) + memory.state_bytes(experts, each, cuts[1])

@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
-
-from planner.estimate.memory.phases import Phased, throughout
 from planner.formulas import casts, memory
 from planner.specs.plan import Plan
-
-if TYPE_CHECKING:
-    from planner.estimate.memory.stage import StageOf
-
-_ZERO_3 = 3.0
 
 
 def copies_bytes(plan: Plan) -> float:
@@ -46,11 +36,3 @@ def keeps_copies(plan: Plan) -> bool:
     """Whether copies for GEMMs stay beside weights in 16 bit."""
     narrow = plan.recipe is not None and not plan.is_low("weights")
     return narrow and plan.stack.precision.weight_copies
-
-
-def copies(s: StageOf) -> Phased:
-    """Copies that stay beside the 16-bit weights of the layers of a stage, from the first
-    micro-batch on; ZeRO-3 makes them of what it has gathered."""
-    each = narrow_share(s.plan) * copies_bytes(s.plan)
-    copied = memory.state_bytes(s.layers, each, 1.0)
-    return throughout(np.where(s.c.zero >= _ZERO_3, 0.0, copied))

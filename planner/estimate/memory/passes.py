@@ -1,4 +1,4 @@
-"""What the passes of a stage keep for backward, and make while they run."""
+"""Tensors that the passes of a stage keep for backward, and those they make while they run."""
 
 from __future__ import annotations
 

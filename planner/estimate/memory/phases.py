@@ -30,15 +30,15 @@ class Phased(NamedTuple):
 
 
 def throughout(size: Array) -> Phased:
-    """What is there in all phases."""
+    """A size that is allocated in all phases."""
     return Phased(*(size for _ in PHASES))
 
 
 def between_updates(size: Array) -> Phased:
-    """What is made in the first forward pass and is gone when the optimizer begins."""
+    """A size from the first forward pass until the optimizer begins."""
     return Phased(forward=size, loss=size, backward=size, end=size, synchronisation=size)
 
 
 def in_backward(size: Array) -> Phased:
-    """What is alive while layers are in backward."""
+    """A size that is alive while layers are in backward."""
     return Phased(backward=size, end=size)

@@ -1,4 +1,5 @@
-"""What memory of a pipeline stage is computed from: its contents, and what several leaves need."""
+"""Contents of a pipeline stage from which its memory is computed, with values that several leaves
+need."""
 
 from __future__ import annotations
 

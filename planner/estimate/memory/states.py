@@ -42,7 +42,7 @@ class Elements:
         return self.shared + self.experts
 
     def ranks(self, level: float) -> tuple[Array, Array]:
-        """Ranks that share a state which ZeRO shards from this stage on, and that of experts."""
+        """Ranks that share a state which ZeRO shards from this stage on, and for experts."""
         return (
             shard_count(self.zero, level, self.shards),
             shard_count(self.zero, level, self.expert_shards),
@@ -70,12 +70,12 @@ class Elements:
 def trained_elements(
     plan: Plan, c: Columns, trained: RankParameters, split: StageSplit
 ) -> Elements:
-    """What is trained of a stage."""
-    held, first, last = trained_split(plan, split), split.first, split.last
+    """Elements of a stage that are trained."""
+    layers, first, last = trained_split(plan, split), split.first, split.last
     return Elements(
-        layers=trained.of_stage(held, 0.0 * first, 0.0 * last),
-        shared=trained.of_stage(held, first, last),
-        experts=trained.experts_of_stage(held),
+        layers=trained.of_stage(layers, 0.0 * first, 0.0 * last),
+        shared=trained.of_stage(layers, first, last),
+        experts=trained.experts_of_stage(layers),
         zero=c.zero,
         shards=c.shards,
         expert_shards=np.where(
@@ -107,7 +107,9 @@ def _of_parameters(plan: Plan) -> float:
     return ZERO_2 if state_of(plan).zero2_gathers else ZERO_3
 
 
-def states_of(plan: Plan, c: Columns, of: Weights, split: StageSplit, trained: Elements) -> States:
+def states_of(
+    plan: Plan, c: Columns, weights: Weights, split: StageSplit, trained: Elements
+) -> States:
     """The states of a stage. trained: elements of it."""
     ledger = state_ledger(plan)
     # two directions of the schedule, two copies of the parameters
@@ -116,10 +118,10 @@ def states_of(plan: Plan, c: Columns, of: Weights, split: StageSplit, trained: E
     saving = parameters * copies  # what is not trained is in no checkpoint
     if plan.training.partial:
         ranks = parameter_ranks(plan, trained)
-        parameters = parameters + frozen.held_bytes(plan, c, of, split, ranks)
+        parameters = parameters + frozen.held_bytes(plan, c, weights, split, ranks)
     parameters = parameters * copies
     gradients = trained.bytes(ledger["gradients"], ZERO_2)
-    optimizer = _optimizer(plan, c, of.trained, split, trained)
+    optimizer = _optimizer(plan, c, weights.trained, split, trained)
     saving, loading = saving + optimizer, parameters + optimizer
     if plan.stack.loading == "whole":  # all that the file has for these layers
         each = ledger["parameters"] + ledger["optimizer"]
@@ -128,7 +130,7 @@ def states_of(plan: Plan, c: Columns, of: Weights, split: StageSplit, trained: E
     host = np.where(no_optimizer, optimizer + gradients, 0.0)
     return States(
         parameters=np.where(no_params & (c.zero >= ZERO_3), 0.0, parameters),
-        gradients=_resident_gradients(plan, c, of.trained, gradients),
+        gradients=_resident_gradients(plan, c, weights.trained, gradients),
         optimizer=np.where(no_optimizer, 0.0, optimizer),
         host=host + np.where(no_params, parameters, 0.0),
         whole_parameters=parameters,

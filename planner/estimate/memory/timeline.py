@@ -24,7 +24,7 @@ LEAVES: dict[str, Leaf] = {
     "parameters": Leaf(lambda s: throughout(s.states.parameters), lasting=True),
     "optimizer": Leaf(lambda s: throughout(s.states.optimizer), lasting=True),
     "gradients": Leaf(gradients.accumulated, lasting=True),
-    "reference_model": Leaf(frozen.others, frozen.holds_another, lasting=True),
+    "reference_model": Leaf(weights.others, frozen.holds_another, lasting=True),
     "activations": Leaf(passes.kept),
     "recompute_working_set": Leaf(passes.recomputed),
     "backward_temporaries": Leaf(passes.temporaries),
@@ -37,7 +37,9 @@ LEAVES: dict[str, Leaf] = {
     "cast_copies": Leaf(
         weights.cast, lambda plan: state_of(plan).cast_copy and plan.training.mixed_precision
     ),
-    "low_precision_copies": Leaf(low_precision.copies, low_precision.keeps_copies, lasting=True),
+    "low_precision_copies": Leaf(
+        weights.low_precision_copies, low_precision.keeps_copies, lasting=True
+    ),
     "optimizer_temporaries": Leaf(buffers.of_optimizer),
     "workspaces": Leaf(buffers.workspaces, lasting=True),
 }

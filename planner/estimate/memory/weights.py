@@ -1,4 +1,5 @@
-"""Weights that a stage holds for a while: gathered, made of codes, cast."""
+"""Weights of a stage beside those that are trained: gathered, made of codes, cast, copied, of
+another model."""
 
 from __future__ import annotations
 
@@ -7,8 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.estimate import mechanisms, quantised, sync
-from planner.estimate.memory import frozen
-from planner.estimate.memory.phases import Phased, between_updates
+from planner.estimate.memory import frozen, low_precision
+from planner.estimate.memory.phases import Phased, between_updates, throughout
+from planner.estimate.memory.states import ZERO_2, ZERO_3
+from planner.estimate.state_types import frozen_bytes
+from planner.formulas import memory
 from planner.ledger import Array, total
 from planner.specs.mechanism import Sharded
 
@@ -44,33 +48,49 @@ def _gathered(s: StageOf) -> Array:
     if plan.training.adapter is not None:
         layer, elements = layer + s.weights.trained.per_layer(), elements + s.trained.all
     saved = quantised.saved_per_layer(plan, c, every, narrow)
-    found = np.where(
-        c.zero >= 3,
+    weights = np.where(
+        c.zero >= ZERO_3,
         narrow * root + frozen.GATHERED_LAYERS * (narrow * layer - saved),
         np.where(_kept_whole(s), narrow * elements - saved * s.split.layers, 0.0),
     )
     beside = mechanisms.gathered(plan, c, lambda: Sharded(elements, narrow, c.shards))
-    return found if beside is None else found + np.where(c.zero >= 3, beside, 0.0)
+    return weights if beside is None else weights + np.where(c.zero >= ZERO_3, beside, 0.0)
 
 
 def _kept_whole(s: StageOf) -> Array:
     """Layouts of ZeRO-2 whose parameters are sharded between steps, and whole in them."""
-    return s.state.zero2_gathers & (s.c.zero == 2)
+    return s.state.zero2_gathers & (s.c.zero == ZERO_2)
 
 
 def _reducing(s: StageOf) -> Array:
     layer, narrow = s.weights.trained.per_layer(), sync.compute_bytes(s.plan)
     both = (narrow + sync.wire_bytes(s.plan)) * layer
-    sharded = np.where(s.c.zero == 2, narrow * layer, 0.0)
-    return np.where((s.c.zero >= 3) | _kept_whole(s), both, sharded)
+    sharded = np.where(s.c.zero == ZERO_2, narrow * layer, 0.0)
+    return np.where((s.c.zero >= ZERO_3) | _kept_whole(s), both, sharded)
 
 
 def dequantised(s: StageOf) -> Phased:
     """A frozen matrix made of its codes, while a GEMM reads it."""
-    made = quantised.made_bytes(s.plan, s.c)
-    return Phased(forward=made, backward=made, end=made)
+    matrix = quantised.made_bytes(s.plan, s.c)
+    return Phased(forward=matrix, backward=matrix, end=matrix)
 
 
 def cast(s: StageOf) -> Phased:
     """Copies that autocast keeps of weights that are whole in fp32."""
-    return between_updates(np.where(s.c.zero < 3, _CAST_BYTES * s.trained.all, 0.0))
+    return between_updates(np.where(s.c.zero < ZERO_3, _CAST_BYTES * s.trained.all, 0.0))
+
+
+def low_precision_copies(s: StageOf) -> Phased:
+    """Copies that stay beside the 16-bit weights of the layers of a stage, from the first
+    micro-batch on; ZeRO-3 makes them of what it has gathered."""
+    each = low_precision.narrow_share(s.plan) * low_precision.copies_bytes(s.plan)
+    copied = memory.state_bytes(s.layers, each, 1.0)
+    return throughout(np.where(s.c.zero >= ZERO_3, 0.0, copied))
+
+
+def others(s: StageOf) -> Phased:
+    """Weights of a teacher, or of a reference: all weights of the stage again, frozen."""
+    if s.plan.teacher:
+        return throughout(s.teacher[0])
+    each = frozen_bytes(s.plan)
+    return throughout(frozen.whole_bytes(s.weights.every, s.split, each, s.parameter_ranks))
