@@ -181,7 +181,8 @@ def test_without_a_gpu_the_arguments_are_read_all_the_same() -> None:
     found = dpplan("read", RECIPES / "megatron.yaml", "--json").json()
     assert found["missing"] == ["gpu", "gpus"]
     assert found["estimate"] is None
-    assert "give --gpu and --gpus" in dpplan("read", RECIPES / "megatron.yaml").stdout
+    text = dpplan("read", RECIPES / "megatron.yaml").stdout
+    assert "the files do not say --gpu and --gpus; give them" in text
 
 
 def test_a_recipe_goes_where_a_scenario_goes() -> None:

@@ -18,7 +18,7 @@ from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
 from planner.inputs.secrets import scrubbed, scrubbing
 from planner.specs.base import PlanError
-from planner.specs.options import Given, Options, Origin, over, refuse, rows
+from planner.specs.options import AS_IT_RUNS, Given, Options, Origin, over, refuse, rows
 
 # what a plan cannot do without: where the files contradict themselves in these, that is the answer
 _KEPT = frozenset(
@@ -84,9 +84,12 @@ def _planned(files: Mapping[str, str], given: Mapping[str, Any]) -> Planned:
 
 
 def settled(recipe: formats.Recipe, said: Given, typed: Given) -> Planned:
-    """The request of what a recipe says and of what is typed beside it. Raises PlanError where
-    what is typed is wrong."""
-    options = over(said, typed)
+    """The request of what a recipe says and of what is typed beside it: what neither states of
+    kernels, overlap and dispatch is as the program has it. Raises PlanError where what is typed is
+    wrong."""
+    options = over(
+        Given({"stack_defaults": True}, {"stack_defaults": AS_IT_RUNS}), over(said, typed)
+    )
     for one, other in (_SIZE, _SIZE[::-1]):  # two ways to say one number
         if one in typed and other not in typed:
             options.pop(other, None)

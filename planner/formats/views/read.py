@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planner.formats.documents.read import Edit, OutOfMemory, Read, ReadArgument, Recipe
 from planner.specs.documents.estimate import Estimate
+from planner.specs.options import flag
 from planner.units import percent, show
 from planner.views.screen import screen_blocks
 from planner.views.view import Block, Command, Mark, View
@@ -28,8 +29,8 @@ def _verdict(r: Read) -> tuple[Mark, str]:
     if r.refused:
         return "no", f"NO ESTIMATE: {r.refused}"
     if r.missing:
-        flags = " and ".join(f"--{name}" for name in r.missing)
-        return "maybe", f"no estimate: the files do not say {flags}; give it"
+        flags, them = " and ".join(map(flag, r.missing)), "it" if len(r.missing) == 1 else "them"
+        return "maybe", f"no estimate: the files do not say {flags}; give {them}"
     if r.estimate is None:
         return "maybe", "Read; give the model and the GPUs for an estimate"
     if r.undecided:

@@ -20,7 +20,7 @@ from planner.specs.options.experts import ExpertOptions
 from planner.specs.options.layout import LAYOUT, LayoutOptions, SearchOptions
 from planner.specs.options.line import command_line, options_of_command, pairs_of_command
 from planner.specs.options.mechanisms import MECHANISMS, MechanismOptions
-from planner.specs.options.origin import SEARCHED, TYPED, Filled, Given, Origin, over
+from planner.specs.options.origin import AS_IT_RUNS, SEARCHED, TYPED, Filled, Given, Origin, over
 from planner.specs.options.record import Record, refuse, refuse_of_all
 from planner.specs.options.replicas import ReplicaOptions
 from planner.specs.options.row import Group, Reading, Row, flag, option, why_not
@@ -30,6 +30,7 @@ from planner.specs.options.task import TaskOptions
 from planner.specs.options.training import StackOptions, TrainingOptions
 
 __all__ = [
+    "AS_IT_RUNS",
     "LAYOUT",
     "LOADING",
     "MECHANISMS",

@@ -20,7 +20,7 @@ from planner.rl.documents import Reinforcement
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, changed
 from planner.specs.documents.estimate import Estimate
-from planner.specs.options import Options, refuse
+from planner.specs.options import AS_IT_RUNS, Options, refuse
 from planner.studies.check import phases, recordings, row, shortage
 from planner.studies.check.learn import learn
 from planner.studies.check.reasons import reasons
@@ -139,6 +139,7 @@ def compared(document: Check) -> Against | Phases | None:
 def _recipe(given: Mapping[str, Any]) -> _Recipe:
     options = read_options(given)
     refuse(options, "check")
+    options = options.changed(AS_IT_RUNS, stack_defaults=True)
     return _Recipe(options, taken(options).estimates, estimate(options, brief=True))
 
 

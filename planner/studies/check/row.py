@@ -39,7 +39,7 @@ _FIELD = "--append"
 _STEP = ("cluster", "layout", "experts", "training", "adapters", "task", "ranks", "data", "stack")
 _LEFT_OUT = (
     *("model", "calibration", "cluster", "nodes", "price", "tokens", "where", "headroom"),
-    *("search_offload", "uneven_stages", "grad_accum", "flash_attention"),
+    *("search_offload", "uneven_stages", "grad_accum", "flash_attention", "stack_defaults"),
 )
 
 
