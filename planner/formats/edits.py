@@ -89,6 +89,7 @@ def edited(
                 _leave_out(values, recipe, option, found)
             if not unsaid(values):
                 break
+        _by_own_arguments(values, unsaid)
         left = unsaid(values)
         _prune(values, recipe.values, left, unsaid)
     return Edited(tuple(_edits(recipe.values, values)), left)
@@ -130,6 +131,23 @@ def _by_table(
                 theirs = row.theirs(value)
                 if theirs is not None:
                     _put(held, stated.argument, theirs)
+
+
+def _by_own_arguments(
+    values: dict[Format, dict[str, Value]], unsaid: Callable[[Values], dict[str, Any]]
+) -> None:
+    """Add arguments of the recipe's own formats for what a target has no word for, where the files
+    then say it: a fork has arguments that the program it stems from lacks."""
+    for option, value in unsaid(values).items():
+        listed = [(held, row) for one, held in values.items() for row in one.table]
+        for held, row in listed if value is not None else ():
+            theirs = row.theirs(value) if row.option == option and row.name not in held else None
+            if theirs is None:
+                continue
+            held[row.name] = Value(theirs)
+            if option not in unsaid(values):
+                break
+            del held[row.name]
 
 
 def _by_writing(
