@@ -6,7 +6,7 @@ import pkgutil
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, get_type_hints
 
 import pytest
 from command import ROOT
@@ -19,7 +19,10 @@ from planner.specs.options import Group, Record, option, rows, table
 
 _NAMED = dict.fromkeys(("verbs", "several", "needs", "read", "group", "aliases"), str)
 _NUMBERS = dict.fromkeys(("least", "most", "length"), int | float | str)
-_LISTS = dict.fromkeys(("needs_unit", "strategies"), list[str])
+_LISTS: dict[str, Any] = {
+    **dict.fromkeys(("needs_unit", "strategies"), list[str]),
+    "free": bool | Literal["words"] | list[Any],
+}
 
 
 def _records(base: type) -> dict[tuple[Path, str], type]:
