@@ -99,6 +99,7 @@ def entry(predicted: float, measured: float | None, **changes: Any) -> Run:
         "components": {},
         "phases": {},
         "gpu_busy_s": 0.0,
+        "mfu": 0.5,
         "collectives": 0.0,
         "predicted_peak_gib": 1.0,
         "measured_peak_gib": None,
