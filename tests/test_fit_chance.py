@@ -18,7 +18,7 @@ from planner import api
 from planner.estimate.ties import AMPLE, TIE, fastest
 from planner.evidence import memory as evidence
 from planner.evidence.memory import Case, chance_within, needed_room, observed, shares
-from planner.search import best, fastest_that_fits, ranked, search
+from planner.search import Wanted, best, fastest_that_fits, ranked, search
 from planner.search.choose import ENOUGH, LITTLE, NONE, choice
 from planner.search.room import fit_chance, room
 from planner.specs.base import PlanError
@@ -146,6 +146,9 @@ def tight() -> plans.Plan:
     return plans.plan(model, seq_len=4096)
 
 
+WHOLE = Wanted(whole=True)
+
+
 def asking(p: plans.Plan, **request: Any) -> plans.Plan:
     return p.model_copy(update={"request": LayoutRequest(**request)})
 
@@ -181,8 +184,11 @@ def test_headroom_is_left_free(tight: plans.Plan, free: float) -> None:
     found = search(asking(tight, headroom=free)).estimates
     assert found is not None
     assert found.memory.device[best(found)] <= tight.usable_bytes * (1 - free)
-    asked = search(asking(tight, where=(f"headroom >= {100 * free:g}%",)))
+    asked = search(asking(tight, where=(f"headroom >= {100 * free:g}%",)), wanted=WHOLE)
+    # a condition that all satisfy: the same layouts are looked at, and none left out by a bound
+    found = search(asking(tight, where=("tp >= 1",)), wanted=WHOLE).estimates
     assert asked.estimates is not None
+    assert found is not None
     assert np.all(asked.estimates.memory.device <= tight.usable_bytes * (1 - free))
     assert sum(asked.rejected.values()) + asked.estimates.space.count == asked.enumerated
     assert asked.rejected[f"where headroom >= {100 * free:g}%"] == int(
@@ -221,7 +227,10 @@ def test_an_estimate_says_what_speed_would_cost_in_risk() -> None:
 
 
 def test_a_layout_that_may_not_fit_is_told_what_gives_it_room() -> None:
-    words = "--model llama-3.1-8b --gpu h100 --gpus 8 --tp 1 --pp 2 --zero 1 --recompute none"
+    words = (
+        "--model llama-3.1-8b --gpu h100 --gpus 8 --tp 1 --pp 2 --cp 1 --zero 1 --recompute none"
+    )
+    words += " --stack-defaults"  # options of the stack make room too
     answer = dpplan("estimate", *words.split(), "--micro-batch", "1")
     assert answer.status == 0  # it is expected to fit
     assert "May not fit (chance to fit " in answer.stdout

@@ -111,9 +111,10 @@ def _allowed(plan: Plan, table: Columns) -> Array:
 
 def polished(plan: Plan, start: Choices, found: Outline) -> tuple[Choices, tuple[float, float]]:
     """(free options that are best for the best layouts found, with the memory that they take; the
-    rank of the best of these layouts with them)."""
-    rows = ranked(found, _LISTED)
-    best = found.rows(rows if len(rows) else np.array([choice(found).row]))
+    rank of the best of these layouts with them). The fastest layouts are looked at too, for which
+    an option may make room."""
+    fastest = np.argsort(found.time.seconds, kind="stable")[:_LISTED]
+    best = found.rows(np.union1d(np.append(ranked(found, _LISTED), choice(found).row), fastest))
 
     def rank(variant: Plan, least: tuple[float, float]) -> tuple[float, float]:
         kept = _allowed(variant, best)
