@@ -76,7 +76,7 @@ def test_an_unwritable_output_is_refused_before_measuring(tmp_path: Path) -> Non
     refused(dpplan("calibrate", "--out", tmp_path / "folder.toml"), "is a folder")
     file = tmp_path / "file"
     file.write_text("x", encoding="utf-8")
-    refused(dpplan("calibrate", "--out", file / "x.toml"), "no folder")
+    refused(dpplan("calibrate", "--out", file / "x.toml"), "missing folder")
 
 
 def test_settings_pass_to_workers_unchanged() -> None:

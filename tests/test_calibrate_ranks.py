@@ -309,5 +309,5 @@ def test_torchrun_starts_the_same_ranks(tmp_path: Path) -> None:
     )
     answer = python(module, "--out", tmp_path / "none" / "x.toml")
     assert answer.status == 2
-    assert "no folder" in answer.stderr
+    assert "missing folder" in answer.stderr
     assert "--quick" in python(module, "--help").stdout

@@ -102,3 +102,11 @@ def test_without_advice_nothing_is_searched(client: TestClient) -> None:
     assert quick["remedy"] is quick["better"] is None
     assert quick["out_of_memory"]["missing_bytes"] > 0
     assert set(quick) == set(Read.__struct_fields__)
+
+
+def test_what_files_leave_out_is_as_their_program_has_it() -> None:
+    given = {"model": "llama-3-8b", "advice": 0, **GIVEN}
+    found = read({"run.sh": "torchrun pretrain_gpt.py --num-layers 24 --bf16"}, given)
+    assert found.command is not None
+    assert "--stack-defaults" in found.command
+    assert there(found.estimate).search.software == {}

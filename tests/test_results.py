@@ -155,12 +155,12 @@ def test_writers_at_once_leave_one_whole_result(tmp_path: Path) -> None:
     [
         ("folder", "is a folder"),
         ("new/", "is a folder"),
-        ("no/folder", "no folder"),
+        ("no/folder", "missing folder"),
         ("x" * 400, "too long"),
         ("a\0b", "null"),
         ("loop", "symbolic links"),
-        ("file/x", "no folder"),
-        ("~nobody-of-this-name/x", "no folder"),
+        ("file/x", "missing folder"),
+        ("~nobody-of-this-name/x", "missing folder"),
     ],
 )
 def test_a_name_that_cannot_be_written_is_refused_before_anything_is_computed(

@@ -25,7 +25,7 @@ from planner.specs.adapters import WORDS
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
 from planner.specs.names import OFFLOAD_MODULES, SYNC_PARTS, SyncPart
-from planner.specs.options import Options, Origin, refuse, rows
+from planner.specs.options import AS_IT_RUNS, Options, Origin, refuse, rows
 from planner.specs.options.checked import from_text
 from planner.specs.stack import StackSpec
 from planner.specs.training import scores_on_chip
@@ -125,7 +125,9 @@ def _settled(answer: Answer) -> Run:
     flags = {row.flag: name for name, row in rows(Options).items()}
     given = {k: option.value for k, option in answer.options.items() if option.value is not None}
     while True:
-        options = read_options(given, {name: _origin(answer.options[name]) for name in given})
+        origins = {name: _origin(answer.options[name]) for name in given}
+        origins["stack_defaults"] = AS_IT_RUNS
+        options = read_options({**given, "stack_defaults": True}, origins)
         acts = False
         try:
             refuse(options, "estimate")
