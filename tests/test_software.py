@@ -83,12 +83,15 @@ def test_what_is_stated_stays_and_the_stack_as_it_comes() -> None:
 
 def test_runs_keep_what_they_do_not_state() -> None:
     from planner.specs.options import Given, Origin
+    from planner.specs.options.origin import PAGE
 
     given = Given(
         {"model": "llama-3-8b", "gpu": "h100", "gpus": 8, "stack": "megatron-core"},
         {"stack": Origin("run", "column stack")},
     )
     assert all(not plan.free for plan in resolve(api.read_options(given)).plans)
+    by_page = Given({**given, "tokens": "1T"}, {"tokens": Origin("default", PAGE)})
+    assert all(plan.free for plan in resolve(api.read_options(by_page)).plans)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from planner.inputs.scenario import Scenario, resolve
 from planner.ledger import Array
 from planner.search import where
 from planner.search.answer import answer_of
-from planner.search.pick import pick
+from planner.search.pick import pick, software_of
 from planner.search.room import room
 from planner.specs.base import PlanError
 from planner.specs.capabilities import has
@@ -112,7 +112,9 @@ def beside_the_layout(
     """The same layout under a changed request, first; with `changes` also each change of the layout
     under it."""
     try:
-        changed = base.options.changed(**change.update)
+        # what the search chose of the stack stays, unless it is what changes
+        chosen = {one.option: one.value for one in software_of(base.plan, base.layout)}
+        changed = base.options.changed(**{**chosen, **change.update})
         options = pick(base.options, base.plan, base.layout).changed(**change.update)
         plan = resolve(options).plans[0]
     except PlanError:  # beyond an option's bounds, not sold, or not allowed by the model

@@ -14,15 +14,13 @@ from planner.specs.options import LAYOUT, MECHANISMS, Options, rows
 from planner.specs.plan import Plan, SoftwareChoice
 from planner.specs.training import TrainingSpec
 
-# origins of options that state a run: what it does not mention is as its program has it
 _OFF = (None, False, "none")
-_RUNS = ("run", "publication", "default")
 
 
 def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
     """Values of free options that the request leaves open and that the plan's stack, model and GPU
     have; empty for the options of a measured run."""
-    if options.stack_defaults or any(origin.kind in _RUNS for origin in options.origins.values()):
+    if options.stack_defaults or any(origin.of_run for origin in options.origins.values()):
         return ()
     training = plan.training
     with_option = options.changed(
