@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from planner.formulas.rules.stack import ACTS
 from planner.ledger import Array, Ledger, merge, plug_in, total
 from planner.specs.columns import Columns
 from planner.specs.mechanism import (
@@ -139,10 +140,14 @@ def replayed(plan: Plan) -> Replayed | None:
     return next((operators for operators in every if operators is not None), None)
 
 
-def gemm_streams(plan: Plan) -> float:
-    """Streams on which GEMMs run at once."""
-    every = (mechanism.gemm_streams() for mechanism in plan.mechanisms)
-    return next((streams for streams in every if streams is not None), 1.0)
+def gemm_streams(plan: Plan, c: Columns) -> Array:
+    """Streams on which GEMMs run at once: those of a mechanism in the layouts where it acts."""
+    streams: Array = 1.0
+    for mechanism in plan.mechanisms:
+        if (count := mechanism.gemm_streams()) is not None:
+            acting = [ACTS[name](c) for name in (mechanism.ACTS.options if mechanism.ACTS else ())]
+            streams = np.where(functools.reduce(np.logical_or, acting, not acting), count, streams)
+    return streams
 
 
 def kept_load(plan: Plan) -> float | None:

@@ -76,4 +76,4 @@ def optimizer_bytes(s: StageOf) -> Array:
 
 def workspaces(s: StageOf) -> Phased:
     """Workspaces of GEMM libraries."""
-    return throughout(workspace_bytes(s.plan))
+    return throughout(workspace_bytes(s.plan, s.c))

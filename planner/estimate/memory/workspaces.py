@@ -5,6 +5,8 @@ from __future__ import annotations
 from planner.estimate import mechanisms
 from planner.estimate.machine.kernels import loops_experts
 from planner.formulas import memory
+from planner.ledger import Array
+from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 
 _MIB = float(2**20)
@@ -37,18 +39,16 @@ _MODULE = {
 _GROUPED_STREAMS = 4.0  # each with its own: get_multi_stream_cublas_workspace, _num_cublas_streams
 
 
-def workspace_bytes(plan: Plan) -> float:
+def workspace_bytes(plan: Plan, c: Columns) -> Array:
     """Bytes per GPU; 0 for stacks whose libraries do not allocate through torch."""
     if plan.stack.workspaces == "none":
         return 0.0
     architecture = plan.cluster.gpu.architecture
-    buffers = 0.0
+    buffers: Array = 0.0
     if plan.stack.workspaces == "transformer-engine":
-        buffers = mechanisms.gemm_streams(plan)
+        buffers = mechanisms.gemm_streams(plan, c)
         if plan.model.routed is not None and not loops_experts(plan):
-            buffers += _GROUPED_STREAMS
-    return float(
-        memory.workspace_bytes(
-            _THREADS, _HANDLE.get(architecture, 0.0), buffers, _MODULE.get(architecture, 0.0)
-        )
+            buffers = buffers + _GROUPED_STREAMS
+    return memory.workspace_bytes(
+        _THREADS, _HANDLE.get(architecture, 0.0), buffers, _MODULE.get(architecture, 0.0)
     )
