@@ -30,10 +30,11 @@ from planner.search.choose import (
     timed,
 )
 from planner.search.prune import pruned
-from planner.search.software import Choices, polished, probed, small_micro_batches
+from planner.search.software import Choices, listed, polished, probed, small_micro_batches
 from planner.search.space import degrees, layouts_of
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
+from planner.specs.layout import Layout
 from planner.specs.plan import Plan
 from planner.specs.where import SHARES, constraint
 
@@ -239,11 +240,17 @@ def _with_software(plan: Plan, wanted: Wanted) -> Found:
 def _climbed(plan: Plan, best: Found, wanted: Wanted) -> Found:
     """A search with the free options that are best for the layouts found, while that gains; nothing
     is tried where another plan is far ahead."""
+    looked: frozenset[Layout] = frozenset()  # layouts whose options are settled
     for _ in range(_ROUNDS):
         if best.estimates is None or (wanted.limit and _far(best, wanted.limit)):
             break
-        before = choice(best.estimates).rank
-        other, rank = polished(plan, best.plan.chosen, best.estimates)
+        taken = choice(best.estimates)
+        if best.estimates.rows(np.array([taken.row])).layout(0) in looked:
+            break
+        before = taken.rank
+        table = listed(best.estimates)
+        looked = frozenset(table.layout(i) for i in range(len(table)))
+        other, rank = polished(plan, best.plan.chosen, table)
         if {*other} == {*best.plan.chosen} or rank >= before:
             break
         found = _searched(
@@ -273,7 +280,7 @@ def _settled(plan: Plan, chosen: Choices, most: float) -> tuple[Choices, float]:
         found = pruned(variant, space, most=most).estimates
         if found is None:
             break
-        other, (level, amount) = polished(plan, chosen, found)
+        other, (level, amount) = polished(plan, chosen, listed(found))
         most = min(most, amount if level == ENOUGH else np.inf)
         if {*other} == {*chosen}:
             break

@@ -109,12 +109,15 @@ def _allowed(plan: Plan, table: Columns) -> Array:
     return np.flatnonzero(np.logical_and.reduce(list(check(plan, table).values())))
 
 
-def polished(plan: Plan, start: Choices, found: Outline) -> tuple[Choices, tuple[float, float]]:
-    """(free options that are best for the best layouts found, with the memory that they take; the
-    rank of the best of these layouts with them). The fastest layouts are looked at too, for which
-    an option may make room."""
+def listed(found: Outline) -> Columns:
+    """The best layouts found, and of the fastest, for which an option may make room."""
     fastest = np.argsort(found.time.seconds, kind="stable")[:_LISTED]
-    best = found.rows(np.union1d(np.append(ranked(found, _LISTED), choice(found).row), fastest))
+    return found.rows(np.union1d(np.append(ranked(found, _LISTED), choice(found).row), fastest))
+
+
+def polished(plan: Plan, start: Choices, best: Columns) -> tuple[Choices, tuple[float, float]]:
+    """(free options that are best for some layouts, with the memory that they take; the rank of the
+    best of these layouts with them)."""
 
     def rank(variant: Plan, least: tuple[float, float]) -> tuple[float, float]:
         kept = _allowed(variant, best)
