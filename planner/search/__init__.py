@@ -14,7 +14,7 @@ from planner.estimate.factored import Space
 from planner.estimate.ties import TIE
 from planner.formulas.rules import RULES
 from planner.ledger import Array
-from planner.search import where
+from planner.search import settled, where
 from planner.search.choose import (
     ENOUGH,
     Candidates,
@@ -224,6 +224,34 @@ def _with_software(plan: Plan, wanted: Wanted) -> Found:
     space = allowed.space
     if space.count <= 1:
         return _evaluated(plan, allowed, wanted)
+    known = settled.known(settled.key_of(plan))
+    if known and (found := _as_settled(plan, known, wanted)) is not None:
+        return found
+    found = _settling(plan, plain, allowed, wanted)
+    if found.estimates is not None:
+        known[settled.kind_of(found.estimates)] = found.plan.chosen
+    return found
+
+
+def _as_settled(plan: Plan, known: dict[settled.Kind, Choices], wanted: Wanted) -> Found | None:
+    """A search with free options that an earlier one has settled for layouts of the same kind; None
+    where none has, or not enough room is left."""
+    chosen = next(reversed(known.values()))
+    for _ in range(_ROUNDS):
+        found = _searched(plan.choosing(chosen), wanted)
+        if found.estimates is None or choice(found.estimates).rank[0] != ENOUGH:
+            return None
+        kind = settled.kind_of(found.estimates)
+        if known.get(kind) == chosen:
+            return found
+        if kind not in known:
+            return None
+        chosen = known[kind]
+    return found
+
+
+def _settling(plan: Plan, plain: Plan, allowed: _Tried, wanted: Wanted) -> Found:
+    space = allowed.space
     if space.count <= _QUICK:
         return _climbed(plan, _evaluated(plain, allowed, wanted), wanted)
     chosen, plan = probed(plan, space)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from planner.search.settled import settles
 from planner.specs.base import PlanError
 from planner.specs.documents.recommend import (
     BandwidthSweep,
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 
+@settles
 def ask(
     question: Question,
     given: Mapping[str, Any],
