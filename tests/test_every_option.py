@@ -251,7 +251,8 @@ CONTEXT: dict[str, Given] = {
 
 # a request of which nothing but the batch is fixed, as one types it first
 BATCH = ("model", "gpu", "gpus", "global_batch", "seq_len", "tokens")
-PLAIN = {name: REQUEST[name] for name in BATCH} | {"stack": "pytorch-fsdp"}
+# a search of kernels could have what an option asks for already
+PLAIN = {name: REQUEST[name] for name in BATCH} | {"stack": "pytorch-fsdp", "stack_defaults": True}
 PARTS = ("schedule", "compare")  # that show least of a request, and take most options between them
 # one request after another in which an option may have nothing that lets it act
 IDLE: tuple[Given, ...] = (

@@ -64,7 +64,7 @@ _DP = "--model llama-2-7b --gpu h100 --gpus 64"
 BLOCKS: dict[str, Callable[[], str]] = {
     "components of memory": documents.memory,
     "estimate": lambda: output(MAIN),
-    "estimate head": lambda: output(MAIN, lines=9),
+    "estimate head": lambda: output(MAIN, lines=8),
     "peers": lambda: peers.page(),
     "ten questions": lambda: tuning.ten(),
     "ten questions of peers": lambda: tuning.peers(),
@@ -78,7 +78,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         parts=("", "What this rests on"),
     ),
     "why-not": lambda: output(
-        "dpplan estimate --model llama-2-7b --gpu rtx4090 --gpus 2 --seq-len 2048"
+        "dpplan estimate --model llama-2-7b --gpu rtx4090 --gpus 2 --seq-len 2048", lines=30
     ),
     "wrong": lambda: output("dpplan estimate --model llama-70b --gpu rtx4090 --gpus 16 --tp 3"),
     "json": lambda: output("dpplan estimate --model gpt2 --gpu a100 --gpus 8 --json", lines=12),
