@@ -145,7 +145,7 @@ def write(options: Mapping[str, Any]) -> str:
 
 def _objective(options: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments that only one objective has; its script tells the rest."""
-    own = {
+    own: dict[str, dict[str, Any]] = {
         "dpo": {"beta": 0.1, "loss_type": "sigmoid"},  # the loss of its paper, 2305.18290
         "kto": {"beta": 0.1, "desirable_weight": 1.0},
         "reward": {_OF_REWARDS: 0.01},
