@@ -9,7 +9,7 @@ import pytest
 from command import dpplan
 
 ASKED = (
-    "--model llama-2-13b --gpus 8 --gpu h100 --stack megatron-core --micro-batch 1"
+    "--model llama-2-13b --gpus 8 --gpu h100 --stack megatron-core --micro-batch 1 --seq-len 8192"
     " --where pp=1 --recompute none --advice 0"
 )
 
