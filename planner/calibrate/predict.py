@@ -29,7 +29,7 @@ _SPLIT = {
 _LAYOUTS = {
     "single": ("pytorch-ddp", 0, "dp"),
     "ddp": ("pytorch-ddp", 0, "dp"),
-    "zero1": ("torchtitan", 1, "dp"),
+    "zero1": ("pytorch-ddp", 1, "dp"),
     "fsdp": ("pytorch-fsdp", 3, "dp"),
     "fsdp-noreshard": ("pytorch-fsdp", 2, "dp"),
     "tensor": ("torchtitan", 0, "tp"),
