@@ -92,5 +92,7 @@ def _acts(plan: Plan, name: str, value: Any) -> bool:
         return plan.training.capacity_factor is not None or not _OF_EXPERTS & scopes
     if name in ("fused_kernels", "compile"):
         return plan.chained or name == "compile"
+    if name == "loss_kernel" and plan.model.outputs is not None:
+        return False  # of a few outputs there is nothing to fuse
     usual = {"loss_kernel": plan.loss_kernel, "cp_comm_type": plan.context_way}
     return bool(usual.get(name) != value)

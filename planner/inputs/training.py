@@ -97,6 +97,10 @@ def training_spec(
         filled.append(_filled("precision", precision, False, precision_sentence(precision, model)))
     if gpu.rate(precision) is None:
         raise PlanError("--precision", precision, gpu.lacks(precision))
+    for name in ("loss_kernel", "loss_chunks"):
+        if not model.vocab and name in options.given():
+            remedy = f"is of logits over a vocabulary, which {model.name} has none of; leave it out"
+            raise PlanError(flag(name), getattr(options, name), remedy)
     training = TrainingSpec(
         seq_len=seq_len,
         global_batch=batch,
