@@ -187,7 +187,7 @@ date = "2026-11-01"
 """
 CALIBRATED = argv(
     "--model llama-2-7b --gpus 8 --gpu a100 --tp 4 --stack megatron-core --zero 1 --micro-batch 1 "
-    "--recompute none --no-sequence-parallel"
+    "--recompute none --no-sequence-parallel --stack-defaults"
 )
 
 
