@@ -71,7 +71,7 @@ def _fastest_option(space: Space) -> int | None:
     if not nothing.any():
         return 0 if len(nothing) == 1 else None
     option = int(np.flatnonzero(nothing)[0])
-    return option if space.options[:, option].all() else None
+    return option if space.options[space.pattern, option].all() else None
 
 
 def _bare(space: Space, rows: Array, option: int) -> Space:
