@@ -99,6 +99,7 @@ def _plan(
         "zero": strategy.zero,
         "stack": strategy.stack,
         "offload": strategy.offload,
+        "stack_defaults": True,  # strategies are compared with the same kernels
     }
     scenario = resolve(options.changed(**changes))
     plan = scenario.plans[0]
