@@ -110,6 +110,15 @@ def test_no_pin_beats_the_answer_without_it(given: dict[str, Any]) -> None:
     assert not found, [(one.pin, f"{one.gain:.2%}") for one in found]
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "fp8"])
+def test_a_value_that_no_layout_can_have_is_not_tried(precision: str) -> None:
+    asked = {"model": "llama-3.2-1b", "gpu": "h100", "gpus": 4, "precision": precision}
+    for plan in resolve(api.read_options(asked)).plans:
+        assert plan.free
+        for value in plan.free:
+            assert allowed_layouts(plan.choosing([value])).count, (plan.stack.id, value)
+
+
 def test_every_free_option_has_values_to_try() -> None:
     free = {name: row.says.free for name, row in rows(api.Options).items() if row.says.free}
     assert {"tp", "cp", "dispatcher", "compile", "tp_overlap"} <= free.keys()
@@ -130,7 +139,9 @@ def test_a_node_is_left_idle_where_that_is_faster() -> None:
         assert "--allow-idle" not in fewer.pick
 
 
-@pytest.mark.parametrize("model", ["gpt2", "llama-3-8b", "qwen3-30b-a3b", "nemotron-3-nano", "t5-3b"])
+@pytest.mark.parametrize(
+    "model", ["gpt2", "llama-3-8b", "qwen3-30b-a3b", "nemotron-3-nano", "t5-3b"]
+)
 @pytest.mark.parametrize("gpu", ["h100", "rtx4090", "mi300x"])
 def test_a_search_begins_where_no_layout_is_lost(model: str, gpu: str) -> None:
     """The options that a search begins with forbid no layout, and those that it keeps without a

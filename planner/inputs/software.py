@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.formulas.rules.state import types_refused
 from planner.inputs.training import training_spec
 from planner.specs.base import PlanError
 from planner.specs.capabilities import lacks, values
@@ -54,8 +55,9 @@ def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
                 for field in TrainingSpec.model_fields
                 if (new := getattr(changed, field)) != getattr(usual, field)
             }
-            if update:
-                out.append(SoftwareChoice(name, value, update, **kind))
+            choice = SoftwareChoice(name, value, update, **kind)
+            if update and not types_refused(plan.choosing((choice,))):
+                out.append(choice)
     return tuple(out)
 
 
