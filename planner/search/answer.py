@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import Scenario
-from planner.search import BEST, Found, Wanted, improved, is_far, started
-from planner.search.choose import choice, of_all
+from planner.search import BEST, Found, Wanted, improved, in_turn, is_far, started, wanted_s
+from planner.search.choose import Rank, choice, of_all
 from planner.specs.plan import Plan
 
 
@@ -53,20 +53,18 @@ def searches(
 ) -> tuple[Found, ...]:
     """A search of each plan of a request; other free options are tried where it is not far behind
     the best."""
-    starts = [
-        started(
-            plan, None if tick is None else functools.partial(_share, tick, i, len(plans)), wanted
-        )
-        for i, plan in enumerate(plans)
-    ]
-    ranks = [
-        None if one.estimates is None else of_all(choice(one.estimates).rank, one.plan)
-        for one in starts
-    ]
-    best = min((rank for rank in ranks if rank is not None), default=None)
+    starts: dict[int, Found] = {}
+    ranks: dict[int, Rank] = {}
+    for done, i in enumerate(in_turn(plans)):
+        ticked = None if tick is None else functools.partial(_share, tick, done, len(plans))
+        most = wanted_s(plans[i], min(ranks.values(), default=None))
+        found = starts[i] = started(plans[i], ticked, wanted, most)
+        if found.estimates is not None:
+            ranks[i] = of_all(choice(found.estimates).rank, found.plan)
+    best = min(ranks.values(), default=None)
+    near = {i for i, rank in ranks.items() if best is not None and not is_far(rank, best)}
     return tuple(
-        improved(plan, found, wanted, far=rank is None or best is None or is_far(rank, best))
-        for plan, found, rank in zip(plans, starts, ranks, strict=True)
+        improved(plan, starts[i], wanted, far=i not in near) for i, plan in enumerate(plans)
     )
 
 
