@@ -24,7 +24,7 @@ from planner.search.room import room
 from planner.specs.plan import Plan
 
 _FEW = 16384  # layouts that are evaluated as they are
-_FIRST = 16384  # layouts of the first block; each further one has four times as many
+_FIRST = 32768  # layouts of the first block; each further one has four times as many
 _REFINED = 4096  # rows whose bound is refined at once, at least
 _ROUNDING = 1e-9  # relative, of a bound against the time it bounds
 # layouts within a tie of the best are decided by other things than time, at every place of a list
