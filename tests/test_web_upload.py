@@ -147,7 +147,7 @@ def test_what_is_left_open_is_asked_for(client: TestClient) -> None:
     assert "drop the recipe beside it" in verdict
     assert results == {}
     verdict, results, _ = ask(client, {"a.log": samples.OUT_OF_MEMORY.encode()})
-    assert verdict.startswith("Memory ran out: 4.00 GiB were asked for")
+    assert verdict.startswith("Memory ran out: 4.00 GiB were requested")
     wrong = client.post("/run", files=[("files", ("a.txt", b"hello"))])
     assert wrong.status_code == 422
     assert "holds no step of a log" in wrong.text

@@ -63,6 +63,8 @@ def searches(
         if found.estimates is not None:
             rank = of_all(choice(found.estimates).rank, found.plan)
             best = rank if best is None else min(best, rank)
+        if tick is not None:
+            tick((done + 1) / len(plans))
     return tuple(out[i] for i in range(len(plans)))
 
 
