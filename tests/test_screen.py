@@ -140,6 +140,26 @@ def test_an_estimate_is_one_screen() -> None:
     assert len(printed("estimate, all").text(100).splitlines()) > 3 * len(lines)
 
 
+def test_what_is_not_searched_is_named_by_its_option() -> None:
+    """Whole sentences are for --full. Free options of the stack are searched with every layout but
+    a stated one."""
+    request = "estimate --model gpt2 --gpu a100 --gpus 8 --stack megatron-core --advice 0"
+    stated = f"{request} --tp 1 --pp 1 --cp 1 --zero 1 --micro-batch 1 --recompute none"
+    for words, whole in ((request, False), (stated, True)):
+        document = dpplan(*words.split(), "--json").json()
+        sentences = document["search"]["not_searched"]
+        (line,) = [
+            line
+            for line in dpplan(*words.split(), "--plain").stdout.splitlines()
+            if line.startswith("not tried ")
+        ]
+        for sentence in sentences:
+            option = re.search(r"--[a-z-]+", sentence)
+            assert (option[0] if option else sentence) in line
+        assert ("since the layout is stated whole" in line) == whole
+        assert bool(document["search"]["software"]) != whole
+
+
 def test_commands_stay_on_one_line() -> None:
     def commands(width: int) -> list[str]:
         lines = printed("estimate, searched").text(width).splitlines()
