@@ -7,12 +7,14 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from pin_law import pins_of, violations
 
 from planner import api
+from planner.estimate import evaluate
 from planner.inputs.scenario import resolve
-from planner.search import idle, search
+from planner.search import allowed_layouts, idle, search
 from planner.search.choose import choice
 from planner.specs.options import options_of_command, rows
 from planner.specs.plan import Plan
@@ -126,3 +128,26 @@ def test_a_node_is_left_idle_where_that_is_faster() -> None:
     if fewer.cluster.gpus < every.cluster.gpus:
         assert any("left idle" in text for text in fewer.assumptions)
         assert "--allow-idle" not in fewer.pick
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama-3-8b", "qwen3-30b-a3b", "nemotron-3-nano", "t5-3b"])
+@pytest.mark.parametrize("gpu", ["h100", "rtx4090", "mi300x"])
+def test_a_search_begins_where_no_layout_is_lost(model: str, gpu: str) -> None:
+    """The options that a search begins with forbid no layout, and those that it keeps without a
+    look are never slower and never need more memory."""
+    tried = 0
+    for plan in resolve(api.read_options({"model": model, "gpu": gpu, "gpus": 8})).plans:
+        bare = plan.choosing(())
+        space = allowed_layouts(bare)
+        if not space.count:
+            continue
+        assert allowed_layouts(plan.choosing(plan.start)).count == space.count
+        rows = np.linspace(0, space.count - 1, 60).astype(int)
+        table = space.flat(np.unique(rows))
+        least = evaluate(bare, table)
+        for taken in (each for each in plan.free if each.start == "always"):
+            found = evaluate(plan.choosing([taken]), table)
+            assert (found.time.seconds <= least.time.seconds * (1 + 1e-9)).all(), taken
+            assert (found.memory.device <= least.memory.device * (1 + 1e-9)).all(), taken
+            tried += 1
+    assert tried

@@ -60,6 +60,7 @@ def test_a_plan_of_the_table_is_what_estimate_answers() -> None:
         layout["micro_batch"],
         "--recompute",
         layout["recompute"],
+        "--stack-defaults",
         "--json",
     ]
     report = dpplan(*words).json()

@@ -106,8 +106,11 @@ class _Step:
         return self.layers.sharding[0] + self.layers.sharding[1]
 
 
-def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTime:
-    """Evaluate all rows. `numbers` replaces the plan's machine, for sensitivities and ablations."""
+def step_time(
+    plan: Plan, c: Columns, numbers: Machine | None = None, *, sums: bool = False
+) -> StepTime:
+    """Evaluate all rows. `numbers` replaces the plan's machine, for sensitivities and ablations.
+    sums: without the accounts of operators and traffic."""
     s = _timed(plan, numbers or machine(plan), c)
     before = merge(*(part(s) for part in _PARTS))
     with section("optimizer"):
@@ -117,7 +120,7 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
     for part in _AFTER:
         components = part(s, components)
     listed = Accounts()
-    if not is_factored(c):  # a search asks for sums only
+    if not (sums or is_factored(c)):  # a search asks for sums only
         sent = [row for rows in _TRAFFIC for row in rows(s)]
         listed = accounts(s.layers.cost, s.layers.mean, s.passes, sent, s.layers.copied)
     return StepTime(

@@ -35,6 +35,8 @@ def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
     for name, row in rows(Options).items():
         if name in LAYOUT or not row.says.free or getattr(options, name) != row.default:
             continue
+        ordered = not row.says.start and row.kind in (int, float, float | str)
+        kind: dict[str, Any] = {"start": row.says.start, "ordered": ordered}
         for value in _values(row.says.free, plan, name):
             if lacks(plan.stack, {name: value}) or not _acts(plan, name, value):
                 continue
@@ -42,7 +44,7 @@ def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
                 if name in _MECHANISMS:
                     if on := _mechanism(with_option, name, value):
                         on.check(plan.model, plan.cluster)
-                        out.append(SoftwareChoice(name, value, {}, on))
+                        out.append(SoftwareChoice(name, value, {}, on, **kind))
                     continue
                 changed = _training(with_option.changed(**{name: value}), plan)
             except PlanError:  # not of this model or GPU
@@ -53,7 +55,7 @@ def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
                 if (new := getattr(changed, field)) != getattr(usual, field)
             }
             if update:
-                out.append(SoftwareChoice(name, value, update))
+                out.append(SoftwareChoice(name, value, update, **kind))
     return tuple(out)
 
 
@@ -91,6 +93,7 @@ def _acts(plan: Plan, name: str, value: Any) -> bool:
             return not _OF_ROUTERS & scopes
         return plan.training.capacity_factor is not None or not _OF_EXPERTS & scopes
     if name in ("fused_kernels", "compile"):
-        return plan.chained or name == "compile"
+        generated = not lacks(plan.stack, {"compile": True})  # by torch.compile, with others
+        return name == "compile" or (plan.chained and not generated)
     usual = {"loss_kernel": plan.loss_kernel, "cp_comm_type": plan.context_way}
     return bool(usual.get(name) != value)

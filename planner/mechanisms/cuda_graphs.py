@@ -38,7 +38,7 @@ class CudaGraphsOptions(Record):
             example="attn+moe_router",
             unset="as the stack does",
             form="folded",
-            free=("attn", "attn+moe_router+moe_preprocess", "layer", "full"),
+            free=("full", "layer", "attn+moe_router+moe_preprocess", "attn"),
         ),
     ] = None
 

@@ -61,6 +61,7 @@ class TpOverlapOptions(Record):
             ),
             form="folded",
             free="words",
+            start="first",
         ),
     ] = None
 

@@ -28,7 +28,6 @@ from planner.rl.specs import HAS_CRITIC, NO_REFERENCE, EngineSpec, FrameworkSpec
 from planner.rl.step import Keeps, Pools, RlStep
 from planner.search.answer import answer_of
 from planner.search.pick import pick_command
-from planner.search.settled import settles
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, changed
@@ -110,7 +109,6 @@ def rl(settings: RlOptions, given: Mapping[str, Any]) -> Reinforcement:
     return answer(settings, given)[0]
 
 
-@settles
 def answer(settings: RlOptions, given: Mapping[str, Any]) -> tuple[Reinforcement, Call | None]:
     """The same with the tree of its formulas, if requested; without the formulas of the training
     step, which `dpplan estimate --explain` prints."""

@@ -11,17 +11,15 @@ import numpy as np
 
 from planner.estimate import Outline, outline
 from planner.estimate.factored import Space
-from planner.estimate.ties import TIE
 from planner.formulas.rules import RULES
 from planner.ledger import Array
-from planner.search import settled, where
+from planner.search import where
 from planner.search.choose import (
     ENOUGH,
     Candidates,
     best,
     choice,
     fastest_that_fits,
-    of_all,
     order,
     pareto,
     ranked,
@@ -30,7 +28,7 @@ from planner.search.choose import (
     timed,
 )
 from planner.search.prune import pruned
-from planner.search.software import Choices, listed, polished, probed, small_micro_batches
+from planner.search.software import NEAR, Rank, Settling, better, listed, polished
 from planner.search.space import degrees, layouts_of
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
@@ -185,7 +183,6 @@ class Wanted:
     count: int = 1
     families: bool = False
     whole: bool = False
-    limit: tuple[int, float] | None = None  # rank of a layout of another plan, see `of_all`
 
 
 @dataclass(frozen=True)
@@ -200,135 +197,73 @@ class Found:
 
 
 BEST = Wanted()
-_ROUNDS = 2  # searches with other free options at most
-_QUICK = 16384  # layouts that are evaluated before free options are looked at
+ROUNDS = 2  # searches with other free options at most
 _FAR = 1.25  # times the seconds of another plan, beyond what free options gain
 
 
 def search(plan: Plan, tick: Callable[[float], None] | None = None, wanted: Wanted = BEST) -> Found:
     """Evaluate the allowed layouts of the plan among which the wanted ones are, with the free
     options of its stack that are best. tick: called with the share done, now and then."""
+    return improved(plan, started(plan, tick, wanted), wanted)
+
+
+def started(
+    plan: Plan, tick: Callable[[float], None] | None = None, wanted: Wanted = BEST
+) -> Found:
+    """The search with the free options that are usually best."""
     if not plan.free:
         return _searched(plan, wanted, tick)
-    found = _with_software(plan, replace(wanted, whole=False))
-    if wanted.whole and found.excluded:
-        return _searched(found.plan, wanted, tick)
-    return found
+    allowed = _allowed(plan.choosing(()))
+    wanted = replace(wanted, whole=False)
+    if allowed.space.count <= 1:
+        return _evaluated(plan, allowed, wanted)  # stated whole, its kernels and overlap, too
+    return _evaluated(plan.choosing(plan.start), allowed, wanted, near=NEAR)
 
 
-def _with_software(plan: Plan, wanted: Wanted) -> Found:
-    """The best search over the free options of the stack. Where the request leaves nothing of its
-    layout open, nothing of the stack is."""
-    plain = plan.choosing(())
-    allowed = _allowed(plain)
-    space = allowed.space
-    if space.count <= 1:
-        return _evaluated(plan, allowed, wanted)
-    known = settled.known(settled.key_of(plan))
-    if known and (found := _as_settled(plan, known, wanted)) is not None:
+def improved(plan: Plan, found: Found, wanted: Wanted = BEST, *, far: bool = False) -> Found:
+    """The search with other free options, as long as that gains. far: another plan is so far ahead
+    that none does."""
+    if found.plan is plan:  # which leaves none open
         return found
-    found = _settling(plan, plain, allowed, wanted)
-    if found.estimates is not None:
-        known[settled.kind_of(found.estimates)] = found.plan.chosen
+    looked: set[Layout] = set()  # whose options are settled
+    for _ in range(0 if far else ROUNDS):
+        settling = _settling(found, looked)
+        if settling is None:
+            break
+        ((choices, rank),) = polished(plan, [settling])
+        if not better(rank, settling.rank):
+            break
+        most = rank[1] if rank[0] == ENOUGH else np.inf
+        variant, part = plan.choosing(choices), replace(wanted, whole=False)
+        again = _evaluated(variant, _allowed(variant), part, most=most, near=NEAR)
+        if again.estimates is None or not better(choice(again.estimates).rank, settling.rank):
+            break
+        found = again
+    if wanted.whole and found.excluded:
+        return _searched(found.plan, wanted)
     return found
 
 
-def _as_settled(plan: Plan, known: dict[settled.Kind, Choices], wanted: Wanted) -> Found | None:
-    """A search with free options that an earlier one has settled for layouts of the same kind; None
-    where none has, or not enough room is left."""
-    chosen = next(reversed(known.values()))
-    for _ in range(_ROUNDS):
-        found = _searched(plan.choosing(chosen), wanted)
-        if found.estimates is None or choice(found.estimates).rank[0] != ENOUGH:
-            return None
-        kind = settled.kind_of(found.estimates)
-        if known.get(kind) == chosen:
-            return found
-        if kind not in known:
-            return None
-        chosen = known[kind]
-    return found
-
-
-def _settling(plan: Plan, plain: Plan, allowed: _Tried, wanted: Wanted) -> Found:
-    space = allowed.space
-    if space.count <= _QUICK:
-        return _climbed(plan, _evaluated(plain, allowed, wanted), wanted)
-    chosen, plan = probed(plan, space)
-    chosen, most = _settled(plan, chosen, _limit_s(plan, wanted))
-    best = _searched(plan.choosing(chosen), wanted, most=most)
-    if best.estimates is None:
-        return best if best.excluded else _evaluated(plain, allowed, wanted)
-    level, amount = choice(best.estimates).rank
-    if level == ENOUGH and amount >= (1 - TIE) * most:
-        return best  # larger micro-batches gain nothing
-    return _climbed(plan, best, wanted)
-
-
-def _climbed(plan: Plan, best: Found, wanted: Wanted) -> Found:
-    """A search with the free options that are best for the layouts found, while that gains; nothing
-    is tried where another plan is far ahead."""
-    looked: frozenset[Layout] = frozenset()  # layouts whose options are settled
-    for _ in range(_ROUNDS):
-        if best.estimates is None or (wanted.limit and _far(best, wanted.limit)):
-            break
-        taken = choice(best.estimates)
-        if best.estimates.rows(np.array([taken.row])).layout(0) in looked:
-            break
-        before = taken.rank
-        table = listed(best.estimates)
-        looked = frozenset(table.layout(i) for i in range(len(table)))
-        other, rank = polished(plan, best.plan.chosen, table)
-        if {*other} == {*best.plan.chosen} or rank >= before:
-            break
-        found = _searched(
-            plan.choosing(other), wanted, most=rank[1] if rank[0] == ENOUGH else np.inf
-        )
-        if found.estimates is None or choice(found.estimates).rank >= before:
-            break
-        best = found
-    return best
-
-
-def _limit_s(plan: Plan, wanted: Wanted) -> float:
-    """Seconds beyond which a layout of the plan is not wanted, since another plan has a faster."""
-    if wanted.limit is None or wanted.limit[0] != ENOUGH:
-        return np.inf
-    return wanted.limit[1] * plan.training.global_batch
-
-
-def _settled(plan: Plan, chosen: Choices, most: float) -> tuple[Choices, float]:
-    """(free options that are best where micro-batches are small, where a search is short; seconds
-    of a layout that fits with enough room). most: such seconds that are known before."""
-    for _ in range(_ROUNDS):
-        variant = plan.choosing(chosen)
-        space = small_micro_batches(_allowed(variant).space)
-        if not space.count:
-            break
-        found = pruned(variant, space, most=most).estimates
-        if found is None:
-            break
-        other, (level, amount) = polished(plan, chosen, listed(found))
-        most = min(most, amount if level == ENOUGH else np.inf)
-        if {*other} == {*chosen}:
-            break
-        chosen = other
-    return chosen, most
-
-
-def _far(found: Found, limit: tuple[int, float]) -> bool:
-    """Whether the best layout is so much behind another plan's that no free option makes up for
-    it."""
+def _settling(found: Found, looked: set[Layout]) -> Settling | None:
+    """What is to be looked at with other free options; nothing where that was done."""
     if found.estimates is None:
-        return True
-    level, amount = of_all(choice(found.estimates).rank, found.plan)
-    return level > limit[0] or (level == limit[0] == ENOUGH and amount > _FAR * limit[1])
+        return None
+    taken = choice(found.estimates)
+    if found.estimates.rows(np.array([taken.row])).layout(0) in looked:
+        return None
+    table = listed(found.estimates, taken)
+    looked |= {table.layout(i) for i in range(len(table))}
+    return Settling(found.plan.chosen, table, taken.rank)
 
 
-def _searched(
-    plan: Plan, wanted: Wanted, tick: Callable[[float], None] | None = None, most: float = np.inf
-) -> Found:
-    return _evaluated(plan, _allowed(plan), wanted, tick, most)
+def is_far(rank: Rank, best: Rank) -> bool:
+    """Whether a layout is so far behind another plan's that no free option makes up for it. Both:
+    see `choose.of_all`."""
+    return rank[0] > best[0] or (rank[0] == best[0] == ENOUGH and rank[1] > _FAR * best[1])
+
+
+def _searched(plan: Plan, wanted: Wanted, tick: Callable[[float], None] | None = None) -> Found:
+    return _evaluated(plan, _allowed(plan), wanted, tick)
 
 
 def _evaluated(
@@ -337,8 +272,9 @@ def _evaluated(
     wanted: Wanted,
     tick: Callable[[float], None] | None = None,
     most: float = np.inf,
+    near: float = 0.0,
 ) -> Found:
-    """most: seconds of a layout of this plan that is known to fit."""
+    """most, near: see `prune.pruned`."""
     space = allowed.space
     if not space.count:
         return Found(plan, None, allowed.rejected, allowed.enumerated)
@@ -347,7 +283,7 @@ def _evaluated(
         return Found(plan, found, allowed.rejected, allowed.enumerated)
     groups = _family_of(space) if wanted.families else None
     limit = most if wanted.count == 1 and groups is None else np.inf
-    kept = pruned(plan, space, wanted.count, groups, limit)
+    kept = pruned(plan, space, wanted.count, groups, limit, near)
     if tick is not None:
         tick(1.0)
     return Found(plan, kept.estimates, allowed.rejected, allowed.enumerated, kept.excluded)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import Scenario
-from planner.search import BEST, Found, Wanted, search
+from planner.search import BEST, Found, Wanted, improved, is_far, started
 from planner.search.choose import choice, of_all
-from planner.specs.capabilities import values
 from planner.specs.plan import Plan
-from planner.specs.stack import StackSpec
 
 
 @dataclass(frozen=True)
@@ -53,25 +51,34 @@ def answer_of(
 def searches(
     plans: Sequence[Plan], tick: Callable[[float], None] | None = None, wanted: Wanted = BEST
 ) -> tuple[Found, ...]:
-    """A search of each plan of a request; what one finds bounds what others are worth."""
-    out: dict[int, Found] = {}
-    best: tuple[int, float] | None = None
-    # the stack that runs most comes first: others seldom beat it
-    for done, i in enumerate(sorted(range(len(plans)), key=lambda i: -_ways(plans[i].stack))):
-        ticked = None if tick is None else functools.partial(_share, tick, done, len(plans))
-        found = out[i] = search(plans[i], ticked, replace(wanted, limit=best))
-        if found.estimates is not None:
-            rank = of_all(choice(found.estimates).rank, found.plan)
-            best = rank if best is None else min(best, rank)
-        if tick is not None:
-            tick((done + 1) / len(plans))
-    return tuple(out[i] for i in range(len(plans)))
+    """A search of each plan of a request; other free options are tried where it is not far behind
+    the best."""
+    steps = len(plans) + sum(bool(plan.free) for plan in plans)
+
+    def done(step: int) -> Callable[[float], None] | None:
+        return None if tick is None else functools.partial(_share, tick, step, steps)
+
+    starts = [_ended(started(plan, done(i), wanted), done(i)) for i, plan in enumerate(plans)]
+    ranks = [
+        None if one.estimates is None else of_all(choice(one.estimates).rank, one.plan)
+        for one in starts
+    ]
+    best = min((rank for rank in ranks if rank is not None), default=None)
+    out, step = [], len(plans)
+    for plan, found, rank in zip(plans, starts, ranks, strict=True):
+        far = rank is None or best is None or is_far(rank, best)
+        better = improved(plan, found, wanted, far=far)
+        out.append(_ended(better, done(step)) if plan.free else better)
+        step += bool(plan.free)
+    return tuple(out)
+
+
+def _ended(found: Found, tick: Callable[[float], None] | None) -> Found:
+    """A search that has ended, whether it has said how far it was or not."""
+    if tick is not None:
+        tick(1.0)
+    return found
 
 
 def _share(tick: Callable[[float], None], done: int, count: int, share: float) -> None:
     tick((done + share) / count)
-
-
-def _ways(stack: StackSpec) -> int:
-    """Degrees of parallelism that a stack searches."""
-    return sum(bool(values(stack, name)) for name in ("tp", "pp", "cp", "ep"))

@@ -8,7 +8,6 @@ sweeps that is two to four times as fast as a search for each (benchmarks/sweep_
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +18,14 @@ import numpy as np
 from planner.estimate import Estimates, cut, evaluate
 from planner.estimate.factored import Space
 from planner.ledger import Array
-from planner.search import allowed_layouts
-from planner.search.answer import searches
+from planner.search import ROUNDS, allowed_layouts, is_far
 from planner.search.choose import choice, of_all
 from planner.search.prune import pruned
+from planner.search.software import NEAR, Rank, Settling, better, listed, polished
 from planner.specs.base import PlanError, Spec
 from planner.specs.columns import ByName, Columns, joined
-from planner.specs.plan import Plan, SoftwareChoice
+from planner.specs.layout import Layout
+from planner.specs.plan import Plan
 from planner.specs.ranks import RanksSpec
 
 # layouts evaluated as one table: with more the time per layout stays and memory grows
@@ -77,8 +77,9 @@ class _Best:
 
     plan: Plan
     table: Columns  # one row, with its global batch
+    near: Columns  # layouts that may be better with other free options; see `software.listed`
     fits: bool
-    rank: tuple[int, float]  # of several plans the least is taken
+    rank: Rank  # of several plans the least is taken
 
 
 def choose(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | None]:
@@ -88,70 +89,122 @@ def choose(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | None
     are answered all the same.
     """
     keys = _Keys()
-    requests = _with_software(requests, keys)
-    searched = [[(keys.of(plan), plan) for plan in plans] for plans in requests]
-    plans = {key: plan for request in searched for key, plan in request}
-    allowed = _enumerated(plans)
-    best = _evaluated({key: one for key, one in allowed.items() if isinstance(one, _Allowed)})
-    found = [_answer(request, allowed, best) for request in searched]
+    plain = [[(keys.of(bare), bare) for bare in map(_bare, plans)] for plans in requests]
+    allowed = _enumerated({key: plan for request in plain for key, plan in request})
+    searches = [
+        [_Search(plan, allowed[key]) for plan, (key, _) in zip(plans, bare, strict=True)]
+        for plans, bare in zip(requests, plain, strict=True)
+    ]
+    each = [search for request in searches for search in request]
+    _run(each, keys)
+    for request in searches:
+        ranks = [of_all(one.best.rank, one.plan) for one in request if isinstance(one.best, _Best)]
+        for search in request:
+            search.drop_if_far(min(ranks, default=None))
+    for _ in range(ROUNDS):
+        _improve(each, keys)
+    found = [_answer(request) for request in searches]
     full = _full([one for one in found if isinstance(one, _Best)], keys)
     return [
-        Chosen(next(full), one.fits, _count(request, allowed)) if isinstance(one, _Best) else one
-        for request, one in zip(searched, found, strict=True)
+        Chosen(next(full), one.fits, _count(request)) if isinstance(one, _Best) else one
+        for request, one in zip(searches, found, strict=True)
     ]
 
 
-def _answer(
-    request: Sequence[tuple[_Key, Plan]],
-    allowed: Mapping[_Key, _Allowed | PlanError],
-    best: Mapping[_Key, _Best | PlanError],
-) -> _Best | PlanError | None:
+def _bare(plan: Plan) -> Plan:
+    return plan.choosing(()) if plan.free else plan
+
+
+class _Search:
+    """The search of one plan. space: its layouts, or why they cannot be listed; best: the layout
+    that is best so far, None before any is known."""
+
+    def __init__(self, plan: Plan, space: _Allowed | PlanError) -> None:
+        self.plan, self.space = plan, space
+        self.best: _Best | PlanError | None = space if isinstance(space, PlanError) else None
+        # where a request states its layout whole, it does so of kernels and overlap, too
+        self.open = bool(plan.free) and not isinstance(space, PlanError) and space.count > 1
+        self.looked: set[Layout] = set()  # whose free options are settled
+
+    @property
+    def start(self) -> _Allowed | None:
+        """Its layouts with the free options that are usually best."""
+        if isinstance(self.space, PlanError) or not self.space.count:
+            return None
+        plan = self.plan.choosing(self.plan.start) if self.open else self.space.plan
+        return dataclasses.replace(self.space, plan=plan)
+
+    def drop_if_far(self, best: Rank | None) -> None:
+        """Leave free options as they are where another plan of the request is far ahead."""
+        if isinstance(self.best, _Best) and best is not None:
+            self.open = self.open and not is_far(of_all(self.best.rank, self.best.plan), best)
+
+    def settling(self) -> Settling | None:
+        """What is to be looked at with other free options; nothing where that was done."""
+        if not self.open or not isinstance(self.best, _Best):
+            return None
+        if self.best.table.layout(0) in self.looked:
+            self.open = False
+            return None
+        near = self.best.near
+        self.looked |= {near.layout(i) for i in range(len(near))}
+        return Settling(self.best.plan.chosen, near, self.best.rank)
+
+
+def _run(searches: Sequence[_Search], keys: _Keys) -> None:
+    """The best layouts with the free options that are usually best."""
+    started = [(search, start) for search in searches if (start := search.start) is not None]
+    of_keys = [(keys.of(start.plan), search, start) for search, start in started]
+    best = _evaluated({key: start for key, _, start in of_keys})
+    for key, search, start in of_keys:
+        search.best = _of_plan(best[key], start.plan)
+
+
+def _improve(searches: Sequence[_Search], keys: _Keys) -> None:
+    """The best layouts with other free options, where these gain."""
+    alike: dict[Hashable, list[tuple[_Search, Settling]]] = {}
+    for search in searches:
+        if (settling := search.settling()) is not None:
+            alike.setdefault(keys.estimate(search.plan), []).append((search, settling))
+    variants: list[tuple[_Search, Plan]] = []
+    for members in alike.values():
+        found = polished(members[0][0].plan, [settling for _, settling in members])
+        for (search, settling), (choices, rank) in zip(members, found, strict=True):
+            search.open = better(rank, settling.rank)
+            if search.open:
+                variants.append((search, search.plan.choosing(choices)))
+    of_keys = [(keys.of(plan), search, plan) for search, plan in variants]
+    allowed = _enumerated({key: plan for key, _, plan in of_keys})
+    best = _evaluated({key: one for key, one in allowed.items() if isinstance(one, _Allowed)})
+    for key, search, plan in of_keys:
+        again = best.get(key)
+        search.open = isinstance(again, _Best) and better(again.rank, _rank(search))
+        if search.open and again is not None:
+            search.best = _of_plan(again, plan)
+
+
+def _rank(search: _Search) -> Rank:
+    assert isinstance(search.best, _Best)
+    return search.best.rank
+
+
+def _of_plan(best: _Best | PlanError, plan: Plan) -> _Best | PlanError:
+    """The same of a plan with equal values, which may have other prices."""
+    return best if isinstance(best, PlanError) else dataclasses.replace(best, plan=plan)
+
+
+def _answer(request: Sequence[_Search]) -> _Best | PlanError | None:
     """The best over the plans of a request; an error of any of them is the request's."""
-    there = [(best[key], plan) for key, plan in request if key in best]
-    errors = [
-        one
-        for one in (*(allowed[key] for key, _ in request), *(one for one, _ in there))
-        if isinstance(one, PlanError)
-    ]
+    errors = [search.best for search in request if isinstance(search.best, PlanError)]
     if errors:
         return errors[0]
-    own = [dataclasses.replace(one, plan=plan) for one, plan in there if isinstance(one, _Best)]
-    return min(own, key=lambda one: of_all(one.rank, one.plan), default=None)
+    there = [search.best for search in request if isinstance(search.best, _Best)]
+    return min(there, key=lambda one: of_all(one.rank, one.plan), default=None)
 
 
-def _count(
-    request: Sequence[tuple[_Key, Plan]], allowed: Mapping[_Key, _Allowed | PlanError]
-) -> int:
-    each = {(plan.stack.id, plan.request.zero): allowed[key] for key, plan in request}
-    return sum(one.count for one in each.values() if isinstance(one, _Allowed))
-
-
-def _with_software(requests: Sequence[Sequence[Plan]], keys: _Keys) -> list[list[Plan]]:
-    """The plans of each request with the free options of their stacks that are best for some of the
-    requests that differ only in GPUs, batch and prices: the first, the middle and the last."""
-    alike: dict[Hashable, list[int]] = {}
-    for i, plans in enumerate(requests):
-        if any(plan.free for plan in plans):
-            alike.setdefault(tuple(keys.estimate(plan) for plan in plans), []).append(i)
-    out = [list(plans) for plans in requests]
-    for members in alike.values():
-        examples = sorted({members[0], members[len(members) // 2], members[-1]})
-        found = []
-        for i in examples:
-            with contextlib.suppress(PlanError):  # which its own search answers with
-                found.append(searches(requests[i]))
-        for i in members:
-            out[i] = [
-                plan.choosing(chosen)
-                for place, plan in enumerate(requests[i])
-                for chosen in _distinct([each[place].plan.chosen for each in found] or [()])
-            ]
-    return out
-
-
-def _distinct(choices: Sequence[tuple[SoftwareChoice, ...]]) -> list[tuple[SoftwareChoice, ...]]:
-    """Each set of options once."""
-    return list({repr(sorted(map(repr, one))): one for one in choices}.values())
+def _count(request: Sequence[_Search]) -> int:
+    each = {(one.plan.stack.id, one.plan.request.zero): one.space for one in request}
+    return sum(space.count for space in each.values() if isinstance(space, _Allowed))
 
 
 # ------------------------------------------------------------------------------ what plans share
@@ -293,7 +346,8 @@ def best_of_each(plans: Sequence[_Allowed]) -> list[_Best]:
     """The layout that each plan's own search would take. The plans differ in GPUs, global batch,
     price and length of the run, and all have layouts."""
     space, owner_of_row = _one_space(plans)
-    kept = pruned(plans[0].plan, space, groups=owner_of_row)
+    near = NEAR if any(one.plan.chosen for one in plans) else 0.0
+    kept = pruned(plans[0].plan, space, groups=owner_of_row, near=near)
     found = kept.estimates
     assert found is not None  # no limit was given
     owner = owner_of_row[kept.rows][found.space.row]
@@ -301,7 +355,9 @@ def best_of_each(plans: Sequence[_Allowed]) -> list[_Best]:
     out = []
     for one, layouts in zip(plans, parts, strict=True):
         taken = choice(found, layouts)
-        out.append(_Best(one.plan, found.rows(np.array([taken.row])), taken.fits, taken.rank))
+        table = found.rows(np.array([taken.row]))
+        others = listed(found, taken, layouts) if near else table
+        out.append(_Best(one.plan, table, others, taken.fits, taken.rank))
     return out
 
 

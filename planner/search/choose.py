@@ -27,6 +27,8 @@ assert set(_BY_MEMORY) < set(get_args(Objective))
 
 
 ENOUGH, LITTLE, NONE = 0, 1, 2  # levels of a choice, the best first
+# level and amount of a choice: of several the least is the best
+Rank = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Choice:
     row: int
     # (ENOUGH room, LITTLE where it is expected to fit all the same, or NONE; seconds, chance not to
     # fit or bytes): of several plans the least
-    rank: tuple[int, float]
+    rank: Rank
 
     @property
     def fits(self) -> bool:
@@ -76,7 +78,7 @@ def timed(estimates: Estimates | Outline) -> StepTime | OutlineTime:
     return estimates.time_where_fits if isinstance(estimates, Outline) else estimates.time
 
 
-def of_all(rank: tuple[int, float], plan: Plan) -> tuple[int, float]:
+def of_all(rank: Rank, plan: Plan) -> Rank:
     """The rank of a plan's layout among plans with other global batches: seconds per sequence if it
     has enough room."""
     level, amount = rank

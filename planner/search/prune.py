@@ -41,20 +41,26 @@ class Pruned:
 
 
 def pruned(
-    plan: Plan, space: Space, count: int = 1, groups: Array | None = None, most: float = np.inf
+    plan: Plan,
+    space: Space,
+    count: int = 1,
+    groups: Array | None = None,
+    most: float = np.inf,
+    near: float = 0.0,
 ) -> Pruned:
     """Evaluate what can be among the `count` fastest layouts that fit with enough room of each
     group.
 
     groups: a number for every row of the space; by default all are one group. most: seconds of a
-    layout that is known to fit with enough room, where one layout is wanted.
+    layout that is known to fit with enough room, where one layout is wanted. near: layouts that are
+    slower than the wanted ones by less than this share are evaluated, too.
     """
     fast = _fastest_option(space)
     if space.count <= _FEW or fast is None:
         return Pruned(outline(plan, space), np.arange(space.rows), 0)
     groups = np.zeros(space.rows, dtype=np.intp) if groups is None else groups
-    search = _Search(plan, space, fast, count, groups)
-    search.limit[:] = most * _SLACK
+    search = _Search(plan, space, fast, count, groups, _SLACK * (1 + near))
+    search.limit[:] = most * search.slack
     return search.run()
 
 
@@ -66,14 +72,6 @@ def _fastest_option(space: Space) -> int | None:
         return 0 if len(nothing) == 1 else None
     option = int(np.flatnonzero(nothing)[0])
     return option if space.options[:, option].all() else None
-
-
-def least_of_rows(plan: Plan, space: Space, rows: Array) -> Array:
-    """A bound of the seconds of these rows with the option of their space that repeats least."""
-    fast = int(np.lexsort((space.inner["recompute"], space.inner["offload"]))[0])
-    bare = _bare(space, rows, fast)
-    (least,) = bare.values(least_s(plan, bare.columns()))
-    return least
 
 
 def _bare(space: Space, rows: Array, option: int) -> Space:
@@ -88,9 +86,11 @@ class _Search:
     """One search. What is known of rows is refined in place: their bounds, which were evaluated,
     and the limit of each group."""
 
-    def __init__(self, plan: Plan, space: Space, fast: int, count: int, groups: Array) -> None:
+    def __init__(
+        self, plan: Plan, space: Space, fast: int, count: int, groups: Array, slack: float
+    ) -> None:
         self.plan, self.space, self.count, self.groups = plan, space, count, groups
-        self.fast = fast
+        self.fast, self.slack = fast, slack
         self.done = np.zeros(space.rows, dtype=bool)
         self.limit = np.full(int(groups.max()) + 1, np.inf)
         bare = _bare(space, np.arange(space.rows), fast)
@@ -149,7 +149,7 @@ class _Search:
             seconds = np.concatenate([self.best.get(group, []), timed(found).seconds[sure]])
             self.best[group] = seconds = np.sort(seconds)[: self.count]
             if len(seconds) == self.count:
-                self.limit[group] = seconds[-1] * _SLACK
+                self.limit[group] = seconds[-1] * self.slack
 
 
 def _part(space: Space, rows: Array) -> Space:

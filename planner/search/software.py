@@ -1,103 +1,51 @@
 """Which free options of a stack a search takes: kernels, overlap and dispatch (`Plan.free`).
 
-They multiply the space, so they are not crossed with it. The fastest rows of each kind (tensor,
-context and expert parallelism) under the stack's defaults are looked at with one option changed at
-a time, and each change that gains is kept; the layouts are then searched with what was kept. The
-best layouts found are looked at with one option changed again, memory included, and searched again
-while that gains. tests/test_software.py compares with every combination of options and layouts of
+They multiply the space, so they are not crossed with it. The layouts are searched with the values
+that are usually best (`Plan.start`). Then the best layouts are looked at with one option changed at
+a time, memory included, each change that gains is kept, and the layouts are searched again with
+what was kept. tests/test_software.py compares with every combination of options and layouts of
 small spaces.
+
+What a request gets depends on nothing but its plan: alone, in a sweep and in advice it is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from planner.estimate import Outline, evaluate
-from planner.estimate.factored import Space
+from planner.estimate import Estimates, Outline, fit
+from planner.estimate.memory import peak_memory
 from planner.estimate.step import step_time
 from planner.formulas.rules import check
 from planner.formulas.rules.stack import ACTS
 from planner.ledger import Array
-from planner.search.choose import ENOUGH, choice, ranked
-from planner.search.prune import least_of_rows
-from planner.specs.columns import Columns, unique_rows
+from planner.search.choose import ENOUGH, Choice, Rank, choice
+from planner.specs.columns import Columns, joined
 from planner.specs.plan import Plan, SoftwareChoice
 
-_KINDS = ("tp", "cp", "ep", "sequence_parallel", "zero")
-_SMALL = 2  # micro-batches of rows that are looked at
-_PROBED = 64  # rows that are looked at with one option changed
-_LISTED = 16  # layouts that are looked at with one option changed, of the best found
-_GAIN = 1e-6  # relative, below which a change is none
+# relative: layouts that are slower than the best by less may be the best with other options
+NEAR = 0.1
+_LISTED = 16  # layouts that are looked at: of those that fit, of all, that need least memory
+_KINDS = ("tp", "cp", "ep")  # the fastest of each kind that fits is looked at, too
+_GAIN = 5e-4  # relative, of seconds: what gains less is not worth an option
+_ROUNDING = 1e-6  # relative, of chances and bytes
 _FORBIDDEN = (np.inf, np.inf)
 
 Choices = tuple[SoftwareChoice, ...]
-# (level, amount) of the best layout, the least best; of what is to be beaten it may be any
-# other that is no better
-Rank = Callable[[Plan, tuple[float, float]], tuple[float, float]]
+_State = dict[str, SoftwareChoice]  # by option; one that is not in it is as the stack has it
 
 
-def probed(plan: Plan, space: Space) -> tuple[Choices, Plan]:
-    """(free options that are worth choosing for the fastest rows of each kind, whether they fit or
-    not; the plan without those values that make none of these rows faster)."""
-    rows = _fastest_of_each(plan, space)
-    option = np.lexsort((space.inner["recompute"], space.inner["offload"]))[:1]
-    table = Columns(
-        **{name: column[rows] for name, column in space.outer.items()},
-        **{name: np.repeat(column[option], len(rows)) for name, column in space.inner.items()},
-    )
+@dataclass(frozen=True)
+class Settling:
+    """The best layouts of a request, the free options that they were searched with, and the rank of
+    the best of them."""
 
-    def seconds(choices: Mapping[str, SoftwareChoice]) -> Array:
-        variant, out = plan.choosing(tuple(choices.values())), np.full(len(rows), np.inf)
-        kept = _allowed(variant, table)
-        if len(kept):
-            out[kept] = step_time(variant, table.pick(kept)).seconds
-        return out
-
-    now: dict[str, SoftwareChoice] = {}
-    least, alive = seconds(now), []
-    for one in plan.free:
-        if not acts(one.option, table):
-            continue
-        found = seconds({**now, one.option: one})
-        if (found < (1 - _GAIN) * least).any():
-            alive.append(one)
-        if found.min() < (1 - _GAIN) * least.min():
-            now[one.option], least = one, found
-    return tuple(now.values()), plan.model_copy(update={"free": tuple(alive)})
-
-
-def _fastest_of_each(plan: Plan, space: Space) -> Array:
-    """The row with the least bound of each kind, the fastest kinds first; of small micro-batches,
-    which tell as much."""
-    small = _small(space)
-    _, kind = unique_rows({name: space.outer[name][small] for name in _KINDS})
-    least = least_of_rows(plan, space, small)
-    order = np.argsort(least, kind="stable")
-    _, first = np.unique(kind[order], return_index=True)
-    rows: Array = small[order[np.sort(first)][:_PROBED]]
-    return rows
-
-
-def _small(space: Space) -> Array:
-    """Rows of small micro-batches."""
-    micro = space.outer["micro_batch"]
-    least = float(micro.min()) if len(micro) else 0.0
-    return np.flatnonzero(micro <= max(_SMALL, least))
-
-
-def small_micro_batches(space: Space) -> Space:
-    """The part of a space with small micro-batches."""
-    rows = _small(space)
-    outer = {name: column[rows] for name, column in space.outer.items()}
-    return Space.of(outer, space.inner, space.options, space.pattern[rows])
-
-
-def _acting(plan: Plan, table: Columns) -> Plan:
-    """The plan with only the free options that act in some of these layouts."""
-    free = tuple(one for one in plan.free if acts(one.option, table))
-    return plan.model_copy(update={"free": free})
+    choices: Choices
+    table: Columns
+    rank: Rank
 
 
 def acts(option: str, table: Columns) -> bool:
@@ -105,48 +53,124 @@ def acts(option: str, table: Columns) -> bool:
     return option not in ACTS or bool(np.any(ACTS[option](table)))
 
 
-def _allowed(plan: Plan, table: Columns) -> Array:
-    return np.flatnonzero(np.logical_and.reduce(list(check(plan, table).values())))
+def listed(estimates: Outline, taken: Choice, rows: Array | None = None) -> Columns:
+    """The best layouts (of these, by default of all), for which other free options may be better:
+    the fastest that fit, also of each kind, the fastest of all, since an option may make room, and
+    where none has enough room those that need least memory."""
+    rows = np.arange(len(estimates.fits)) if rows is None else rows
+    seconds = estimates.time.seconds[rows]
+    level, amount = taken.rank
+    near = seconds <= (amount * (1 + NEAR) if level == ENOUGH else np.inf)
+    fastest = np.argsort(seconds, kind="stable")
+    fastest = fastest[near[fastest]]
+    fitting = fastest[estimates.fits[rows][fastest]]
+    of_space = estimates.space.row[rows[fitting]]
+    kinds = np.stack([estimates.space.outer[name][of_space] for name in _KINDS])
+    _, first = np.unique(kinds, axis=1, return_index=True)
+    kept = [fastest[:_LISTED], fitting[:_LISTED], fitting[np.sort(first)[:_LISTED]]]
+    if level != ENOUGH:
+        kept.append(np.argsort(estimates.memory.device[rows], kind="stable")[:_LISTED])
+    return estimates.rows(np.unique(np.append(rows[np.concatenate(kept)], taken.row)))
 
 
-def listed(found: Outline) -> Columns:
-    """The best layouts found, and of the fastest, for which an option may make room."""
-    fastest = np.argsort(found.time.seconds, kind="stable")[:_LISTED]
-    return found.rows(np.union1d(np.append(ranked(found, _LISTED), choice(found).row), fastest))
+def polished(plan: Plan, requests: Sequence[Settling]) -> list[tuple[Choices, Rank]]:
+    """For each request the free options that are best for its layouts, with the memory that they
+    take, and the rank of the best of these layouts with them. plan: of any of the requests, which
+    differ in GPUs, batch and prices alone."""
+    climb = _Climb(plan, requests)
+    for option in dict.fromkeys(value.option for value in plan.free):
+        if acts(option, climb.table):
+            climb.look_at(option)
+    return [
+        (climb.choices(state), rank) for state, rank in zip(climb.states, climb.ranks, strict=True)
+    ]
 
 
-def polished(plan: Plan, start: Choices, best: Columns) -> tuple[Choices, tuple[float, float]]:
-    """(free options that are best for some layouts, with the memory that they take; the rank of the
-    best of these layouts with them)."""
-
-    def rank(variant: Plan, least: tuple[float, float]) -> tuple[float, float]:
-        kept = _allowed(variant, best)
-        if not len(kept):
-            return _FORBIDDEN
-        table = best.pick(kept)
-        if least[0] == ENOUGH and step_time(variant, table).seconds.min() >= least[1]:
-            return _FORBIDDEN  # whatever memory it needs
-        return choice(evaluate(variant, table)).rank
-
-    return _descended(_acting(plan, best), rank, start)
+def better(new: Rank, old: Rank) -> bool:
+    """Whether a rank is so much less that it is worth other options."""
+    least = _GAIN if old[0] == ENOUGH else _ROUNDING
+    return new[0] < old[0] or (new[0] == old[0] and new[1] < old[1] - least * abs(old[1]))
 
 
-def _descended(
-    plan: Plan, rank: Rank, start: Sequence[SoftwareChoice]
-) -> tuple[Choices, tuple[float, float]]:
-    """(one option after the other at the value that ranks least, the stack's default among them;
-    that rank)."""
-    now = {one.option: one for one in start}
-    least = rank(plan.choosing(tuple(now.values())), _FORBIDDEN)
-    values = dict.fromkeys((*start, *plan.free))
-    for option in dict.fromkeys(one.option for one in values):
-        for one in (None, *(one for one in values if one.option == option)):
-            if now.get(option) is one:
-                continue
-            tried = {name: other for name, other in now.items() if name != option}
-            tried |= {} if one is None else {option: one}
-            found = rank(plan.choosing(tuple(tried.values())), least)
-            level, amount = least
-            if found[0] < level or (found[0] == level and found[1] < amount - _GAIN * abs(amount)):
-                now, least = tried, found
-    return tuple(now.values()), least
+class _Climb:
+    """Free options of several requests on the way to their best."""
+
+    def __init__(self, plan: Plan, requests: Sequence[Settling]) -> None:
+        self.plan = plan
+        self.states: list[_State] = [
+            {choice.option: choice for choice in request.choices} for request in requests
+        ]
+        self.ranks = [request.rank for request in requests]
+        tables = [request.table for request in requests]
+        self.table = joined(tables)
+        self.of_row = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
+        self.allowed = check(plan.choosing(()), self.table)
+
+    def choices(self, state: Mapping[str, SoftwareChoice]) -> Choices:
+        """The options of a state in the order of the table."""
+        return tuple(choice for choice in self.plan.free if state.get(choice.option) == choice)
+
+    def look_at(self, option: str) -> None:
+        """Every value of an option, the stack's own among them, for every request; values in
+        ascending order up to the first that does not gain."""
+        values = [choice for choice in self.plan.free if choice.option == option]
+        among: Collection[int] = range(len(self.states))
+        if values[0].start != "always":
+            self._try(option, None, among)
+        for value in values:
+            gained = self._try(option, value, among)
+            if value.ordered:
+                among = gained
+
+    def _try(self, option: str, value: SoftwareChoice | None, among: Collection[int]) -> list[int]:
+        """Set an option for these requests where that gains; the requests where it does."""
+        tried: dict[int, _State] = {}
+        for i in among:
+            if self.states[i].get(option) != value:
+                others = {name: kept for name, kept in self.states[i].items() if name != option}
+                tried[i] = others | ({} if value is None else {option: value})
+        alike: dict[Choices, list[int]] = {}
+        for i, state in tried.items():
+            alike.setdefault(self.choices(state), []).append(i)
+        gained = []
+        for choices, members in alike.items():
+            for i, rank in zip(members, self._ranked(choices, members), strict=True):
+                if better(rank, self.ranks[i]):
+                    self.states[i], self.ranks[i] = tried[i], rank
+                    gained.append(i)
+        return gained
+
+    def _ranked(self, choices: Choices, members: Sequence[int]) -> list[Rank]:
+        """The rank of the best layout of each of these requests with these options."""
+        variant = self.plan.choosing(choices)
+        rows = np.flatnonzero(np.isin(self.of_row, members))
+        rows = rows[self._may_run(variant, rows)]
+        ranks = [_FORBIDDEN] * len(members)
+        if not len(rows):
+            return ranks
+        table = self.table.pick(rows)
+        time = step_time(variant, table, sums=True)
+        at = [np.flatnonzero(self.of_row[rows] == i) for i in members]
+        # whatever memory the others need, they do not gain
+        open_ = [
+            k
+            for k, (i, mine) in enumerate(zip(members, at, strict=True))
+            if len(mine) and self._faster(float(time.seconds[mine].min()), i)
+        ]
+        if open_:
+            memory = peak_memory(variant, table)
+            found = Estimates(variant, table, time, memory, *fit(variant, memory))
+            for k in open_:
+                ranks[k] = choice(found, at[k]).rank
+        return ranks
+
+    def _faster(self, seconds: float, request: int) -> bool:
+        level, _ = self.ranks[request]
+        return level != ENOUGH or better((ENOUGH, seconds), self.ranks[request])
+
+    def _may_run(self, variant: Plan, rows: Array) -> Array:
+        """Which rows break no rule with these options that they do not break without any."""
+        ok = np.ones(len(rows), dtype=bool)
+        for name, holds in check(variant, self.table.pick(rows)).items():
+            ok &= holds | ~self.allowed[name][rows]
+        return ok

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import InstanceOf, PlainSerializer
 
@@ -48,15 +48,24 @@ Mechanisms = Annotated[tuple[InstanceOf[Mechanism], ...], PlainSerializer(_named
 @dataclass(frozen=True, eq=False)
 class SoftwareChoice:
     """A free option of the stack at a value: what a search may choose where nothing is stated, and
-    the fields of the training spec that it sets."""
+    the fields of the training spec that it sets. Of plans that differ in GPUs, batch and prices
+    alone, equal values are the same choice."""
 
     option: str
     value: Any
     update: Mapping[str, Any]
     mechanism: Mechanism | None = None  # that it switches on
+    start: Literal["", "first", "always"] = ""  # as in the option table
+    ordered: bool = False  # whether its values are numbers, which come in ascending order
 
     def __repr__(self) -> str:
         return f"{self.option}={self.value}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SoftwareChoice) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
 
 
 def _texts(choices: tuple[SoftwareChoice, ...]) -> list[str]:
@@ -91,6 +100,15 @@ class Plan(Spec):
     def setting(self, kind: type[AMechanism]) -> AMechanism | None:
         """A mechanism that is on; None where it is off."""
         return next((each for each in self.mechanisms if isinstance(each, kind)), None)
+
+    @property
+    def start(self) -> Software:
+        """The free options that are usually best, with which a search begins."""
+        first: dict[str, SoftwareChoice] = {}
+        for choice in self.free:
+            if choice.start:
+                first.setdefault(choice.option, choice)
+        return tuple(first.values())
 
     def choosing(self, choices: Sequence[SoftwareChoice]) -> Plan:
         """The plan with these free options of its stack."""

@@ -10,7 +10,6 @@ from planner.inputs.cluster import every_price
 from planner.inputs.scenario import resolve
 from planner.report import layout as report
 from planner.search.answer import answer_of
-from planner.search.settled import settling
 from planner.specs.documents.advice import Advice
 from planner.specs.documents.estimate import Figures, Report
 from planner.specs.options import Options
@@ -95,8 +94,7 @@ def _price(options: Options, report: Report) -> str | None:
 def _answer(options: Options) -> Figures | None:
     """Figures of the best layout of a request, as its own command finds it; None: none fits."""
     try:
-        with settling({}):
-            answer = answer_of(resolve(options))
+        answer = answer_of(resolve(options))
     except PlanError:
         return None
     if answer is None or not answer.fits:

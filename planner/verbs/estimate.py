@@ -21,7 +21,6 @@ from planner.search.answer import Answer, answer_of
 from planner.search.idle import with_idle
 from planner.search.pick import pick_of
 from planner.search.room import fit_chance
-from planner.search.settled import settles
 from planner.search.why_none import why_none
 from planner.specs.document import UNSET, changed, extended
 from planner.specs.documents.estimate import Alternative, Estimate, SearchCounts, Tighter
@@ -49,7 +48,6 @@ def for_target(options: Options) -> Options:
     return request
 
 
-@settles
 def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
     """The same with the searches that it was made from."""
     refuse(options, "estimate")

@@ -10,7 +10,7 @@ from typing import Any
 from planner.inputs import files
 from planner.inputs.scenario import Scenario, resolve
 from planner.report import layout as report
-from planner.search import batched, settled
+from planner.search import batched
 from planner.search.pick import pick_of
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
@@ -70,23 +70,19 @@ class Point:
 @dataclass(frozen=True)
 class _Unit:
     """Requests that one process answers together. shapes: models in place of those they name;
-    reasons: seek the rule that forbids every layout of a request; settled: free options of stacks
-    that are settled before."""
+    reasons: seek the rule that forbids every layout of a request."""
 
     requests: Sequence[Options]
     shapes: Sequence[ModelSpec | None]
     reasons: bool
-    settled: settled.Memory
 
 
 @dataclass(frozen=True)
 class _Answered:
-    """The points of a unit, the files that were read for them, and the free options that are
-    settled after it."""
+    """The points of a unit, and the files that were read for them."""
 
     points: Sequence[Point]
     read: Set[files.FileId]
-    settled: settled.Memory
 
 
 def answer(
@@ -109,7 +105,6 @@ def answer(
             [requests[i] for i in unit],
             [None if shapes is None else shapes[i] for i in unit],
             reasons and len(requests) <= _REASONS,
-            settled.snapshot(),
         )
         for unit in units
     ]
@@ -119,7 +114,6 @@ def answer(
         for unit, answered in zip(units, answers, strict=True):
             points.update(zip(unit, answered.points, strict=True))
             files.note(answered.read)
-            settled.note(answered.settled)
             layouts |= _layouts(answered.points)
             _check_work(layouts, len(requests))
             if progress:
@@ -163,7 +157,7 @@ def _units(requests: Sequence[Options], jobs: int) -> Iterator[list[int]]:
 
 
 def _answered(unit: _Unit) -> _Answered:
-    with files.remembered() as read, settled.settling(unit.settled) as memory:
+    with files.remembered() as read:
         scenarios = list(map(_resolved, unit.requests, unit.shapes))
         choices = iter(batched.choose([s.plans for s in scenarios if isinstance(s, Scenario)]))
         points = [
@@ -172,7 +166,7 @@ def _answered(unit: _Unit) -> _Answered:
             else _point(options, scenario, next(choices), unit.reasons)
             for options, scenario in zip(unit.requests, scenarios, strict=True)
         ]
-    return _Answered(points, read, memory)
+    return _Answered(points, read)
 
 
 def _resolved(options: Options, shape: ModelSpec | None) -> Scenario | PlanError:

@@ -11,7 +11,6 @@ from planner.report import layout as report
 from planner.report.search import NEEDS_PRICE, front, not_searched, rejections, shortfall, top
 from planner.search import Found, Wanted
 from planner.search.answer import answer_of
-from planner.search.settled import settles
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, UNSET, extended
@@ -29,7 +28,6 @@ def search_layouts(options: Options, tick: Callable[[float], None] | None = None
     return search_with_layouts(options, tick)[0]
 
 
-@settles
 def search_with_layouts(
     options: Options, tick: Callable[[float], None] | None = None
 ) -> tuple[Search, tuple[Found, ...]]:

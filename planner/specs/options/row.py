@@ -110,7 +110,11 @@ class option:
     folded; slider: drawn as one. short: another flag for it on the command line. brief: the help in
     a few words, for the short --help, which shows of the options of a request only those that have
     it. argument: what stands for it in the usage of a
-    command, where it is a word and no flag.
+    command, where it is a word and no flag. free: values that a search may choose where a request
+    leaves the option open, the usually best first ("words": those that a stack has; true: degrees
+    and kinds of a layout). start: a search begins with the first of these values that a stack has,
+    instead of what the stack does, and looks at the others ("first") or does not, since it is
+    never slower and never needs more memory ("always").
     """
 
     help: str
@@ -142,6 +146,7 @@ class option:
     group: Group | None = None
     argument: str = ""
     free: bool | Literal["words"] | tuple[Any, ...] = False
+    start: Literal["", "first", "always"] = ""
 
 
 @dataclass(frozen=True)

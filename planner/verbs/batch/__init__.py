@@ -10,7 +10,6 @@ from planner.formulas.params import parameter_count
 from planner.inputs import tables
 from planner.inputs.batch import largest_published
 from planner.inputs.cluster import price_of
-from planner.search.settled import settles
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, UNSET
 from planner.specs.documents.batch import CriticalBatch, Least, Reference, SizedModel, TimeToTarget
@@ -28,7 +27,6 @@ __all__ = ["batch", "csv_text"]
 _SPREAD = (0.25, 1.0, 4.0)
 
 
-@settles
 def batch(
     request: BatchOptions, given: Mapping[str, Any], progress: Progress | None = None
 ) -> TimeToTarget:

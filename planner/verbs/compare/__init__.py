@@ -11,7 +11,6 @@ from msgspec.structs import asdict
 from planner.inputs import tables
 from planner.inputs.doubts import unflagged
 from planner.report.doubts import answered_of, doubts
-from planner.search.settled import settles
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, UNSET, changed
 from planner.specs.documents.compare import FIGURES, Comparison, Curve, SweptOption
@@ -41,7 +40,6 @@ _MOST_COUNTS = 6  # counts nearer to equal that a note names
 __all__ = ["compare", "csv_text", "side_by_side"]
 
 
-@settles
 def compare(
     request: CompareOptions,
     given: Mapping[str, Any],

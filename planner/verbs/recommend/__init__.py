@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from planner.search.settled import settles
 from planner.specs.base import PlanError
 from planner.specs.documents.recommend import (
     BandwidthSweep,
@@ -33,7 +32,6 @@ __all__ = [
 ]
 
 
-@settles
 def ask(
     question: Question,
     given: Mapping[str, Any],

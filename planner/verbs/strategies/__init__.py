@@ -18,7 +18,6 @@ from planner.inputs.scenario import resolve
 from planner.ledger import Array, Call, Sourced, recording, section
 from planner.search import layouts
 from planner.search.room import room
-from planner.search.settled import settles
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION
 from planner.specs.documents.strategies import (
@@ -100,6 +99,7 @@ def _plan(
         "zero": strategy.zero,
         "stack": strategy.stack,
         "offload": strategy.offload,
+        "stack_defaults": True,  # strategies are compared with the same kernels
     }
     scenario = resolve(options.changed(**changes))
     plan = scenario.plans[0]
@@ -127,7 +127,6 @@ def _seconds(chosen: Chosen) -> float:
     return float(np.broadcast_to(chosen.cost.step_s, chosen.cost.compute_s.shape)[chosen.row])
 
 
-@settles
 def answer(options: Options, given: StrategySettings, name: str | None = None) -> Strategies:
     """All strategies, or the one named, as one document; `fits` is true where any fits. Raises
     PlanError for wrong requests."""

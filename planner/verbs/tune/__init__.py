@@ -13,7 +13,6 @@ from planner.inputs.cluster import cluster_spec, price_of
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.task import teacher_spec
-from planner.search.settled import settles
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION
 from planner.specs.documents.batch import SizedModel
@@ -35,7 +34,6 @@ __all__ = ["csv_text", "tune"]
 _DAY_S = 86400.0
 
 
-@settles
 def tune(
     request: TuneOptions, given: Mapping[str, Any], progress: Progress | None = None
 ) -> Tuning:
