@@ -236,7 +236,15 @@ def test_a_default_batch_that_starves_the_gpus_is_named() -> None:
 
 
 def test_a_chunked_loss_is_proposed_where_logits_dominate() -> None:
-    found = told(model="gemma-2-2b", gpu="rtx4090", gpus=8, seq_len=8192, stack="pytorch-fsdp")
+    given = {"model": "qwen2.5-0.5b", "gpu": "rtx5060ti-16gb", "gpus": 1, "stack_defaults": True}
+    found = told(**given)
+    assert found.memory.fits
     chunked = [one for one in found.advice if one.changes == {"loss_chunks": 8}]
     assert chunked
     assert chunked[0].tokens_change_frac > 0.01
+
+
+def test_no_chunked_loss_is_proposed_beside_a_kernel_that_keeps_no_logits() -> None:
+    found = told(model="gemma-2-2b", gpu="rtx4090", gpus=8, seq_len=8192, stack="pytorch-fsdp")
+    assert found.search.software["loss_kernel"] == "fused-linear"
+    assert not [one for one in found.advice if "loss_chunks" in one.changes]
