@@ -321,24 +321,32 @@ def test_recipes_are_advised_where_the_software_has_them() -> None:
     """Dispatch, graphs and compiled code are candidates of the stacks that have them alone; a stack
     without graphs refuses them by name. What a search has taken of them is not advised again."""
 
-    def told(stack: str, model: str, **more: Any) -> tuple[set[str], set[str]]:
+    def candidates(stack: str, model: str, **more: Any) -> tuple[set[str], set[str]]:
         given = {"model": model, "gpu": "h100", "gpus": 16, "stack": stack, **more}
-        out = api.estimate(api.read_options({**given, "advice": 100}))
-        return {name for one in out.advice for name in one.changes}, {*out.search.software}
+        answer = answer_of(resolve(api.read_options(given)))
+        assert answer is not None
+        plan = answer.chosen.plan
+        listed = changes.request_changes(plan, True, True, changes.Promise())
+        names = {name for change in listed for name in change.update}
+        return names, {choice.option for choice in plan.chosen}
 
     recipes = {"dispatcher", "cuda_graphs", "ep_overlap"}
-    experts, taken = told("megatron-core", "qwen3-30b-a3b", stack_defaults=True)
-    assert recipes <= experts
+    words = "--model qwen3-30b-a3b --gpu h100 --gpus 16 --stack megatron-core --advice 100"
+    plain, searched = (
+        {name for entry in estimated(words + more)["advice"] for name in entry["changes"]}
+        for more in (" --stack-defaults", "")
+    )
+    assert recipes <= plain
+    assert not recipes & searched
+    assert recipes <= {*estimated(words)["search"]["software"]}
+    dense, taken = candidates("megatron-core", "llama-3.1-8b", stack_defaults=True)
+    assert "compile" not in dense
     assert not taken
-    experts, taken = told("megatron-core", "qwen3-30b-a3b")
-    assert recipes <= taken
-    assert not recipes & experts
-    assert "compile" not in told("megatron-core", "llama-3.1-8b", stack_defaults=True)[0]
-    dense, _ = told("pytorch-fsdp", "llama-3.1-8b", stack_defaults=True)
+    dense, _ = candidates("pytorch-fsdp", "llama-3.1-8b", stack_defaults=True)
     assert "compile" in dense
     assert not dense & recipes
     with pytest.raises(PlanError, match="does not have --cuda-graphs layer"):
-        told("pytorch-fsdp", "llama-3.1-8b", cuda_graphs="layer")
+        candidates("pytorch-fsdp", "llama-3.1-8b", cuda_graphs="layer")
 
 
 def test_types_of_states_are_advised_beside_what_the_search_has_chosen() -> None:

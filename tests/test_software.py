@@ -130,7 +130,9 @@ def test_a_node_is_left_idle_where_that_is_faster() -> None:
         assert "--allow-idle" not in fewer.pick
 
 
-@pytest.mark.parametrize("model", ["gpt2", "llama-3-8b", "qwen3-30b-a3b", "nemotron-3-nano", "t5-3b"])
+@pytest.mark.parametrize(
+    "model", ["gpt2", "llama-3-8b", "qwen3-30b-a3b", "nemotron-3-nano", "t5-3b"]
+)
 @pytest.mark.parametrize("gpu", ["h100", "rtx4090", "mi300x"])
 def test_a_search_begins_where_no_layout_is_lost(model: str, gpu: str) -> None:
     """The options that a search begins with forbid no layout, and those that it keeps without a
