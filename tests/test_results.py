@@ -232,9 +232,7 @@ def test_what_worker_processes_read_comes_back_with_their_answers(tmp_path: Path
     model = tmp_path / "own.toml"
     model.write_text(MODEL)
     asked = Options(model=str(model), gpu="a100", gpus=1)
-    answered = pickle.loads(
-        pickle.dumps(requests._answered(requests._Unit([asked], [None], True, {})))
-    )
+    answered = pickle.loads(pickle.dumps(requests._answered(requests._Unit([asked], [None], True))))
     with files.remembered():
         files.note(answered.read)
         with pytest.raises(PlanError, match="this request reads"):
