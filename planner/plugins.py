@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _ROOT = os.path.dirname(__file__)
 _OFF = "DPPLAN_PLUGINS"
 _FIELD = "plug-in"
-_OURS = "dpplan"
+OURS = "dpplan"
 _MARK = b"[dpplan."
 # group: folder of the planner, folder of a part, and what a module of another distribution declares
 _GROUPS: dict[str, tuple[str, str, str]] = {
@@ -158,7 +158,7 @@ def files(kind: str, shipped: Path) -> Mapping[str, Path]:
     out = {path.stem: path for path in sorted(shipped.glob("*.toml"))}
     if not any(group == kind for group, _ in _outside()):
         return out
-    owners = dict.fromkeys(out, _OURS)
+    owners = dict.fromkeys(out, OURS)
     for point in _points(kind):
         for path in sorted(_folder(point).glob("*.toml")):
             refuse_twice(kind, path.stem, owners, _distribution(point))
@@ -186,7 +186,7 @@ def _from_outside(group: str) -> tuple[EntryPoint, ...]:
     """Entry points of other distributions. Raises PlanError where a name is taken."""
     points = tuple(_points(group))
     # a module of formats may be none, and what two of them must not share is the id of the format
-    owners = {} if group == "formats" else dict.fromkeys(_shipped(group), _OURS)
+    owners = {} if group == "formats" else dict.fromkeys(_shipped(group), OURS)
     for point in points:
         refuse_twice(group, point.name, owners, _distribution(point))
     return points
@@ -203,10 +203,25 @@ def refuse_twice(group: str, name: str, owners: dict[str, str], owner: str) -> N
     owners[name] = owner
 
 
+def option_twice(flag: str, first: type, second: type) -> PlanError:
+    """The error of an option that two records declare, which names their modules and
+    distributions."""
+    both = " and ".join(f"{m} of {_maker(m)}" for m in (first.__module__, second.__module__))
+    remedy = f"is an option of both {both}; uninstall one, or set {_OFF}=off"
+    return PlanError(_FIELD, flag, remedy)
+
+
+def _maker(module: str) -> str:
+    """The distribution of a module, by the package that its entry points name."""
+    package = module.partition(".")[0]
+    points = (point for _, point in _outside() if point.value.partition(".")[0] == package)
+    return next(map(_distribution, points), OURS)
+
+
 def owner(group: str, name: str) -> str:
     """The distribution of a plug-in."""
     points = {point.name: point for point in _from_outside(group)}
-    return _distribution(points[name]) if name in points else _OURS
+    return _distribution(points[name]) if name in points else OURS
 
 
 def _points(group: str) -> Iterator[EntryPoint]:

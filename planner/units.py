@@ -109,7 +109,8 @@ _SHOWN = 40  # characters of it that an error quotes
 # commas only between thousands: "1,5 GB" is no number rather than 15 GB. Possessive throughout, so
 # that reading takes time proportional to the length
 _NUMBER = re.compile(
-    r"([-+]?(?:\d{1,3}(?:,\d{3})++(?![\d,])|\d[\d_]*+|(?=\.\d))(?:\.\d*+)?(?:[eE][-+]?\d{1,3}+(?!\d))?)",
+    r"([-+]?(?:\d{1,3}(?:,\d{3})++(?![\d,])|\d[\d_]*+|(?=\.\d))"
+    r"(?:\.\d*+)?(?:[eE][-+]?\d{1,3}+(?!\d))?)",
     re.ASCII,  # digits of other scripts are no number
 )
 _OF_A_GPU = re.compile(r"^gpu[\s-]?(?=\w)", re.IGNORECASE)

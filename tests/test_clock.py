@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import plans
 import pytest
 from there import there
@@ -14,8 +16,8 @@ from planner.specs.base import PlanError
 from planner.specs.options import Options
 
 
-def clock(gpu: str = "a100", **options: object) -> float:
-    cluster, _ = cluster_spec(Options(model="gpt2", gpu=gpu, gpus=8, **options))  # type: ignore[arg-type]
+def clock(gpu: str = "a100", **options: Any) -> float:
+    cluster, _ = cluster_spec(Options(model="gpt2", gpu=gpu, gpus=8, **options))
     return float(sustained_clock(plans.plan().model_copy(update={"cluster": cluster})))
 
 

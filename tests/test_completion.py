@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from command import dpplan
@@ -32,7 +32,7 @@ def verbs() -> dict[str, completion.Verb]:
 
 
 @pytest.fixture(scope="module", params=get_args(completion.Shell))
-def offered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+def offered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     shell = request.param
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")

@@ -251,11 +251,14 @@ def test_every_listed_alias_names_its_entry() -> None:
 
 
 HEADER = (
-    "run_id,suite,gpu,gpus,gpus_per_node,stack,layers,hidden,heads,vocab,seq_len,precision,tp,pp,dp,zero,micro_batch,"
-    "global_batch,step_s,peak_memory_gib,memory_kind,outcome"
+    "run_id,suite,gpu,gpus,gpus_per_node,stack,layers,hidden,heads,vocab,seq_len,precision,"
+    "tp,pp,dp,zero,micro_batch,global_batch,step_s,peak_memory_gib,memory_kind,outcome"
 )
 ROWS = [
-    "a,first,a100-sxm4-80gb,8,8,megatron-core,24,2048,16,50304,2048,bf16,8,1,1,1,4,64,2.0,20,allocated,ok",
+    (
+        "a,first,a100-sxm4-80gb,8,8,megatron-core,24,2048,16,50304,2048,bf16,8,1,1,1,4,64,2.0,20,"
+        "allocated,ok"
+    ),
     "b,second,a100-sxm4-80gb,8,8,megatron-core,24,2048,16,50304,2048,bf16,1,1,8,1,4,64,1.5,,,ok",
     "c,second,no-such-gpu,8,8,megatron-core,24,2048,16,50304,2048,bf16,1,1,8,1,4,64,1.5,,,ok",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import plans
 import pytest
@@ -147,10 +149,10 @@ def run(
     *,
     gpus: int = 8,
     changes: dict[str, object] | None = None,
-    training: dict[str, object] | None = None,
+    training: dict[str, Any] | None = None,
     **layout: object,
 ) -> Estimates:
-    of = plans.plan(shape, software=software, gpus=gpus, **(training or {}))  # type: ignore[arg-type]
+    of = plans.plan(shape, software=software, gpus=gpus, **(training or {}))
     stack: StackSpec = of.stack
     state = stack.state.model_copy(update=changes or {})
     of = of.model_copy(

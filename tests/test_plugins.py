@@ -124,6 +124,62 @@ def test_a_name_that_is_taken_is_an_error_with_both(tmp_path: Path, group: str, 
     assert run(tmp_path, "--version", DPPLAN_PLUGINS="off").status == 0
 
 
+OWN_MECHANISM = """
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+from planner.specs.mechanism import Mechanism
+from planner.specs.options.record import Record
+from planner.specs.options.row import option
+from planner.specs.options.training import TrainingOptions
+from planner.specs.options.verbs import REQUESTS
+
+@dataclass(frozen=True, kw_only=True)
+class GreedyOptions(Record):
+    GROUP: ClassVar = TrainingOptions.GROUP
+    VERBS: ClassVar = REQUESTS
+
+    {option}: Annotated[bool, option("Something else of this name", label="Else")] = False
+
+class MECHANISM(Mechanism):
+    NAME = OFF = SOURCE = "greedy"
+    OPTIONS = GreedyOptions
+
+    @classmethod
+    def of(cls, options):
+        return None
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "module"),
+    [
+        ("ema", "planner.mechanisms.ema"),
+        ("micro_batch", "planner.specs.options.layout"),
+        ("explain", "planner.specs.options.own"),
+    ],
+)
+def test_an_option_that_is_there_is_an_error_with_both(
+    tmp_path: Path, option: str, module: str
+) -> None:
+    """Of another mechanism, of the request, or of a verb."""
+    text = OWN_MECHANISM.replace("{option}", option)
+    install(tmp_path, "greedy", {"dpplan.mechanisms": {"greedy": "greedy_code"}}, greedy_code=text)
+    flag = f"--{option.replace('_', '-')}"
+    said = (flag, f"{module} of dpplan", "greedy_code of greedy", "DPPLAN_PLUGINS=off")
+    refused(run(tmp_path, "estimate", *GPT2), *said)
+    answer = run(tmp_path, "estimate", *GPT2, DPPLAN_PLUGINS="off")
+    assert answer.status == 0
+
+
+def test_two_mechanisms_with_one_option_are_both_named(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        points = {"dpplan.mechanisms": {name: f"{name}_code"}}
+        text = OWN_MECHANISM.replace("{option}", "everything")
+        install(tmp_path, name, points, **{f"{name}_code": text})
+    said = ("--everything", "first_code of first", "second_code of second")
+    refused(run(tmp_path, "estimate", *GPT2), *said)
+
+
 def test_two_distributions_with_one_name_are_both_named(tmp_path: Path) -> None:
     for name in ("first", "second"):
         install(tmp_path, name, {"dpplan.verbs": {"hello": "planner.cli.commands.schema"}})

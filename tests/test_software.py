@@ -13,10 +13,12 @@ from pin_law import pins_of, violations
 
 from planner import api
 from planner.estimate import evaluate
+from planner.formats.recipe import target
 from planner.inputs.scenario import resolve
 from planner.search import allowed_layouts, idle, search
 from planner.search.choose import choice
-from planner.specs.options import options_of_command, rows
+from planner.specs.options import Given, Origin, options_of_command, rows
+from planner.specs.options.origin import OriginKind
 from planner.specs.plan import Plan
 
 SMALL: list[tuple[dict[str, Any], set[str]]] = [
@@ -83,17 +85,19 @@ def test_what_is_stated_stays_and_the_stack_as_it_comes() -> None:
     assert "cuda_graphs" not in stated.search.software
 
 
-def test_runs_keep_what_they_do_not_state() -> None:
-    from planner.specs.options import Given, Origin
-    from planner.specs.options.origin import PAGE
+def test_files_of_a_program_have_its_stack_as_it_comes() -> None:
+    given = {"model": "llama-3-8b", "gpu": "h100", "gpus": 8, "stack": "megatron-core"}
+    assert all(plan.free for plan in resolve(api.read_options(given)).plans)
+    options = target("megatron").request(api.read_options(given))
+    assert options.stack_defaults
+    assert all(not plan.free for plan in resolve(options).plans)
 
-    given = Given(
-        {"model": "llama-3-8b", "gpu": "h100", "gpus": 8, "stack": "megatron-core"},
-        {"stack": Origin("run", "column stack")},
-    )
-    assert all(not plan.free for plan in resolve(api.read_options(given)).plans)
-    by_page = Given({**given, "tokens": "1T"}, {"tokens": Origin("default", PAGE)})
-    assert all(plan.free for plan in resolve(api.read_options(by_page)).plans)
+
+@pytest.mark.parametrize("origin", ["default", "run", "publication", "file", "search"])
+def test_origins_of_options_decide_nothing(origin: OriginKind) -> None:
+    given = {"model": "llama-3-8b", "gpu": "h100", "gpus": 8, "stack": "megatron-core"}
+    options = api.read_options(Given(given, {"stack": Origin(origin, "somewhere")}))
+    assert all(plan.free for plan in resolve(options).plans)
 
 
 @pytest.mark.parametrize(

@@ -215,9 +215,9 @@ def test_the_peak_is_that_of_the_longest_row_that_comes() -> None:
         assert estimate(row.command).memory.device_bytes == row.memory.device_bytes
         # the longest context is that of a full row
         assert row.longest_context == plain.longest_context
-    plain = {"stack_defaults": True}  # the best kernels differ with the share of full rows
-    packed = answered({**given, **plain}, method="full-bf16", examples=1000).methods[0]
-    whole = {**SMALL, **plain, "seq_len": 4096, "micro_batch": 2}
+    stack = {"stack_defaults": True}  # the best kernels differ with the share of full rows
+    packed = answered({**given, **stack}, method="full-bf16", examples=1000).methods[0]
+    whole = {**SMALL, **stack, "seq_len": 4096, "micro_batch": 2}
     full = answered(whole, method="full-bf16").methods[0]
     assert packed.memory is not None
     assert full.memory is not None

@@ -256,7 +256,8 @@ def _of_this_page(scope: Scope, headers: Headers, _: Served) -> Refused | None:
 
 
 def _is_link(scope: Scope, headers: Headers) -> bool:
-    """Whether a person follows a link in a window of its own: https://www.w3.org/TR/fetch-metadata/"""
+    """Whether a person follows a link in a window of its own
+    (https://www.w3.org/TR/fetch-metadata/)."""
     return (
         scope["method"] == "GET"
         and headers.get("sec-fetch-mode") == "navigate"

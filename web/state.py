@@ -28,7 +28,6 @@ from planner.inputs.readers import NotText, read_json, read_toml
 from planner.search.pick import of_command
 from planner.specs.options import TYPED, Given, Origin, Row, flag, pairs_of_command, rows
 from planner.specs.options.checked import from_text
-from planner.specs.options.origin import PAGE as FILLED_BY_PAGE
 from planner.specs.options.origin import OriginKind
 from web import limits
 
@@ -41,7 +40,7 @@ TEXTS = ("calibration", "config")  # pasted whole
 # the query string in what the page lets people take along: reports, and pictures as SVG
 _STATE = re.compile(r'^\s*<.{0,2000}?\bdpplan-state(?:" content)?="([^"]*)"', re.S)
 
-DEFAULT = f"default|{FILLED_BY_PAGE}|"  # begins the mark of what a page fills in
+DEFAULT = "default|page|"  # begins the mark of what a page fills in
 MARK = "from."  # before the name of an option: where its value comes from
 
 Pairs = list[tuple[str, str]]

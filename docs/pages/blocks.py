@@ -76,6 +76,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "config": lambda: output(
         "dpplan estimate --model tests/configs/llama-3.1-8b.json --gpu h100 --gpus 16 --full",
         parts=("", "What this rests on"),
+        each=14,
     ),
     "why-not": lambda: output(
         "dpplan estimate --model llama-2-7b --gpu rtx4090 --gpus 2 --seq-len 2048", lines=30

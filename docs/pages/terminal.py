@@ -16,8 +16,8 @@ _RULE = re.compile(r"^-[- ]*-$")
 _STYLES = {"title": "t", "rule": "d", "head": "b", "prompt": "p", "no": "n"}
 _CSS = (
     "text{font:13px ui-monospace,'SF Mono',Menlo,Consolas,'DejaVu Sans Mono',monospace;"
-    "fill:#d6dae0;white-space:pre}.t{fill:#6cb6ff;font-weight:700}.d{fill:#697079}.b{font-weight:700}"
-    ".p{fill:#8ddb8c;font-weight:700}.n{fill:#ff9492;font-weight:700}"
+    "fill:#d6dae0;white-space:pre}.t{fill:#6cb6ff;font-weight:700}.d{fill:#697079}"
+    ".b{font-weight:700}.p{fill:#8ddb8c;font-weight:700}.n{fill:#ff9492;font-weight:700}"
 )
 
 

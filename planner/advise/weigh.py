@@ -113,7 +113,7 @@ def beside_the_layout(
     under it."""
     try:
         # what the search chose of the stack stays, unless it is what changes
-        chosen = {one.option: one.value for one in software_of(base.plan, base.layout)}
+        chosen = {choice.option: choice.value for choice in software_of(base.plan, base.layout)}
         changed = base.options.changed(**{**chosen, **change.update})
         options = pick(base.options, base.plan, base.layout).changed(**change.update)
         plan = resolve(options).plans[0]

@@ -47,7 +47,8 @@ def run(settings: Settings, processes: int, report: Callable[[Progress], None]) 
     with tempfile.TemporaryDirectory(prefix="dpplan-calibrate-") as folder:
         request = Path(folder) / "settings.json"
         request.write_text(settings.text(), encoding="utf-8")
-        progress = TailLog("", {0: _output(folder, 0)}, _Progress(report, settings), {0: ""})  # type: ignore[arg-type]
+        printed: Any = _Progress(report, settings)  # stands for the file that torch writes to
+        progress = TailLog("", {0: _output(folder, 0)}, printed, {0: ""})
         progress.start()
         usual = signal.getsignal(signal.SIGTERM)
         signal.alarm(settings.patience_s)

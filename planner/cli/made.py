@@ -21,6 +21,7 @@ from planner.cli.refusal import clear_errors
 from planner.error import PlanError
 from planner.inputs.files import remembered
 from planner.specs.options import Given, Options, Row, rows, taken
+from planner.specs.options.mechanisms import mechanism_of
 from planner.specs.options.own import ScenarioFile
 from planner.specs.options.verbs import ALIKE
 
@@ -35,11 +36,16 @@ Body = Callable[..., Answer | None]
 
 
 def options_of(verb: str, body: Body) -> tuple[dict[str, Row], dict[str, Row]]:
-    """Options of `dpplan VERB` by name: request options, and options of this verb only."""
+    """Options of `dpplan VERB` by name: request options, and options of this verb only. Raises
+    PlanError where a mechanism has an option that the verb has, too."""
     kinds = _kinds(body)
     shared = (*taken(Options, ALIKE.get(verb, verb)), *taken(ScenarioFile, verb))
     request = shared if "given" in kinds else ()
+    makers = {row.name: kind for kind in kinds.values() for row in _own(kind, verb)}
     specific = {row.name: row for kind in kinds.values() for row in _own(kind, verb)}
+    for row in request:
+        if row.name in specific and (mechanism := mechanism_of(row.name)):
+            raise plugins.option_twice(row.flag, mechanism, makers[row.name])
     return {row.name: row for row in request if row.name not in specific}, specific
 
 

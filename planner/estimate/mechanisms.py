@@ -141,7 +141,7 @@ def replayed(plan: Plan) -> Replayed | None:
 
 
 def gemm_streams(plan: Plan, c: Columns) -> Array:
-    """Streams on which GEMMs run at once: those of a mechanism in the layouts where it acts."""
+    """Streams on which GEMMs run at once: one, or as many as a mechanism has where it acts."""
     streams: Array = 1.0
     for mechanism in plan.mechanisms:
         if (count := mechanism.gemm_streams()) is not None:

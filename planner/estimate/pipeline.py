@@ -96,7 +96,7 @@ class Stages:
 
 def stages(plan: Plan, c: Columns, each: Pieces) -> Stages:
     """Layers and work of the ranks, given the seconds of what they are made of."""
-    layer_s = [total_s(ledger) for ledger in each.layer]
+    layer_s = [total_s(work) for work in each.layer]
     module_s = total_s(each.head) + total_s(each.module)
     inner = slowest_inner(plan, c, layer_s, module_s)
     number = 0.0 * c.pp, inner, c.pp - 1
@@ -129,9 +129,7 @@ def idle_s(plan: Plan, c: Columns, ranks: Stages, microbatches: Array) -> Array:
             rows := (c.schedule == code) & (pp > 1)
         ):
             each = ranks.each
-            durations = [
-                x for durations in (*each.layer, each.head, each.module) for x in durations
-            ]
+            durations = [x for work in (*each.layer, each.head, each.module) for x in work]
             timed = rowwise(
                 functools.partial(_simulated, plan, name),
                 rows,

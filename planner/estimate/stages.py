@@ -137,8 +137,8 @@ def by_memory(model: ModelSpec, timed: Sequence[Array]) -> tuple[Array, ...]:
     fewer."""
     pairs = set(zip(memory_kinds(model).order, timed_kinds(model).order, strict=True))
     return tuple(
-        functools.reduce(np.add, (timed[i] for kind, i in sorted(pairs) if kind == same))
-        for same in range(len(memory_kinds(model).kinds))
+        functools.reduce(np.add, (timed[i] for kind, i in sorted(pairs) if kind == memory_kind))
+        for memory_kind in range(len(memory_kinds(model).kinds))
     )
 
 

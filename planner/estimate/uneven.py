@@ -221,7 +221,7 @@ def of_other_gpu(plan: Plan) -> Plan:
     return plan.model_copy(update={"cluster": cluster, "ranks": RanksSpec(), "data": None})
 
 
-def shared(plan: Plan, c: Columns, first: Ledger, other: Ledger) -> Ledger:
+def shared(plan: Plan, c: Columns, usual: Ledger, other: Ledger) -> Ledger:
     """Components of a step on two kinds of GPUs from those on either kind: what is computed, and
     the bubble beside it, changes.
 
@@ -229,7 +229,7 @@ def shared(plan: Plan, c: Columns, first: Ledger, other: Ledger) -> Ledger:
     as its slower GPUs.
     """
     ranks = plan.ranks
-    mine = total({name: first[name] for name in COMPUTING if name in first})
+    mine = total({name: usual[name] for name in COMPUTING if name in usual})
     theirs = total({name: other[name] for name in COMPUTING if name in other})
     if ranks.split == "equal":
         together = stragglers.equal_split_s(mine, theirs)
@@ -240,7 +240,7 @@ def shared(plan: Plan, c: Columns, first: Ledger, other: Ledger) -> Ledger:
         together = stragglers.proportional_split_s(mine, theirs, c.dp, count, batches)
     changed = (*COMPUTING, "bubble")
     return {
-        name: leaf * (together / mine) if name in changed else leaf for name, leaf in first.items()
+        name: leaf * (together / mine) if name in changed else leaf for name, leaf in usual.items()
     }
 
 

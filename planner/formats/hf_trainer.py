@@ -61,9 +61,9 @@ def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _OTHERS = re.compile(
-    r"^\s*\"?(finetuning_type|cutoff_len|base_model|dist_config|distributed_type|max_length|dataset_name|"
-    r"dataset_mixture|dataset_mixer|max_completion_length|max_prompt_length|use_peft|beta|"
-    r"zero_optimization|tuner_type|template)\"?\s*:",
+    r"^\s*\"?(finetuning_type|cutoff_len|base_model|dist_config|distributed_type|max_length|"
+    r"dataset_name|dataset_mixture|dataset_mixer|max_completion_length|max_prompt_length|use_peft|"
+    r"beta|zero_optimization|tuner_type|template)\"?\s*:",
     re.MULTILINE,
 )
 _is_trainer = trainer.own("per_device_train_batch_size", "per_gpu_train_batch_size")

@@ -1,5 +1,6 @@
 """Files that resemble files of a program that is read here: of programs without a reader, and
-scripts that do not train. Which ones, by name, is others.toml."""
+scripts that do not train. Which ones, by name, is others.toml. A format of another distribution may
+read them."""
 
 from __future__ import annotations
 

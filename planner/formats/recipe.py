@@ -49,11 +49,19 @@ class Recipe:
 def formats() -> tuple[Format, ...]:
     """Every format: the modules of this folder that declare one, and formats of other
     distributions. Raises PlanError where two have one id."""
-    found = {name: module.FORMAT for name, module in _modules() if hasattr(module, "FORMAT")}
+    return tuple(_owners())
+
+
+@cache
+def _owners() -> dict[Format, str]:
+    """Every format with the distribution that has it."""
     owners: dict[str, str] = {}
-    for name, one in found.items():
-        plugins.refuse_twice("formats", one.kind, owners, plugins.owner("formats", name))
-    return tuple(found.values())
+    out: dict[Format, str] = {}
+    for name, module in _modules():
+        if hasattr(module, "FORMAT"):
+            out[module.FORMAT] = plugins.owner("formats", name)
+            plugins.refuse_twice("formats", module.FORMAT.kind, owners, out[module.FORMAT])
+    return out
 
 
 @cache
@@ -173,7 +181,9 @@ def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
         raise PlanError(FIELD, name, f"is larger than the {MOST_BYTES:,} characters that are read")
     try:
         own = [one for one in formats() if one.detect(name, text)]
-        if own and (why := refusal(name, text)):
+        # another distribution may read a program that has no reader here
+        shipped = all(_owners()[one] == plugins.OURS for one in own)
+        if own and shipped and (why := refusal(name, text)):
             raise PlanError(FIELD, name, why)
         whole = [one for one in own if one.whole]
         found = {one: one.parse(text) for one in whole or own}

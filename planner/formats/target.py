@@ -88,8 +88,8 @@ class Target:
     fill: tuple[str, ...] = ()
 
     def request(self, options: Options) -> Options:
-        """A request of what its files can say: on its stack, other layouts left out of the search.
-        What is given stays. Raises PlanError where the stack is another."""
+        """A request of what its files can say: on its stack as it comes, other layouts left out of
+        the search. What is given stays. Raises PlanError where the stack is another."""
         if options.stack is not None and options.stack not in self.stacks:
             remedy = f"is not what {self.title} is; leave it out, or give"
             raise PlanError("--stack", options.stack, f"{remedy} {' or '.join(self.stacks)}")
@@ -105,7 +105,8 @@ class Target:
         means = {n: v for n, v in self.means.get(stack, {}).items() if bf16 and n not in given}
         where = tuple(dict.fromkeys((*options.where, *conditions)))
         why = Origin("default", f"files of {self.title}")
-        return options.changed(why, stack=stack, where=where, for_target=None, **means)
+        given_by_files = {"stack": stack, "where": where, "stack_defaults": True, **means}
+        return options.changed(why, for_target=None, **given_by_files)
 
 
 def no_decoder(model: ModelSpec) -> str:

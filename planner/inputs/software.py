@@ -19,8 +19,8 @@ _OFF = (None, False, "none")
 
 def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
     """Values of free options that the request leaves open and that the plan's stack, model and GPU
-    have; empty for the options of a measured run."""
-    if options.stack_defaults or any(origin.of_run for origin in options.origins.values()):
+    have."""
+    if options.stack_defaults:
         return ()
     training = plan.training
     with_option = options.changed(

@@ -39,6 +39,7 @@ class CudaGraphsOptions(Record):
             unset="as the stack does",
             form="folded",
             free=("full", "layer", "attn+moe_router+moe_preprocess", "attn"),
+            start="first",
         ),
     ] = None
 

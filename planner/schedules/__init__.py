@@ -16,7 +16,8 @@ DOMINATED: another is as fast in less memory; searched only when --schedule name
 from __future__ import annotations
 
 import difflib
-import functools
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from types import ModuleType
 
@@ -138,10 +139,28 @@ def fitted_actions(
     return fitted
 
 
-@functools.lru_cache(maxsize=128)
+# actions of programs that are remembered together, at some 200 bytes each: those of one search of
+# a cluster, which asks for the same programs for every stack and number of GPUs
+_MOST_KEPT = 2_000_000
+_kept: OrderedDict[tuple[str, int, int, int], Program] = OrderedDict()
+_keeping = threading.Lock()
+
+
 def program(name: str, p: int, m: int, v: int) -> Program:
-    """The compiled schedule, remembered."""
-    return compiled(actions(name, p, m, v))
+    """The compiled schedule. Those used last are remembered."""
+    key = (name, p, m, v)
+    with _keeping:
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+    new = compiled(actions(*key))
+    with _keeping:
+        _kept[key] = new
+        total = sum(len(each.actions) for each in _kept.values())
+        while total > _MOST_KEPT and len(_kept) > 1:
+            _, dropped = _kept.popitem(last=False)
+            total -= len(dropped.actions)
+    return new
 
 
 # What a schedule says of rows: of plain arrays of its own rows, whatever the table is made of

@@ -31,6 +31,7 @@ from planner.search.prune import pruned
 from planner.search.software import NEAR, Rank, Settling, better, listed, polished
 from planner.search.space import degrees, layouts_of
 from planner.specs.base import PlanError
+from planner.specs.capabilities import values
 from planner.specs.columns import Columns
 from planner.specs.layout import Layout
 from planner.specs.plan import Plan
@@ -198,7 +199,7 @@ class Found:
 
 BEST = Wanted()
 ROUNDS = 2  # searches with other free options at most
-_FAR = 1.25  # times the seconds of another plan, beyond what free options gain
+_FAR = 1.1  # times the seconds of another plan, beyond what free options gain
 
 
 def search(plan: Plan, tick: Callable[[float], None] | None = None, wanted: Wanted = BEST) -> Found:
@@ -208,16 +209,20 @@ def search(plan: Plan, tick: Callable[[float], None] | None = None, wanted: Want
 
 
 def started(
-    plan: Plan, tick: Callable[[float], None] | None = None, wanted: Wanted = BEST
+    plan: Plan,
+    tick: Callable[[float], None] | None = None,
+    wanted: Wanted = BEST,
+    most: float = np.inf,
 ) -> Found:
-    """The search with the free options that are usually best."""
+    """The search with the free options that are usually best. most: seconds of a step beyond which
+    a layout is not wanted, where one is."""
     if not plan.free:
-        return _searched(plan, wanted, tick)
+        return _evaluated(plan, _allowed(plan), wanted, tick, most)
     allowed = _allowed(plan.choosing(()))
     wanted = replace(wanted, whole=False)
     if allowed.space.count <= 1:
         return _evaluated(plan, allowed, wanted)  # stated whole, its kernels and overlap, too
-    return _evaluated(plan.choosing(plan.start), allowed, wanted, near=NEAR)
+    return _evaluated(plan.choosing(plan.start), allowed, wanted, tick, most, NEAR)
 
 
 def improved(plan: Plan, found: Found, wanted: Wanted = BEST, *, far: bool = False) -> Found:
@@ -260,6 +265,21 @@ def is_far(rank: Rank, best: Rank) -> bool:
     """Whether a layout is so far behind another plan's that no free option makes up for it. Both:
     see `choose.of_all`."""
     return rank[0] > best[0] or (rank[0] == best[0] == ENOUGH and rank[1] > _FAR * best[1])
+
+
+def wanted_s(plan: Plan, best: Rank | None) -> float:
+    """Seconds of a step of the plan beyond which it is far behind the best of other plans."""
+    if best is None or best[0] != ENOUGH:
+        return np.inf
+    return _FAR * best[1] * plan.training.global_batch
+
+
+def in_turn(plans: Sequence[Plan]) -> list[int]:
+    """Positions of plans in the order of their searches: the stack that runs most kinds of
+    parallelism comes first, since others seldom beat it."""
+    degrees = ("tp", "pp", "cp", "ep")
+    ways = [sum(bool(values(plan.stack, name)) for name in degrees) for plan in plans]
+    return sorted(range(len(plans)), key=lambda i: (-ways[i], -i))
 
 
 def _searched(plan: Plan, wanted: Wanted, tick: Callable[[float], None] | None = None) -> Found:

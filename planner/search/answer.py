@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import Scenario
-from planner.search import BEST, Found, Wanted, improved, is_far, started
-from planner.search.choose import choice, of_all
+from planner.search import BEST, Found, Wanted, improved, in_turn, is_far, started, wanted_s
+from planner.search.choose import Rank, choice, of_all
 from planner.specs.plan import Plan
 
 
@@ -55,20 +55,23 @@ def searches(
     the best."""
     steps = len(plans) + sum(bool(plan.free) for plan in plans)
 
-    def done(step: int) -> Callable[[float], None] | None:
+    def ticked(step: int) -> Callable[[float], None] | None:
         return None if tick is None else functools.partial(_share, tick, step, steps)
 
-    starts = [_ended(started(plan, done(i), wanted), done(i)) for i, plan in enumerate(plans)]
-    ranks = [
-        None if one.estimates is None else of_all(choice(one.estimates).rank, one.plan)
-        for one in starts
-    ]
-    best = min((rank for rank in ranks if rank is not None), default=None)
+    starts: dict[int, Found] = {}
+    ranks: dict[int, Rank] = {}
+    for step, i in enumerate(in_turn(plans)):
+        most = wanted_s(plans[i], min(ranks.values(), default=None))
+        found = started(plans[i], ticked(step), wanted, most)
+        starts[i] = _ended(found, ticked(step))
+        if found.estimates is not None:
+            ranks[i] = of_all(choice(found.estimates).rank, found.plan)
+    best = min(ranks.values(), default=None)
+    near = {i for i, rank in ranks.items() if best is not None and not is_far(rank, best)}
     out, step = [], len(plans)
-    for plan, found, rank in zip(plans, starts, ranks, strict=True):
-        far = rank is None or best is None or is_far(rank, best)
-        better = improved(plan, found, wanted, far=far)
-        out.append(_ended(better, done(step)) if plan.free else better)
+    for i, plan in enumerate(plans):
+        found = improved(plan, starts[i], wanted, far=i not in near)
+        out.append(_ended(found, ticked(step)) if plan.free else found)
         step += bool(plan.free)
     return tuple(out)
 

@@ -9,6 +9,7 @@ sweeps that is two to four times as fast as a search for each (benchmarks/sweep_
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,7 +19,7 @@ import numpy as np
 from planner.estimate import Estimates, cut, evaluate
 from planner.estimate.factored import Space
 from planner.ledger import Array
-from planner.search import ROUNDS, allowed_layouts, is_far
+from planner.search import ROUNDS, allowed_layouts, in_turn, is_far, wanted_s
 from planner.search.choose import choice, of_all
 from planner.search.prune import pruned
 from planner.search.software import NEAR, Rank, Settling, better, listed, polished
@@ -64,6 +65,7 @@ class _Allowed:
     plan: Plan
     space: Space
     rows: Array
+    most: float = np.inf  # seconds beyond which no layout is wanted
 
     @property
     def count(self) -> int:
@@ -96,11 +98,18 @@ def choose(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | None
         for plans, bare in zip(requests, plain, strict=True)
     ]
     each = [search for request in searches for search in request]
-    _run(each, keys)
+    turns = [
+        [request[i] for i in in_turn(plans)]
+        for request, plans in zip(searches, requests, strict=True)
+    ]
+    for turn in itertools.zip_longest(*turns):
+        _run(
+            [(search, request) for search, request in zip(turn, searches, strict=True) if search],
+            keys,
+        )
     for request in searches:
-        ranks = [of_all(one.best.rank, one.plan) for one in request if isinstance(one.best, _Best)]
         for search in request:
-            search.drop_if_far(min(ranks, default=None))
+            search.drop_if_far(_best_of(request))
     for _ in range(ROUNDS):
         _improve(each, keys)
     found = [_answer(request) for request in searches]
@@ -151,13 +160,29 @@ class _Search:
         return Settling(self.best.plan.chosen, near, self.best.rank)
 
 
-def _run(searches: Sequence[_Search], keys: _Keys) -> None:
-    """The best layouts with the free options that are usually best."""
-    started = [(search, start) for search in searches if (start := search.start) is not None]
-    of_keys = [(keys.of(start.plan), search, start) for search, start in started]
-    best = _evaluated({key: start for key, _, start in of_keys})
+def _run(searches: Sequence[tuple[_Search, Sequence[_Search]]], keys: _Keys) -> None:
+    """The best layouts with the free options that are usually best, each beside the other searches
+    of its request."""
+    of_keys = []
+    for search, request in searches:
+        if (start := search.start) is not None:
+            most = wanted_s(start.plan, _best_of(request))
+            of_keys.append((keys.of(start.plan), search, dataclasses.replace(start, most=most)))
+    # equal plans of requests that differ in their other stacks
+    least: dict[_Key, _Allowed] = {}
+    for key, _, start in of_keys:
+        if key not in least or start.most > least[key].most:
+            least[key] = start
+    best = _evaluated(least)
     for key, search, start in of_keys:
-        search.best = _of_plan(best[key], start.plan)
+        if key in best:
+            search.best = _of_plan(best[key], start.plan)
+
+
+def _best_of(request: Sequence[_Search]) -> Rank | None:
+    """The best rank of a request's searches so far."""
+    ranks = [of_all(one.best.rank, one.plan) for one in request if isinstance(one.best, _Best)]
+    return min(ranks, default=None)
 
 
 def _improve(searches: Sequence[_Search], keys: _Keys) -> None:
@@ -324,7 +349,8 @@ def _evaluated(allowed: Mapping[_Key, _Allowed]) -> dict[_Key, _Best | PlanError
             except PlanError as error:  # a number that the plans of the block share
                 out.update((key, error) for key in block)
             else:
-                out.update(zip(block, bests, strict=True))
+                found = zip(block, bests, strict=True)
+                out.update((key, best) for key, best in found if best is not None)
     return out
 
 
@@ -342,18 +368,24 @@ def _blocks(keys: Sequence[_Key], allowed: Mapping[_Key, _Allowed]) -> Iterator[
         yield block
 
 
-def best_of_each(plans: Sequence[_Allowed]) -> list[_Best]:
-    """The layout that each plan's own search would take. The plans differ in GPUs, global batch,
-    price and length of the run, and all have layouts."""
+def best_of_each(plans: Sequence[_Allowed]) -> list[_Best | None]:
+    """The layout that each plan's own search would take; None where none is wanted. The plans
+    differ in GPUs, global batch, price and length of the run, and all have layouts."""
     space, owner_of_row = _one_space(plans)
     near = NEAR if any(one.plan.chosen for one in plans) else 0.0
-    kept = pruned(plans[0].plan, space, groups=owner_of_row, near=near)
+    most = np.array([one.most for one in plans])
+    kept = pruned(plans[0].plan, space, groups=owner_of_row, most=most, near=near)
     found = kept.estimates
-    assert found is not None  # no limit was given
+    if found is None:
+        return [None] * len(plans)
     owner = owner_of_row[kept.rows][found.space.row]
-    parts = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
-    out = []
+    counts = np.bincount(owner, minlength=len(plans))
+    parts = np.split(np.argsort(owner, kind="stable"), np.cumsum(counts)[:-1])
+    out: list[_Best | None] = []
     for one, layouts in zip(plans, parts, strict=True):
+        if not len(layouts):
+            out.append(None)
+            continue
         taken = choice(found, layouts)
         table = found.rows(np.array([taken.row]))
         others = listed(found, taken, layouts) if near else table

@@ -25,7 +25,7 @@ from planner.specs.plan import Plan
 
 _FEW = 16384  # layouts that are evaluated as they are
 _FIRST = 16384  # layouts of the first block; each further one has four times as many
-_REFINED = 16384  # rows whose bound is refined at once, at least
+_REFINED = 4096  # rows whose bound is refined at once, at least
 _ROUNDING = 1e-9  # relative, of a bound against the time it bounds
 # layouts within a tie of the best are decided by other things than time, at every place of a list
 _SLACK = (1 + TIE) ** 2 * (1 + _ROUNDING)
@@ -45,14 +45,14 @@ def pruned(
     space: Space,
     count: int = 1,
     groups: Array | None = None,
-    most: float = np.inf,
+    most: Array | float = np.inf,
     near: float = 0.0,
 ) -> Pruned:
     """Evaluate what can be among the `count` fastest layouts that fit with enough room of each
     group.
 
-    groups: a number for every row of the space; by default all are one group. most: seconds of a
-    layout that is known to fit with enough room, where one layout is wanted. near: layouts that are
+    groups: a number for every row of the space; by default all are one group. most: seconds beyond
+    which no layout of a group is wanted, where one is. near: layouts that are
     slower than the wanted ones by less than this share are evaluated, too.
     """
     fast = _fastest_option(space)
@@ -65,13 +65,12 @@ def pruned(
 
 
 def _fastest_option(space: Space) -> int | None:
-    """The option that is never slower than another of its row: nothing recomputed or offloaded;
-    None where some row lacks it."""
+    """The option that is never slower than another, of which a row's time is a bound whether the
+    row has it or not: nothing recomputed or offloaded; None where no row has it."""
     nothing = (space.inner["recompute"] == 0) & (space.inner["offload"] == 0)
     if not nothing.any():
         return 0 if len(nothing) == 1 else None
-    option = int(np.flatnonzero(nothing)[0])
-    return option if space.options[:, option].all() else None
+    return int(np.flatnonzero(nothing)[0])
 
 
 def _bare(space: Space, rows: Array, option: int) -> Space:

@@ -48,8 +48,8 @@ Mechanisms = Annotated[tuple[InstanceOf[Mechanism], ...], PlainSerializer(_named
 @dataclass(frozen=True, eq=False)
 class SoftwareChoice:
     """A free option of the stack at a value: what a search may choose where nothing is stated, and
-    the fields of the training spec that it sets. Of plans that differ in GPUs, batch and prices
-    alone, equal values are the same choice."""
+    the fields of the training spec that it sets. Of plans that differ only in GPUs, batch and
+    prices, equal values are the same choice."""
 
     option: str
     value: Any

@@ -270,10 +270,10 @@ def apply(operation: Callable[..., Array], *operands: Any, boolean: bool | None 
     if not columns:
         return operation(*operands)
     cache = columns[0].levels.made
-    result = cache.get(frozen := tuple(key))
+    result = cache.get(call := tuple(key))
     if result is None:
         truths = operation in _COMPARISONS if boolean is None else boolean
-        result = cache[frozen] = _applied(operation, tuple(given), columns, truths)
+        result = cache[call] = _applied(operation, tuple(given), columns, truths)
     return result
 
 

@@ -108,7 +108,7 @@ class _Layer:
 
     shape: LayerShape
     done: _Compute
-    found: tuple[Collective, ...]
+    collectives: tuple[Collective, ...]
     idle: BothWays[Array]  # of the device between operators
     busy: BothWays[Array]
     issued: BothWays[Array]  # operators
@@ -219,11 +219,11 @@ def _cost(m: Machine, layer: _Layer, forward: Array, backward: Array, again: Arr
         repeat_busy=layer.busy.forward - layer.tail,
         repeat_operators=layer.issued.forward - TAIL_OPERATORS,
         repeated_per_operator=layer.done.repeated_per_operator,
-        pieces=pieces(layer.shape, m, layer.done.seconds.forward, layer.found, law),
+        pieces=pieces(layer.shape, m, layer.done.seconds.forward, layer.collectives, law),
         pieces_flop=pieces_flop(layer.shape.mix, layer.done.flop, layer.shape.core_flop),
         launch_forward=forward - layer.busy.forward + layer.idle.forward,
         launch_backward=backward - layer.busy.backward + layer.idle.backward,
-        collectives=layer.found,
+        collectives=layer.collectives,
         forward_flop=total(layer.done.flop) + layer.shape.core_flop,
         core_flop=layer.shape.core_flop,
     )

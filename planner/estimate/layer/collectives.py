@@ -48,10 +48,10 @@ class Collective:
         return self.backward * self.seconds
 
 
-def each_of(base: Collective, share: float) -> Collective:
+def each_of(collective: Collective, share: float) -> Collective:
     """A collective of a share of the layers, of a mean layer."""
     calls = ("forward", "backward", "hidden_backward", "issued")
-    return replace(base, **{name: share * getattr(base, name) for name in calls})
+    return replace(collective, **{name: share * getattr(collective, name) for name in calls})
 
 
 def layer_collectives(

@@ -145,35 +145,35 @@ def residual_adds(mix: Mix) -> float:
 
 
 def _of_part(shape: LayerShape, m: Machine, part: Part) -> dict[str, BothWays[Array]]:
-    """Bytes that a part moves beside its GEMMs and its core."""
+    """Seconds of the operators of a part beside its GEMMs and its core, by operator."""
     plan, tokens, t = shape.plan, shape.tokens, shape.tp
-    traffic: dict[str, BothWays[Array]] = {}
+    seconds: dict[str, BothWays[Array]] = {}
     if isinstance(part, Mlp):
         act, f = _activation(m, part.gated), stream_ratio(plan) * tokens * part.ffn_hidden / t
-        traffic["activation"] = BothWays(
+        seconds["activation"] = BothWays(
             operator_s(plan, m, f, act.forward, m.activation_forward_s, float(part.inputs)),
             operator_s(plan, m, f, act.backward, m.activation_backward_s, _ACTIVATION_KERNELS_BACK),
         )
     if isinstance(part, Moe):
-        traffic["experts"] = _experts_s(shape, m, part)
+        seconds["experts"] = _experts_s(shape, m, part)
     for stream in part.streams(stream_of(plan.model)):
         elements = tokens * stream.elements.local(t)
         if stream.convolution:
             moved = stream.forward * elements * plan.training.element_bytes / _COUNTED_ELEMENT
             architecture = plan.cluster.gpu.architecture
-            traffic[stream.name] = mixers.short_convolution_s(m, architecture, moved)
+            seconds[stream.name] = mixers.short_convolution_s(m, architecture, moved)
         elif stream.copied:
             moved = elements * plan.training.element_bytes / _COUNTED_ELEMENT
-            traffic[stream.name] = BothWays(
+            seconds[stream.name] = BothWays(
                 copy_s(m, stream.forward * moved) + m.kernel_gap,
                 copy_s(m, stream.backward * moved) + m.kernel_gap,
             )
         else:
-            traffic[stream.name] = BothWays(
+            seconds[stream.name] = BothWays(
                 stream_s(plan, m, stream.forward * elements, 1.0),
                 stream_s(plan, m, stream.backward * elements, 1.0),
             )
-    return traffic
+    return seconds
 
 
 def _activation(m: Machine, gated: bool) -> BothWays[Array]:

@@ -366,7 +366,7 @@ def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
     kinds = zip(known.kinds, known.counts, split.kinds, again.kinds, strict=True)
     turns = ((frozen, share, *kind) for kind in kinds for frozen, share in _turns(plan))
     for frozen, share, kind, *counts in turns:
-        layer_bytes, count, repeated = (share * n for n in counts)
+        of_model, count, repeated = (share * n for n in counts)  # layers
         ledger = kind_activations(plan, c, kind, frozen)
         whole = total(ledger)
         entering = one_input(plan, c, kind)
@@ -374,7 +374,7 @@ def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
         # fp32 copies in its place
         kept_as_it_is = plan.fused_norm or plan.stream_bytes > plan.training.element_bytes
         counted = entering if kept_as_it_is else 0.0 * entering
-        mean = mean + layer_bytes / plan.model.layers * whole
+        mean = mean + of_model / plan.model.layers * whole
         saved = np.where(selective, _selective_saving(plan, c, kind, ledger), 0.0)
         lasting = modules.left(c, ledger)
         saved = saved + (whole - total(lasting))
@@ -460,8 +460,8 @@ def _hidden_gradients(plan: Plan, part: Mlp | Moe) -> float:
     spec = plan.training.adapter
     matrices = () if spec is None else adapted(part, stream_of(plan.model), spec, plan.joint)
     over = plan.liger or bool(beside_frozen.made_again(plan, matrices))
-    doubled = over if part.gated else part.activation == "gelu"
-    return 1.0 if doubled else 2.0
+    in_place = over if part.gated else part.activation == "gelu"
+    return 1.0 if in_place else 2.0
 
 
 def sequence_buffers(plan: Plan, c: Columns) -> Array:

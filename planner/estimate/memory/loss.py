@@ -40,8 +40,8 @@ def logits(plan: Plan, c: Columns) -> Array:
             return memory.logits_bytes(tokens, vocab, each, share)
     if plan.loss_kernel == "chunked":
         kept, turn = (e, e) if plan.training.compile else (e + _WIDE, _WIDE)
-        kept_bytes = memory.chunked_logits_bytes(kept + 0.0 * tokens, turn, chunks)
-        at_loss = memory.logits_bytes(tokens, vocab, kept_bytes, share)
+        each_logit = memory.chunked_logits_bytes(kept + 0.0 * tokens, turn, chunks)
+        at_loss = memory.logits_bytes(tokens, vocab, each_logit, share)
         # then gradients of all logits meet those of the head's input and weight, whose chunks
         # are added up: the sum, and what the next one adds
         gradients = memory.logits_bytes(tokens, vocab, e, share)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from planner import plugins
 from planner.specs.mechanism import Mechanism
 from planner.specs.options.record import Record
+from planner.specs.options.table import rows
 
 MECHANISMS: tuple[type[Mechanism], ...] = tuple(
     module.MECHANISM for module in plugins.loaded("mechanisms").values()
@@ -22,3 +23,8 @@ else:
     MechanismOptions = type(
         "MechanismOptions", tuple(each.OPTIONS for each in MECHANISMS if each.OPTIONS), {}
     )
+
+
+def mechanism_of(option: str) -> type[Mechanism] | None:
+    """The mechanism that an option of a request belongs to."""
+    return next((m for m in MECHANISMS if m.OPTIONS and option in rows(m.OPTIONS)), None)

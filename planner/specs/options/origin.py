@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-PAGE = "page"  # where a default is from that a page fills in
 OriginKind = Literal["typed", "file", "run", "publication", "search", "default"]
 
 
@@ -21,14 +20,6 @@ class Origin:
     kind: OriginKind
     where: str = ""
     over: str = ""
-
-    @property
-    def of_run(self) -> bool:
-        """Whether the value states a run that exists, whose program decides what it does not
-        mention. What a page fills in does not."""
-        if self.kind == "default":
-            return self.where != PAGE
-        return self.kind in ("run", "publication")
 
 
 TYPED = Origin("typed")

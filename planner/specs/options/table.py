@@ -21,6 +21,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from typing import get_type_hints as hints_of
 
+from planner import plugins
 from planner.specs.options import aliases, named, verbs
 from planner.specs.options.row import Row, option
 
@@ -121,18 +122,23 @@ _READ: dict[str, Callable[[Any], Any]] = {
 
 
 def rows(record: type) -> Mapping[str, Row]:
-    """The rows of a record of options by name, in the order of its fields."""
+    """The rows of a record of options by name, in the order of its fields. Raises PlanError where
+    two of its parts declare one option."""
     kind: Any = record  # mypy takes the classes for unhashable
     return _rows(kind)
 
 
 @cache
 def _rows(record: Any) -> Mapping[str, Row]:
-    out = {}
+    out: dict[str, Row] = {}
+    makers: dict[str, type] = {}
     for part in reversed(record.__mro__):
         verbs = part.VERBS if "VERBS" in part.__dict__ else getattr(record, "VERBS", frozenset())
         for name, (annotation, says) in _declared(part).items():
             kind, default = _without_none(annotation), part.__dict__.get(name, dataclasses.MISSING)
+            if name in makers:
+                raise plugins.option_twice(out[name].flag, makers[name], part)
+            makers[name] = part
             out[name] = Row(
                 name=name,
                 kind=kind,

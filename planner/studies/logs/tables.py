@@ -24,7 +24,8 @@ _CURVES: tuple[tuple[str, str, float], ...] = (
     (r"step_time(?:_s|_seconds)?$", "seconds", 1.0),
     (r"time_metrics/data_loading\(s\)$|batch-generator$", "loading_s", 1.0),
     (
-        r"throughput\(tps\)$|perf/throughput$|tokens_per_(?:sec|second)_per_gpu$|device/tokens_per_sec$",
+        r"throughput\(tps\)$|perf/throughput$"
+        r"|tokens_per_(?:sec|second)_per_gpu$|device/tokens_per_sec$",
         "tokens_per_gpu",
         1.0,
     ),
