@@ -10,7 +10,7 @@ import pytest
 from command import argv, dpplan, refused
 from node_records import BANDWIDTH, CASE, SESSION, document, node_records, raw, written
 
-from planner.calibrate import finish, nodes, overhead, predict, profile, record
+from planner.calibrate import cases, finish, nodes, overhead, predict, profile, record
 from planner.error import PlanError
 from planner.formulas import kernels
 from planner.specs.document import plain
@@ -159,6 +159,14 @@ def test_two_ranks_are_estimated_with_their_own_link(tmp_path: Path) -> None:
     assert out["provenance"]["measured_frac"] > 0.8
     data = [row for row in out["communication"] if row["group"] == "data"]
     assert {row["link"] for row in data} == {f"{found.gpu}-link"}
+
+
+@pytest.mark.parametrize("parallel", cases.PARALLEL)
+def test_every_parallelism_that_verification_trains_is_predicted(parallel: str) -> None:
+    case = next(one for one in (CASE, *cases.unseen(2, "thorough")) if one.parallel == parallel)
+    out = predict.predict(case, gpu="a100", ranks=2, precision="bf16", calibration=None)
+    assert out.step_s > 0
+    assert len(out.states) == (1 if parallel == "single" else 2)
 
 
 def test_measured_operators_replace_counted_ones_and_only_those(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,14 @@ from planner import api
 from planner.estimate import communicate, evaluate
 from planner.estimate.ties import TIE
 from planner.formulas import run_level
+from planner.inputs.scenario import resolve
 from planner.report import search as search_report
-from planner.search import Candidates, best, layouts, order, search
+from planner.search import Candidates, Found, Wanted, best, layouts, order, search
+from planner.search.choose import choice
 from planner.specs.base import PlanError
 from planner.specs.cluster import Tiers
 from planner.specs.layout import Layout, LayoutRequest
+from planner.specs.plan import Plan
 from planner.specs.where import constraint
 
 
@@ -71,19 +75,33 @@ CONDITIONS = (
 )
 
 
+EVERYTHING = plans.plan(gpus=16, gpus_per_node=4, global_batch=32)
+
+
+def conditioned(text: str) -> Plan:
+    return EVERYTHING.model_copy(update={"request": LayoutRequest(where=(text,))})
+
+
+@cache
+def searched(text: str) -> tuple[Found, frozenset[Layout]]:
+    """A search of all layouts with a condition, and these."""
+    found = search(conditioned(text), wanted=Wanted(whole=True))
+    if found.estimates is None:
+        return found, frozenset()
+    table = found.estimates.space.flat()
+    return found, frozenset(table.layout(row) for row in range(len(table)))
+
+
+EACH = "tp >= 1"  # which all layouts satisfy
+
+
 @pytest.mark.parametrize("text", CONDITIONS)
 def test_a_condition_leaves_what_satisfies_it(text: str) -> None:
-    everything = plans.plan(gpus=16, gpus_per_node=4, global_batch=32)
-    batch = everything.training.global_batch
-    whole = search(everything)
-    assert whole.estimates is not None
-    among = [whole.estimates.table.layout(row) for row in range(whole.estimates.space.count)]
-    wanted = {x for x in among if satisfied(text, x, batch)}
-    found = search(everything.model_copy(update={"request": LayoutRequest(where=(text,))}))
-    got = set()
-    if found.estimates is not None:
-        got = {found.estimates.table.layout(row) for row in range(found.estimates.space.count)}
-    assert got == wanted
+    """Compared with a condition that all layouts satisfy: without any, a layout is left out where
+    one that is never slower may not satisfy the condition."""
+    batch = EVERYTHING.training.global_batch
+    (whole, among), (found, got) = searched(EACH), searched(text)
+    assert got == {x for x in among if satisfied(text, x, batch)}
     assert found.enumerated == whole.enumerated
     assert (
         found.rejected.get(f"where {text}", 0)
@@ -139,11 +157,43 @@ def test_spellings_of_a_condition() -> None:
 
 
 def test_one_of_two_conditions_suffices() -> None:
-    asked = {"model": "llama-2-7b", "gpu": "a100", "gpus": 16, "stack": "torchtitan", "top": 99}
-    both = api.read_options({**asked, "where": ["tp = 4 or zero = 3"]})
-    found = [entry.layout for entry in api.search_layouts(both).top]
-    assert all(one.tp == 4 or one.zero == 3 for one in found)
-    assert {one.tp == 4 for one in found} == {one.zero == 3 for one in found} == {True, False}
+    text = "tp = 4 or zero = 1"
+    _, found = searched(text)
+    assert found == {x for x in searched(EACH)[1] if x.tp == 4 or x.zero == 1}
+    assert {x.tp == 4 for x in found} == {x.zero == 1 for x in found} == {True, False}
+    asked = {"model": "llama-2-7b", "gpu": "a100", "gpus": 16, "stack": "torchtitan"}
+    asked |= {"stack_defaults": True, "top": 9}
+    listed = api.search_layouts(api.read_options({**asked, "where": ["tp = 4 or zero = 3"]})).top
+    assert listed
+    assert all(entry.layout.tp == 4 or entry.layout.zero == 3 for entry in listed)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"model": "llama-3-8b", "gpu": "h100", "gpus": 32},
+        {"model": "llama-3-8b", "gpu": "h100", "gpus": 16, "seq_len": 32768},
+        {"model": "llama-2-7b", "gpu": "a100", "gpus": 16, "gpus_per_node": 4},
+        {"model": "llama-2-13b", "gpu": "rtx4090", "gpus": 24},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("stack", ["torchtitan", "megatron-core"])
+def test_no_context_ranks_with_a_divisor_of_the_micro_batch_are_needed(
+    given: dict[str, Any], stack: str
+) -> None:
+    """A search leaves out layouts whose cp and micro-batch have a common factor, as long as no
+    condition needs them: the best of all is among the others."""
+    options = api.read_options({**given, "stack": stack, "stack_defaults": True})
+    (plan,) = resolve(options).plans
+    request = plan.request.model_copy(update={"where": (EACH,)})
+    fewer, every = search(plan), search(plan.model_copy(update={"request": request}))
+    assert fewer.enumerated < every.enumerated
+    assert fewer.estimates is not None
+    assert every.estimates is not None
+    best_of_fewer, best_of_all = choice(fewer.estimates).rank, choice(every.estimates).rank
+    assert best_of_fewer[0] == best_of_all[0]
+    assert best_of_fewer[1] <= best_of_all[1] * (1 + 1e-9)
 
 
 values = st.lists(

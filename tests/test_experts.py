@@ -14,6 +14,7 @@ from planner.estimate.layer import dispatch
 from planner.estimate.layer.shape import local_shape
 from planner.estimate.machine import machine
 from planner.estimate.states import rank_parameters
+from planner.estimate.step import StepTime
 from planner.formulas import experts
 from planner.formulas.rules import RULES
 from planner.mechanisms.paged_stash import PagedStash
@@ -132,11 +133,17 @@ def test_nothing_hides_dispatch_but_another_micro_batch_or_shared_experts() -> N
 def test_dispatch_takes_multiprocessors_from_what_it_hides_behind() -> None:
     rows = plans.rows(16, {"ep": 16, "dp": 16})
 
-    def seconds(sms: int) -> float:
-        of = plan(ep_overlap=True, dispatcher="deepep", dispatcher_sms=sms)
-        return float(evaluate(of, rows).time.seconds[0])
+    def time(sms: int) -> StepTime:
+        return evaluate(plan(ep_overlap=True, dispatcher="deepep", dispatcher_sms=sms), rows).time
 
-    assert seconds(4) < seconds(20) < seconds(40)
+    few, more, most = time(4), time(20), time(40)
+    assert few.seconds[0] < more.seconds[0] < most.seconds[0]
+    # which is time of expert parallelism: one tensor-parallel rank communicates with none
+    assert few.components["expert_parallel"][0] < more.components["expert_parallel"][0]
+    for component in few.components.keys() - {"expert_parallel", "overhead"}:
+        assert np.ravel(few.components[component])[0] == pytest.approx(
+            np.ravel(more.components[component])[0]
+        ), component
 
 
 def test_the_fullest_rank_is_waited_for_up_to_its_capacity() -> None:

@@ -75,7 +75,7 @@ def test_a_module_may_have_several_layers() -> None:
     assert held[-1] == model.layers / 2 + 2 * len(words)
     with pytest.raises(ValueError, match="no layer of the stack is 'mlp & mlp'"):
         ModelSpec.model_validate({**fields, "mtp_layers": ["mlp & mlp"]})
-    with pytest.raises(ValueError, match="there is none"):
+    with pytest.raises(ValueError, match="this model has none"):
         ModelSpec.model_validate({**plans.keys(), "mtp_layers": ["attention"]})
     leaves = [one for one in parameter_leaves(model) if one.place == "mtp"]
     assert sum(one.name == "norm/layer" for one in leaves) == len(words)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,15 +13,16 @@ from planner.inputs.scenario import resolve
 from planner.search import Wanted, allowed_layouts, families, prune, search
 from planner.search.choose import best, choice, ranked
 
-REQUESTS = [
+PLAIN = {"stack_defaults": True}
+REQUESTS: list[dict[str, Any]] = [
     {"model": "llama-3-8b", "gpu": "h100", "gpus": 64},
-    {"model": "llama-2-70b", "gpu": "rtx4090", "gpus": 96, "recompute": "full"},
+    {"model": "llama-2-70b", "gpu": "rtx4090", "gpus": 48, "recompute": "full", **PLAIN},
     {"model": "qwen3-30b-a3b", "gpu": "h100", "gpus": 16},
-    {"model": "gpt-oss-20b", "gpu": "a100", "gpus": 24, "dispatcher": "deepep"},
+    {"model": "gpt-oss-20b", "gpu": "a100", "gpus": 24, "dispatcher": "deepep", **PLAIN},
     {"model": "llama-2-13b", "gpu": "a100", "gpus": 24, "stack": "zero-bubble"},
     {"model": "llama-3-8b", "gpu": "h100", "gpus": 32, "stack": "torchtitan", "compile": True},
-    {"model": "llama-2-13b", "gpu": "a100", "gpus": 16, "search_offload": True},
-    {"model": "llama-3-8b", "gpu": "h100", "gpus": 64, "where": ("cp > 1", "pp > 1")},
+    {"model": "llama-2-13b", "gpu": "a100", "gpus": 16, "search_offload": True, **PLAIN},
+    {"model": "llama-3-8b", "gpu": "h100", "gpus": 64, "where": ("cp > 1", "pp > 1"), **PLAIN},
 ]
 
 
@@ -31,13 +34,14 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("given", REQUESTS, ids=lambda given: " ".join(map(str, given.values())))
-def test_the_best_are_those_of_all_layouts(given: dict[str, object]) -> None:
+def test_the_best_are_those_of_all_layouts(given: dict[str, Any]) -> None:
+    """Of all layouts with the free options of the stack that the search has taken."""
     for plan in resolve(api.read_options(given)).plans:
-        space = allowed_layouts(plan)
+        found = search(plan, wanted=Wanted(5, families=True))
+        space = allowed_layouts(found.plan)
         if not space.count:
             continue
-        every = outline(plan, space)
-        found = search(plan, wanted=Wanted(5, families=True))
+        every = outline(found.plan, space)
         kept = found.estimates
         assert kept is not None
         assert kept.space.count + found.excluded == space.count
@@ -57,8 +61,12 @@ def test_the_best_are_those_of_all_layouts(given: dict[str, object]) -> None:
                 assert kept.table.layout(other) == every.table.layout(row)
 
 
-def test_most_layouts_are_excluded() -> None:
-    plan = resolve(api.read_options({**REQUESTS[0], "gpus": 256})).plans[-1]
-    found = search(plan)
-    assert found.estimates is not None
-    assert found.excluded > 5 * found.estimates.space.count
+@pytest.mark.parametrize("stack", ["megatron-core", "torchtitan"])
+@pytest.mark.parametrize("stack_defaults", [True, False], ids=["as it comes", "free options"])
+def test_most_layouts_are_excluded(stack: str, stack_defaults: bool) -> None:
+    """Where a rule forbids whole rows, too: torchtitan has no tp without sequence parallelism."""
+    given = {**REQUESTS[0], "gpus": 256, "stack": stack, "stack_defaults": stack_defaults}
+    for plan in resolve(api.read_options(given)).plans:
+        found = search(plan)
+        assert found.estimates is not None
+        assert found.excluded > 5 * found.estimates.space.count

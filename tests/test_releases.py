@@ -108,8 +108,11 @@ def test_fused_experts_move_less_and_launch_at_once() -> None:
 
 
 def profile(tmp_path: Path, unstated: str) -> str:
-    """A stack of one's own: torchtitan with other defaults where a recipe is silent."""
+    """A custom stack: torchtitan with other defaults where a recipe is silent, and with tensor
+    parallelism that sequence parallelism does not have to go with."""
     text = (catalog.folder("stacks") / "torchtitan.toml").read_text(encoding="utf-8")
+    assert "tensor_alone = false" in text
+    text = text.replace("tensor_alone = false", "tensor_alone = true")
     path = tmp_path / "own.toml"
     path.write_text(text.partition("[unstated]")[0] + unstated, encoding="utf-8")
     return str(path)

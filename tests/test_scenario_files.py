@@ -133,6 +133,7 @@ def test_flags_override_the_scenario_file(tmp_path: Path, by_flags: Any) -> None
 def test_what_is_fixed_stays_fixed(option: str, values: list[Any]) -> None:
     for value in values:
         asked = {"model": "llama-2-7b", "gpu": "a100", "gpus": 32, "advice": 0, option: value}
+        asked["stack-defaults"] = value != values[0]  # once with free options, too
         if option in ("vpp", "schedule"):
             asked["pp"] = 4
         if option == "sequence-parallel":
@@ -148,7 +149,7 @@ def test_what_is_fixed_stays_fixed(option: str, values: list[Any]) -> None:
 
 @pytest.mark.parametrize("name", ["llama-2-70b", "mixtral-8x7b", "gpt2"])
 def test_a_config_json_gives_the_answer_of_the_catalogue(name: str) -> None:
-    request = ["--gpus", "64", "--gpu", "h100", "--json"]
+    request = ["--gpus", "64", "--gpu", "h100", "--stack-defaults", "--json"]
     ours, theirs = (
         dpplan("estimate", "--model", model, *request).json()
         for model in (name, CONFIGS / f"{name}.json")
@@ -187,7 +188,7 @@ date = "2026-11-01"
 """
 CALIBRATED = argv(
     "--model llama-2-7b --gpus 8 --gpu a100 --tp 4 --stack megatron-core --zero 1 --micro-batch 1 "
-    "--recompute none --no-sequence-parallel"
+    "--recompute none --no-sequence-parallel --stack-defaults"
 )
 
 

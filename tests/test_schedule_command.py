@@ -383,12 +383,17 @@ def test_messages_that_there_are_not_are_refused() -> None:
 
 
 @pytest.mark.parametrize("tp", ["1", "2", "4"])
-def test_slow_sends_stall_the_estimate_as_they_do_the_schedule(tp: str) -> None:
-    """10 GbE between two stages of a node each: a send takes longer than a chunk's forward."""
+@pytest.mark.parametrize(("stack", "near"), [("megatron-core", 0.01), ("torchtitan", 0.05)])
+def test_slow_sends_stall_the_estimate_as_they_do_the_schedule(
+    stack: str, near: float, tp: str
+) -> None:
+    """10 GbE between two stages of a node each: a send takes longer than a chunk's forward. Ranks
+    compute meanwhile, or wait for it as torchtitan's do, which the estimate has less exactly."""
     case = ["--model", "llama-2-13b", "--gpu", "rtx6000-ada", "--gpus", "16", "--pp", "2"]
+    case += ["--cp", "1", "--micro-batch", "1", "--stack", stack]
     answer = dpplan(
         "schedule", *case, "--vpp", "5", "--tp", tp, "--placement", "tp-cp-dp-pp", "--json"
     ).json()
     step = answer["estimate"]["step"]
     around = step["components"]["overhead"]
-    assert step["seconds"] - around == pytest.approx(answer["step_s"], rel=0.01)
+    assert step["seconds"] - around == pytest.approx(answer["step_s"], rel=near)

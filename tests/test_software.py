@@ -114,6 +114,15 @@ def test_no_pin_beats_the_answer_without_it(given: dict[str, Any]) -> None:
     assert not found, [(one.pin, f"{one.gain:.2%}") for one in found]
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "fp8"])
+def test_a_value_that_no_layout_can_have_is_not_tried(precision: str) -> None:
+    asked = {"model": "llama-3.2-1b", "gpu": "h100", "gpus": 4, "precision": precision}
+    for plan in resolve(api.read_options(asked)).plans:
+        assert plan.free
+        for value in plan.free:
+            assert allowed_layouts(plan.choosing([value])).count, (plan.stack.id, value)
+
+
 def test_every_free_option_has_values_to_try() -> None:
     free = {name: row.says.free for name, row in rows(api.Options).items() if row.says.free}
     assert {"tp", "cp", "dispatcher", "compile", "tp_overlap"} <= free.keys()

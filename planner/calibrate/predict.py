@@ -14,17 +14,27 @@ from planner.inputs.options import read_options
 from planner.specs.options import Options
 from planner.verbs.estimate import estimate
 
+_MODEL = "model.toml"  # what the estimate reads of the case
+# torchtitan as the decoders are split (`training.tensor_plan`): norms of every rank see all tokens,
+# where torchtitan itself has sequence parallelism. Of its id, so that a calibration acts on it.
+_TENSOR_ALONE = "tensor-alone.toml"
+_SPLIT = {
+    "id": "torchtitan",
+    "title": "torchtitan without sequence parallelism",
+    "source": "planner/calibrate/training.py",
+    "base": "torchtitan",
+    "supports": {"tensor_alone": True},
+}
 # parallel -> (stack, ZeRO stage, which degree takes the ranks)
 _LAYOUTS = {
     "single": ("pytorch-ddp", 0, "dp"),
     "ddp": ("pytorch-ddp", 0, "dp"),
-    "zero1": ("torchtitan", 1, "dp"),
+    "zero1": ("pytorch-ddp", 1, "dp"),
     "fsdp": ("pytorch-fsdp", 3, "dp"),
     "fsdp-noreshard": ("pytorch-fsdp", 2, "dp"),
     "tensor": ("torchtitan", 0, "tp"),
     "pipeline": ("torchtitan", 0, "pp"),
 }
-_MODEL = "model.toml"  # what the estimate reads of the case
 STATES = ("parameters", "gradients", "optimizer")
 
 
@@ -63,7 +73,8 @@ def options(
             "gpu": gpu,
             "gpus": ranks,
             "calibration": calibration,
-            "stack": stack,
+            "stack": _TENSOR_ALONE if degree == "tp" else stack,
+            "stack_defaults": True,
             "zero": zero,
             **degrees,
             "vpp": 1,
@@ -100,7 +111,7 @@ def predict(
     case: Case, *, gpu: str, ranks: int, precision: str, calibration: str | None
 ) -> Prediction:
     """The estimate of a case on these ranks."""
-    given = {_MODEL: model_text(case)}
+    given = {_MODEL: model_text(case), _TENSOR_ALONE: tomli_w.dumps(_SPLIT)}
     if calibration is not None:
         path = catalog.user_path(calibration, "--calibration")
         given[str(path)] = catalog.read_text(path, "--calibration")

@@ -194,6 +194,11 @@ def chunk_seconds(plan: Plan, each: Pieces, p: int, v: int) -> Work:
     return each.of([kind.reshape(-1, 1) for kind in chunks.kinds], heads, modules)
 
 
+def sends_overlap(plan: Plan, c: Columns) -> Array:
+    """Whether stages compute while their messages are sent."""
+    return plan.stack.overlap.pipeline_send & (c.vpp > 1) & (plan.training.overlap is not False)
+
+
 def sends(plan: Plan, m: Machine, c: Columns, microbatches: Array, slowest: Work) -> Traffic:
     """Activations and their gradients between neighbouring stages; overlapped sends hide behind the
     work of chunks. slowest: of the rank that sets the pace, one micro-batch.
@@ -211,7 +216,7 @@ def sends(plan: Plan, m: Machine, c: Columns, microbatches: Array, slowest: Work
         m, activation, place(c.tp, np.ones_like(c.tp), plan.cluster.tiers)
     )
     joined = np.where(split & ~sequence & (c.tp > 1), gathered, 0.0)
-    overlaps = stack.overlap.pipeline_send & (c.vpp > 1) & (plan.training.overlap is not False)
+    overlaps = sends_overlap(plan, c)
     interleaved = overlaps & ~c.is_schedule("breadth-first")
     chunk_s = total_s(slowest) / (2 * c.vpp)  # forward or backward of one chunk, on average
     issue_s = (

@@ -304,7 +304,7 @@ def _beside(passes: Array, unit: LayerCost, time: LayerTime) -> Iterator[Ledger]
     }
     for x in unit.collectives:
         yield {x.component: passes * (x.forward + x.backward) * x.seconds}
-    yield {"tensor_parallel": passes * time.contention}
+    yield scale(time.contention, passes)
 
 
 def _slowest(plan: Plan, ranks: pipelines.Stages) -> _Slowest:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.formulas.rules.state import types_refused
 from planner.inputs.training import training_spec
 from planner.specs.base import PlanError
 from planner.specs.capabilities import lacks, values
@@ -54,8 +55,9 @@ def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
                 for field in TrainingSpec.model_fields
                 if (new := getattr(changed, field)) != getattr(usual, field)
             }
-            if update:
-                out.append(SoftwareChoice(name, value, update, **kind))
+            choice = SoftwareChoice(name, value, update, **kind)
+            if update and not types_refused(plan.choosing((choice,))):
+                out.append(choice)
     return tuple(out)
 
 
@@ -95,5 +97,7 @@ def _acts(plan: Plan, name: str, value: Any) -> bool:
     if name in ("fused_kernels", "compile"):
         generated = not lacks(plan.stack, {"compile": True})  # by torch.compile, with others
         return name == "compile" or (plan.chained and not generated)
+    if name == "loss_kernel" and plan.model.outputs is not None:
+        return False  # of a few outputs there is nothing to fuse
     usual = {"loss_kernel": plan.loss_kernel, "cp_comm_type": plan.context_way}
     return bool(usual.get(name) != value)

@@ -97,6 +97,7 @@ def training_spec(
         filled.append(_filled("precision", precision, False, precision_sentence(precision, model)))
     if gpu.rate(precision) is None:
         raise PlanError("--precision", precision, gpu.lacks(precision))
+    _refuse_loss(options, model)
     training = TrainingSpec(
         seq_len=seq_len,
         global_batch=batch,
@@ -129,6 +130,14 @@ def training_spec(
         **trained_fields(options, model),
     )
     return training, filled
+
+
+def _refuse_loss(options: Options, model: ModelSpec) -> None:
+    """Refuse options of logits where a model has no vocabulary."""
+    for name in ("loss_kernel", "loss_chunks"):
+        if not model.vocab and name in options.given():
+            remedy = f"is of logits over a vocabulary, which {model.name} has none of; leave it out"
+            raise PlanError(flag(name), getattr(options, name), remedy)
 
 
 def _filled(option: str, value: Any, published: bool, says: str) -> Filled:

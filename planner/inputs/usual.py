@@ -29,20 +29,24 @@ _OPEN: Mapping[str, int] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Usual:
-    """A stack at a ZeRO stage.
+    """A stack at a ZeRO stage, at every one that it has where zero is None.
 
     family: what `--vary strategy=` calls it; fixed: options of that family besides the stack.
     """
 
     stack: str
-    zero: int
+    zero: int | None
     asked: frozenset[str]
     family: str
     fixed: Mapping[str, int]
 
 
 def _usual(
-    stack: str, zero: int, *conditions: str, family: str = "", fixed: Mapping[str, int] = _OPEN
+    stack: str,
+    zero: int | None,
+    *conditions: str,
+    family: str = "",
+    fixed: Mapping[str, int] = _OPEN,
 ) -> Usual:
     return Usual(stack, zero, frozenset(conditions), family, fixed)
 
@@ -57,9 +61,7 @@ USUAL = (
     _usual("torchtitan", 2, ANY, STAGE),
     _usual("torchtitan", 3, ANY, STAGE),
     _usual("pytorch-ddp", 0, ACTIVATIONS),
-    _usual("megatron-core", 1, ANY, STAGE, ACTIVATIONS, MODULES, family="3d"),
-    # a ZeRO stage beside tensor or pipeline parallelism
-    _usual("megatron-core", 0, STAGE),
+    _usual("megatron-core", None, ANY, STAGE, ACTIVATIONS, MODULES, family="3d"),
 )
 # stacks that follow these where a request needs what none of them has
 FURTHER = ("torchtitan", "nemo", "zero-bubble", "maxtext", "hf-deepspeed", "hf-fsdp")
@@ -100,11 +102,11 @@ def _usual_of(options: Options) -> list[tuple[str, int | None]]:
     needs = MODULES if RECOMPUTE_KINDS[kind] == "modules" else needs
     alone = options.gpus == 1 and needs == ANY  # one GPU shards nothing
     return [
-        (usual.stack, usual.zero)
+        (usual.stack, options.zero if usual.zero is None else usual.zero)
         for usual in USUAL
         if needs in usual.asked
         and not (alone and usual.stack in _OF_SEVERAL)
-        and options.zero in (None, usual.zero)
+        and (usual.zero is None or options.zero in (None, usual.zero))
         and all(getattr(options, name) in (None, value) for name, value in usual.fixed.items())
     ]
 

@@ -35,7 +35,12 @@ def top(options: Options, searches: Sequence[Found], assumptions: Sequence[str])
     lines = best_of(searches, options.top, options.objective)
     whole = report.reports(options, lines, assumptions)
     return [
-        extended(Ranked, whole_answer, per_token=per_token(e, row))
+        extended(
+            Ranked,
+            whole_answer,
+            per_token=per_token(e, row),
+            software=software(e.plan, e.table.layout(row)),
+        )
         for (e, row), whole_answer in zip(lines, whole, strict=True)
     ]
 

@@ -250,7 +250,7 @@ def improved(plan: Plan, found: Found, wanted: Wanted = BEST, *, far: bool = Fal
 
 
 def _settling(found: Found, looked: set[Layout]) -> Settling | None:
-    """What is to be looked at with other free options; nothing where that was done."""
+    """The layouts to look at with other free options; None where that was done."""
     if found.estimates is None:
         return None
     taken = choice(found.estimates)

@@ -149,7 +149,7 @@ class _Search:
             self.open = self.open and not is_far(of_all(self.best.rank, self.best.plan), best)
 
     def settling(self) -> Settling | None:
-        """What is to be looked at with other free options; nothing where that was done."""
+        """The layouts to look at with other free options; None where that was done."""
         if not self.open or not isinstance(self.best, _Best):
             return None
         if self.best.table.layout(0) in self.looked:
@@ -214,7 +214,7 @@ def _rank(search: _Search) -> Rank:
 
 
 def _of_plan(best: _Best | PlanError, plan: Plan) -> _Best | PlanError:
-    """The same of a plan with equal values, which may have other prices."""
+    """A search of a plan with equal values, which may have other prices."""
     return best if isinstance(best, PlanError) else dataclasses.replace(best, plan=plan)
 
 

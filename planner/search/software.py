@@ -1,4 +1,4 @@
-"""Which free options of a stack a search takes: kernels, overlap and dispatch (`Plan.free`).
+"""Free options of a stack, which a search settles: kernels, overlap, dispatch (`Plan.free`).
 
 They multiply the space, so they are not crossed with it. The layouts are searched with the values
 that are usually best (`Plan.start`). Then the best layouts are looked at with one option changed at
@@ -6,7 +6,7 @@ a time, memory included, each change that gains is kept, and the layouts are sea
 what was kept. tests/test_software.py compares with every combination of options and layouts of
 small spaces.
 
-What a request gets depends on nothing but its plan: alone, in a sweep and in advice it is the same.
+The choice depends on the plan only: it is the same for one request, in a sweep and in advice.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def listed(estimates: Outline, taken: Choice, rows: Array | None = None) -> Colu
 def polished(plan: Plan, requests: Sequence[Settling]) -> list[tuple[Choices, Rank]]:
     """For each request the free options that are best for its layouts, with the memory that they
     take, and the rank of the best of these layouts with them. plan: of any of the requests, which
-    differ in GPUs, batch and prices alone."""
+    differ only in GPUs, batch and prices."""
     climb = _Climb(plan, requests)
     for option in dict.fromkeys(value.option for value in plan.free):
         if acts(option, climb.table):

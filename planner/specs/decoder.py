@@ -165,7 +165,10 @@ def expanded(data: Mapping[str, Any], needed: list[str], known: list[str]) -> di
         if beside:
             raise ValueError(f"{beside} are of a stack: add [[stack]] with the layers made of them")
         if decoder.mtp_layers:
-            raise ValueError("mtp_layers are in the words of a stack")
+            raise ValueError(
+                "mtp_layers name layers of [[stack]], and this model has none: add it, or leave"
+                " mtp_layers out"
+            )
         words = decoder.words
         norms = decoder.norms_per_layer // decoder.blocks
         plain = {"parts": decoder.parts(words), "stack": repeats(words), "norms_per_block": norms}

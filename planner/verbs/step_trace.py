@@ -16,7 +16,7 @@ import numpy as np
 from planner import schedules
 from planner.estimate import Estimates
 from planner.estimate.communicate import Traffic
-from planner.estimate.pipeline import chunk_seconds
+from planner.estimate.pipeline import chunk_seconds, sends_overlap
 from planner.estimate.sync import LAST_BYTES
 from planner.ledger import Array
 from planner.schedules import timing
@@ -37,7 +37,6 @@ _GROUPS = {
 _MOST_BUCKETS = 64  # drawn; more are drawn together
 MOST_LAYER_SLICES = 150_000  # beyond it a pass is one slice of compute and one of each collective
 _KINDS = 3  # passes of a micro-batch: forward, input gradient, weight gradient
-_HIDDEN = 0.5  # share of the messages' time beside compute from which sends do not block
 
 
 def text(options: Options) -> str:
@@ -84,9 +83,9 @@ def _timed(estimates: Estimates) -> _Step:
     forward, given, weight = (x[:, 0] for x in chunks)
     sent = next((t for t in step.traffic if t.operation == "send_recv" and t.count[0] > 0), None)
     send = _first(sent.seconds) / _first(sent.count) if sent else 0.0
-    hidden = sent is not None and _first(sent.exposed) < _HIDDEN * _first(sent.seconds)
     program = timing.compiled(schedules.fitted_actions(name, p, m, v, forward, given, weight, send))
-    durations = timing.Durations(forward, given, weight, send=send, blocking=not hidden)
+    blocking = not np.all(sends_overlap(estimates.plan, estimates.table.pick([0])))
+    durations = timing.Durations(forward, given, weight, send=send, blocking=blocking)
     spans = list(intervals(program, timing.timed(program, durations, keep=True)))
     layers = max(round(_first(step.stage_layers) / layout.vpp), 1)
     return _Step(estimates, spans, p, m, send, layers)

@@ -6,6 +6,8 @@ Long: a block of each part of the document.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import structs
 
 from planner.specs.document import UNSET
@@ -457,16 +459,16 @@ def basis_block(r: Estimate) -> Block:
     return block
 
 
-def software_words(counts: SearchCounts) -> str:
+def software_words(software: Mapping[str, str]) -> str:
     """The free options of the stack that the search chose, as they are typed."""
     switches = {"True": ""}
-    each = counts.software.items()
+    each = software.items()
     return " ".join(f"{flag(name)} {switches.get(value, value)}".strip() for name, value in each)
 
 
 def _searched(counts: SearchCounts) -> list[str]:
     """How many layouts the answer is the best of, and what no search tries."""
-    chosen = software_words(counts)
+    chosen = software_words(counts.software)
     out = [f"searched with the layout: {chosen} (--stack-defaults: none of it)"] if chosen else []
     if counts.excluded:
         out.append(

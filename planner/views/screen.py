@@ -94,7 +94,7 @@ def _answer(r: Estimate) -> Block:
     rows = (
         ("layout", f"{layout_words(layout)}  [{r.stack.title}]"),
         ("", describe(layout)),
-        *(("", f"with {words}") for words in [software_words(r.search)] if words),
+        *(("", f"with {words}") for words in [software_words(r.search.software)] if words),
         (
             "memory",
             f"{show(m.device_bytes, 'B')} of {show(m.capacity_bytes, 'B')} per GPU, {room(m)};"

@@ -8,7 +8,7 @@ from planner.units import show
 from planner.views.cells import Cell, Column
 from planner.views.characters import points_lines
 from planner.views.chart import Chart
-from planner.views.estimate import room, title_of
+from planner.views.estimate import room, software_words, title_of
 from planner.views.figures import CYCLE, GIB, SILVER, figure, line, markers
 from planner.views.view import Block, Command, View, words
 
@@ -87,6 +87,8 @@ def _best(found: Search) -> Block:
     )
     block.text += [f"USD at {r.cluster.price}" for r in found.top[:1]]
     block.rows = [[str(i + 1), *_best_cells(r)] for i, r in enumerate(found.top)]
+    chosen = {(r.stack.id, software_words(r.software)): None for r in found.top if r.software}
+    block.below += [f"{stack} with {flags}" for stack, flags in chosen]
     return block
 
 

@@ -175,12 +175,7 @@ class _Tries:
         rows = self._rows(self._degrees({}), {})
         legal = rows.pick(self._holds(plan, rows))
         sample = legal if len(legal) else rows
-        # of each dp, on which batch and schedule depend, the first and the last: without and with
-        # tensor parallelism
-        first = np.unique(sample.dp, return_index=True)[1]
-        last = len(sample) - 1 - np.unique(sample.dp[::-1], return_index=True)[1]
-        order = list(dict.fromkeys(np.stack([first, last], axis=1).reshape(-1).tolist()))
-        few = sample.pick(order[:_SAMPLE])
+        few = sample.pick(_samples(sample))
         self.sample = np.stack([getattr(few, name) for name in DEGREES], axis=1)
 
     def _degrees(self, fixed: dict[str, int]) -> Array:
@@ -304,6 +299,20 @@ class _Tries:
         )
         degrees = self._degrees({}) if name == "global_batch" else self.sample
         return self._reason(plan, self._rows(degrees[: 4 * _SAMPLE], {}))
+
+
+def _samples(rows: Columns) -> list[int]:
+    """Rows of every set of degrees above 1, since options are of pipelines, of tensor parallelism
+    and so on: those with the fewest and the most replicas first, on which batch and schedule
+    depend."""
+    above_and_dp = np.stack([rows.tp > 1, rows.pp > 1, rows.cp > 1, rows.dp], axis=1)
+    values, first = np.unique(above_and_dp, axis=0, return_index=True)
+    by_kind: dict[tuple[float, ...], list[int]] = {}
+    for (*above, _), row in zip(values.tolist(), first.tolist(), strict=True):
+        by_kind.setdefault(tuple(above), []).append(row)
+    ends_first = [[kind[0], kind[-1], *kind[1:-1]] for kind in by_kind.values()]
+    in_turn = itertools.chain.from_iterable(itertools.zip_longest(*ends_first))
+    return list(dict.fromkeys(row for row in in_turn if row is not None))[:_SAMPLE]
 
 
 def _cluster_reason(options: Options, gpus: int) -> str | None:

@@ -26,7 +26,7 @@ from planner.estimate.machine import Machine
 from planner.estimate.stages import repeated_share
 from planner.formulas import pipeline, recompute
 from planner.formulas.experts import tensor_of
-from planner.ledger import Array, Ledger, each, rowwise, total
+from planner.ledger import Array, Ledger, each, merge, rowwise, total
 from planner.schedules.base import Work
 from planner.specs.columns import Columns, unique_rows
 from planner.specs.layers import last_shares, timed_kinds, timed_shares
@@ -92,7 +92,7 @@ class LayerTime:
     forward: Array
     backward: Array
     recompute: Array  # part of backward
-    contention: Array  # part of backward: kernels that share the chip with collectives
+    contention: Ledger  # part of backward: kernels that share the chip with collectives, of each
     repeated: Array  # share of layers that are computed twice
     exchanged: Array  # the same of the exchange of experts, which can be repeated alone
     repeated_flop: Array
@@ -108,10 +108,12 @@ def layer_times(plan: Plan, m: Machine, c: Columns, cost: ModelCost) -> tuple[La
     exchanged = repeated + c.repeats_module("moe")
 
     def layer_time(unit: LayerCost, share: float) -> LayerTime:
-        contention = sum(
-            slows * x.hidden_backward * x.seconds
-            for x in unit.collectives
-            if (slows := shares.get(x.component)) is not None
+        contention = merge(
+            *(
+                {x.component: slows * x.hidden_backward * x.seconds}
+                for x in unit.collectives
+                if (slows := shares.get(x.component)) is not None
+            )
         )
         forward = (
             total(unit.forward) + sum(x.forward_s for x in unit.collectives) + unit.launch_forward
@@ -120,7 +122,7 @@ def layer_times(plan: Plan, m: Machine, c: Columns, cost: ModelCost) -> tuple[La
             total(unit.backward)
             + sum(x.backward_s for x in unit.collectives)
             + unit.launch_backward
-            + contention
+            + total(contention)
         )
         per_operator = plan.selective == "per-op"
         selected = unit.repeated_per_operator if per_operator else unit.attention_core
@@ -158,7 +160,10 @@ def mean_time(plan: Plan, times: Sequence[LayerTime]) -> LayerTime:
         forward=mean_of(plan, [x.forward for x in times]),
         backward=mean_of(plan, [x.backward for x in times]),
         recompute=mean_of(plan, [x.recompute for x in times]),
-        contention=mean_of(plan, [x.contention for x in times]),
+        contention={
+            name: mean_of(plan, [x.contention.get(name, 0.0) for x in times])
+            for name in merge(*(x.contention for x in times))
+        },
         repeated_flop=mean_of(plan, [x.repeated_flop for x in times]),
     )
 

@@ -194,7 +194,7 @@ MATRICES = Rule(
 )
 
 
-def _no_such_types(plan: Plan) -> list[str]:
+def types_refused(plan: Plan) -> list[str]:
     """Types of states that the request states and that the optimizer or the stack cannot have, with
     what to do."""
     training, state, title = plan.training, plan.stack.state, plan.stack.title
@@ -231,6 +231,6 @@ def _no_such_types(plan: Plan) -> list[str]:
 TYPES = Rule(
     "states have such types",
     ("moments_precision", "master_precision", "gradient_precision"),
-    lambda plan, c: ones(c) & (not _no_such_types(plan)),
-    lambda plan, x: "; ".join(_no_such_types(plan)),
+    lambda plan, c: ones(c) & (not types_refused(plan)),
+    lambda plan, x: "; ".join(types_refused(plan)),
 )

@@ -330,6 +330,9 @@ class Ranked(Report):
     """One of the best layouts of a search."""
 
     per_token: Annotated[PerToken, key("what tokens cost")]
+    software: Annotated[
+        dict[str, str], key("free options of the stack that the search chose, by name")
+    ]
 
 
 class Estimate(Report):

@@ -12,7 +12,7 @@ import numpy as np
 
 from planner import schedules
 from planner.estimate import Estimates
-from planner.estimate.pipeline import chunk_seconds
+from planner.estimate.pipeline import chunk_seconds, sends_overlap
 from planner.inputs import catalog
 from planner.inputs.options import read_options
 from planner.ledger import Array, first
@@ -253,7 +253,8 @@ def of_model(request: ScheduleOptions, given: Mapping[str, Any]) -> Taken:
 
 
 def of_estimate(estimates: Estimates, request: ScheduleOptions) -> tuple[Case, str]:
-    """Seconds, bytes and micro-batches of row 0 of an estimate, and its schedule."""
+    """Seconds, bytes and micro-batches of row 0 of an estimate, and its schedule. Ranks wait for
+    their sends where the estimate has it so."""
     layout = estimates.table.layout(0)
     p, v = layout.pp, layout.vpp
     m = round(estimates.plan.training.global_batch / (layout.dp * layout.micro_batch))
@@ -276,7 +277,8 @@ def of_estimate(estimates: Estimates, request: ScheduleOptions) -> tuple[Case, s
         send=np.array([each]),
         tail=np.full(p, first(estimates.time.tail)),
         slowdown=_slowdown(request, p),
-        blocking=request.blocking_sends,
+        blocking=request.blocking_sends
+        or not np.all(sends_overlap(estimates.plan, estimates.table.pick([0]))),
         activation_bytes=activations / np.maximum(live / v, 1e-9),
     )
     return case, layout.schedule
