@@ -218,11 +218,11 @@ def started(
     a layout is not wanted, where one is."""
     if not plan.free:
         return _evaluated(plan, _allowed(plan), wanted, tick, most)
-    allowed = _allowed(plan.choosing(()))
-    wanted = replace(wanted, whole=False)
+    variant, wanted = plan.choosing(plan.start), replace(wanted, whole=False)
+    allowed = _allowed(variant)
     if allowed.space.count <= 1:
-        return _evaluated(plan, allowed, wanted)  # stated whole, its kernels and overlap, too
-    return _evaluated(plan.choosing(plan.start), allowed, wanted, tick, most, NEAR)
+        return _evaluated(plan, _allowed(plan), wanted)  # stated whole, its kernels, too
+    return _evaluated(variant, allowed, wanted, tick, most, NEAR)
 
 
 def improved(plan: Plan, found: Found, wanted: Wanted = BEST, *, far: bool = False) -> Found:

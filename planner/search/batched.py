@@ -91,13 +91,9 @@ def choose(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | None
     are answered all the same.
     """
     keys = _Keys()
-    plain = [[(keys.of(bare), bare) for bare in map(_bare, plans)] for plans in requests]
-    allowed = _enumerated({key: plan for request in plain for key, plan in request})
-    searches = [
-        [_Search(plan, allowed[key]) for plan, (key, _) in zip(plans, bare, strict=True)]
-        for plans, bare in zip(requests, plain, strict=True)
-    ]
-    each = [search for request in searches for search in request]
+    each = _searches([plan for plans in requests for plan in plans], keys)
+    in_order = iter(each)
+    searches = [[next(in_order) for _ in plans] for plans in requests]
     turns = [
         [request[i] for i in in_turn(plans)]
         for request, plans in zip(searches, requests, strict=True)
@@ -120,28 +116,38 @@ def choose(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | None
     ]
 
 
-def _bare(plan: Plan) -> Plan:
-    return plan.choosing(()) if plan.free else plan
+def _searches(plans: Sequence[Plan], keys: _Keys) -> list[_Search]:
+    """The searches of these plans, with the free options that are usually best."""
+    spaces = _spaces([plan.choosing(plan.start) if plan.free else plan for plan in plans], keys)
+    # a request that states its layout whole states kernels and overlap, too
+    whole = [
+        i
+        for i, (plan, space) in enumerate(zip(plans, spaces, strict=True))
+        if plan.free and isinstance(space, _Allowed) and space.count <= 1
+    ]
+    plain = _spaces([plans[i].choosing(()) for i in whole], keys)
+    stated = dict(zip(whole, plain, strict=True))
+    return [
+        _Search(plan, stated.get(i, spaces[i]), bool(plan.free) and i not in stated)
+        for i, plan in enumerate(plans)
+    ]
+
+
+def _spaces(plans: Sequence[Plan], keys: _Keys) -> list[_Allowed | PlanError]:
+    of_keys = [keys.of(plan) for plan in plans]
+    allowed = _enumerated(dict(zip(of_keys, plans, strict=True)))
+    return [allowed[key] for key in of_keys]
 
 
 class _Search:
-    """The search of one plan. space: its layouts, or why they cannot be listed; best: the layout
-    that is best so far, None before any is known."""
+    """The search of one plan. space: its layouts, or why they cannot be listed; open: whether other
+    free options may be tried; best: the layout that is best so far, None before any is known."""
 
-    def __init__(self, plan: Plan, space: _Allowed | PlanError) -> None:
+    def __init__(self, plan: Plan, space: _Allowed | PlanError, is_open: bool) -> None:
         self.plan, self.space = plan, space
         self.best: _Best | PlanError | None = space if isinstance(space, PlanError) else None
-        # where a request states its layout whole, it does so of kernels and overlap, too
-        self.open = bool(plan.free) and not isinstance(space, PlanError) and space.count > 1
+        self.open = is_open
         self.looked: set[Layout] = set()  # whose free options are settled
-
-    @property
-    def start(self) -> _Allowed | None:
-        """Its layouts with the free options that are usually best."""
-        if isinstance(self.space, PlanError) or not self.space.count:
-            return None
-        plan = self.plan.choosing(self.plan.start) if self.open else self.space.plan
-        return dataclasses.replace(self.space, plan=plan)
 
     def drop_if_far(self, best: Rank | None) -> None:
         """Leave free options as they are where another plan of the request is far ahead."""
@@ -165,9 +171,10 @@ def _run(searches: Sequence[tuple[_Search, Sequence[_Search]]], keys: _Keys) -> 
     of its request."""
     of_keys = []
     for search, request in searches:
-        if (start := search.start) is not None:
-            most = wanted_s(start.plan, _best_of(request))
-            of_keys.append((keys.of(start.plan), search, dataclasses.replace(start, most=most)))
+        space = search.space
+        if isinstance(space, _Allowed) and space.count:
+            most = wanted_s(space.plan, _best_of(request))
+            of_keys.append((keys.of(space.plan), search, dataclasses.replace(space, most=most)))
     # equal plans of requests that differ in their other stacks
     least: dict[_Key, _Allowed] = {}
     for key, _, start in of_keys:

@@ -78,9 +78,11 @@ def polished(plan: Plan, requests: Sequence[Settling]) -> list[tuple[Choices, Ra
     take, and the rank of the best of these layouts with them. plan: of any of the requests, which
     differ only in GPUs, batch and prices."""
     climb = _Climb(plan, requests)
-    for option in dict.fromkeys(value.option for value in plan.free):
-        if acts(option, climb.table):
-            climb.look_at(option)
+    options = dict.fromkeys(value.option for value in plan.free)
+    acting = [option for option in options if acts(option, climb.table)]
+    climb.make_room(acting)
+    for option in acting:
+        climb.look_at(option)
     return [
         (climb.choices(state), rank) for state, rank in zip(climb.states, climb.ranks, strict=True)
     ]
@@ -109,6 +111,23 @@ class _Climb:
     def choices(self, state: Mapping[str, SoftwareChoice]) -> Choices:
         """The options of a state in the order of the table."""
         return tuple(choice for choice in self.plan.free if state.get(choice.option) == choice)
+
+    def make_room(self, options: Sequence[str]) -> None:
+        """The change of one option that is best, for requests whose layouts lack room: options take
+        room from each other, so that the first that gives any need not be the one to change."""
+        short = [i for i, (level, _) in enumerate(self.ranks) if level != ENOUGH]
+        if not short:
+            return
+        start = list(self.states), list(self.ranks)
+        best = {i: (self.ranks[i], self.states[i]) for i in short}
+        for option in options:
+            for value in (None, *(each for each in self.plan.free if each.option == option)):
+                self._try(option, value, short)
+                for i in short:
+                    best[i] = min(best[i], (self.ranks[i], self.states[i]), key=lambda one: one[0])
+                self.states, self.ranks = list(start[0]), list(start[1])
+        for i, (rank, state) in best.items():
+            self.ranks[i], self.states[i] = rank, state
 
     def look_at(self, option: str) -> None:
         """Every value of an option, the stack's own among them, for every request; values in
