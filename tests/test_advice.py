@@ -32,8 +32,8 @@ SCENARIOS = {
         "--stack pytorch-fsdp"
     ),
     "does not fit, two changes do": (
-        "--model llama-2-7b --gpu a100-sxm4-40gb --gpus 8 --tp 1 --pp 1 --zero 1 --micro-batch 2 "
-        "--recompute none --stack megatron-core"
+        "--model llama-2-7b --gpu a100-sxm4-40gb --gpus 8 --tp 1 --pp 1 --cp 1 --zero 1 "
+        "--micro-batch 2 --recompute none --stack megatron-core"
     ),
     "experts": "--model mixtral-8x7b --gpu h100 --gpus 64 --recompute full --ep 8 --tp 8 --pp 1",
     "long sequences": (
@@ -121,16 +121,16 @@ def test_two_changes_are_told_only_where_no_single_one_suffices() -> None:
     assert not alone["memory"]["fits"]
     assert all(len(a["changes"]) == 1 for a in alone["advice"] if a["kind"] == "keep")
     together = estimated(SCENARIOS["does not fit, two changes do"] + " --advice 60")
-    assert any(
-        len(a["changes"]) == 2 for a in together["advice"] if a["kind"] == "keep" and a["fits"]
-    )
+    suffice = [a["changes"] for a in together["advice"] if a["kind"] == "keep" and a["fits"]]
+    assert any(len(changes) == 2 for changes in suffice)
+    assert all(len(changes) > 1 for changes in suffice)
 
 
 def test_of_the_blocks_that_fit_the_smallest_is_told() -> None:
     """--recompute block:N: one layer less does not fit, or with too little room."""
     words = (
-        "--model llama-2-7b --gpu a100 --gpus 8 --tp 1 --pp 1 --zero 1 --micro-batch 4 --recompute"
-        " none --stack megatron-core --advice 60"
+        "--model llama-2-7b --gpu a100 --gpus 8 --tp 1 --pp 1 --cp 1 --zero 1 --micro-batch 4"
+        " --recompute none --stack megatron-core --advice 60"
     )
     r = estimated(words)
     assert not r["memory"]["fits"]
@@ -319,17 +319,45 @@ def test_the_host_link_is_an_option_of_the_cluster() -> None:
 
 def test_recipes_are_advised_where_the_software_has_them() -> None:
     """Dispatch, graphs and compiled code are candidates of the stacks that have them alone; a stack
-    without graphs refuses them by name."""
+    without graphs refuses them by name. What a search has taken of them is not advised again."""
 
-    def told(stack: str, model: str, **more: Any) -> set[str]:
+    def candidates(stack: str, model: str, **more: Any) -> tuple[set[str], set[str]]:
         given = {"model": model, "gpu": "h100", "gpus": 16, "stack": stack, **more}
-        out = api.estimate(api.read_options({**given, "advice": 100}))
-        return {name for one in out.advice for name in one.changes}
+        answer = answer_of(resolve(api.read_options(given)))
+        assert answer is not None
+        plan = answer.chosen.plan
+        listed = changes.request_changes(plan, True, True, changes.Promise())
+        names = {name for change in listed for name in change.update}
+        return names, {choice.option for choice in plan.chosen}
 
-    assert {"dispatcher", "cuda_graphs", "ep_overlap"} <= told("megatron-core", "qwen3-30b-a3b")
-    assert "compile" not in told("megatron-core", "llama-3.1-8b")
-    dense = told("pytorch-fsdp", "llama-3.1-8b")
+    recipes = {"dispatcher", "cuda_graphs", "ep_overlap"}
+    words = "--model qwen3-30b-a3b --gpu h100 --gpus 16 --stack megatron-core --advice 100"
+    plain, searched = (
+        {name for entry in estimated(words + more)["advice"] for name in entry["changes"]}
+        for more in (" --stack-defaults", "")
+    )
+    assert recipes <= plain
+    assert not recipes & searched
+    assert recipes <= {*estimated(words)["search"]["software"]}
+    dense, taken = candidates("megatron-core", "llama-3.1-8b", stack_defaults=True)
+    assert "compile" not in dense
+    assert not taken
+    dense, _ = candidates("pytorch-fsdp", "llama-3.1-8b", stack_defaults=True)
     assert "compile" in dense
-    assert not dense & {"dispatcher", "cuda_graphs", "ep_overlap"}
+    assert not dense & recipes
     with pytest.raises(PlanError, match="does not have --cuda-graphs layer"):
-        told("pytorch-fsdp", "llama-3.1-8b", cuda_graphs="layer")
+        candidates("pytorch-fsdp", "llama-3.1-8b", cuda_graphs="layer")
+
+
+def test_types_of_states_are_advised_beside_what_the_search_has_chosen() -> None:
+    """A master copy in remainders that the search took is no statement about the other states."""
+    words = "--model llama-2-7b --gpu a100-sxm4-40gb --gpus 8 --tp 1 --pp 1 --zero 1"
+    plain = " --micro-batch 2 --recompute none --stack megatron-core --advice 60"
+    r = estimated(words + plain)
+    assert r["search"]["software"]["master_precision"] == "remainder"
+    for name in ("state_precision", "moments_precision"):
+        entry = next(a for a in r["advice"] if name in a["changes"])
+        answer = dpplan(*shlex.split(entry["command"])[1:], "--json", "--advice", 0).json()
+        assert answer["memory"]["device_bytes"] == pytest.approx(entry["device_bytes"], rel=1e-9)
+        stated = estimated(f"{words} --master-precision fp32{plain}")
+        assert not [a for a in stated["advice"] if name in a["changes"] and a["kind"] == "keep"]

@@ -73,7 +73,8 @@ def test_gpu_and_cluster_must_agree() -> None:
     [
         ({"tp": 3}, ["3", "16 GPUs"]),
         ({"tp": 4, "pp": 8}, ["32", "16 GPUs"]),
-        ({"tp": 2, "pp": 2, "dp": 2}, ["= 8", "16 GPUs"]),
+        ({"tp": 2, "pp": 2, "dp": 2, "cp": 1}, ["= 8", "16 GPUs"]),
+        ({"tp": 2, "pp": 2, "dp": 3}, ["12", "16 GPUs"]),
         ({"dp": 32}, ["32", "16 GPUs"]),
         ({"tp": 24, "gpus": 24}, ["--tp", "32 heads"]),
         ({"pp": 64, "gpus": 64}, ["--pp", "32 layers"]),

@@ -169,6 +169,5 @@ def test_a_folder_that_cannot_hold_checkpoints_is_refused_before_measuring(tmp_p
         "is not a folder",
     )
     refused(
-        dpplan("calibrate", "--diff", "a.toml", "b.toml", "--storage", tmp_path),
-        "goes with measuring",
+        dpplan("calibrate", "--diff", "a.toml", "b.toml", "--storage", tmp_path), "is for measuring"
     )

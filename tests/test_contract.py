@@ -113,7 +113,7 @@ def test_what_does_not_fit_comes_with_reasons_and_changes_that_work() -> None:
     assert r["advice"], "nothing is advised"
     words = r["advice"][0]["command"].split()
     assert words[:2] == ["dpplan", "estimate"]
-    followed = dpplan(*words[1:], "--json")
+    followed = dpplan(*words[1:], "--advice", 0, "--json")
     assert followed.status == 0
     assert followed.json()["step"]["seconds"] == pytest.approx(r["advice"][0]["step_seconds"])
 
@@ -125,7 +125,7 @@ def test_advice_for_a_slow_layout_is_what_its_command_answers() -> None:
     assert len(r["advice"]) > 1
     for advice in r["advice"]:
         assert advice["tokens_per_s"] > 1.01 * r["throughput"]["tokens_per_s"]
-        followed = dpplan(*advice["command"].split()[1:], "--json").json()
+        followed = dpplan(*advice["command"].split()[1:], "--advice", 0, "--json").json()
         assert followed["step"]["seconds"] == pytest.approx(advice["step_seconds"])
         assert followed["layout"] == advice["layout"]
         assert followed["stack"]["id"] == advice["stack"]

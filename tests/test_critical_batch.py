@@ -228,7 +228,7 @@ def test_a_known_run_fixes_the_least_of_both() -> None:
         ({"gradient_norm": ["8", "16:1"]}, "--gradient-norm", "BATCH:NORM"),
         ({"gradient_norm": ["8:0", "16:1"]}, "--gradient-norm", "not positive"),
         ({"gradient_norm": ["8:1", "16:2"]}, "--gradient-norm", "smaller norm"),
-        ({"gradient_norm": ["8:4", "16:2"]}, "--gradient-norm", "noise alone"),
+        ({"gradient_norm": ["8:4", "16:2"]}, "--gradient-norm", "only noise"),
     ],
 )
 def test_wrong_sources_are_refused(changes: dict[str, Any], option: str, said: str) -> None:

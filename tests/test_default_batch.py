@@ -212,14 +212,18 @@ def told(**given: Any) -> Estimate:
 
 
 def test_what_would_fit_without_a_default_is_said() -> None:
-    """0.5 B parameters with a vocabulary of 152,000 on 16 GB: the logits of 4,096 tokens."""
-    found = told(model="qwen2.5-0.5b", gpu="rtx5060ti-16gb", gpus=1)
+    """0.5 B parameters with a vocabulary of 152,000 on 16 GB: the logits of 4,096 tokens, with the
+    loss as a plain script has it."""
+    script = {"stack": "pytorch-ddp", "stack_defaults": True}
+    given = {"model": "qwen2.5-0.5b", "gpu": "rtx5060ti-16gb", "gpus": 1, **script}
+    found = told(**given)
     assert not found.memory.fits
     said = "\n".join(found.without)
     assert "does not fit at the default sequence of 4,096 tokens; fits at 2,048" in said
     assert "--loss-chunks 8" in said
-    assert told(model="qwen2.5-0.5b", gpu="rtx5060ti-16gb", gpus=1, loss_chunks=8).memory.fits
-    asked_for = told(model="qwen2.5-0.5b", gpu="rtx5060ti-16gb", gpus=1, seq_len=4096)
+    assert told(**given, loss_chunks=8).memory.fits
+    assert told(**{**given, "stack_defaults": False}).memory.fits  # another kernel of the loss
+    asked_for = told(**given, seq_len=4096)
     assert "default sequence" not in "\n".join(asked_for.without)
 
 
@@ -232,7 +236,15 @@ def test_a_default_batch_that_starves_the_gpus_is_named() -> None:
 
 
 def test_a_chunked_loss_is_proposed_where_logits_dominate() -> None:
-    found = told(model="gemma-2-2b", gpu="rtx4090", gpus=8, seq_len=8192)
+    given = {"model": "qwen2.5-0.5b", "gpu": "rtx5060ti-16gb", "gpus": 1, "stack_defaults": True}
+    found = told(**given)
+    assert found.memory.fits
     chunked = [one for one in found.advice if one.changes == {"loss_chunks": 8}]
     assert chunked
     assert chunked[0].tokens_change_frac > 0.01
+
+
+def test_no_chunked_loss_is_proposed_beside_a_kernel_that_keeps_no_logits() -> None:
+    found = told(model="gemma-2-2b", gpu="rtx4090", gpus=8, seq_len=8192, stack="pytorch-fsdp")
+    assert found.search.software["loss_kernel"] == "fused-linear"
+    assert not [one for one in found.advice if "loss_chunks" in one.changes]

@@ -3,6 +3,7 @@ link costs nothing."""
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from planner.formulas import memory, overlap
 from planner.formulas.params import parameter_leaves
 from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
+from planner.specs.options import flag
 from planner.specs.plan import Plan
 
 BESIDE, IN_TURN = ("megatron-core", "nemo"), ("pytorch-fsdp", "pytorch-ddp", "composer-fsdp")
@@ -246,23 +248,31 @@ def test_copies_share_pcie_with_collectives_of_the_layer() -> None:
 )
 def test_recommend_offload_says_what_estimate_says(words: str) -> None:
     found = dpplan("recommend", "offload", *words.split(), "--json").json()
-    layout = [
-        *("--recompute", "none", "--offload", "activations"),
-        *(
-            part
-            for name in ("tp", "pp", "vpp", "micro_batch")
-            if (flag := f"--{name.replace('_', '-')}") not in words.split()
-            for part in (flag, found["layout"][name])
-        ),
-    ]
-    swapped = dpplan("estimate", *words.split(), *layout, "--advice", 0, "--json")
     if found["refused"] is None:
-        steps = {one["what"]: one["step_seconds"] for one in found["choices"]}
-        swap_s = swapped.json()["step"]["seconds"]
-        assert steps["offload activations"] == pytest.approx(swap_s)
+        answers = {
+            choice["what"]: dpplan(
+                *shlex.split(choice["command"])[1:], "--advice", 0, "--json"
+            ).json()
+            for choice in found["choices"]
+        }
+        steps = {choice["what"]: choice["step_seconds"] for choice in found["choices"]}
+        swapped = answers["offload activations"]
+        assert steps == {
+            what: pytest.approx(answer["step"]["seconds"]) for what, answer in answers.items()
+        }
+        wanted = {**found["layout"], "recompute": "none", "offload": "activations"}
+        assert swapped["layout"] == wanted
+        swap_s = swapped["step"]["seconds"]
         faster = "swap" if swap_s < steps["recompute full"] else "recompute"
         fits = {one["fits"] for one in found["choices"]}
         assert found["verdict"] == faster or len(fits) == 2
     else:
-        assert swapped.status == 2
+        degrees = {
+            name: found["layout"][name]
+            for name in ("tp", "pp", "vpp", "micro_batch")
+            if flag(name) not in words.split()
+        }
+        layout = [part for name, value in degrees.items() for part in (flag(name), value)]
+        away = ("--recompute", "none", "--offload", "activations", *layout)
+        assert dpplan("estimate", *words.split(), *away, "--json").status == 2
         assert found["verdict"] != "swap"

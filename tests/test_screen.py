@@ -14,9 +14,12 @@ import pytest
 from command import WIDE, dpplan
 
 from planner.cli.group import COMMANDS
+from planner.specs.document import changed
+from planner.specs.documents.recommend import LargestModel
 from planner.specs.names import KINDS
 from planner.views import text as show_text
 from planner.views.cells import column
+from planner.views.recommend import view
 from planner.views.text import ascii_of, atoms, block_lines, show_blocks, wrapped
 from planner.views.view import Block, Fixed
 
@@ -40,13 +43,14 @@ REQUESTS = {
     "recommend": "recommend --model gpt2 --tokens 1B --days 1 --gpu h100 --gpu l40s --jobs 1"
     " --max-gpus 16",
     "recommend bandwidth": f"recommend bandwidth {FIXED} --jobs 1",
-    "recommend batch": "recommend batch --model gpt2 --gpu a100 --gpus 8 --jobs 1",
-    "recommend model": "recommend model --model gpt2 --gpu rtx4090 --gpus 1 --jobs 1",
+    "recommend batch": "recommend batch --model gpt2 --gpu a100 --gpus 8 --jobs 1 --stack-defaults",
+    "recommend model": "recommend model --model gpt2 --gpu rtx4090 --gpus 1 --jobs 1"
+    " --stack-defaults",
     "recommend offload": "recommend offload --model gpt2 --gpu a100 --gpus 8",
     "batch": "batch --model gpt2 --gpu a100 --sweep gpus=8,16 --global-batch 64 --tokens 1B"
     " --learning-rate 3e-4 --warmup 8M --jobs 1",
     "tune": "tune --model qwen2.5-0.5b --gpu rtx4090 --length-mean 300 --jobs 1"
-    " --method lora+qlora-offloaded+full-paged+apollo-mini",
+    " --method lora+qlora-offloaded+full-paged+apollo-mini --stack-defaults",
     "read": "read tests/data/recipes/megatron.sh --gpu h100 --gpus 32 --full",
     "rl": "rl --model qwen2.5-0.5b --gpu h100 --gpus 4 --ahead 1 --algorithm ppo",
     "rl, nothing": "rl --model llama-2-70b --gpu rtx4090 --gpus 2",
@@ -138,6 +142,42 @@ def test_an_estimate_is_one_screen() -> None:
     assert [text.index(part) for part in parts] == sorted(text.index(part) for part in parts)
     assert printed("estimate, too large").text(100).splitlines()[2].startswith("DOES NOT FIT")
     assert len(printed("estimate, all").text(100).splitlines()) > 3 * len(lines)
+
+
+def test_why_the_next_larger_size_is_not_the_answer() -> None:
+    document = dpplan(*REQUESTS["recommend model"].split(), "--json").read(LargestModel)
+    family = document.family
+    assert family
+    assert family.above
+    for update, why in (
+        ({"fits": False}, "does not fit"),
+        ({"fits": True, "days": 3.0}, "takes 3.00 days"),
+        ({"fits": True, "days": None}, "fits with too little room"),
+    ):
+        above = changed(family.above, refused=None, **update)
+        shown = view(changed(document, family=changed(family, above=above)))
+        lines = [str(line) for part in shown.parts if isinstance(part, Block) for line in part.text]
+        assert any(line.strip().startswith("the next, ") and why in line for line in lines), why
+
+
+def test_what_is_not_searched_is_named_by_its_option() -> None:
+    """Whole sentences are for --full. Free options of the stack are searched with every layout but
+    a stated one."""
+    request = "estimate --model gpt2 --gpu a100 --gpus 8 --stack megatron-core --advice 0"
+    stated = f"{request} --tp 1 --pp 1 --cp 1 --zero 1 --micro-batch 1 --recompute none"
+    for words, whole in ((request, False), (stated, True)):
+        document = dpplan(*words.split(), "--json").json()
+        sentences = document["search"]["not_searched"]
+        (line,) = [
+            line
+            for line in dpplan(*words.split(), "--plain").stdout.splitlines()
+            if line.startswith("not tried ")
+        ]
+        for sentence in sentences:
+            option = re.search(r"--[a-z-]+", sentence)
+            assert (option[0] if option else sentence) in line
+        assert ("since the layout is stated whole" in line) == whole
+        assert bool(document["search"]["software"]) != whole
 
 
 def test_commands_stay_on_one_line() -> None:

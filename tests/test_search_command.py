@@ -34,7 +34,8 @@ def test_the_document_adds_up() -> None:
     layouts = [r["layout"] for r in found["top"]]
     assert all(x["tp"] <= 2 and x["recompute"] == "none" for x in layouts)
     rows = {
-        tuple((k, v) for k, v in x.items() if k not in ("recompute", "offload")) for x in layouts
+        (r["stack"]["id"], *((k, v) for k, v in x.items() if k not in ("recompute", "offload")))
+        for r, x in zip(found["top"], layouts, strict=True)
     }
     assert len(rows) == len(layouts) == 3
     front = found["pareto"]

@@ -26,7 +26,7 @@ from web.report import report
 def test_a_published_run_is_the_row_it_is_made_of(client: TestClient) -> None:
     """Measured values and options are those of planner/studies/data/runs; it can be answered."""
     measured: dict[str, Any] = {}
-    for path in (FILE.parent / "runs").glob("*.csv"):
+    for path in (FILE.parents[1] / "studies/data/runs").glob("*.csv"):
         with path.open(encoding="utf-8", newline="") as file:
             measured |= {row["run_id"]: row for row in csv.DictReader(file)}
     assert len(presets()) > 40

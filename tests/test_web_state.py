@@ -186,7 +186,7 @@ def test_another_verb_searches_again_what_the_search_had_filled_in(client: TestC
     nothing = {**chosen, "cp": "1", "global_batch": "2", **limits}
     assert (
         "No cluster was tried: no number of whole nodes of 8 GPUs goes with --tp 2, --pp 1, --cp 1,"
-        " --global-batch 2; change --tp or --pp or --global-batch<"
+        " --global-batch 2; change --tp or --pp or --cp or --global-batch<"
     ) in client.get("/recommend", params=nothing).text
     changed = state.of_pairs({**address, "micro_batch": "2"}.items())
     assert (changed.is_typed("micro_batch"), changed.conflicts) == (True, [])

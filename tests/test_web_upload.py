@@ -129,12 +129,19 @@ def test_recipe_and_log_are_what_the_commands_say(client: TestClient, tmp_path: 
 def test_a_script_alone_leads_to_a_better_one(client: TestClient) -> None:
     first = (EXAMPLES / "first.sh").read_bytes()
     verdict, _, page = ask(client, {"first.sh": first}, **CLUSTER)
-    seconds = re.search(r"it fits; tp 2, recompute none takes ([\d.]+ s)", verdict)
-    link = re.search(r'href="(/\?[^"]*)">Apply the better recipe', page)
-    assert seconds
-    assert link
-    led = client.get(f"/api/estimate{unescape(link[1])[1:]}").json()
-    assert show(led["step"]["seconds"], "s") == seconds[1]
+    better = re.fullmatch(r"([\d.]+ s) per step: it fits; (.+) takes ([\d.]+ s)", verdict)
+    links = re.findall(r'href="(/\?[^"]*)">Apply (to the plan|the better recipe)', page)
+    assert better
+    here, led = (
+        client.get(f"/api/estimate{unescape(link)[1:]}").json()
+        for link, _ in sorted(links, key=lambda link: link[1], reverse=True)
+    )
+    assert show(here["step"]["seconds"], "s") == better[1]
+    assert show(led["step"]["seconds"], "s") == better[3]
+    assert led["step"]["seconds"] < here["step"]["seconds"]
+    for change in better[2].split(", "):
+        name, value = change.split(" ")
+        assert str(led["layout"][name]) == value != str(here["layout"][name])
 
 
 def test_what_is_left_open_is_asked_for(client: TestClient) -> None:
@@ -147,7 +154,7 @@ def test_what_is_left_open_is_asked_for(client: TestClient) -> None:
     assert "drop the recipe beside it" in verdict
     assert results == {}
     verdict, results, _ = ask(client, {"a.log": samples.OUT_OF_MEMORY.encode()})
-    assert verdict.startswith("Memory ran out: 4.00 GiB were asked for")
+    assert verdict.startswith("Memory ran out: 4.00 GiB were requested")
     wrong = client.post("/run", files=[("files", ("a.txt", b"hello"))])
     assert wrong.status_code == 422
     assert "holds no step of a log" in wrong.text

@@ -24,10 +24,18 @@ FIXED = {
     "tokens": "1T",
 }
 
+QUICK = ("stack_defaults", "true")  # where many searches make one answer
 # a small request of each tab, as the pairs of its address
 _ONE = [("model", "gpt2"), ("gpu", "a100-sxm4-80gb")]
 TABS: dict[str, Any] = {
-    "/recommend": [*_ONE, ("gpu", "l40s"), ("tokens", "10B"), ("days", "2"), ("max_gpus", "16")],
+    "/recommend": [
+        *_ONE,
+        ("gpu", "l40s"),
+        ("tokens", "10B"),
+        ("days", "2"),
+        ("max_gpus", "16"),
+        QUICK,
+    ],
     "/batch": [*_ONE, ("tokens", "10B"), ("sweep", "gpus=2,8")],
     "/sweep": [
         *_ONE,
@@ -39,7 +47,7 @@ TABS: dict[str, Any] = {
     ],
     "/strategies": [*_ONE, ("gpus", "8"), ("strategy", "zero-1")],
     "/allreduce": [("gpu", "a100-sxm4-80gb"), ("gpus", "16"), ("bytes", "1MiB,1GiB")],
-    "/tune": list(TUNED.items()),
+    "/tune": [*TUNED.items(), QUICK],
     "/rl": [*_ONE, ("gpus", "4"), ("prompts", "16"), ("response_length", "256")],
     "/schedule": [*_ONE, ("gpus", "4"), ("pp", "4"), ("stack", "megatron-core"), ("begin", "0.1")],
     "/input": [("samples_per_s", "900"), ("sample_bytes", "115 kB"), ("workers", "2")],

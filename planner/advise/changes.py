@@ -32,6 +32,7 @@ _LOSS_CHUNKS = 8  # parts of the loss that are tried where it is in one
 _SHORTEST = 512  # tokens of the shortest sequence that is proposed
 _MORE_GPUS = (2, 4, 8, 16, 64, 256)  # times as many, until enough of them fit
 _MOST_MICRO_BATCH = 64
+_STATES = ("moments_precision", "master_precision", "gradient_precision")
 _GROUPS = (2, 3, 4, 5, 6, 8, 10, 12, 16)  # layers per kept input that are tried
 # graphs as the recipes of Megatron-LM and Megatron-Bridge have them: of whole layers, and of what
 # has the same shapes in every step beside experts
@@ -229,11 +230,10 @@ def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) 
 def _narrow_states(plan: Plan) -> list[Change]:
     """Narrower types of states, if the stack has them and the request states none."""
     training = plan.training
-    stated = (training.moments_precision, training.master_precision, training.gradient_precision)
     able = has(plan.stack, "master_precision") and (
         training.precision == "bf16" or is_low(training.precision)
     )
-    if not able or any(stated) or training.state_precision:
+    if not able or _states_stated(plan) or training.state_precision:
         return []
     bf16 = {"moments_precision": "bf16"}
     every = {**bf16, "gradient_precision": "bf16", "master_precision": "remainder"}
@@ -243,14 +243,22 @@ def _narrow_states(plan: Plan) -> list[Change]:
     ]
 
 
+def _states_stated(plan: Plan) -> bool:
+    """Whether the request states a type of states, which the search has not chosen."""
+    chosen = {choice.option for choice in plan.chosen}
+    return any(getattr(plan.training, name) for name in _STATES if name not in chosen)
+
+
 def _bf16_states(plan: Plan) -> list[Change]:
     """Fine-tuning as recipes for one small GPU have it: no fp32 copy of anything, and with 8-bit
     moments and gradients that are gone once used."""
     training = plan.training
-    stated = (training.moments_precision, training.master_precision, training.gradient_precision)
-    if training.precision != "bf16" or training.state_precision or any(stated) or training.partial:
+    wide = training.precision == "bf16" and not (training.state_precision or training.partial)
+    if not wide or _states_stated(plan):
         return []
-    bf16 = {"state_precision": "bf16"}
+    # without the type of the master copy that the search has chosen: there is no such copy
+    chosen = {choice.option for choice in plan.chosen}
+    bf16: Update = {"state_precision": "bf16", **dict.fromkeys(chosen.intersection(_STATES))}
     out = [Change("weights, gradients and moments in bf16", bf16)]
     wanted = "one GPU" if plan.cluster.gpus == 1 else "sharded"
     if has(plan.stack, "optimizer_in_backward", wanted):

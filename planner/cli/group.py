@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
+from itertools import zip_longest
 from typing import Any
 
 import typer
@@ -24,6 +25,7 @@ from planner.specs.options.words import near
 
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
 _HELP_WIDTH = 66  # characters beside the widest flag, at 100 columns
+_BETWEEN = 2  # spaces between columns
 # commands in the order of help; those of other distributions follow
 _ORDER = (
     "estimate search recommend export compare batch tune read rl schedule strategies allreduce"
@@ -166,14 +168,15 @@ class Panels(TyperCommand):
                 record = record[0], _brief(row)
             if not short or row:
                 panels.setdefault(title, []).append(record)
-        if short:
-            panels[f"All options by group (dpplan help {self.name} GROUP)"] = [
-                *((name, f"{title} ({counts[name]})") for name, title in groups.items()),
-                ("all", f"Every group ({len(flags)}), as `dpplan {self.name} --help-all`"),
-            ]
         for title, records in panels.items():
             with formatter.section(title):
                 formatter.write_dl(records)
+        if short:
+            records = [(name, f"{title} ({counts[name]})") for name, title in groups.items()]
+            records.append(("all", f"Every group ({len(flags)})"))
+            with formatter.section(f"All options by group (dpplan help {self.name} GROUP)"):
+                for line in _side_by_side(records, formatter.width - formatter.current_indent):
+                    formatter.write(" " * formatter.current_indent + line + "\n")
 
     def _chosen(self, ctx: Any, groups: Sequence[str]) -> str:
         """The group that --help asks for: one of groups, "" without one."""
@@ -182,6 +185,18 @@ class Panels(TyperCommand):
             message = f"unknown group {word!r}; {near(word, groups)}groups: {', '.join(groups)}"
             raise typer.BadParameter(message, ctx=ctx, param=self.get_help_option(ctx))
         return word
+
+
+def _side_by_side(records: Sequence[tuple[str, str]], width: int) -> list[str]:
+    """Names and what they stand for, in two columns where these fit, read downwards."""
+    longest = max(len(name) for name, _ in records)
+    cells = [f"{name:{longest}}  {text}" for name, text in records]
+    across = max(map(len, cells)) + _BETWEEN
+    if across + max(map(len, cells)) > width:
+        return cells
+    half = (len(cells) + 1) // 2
+    pairs = zip_longest(cells[:half], cells[half:], fillvalue="")
+    return [f"{left:{across}}{right}".rstrip() for left, right in pairs]
 
 
 def _brief(row: Row) -> str:

@@ -75,7 +75,7 @@ def not_searched(options: Options, searches: Sequence[Found]) -> list[str]:
         out.append(f"stacks other than {', '.join(stacks)} (--stack)")
     if options.stack_defaults:
         out.append("kernels, overlap and dispatch other than the stack's (--stack-defaults)")
-    elif any(search.plan.free for search in searches):
+    elif all(search.plan.free for search in searches if search.estimates is not None):
         out.append("kernels, overlap and dispatch, since the layout is stated whole")
     return out
 

@@ -53,19 +53,34 @@ def searches(
 ) -> tuple[Found, ...]:
     """A search of each plan of a request; other free options are tried where it is not far behind
     the best."""
+    steps = len(plans) + sum(bool(plan.free) for plan in plans)
+
+    def ticked(step: int) -> Callable[[float], None] | None:
+        return None if tick is None else functools.partial(_share, tick, step, steps)
+
     starts: dict[int, Found] = {}
     ranks: dict[int, Rank] = {}
-    for done, i in enumerate(in_turn(plans)):
-        ticked = None if tick is None else functools.partial(_share, tick, done, len(plans))
+    for step, i in enumerate(in_turn(plans)):
         most = wanted_s(plans[i], min(ranks.values(), default=None))
-        found = starts[i] = started(plans[i], ticked, wanted, most)
+        found = started(plans[i], ticked(step), wanted, most)
+        starts[i] = _ended(found, ticked(step))
         if found.estimates is not None:
             ranks[i] = of_all(choice(found.estimates).rank, found.plan)
     best = min(ranks.values(), default=None)
     near = {i for i, rank in ranks.items() if best is not None and not is_far(rank, best)}
-    return tuple(
-        improved(plan, starts[i], wanted, far=i not in near) for i, plan in enumerate(plans)
-    )
+    out, step = [], len(plans)
+    for i, plan in enumerate(plans):
+        found = improved(plan, starts[i], wanted, far=i not in near)
+        out.append(_ended(found, ticked(step)) if plan.free else found)
+        step += bool(plan.free)
+    return tuple(out)
+
+
+def _ended(found: Found, tick: Callable[[float], None] | None) -> Found:
+    """A search that has ended, whether it has said how far it was or not."""
+    if tick is not None:
+        tick(1.0)
+    return found
 
 
 def _share(tick: Callable[[float], None], done: int, count: int, share: float) -> None:

@@ -170,11 +170,16 @@ def crossing_text(one: Crossing) -> str:
 
 
 def tighter_text(one: Tighter, capacity_bytes: float) -> str:
+    """What more speed would cost in risk, with its layout."""
+    return f"{risk_text(one, capacity_bytes)}; {describe(one.layout)}"
+
+
+def risk_text(one: Tighter, capacity_bytes: float) -> str:
     """What more speed would cost in risk."""
     free = show(capacity_bytes - one.device_bytes, "B")
     return (
-        f"{percent(one.faster_frac)} faster at more risk (--headroom 0%): {describe(one.layout)},"
-        f" {free} free, chance to fit {chance_text(one.fit_chance)}"
+        f"{percent(one.faster_frac)} faster at more risk (--headroom 0%): {free} free, chance to"
+        f" fit {chance_text(one.fit_chance)}"
     )
 
 

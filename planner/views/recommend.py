@@ -420,9 +420,8 @@ def _family(family: Family) -> list[str]:
             f" {shape['hidden']:,}, {shape['heads']} heads"
         ]
     if above is not None:
-        why = above.refused or (
-            f"takes {show(above.days, 'days')}" if above.fits else "does not fit"
-        )
+        slow = f"takes {show(above.days, 'days')}" if above.days else "fits with too little room"
+        why = above.refused or (slow if above.fits else "does not fit")
         lines.append(
             f"           the next, {show(above.parameters, 'count')} with {above.layers} layers,"
             f" {why}"

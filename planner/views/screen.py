@@ -21,11 +21,12 @@ from planner.views.estimate import (
     amount,
     band_text,
     cost_text,
+    crossing_text,
     fullest,
     project_row,
     rate_text,
-    remark_rows,
     requirement_blocks,
+    risk_text,
     room,
     short_of,
     software_words,
@@ -34,7 +35,8 @@ from planner.views.estimate import (
 from planner.views.view import Block, Command, View, words
 
 # an assumption that an option replaces: what is assumed, before its reason, and the option
-_DEFAULT = re.compile(r"(?P<what>.+?)(?=, |: | \().*\(set (?P<option>--[^)]+)\)")
+_DEFAULT = re.compile(r"(?P<what>.+?)(?=, |: | \(| with ).*\(set (?P<option>--[^)]+)\)")
+_OPTION = re.compile(r"--[a-z][a-z-]*")
 _UNLIKE = 0.05  # above the mean of stages, from which the slowest is named
 _PARTS = 4  # of time and of memory, the largest; the others together
 _CHANGES = {True: 2, False: 3}  # listed of what would help, and of what would make it fit
@@ -98,13 +100,30 @@ def _answer(r: Estimate) -> Block:
             f"{show(m.device_bytes, 'B')} of {show(m.capacity_bytes, 'B')} per GPU, {room(m)};"
             f" {fullest(r)}",
         ),
-        *remark_rows(r),
+        *_remarks(r),
         *([("", str(r.step.pace))] if r.step.pace_frac > _UNLIKE else []),
         ("speed", f"{rate_text(r)}; {_mfu(t)}; {_step_text(r)}"),
         ("run", whole),
         *([] if run.days is None else [("cost", cost_text(r)), project_row(run)]),
     )
     return Block(title_of(r), [verdict(r), *(f"{label:<8}{text}" for label, text in rows)])
+
+
+def _remarks(r: Estimate) -> list[tuple[str, str]]:
+    """Remarks in a line each: those on defaults that the verdict does not answer both ways, and
+    what is faster at more risk, without its layout."""
+    decided = _decided(r)
+    kept = [text for text in r.without if not decided.intersection(_OPTION.findall(text))]
+    rows = [("", text) for text in kept]
+    if r.tighter is not None:
+        rows.append(("", risk_text(r.tighter, r.memory.capacity_bytes)))
+    return rows if r.crossing is None else [*rows, ("", crossing_text(r.crossing))]
+
+
+def _decided(r: Estimate) -> set[str]:
+    """Options whose default and another value are both answered in the verdict."""
+    named = (_OPTION.search(sentence) for sentence in r.both_ways)
+    return {found[0] for found in named if found}
 
 
 def _step_text(r: Estimate) -> str:
@@ -137,8 +156,6 @@ def layout_words(layout: Layout) -> str:
     parts = [f"{replicas} of {' x '.join(inside)}" if inside else f"{replicas} of one GPU"]
     if layout.vpp > 1:
         parts.append(f"{layout.vpp} chunks per stage")
-    if layout.pipeline_layout is not UNSET:
-        parts.append(f"layers dealt out as {layout.pipeline_layout}")
     if layout.ep > 1:
         parts.append(f"experts over {layout.ep} GPUs")
     if layout.zero and layout.shard_group == 1:
@@ -203,13 +220,26 @@ def _advice(r: Estimate) -> list[Block]:
 
 def _sure(r: Estimate) -> Block:
     read = [text for text in r.assumptions if text.startswith("--")]  # of what was typed
-    found = (_DEFAULT.match(text) for text in r.assumptions if text not in read)
-    defaults = [f"{one['what']} ({one['option']})" for one in found if one]
+    found = [_DEFAULT.match(text) for text in r.assumptions if text not in read]
+    decided = _decided(r)
+    defaults = [
+        f"{default['what']} ({default['option']})"
+        for default in found
+        if default and not decided.intersection(_OPTION.findall(default["option"]))
+    ]
     lines = [f"band      {r.step.confidence}", f"to fit    {r.memory.fit_evidence}"]
     if read:
         lines.append(f"read      {'; '.join(read)}")
     if defaults:
-        lines.append(f"defaults  {', '.join(defaults)}; --full says why")
+        lines.append(f"defaults  {', '.join(defaults)}")
     if r.search.not_searched:
-        lines.append(f"not tried {'; '.join(r.search.not_searched)}")
+        lines.append(f"not tried {_untried(r.search.not_searched)}")
     return Block("How sure (--full prints every table, --explain every number)", lines, part=True)
+
+
+def _untried(sentences: Sequence[str]) -> str:
+    """The options of what no search tries; sentences without an option are said whole."""
+    named = [(text, _OPTION.search(text)) for text in sentences]
+    options = ", ".join(option[0] for _, option in named if option)
+    others = [f"what {options} add (see --full)"] if options else []
+    return "; ".join([*others, *(text for text, option in named if not option)])

@@ -64,7 +64,7 @@ def _check(options: CalibrateOptions) -> None:
     if options.storage is not None and (
         options.verify or options.diff is not None or options.merge
     ):
-        raise PlanError("--storage", options.storage, "is for measuring: use only --out")
+        raise PlanError("--storage", options.storage, "is for measuring: leave it out")
     if options.diff is None and not options.verify and options.out is None:
         raise PlanError("--out", None, "is needed: the file that --calibration will read")
 
