@@ -24,6 +24,7 @@ ONE: dict[str, Any] = {
     "micro_batch": 2,
     "recompute": "none",
     "stack": "torchtune",
+    "stack_defaults": True,
 }
 TAUGHT: dict[str, Any] = {"task": "distil", "teacher": "qwen3-8b"}
 TOKENS = 2 * 1024

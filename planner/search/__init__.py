@@ -16,6 +16,7 @@ from planner.ledger import Array
 from planner.search import where
 from planner.search.choose import (
     ENOUGH,
+    LITTLE,
     Candidates,
     best,
     choice,
@@ -27,7 +28,7 @@ from planner.search.choose import (
     spent,
     timed,
 )
-from planner.search.prune import pruned
+from planner.search.prune import SLACK, pruned
 from planner.search.software import NEAR, Rank, Settling, better, listed, polished
 from planner.search.space import degrees, layouts_of
 from planner.specs.base import PlanError
@@ -199,6 +200,7 @@ class Found:
 
 BEST = Wanted()
 ROUNDS = 2  # searches with other free options at most
+_ROOM = 1.25  # times the usable bytes, beyond what free options save
 _FAR = 1.1  # times the seconds of another plan, beyond what free options gain
 
 
@@ -225,9 +227,11 @@ def started(
     return _evaluated(variant, allowed, wanted, tick, most, NEAR)
 
 
-def improved(plan: Plan, found: Found, wanted: Wanted = BEST, *, far: bool = False) -> Found:
+def improved(
+    plan: Plan, found: Found, wanted: Wanted = BEST, *, far: bool = False, most: float = np.inf
+) -> Found:
     """The search with other free options, as long as that gains. far: another plan is so far ahead
-    that none does."""
+    that none does; most: as in `started`."""
     if found.plan is plan:  # which leaves none open
         return found
     looked: set[Layout] = set()  # whose options are settled
@@ -238,9 +242,9 @@ def improved(plan: Plan, found: Found, wanted: Wanted = BEST, *, far: bool = Fal
         ((choices, rank),) = polished(plan, [settling])
         if not better(rank, settling.rank):
             break
-        most = rank[1] if rank[0] == ENOUGH else np.inf
         variant, part = plan.choosing(choices), replace(wanted, whole=False)
-        again = _evaluated(variant, _allowed(variant), part, most=most, near=NEAR)
+        limit = min(most, near_s(rank))
+        again = _evaluated(variant, _allowed(variant), part, most=limit, near=NEAR)
         if again.estimates is None or not better(choice(again.estimates).rank, settling.rank):
             break
         found = again
@@ -261,10 +265,13 @@ def _settling(found: Found, looked: set[Layout]) -> Settling | None:
     return Settling(found.plan.chosen, table, taken.rank)
 
 
-def is_far(rank: Rank, best: Rank) -> bool:
-    """Whether a layout is so far behind another plan's that no free option makes up for it. Both:
-    see `choose.of_all`."""
-    return rank[0] > best[0] or (rank[0] == best[0] == ENOUGH and rank[1] > _FAR * best[1])
+def is_far(rank: Rank, best: Rank, plan: Plan) -> bool:
+    """Whether a layout of the plan is so far behind another plan's that no free option makes up for
+    it: in time, or in memory where it does not fit. Both ranks: see `choose.of_all`."""
+    level, amount = rank
+    if best[0] != ENOUGH or level == LITTLE:
+        return False
+    return amount > (_FAR * best[1] if level == ENOUGH else _ROOM * plan.usable_bytes)
 
 
 def wanted_s(plan: Plan, best: Rank | None) -> float:
@@ -272,6 +279,11 @@ def wanted_s(plan: Plan, best: Rank | None) -> float:
     if best is None or best[0] != ENOUGH:
         return np.inf
     return _FAR * best[1] * plan.training.global_batch
+
+
+def near_s(rank: Rank) -> float:
+    """Seconds of a step up to which layouts are near one of this rank."""
+    return rank[1] * SLACK * (1 + NEAR) if rank[0] == ENOUGH else np.inf
 
 
 def in_turn(plans: Sequence[Plan]) -> list[int]:

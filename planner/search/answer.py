@@ -67,10 +67,11 @@ def searches(
         if found.estimates is not None:
             ranks[i] = of_all(choice(found.estimates).rank, found.plan)
     best = min(ranks.values(), default=None)
-    near = {i for i, rank in ranks.items() if best is not None and not is_far(rank, best)}
+    near = {i for i, rank in ranks.items() if best is not None and not is_far(rank, best, plans[i])}
     out, step = [], len(plans)
     for i, plan in enumerate(plans):
-        found = improved(plan, starts[i], wanted, far=i not in near)
+        most = wanted_s(plan, best)
+        found = improved(plan, starts[i], wanted, far=i not in near, most=most)
         out.append(_ended(found, ticked(step)) if plan.free else found)
         step += bool(plan.free)
     return tuple(out)

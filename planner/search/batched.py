@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ import numpy as np
 from planner.estimate import Estimates, cut, evaluate
 from planner.estimate.factored import Space
 from planner.ledger import Array
-from planner.search import ROUNDS, allowed_layouts, in_turn, is_far, wanted_s
+from planner.search import ROUNDS, allowed_layouts, in_turn, is_far, near_s, wanted_s
 from planner.search.choose import choice, of_all
 from planner.search.prune import pruned
 from planner.search.software import NEAR, Rank, Settling, better, listed, polished
@@ -134,9 +134,14 @@ def _searches(plans: Sequence[Plan], keys: _Keys) -> list[_Search]:
 
 
 def _spaces(plans: Sequence[Plan], keys: _Keys) -> list[_Allowed | PlanError]:
-    of_keys = [keys.of(plan) for plan in plans]
-    allowed = _enumerated(dict(zip(of_keys, plans, strict=True)))
-    return [allowed[key] for key in of_keys]
+    """The layouts of each plan. Plans with equal keys share them and differ in prices."""
+    of_keys = [(keys.of(plan), plan) for plan in plans]
+    allowed = _enumerated(dict(of_keys))
+    spaces = ((allowed[key], plan) for key, plan in of_keys)
+    return [
+        space if isinstance(space, PlanError) else dataclasses.replace(space, plan=plan)
+        for space, plan in spaces
+    ]
 
 
 class _Search:
@@ -148,11 +153,15 @@ class _Search:
         self.best: _Best | PlanError | None = space if isinstance(space, PlanError) else None
         self.open = is_open
         self.looked: set[Layout] = set()  # whose free options are settled
+        self.most = np.inf  # seconds beyond which a layout is far behind another plan's
 
     def drop_if_far(self, best: Rank | None) -> None:
         """Leave free options as they are where another plan of the request is far ahead."""
+        self.most = wanted_s(self.plan, best)
         if isinstance(self.best, _Best) and best is not None:
-            self.open = self.open and not is_far(of_all(self.best.rank, self.best.plan), best)
+            self.open = self.open and not is_far(
+                of_all(self.best.rank, self.best.plan), best, self.plan
+            )
 
     def settling(self) -> Settling | None:
         """The layouts to look at with other free options; None where that was done."""
@@ -175,15 +184,19 @@ def _run(searches: Sequence[tuple[_Search, Sequence[_Search]]], keys: _Keys) -> 
         if isinstance(space, _Allowed) and space.count:
             most = wanted_s(space.plan, _best_of(request))
             of_keys.append((keys.of(space.plan), search, dataclasses.replace(space, most=most)))
-    # equal plans of requests that differ in their other stacks
-    least: dict[_Key, _Allowed] = {}
-    for key, _, start in of_keys:
-        if key not in least or start.most > least[key].most:
-            least[key] = start
-    best = _evaluated(least)
+    best = _evaluated(_least_limited((key, start) for key, _, start in of_keys))
     for key, search, start in of_keys:
         if key in best:
             search.best = _of_plan(best[key], start.plan)
+
+
+def _least_limited(spaces: Iterable[tuple[_Key, _Allowed]]) -> dict[_Key, _Allowed]:
+    """Of equal plans, whose requests differ in their other stacks, the one that wants most."""
+    out: dict[_Key, _Allowed] = {}
+    for key, space in spaces:
+        if key not in out or space.most > out[key].most:
+            out[key] = space
+    return out
 
 
 def _best_of(request: Sequence[_Search]) -> Rank | None:
@@ -198,17 +211,23 @@ def _improve(searches: Sequence[_Search], keys: _Keys) -> None:
     for search in searches:
         if (settling := search.settling()) is not None:
             alike.setdefault(keys.estimate(search.plan), []).append((search, settling))
-    variants: list[tuple[_Search, Plan]] = []
+    variants: list[tuple[_Key, _Search, Plan, float]] = []
     for members in alike.values():
         found = polished(members[0][0].plan, [settling for _, settling in members])
         for (search, settling), (choices, rank) in zip(members, found, strict=True):
             search.open = better(rank, settling.rank)
             if search.open:
-                variants.append((search, search.plan.choosing(choices)))
-    of_keys = [(keys.of(plan), search, plan) for search, plan in variants]
-    allowed = _enumerated({key: plan for key, _, plan in of_keys})
-    best = _evaluated({key: one for key, one in allowed.items() if isinstance(one, _Allowed)})
-    for key, search, plan in of_keys:
+                plan, most = search.plan.choosing(choices), min(search.most, near_s(rank))
+                variants.append((keys.of(plan), search, plan, most))
+    allowed = _enumerated({key: plan for key, _, plan, _ in variants})
+    best = _evaluated(
+        _least_limited(
+            (key, dataclasses.replace(space, most=most))
+            for key, _, _, most in variants
+            if isinstance(space := allowed[key], _Allowed)
+        )
+    )
+    for key, search, plan, _ in variants:
         again = best.get(key)
         search.open = isinstance(again, _Best) and better(again.rank, _rank(search))
         if search.open and again is not None:

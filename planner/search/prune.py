@@ -28,7 +28,7 @@ _FIRST = 32768  # layouts of the first block; each further one has four times as
 _REFINED = 4096  # rows whose bound is refined at once, at least
 _ROUNDING = 1e-9  # relative, of a bound against the time it bounds
 # layouts within a tie of the best are decided by other things than time, at every place of a list
-_SLACK = (1 + TIE) ** 2 * (1 + _ROUNDING)
+SLACK = (1 + TIE) ** 2 * (1 + _ROUNDING)
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ def pruned(
     if space.count <= _FEW or fast is None:
         return Pruned(outline(plan, space), np.arange(space.rows), 0)
     groups = np.zeros(space.rows, dtype=np.intp) if groups is None else groups
-    search = _Search(plan, space, fast, count, groups, _SLACK * (1 + near))
-    search.limit[:] = most * search.slack
+    search = _Search(plan, space, fast, count, groups, SLACK * (1 + near))
+    search.limit[:] = most * (1 + _ROUNDING)
     return search.run()
 
 
