@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planner import api
 from planner.inputs.scenario import resolve
 from planner.ledger import total
-from planner.search import allowed_layouts, batched, layouts, search
+from planner.search import alike, allowed_layouts, batched, layouts, search
 from planner.search.answer import answer_of
 from planner.search.choose import choice
 from planner.specs.base import PlanError
@@ -139,14 +139,14 @@ def test_layouts_of_several_batches_are_those_of_each(plan: Plan, batches: list[
     """Also in the same order, which decides ties."""
     plans = {
         key: with_batch(plan, key.batch)
-        for key in (batched._Key("", "", batch) for batch in sorted(batches))
+        for key in (alike.Key("", "", batch) for batch in sorted(batches))
     }
-    found = batched._enumerated(plans)
-    some = [one for one in found.values() if isinstance(one, batched._Allowed) and one.count]
+    found = alike.enumerated(plans)
+    some = [one for one in found.values() if isinstance(one, alike.Allowed) and one.count]
     assert len(some) == sum(allowed_layouts(one).count > 0 for one in plans.values())
     if not some:
         return
-    space, owner = batched._one_space(some)
+    space, owner = alike.one_space(some)
     table = space.flat().named()
     of_layout = owner[space.row]
     for number, one in enumerate(some):
@@ -171,7 +171,7 @@ def test_the_layout_is_that_of_a_search(
     asked: dict[str, Any], changed: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in changed.items():
-        monkeypatch.setattr(name if "." in name else f"planner.search.batched.{name}", value)
+        monkeypatch.setattr(name if "." in name else f"planner.search.alike.{name}", value)
     plans = [
         plan_of(seq_len=1024, gpus=gpus, global_batch=batch, stack_defaults=True, **asked)
         for gpus in (2, 8, 16)

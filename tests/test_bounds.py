@@ -81,17 +81,15 @@ def test_what_nobody_foresaw_ends_in_a_sentence(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_more_layouts_than_one_command_evaluates_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_more_work_than_one_command_does_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     prices = ["compare", "--model=gpt2", "--gpu=a100", "--gpus=8", "--jobs=1", "--sweep=price=1..4"]
     few = sum(
-        one.layouts for one in answer([read_options({"model": "gpt2", "gpu": "a100", "gpus": 8})])
+        one.work for one in answer([read_options({"model": "gpt2", "gpu": "a100", "gpus": 8})])
     )
-    monkeypatch.setattr(requests, "MOST_LAYOUTS", few)
+    monkeypatch.setattr(requests, "MOST_WORK", few)
     assert dpplan(*prices).status == 0  # three prices have the layouts of one
-    monkeypatch.setattr(requests, "MOST_LAYOUTS", few - 1)
-    refused(dpplan(*prices), f"{few - 1:,} layouts", "--tp")
+    monkeypatch.setattr(requests, "MOST_WORK", few - 1)
+    refused(dpplan(*prices), f"{few - 1:,} bounds", "--tp")
 
 
 @pytest.mark.parametrize("every", [ladder.EVERY, 0])

@@ -29,7 +29,7 @@ from planner.search.choose import (
     timed,
 )
 from planner.search.prune import SLACK, pruned
-from planner.search.software import NEAR, Rank, Settling, better, listed, polished
+from planner.search.software import NEAR, Rank, Settling, better, listed, polished, probed
 from planner.search.space import degrees, layouts_of
 from planner.specs.base import PlanError
 from planner.specs.capabilities import values
@@ -224,6 +224,10 @@ def started(
     allowed = _allowed(variant)
     if allowed.space.count <= 1:
         return _evaluated(plan, _allowed(plan), wanted)  # stated whole, its kernels, too
+    (start,) = probed(plan, [allowed.space])
+    if start != plan.start:  # which may forbid layouts
+        variant = plan.choosing(start)
+        allowed = _allowed(variant)
     return _evaluated(variant, allowed, wanted, tick, most, NEAR)
 
 

@@ -73,6 +73,18 @@ def _fastest_option(space: Space) -> int | None:
     return int(np.flatnonzero(nothing)[0])
 
 
+def least_of_rows(plan: Plan, space: Space, rows: Array) -> Array:
+    """A bound of the seconds of these rows with the option of their space that repeats least."""
+    bare = _bare(space, rows, least_repeated(space))
+    (least,) = bare.values(least_s(plan, bare.columns()))
+    return least
+
+
+def least_repeated(space: Space) -> int:
+    """The option of a space that repeats and offloads least."""
+    return int(np.lexsort((space.inner["recompute"], space.inner["offload"]))[0])
+
+
 def _bare(space: Space, rows: Array, option: int) -> Space:
     """These rows with a single option."""
     outer = {name: column[rows] for name, column in space.outer.items()}

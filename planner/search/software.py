@@ -1,10 +1,10 @@
 """Free options of a stack, which a search settles: kernels, overlap, dispatch (`Plan.free`).
 
 They multiply the space, so they are not crossed with it. The layouts are searched with the values
-that are usually best (`Plan.start`). Then the best layouts are looked at with one option changed at
-a time, memory included, each change that gains is kept, and the layouts are searched again with
-what was kept. tests/test_software.py compares with every combination of options and layouts of
-small spaces.
+that are usually best (`Plan.start`, `probed`). Then the best layouts are looked at with one option
+changed at a time, memory included, each change that gains is kept, and the layouts are searched
+again with what was kept. tests/test_software.py compares with every combination of options and
+layouts of small spaces.
 
 The choice depends on the plan only: it is the same for one request, in a sweep and in advice.
 """
@@ -17,12 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate import Estimates, Outline, fit
+from planner.estimate.factored import Space
 from planner.estimate.memory import peak_memory
 from planner.estimate.step import step_time
 from planner.formulas.rules import check
 from planner.formulas.rules.stack import ACTS
 from planner.ledger import Array
 from planner.search.choose import ENOUGH, Choice, Rank, choice
+from planner.search.prune import least_of_rows, least_repeated
 from planner.specs.columns import Columns, joined
 from planner.specs.plan import Plan, SoftwareChoice
 
@@ -30,6 +32,7 @@ from planner.specs.plan import Plan, SoftwareChoice
 NEAR = 0.1
 _LISTED = 16  # layouts that are looked at: of those that fit, of all, that need least memory
 _KINDS = ("tp", "cp", "ep")  # the fastest of each kind that fits is looked at, too
+_SMALL = 2  # micro-batches of layouts that are probed
 _GAIN = 5e-4  # relative, of seconds: what gains less is not worth an option
 _ROUNDING = 1e-6  # relative, of chances and bytes
 _FORBIDDEN = (np.inf, np.inf)
@@ -51,6 +54,42 @@ class Settling:
 def acts(option: str, table: Columns) -> bool:
     """Whether an option does something in some of these layouts."""
     return option not in ACTS or bool(np.any(ACTS[option](table)))
+
+
+def probed(plan: Plan, spaces: Sequence[Space]) -> list[Choices]:
+    """For each request (its layouts) the free options to begin with: those that are usually best,
+    and of an option that decides which degrees are best, the value with which the fastest layouts
+    of each kind are fastest, whatever memory they take. plan: as in `polished`."""
+    options = dict.fromkeys(value.option for value in plan.free if value.start == "probe")
+    out: list[Choices] = [plan.start] * len(spaces)
+    if not options:
+        return out
+    tables = [_fastest_of_kinds(plan.choosing(plan.start), space) for space in spaces]
+    acting = [i for i, table in enumerate(tables) if any(acts(name, table) for name in options)]
+    if acting:
+        requests = [Settling(plan.start, tables[i], _FORBIDDEN) for i in acting]
+        climb = _Climb(plan, requests, memory=False)
+        for option in options:
+            climb.look_at(option)
+        for i, state in zip(acting, climb.states, strict=True):
+            out[i] = climb.choices(state)
+    return out
+
+
+def _fastest_of_kinds(plan: Plan, space: Space) -> Columns:
+    """The layout with the least bound of each kind, with small micro-batches and the option that
+    repeats least."""
+    micro = space.outer["micro_batch"]
+    rows = np.flatnonzero(micro <= max(_SMALL, float(micro.min())))
+    order = rows[np.argsort(least_of_rows(plan, space, rows), kind="stable")]
+    kinds = np.stack([space.outer[name][order] for name in _KINDS])
+    _, first = np.unique(kinds, axis=1, return_index=True)
+    rows = order[np.sort(first)[: 2 * _LISTED]]
+    option = [least_repeated(space)]
+    return Columns(
+        **{name: column[rows] for name, column in space.outer.items()},
+        **{name: np.repeat(column[option], len(rows)) for name, column in space.inner.items()},
+    )
 
 
 def listed(estimates: Outline, taken: Choice, rows: Array | None = None) -> Columns:
@@ -95,10 +134,11 @@ def better(new: Rank, old: Rank) -> bool:
 
 
 class _Climb:
-    """Free options of several requests on the way to their best."""
+    """Free options of several requests on the way to their best. memory: layouts have to fit; where
+    not, the ranks are evaluated first."""
 
-    def __init__(self, plan: Plan, requests: Sequence[Settling]) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, requests: Sequence[Settling], *, memory: bool = True) -> None:
+        self.plan, self.memory = plan, memory
         self.states: list[_State] = [
             {choice.option: choice for choice in request.choices} for request in requests
         ]
@@ -107,6 +147,9 @@ class _Climb:
         self.table = joined(tables)
         self.of_row = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
         self.allowed = check(plan.choosing(()), self.table)
+        if not memory:
+            alike = range(len(requests))
+            self.ranks = self._ranked(requests[0].choices, alike)
 
     def choices(self, state: Mapping[str, SoftwareChoice]) -> Choices:
         """The options of a state in the order of the table."""
@@ -170,6 +213,8 @@ class _Climb:
         table = self.table.pick(rows)
         time = step_time(variant, table, sums=True)
         at = [np.flatnonzero(self.of_row[rows] == i) for i in members]
+        if not self.memory:
+            return [(ENOUGH, float(np.min(time.seconds[mine], initial=np.inf))) for mine in at]
         # whatever memory the others need, they do not gain
         open_ = [
             k

@@ -55,7 +55,7 @@ class SoftwareChoice:
     value: Any
     update: Mapping[str, Any]
     mechanism: Mechanism | None = None  # that it switches on
-    start: Literal["", "first", "always"] = ""  # as in the option table
+    start: Literal["", "first", "always", "probe"] = ""  # as in the option table
     ordered: bool = False  # whether its values are numbers, which come in ascending order
 
     def __repr__(self) -> str:
@@ -106,7 +106,7 @@ class Plan(Spec):
         """The free options that are usually best, with which a search begins."""
         first: dict[str, SoftwareChoice] = {}
         for choice in self.free:
-            if choice.start:
+            if choice.start in ("first", "always"):
                 first.setdefault(choice.option, choice)
         return tuple(first.values())
 

@@ -24,8 +24,9 @@ _UNITS = (8, 256)  # requests, at least and at most, that are resolved and evalu
 _ROUNDS = 8  # units that every process gets, so that all end at about the same time
 # requests up to which the broken rule is sought where one has no layout; it takes a search each
 _REASONS = 50
-# layouts that one call of this machine evaluates: about 20 s of two cores
-MOST_LAYOUTS = 60_000_000
+# rows of layouts that one call of this machine bounds, and layouts that it evaluates: some minutes
+# of two cores, at 150,000 per second and core
+MOST_WORK = 60_000_000
 _PRICED = ("tokens", "price")  # what requests may differ in that share their layouts
 # what may differ within a unit without ending what its requests share
 _SHARED = ("gpus", "global_batch", "tokens", "price", *LAYOUT)
@@ -39,6 +40,7 @@ class Point:
     report: Figures | None
     refused: str | None
     layouts: int = 0  # that the rules allow
+    work: int = 0  # rows that were bounded and layouts that were evaluated
     taken: Options | None = None  # the pick: the request with its free options filled in
 
     @property
@@ -109,34 +111,34 @@ def answer(
         for unit in units
     ]
     points: dict[int, Point] = {}
-    layouts: dict[Any, int] = {}
+    work_done: dict[Any, int] = {}
     with dealt(_answered, work, min(jobs, len(units))) as answers:
         for unit, answered in zip(units, answers, strict=True):
             points.update(zip(unit, answered.points, strict=True))
             files.note(answered.read)
-            layouts |= _layouts(answered.points)
-            _check_work(layouts, len(requests))
+            work_done |= _work(answered.points)
+            _check_work(work_done, len(requests))
             if progress:
                 progress(len(points), len(requests))
     return [points[i] for i in range(len(requests))]
 
 
-def _layouts(points: Sequence[Point]) -> dict[Any, int]:
-    """Layouts of each of these requests, those that only prices tell apart once."""
+def _work(points: Sequence[Point]) -> dict[Any, int]:
+    """Work of each of these requests, those that only prices tell apart once."""
     names = [name for name in rows(Options) if name not in _PRICED]
-    return {tuple(getattr(p.options, name) for name in names): p.layouts for p in points}
+    return {tuple(getattr(p.options, name) for name in names): p.work for p in points}
 
 
-def _check_work(layouts: Mapping[Any, int], requests: int) -> None:
+def _check_work(work: Mapping[Any, int], requests: int) -> None:
     """Refuse what would take this machine minutes. Raises PlanError."""
     pool = shared()
     if pool is not None and pool.remote:
         return
-    if sum(layouts.values()) > MOST_LAYOUTS:
+    if sum(work.values()) > MOST_WORK:
         raise PlanError(
             "layout",
             f"{requests:,} requests",
-            f"have more than {MOST_LAYOUTS:,} layouts together, already the first {len(layouts):,}"
+            f"need more than {MOST_WORK:,} bounds of layouts, already the first {len(work):,}"
             " requests; fix some of the layout, such as --tp, --pp, --recompute or --micro-batch,"
             " ask for fewer, or share the work (--dask)",
         )
@@ -186,4 +188,4 @@ def _point(
         return Point(options, None, why)
     answered = report.figures(chosen.estimates, scenario.sentences)
     pick = pick_of(scenario.options, chosen.estimates)
-    return Point(options, answered, None, chosen.layouts, pick)
+    return Point(options, answered, None, chosen.layouts, chosen.work, pick)

@@ -114,7 +114,8 @@ class option:
     leaves the option open, the usually best first ("words": those that a stack has; true: degrees
     and kinds of a layout). start: a search begins with the first of these values that a stack has,
     instead of what the stack does, and looks at the others ("first") or does not, since it is
-    never slower and never needs more memory ("always").
+    never slower and never needs more memory ("always"); or with the value with which the fastest
+    layouts of each kind are fastest ("probe").
     """
 
     help: str
@@ -146,7 +147,7 @@ class option:
     group: Group | None = None
     argument: str = ""
     free: bool | Literal["words"] | tuple[Any, ...] = False
-    start: Literal["", "first", "always"] = ""
+    start: Literal["", "first", "always", "probe"] = ""
 
 
 @dataclass(frozen=True)

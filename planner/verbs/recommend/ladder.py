@@ -14,9 +14,9 @@ from planner.verbs.recommend.kinds import Kind
 from planner.verbs.requests import Point, answer
 from planner.verbs.workers import Progress
 
-# choices. Layouts of all counts of all kinds up to which each count is tried: ten seconds of one
+# choices. Work of all counts of all kinds up to which each count is tried: some ten seconds of one
 # core; rungs of the ladder of a kind; kinds whose ladder is refined, those nearest to the goal
-EVERY = 20_000_000
+EVERY = 2_000_000
 RUNGS = 4
 NEAREST = 3
 
@@ -27,13 +27,13 @@ def points(
     kinds: Sequence[Kind], limits: Limits, *, jobs: int, progress: Progress | None
 ) -> list[list[Point]]:
     """The counts of each kind that are tried, ascending. The middle and the largest first: they
-    tell how many layouts there are, and what is out of reach with the largest is so with fewer."""
+    tell how much work there is, and what is out of reach with the largest is so with fewer."""
     tried: list[Tried] = [{} for _ in kinds]
     whole = [range(len(kind.requests)) for kind in kinds]
     rungs = [_rungs(len(kind.requests)) for kind in kinds]
     first = [[*some[len(some) // 2 :][:1], *some[-1:]] for some in rungs]
     _try(kinds, tried, first, jobs, progress)
-    if _layouts(kinds, tried) <= EVERY:
+    if _work(kinds, tried) <= EVERY:
         _try(kinds, tried, whole, jobs, progress)
     else:
         rows = [_rows(kind, known, limits) for kind, known in zip(kinds, tried, strict=True)]
@@ -69,10 +69,10 @@ def _try(
     return bool(places)
 
 
-def _layouts(kinds: Sequence[Kind], tried: Sequence[Tried]) -> float:
-    """Layouts of all counts of all kinds, extrapolated from the counts that were tried."""
+def _work(kinds: Sequence[Kind], tried: Sequence[Tried]) -> float:
+    """Work of all counts of all kinds, extrapolated from the counts that were tried."""
     return sum(
-        len(kind.requests) * sum(point.layouts for point in known.values()) / len(known)
+        len(kind.requests) * sum(point.work for point in known.values()) / len(known)
         for kind, known in zip(kinds, tried, strict=True)
         if known
     )
