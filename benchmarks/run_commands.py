@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from math import isclose
 from pathlib import Path
 
+from answers import answered
+
+from planner.cli.app import app
 from planner.formats.plan import Planned
 from planner.inputs.options import read_options
-from planner.rl.options import RlOptions
-from planner.rl.verb import rl
 from planner.specs.base import PlanError
-from planner.specs.options import Options, options_of_command, refuse, rows
+from planner.specs.options import Options, options_of_command, refuse
 from planner.studies.documents.validate import Run
 from planner.studies.validate import as_recipe, memory
 from planner.studies.validate.predict import validate_rows
@@ -38,17 +39,10 @@ def typed(command: str) -> Options:
     return options
 
 
-class RlRequest(RlOptions, Options):
-    """All options of `dpplan rl`."""
-
-
 def step_s(command: str) -> float:
     """Seconds of a step of reinforcement learning that a command plans."""
-    given = options_of_command(command, RlRequest, "rl")
-    rl_options = {name: value for name, value in given.items() if name in rows(RlOptions)}
-    return rl(
-        RlOptions(**rl_options), {n: v for n, v in given.items() if n not in rl_options}
-    ).step_s
+    seconds: float = answered(app, f"{command.removeprefix('dpplan ')} --json")["stdout"]["step_s"]
+    return seconds
 
 
 def outcome(run: Run, table: Path) -> str:
