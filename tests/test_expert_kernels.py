@@ -158,5 +158,8 @@ def test_a_loop_over_experts_is_slower_than_grouped_gemms_and_a_fused_one_faster
 
 def test_fused_experts_are_refused_where_there_is_no_kernel() -> None:
     given = {"model": "deepseek-v2-lite", "gpu": "h100", "gpus": 8, "expert_kernels": "fused"}
-    with pytest.raises(PlanError, match="written for Blackwell"):
+    with pytest.raises(PlanError, match="is another architecture; take grouped"):
         api.estimate(api.read_options(given))
+    dense = {"model": "llama-3-8b", "gpu": "h100", "gpus": 8, "expert_load": 1.5}
+    with pytest.raises(PlanError, match="of a mixture of experts, and llama-3-8b is dense"):
+        api.estimate(api.read_options(dense))

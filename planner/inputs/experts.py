@@ -23,7 +23,7 @@ def expert_fields(options: Options, model: ModelSpec, gpu: GpuSpec) -> dict[str,
             raise PlanError(
                 flag(name),
                 value,
-                f"is of a mixture of experts, and {model.name} does not exist; leave it out",
+                f"is of a mixture of experts, and {model.name} is dense; leave it out",
             )
     elif given.get("shared_expert_overlap") and not model.routed.shared_ffn_hidden:
         raise PlanError(
@@ -33,7 +33,7 @@ def expert_fields(options: Options, model: ModelSpec, gpu: GpuSpec) -> dict[str,
         raise PlanError(
             flag("expert_kernels"),
             "fused",
-            f"is written for Blackwell, and {gpu.title} does not exist; take grouped",
+            f"is written for Blackwell, and {gpu.title} is another architecture; take grouped",
         )
     if {"expert_load", "expert_spread"} <= given.keys():
         raise PlanError(
