@@ -123,6 +123,18 @@ def test_a_value_that_no_layout_can_have_is_not_tried(precision: str) -> None:
             assert allowed_layouts(plan.choosing([value])).count, (plan.stack.id, value)
 
 
+@pytest.mark.parametrize("etp", [2, 4])
+def test_values_behind_one_that_does_nothing_are_tried(etp: int) -> None:
+    """The stack splits no expert by itself: with 1 expert tensor parallelism is as it comes, and
+    with 2 this model is 3 % faster."""
+    given = {"model": "llama-4-scout", "gpu": "h100", "gpus": 256, "global_batch": 1024}
+    given |= {"stack": "megatron-core"}
+    free, pinned = (
+        api.estimate(api.read_options({**given, **more}), brief=True) for more in ({}, {"etp": etp})
+    )
+    assert free.step.seconds <= pinned.step.seconds * 1.005
+
+
 def test_every_free_option_has_values_to_try() -> None:
     free = {name: row.says.free for name, row in rows(api.Options).items() if row.says.free}
     assert {"tp", "cp", "dispatcher", "compile", "tp_overlap"} <= free.keys()

@@ -36,8 +36,7 @@ def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
     for name, row in rows(Options).items():
         if name in LAYOUT or not row.says.free or getattr(options, name) != row.default:
             continue
-        ordered = not row.says.start and row.kind in (int, float, float | str)
-        kind: dict[str, Any] = {"start": row.says.start, "ordered": ordered}
+        start = row.says.start
         for value in _values(row.says.free, plan, name):
             if lacks(plan.stack, {name: value}) or not _acts(plan, name, value):
                 continue
@@ -45,7 +44,7 @@ def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
                 if name in _MECHANISMS:
                     if on := _mechanism(with_option, name, value):
                         on.check(plan.model, plan.cluster)
-                        out.append(SoftwareChoice(name, value, {}, on, **kind))
+                        out.append(SoftwareChoice(name, value, {}, on, start))
                     continue
                 changed = _training(with_option.changed(**{name: value}), plan)
             except PlanError:  # not of this model or GPU
@@ -55,7 +54,7 @@ def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
                 for field in TrainingSpec.model_fields
                 if (new := getattr(changed, field)) != getattr(usual, field)
             }
-            choice = SoftwareChoice(name, value, update, **kind)
+            choice = SoftwareChoice(name, value, update, start=start)
             if update and not types_refused(plan.choosing((choice,))):
                 out.append(choice)
     return tuple(out)

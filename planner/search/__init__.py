@@ -253,7 +253,7 @@ def improved(
             break
         found = again
     if wanted.whole and found.excluded:
-        return _searched(found.plan, wanted)
+        return _evaluated(found.plan, _allowed(found.plan), wanted)
     return found
 
 
@@ -296,10 +296,6 @@ def in_turn(plans: Sequence[Plan]) -> list[int]:
     degrees = ("tp", "pp", "cp", "ep")
     ways = [sum(bool(values(plan.stack, name)) for name in degrees) for plan in plans]
     return sorted(range(len(plans)), key=lambda i: (-ways[i], -i))
-
-
-def _searched(plan: Plan, wanted: Wanted, tick: Callable[[float], None] | None = None) -> Found:
-    return _evaluated(plan, _allowed(plan), wanted, tick)
 
 
 def _evaluated(

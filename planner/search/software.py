@@ -173,19 +173,16 @@ class _Climb:
             self.ranks[i], self.states[i] = rank, state
 
     def look_at(self, option: str) -> None:
-        """Every value of an option, the stack's own among them, for every request; values in
-        ascending order up to the first that does not gain."""
+        """Every value of an option, the stack's own among them, for every request."""
         values = [choice for choice in self.plan.free if choice.option == option]
-        among: Collection[int] = range(len(self.states))
+        every = range(len(self.states))
         if values[0].start != "always":
-            self._try(option, None, among)
+            self._try(option, None, every)
         for value in values:
-            gained = self._try(option, value, among)
-            if value.ordered:
-                among = gained
+            self._try(option, value, every)
 
-    def _try(self, option: str, value: SoftwareChoice | None, among: Collection[int]) -> list[int]:
-        """Set an option for these requests where that gains; the requests where it does."""
+    def _try(self, option: str, value: SoftwareChoice | None, among: Collection[int]) -> None:
+        """Set an option for these requests where that gains."""
         tried: dict[int, _State] = {}
         for i in among:
             if self.states[i].get(option) != value:
@@ -194,13 +191,10 @@ class _Climb:
         alike: dict[Choices, list[int]] = {}
         for i, state in tried.items():
             alike.setdefault(self.choices(state), []).append(i)
-        gained = []
         for choices, members in alike.items():
             for i, rank in zip(members, self._ranked(choices, members), strict=True):
                 if better(rank, self.ranks[i]):
                     self.states[i], self.ranks[i] = tried[i], rank
-                    gained.append(i)
-        return gained
 
     def _ranked(self, choices: Choices, members: Sequence[int]) -> list[Rank]:
         """The rank of the best layout of each of these requests with these options."""

@@ -56,7 +56,6 @@ class SoftwareChoice:
     update: Mapping[str, Any]
     mechanism: Mechanism | None = None  # that it switches on
     start: Literal["", "first", "always", "probe"] = ""  # as in the option table
-    ordered: bool = False  # whether its values are numbers, which come in ascending order
 
     def __repr__(self) -> str:
         return f"{self.option}={self.value}"
