@@ -253,7 +253,7 @@ def _bf16_states(plan: Plan) -> list[Change]:
     """Fine-tuning as recipes for one small GPU have it: no fp32 copy of anything, and with 8-bit
     moments and gradients that are gone once used."""
     training = plan.training
-    wide = training.precision == "bf16" and not (training.state_precision or training.partial)
+    wide = training.precision == "bf16" and not (training.state_precision or plan.partial)
     if not wide or _states_stated(plan):
         return []
     # without the type of the master copy that the search has chosen: there is no such copy

@@ -73,7 +73,7 @@ def frozen_bytes(plan: Plan) -> float:
         return _WIDE
     if training.state_precision == "bf16":
         return _NARROW
-    if training.active_layers is not None:  # they are trained in their turn
+    if plan.random_layers is not None:  # they are trained in their turn
         types = state_of(plan)
         return types.parameter + types.master
     return state.compute if state.frozen is None else state.frozen

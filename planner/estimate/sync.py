@@ -136,7 +136,7 @@ def bucketing(plan: Plan, cap: float) -> Buckets:
     """The gradient buckets of what the plan trains, closed at `cap` bytes: of a part of the weights
     equal ones."""
     fusion = plan.stack.fusion
-    if plan.training.partial:
+    if plan.partial:
         held = wire_bytes(plan) * trained_count(plan)
         count = max(math.ceil(held / cap), 1)
         layers = min(first_bytes(cap) / max(held, 1.0), 1.0) * plan.model.layers

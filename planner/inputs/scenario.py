@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from planner.inputs import workload as conditions
 from planner.inputs.accumulation import accumulated
+from planner.inputs.adapters import check_optimizer
 from planner.inputs.calibration import read_calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.inputs.doubts import Request, doubts, flagged
@@ -154,8 +155,6 @@ def plans_of(
     calibration = read_calibration(options.calibration) if options.calibration else None
     run = run_spec(options, cluster.nodes, calibration)
     mechanisms = tuple(on for each in MECHANISMS if (on := each.of(options)) is not None)
-    for each in mechanisms:
-        each.check(model, cluster)
 
     def plan_of(stack: StackSpec, zero: int | None) -> Plan:
         layout = LayoutRequest(
@@ -180,6 +179,9 @@ def plans_of(
             data=data,
             mechanisms=mechanisms,
         )
+        check_optimizer(plan)
+        for each in mechanisms:
+            each.check(plan)
         plan = plan.model_copy(update={"training": _kernels(plan, options)})
         return plan.model_copy(update={"free": free_choices(options, plan)})
 

@@ -106,13 +106,7 @@ class InBackward(Mechanism):
 
     @classmethod
     def of(cls, options: Any) -> InBackward | None:
-        if not options.optimizer_in_backward:
-            return None
-        partial = (options.lora, options.trainable_layers, options.lisa)
-        if any(option is not None for option in partial):
-            remedy = "frees gradients that frozen weights do not have: leave it out"
-            raise PlanError("--optimizer-in-backward", True, remedy)
-        return cls()
+        return cls() if options.optimizer_in_backward else None
 
     @classmethod
     def rules(cls) -> tuple[Rule, ...]:
@@ -120,6 +114,11 @@ class InBackward(Mechanism):
 
         name = "weights can be updated in backward"
         return (Rule(name, ("optimizer_in_backward",), _allowed, _said, ways=_ways),)
+
+    def check(self, plan: Plan) -> None:
+        if plan.partial:
+            remedy = "frees gradients that frozen weights do not have: leave it out"
+            raise PlanError("--optimizer-in-backward", True, remedy)
 
     def gradient_passes(self) -> float:
         return 1.0  # the update's own: none unscales, takes the norm or zeroes

@@ -17,9 +17,7 @@ from planner.specs.options.row import Needs, option
 
 if TYPE_CHECKING:
     from planner.ledger import Array, Sourced
-    from planner.specs.cluster import ClusterSpec
     from planner.specs.columns import Columns
-    from planner.specs.model import ModelSpec
     from planner.specs.plan import Plan
 
 # share of the collectives under sequence parallelism that GEMMs hide, all assumed
@@ -102,8 +100,9 @@ class TpOverlap(Mechanism):
     def of(cls, options: TpOverlapOptions) -> TpOverlap | None:
         return None if options.tp_overlap is None else cls(options.tp_overlap)
 
-    def check(self, model: ModelSpec, cluster: ClusterSpec) -> None:
+    def check(self, plan: Plan) -> None:
         """Both ways write into the memory of other GPUs of the node."""
+        cluster = plan.cluster
         if self.way != "none" and not cluster.intra_node.peer_to_peer:
             remedy = (
                 "needs copies from GPU to GPU, which do not pass through"

@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
+from planner.error import PlanError
+
 if TYPE_CHECKING:
     from planner.ledger import Array, Ledger, Sourced
     from planner.specs.columns import Columns
@@ -164,6 +166,21 @@ class Replayed(NamedTuple):
 
 
 @dataclass(frozen=True)
+class TrainedLayers:
+    """Whole layers that are trained while the weights of the others are frozen."""
+
+    count: int  # at a time
+    random: bool  # drawn anew now and then, with embedding, final norm and head; else the last ones
+    kept_moments: bool = False  # of layers that were trained before
+
+    def check(self, flag: str, model: Any) -> None:
+        """Raises PlanError where a model has fewer layers. flag: the option that sets them."""
+        if self.count > model.layers:
+            remedy = f"{model.name} has {model.layers} layers; take fewer"
+            raise PlanError(flag, self.count, remedy)
+
+
+@dataclass(frozen=True)
 class Bytes:
     """Memory that a mechanism adds to a stage on a rank: by leaf in every phase, and off the
     GPU."""
@@ -221,8 +238,12 @@ class Mechanism:
         of the fullest rank, or the capacity."""
         return None
 
-    def check(self, model: Any, cluster: Any) -> None:
-        """Raises PlanError where a model or the GPUs of a cluster cannot have it."""
+    def trained_layers(self) -> TrainedLayers | None:
+        """Layers that are trained while others are frozen; None: it freezes none."""
+        return None
+
+    def check(self, plan: Any) -> None:
+        """Raises PlanError where a plan cannot have it, by its model, cluster or training."""
 
     def replayed(self) -> Replayed | None:
         """Operators that the CPU does not issue; None: as the stack has it."""

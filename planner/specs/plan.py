@@ -13,7 +13,7 @@ from planner.specs.capabilities import values
 from planner.specs.cluster import ClusterSpec
 from planner.specs.data import InputSpec, LengthsSpec
 from planner.specs.layout import LayoutRequest
-from planner.specs.mechanism import Mechanism
+from planner.specs.mechanism import Mechanism, TrainedLayers
 from planner.specs.model import ModelSpec
 from planner.specs.names import (
     ContextWay,
@@ -138,16 +138,20 @@ class Plan(Spec):
             "base_precision": self.training.teacher_precision,
             "task": "sft",
             "reference": None,
-            "trainable_layers": None,
-            "active_layers": None,
             "train_embeddings": False,
             "teacher_gpus": None,
             "loss_kernel": "fused",  # its logits are written once
             "loss_chunks": 1,
         }
         training = self.training.model_copy(update=frozen)
+        left = tuple(each for each in self.mechanisms if each.trained_layers() is None)
         return self.model_copy(
-            update={"model": self.teacher, "teacher": None, "training": training}
+            update={
+                "model": self.teacher,
+                "teacher": None,
+                "training": training,
+                "mechanisms": left,
+            }
         )
 
     @property
@@ -299,17 +303,40 @@ class Plan(Spec):
         return fusion.joint_qkv or "qkv" in kept, fusion.joint_gate or "gate" in kept
 
     @property
+    def trained_layers(self) -> TrainedLayers | None:
+        """Layers that are trained while others are frozen; None: adapters, or all weights are."""
+        stated = (each.trained_layers() for each in self.mechanisms)
+        return next((layers for layers in stated if layers is not None), None)
+
+    @property
+    def backward_layers(self) -> int | None:
+        """The last layers, where they alone have a backward pass; None: all layers have."""
+        layers = self.trained_layers
+        return None if layers is None or layers.random else layers.count
+
+    @property
+    def random_layers(self) -> int | None:
+        """Layers that are trained at a time, drawn anew now and then; None: always the same."""
+        layers = self.trained_layers
+        return layers.count if layers is not None and layers.random else None
+
+    @property
+    def partial(self) -> bool:
+        """Whether some weights are frozen."""
+        return self.training.adapter is not None or self.trained_layers is not None
+
+    @property
     def gradients_frac(self) -> float:
         """Share of the layers with a backward pass whose own weights have gradients."""
         if self.training.adapter is not None:
             return 0.0
-        return (self.training.active_layers or self.model.layers) / self.model.layers
+        return (self.random_layers or self.model.layers) / self.model.layers
 
     @property
     def trains_head(self) -> bool:
         """Whether the weight of the head has a gradient."""
         training = self.training
-        if not training.partial or training.active_layers or self.model.outputs:
+        if not self.partial or self.random_layers or self.model.outputs:
             return True
         untied = training.adapter is None and not self.model.tied_embeddings
         return training.train_embeddings or untied

@@ -16,7 +16,6 @@ from planner.specs.names import (
     DivergenceName,
     ExpertKernels,
     GradientType,
-    LisaStates,
     LossKernel,
     LowPart,
     MasterType,
@@ -81,7 +80,7 @@ class TrainingSpec(Spec):
     state_precision: Literal["bf16"] | None = None
     expandable_segments: bool | None = None  # of PyTorch's allocator (PYTORCH_CUDA_ALLOC_CONF)
     sub_group_size: float | None = Field(default=None, ge=1, le=1e13)  # elements of a ZeRO-3 update
-    # what is trained: all, adapters beside frozen weights, or the last layers, final norm and head
+    # what is trained: all (some layers alone: a mechanism), or adapters beside frozen weights
     adapter: AdapterSpec | None = None
     base_precision: BaseName | None = None  # matrices beside adapters; None: as kernels read them
     base_group: int | None = Field(default=None, ge=8, le=65_536)  # weights that share a scale
@@ -96,11 +95,7 @@ class TrainingSpec(Spec):
     teacher_top_k: int | None = Field(default=None, ge=1, le=1_000_000)
     teacher_gpus: int | None = Field(default=None, ge=1, le=1_000_000)
     teacher_precision: BaseName | None = None
-    trainable_layers: int | None = Field(default=None, ge=1, le=100_000)
-    # LISA (arXiv 2403.17919): so many random layers at a time, with embedding, norm and head
-    active_layers: int | None = Field(default=None, ge=1, le=100_000)
-    lisa_states: LisaStates = "active"
-    train_embeddings: bool = False  # embedding and head beside either
+    train_embeddings: bool = False  # embedding and head beside adapters, or beside the last layers
 
     # of which what they keep goes to host memory with --offload activations; none: all that is kept
     offload_modules: tuple[OffloadModule, ...] = Field(default=(), strict=False)
@@ -141,12 +136,6 @@ class TrainingSpec(Spec):
     def mixed_precision(self) -> bool:
         """Whether kernels work on 16-bit (or 8-bit) copies of fp32 master weights."""
         return self.precision not in ("fp32", "tf32")
-
-    @property
-    def partial(self) -> bool:
-        """Whether some weights are frozen."""
-        some = (self.adapter, self.trainable_layers, self.active_layers)
-        return any(value is not None for value in some)
 
     @property
     def element_bytes(self) -> float:

@@ -37,7 +37,7 @@ def cost_of_rows(plan: Plan, m: Machine, c: Columns) -> ModelCost:
     """`model_cost` of every row."""
     combinations, spread = combinations_of(m, c, key_of(c))
     cost: ModelCost = each(model_cost(plan, m, **combinations), spread)
-    if plan.training.trainable_layers is None:
+    if plan.backward_layers is None:
         return cost
     shares = backward_shares(plan)
     kinds = tuple(_above(kind, share) for kind, share in zip(cost.kinds, shares, strict=True))
@@ -46,7 +46,7 @@ def cost_of_rows(plan: Plan, m: Machine, c: Columns) -> ModelCost:
 
 def backward_shares(plan: Plan) -> tuple[float, ...]:
     """Share of the layers of every kind that differs in time that have a backward pass."""
-    return last_shares(timed_kinds(plan.model), plan.training.trainable_layers)
+    return last_shares(timed_kinds(plan.model), plan.backward_layers)
 
 
 def _above(unit: LayerCost, share: float) -> LayerCost:

@@ -95,23 +95,6 @@ def _adapters(plan: Plan, c: Columns) -> Array:
     return ok & (c.tp == 1) & ((c.ep == 1) | (not experts))
 
 
-LISA = Rule(
-    "random layers stay on one stage",
-    ("lisa",),
-    lambda plan, c: (c.pp == 1) | (plan.training.active_layers is None),
-    lambda plan, x: "stages have different numbers of random layers",
-    ways=lambda plan, x: ("--pp 1", "leave out --lisa"),
-)
-FROZEN = Rule(
-    "frozen layers stay on one stage",
-    ("trainable_layers",),
-    lambda plan, c: (c.pp == 1) | (plan.training.trainable_layers is None),
-    lambda plan, x: (
-        "the first stages of a pipeline would have no backward pass, which no schedule here knows;"
-        f" here pp is {x.pp}"
-    ),
-    ways=lambda plan, x: ("--pp 1", "leave out --trainable-layers"),
-)
 ADAPTERS = Rule(
     "adapters supported",
     ("lora", "tp"),

@@ -157,15 +157,6 @@ OF_BITSANDBYTES = Needs(
     lambda given: given.base_precision in ("nf4", "nf4-double", "fp4", "fp4-double", "int8"),
     "is of bitsandbytes: take --base-precision nf4-double or another of its formats",
 )
-WITHOUT_LORA = Needs(
-    lambda given: given.lora is None,
-    "freezes what adapters of all layers need: leave it or --lora out",
-)
-WITHOUT_FROZEN = Needs(
-    lambda given: given.lora is None and given.trainable_layers is None,
-    "trains whole layers in turn: leave it, or --lora and --trainable-layers out",
-)
-OF_LISA = beside("is of layers that are trained in turn", "lisa")
 OF_REFERENCE = Needs(
     lambda given: TASKS[given.task or "sft"].reference > 0,
     "is of an objective that compares with a reference: give --task dpo, kto or distil, too",
