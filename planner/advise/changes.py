@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.estimate.mechanisms import dispatch_overlap
 from planner.formulas.divisors import divisors
 from planner.formulas.stages import largest_chunk, stated_chunks
 from planner.inputs import catalog
@@ -320,7 +321,7 @@ def _kernels(plan: Plan, speed: bool) -> list[Change]:
         kernels = _DISPATCHERS.get(plan.cluster.gpu.architecture)
         if kernels and kernels not in plan.dispatchers:
             out.append(Change(f"dispatch by {kernels}", {"dispatcher": kernels}))
-        if not plan.training.ep_overlap:
+        if not dispatch_overlap(plan).another:
             out.append(
                 Change("dispatch beside compute of another micro-batch", {"ep_overlap": True})
             )

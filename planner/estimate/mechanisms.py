@@ -16,6 +16,7 @@ from planner.specs.mechanism import (
     Alive,
     Bytes,
     Codes,
+    DispatchOverlap,
     Gradients,
     Mechanism,
     Replayed,
@@ -148,6 +149,17 @@ def gemm_streams(plan: Plan, c: Columns) -> Array:
             acting = [ACTS[name](c) for name in (mechanism.ACTS.options if mechanism.ACTS else ())]
             streams = np.where(functools.reduce(np.logical_or, acting, not acting), count, streams)
     return streams
+
+
+def dispatch_overlap(plan: Plan) -> DispatchOverlap:
+    """Compute beside which tokens are sent to their experts and back."""
+    stated = [mechanism.dispatch_overlap() for mechanism in plan.mechanisms]
+    return DispatchOverlap(
+        *(
+            next((value for value in values if value is not None), None)
+            for values in zip(DispatchOverlap(), *stated, strict=True)
+        )
+    )
 
 
 def kept_load(plan: Plan) -> float | None:

@@ -294,10 +294,6 @@ CAPABILITIES: tuple[Capability, ...] = (
         lambda s: s.supports.dispatchers if has(s, "ep") else (),
         applies=lambda request: request.get("ep") != 1,
     ),
-    _switch("ep_overlap", "overlap of expert dispatch", lambda s: s.supports.expert_overlap),
-    _switch(
-        "shared_expert_overlap", "overlap of shared experts", lambda s: s.supports.expert_overlap
-    ),
     _listed(
         "loss_kernel",
         "kernels of the loss",

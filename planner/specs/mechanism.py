@@ -165,6 +165,14 @@ class Replayed(NamedTuple):
     routing: float = 0.0  # operators of a layer's routing of experts
 
 
+class DispatchOverlap(NamedTuple):
+    """Compute beside which tokens are sent to their experts and back; None: as the stack has it."""
+
+    another: bool | None = None  # of another micro-batch
+    shared: bool | None = None  # of shared experts
+    multiprocessors: int | None = None  # that dispatch works on
+
+
 @dataclass(frozen=True)
 class TrainedLayers:
     """Whole layers that are trained while the weights of the others are frozen."""
@@ -237,6 +245,10 @@ class Mechanism:
         """Load of a rank's experts, in means, that what they keep for backward has room for; None:
         of the fullest rank, or the capacity."""
         return None
+
+    def dispatch_overlap(self) -> DispatchOverlap:
+        """Compute beside which tokens are sent to their experts and back."""
+        return DispatchOverlap()
 
     def trained_layers(self) -> TrainedLayers | None:
         """Layers that are trained while others are frozen; None: it freezes none."""

@@ -105,9 +105,6 @@ class TrainingSpec(Spec):
     etp: int | None = Field(default=None, ge=1, le=1_000_000)  # ranks that split every expert
     expert_kernels: ExpertKernels | None = None  # how those of a rank are computed
     dispatcher: DispatcherName | None = None  # how tokens reach the ranks of their experts
-    dispatcher_sms: int | None = Field(default=None, ge=1, le=1000)  # of the GPU that it works on
-    ep_overlap: bool | None = None  # beside compute of another micro-batch
-    shared_expert_overlap: bool | None = None  # beside compute of shared experts
     # tokens of the fullest rank of experts over the mean, and what it may have at most
     expert_load: float = Field(default=1.0, ge=1, le=1000)
     # standard deviation of an expert's load over its mean, from which that of the fullest rank

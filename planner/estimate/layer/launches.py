@@ -126,8 +126,8 @@ def of_experts(shape: LayerShape, m: Machine) -> Array:
     """Operators of routing and of local experts, of a mean layer."""
     if "expert_operators" in m.without:
         return 0.0 * shape.experts
-    counts = dispatch.EACH_EXPERT_LOW if shape.plan.recipe else dispatch.EACH_EXPERT
-    each = dispatch.by_dispatcher(shape.plan, shape.ep, shape.etp, counts)
+    count = "low_operators" if shape.plan.recipe else "operators"
+    each = dispatch.by_dispatcher(shape.plan, shape.ep, shape.etp, count)
     if fused_experts(shape.plan) or loops_experts(shape.plan):  # loops are counted apart
         each = 0.0 * each
     captured = replayed(shape.plan) or Replayed()

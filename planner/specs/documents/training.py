@@ -28,15 +28,21 @@ class Training(TrainingSpec):
     trainable_layers: int | None = None  # the last ones, with final norm and head
     active_layers: int | None = None  # random ones, trained at a time by LISA
     lisa_states: LisaStates = "active"
+    ep_overlap: bool | None = None  # dispatch of experts beside another micro-batch
+    dispatcher_sms: int | None = None  # of the GPU that dispatch works on
+    shared_expert_overlap: bool | None = None  # dispatch beside shared experts
 
 
 # alike in both
-_OPTIONS = (*("hpz", "optimizer_in_backward", "cpu_update", "paged_stash"), "trainable_layers")
+_OPTIONS = (
+    *("hpz", "optimizer_in_backward", "cpu_update", "paged_stash", "trainable_layers"),
+    *("ep_overlap", "dispatcher_sms", "shared_expert_overlap"),
+)
 
 
 def training_document(plan: Plan, options: Options) -> Training:
-    """The training of a request with these options."""
-    values = vars(options)
+    """The training of a request with these options, and with those that a search chose."""
+    values = vars(options) | {choice.option: choice.value for choice in plan.chosen}
     coded: str = values["zeropp"] or "none"
     quantised: Any = () if coded == "none" else tuple(coded.split("+"))
     captured = [name.strip() for name in (values["cuda_graphs"] or "").split("+")]

@@ -107,11 +107,6 @@ OF_STAGES = Needs(
     "is of pipelines, and there is one stage: leave it out, or give more --gpus and no --pp 1",
     verbs=SEARCHES - {"recommend cluster"},  # whose GPUs are looked for
 )
-OF_EP_OVERLAP = Needs(
-    lambda given: given.ep_overlap is True,
-    "are taken from compute that runs beside dispatch: give --ep-overlap, too",
-    "--ep-overlap",
-)
 OF_REPLICAS = Needs(
     lambda given: given.dp != 1 and given.gpus != 1,
     "is of data parallelism: leave it out, or give --dp above 1",
