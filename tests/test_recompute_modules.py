@@ -14,6 +14,7 @@ from planner.estimate import Estimates, evaluate
 from planner.estimate.memory import PHASES
 from planner.formulas.rules import RULES
 from planner.ledger import Array
+from planner.mechanisms.offload_modules import OffloadModules
 from planner.specs.capabilities import lacks
 from planner.specs.columns import Columns
 from planner.specs.names import (
@@ -169,7 +170,9 @@ def test_modules_that_leave_for_the_host() -> None:
     leave what each does."""
 
     def left(modules: str, recompute: str = "moe_act") -> tuple[float, float]:
-        of = every_module(offload_modules=tuple(modules.split("+")) if modules else ())
+        of = every_module(
+            mechanisms=(OffloadModules(tuple(modules.split("+"))),) if modules else ()
+        )
         layout = {"pp": 2, "dp": 4, "vpp": 1, "offload": "activations"}
         found = evaluated(of, recompute, **layout)
         table = plans.rows(8, {"ep": 4, **layout, "recompute": recompute})

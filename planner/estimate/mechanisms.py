@@ -41,14 +41,10 @@ _OF_LAYOUTS = tuple(each for each in MECHANISMS if each.OFFLOADS)
 def _defining(plan: Plan, c: Columns, hook: str) -> list[Mechanism]:
     """Mechanisms that are on and define a hook, those that no option of their own switches on
     first."""
-    on = [each() for each in _IMPLIED if _defines(each, hook) and each.implied(plan)]
-    by_layouts = (each for each in _OF_LAYOUTS if _defines(each, hook))
+    on = [each() for each in _IMPLIED if each.defines(hook) and each.implied(plan)]
+    by_layouts = (each for each in _OF_LAYOUTS if each.defines(hook))
     on += [each() for each in by_layouts if np.any(c.offloads(*each.OFFLOADS))]
-    return [*on, *(each for each in plan.mechanisms if _defines(type(each), hook))]
-
-
-def _defines(kind: type[Mechanism], hook: str) -> bool:
-    return getattr(kind, hook) is not getattr(Mechanism, hook)
+    return [*on, *plan.defining(hook)]
 
 
 def defined(plan: Plan, c: Columns, hook: str) -> bool:
@@ -160,6 +156,13 @@ def dispatch_overlap(plan: Plan) -> DispatchOverlap:
             for values in zip(DispatchOverlap(), *stated, strict=True)
         )
     )
+
+
+def offloaded(plan: Plan) -> Callable[[str, float], float] | None:
+    """Share of a leaf of activations that --offload activations moves, see Mechanism.offloaded;
+    None: all of every leaf."""
+    stated = plan.defining("offloaded")
+    return stated[0].offloaded if stated else None
 
 
 def kept_load(plan: Plan) -> float | None:

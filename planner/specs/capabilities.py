@@ -16,7 +16,6 @@ from planner.specs.mechanism import Needed
 from planner.specs.names import (
     ATTENTIONS,
     CONTEXT_WAYS,
-    OFFLOAD_MODULES,
     OFFLOADS,
     PLACEMENTS,
     RECOMPUTE_KINDS,
@@ -272,12 +271,6 @@ CAPABILITIES: tuple[Capability, ...] = (
         "offloading of what recomputation keeps",
         ("activations",),
         lambda s: ("activations",) if s.supports.offload_with_recompute else (),
-    ),
-    _listed(
-        "offload_modules",
-        "offloading of single modules",
-        OFFLOAD_MODULES,
-        lambda s: s.supports.offload_modules,
     ),
     _listed(
         "cp_comm_type",

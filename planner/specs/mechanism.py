@@ -235,6 +235,11 @@ class Mechanism:
         """Rules that layouts have to meet while it is on: of formulas.rules."""
         return ()
 
+    @classmethod
+    def defines(cls, hook: str) -> bool:
+        """Whether a subclass defines a hook."""
+        return getattr(cls, hook) is not getattr(Mechanism, hook)
+
     # settings, the same for all layouts
 
     def coded(self, kind: Literal["weights", "gradients"]) -> Codes | None:
@@ -272,6 +277,11 @@ class Mechanism:
     def gradient_passes(self) -> float | None:
         """Passes of a step over gradients; None: as many as without it."""
         return None
+
+    def offloaded(self, leaf: str, mixing: float) -> float:
+        """Share of a leaf of a layer's activations that --offload activations moves; without it,
+        all of it. mixing: share of the layer's parts that mix tokens."""
+        raise NotImplementedError
 
     # of layouts: plain arrays in and out; asked only where a subclass defines them
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, get_args
 
 from planner import plugins
+from planner.specs.modules import MODULES, RESULTS
 
 # fp8 is the recipe that the stack calls so; the others name it, see specs.precision
 Precision = Literal[
@@ -196,19 +197,8 @@ OFFLOADED_OPTIMIZER: tuple[OffloadName, ...] = ("optimizer", "params", *NVME)
 OFFLOADED_PARAMS: tuple[OffloadName, ...] = ("params", "params-optimizer-nvme", "params-nvme")
 NVME_PARAMS: tuple[OffloadName, ...] = ("params-nvme",)
 
-# modules of a layer that are repeated alone, by Megatron-LM's names (--recompute-modules)
-RECOMPUTE_MODULES = (
-    "core_attn",
-    "mla_up_proj",
-    "layernorm",
-    "moe_act",
-    "mlp",
-    "moe",
-    "shared_experts",
-)
-# results that a layer may keep which is repeated else, by MaxText's names, joined where always kept
-# together
-KEPT_RESULTS = ("qkv_proj", "context", "out_proj", "mlpwi", "mlpwo")
+RECOMPUTE_MODULES = tuple(MODULES)
+KEPT_RESULTS = tuple(RESULTS)
 # rematerialisation policies by what they keep: MaxText's (layers/decoders.py, get_remat_policy),
 # and the last of Pax (praxis/base_layer.py, AutodiffCheckpointType)
 REMAT_POLICIES: dict[str, tuple[str, ...]] = {

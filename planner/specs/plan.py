@@ -100,6 +100,10 @@ class Plan(Spec):
         """A mechanism that is on; None where it is off."""
         return next((each for each in self.mechanisms if isinstance(each, kind)), None)
 
+    def defining(self, hook: str) -> tuple[Mechanism, ...]:
+        """Mechanisms that are on and define a hook."""
+        return tuple(each for each in self.mechanisms if each.defines(hook))
+
     @property
     def start(self) -> Software:
         """The free options that are usually best, with which a search begins."""

@@ -19,7 +19,6 @@ from planner.specs.names import (
     LossKernel,
     LowPart,
     MasterType,
-    OffloadModule,
     OptimizerName,
     Precision,
     ReferenceName,
@@ -97,8 +96,6 @@ class TrainingSpec(Spec):
     teacher_precision: BaseName | None = None
     train_embeddings: bool = False  # embedding and head beside adapters, or beside the last layers
 
-    # of which what they keep goes to host memory with --offload activations; none: all that is kept
-    offload_modules: tuple[OffloadModule, ...] = Field(default=(), strict=False)
     cpu_optimizer: CpuOptimizerName | None = None  # of an optimizer that is offloaded
 
     # a mixture of experts

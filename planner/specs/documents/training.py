@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from planner.specs.names import GRAPH_SCOPES, GraphScope, LisaStates, TensorOverlap
+from planner.specs.names import GRAPH_SCOPES, GraphScope, LisaStates, OffloadModule, TensorOverlap
 from planner.specs.options import Options
 from planner.specs.plan import Plan
 from planner.specs.training import TrainingSpec
@@ -31,6 +31,8 @@ class Training(TrainingSpec):
     ep_overlap: bool | None = None  # dispatch of experts beside another micro-batch
     dispatcher_sms: int | None = None  # of the GPU that dispatch works on
     shared_expert_overlap: bool | None = None  # dispatch beside shared experts
+    # whose activations go to host memory with --offload activations; empty: all that are kept
+    offload_modules: tuple[OffloadModule, ...] = Field(default=(), strict=False)
 
 
 # alike in both
@@ -52,6 +54,9 @@ def training_document(plan: Plan, options: Options) -> Training:
         zeropp=quantised,
         cuda_graphs=tuple(scope for scope in GRAPH_SCOPES if scope in captured),
         tensor_overlap=values["tp_overlap"],
+        offload_modules=tuple((values["offload_modules"] or "").split("+"))
+        if values["offload_modules"]
+        else (),
         active_layers=values["lisa"],
         lisa_states=values["lisa_states"] or "active",
     )

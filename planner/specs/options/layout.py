@@ -50,7 +50,6 @@ class SearchOptions(Record):
 
     cp_comm_type: ContextWay | None = None
     selective: Selective | None = None
-    offload_modules: str | None = None
     grad_accum: int | None = None
     where: tuple[str, ...] = ()
     headroom: float | str | None = None

@@ -35,7 +35,6 @@ OPTIMIZERS = ", ".join(OPTIMIZER_NAMES)
 
 # readers of texts
 recompute_name = names.recompute_name
-offload_modules_name = names.offload_modules_name
 host = host_name
 
 
@@ -93,11 +92,6 @@ OF_SELECTIVE = Needs(
     lambda given: given.recompute == "selective",
     "is of selective recomputation: take --recompute selective",
     "--recompute selective",
-)
-OF_ACTIVATIONS = Needs(
-    lambda given: given.offload == "activations",
-    "selects which activations are offloaded: give --offload activations, too",
-    "--offload activations",
 )
 WITHOUT_OFFLOAD = Needs(
     lambda given: given.offload is None, "searches what --offload fixes: leave one of them out"
