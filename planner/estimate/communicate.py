@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,6 +49,69 @@ class Traffic:
     seconds: Array  # all calls together
     exposed: Array  # the part that adds to the step
     across_nodes: Array  # 1 where the group spans nodes
+
+
+class Between(NamedTuple):
+    """What ranks of a group send each other: `component` of the step has its exposed seconds."""
+
+    group: str  # which parallel dimension
+    what: str
+    component: str
+    placed: Group
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective of one layer and micro-batch."""
+
+    operation: str
+    group: str
+    what: str
+    component: str
+    tensor_bytes: Array
+    seconds: Array  # one call
+    forward: Array  # exposed calls (or shares of one) in forward
+    backward: Array
+    hidden_backward: Array  # calls in backward that overlap with compute
+    issued: Array  # calls the CPU issues in one direction, hidden or not
+    placed: Group
+
+    @property
+    def forward_s(self) -> Array:
+        """Seconds of forward that nothing hides."""
+        return self.forward * self.seconds
+
+    @property
+    def backward_s(self) -> Array:
+        """Seconds of backward that nothing hides."""
+        return self.backward * self.seconds
+
+
+def collective(
+    between: Between,
+    operation: str,
+    tensor_bytes: Array,
+    seconds: Array,
+    forward: Array,
+    backward: Array,
+    *,
+    hidden_backward: Array | None = None,
+    issued: Array | None = None,
+) -> Collective:
+    """A collective; by default nothing overlaps, and the CPU issues what is exposed in forward."""
+    return Collective(
+        operation=operation,
+        group=between.group,
+        what=between.what,
+        component=between.component,
+        tensor_bytes=tensor_bytes,
+        seconds=seconds,
+        forward=forward,
+        backward=backward,
+        hidden_backward=0.0 * forward if hidden_backward is None else hidden_backward,
+        issued=forward if issued is None else issued,
+        placed=between.placed,
+    )
 
 
 _NO_TIME_S = 1e-30  # keeps a share of no time at all finite; below any time that occurs

@@ -45,7 +45,7 @@ def replicas(plan: Plan, c: Columns) -> Replicas:
     ranks = c.replicas
     shard = np.where(c.zero >= 1, c.shards, ranks)
     mirrors = np.maximum(ranks / shard, 1.0)
-    found = Replicas(
+    usual = Replicas(
         group=place(ranks, tp, tiers),
         shards=place(shard, tp, tiers),
         mirrors=place(mirrors, tp * shard, tiers),
@@ -53,7 +53,7 @@ def replicas(plan: Plan, c: Columns) -> Replicas:
         several=ranks > 1,
     )
     if not np.any(apart := c.is_placement("tp-cp-pp-dp")):
-        return found
+        return usual
     # the stages of a pipeline lie between replicas; experts are not shared out in this order
     # (rules)
     stride = tp * cp * c.pp
@@ -62,19 +62,19 @@ def replicas(plan: Plan, c: Columns) -> Replicas:
     shards = place_twice(within, tp, shard / within, stride, tiers)
     far = place(mirrors, np.where(shard >= cp, stride * shard / cp, tp * shard), tiers)
 
-    def either(one: Group, other: Group) -> Group:
+    def either(beside: Group, spread: Group) -> Group:
         island = None
-        if one.ranks_per_island is not None and other.ranks_per_island is not None:
-            island = np.where(apart, other.ranks_per_island, one.ranks_per_island)
-        node = np.where(apart, other.ranks_per_node, one.ranks_per_node)
-        return Group(one.ranks, node, island)
+        if beside.ranks_per_island is not None and spread.ranks_per_island is not None:
+            island = np.where(apart, spread.ranks_per_island, beside.ranks_per_island)
+        node = np.where(apart, spread.ranks_per_node, beside.ranks_per_node)
+        return Group(beside.ranks, node, island)
 
     return Replicas(
-        either(found.group, group),
-        either(found.shards, shards),
-        either(found.mirrors, far),
-        either(found.experts, group),
-        found.several,
+        either(usual.group, group),
+        either(usual.shards, shards),
+        either(usual.mirrors, far),
+        either(usual.experts, group),
+        usual.several,
     )
 
 
@@ -112,8 +112,8 @@ def gathered_bytes(plan: Plan) -> float:
 def beside(plan: Plan, part: SyncPart) -> bool:
     """Whether a part of the communication between replicas may run beside compute, where the stack
     lets it."""
-    asked = plan.training.data_overlap
-    return asked is None or part in asked
+    allowed = plan.training.data_overlap
+    return allowed is None or part in allowed
 
 
 def shard_bytes(plan: Plan) -> float:
@@ -137,10 +137,10 @@ def bucketing(plan: Plan, cap: float) -> Buckets:
     equal ones."""
     fusion = plan.stack.fusion
     if plan.partial:
-        held = wire_bytes(plan) * trained_count(plan)
-        count = max(math.ceil(held / cap), 1)
-        layers = min(first_bytes(cap) / max(held, 1.0), 1.0) * plan.model.layers
-        return Buckets(count, layers * trained_share(plan), held / count)
+        sent = wire_bytes(plan) * trained_count(plan)
+        count = max(math.ceil(sent / cap), 1)
+        layers = min(first_bytes(cap) / max(sent, 1.0), 1.0) * plan.model.layers
+        return Buckets(count, layers * trained_share(plan), sent / count)
     return buckets_of(plan.model, fusion.joint_qkv, fusion.joint_gate, wire_bytes(plan), cap)
 
 
@@ -150,18 +150,18 @@ def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas
     per_layer, trained = of.every.per_layer(), trained_share(plan) * of.trained.per_layer()
     if plan.training.adapter is not None:
         per_layer = per_layer + trained
-    each, own = shard_bytes(plan), gathered_bytes(plan)
+    each, wide = shard_bytes(plan), gathered_bytes(plan)
     weights = each * per_layer - quantised.saved_per_layer(plan, c, of.every, each)
     codes = mechanisms.coded(plan, "gradients")
     gradients = (wire_bytes(plan) if codes is None else codes.bytes) * trained
     gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
     if (narrow := mechanisms.coded(plan, "weights")) is not None:
-        gather = gather + _recode_s(m, narrow, own) * per_layer
+        gather = gather + _recode_s(m, narrow, wide) * per_layer
     again = gather
-    near = mechanisms.near(plan, c, lambda: Sharded(per_layer, own, who.shards.ranks))
+    near = mechanisms.near(plan, c, lambda: Sharded(per_layer, wide, who.shards.ranks))
     if near is not None:
         neighbours = place(near, c.tp, plan.cluster.tiers)
-        again = communicate.all_gather_s(m, own * per_layer, neighbours)
+        again = communicate.all_gather_s(m, wide * per_layer, neighbours)
     streamed: Array = 0.0
     zero3 = c.zero >= 3
     if np.any(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from planner.estimate.layer.collectives import Collective
+from planner.estimate.communicate import Collective
 from planner.estimate.layer.launches import of_experts
 from planner.estimate.layer.operators import activation_s
 from planner.estimate.layer.shape import LayerShape

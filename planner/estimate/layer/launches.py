@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from planner.estimate.communicate import Collective
 from planner.estimate.layer import dispatch
 from planner.estimate.layer.adapters import RETURNED_OPERATORS, adapter_work
-from planner.estimate.layer.collectives import Collective
 from planner.estimate.layer.matmul import weight_gemms
 from planner.estimate.layer.operators import stream_ratio
 from planner.estimate.layer.shape import BothWays, LayerShape

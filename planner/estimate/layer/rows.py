@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.estimate.communicate import Collective
 from planner.estimate.factored import distinct_combinations, is_factored
 from planner.estimate.layer import (
     ADAPTER_GEMMS,
-    Collective,
     LayerCost,
     ModelCost,
     again,

@@ -70,12 +70,12 @@ class StageMemory:
 def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSplit) -> StageMemory:
     """Ledgers of all phases of one stage per row. All phases have the same leaves."""
     s = StageOf(plan, c, of, stage, split)
-    found = {
+    leaves = {
         name: leaf.bytes(s) if leaf.needed(plan) else Phased() for name, leaf in LEAVES.items()
     }
-    phases = [{name: each[at] for name, each in found.items()} for at in range(len(PHASES))]
+    phases = [{name: each[at] for name, each in leaves.items()} for at in range(len(PHASES))]
     freed = mechanisms.freed(plan, c, phases, lambda: gradients.of_stage(s))
-    segments = _flat_buffers(s, found["optimizer_temporaries"].step if freed is None else 0.0)
+    segments = _flat_buffers(s, leaves["optimizer_temporaries"].step if freed is None else 0.0)
     host = s.states.host + s.offloaded[1]
     phases, host, drive = mechanisms.with_memory(
         plan, c, phases if freed is None else freed, host, lambda: _for_mechanisms(s)
