@@ -154,7 +154,9 @@ def place_twice(
     return Group(inner * outer, both(within.ranks_per_node, beyond.ranks_per_node), island)
 
 
-def _intra_bandwidth(m: Machine, ranks: Array, frac: Array, two_rank: Array = 1.0) -> Array:
+def intra_bandwidth(m: Machine, ranks: Array, frac: Array, two_rank: Array = 1.0) -> Array:
+    """Bandwidth per GPU inside a node of a group of so many ranks. frac: share of the link that the
+    operation reaches, two_rank: and that two ranks reach of it."""
     return collectives.group_bandwidth_bytes_per_s(
         ranks,
         bandwidth_bytes_per_s=m.intra_bandwidth,
@@ -204,7 +206,7 @@ def _pass(
 ) -> Array:
     base_s = m.intra_base + start_s
     inside = np.minimum(group.ranks, group.ranks_per_node)
-    bandwidth = _intra_bandwidth(m, inside, intra_frac, m.intra_two_rank)
+    bandwidth = intra_bandwidth(m, inside, intra_frac, m.intra_two_rank)
     intra = collectives.ring_intra_s(
         tensor_bytes,
         inside,
@@ -319,7 +321,7 @@ def all_to_all_s(m: Machine, inside_bytes: Array, outside_bytes: Array, group: G
         base_s=m.intra_base,
         latency_s=m.intra_latency,
         hop_s=hop(m, islands),
-        intra_bytes_per_s=_intra_bandwidth(m, inside, m.intra_send),
+        intra_bytes_per_s=intra_bandwidth(m, inside, m.intra_send),
         card_bytes_per_s=card,
     )
 
@@ -337,7 +339,7 @@ def send_s(
 ) -> Array:
     """One message to a neighbouring pipeline stage, over the node's link or one GPU's share of the
     network or of the links between islands."""
-    pair = _intra_bandwidth(m, 0.0 * message_bytes + 2.0, m.intra_send)
+    pair = intra_bandwidth(m, 0.0 * message_bytes + 2.0, m.intra_send)
     inside = collectives.send_recv_s(message_bytes, latency_s=m.intra_base, bytes_per_s=pair)
     outside = collectives.send_recv_s(
         message_bytes,

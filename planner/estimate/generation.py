@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.estimate import inference
 from planner.estimate.communicate import all_reduce_s, place
-from planner.estimate.layer.matmul import UNALIGNED_WEIGHT
+from planner.estimate.layer.matmul import UNALIGNED_WEIGHT, gemm_at_rate_s
 from planner.estimate.machine import Machine, machine
 from planner.formulas import generation, kernels
 from planner.formulas.params import parameter_count, stream_of
@@ -127,23 +127,12 @@ def _experts_s(plan: Plan, m: Machine, engine: Engine, moe: Moe, rows: Array) ->
 
 def _gemm_s(m: Machine, engine: Engine, rows: Array, n: Array, k: Array, batch: Array) -> Array:
     low = engine.weight_bytes < _BYTES
-    return kernels.gemm_s(
-        rows,
-        n,
-        k,
-        batch,
-        0.0,
+    return gemm_at_rate_s(
+        m,
+        (rows, n, k, batch),
+        m.dense_rate * m.recipe_frac if low else m.wide_rate,
         engine.weight_bytes,
-        kernels.alignment_frac(n, k, engine.weight_bytes, UNALIGNED_WEIGHT),
-        rate_flop_per_s=(m.dense_rate * m.recipe_frac if low else m.wide_rate) * m.sustained_clock,
-        compute_units=m.compute_units,
-        efficiency=m.gemm_efficiency,
-        tile_exponent=m.gemm_tile_exponent,
-        tile_overhead_s=m.gemm_tile_overhead,
-        wave_softness=m.gemm_wave_softness,
-        launch_s=m.gemm_launch,
-        memory_bytes_per_s=m.memory_bandwidth,
-        memory_frac=m.gemm_memory_frac,
+        alignment=kernels.alignment_frac(n, k, engine.weight_bytes, UNALIGNED_WEIGHT),
     )
 
 

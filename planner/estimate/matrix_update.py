@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.estimate import communicate
 from planner.estimate.layer.matmul import gemm_s
+from planner.estimate.layer.operators import moved_s
 from planner.estimate.layer.rows import combinations_of
 from planner.estimate.machine import Machine
 from planner.estimate.matrices import gathered_bytes, largest, layer_matrices
@@ -128,14 +129,7 @@ def traffic(who: Replicas, gathers: Gathers | None) -> list[communicate.Traffic]
 def _one_s(plan: Plan, m: Machine, work: Work) -> Array:
     """Seconds of one matrix: what the GPU computes, or what the CPU needs to issue it."""
     products = sum(_gemm_s(plan, m, gemm, work.wide) for gemm in work.gemms)
-    streamed = kernels.elementwise_s(
-        work.moved_bytes,
-        0.0,
-        memory_bytes_per_s=m.memory_bandwidth,
-        elementwise_frac=m.elementwise_frac,
-        gap_s=m.kernel_gap,
-        limit_bytes_per_s=m.elementwise_limit,
-    )
+    streamed = moved_s(m, work.moved_bytes, 0.0)
     decomposed = work.decomposed_flop / (m.vector_rate * _DECOMPOSED_FRAC)
     return kernels.launch_bound_s(products + streamed + decomposed, work.launches, LAUNCH_S)
 

@@ -66,7 +66,7 @@ def issued_operators(
     )
     calling, experts = m.operators_per_collective * calls, of_experts(shape, m)
     biased, looped = _biased_experts(shape, m), _looped_experts(shape, m)
-    split, dense = _unfused(shape, m), 1 - _replayed(m) * _dense_share(shape)
+    split, dense = _unfused(shape, m), 1 - _replayed(m) * captured_share(shape.plan, shape.mix)
     full = _of_decoder(shape.mix)
     adapters, products = _adapters(shape, m)
     return BothWays(
@@ -152,10 +152,6 @@ def _looped_experts(shape: LayerShape, m: Machine) -> Array:
 def _replayed(m: Machine) -> Array:
     """Fraction of operator launch time saved by CUDA graphs."""
     return np.maximum(1 - m.captured_launch / np.maximum(m.operator_launch, _TINY_S), 0.0)
-
-
-def _dense_share(shape: LayerShape) -> float:
-    return captured_share(shape.plan, shape.mix)
 
 
 def captured_share(plan: Plan, mix: Mix) -> float:

@@ -58,8 +58,13 @@ _CLAMPED = BothWays(16.0, 30.0)
 
 def stream_s(plan: Plan, m: Machine, moved_bytes: Array, launches: float) -> Array:
     """Seconds of bandwidth-bound kernels whose bytes are counted for 16-bit elements."""
+    return moved_s(m, moved_bytes * plan.training.element_bytes / _COUNTED_ELEMENT, launches)
+
+
+def moved_s(m: Machine, moved_bytes: Array, launches: float) -> Array:
+    """Seconds of bandwidth-bound kernels that move so many bytes."""
     return kernels.elementwise_s(
-        moved_bytes * plan.training.element_bytes / _COUNTED_ELEMENT,
+        moved_bytes,
         launches,
         memory_bytes_per_s=m.memory_bandwidth,
         elementwise_frac=m.elementwise_frac,
