@@ -32,7 +32,8 @@ _WIDTHS = ("one GPU", "sharded")  # where a stack has it; the second includes th
 @dataclass(frozen=True, kw_only=True)
 class InBackwardOptions(Record):
     GROUP: ClassVar = TrainingOptions.GROUP
-    VERBS: ClassVar = REQUESTS
+    VERBS: ClassVar = REQUESTS - METHODS
+    WHY_NOT: ClassVar = OF_METHODS
 
     optimizer_in_backward: Annotated[
         bool,
@@ -40,8 +41,6 @@ class InBackwardOptions(Record):
             "Update each weight as soon as its gradient is ready, then free the gradient"
             " (optimizer_in_bwd of torchtune, early_step_in_backward of torchtitan, LOMO)",
             label="Optimizer in backward",
-            verbs=REQUESTS - METHODS,
-            why_not=OF_METHODS,
             needs=Needs(
                 lambda given: given.precision != "fp16",
                 "cannot look for overflows in all gradients first, which fp16 needs: leave it out,"

@@ -39,8 +39,8 @@ def _parts(text: str) -> str:
 @dataclass(frozen=True, kw_only=True)
 class ZeroppOptions(Record):
     GROUP: ClassVar = ReplicaOptions.GROUP
-    VERBS: ClassVar = SEARCHES
-    WHY_NOT: ClassVar = ReplicaOptions.WHY_NOT
+    VERBS: ClassVar = SEARCHES - METHODS
+    WHY_NOT: ClassVar = OF_METHODS
 
     zeropp: Annotated[
         str | None,
@@ -52,8 +52,6 @@ class ZeroppOptions(Record):
             example="qwz+qgz",
             unset="16 bit",
             needs=needs_zero_3,
-            verbs=SEARCHES - METHODS,
-            why_not=OF_METHODS,
             form="folded",
         ),
     ] = None
