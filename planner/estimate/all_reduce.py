@@ -328,10 +328,10 @@ def crossovers(x: Network, low: float, high: float, points: int = 200) -> list[C
 
 
 def fastest(x: Network, sizes: Array) -> list[str]:
-    """Name of the fastest algorithm for each size; of equals the first in the order of ALGORITHMS.
+    """Name of the fastest algorithm for each size; ties go to the first in the order of ALGORITHMS.
 
-    The parameter server is excluded: it needs machines of its own, and its cost per message is in
-    no profile.
+    The parameter server is excluded: it needs extra machines, and no profile has its cost per
+    message.
     """
     times = {name: column for name, column in seconds(x, sizes).items() if name != "server"}
     names = list(times)

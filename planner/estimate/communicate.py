@@ -1,5 +1,5 @@
-"""Collectives of a layout on the machine: which link a group uses, how many of its ranks share a
-node, what it takes."""
+"""Collectives of a layout on the machine: links that a group uses, placement of its ranks on nodes,
+and seconds."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ def _together(ranks: Array, stride: Array, gpus: float) -> Array:
 def place_twice(
     inner: Array, inner_stride: Array, outer: Array, outer_stride: Array, tiers: Tiers
 ) -> Group:
-    """Group of inner x outer ranks whose two parts have strides of their own; the outer part begins
-    where the inner one ends."""
+    """Group of inner x outer ranks whose two dimensions have different strides; the outer one
+    begins where the inner one ends."""
     within, beyond = place(inner, inner_stride, tiers), place(outer, outer_stride, tiers)
 
     def both(inside: Array, outside: Array) -> Array:
@@ -155,8 +155,8 @@ def place_twice(
 
 
 def intra_bandwidth(m: Machine, ranks: Array, frac: Array, two_rank: Array = 1.0) -> Array:
-    """Bandwidth per GPU inside a node of a group of so many ranks. frac: share of the link that the
-    operation reaches, two_rank: and that two ranks reach of it."""
+    """Bandwidth per GPU of a group inside a node. frac: share of the link's rate that the operation
+    reaches; two_rank: further factor for groups of two ranks."""
     return collectives.group_bandwidth_bytes_per_s(
         ranks,
         bandwidth_bytes_per_s=m.intra_bandwidth,
@@ -299,9 +299,8 @@ def reduce_scatter_s(m: Machine, tensor_bytes: Array, group: Group, network: Arr
 
 
 def all_to_all_s(m: Machine, inside_bytes: Array, outside_bytes: Array, group: Group) -> Array:
-    """Every rank to every rank of the group, so many bytes inside the node and beyond it: cards
-    are as busy with many peers as in an all-gather, and so are the links between islands with
-    what passes them."""
+    """All-to-all of a group, with the bytes that each rank sends inside the node and beyond it.
+    Network cards, and links between islands, reach the rate of an all-gather."""
     inside = np.minimum(group.ranks, group.ranks_per_node)
     card = card_bandwidth(m, m.inter_all_gather)
     islands = _islands(group)

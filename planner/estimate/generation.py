@@ -60,8 +60,8 @@ def pass_s(
     cached: Array,
     sequences: Array | None = None,
 ) -> Array:
-    """GPU seconds of one forward pass over so many tokens that read so many tokens of cache in all.
-    sequences: for which a next word is chosen; None: each token is of another one."""
+    """GPU seconds of a forward pass over `tokens` new tokens that read `cached` tokens of KV cache
+    in total. sequences: number that sample a next token; None: one per token."""
     rows = np.asarray(tokens, float)
     last = rows if sequences is None else np.asarray(sequences, float)
     seconds = 0.0 * rows
@@ -85,7 +85,7 @@ def pass_s(
 
 
 def step_s(plan: Plan, m: Machine, engine: Engine, sequences: Array, context: Array) -> Array:
-    """Seconds of one token of each of so many sequences of this mean length."""
+    """Seconds of one decoding step of a batch of sequences with this mean context."""
     gpu = pass_s(plan, m, engine, sequences, sequences * context)
     return generation.decode_step_s(gpu, sequences, engine.step_s, engine.sequence_s)
 

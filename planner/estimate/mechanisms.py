@@ -39,8 +39,7 @@ _OF_LAYOUTS = tuple(each for each in MECHANISMS if each.OFFLOADS)
 
 
 def _defining(plan: Plan, c: Columns, hook: str) -> list[Mechanism]:
-    """Mechanisms that are on and define a hook, those that no option of their own switches on
-    first."""
+    """Active mechanisms that define a hook; implied ones and those of layouts first."""
     on = [each() for each in _IMPLIED if each.defines(hook) and each.implied(plan)]
     by_layouts = (each for each in _OF_LAYOUTS if each.defines(hook))
     on += [each() for each in by_layouts if np.any(c.offloads(*each.OFFLOADS))]
@@ -60,7 +59,7 @@ def _ask(
     names: Sequence[str],
     read: Callable[[Any], Mapping[str, Array]],
 ) -> Ledger:
-    """Results of a hook, by name. read: its results of what it returns."""
+    """Results of a hook, by name. read: ledger of what the hook returns."""
     ask = getattr(mechanism, hook)
     where = f"{hook} of the mechanism {mechanism.NAME}"
     results = plug_in(where, lambda plain: read(ask(plain)), record, names)
@@ -166,7 +165,8 @@ def offloaded(plan: Plan) -> Callable[[str, float], float] | None:
 
 
 def kept_load(plan: Plan) -> float | None:
-    """Load of a rank's experts, in means, that what they keep has room for; None: as usual."""
+    """Expert load that saved activations have room for, relative to a rank's mean; None: as without
+    mechanisms."""
     every = (mechanism.kept_load() for mechanism in plan.mechanisms)
     return next((load for load in every if load is not None), None)
 

@@ -243,8 +243,8 @@ def _endless(plan: Plan, r: Reliability) -> PlanError:
 
 
 def cost_usd(plan: Plan, gpu_s: float, energy_j: float) -> tuple[float | None, float]:
-    """(what the machines cost, what electricity costs beside them) for so many GPU-seconds; None
-    where no price is known. Rented machines come with their electricity."""
+    """(hardware, electricity) in USD for these GPU-seconds; None where no price is known. Rented
+    machines include electricity."""
     price = plan.cluster.price.usd_per_gpu_hour
     hardware = None if price is None else float(run_level.machines_usd(gpu_s, float(price)))
     return hardware, energy_j * plan.run.electricity_usd_per_j

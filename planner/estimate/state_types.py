@@ -80,8 +80,7 @@ def frozen_bytes(plan: Plan) -> float:
 
 
 def moment_type_bytes(plan: Plan) -> float | None:
-    """Bytes of an element of moments that have no type of their own; None: as the optimizer has
-    them."""
+    """Bytes per element of moments without a fixed type; None: the optimizer's default."""
     training = plan.training
     if training.moments_precision is not None:
         return TYPE_BYTES[training.moments_precision]

@@ -72,7 +72,7 @@ class _Slowest:
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """Passes of a step, and what the slowest stage does in them."""
+    """Inputs of the parts of a step: passes, and work of the slowest stage."""
 
     plan: Plan
     m: Machine

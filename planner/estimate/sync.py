@@ -1,4 +1,4 @@
-"""Data-parallel communication of a layout: who holds copies of what, and gathers and reductions of
+"""Data-parallel communication of a layout: replica and shard groups, gathers and reductions of
 sharded layers."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WIRE_BYTES = {"fp32": 4.0, "bf16": 2.0}
 
 @dataclass(frozen=True)
 class Replicas:
-    """Who holds copies of what."""
+    """Communication groups of data parallelism."""
 
     group: Group  # all ranks with the same tensor and pipeline coordinates: dp * cp
     shards: Group  # the ranks over which ZeRO shards
@@ -133,8 +133,8 @@ def wire_bytes(plan: Plan) -> float:
 
 
 def bucketing(plan: Plan, cap: float) -> Buckets:
-    """The gradient buckets of what the plan trains, closed at `cap` bytes: of a part of the weights
-    equal ones."""
+    """Gradient buckets of the trained weights, closed at `cap` bytes; equal buckets where only some
+    weights are trained."""
     fusion = plan.stack.fusion
     if plan.partial:
         sent = wire_bytes(plan) * trained_count(plan)
@@ -200,8 +200,8 @@ def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas
 
 
 def _recode_s(m: Machine, codes: Codes, wide: float) -> Array:
-    """Seconds per element in which codes are made of what is sent, and read back: memory moved by
-    one kernel each."""
+    """Seconds per element of quantising before a collective and dequantising after it: one
+    memory-bound kernel each."""
     moved = 2 * codes.times * (wide + codes.bytes)
     return moved / (m.elementwise_frac * m.memory_bandwidth)
 
@@ -214,8 +214,8 @@ def layer_traffic(
     sharded: ShardedLayer,
     extra_s: Array,
 ) -> list[Traffic]:
-    """Rows of the communication table: of every layer and micro-batch. layer_passes: layers x
-    micro-batches of the slowest stage; extra_s: what a layer waits for."""
+    """Rows of the communication table for gathers and reductions of layers. layer_passes: layers x
+    micro-batches of the slowest stage; extra_s: exposed seconds per layer."""
     across = (who.shards.nodes > 1) * 1.0
     passes = np.where((c.zero >= 3) & who.several, layer_passes, 0.0)
     gathers, again = (passes, passes) if sharded.near else (2 * passes, 0.0 * passes)

@@ -57,7 +57,7 @@ def graph_scopes(text: str) -> tuple[GraphScope, ...]:
 
 @dataclass(frozen=True)
 class CudaGraphs(Mechanism):
-    """scopes: what is captured, in place of what the stack captures."""
+    """scopes: captured parts, in place of the stack's default."""
 
     scopes: tuple[GraphScope, ...]
 

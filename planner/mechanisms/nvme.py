@@ -99,7 +99,7 @@ class NvmeOptions(Record):
 
 @dataclass(frozen=True)
 class Nvme(Mechanism):
-    """There is nothing to set: layouts say what is on drives, the cluster what these do."""
+    """No settings: layouts say which states are on drives, the cluster how fast drives are."""
 
     NAME = "nvme"
     OFF = "states stay in host memory"

@@ -74,7 +74,7 @@ def _sequence_parallel(c: Columns) -> Array:
 
 @dataclass(frozen=True)
 class TpOverlap(Mechanism):
-    """way: none, async or user-buffers, in place of what the stack does."""
+    """way: none, async or user-buffers, in place of the stack's default."""
 
     way: TensorOverlap
 

@@ -72,7 +72,7 @@ def _has_parts(stack: StackSpec) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Zeropp(Mechanism):
-    """codes: what is quantised."""
+    """codes: quantised collectives, qwz or qgz."""
 
     codes: tuple[str, ...]
 

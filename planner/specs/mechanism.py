@@ -42,9 +42,9 @@ class Needed(NamedTuple):
 
 
 class Acts(NamedTuple):
-    """Where options do something, so that a request that states them has no other layout.
+    """Layouts in which options have an effect; a request that states them gets no other layout.
 
-    could(request): whether some layout of its GPUs is there; where: layouts that are.
+    could(request): whether any layout of its GPUs qualifies; where: mask of layouts.
     """
 
     options: tuple[str, ...]
@@ -91,7 +91,7 @@ class Updated(NamedTuple):
 
 
 class Alive(NamedTuple):
-    """The same at three moments: what is updated is of a layer, of the head, of the embedding."""
+    """Live bytes at three moments: while a layer, the head or the embedding is updated."""
 
     layer: Updated
     head: Updated
@@ -227,7 +227,7 @@ class Mechanism:
 
     @classmethod
     def implied(cls, plan: Any) -> bool:
-        """Whether a plan has it without an option of its own; `of` gives None."""
+        """Whether a plan has it without an option; `of` then gives None."""
         return False
 
     @classmethod
@@ -247,8 +247,8 @@ class Mechanism:
         return None
 
     def kept_load(self) -> float | None:
-        """Load of a rank's experts, in means, that what they keep for backward has room for; None:
-        of the fullest rank, or the capacity."""
+        """Expert load that saved activations have room for, relative to a rank's mean; None: the
+        fullest rank, or the capacity."""
         return None
 
     def dispatch_overlap(self) -> DispatchOverlap:
@@ -309,7 +309,8 @@ class Mechanism:
         raise NotImplementedError
 
     def brought(self, shard: Shard) -> Array:
-        """Seconds in which a shard comes to host memory, while another travels to the GPU."""
+        """Seconds to bring a shard to host memory, overlapped with another shard's way to the
+        GPU."""
         raise NotImplementedError
 
     def beside_cpu_update(self, running: Running) -> Array:

@@ -180,7 +180,7 @@ class Plan(Spec):
 
     @property
     def precision(self) -> Precision:
-        """The number format by name: what the stack calls fp8 has another."""
+        """Number format by name: what a stack calls fp8 is one of its recipes."""
         requested, known = self.training.precision, values(self.stack, "precision")
         return known[1] if requested == "fp8" and known else requested
 
@@ -233,8 +233,8 @@ class Plan(Spec):
 
     @property
     def fused_kernels(self) -> bool:
-        """Whether the request fuses what the stack does not: kernels of Liger or Transformer
-        Engine, or torch.compile."""
+        """Whether the request adds fused kernels that the stack lacks: Liger, Transformer Engine or
+        torch.compile."""
         return bool(self.training.fused_kernels or self.training.compile) or self.liger
 
     @property

@@ -42,8 +42,7 @@ MOST_SEQUENCES = 1_000_000_000  # of a global batch
 
 
 class TrainingSpec(Spec):
-    """One optimizer step, and how many tokens in all. None means: what the stack does by
-    default."""
+    """One optimizer step, and the tokens of the run. None: the stack's default."""
 
     seq_len: int = Field(ge=1, le=100_000_000)  # tokens per sequence
     global_batch: int = Field(ge=1, le=MOST_SEQUENCES)  # per optimizer step

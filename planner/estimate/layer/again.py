@@ -42,7 +42,8 @@ def pieces(
 ) -> Ledger:
     """Forward seconds of every piece of a mean layer.
 
-    law: seconds of a stretch of GPU time and so many operators that the CPU issues for it.
+    law: seconds of a stretch of GPU work, given its GPU seconds and the operators that the CPU
+    issues.
     """
     mix = shape.mix
     latent = mix.mean_of(lambda part: float(isinstance(part, Latent)))

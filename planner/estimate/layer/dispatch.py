@@ -109,9 +109,9 @@ def one_way(shape: LayerShape, m: Machine) -> OneWay:
 
 
 def sent_bytes(plan: Plan) -> float:
-    """Bytes per element of a token on its way, mean of dispatch and combine: tokens, and the
-    gradients of what experts gave back, may leave in 8 bit; what is summed stays in 16 (arXiv
-    2412.19437, section 3.3.3)."""
+    """Bytes per element of a routed token, mean of dispatch and combine: tokens, and gradients of
+    expert outputs, may be sent in 8 bit; what is summed stays in 16 (arXiv 2412.19437, section
+    3.3.3)."""
     wide, recipe = plan.training.element_bytes, plan.recipe
     if recipe is None or not plan.is_low("dispatch"):
         return wide
@@ -199,13 +199,13 @@ def slowdown(plan: Plan, m: Machine, ep: Array, etp: Array) -> Array:
 
 
 def buffers(plan: Plan, ep: Array, etp: Array) -> Array:
-    """Whether a layout's dispatcher receives into buffers of its own."""
+    """Whether a layout's dispatcher has receive buffers."""
     return by_dispatcher(plan, ep, etp, "buffered") > 0
 
 
 def buffer_bytes(plan: Plan, ep: Array, etp: Array, local_tokens: Array) -> Array:
-    """Memory that tokens are received in: all that every rank of the group could send one of them
-    (DeepEP, Hybrid-EP_Implementation, section 4.2); dispatch and combine share it. The tokens of
-    all ranks where they are gathered."""
+    """Receive buffers of the dispatcher: sized for all tokens of all ranks of the group (DeepEP,
+    Hybrid-EP_Implementation, section 4.2), shared by dispatch and combine; for all-gather, the
+    gathered tokens."""
     each = plan.training.element_bytes * plan.model.hidden * local_tokens * ep
     return by_dispatcher(plan, ep, etp, "keeps_received") * np.where(ep > 1, each, 0.0)

@@ -136,7 +136,7 @@ def of_experts(shape: LayerShape, m: Machine) -> Array:
 
 
 def _biased_experts(shape: LayerShape, m: Machine) -> Array:
-    """Local experts of a mean layer whose biases are operators of their own."""
+    """Local experts of a mean layer whose biases are separate operators."""
     plan, moe = shape.plan, shape.plan.model.routed
     if moe is None or not moe.bias or not split_experts(plan) or "expert_chains" in m.without:
         return 0.0 * shape.experts
@@ -144,7 +144,7 @@ def _biased_experts(shape: LayerShape, m: Machine) -> Array:
 
 
 def _looped_experts(shape: LayerShape, m: Machine) -> Array:
-    """Local experts of a mean layer that are computed one after another."""
+    """Local experts of a mean layer that run sequentially in a loop."""
     looped = loops_experts(shape.plan) and "expert_operators" not in m.without
     return looped * shape.mix.expert_share * shape.experts
 

@@ -1,4 +1,4 @@
-"""The GEMMs of a layer: which there are, and what each takes forward and backward."""
+"""GEMMs of a layer: their shapes, and their seconds forward and backward."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def stream_s(plan: Plan, m: Machine, moved_bytes: Array, launches: float) -> Arr
 
 
 def moved_s(m: Machine, moved_bytes: Array, launches: float) -> Array:
-    """Seconds of bandwidth-bound kernels that move so many bytes."""
+    """Seconds of bandwidth-bound kernels that move these bytes."""
     return kernels.elementwise_s(
         moved_bytes,
         launches,
@@ -145,7 +145,7 @@ def stream_ratio(plan: Plan) -> float:
 
 
 def residual_adds(mix: Mix) -> float:
-    """Sums into the residual stream of the mean layer: one of every part."""
+    """Residual additions of the mean layer: one per part."""
     return mix.mean_of(lambda part: 1.0)
 
 

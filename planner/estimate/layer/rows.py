@@ -66,9 +66,9 @@ def _above(unit: LayerCost, share: float) -> LayerCost:
 def combinations_of(
     m: Machine, c: Columns, columns: dict[str, Array]
 ) -> tuple[dict[str, Array], Callable[[Array], Array]]:
-    """(plain columns of the distinct combinations of these, what makes a value per row of a value
-    per combination): what is long to evaluate is so once per combination, unless every row has a
-    machine of its own."""
+    """(plain columns of their distinct combinations, function that spreads values per combination
+    to rows): expensive functions run once per combination, unless every row has different machine
+    numbers."""
     if is_factored(c):
         return distinct_combinations(columns)
     if any(np.ndim(getattr(m, name)) for name in m.names()):

@@ -1,5 +1,5 @@
-"""Activations by module: what a layer no longer keeps if some of its modules are recomputed, what
-it keeps beside its input if the rest is recomputed, and what is offloaded to the host."""
+"""Activations by module: bytes freed by recomputing single modules, results kept while the rest is
+recomputed, and bytes offloaded to the host."""
 
 from __future__ import annotations
 

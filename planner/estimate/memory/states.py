@@ -49,7 +49,7 @@ class Elements:
         )
 
     def bytes(self, each: float, level: float) -> Array:
-        """Bytes of a state of so many bytes per element."""
+        """Bytes of a state with `each` bytes per element, sharded from ZeRO stage `level` on."""
         ranks, others = self.ranks(level)
         return memory.state_bytes(self.shared, each, ranks) + memory.state_bytes(
             self.experts, each, others

@@ -1,5 +1,5 @@
-"""Memory of one pipeline stage through a training step: what is alive at the fullest moment of
-every phase."""
+"""Memory of one pipeline stage through a training step: live bytes at the fullest moment of every
+phase."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
 
 
 def _flat_buffers(s: StageOf, temporary: Array) -> Array:
-    """The caching allocator keeps what the passes freed; flat buffers larger than any of it need
-    segments of their own. temporary: bytes of the optimizer's buffers."""
+    """Flat buffers that exceed every block freed by the passes, so that the caching allocator
+    reserves segments for them. temporary: bytes of the optimizer's buffers."""
     if not s.state.flat_temporaries:
         return 0.0
     return temporary + gradients.of_embedding(s)
