@@ -1,6 +1,6 @@
-"""Collectives of tensor parallelism beside GEMMs: torch's asynchronous tensor parallelism, or user
-buffers of Transformer Engine. What a stack's recipes do without being asked is a number of theirs
-(`overlap.tensor_hidden`)."""
+"""Overlap of tensor-parallel collectives with GEMMs: torch's asynchronous tensor parallelism, or
+user buffers of Transformer Engine. The overlap that a stack's recipes have by default is a number
+of the stack (`overlap.tensor_hidden`)."""
 
 from __future__ import annotations
 

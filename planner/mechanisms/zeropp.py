@@ -1,6 +1,6 @@
-"""ZeRO++: collectives of ZeRO-3 in codes of few bits.
+"""ZeRO++: quantised collectives of ZeRO-3.
 
-qwZ gathers weights in 8 bit and qgZ reduces gradients in 4 bit; scales, one of a block, are not
+qwZ gathers weights in 8 bit and qgZ reduces gradients in 4 bit; the scales of blocks are not
 counted. The second copy of its weights is `hpz`.
 """
 

@@ -84,7 +84,7 @@ class Lack:
         return self.flag if self.value is True else f"{self.flag} {self.value}"
 
     def __str__(self) -> str:
-        """The option as it is typed, and what the stack has instead: "--zero 3 (it has 0, 1)"."""
+        """The option as typed, and the stack's alternatives: "--zero 3 (it has 0, 1)"."""
         entry = self.capability
         has = ", ".join(map(str, entry.all_of(self.stack))) or "none"
         return f"{self.typed} ({f'{entry.says} {has}' if entry.listed else entry.title})"

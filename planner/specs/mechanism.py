@@ -54,7 +54,7 @@ class Acts(NamedTuple):
 
 @dataclass(frozen=True)
 class Stage:
-    """A pipeline stage of every layout. Bytes are of a rank, before anything is offloaded."""
+    """Stage of a pipeline, one value per layout. Bytes are per rank, before offloading."""
 
     plan: Any  # what is trained, where, by which stack: specs.plan.Plan
     layout: Columns
@@ -67,7 +67,8 @@ class Stage:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Gradients of a stage of every layout, in elements on a rank, and what updates take."""
+    """Gradients of a stage, one value per layout: elements on a rank, and what their updates
+    need."""
 
     shards: Array  # ranks that share them
     layer: Array
@@ -83,7 +84,7 @@ class Gradients:
 
 
 class Updated(NamedTuple):
-    """Bytes while weights of a stage are updated inside backward."""
+    """Live bytes while weights of a stage are updated inside backward."""
 
     gradients: Array
     temporaries: Array  # buffers of the optimizer
@@ -100,8 +101,8 @@ class Alive(NamedTuple):
 
 @dataclass(frozen=True)
 class Room:
-    """Bytes of the optimizer's states on a stage, and of the device beside everything else, in
-    every layout."""
+    """Optimizer-state bytes of a stage, and device bytes that are left for them, one value per
+    layout."""
 
     optimizer: Array
     room: Array
@@ -109,7 +110,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Running:
-    """Work beside the CPU's update of weights, in every layout."""
+    """Work that can hide an update on the CPU, one value per layout."""
 
     backward: Array  # seconds of the backward pass of one micro-batch
     step: Array  # seconds of the step before the update
@@ -133,7 +134,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Sharded:
-    """Weights that ZeRO-3 shards: of a layer or of a stage, of every layout."""
+    """Weights that ZeRO-3 shards, of a layer or of a stage, one value per layout."""
 
     elements: Array  # before they are sharded
     each: float  # bytes of one as kernels read it

@@ -223,7 +223,7 @@ _RECOMPUTE = re.compile(r"none|selective|full|(?:block|group):[1-9][0-9]{0,4}")
 
 
 def _set(text: str) -> tuple[str, list[str], tuple[str, ...]]:
-    """(kind, names, all that there are of them) of what may be a set of modules or of results."""
+    """(kind, names, all known names) of a text that may list modules or results."""
     text = text.replace("-", "_")
     text = f"keep:{'+'.join(REMAT_POLICIES[text])}" if text in REMAT_POLICIES else text
     kept = text.removeprefix("keep:")
@@ -261,7 +261,7 @@ def recompute_parts(text: str) -> tuple[int, int]:
 
 
 def recompute_text(kind: int, size: int) -> str:
-    """The name of what `recompute_parts` found."""
+    """Inverse of `recompute_parts`."""
     name = RECOMPUTE_KINDS[kind]
     if name in _SETS:
         names = "+".join(part for i, part in enumerate(_SETS[name]) if size >> i & 1)
@@ -302,8 +302,8 @@ def offload_modules_name(text: str) -> str:
 
 
 def recompute_in(text: str, layers: int) -> str:
-    """The effective recomputation for a pipeline chunk of this many layers: a group ends with its
-    chunk, one of a single layer is full recompute, and so is a block that has every layer."""
+    """Recomputation that takes effect in a pipeline chunk of this many layers: groups end with
+    their chunk, and groups of one layer or blocks of all layers are full recompute."""
     kind, _, size = text.partition(":")
     if kind == "block" and int(size) >= layers:
         return "full"

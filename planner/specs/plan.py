@@ -1,4 +1,4 @@
-"""A plan: what is trained x where x how x by which stack, with the layout still partly open."""
+"""A plan: model, cluster, training and stack, with the layout still partly open."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ Mechanisms = Annotated[tuple[InstanceOf[Mechanism], ...], PlainSerializer(_named
 
 @dataclass(frozen=True, eq=False)
 class SoftwareChoice:
-    """A free option of the stack at a value: what a search may choose where nothing is stated, and
-    the fields of the training spec that it sets. Of plans that differ only in GPUs, batch and
-    prices, equal values are the same choice."""
+    """A value of a free option of the stack, which a search may choose where the request leaves the
+    option open, with the training fields or the mechanism that it sets. Equal values are the same
+    choice among plans that differ only in GPUs, batch and prices."""
 
     option: str
     value: Any
@@ -203,9 +203,8 @@ class Plan(Spec):
 
     @property
     def stream_bytes(self) -> float:
-        """Bytes of an element between the matrices of a layer, and of what its parts are added to.
-        Matrices that return the type they are given keep both in fp32 where norms hand them that.
-        """
+        """Bytes per element of the residual stream and of activations between matrices of a layer.
+        Matrices that return their input's type keep fp32 where norms output fp32."""
         training, base = self.training, self.training.base_precision
         if base is None or not BASES[base].returns_given:
             return training.element_bytes

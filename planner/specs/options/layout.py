@@ -1,4 +1,4 @@
-"""Options: how the work is divided over GPUs. What is left out is searched."""
+"""Options: parallel layout; options left out are searched."""
 
 from dataclasses import dataclass
 from typing import ClassVar
