@@ -47,6 +47,7 @@ def training_document(plan: Plan, options: Options) -> Training:
     values = vars(options) | {choice.option: choice.value for choice in plan.chosen}
     coded: str = values["zeropp"] or "none"
     quantised: Any = () if coded == "none" else tuple(coded.split("+"))
+    offloaded: Any = tuple(filter(None, (values["offload_modules"] or "").split("+")))
     captured = [name.strip() for name in (values["cuda_graphs"] or "").split("+")]
     return Training.model_construct(
         **dict(plan.training),
@@ -54,9 +55,7 @@ def training_document(plan: Plan, options: Options) -> Training:
         zeropp=quantised,
         cuda_graphs=tuple(scope for scope in GRAPH_SCOPES if scope in captured),
         tensor_overlap=values["tp_overlap"],
-        offload_modules=tuple((values["offload_modules"] or "").split("+"))
-        if values["offload_modules"]
-        else (),
+        offload_modules=offloaded,
         active_layers=values["lisa"],
         lisa_states=values["lisa_states"] or "active",
     )
