@@ -342,7 +342,7 @@ def _schedules(plan: Plan, pp: int, microbatches: int) -> list[tuple[int, int]]:
 def _shard_groups(plan: Plan, zero: int, ranks: int) -> list[int]:
     if plan.request.shard_group is not None:
         return [plan.request.shard_group]
-    if zero != 3 or not has(plan.stack, "shard_group"):
+    if zero not in values(plan.stack, "hybrid_zero"):
         return [ranks]
     node = min(plan.cluster.nvlink_domain, ranks)
     return [d for d in divisors(ranks) if d > 1 and (d % node == 0 or d == ranks)] or [ranks]

@@ -175,7 +175,7 @@ def _recompute_words(recompute: str) -> str:
         "none": "nothing recomputed",
         "selective": "attention recomputed",
         "full": "every layer recomputed",
-        "block": f"{number} layers per chunk recomputed",
+        "block": f"{number} layer{'' if number == '1' else 's'} per chunk recomputed",
         "group": f"groups of {number} layers recomputed",
     }.get(kind, f"{recompute.replace('+', ', ')} recomputed")
 
