@@ -52,12 +52,23 @@ class Traffic:
 
 
 class Between(NamedTuple):
-    """What ranks of a group send each other: `component` of the step has its exposed seconds."""
+    """Ranks that communicate, and the contents of their messages."""
 
     group: str  # which parallel dimension
     what: str
-    component: str
+    component: str  # the step component that has exposed seconds
     placed: Group
+
+
+class Calls(NamedTuple):
+    """Calls of a collective per layer and micro-batch: exposed ones (or shares of one) in forward
+    and backward, hidden ones in backward (None: 0), and those that the CPU issues in one direction
+    (None: the exposed ones of forward)."""
+
+    forward: Array
+    backward: Array
+    hidden_backward: Array | None = None
+    issued: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -88,17 +99,10 @@ class Collective:
 
 
 def collective(
-    between: Between,
-    operation: str,
-    tensor_bytes: Array,
-    seconds: Array,
-    forward: Array,
-    backward: Array,
-    *,
-    hidden_backward: Array | None = None,
-    issued: Array | None = None,
+    between: Between, operation: str, tensor_bytes: Array, seconds: Array, calls: Calls
 ) -> Collective:
-    """A collective; by default nothing overlaps, and the CPU issues what is exposed in forward."""
+    """A collective. seconds: of one call on the whole tensor."""
+    hidden, issued = calls.hidden_backward, calls.issued
     return Collective(
         operation=operation,
         group=between.group,
@@ -106,10 +110,10 @@ def collective(
         component=between.component,
         tensor_bytes=tensor_bytes,
         seconds=seconds,
-        forward=forward,
-        backward=backward,
-        hidden_backward=0.0 * forward if hidden_backward is None else hidden_backward,
-        issued=forward if issued is None else issued,
+        forward=calls.forward,
+        backward=calls.backward,
+        hidden_backward=0.0 * calls.forward if hidden is None else hidden,
+        issued=calls.forward if issued is None else issued,
         placed=between.placed,
     )
 

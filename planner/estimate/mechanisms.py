@@ -39,7 +39,7 @@ _OF_LAYOUTS = tuple(each for each in MECHANISMS if each.OFFLOADS)
 
 
 def _defining(plan: Plan, c: Columns, hook: str) -> list[Mechanism]:
-    """Active mechanisms that define a hook; implied ones and those of layouts first."""
+    """Active mechanisms that define a hook; implied ones and ones of layouts first."""
     on = [each() for each in _IMPLIED if each.defines(hook) and each.implied(plan)]
     by_layouts = (each for each in _OF_LAYOUTS if each.defines(hook))
     on += [each() for each in by_layouts if np.any(c.offloads(*each.OFFLOADS))]

@@ -222,8 +222,8 @@ def of_other_gpu(plan: Plan) -> Plan:
 
 
 def shared(plan: Plan, c: Columns, usual: Ledger, other: Ledger) -> Ledger:
-    """Components of a step on two kinds of GPUs, given those on either kind alone: compute and the
-    bubble change.
+    """Components of a step on two kinds of GPUs, given the components on either
+    kind: compute and the bubble change.
 
     Hosts are assigned so that replicas use one kind where possible; a mixed replica is as slow as
     its slower GPUs.

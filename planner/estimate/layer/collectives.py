@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.estimate import communicate
-from planner.estimate.communicate import Between, Collective, collective, place, share_of
+from planner.estimate.communicate import Between, Calls, Collective, collective, place, share_of
 from planner.estimate.layer import context, dispatch
 from planner.estimate.layer.head import CONTRASTED
 from planner.estimate.layer.shape import BothWays, LayerShape, head_columns
@@ -62,27 +62,17 @@ def _tensor(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     beside = 0.0 if plan.training.overlap is False else 1.0
     between = Between("tensor", "activations", "tensor_parallel", group)
 
-    def calls(
-        operation: str, seconds: Array, forward: Array, backward: Array, hidden: Array | None = None
-    ) -> Collective:
-        return collective(
-            between,
-            operation,
-            activation,
-            seconds,
-            forward * exposed,
-            backward * exposed,
-            hidden_backward=hidden,
-            issued=forward * several,
-        )
+    def calls(forward: Array, backward: Array, hidden: Array | None = None) -> Calls:
+        return Calls(forward * exposed, backward * exposed, hidden, issued=forward * several)
 
     reduced = communicate.all_reduce_s(m, activation, group)
     gathered = communicate.all_gather_s(m, activation, group)
     scattered = communicate.reduce_scatter_s(m, activation, group)
+    gathers = calls(halves, halves + (1 - beside) * again, beside * again)
     collectives = (
-        calls("all_reduce", reduced, plain, plain_back),
-        calls("all_gather", gathered, halves, halves + (1 - beside) * again, beside * again),
-        calls("reduce_scatter", scattered, halves, halves),
+        collective(between, "all_reduce", activation, reduced, calls(plain, plain_back)),
+        collective(between, "all_gather", activation, gathered, gathers),
+        collective(between, "reduce_scatter", activation, scattered, calls(halves, halves)),
     )
     return *collectives, *_sums(shape, m, collectives[0])
 
@@ -123,31 +113,25 @@ def end_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     group = place(shape.tp, 1.0, plan.cluster.tiers)
     several = np.where(shape.tp > 1, 1.0, 0.0)
 
-    def calls(
-        operation: str, label: str, tensor_bytes: Array, seconds: Array, both: BothWays[Array]
-    ) -> Collective:
-        between = Between("tensor", label, "tensor_parallel", group)
-        forward, backward = both.forward * several, both.backward * several
-        return collective(between, operation, tensor_bytes, seconds, forward, backward)
+    def between(label: str) -> Between:
+        return Between("tensor", label, "tensor_parallel", group)
 
-    once, label = BothWays(~sequence * 1.0, ~sequence * 1.0), "embedding and head"
-    halves = BothWays(sequence * 1.0, sequence * 1.0)
-    none = np.zeros_like(shape.tokens)
+    once, halves = Calls(*(several * ~sequence,) * 2), Calls(*(several * sequence,) * 2)
+    none, ends = np.zeros_like(shape.tokens), between("embedding and head")
     reduced = communicate.all_reduce_s(m, activation, group)
     gathered = communicate.all_gather_s(m, activation, group)
     scattered = communicate.reduce_scatter_s(m, activation, group)
     collectives = (
-        calls("all_reduce", label, activation, reduced, once),
-        calls("all_gather", label, activation, gathered, halves),
-        calls("reduce_scatter", label, activation, scattered, halves),
+        collective(ends, "all_reduce", activation, reduced, once),
+        collective(ends, "all_gather", activation, gathered, halves),
+        collective(ends, "reduce_scatter", activation, scattered, halves),
     )
     if plan.stack.activations.gathered_logits:
-        seconds, both = communicate.all_gather_s(m, logits, group), BothWays(1 + none, none)
-        return *collectives, calls("all_gather", "logits", logits, seconds, both)
-    tokens = _LOSS_BYTES * shape.tokens
+        seconds, calls = communicate.all_gather_s(m, logits, group), Calls(several + none, none)
+        return *collectives, collective(between("logits"), "all_gather", logits, seconds, calls)
+    tokens, calls = _LOSS_BYTES * shape.tokens, Calls(_LOSS_REDUCTIONS * several + none, none)
     seconds = communicate.all_reduce_s(m, tokens, group)
-    both = BothWays(_LOSS_REDUCTIONS + none, none)
-    return *collectives, calls("all_reduce", "loss", tokens, seconds, both)
+    return *collectives, collective(between("loss"), "all_reduce", tokens, seconds, calls)
 
 
 def contrast_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
@@ -165,8 +149,8 @@ def contrast_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...
     gathered = communicate.all_gather_s(m, embedded, group)
     summed = communicate.reduce_scatter_s(m, embedded, group)
     return (
-        collective(between, "all_gather", embedded, gathered, several, none),
-        collective(between, "reduce_scatter", embedded, summed, none, several),
+        collective(between, "all_gather", embedded, gathered, Calls(several, none)),
+        collective(between, "reduce_scatter", embedded, summed, Calls(none, several)),
     )
 
 
@@ -187,10 +171,10 @@ def module_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     scattered = communicate.reduce_scatter_s(m, wide, group)
     reduced = communicate.all_reduce_s(m, wide, group)
     return (
-        collective(between, "all_gather", activation, gathered, several + none, none),
-        collective(between, "all_gather", wide, all_of, halves + none, halves + none),
-        collective(between, "reduce_scatter", wide, scattered, none, halves + none),
-        collective(between, "all_reduce", wide, reduced, none, plain + none),
+        collective(between, "all_gather", activation, gathered, Calls(several + none, none)),
+        collective(between, "all_gather", wide, all_of, Calls(halves + none, halves + none)),
+        collective(between, "reduce_scatter", wide, scattered, Calls(none, halves + none)),
+        collective(between, "all_reduce", wide, reduced, Calls(none, plain + none)),
     )
 
 
@@ -235,8 +219,5 @@ def _expert(
         "all_to_all",
         sent.sent_bytes,
         sent.seconds,
-        forward,
-        backward,
-        hidden_backward=2 * calls - forward - backward,
-        issued=calls,
+        Calls(forward, backward, 2 * calls - forward - backward, calls),
     )

@@ -14,7 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate import communicate
-from planner.estimate.communicate import Between, Collective, Group, collective, place, share_of
+from planner.estimate.communicate import (
+    Between,
+    Calls,
+    Collective,
+    Group,
+    collective,
+    place,
+    share_of,
+)
 from planner.estimate.layer.operators import stream_s
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
@@ -47,8 +55,8 @@ class Split:
     tokens: Array
 
 
-def _between(what: str, group: Group) -> Between:
-    return Between("context", what, "context_parallel", group)
+def _between(label: str, group: Group) -> Between:
+    return Between("context", label, "context_parallel", group)
 
 
 def split(plan: Plan, tp: Array, cp: Array) -> Split:
@@ -141,7 +149,7 @@ def _all_to_all(shape: LayerShape, m: Machine) -> Collective:
     each = communicate.even_all_to_all_s(m, whole / _ULYSSES_CALLS, group)
     calls = np.where(sharing > 1, _ULYSSES_CALLS, 0.0)
     sent = whole / _ULYSSES_CALLS
-    return collective(_between("heads", group), "all_to_all", sent, each, calls, calls)
+    return collective(_between("heads", group), "all_to_all", sent, each, Calls(calls, calls))
 
 
 def _states(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
@@ -158,7 +166,7 @@ def _states(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     share = sum(n for _, n in mix.scans) / mix.layers
     calls = np.where(shape.cp > 1, _STATE_CALLS * share, 0.0)
     between, sent = _between("heads of recurrent layers", group), whole / _STATE_CALLS
-    return (collective(between, "all_to_all", sent, each / share, calls, calls),)
+    return (collective(between, "all_to_all", sent, each / share, Calls(calls, calls)),)
 
 
 def _keys(shape: LayerShape) -> tuple[Array, Group]:
@@ -207,10 +215,7 @@ def _ring(shape: LayerShape, m: Machine, core: BothWays[Array]) -> Collective:
         "all_gather",
         keys,
         each,
-        forward,
-        backward,
-        hidden_backward=np.maximum(passes * once - forward - backward, 0.0),
-        issued=once,
+        Calls(forward, backward, np.maximum(passes * once - forward - backward, 0.0), once),
     )
 
 
@@ -219,12 +224,10 @@ def _gathers(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     gradients reduced after it; nothing hides them (Llama 3, arXiv 2407.21783 section 3.3.2)."""
     keys, group = _keys(shape)
     once = np.where(group.ranks > 1, 1.0, 0.0)
-
-    gathered, label = communicate.all_gather_s(m, keys, group), "gradients of keys and values"
+    sent, summed = (_between(f"{of}keys and values", group) for of in ("", "gradients of "))
+    gathered = communicate.all_gather_s(m, keys, group)
     reduced = communicate.reduce_scatter_s(m, keys, group)
     return (
-        collective(_between("keys and values", group), "all_gather", keys, gathered, once, once),
-        collective(
-            _between(label, group), "reduce_scatter", keys, reduced, 0.0 * once, once, issued=once
-        ),
+        collective(sent, "all_gather", keys, gathered, Calls(once, once)),
+        collective(summed, "reduce_scatter", keys, reduced, Calls(0.0 * once, once, issued=once)),
     )

@@ -45,11 +45,11 @@ class Dispatcher(NamedTuple):
     sorted_bytes: per hidden element and each way, of a copy for an expert: tokens that arrive by
     rank are sorted by expert, and back after the experts (MoEAlltoAllTokenDispatcher).
     operators: for every local expert forward. A grouped GEMM calls one kernel each from C++; the
-    all-to-all's tokens are split, sorted and counted by expert as well. Those nearest to nemo-moe,
-    with all suites of experts in view (docs/log).
+    all-to-all's tokens are split, sorted and counted by expert as well. Chosen for the least error
+    on nemo-moe, with all suites of experts in view (docs/log).
     low_operators: the same in 8 and 4 bit, where each expert's operands are cast and scaled, a call
-    or two each (split_quantize of Transformer Engine); those of the buffered dispatchers nearest to
-    moe-recipes (docs/log).
+    or two each (split_quantize of Transformer Engine); of buffered dispatchers chosen for the least
+    error on moe-recipes (docs/log).
     buffered: it receives into buffers of its own, and sends the weights of tokens in fp32
     (token_dispatcher.py of Megatron-LM: "only supports float32 probs").
     keeps_received: tokens of all ranks of the group stay in memory: of buffered ones, and of
