@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from planner.error import PlanError
 from planner.specs.mechanism import Acts, DispatchOverlap, Mechanism, Needed
 from planner.specs.options.experts import ExpertOptions
 from planner.specs.options.record import Record
@@ -13,6 +14,7 @@ from planner.specs.options.row import Needs, option
 if TYPE_CHECKING:
     from planner.ledger import Array
     from planner.specs.columns import Columns
+    from planner.specs.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,11 @@ class EpOverlap(Mechanism):
     def of(cls, options: EpOverlapOptions) -> EpOverlap | None:
         on = options.ep_overlap
         return None if on is None else cls(on, options.dispatcher_sms)
+
+    def check(self, plan: Plan) -> None:
+        if plan.model.routed is None:
+            remedy = f"sends tokens to experts, and {plan.model.name} has none; leave it out"
+            raise PlanError("--ep-overlap", self.on, remedy)
 
     def dispatch_overlap(self) -> DispatchOverlap:
         return DispatchOverlap(another=self.on, multiprocessors=self.multiprocessors)
