@@ -152,11 +152,9 @@ def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas
         per_layer = per_layer + trained
     each, wide = shard_bytes(plan), gathered_bytes(plan)
     weights = each * per_layer - quantised.saved_per_layer(plan, c, of.every, each)
-    codes = mechanisms.coded(plan, "gradients")
-    gradients = (wire_bytes(plan) if codes is None else codes.bytes) * trained
     gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
-    if (narrow := mechanisms.coded(plan, "weights")) is not None:
-        gather = gather + _recode_s(m, narrow, wide) * per_layer
+    if (codes := mechanisms.coded(plan, "weights")) is not None:
+        gather = gather + _recode_s(m, codes, wide) * per_layer
     again = gather
     near = mechanisms.near(plan, c, lambda: Sharded(per_layer, wide, who.shards.ranks))
     if near is not None:
@@ -164,28 +162,12 @@ def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas
         again = communicate.all_gather_s(m, wide * per_layer, neighbours)
     streamed: Array = 0.0
     zero3 = c.zero >= 3
-    if np.any(
-        offloaded := c.offloads(*OFFLOADED_PARAMS)
-    ):  # each rank first brings its shard from host memory
-        shard = data_parallel.streamed_state_s(
-            per_layer / who.shards.ranks,
-            host_bytes_per_s=m.host_bandwidth,
-            bytes_per_parameter=compute_bytes(plan),
-        )
-        whole = compute_bytes(plan) * per_layer
-        shard = mechanisms.brought(plan, c, shard, lambda: Shard(c, m, whole / who.shards.ranks))
-        shard = np.where(offloaded, shard, 0.0)
+    if (shard := _from_host_s(plan, m, c, per_layer / who.shards.ranks)) is not None:
         if plan.stack.overlap.host_shards:
             gather, again = gather + shard, again + shard
         else:
             streamed = np.where(zero3, shard, 0.0)
-    cap = plan.training.data_bucket
-    calls = 1.0 if cap is None else np.maximum(gradients / cap, 1.0)
-    scatter = calls * communicate.reduce_scatter_s(m, gradients / calls, who.shards, m.network_frac)
-    if codes is not None:
-        scatter = scatter + _recode_s(m, codes, wire_bytes(plan)) * trained
-    if np.any(who.mirrors.ranks > 1):
-        scatter = scatter + communicate.all_reduce_s(m, gradients / who.shards.ranks, who.mirrors)
+    gradients, scatter = _scattered(plan, m, trained, who)
     return ShardedLayer(
         gather,
         again,
@@ -197,6 +179,34 @@ def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas
         gradients,
         near is not None,
     )
+
+
+def _from_host_s(plan: Plan, m: Machine, c: Columns, elements: Array) -> Array | None:
+    """Seconds in which a rank's shard of a layer comes from host memory; None where no layout
+    offloads parameters."""
+    offloaded = c.offloads(*OFFLOADED_PARAMS)
+    if not np.any(offloaded):
+        return None
+    each = compute_bytes(plan)
+    copied = data_parallel.streamed_state_s(
+        elements, host_bytes_per_s=m.host_bandwidth, bytes_per_parameter=each
+    )
+    shard = mechanisms.brought(plan, c, copied, lambda: Shard(c, m, each * elements))
+    return np.where(offloaded, shard, 0.0)
+
+
+def _scattered(plan: Plan, m: Machine, trained: Array, who: Replicas) -> tuple[Array, Array]:
+    """(bytes of a layer's gradients as sent, seconds of their reduce-scatter, and all-reduce over
+    mirrors under hybrid sharding). trained: elements of the layer."""
+    codes, cap = mechanisms.coded(plan, "gradients"), plan.training.data_bucket
+    sent = (wire_bytes(plan) if codes is None else codes.bytes) * trained
+    calls = 1.0 if cap is None else np.maximum(sent / cap, 1.0)
+    seconds = calls * communicate.reduce_scatter_s(m, sent / calls, who.shards, m.network_frac)
+    if codes is not None:
+        seconds = seconds + _recode_s(m, codes, wire_bytes(plan)) * trained
+    if np.any(who.mirrors.ranks > 1):
+        seconds = seconds + communicate.all_reduce_s(m, sent / who.shards.ranks, who.mirrors)
+    return sent, seconds
 
 
 def _recode_s(m: Machine, codes: Codes, wide: float) -> Array:

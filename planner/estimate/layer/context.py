@@ -224,7 +224,8 @@ def _gathers(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     gradients reduced after it; nothing hides them (Llama 3, arXiv 2407.21783 section 3.3.2)."""
     keys, group = _keys(shape)
     once = np.where(group.ranks > 1, 1.0, 0.0)
-    sent, summed = (_between(f"{of}keys and values", group) for of in ("", "gradients of "))
+    sent = _between("keys and values", group)
+    summed = _between("gradients of keys and values", group)
     gathered = communicate.all_gather_s(m, keys, group)
     reduced = communicate.reduce_scatter_s(m, keys, group)
     return (
