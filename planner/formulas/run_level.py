@@ -37,7 +37,7 @@ GRID_G_PER_KWH = 436.0  # world mean of 2022: Ember, Global Electricity Review 2
 
 # GPU-hours of published projects over those of the best plan for the same tokens on the same
 # machines: the 10, 50 and 90 % quantiles of planner/data/project_ratios.csv, which a test compares
-PROJECT_FRAC = (1.00, 1.48, 2.31)
+PROJECT_FRAC = (1.17, 1.59, 2.42)
 
 LIFETIME_YEARS = 4.0  # of owned hardware; assumed
 USE_FRAC = 0.8  # share of it in which it earns; assumed
