@@ -62,10 +62,10 @@ class Coverage:
 
 def coverage(rows: Sequence[Mapping[str, Any]] | None = None) -> Coverage:
     """Share of runs inside bands of the shipped residuals, and the width of the bands, by the rows
-    that were left out of them.
+    left out of them.
 
     rows: as of `residuals.time_rows`; by default the shipped residuals, in which each run is
-    predicted by numbers fitted without its suite, beside those of suites never in view. `score` is
+    predicted by numbers fitted without its suite, beside suites never in view. `score` is
     the mean interval score (Gneiting & Raftery 2007, equation 43) on ln(measured over predicted):
     width plus the distance of what fell outside, 2/(1 - coverage) fold; smaller is better.
     """

@@ -38,7 +38,7 @@ def time_rows(
 
     unseen: step times (s) by run_id, predicted by numbers fitted without the run's suite, which is
     the case of a plan that has not been measured. Without it, and in `measured_over_default`, the
-    prediction is that of the shipped numbers. `seen`: its suite was in view while these were
+    prediction is by the shipped numbers. `seen`: its suite was in view while these were
     chosen.
     """
     seen = {file.stem for file in SHIPPED.glob("*.csv")}

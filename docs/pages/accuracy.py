@@ -212,8 +212,8 @@ def _ablations() -> list[str]:
             "`python -m benchmarks.studies.ablation`: mean absolute error with each mechanism off,"
             " nothing fitted again. Defaults were chosen with all mechanisms on, so a change says"
             " what the model leans on, not what a model without it could reach. Where the error"
-            " falls with a mechanism off, something else is wrong in the other direction, or the mechanism is."
-            " The last columns are the suite whose errors change most in sum.\n"
+            " falls with a mechanism off, something else is wrong in the other direction, or the"
+            " mechanism is. The last columns are the suite whose errors change most in sum.\n"
         ),
         table(
             [
