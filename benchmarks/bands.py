@@ -3,13 +3,11 @@
 Prints coverage and interval score of the shipped bands, of one band for all and of bands that know
 how far each suite was missed, then with one choice after the other changed. Seconds.
 
-    python benchmarks/bands.py
-    python benchmarks/bands.py --write    residuals of today's predictions first (2 min of a core)
+    python -m benchmarks.bands
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.studies.bands import ends, one_band
 from planner.evidence import band, case
 from planner.evidence.spread import COVERAGE, SIDE
 from planner.evidence.weights import suite_members
 from planner.ledger import Array
-from planner.studies.validate.bands import ends, one_band
 
 
 def line(name: str, runs: band.Residuals, low: Array, high: Array) -> None:
@@ -54,22 +52,7 @@ def own(runs: band.Residuals) -> tuple[Array, Array]:
     return low, high
 
 
-def write() -> None:
-    """The residuals of shipped and fresh runs, each suite by numbers fitted without it."""
-    from planner import api
-    from planner.studies.validate.files import residual_lines
-    from planner.studies.validate.rows import FRESH
-
-    lines = residual_lines(api.validate(unseen=True), api.validate([FRESH]))
-    band.RESIDUALS.write_text(lines, encoding="utf-8")
-    band.forget()
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write the residuals first")
-    if parser.parse_args().write:
-        write()
     runs = band.recorded()
 
     def score(name: str) -> None:

@@ -10,9 +10,9 @@ docs/reference. Whole files: docs/against-our-sources.md, docs/log/index.md,
 docs/pictures/terminal.svg, docs/scenario.schema.json. Blocks between `<!-- begin: NAME -->` and
 `<!-- end -->`: README.md and the hand-written pages of docs/.
 
-Written last: docs/built.sha256, of everything the pages with the studies of `dpplan validate`
-(minutes of a core) were made of. While it holds, the tests take these pages as they are; once a
-file under it has changed they are made again.
+Written last: docs/built.sha256, of everything the pages with errors over measured runs and the
+studies of benchmarks/studies (minutes of a core) were made of. While it holds, the tests take these
+pages as they are; once a file under it has changed they are made again.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ FOLDERS: dict[str, Callable[[], dict[str, str]]] = {
 
 _STUDY = re.compile(r"^<!-- begin: (status|worth .*) -->$", re.MULTILINE)
 STAMP = ROOT / "docs" / "built.sha256"
-_MADE_OF = ("planner/**/*", "hardware_profiles/**/*", "docs/pages/*.py", "docs/build.py")
+_MADE_OF = (
+    *("planner/**/*", "hardware_profiles/**/*", "benchmarks/studies/*.py"),
+    *("docs/pages/*.py", "docs/build.py"),
+)
 
 
 def studies() -> list[str]:

@@ -12,6 +12,10 @@ import pytest
 from run_tables import row, row_plan
 from there import there
 
+from benchmarks.studies.ablation import MECHANISMS, ablations, with_each_off
+from benchmarks.studies.bands import coverage
+from benchmarks.studies.residuals import time_rows
+from benchmarks.studies.worth import worths
 from planner.estimate.islands import behind_unknown
 from planner.estimate.machine import SWITCHES, machine
 from planner.evidence.band import (
@@ -35,12 +39,9 @@ from planner.specs.base import PlanError
 from planner.specs.cluster import ONE_SWITCH, OVERSUBSCRIBED
 from planner.specs.columns import Columns
 from planner.specs.document import changed
-from planner.studies.validate.ablation import MECHANISMS, ablations, with_each_off
-from planner.studies.validate.bands import coverage
 from planner.studies.validate.files import read_all
 from planner.studies.validate.predict import validate_rows
 from planner.studies.validate.scored import predict
-from planner.studies.validate.worth import worths
 
 # runs in which mechanisms were seen to act that act in few
 ACTING = (
@@ -366,7 +367,7 @@ def test_shipped_bands_hold_what_they_promise() -> None:
     """Of suites never in view four fifths lie inside, and the score is a tenth better than that of
     one band for all; suites in view, which mechanisms were chosen with, lie inside more often. No
     run of the file enters the bands that judge it."""
-    found = coverage([], shipped=True)
+    found = coverage()
     for name, one in found.left_out.items():
         assert 0.80 <= there(one.all.inside_frac) <= 0.97, name
         assert one.mean_of_suites is not None
@@ -385,9 +386,9 @@ def test_coverage_of_a_file_is_that_of_the_shipped_bands() -> None:
     rows = [row(run_id=f"{s}-{i}", suite=s, step_s=1) for s in "ab" for i in range(9)]
     done = validate_rows(rows).rows
     slow = [changed(one, measured_step_s=20 * one.predicted_step_s) for one in done]
-    assert coverage(slow, shipped=False).left_out["suites"].all.inside == 0
+    assert coverage(time_rows(slow)).left_out["suites"].all.inside == 0
     right = [changed(one, measured_step_s=one.predicted_step_s) for one in done]
-    assert coverage(right, shipped=False).left_out["suites"].all.inside == len(rows)
+    assert coverage(time_rows(right)).left_out["suites"].all.inside == len(rows)
     assert all(one.low_step_s <= one.predicted_step_s <= one.high_step_s for one in done)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from benchmarks.studies.bands import BandLine, Coverage
+from benchmarks.studies.chances import FitCoverage
 from pages.text import percent, table
-from planner.studies.documents.validate import BandLine, Coverage, FitCoverage
 
 
 def parts(coverage: Coverage, fits: FitCoverage) -> list[str]:
@@ -31,8 +32,8 @@ def _coverage(coverage: Coverage) -> list[str]:
     return [
         "## Do the bands hold\n",
         (
-            "The shipped bands over all recorded residuals, as `dpplan validate --coverage` does:"
-            " each run in the band of residuals without its suite, and without what the line"
+            "The shipped bands over all recorded residuals, as `python -m benchmarks.studies.bands`"
+            " does: each run in the band of residuals without its suite, and without what the line"
             f" names. Promised are {coverage.promised:.0%}. The mean over suites counts each the"
             " same. Low, high and width are means of measured over predicted; the score is the mean"
             " interval score on its logarithm, smaller is better. By runs it is that of the five"
@@ -79,7 +80,7 @@ def _fit_chances(coverage: FitCoverage) -> list[str]:
         "## Do the chances to fit hold\n",
         (
             "Runs that ran or ran out of memory by the chance they had, each suite under the"
-            " evidence of all others, as `dpplan validate --coverage` does. Brier score"
+            " evidence of all others, as `python -m benchmarks.studies.chances` does. Brier score"
             f" {coverage.brier:.4f} over {coverage.n:,} runs that say something of their memory. Of"
             f" {coverage.peaks} measured peaks {percent(coverage.below_frac)}"
             f" ({percent(coverage.mean_of_suites)} on average over suites) lie below the need that"

@@ -43,7 +43,7 @@ WANTED = 0.95
 NEVER = 1 - WANTED  # below this chance a layout is said not to fit
 
 # Choices, round numbers near the best log score of each suite's runs under all other suites
-# (`dpplan validate --coverage` prints how the chances hold)
+# (`python -m benchmarks.studies.chances` prints how they hold)
 _OTHER_STACK = 0.2  # weight of a run with another stack
 _OTHER_GPU = 0.8  # of one on another GPU: memory hardly depends on it
 _OTHER_KIND = 0.7  # for each of the kinds of KINDS in which a run differs

@@ -1,63 +1,76 @@
 """Do the shipped bands hold what they promise: each run against a band from residuals without its
-suite, its GPU, its software, or its kind."""
+suite, its GPU, its software, or its kind.
+
+    python -m benchmarks.studies.bands [--suite SUITE] [RUNS.csv ...]
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from benchmarks.studies.residuals import time_rows
+from benchmarks.studies.runs import named, show
 from planner.evidence.band import Residuals, missed, novelty, recorded, residuals, widened
 from planner.evidence.spread import COVERAGE, SIDE
 from planner.ledger import Array
-from planner.studies.documents.validate import BandLine, Coverage, LeftOut, Run
-from planner.studies.validate.predict import has_time
-from planner.studies.validate.rows import SHIPPED
-
-# what a residual says of its run beside features and ratios: columns of planner/data/residuals.csv
-RESIDUAL_COLUMNS = ("run_id", "suite", "gpu", "architecture", "stack", "family")
+from planner.units import percent
+from planner.views.view import Block
 
 _LONG = 32768  # tokens per sequence
 _LARGE = 128  # GPUs
 _MUCH = 0.1  # share of the step from which a mechanism makes the kind of a run
 
 
-def residual_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
-    """Runs with a time, as measured over predicted: the columns of planner/data/residuals.csv.
+@dataclass(frozen=True)
+class BandLine:
+    """Bands that did not see some runs, over these."""
 
-    Predicted is `unseen_step_s`, by numbers fitted without the run's suite, which is the case of a
-    plan that has not been measured. Without it, and in `measured_over_default`, it is the
-    prediction of the shipped numbers. `seen`: its suite was in view while these were chosen.
-    """
-    seen = {file.stem for file in SHIPPED.glob("*.csv")}
-    return [
-        {
-            **{name: getattr(run, name) for name in RESIDUAL_COLUMNS},
-            **run.features,
-            "seen": int(run.suite in seen),
-            "mfu": run.mfu * run.predicted_step_s / run.measured_step_s,
-            "measured_over_predicted": run.measured_step_s
-            / (run.unseen_step_s or run.predicted_step_s),
-            "measured_over_default": run.measured_step_s / run.predicted_step_s,
-        }
-        for run in runs
-        if has_time(run) and run.measured_step_s
-    ]
+    n: int  # runs
+    inside: int  # of these, inside the band
+    inside_frac: float | None  # share of them; null without runs
+    low: float | None  # mean lower end, as measured over predicted
+    high: float | None  # mean upper end, likewise
+    width: float | None  # mean of high minus low
+    score: float | None  # mean interval score on the logarithm; smaller is better
 
 
-def coverage(validated: Sequence[Run], *, shipped: bool) -> Coverage:
+@dataclass(frozen=True)
+class LeftOut:
+    """Bands of the shipped residuals, without a run's suite and without what else is left out."""
+
+    all: BandLine  # all runs
+    mean_of_suites: float | None  # mean over suites of `inside_frac`; null without runs
+    score_of_suites: float | None  # mean over suites of their scores; null without runs
+    suites: dict[str, BandLine]  # by suite
+    evidence: dict[str, BandLine]  # by whether the residuals left share its GPU and its software
+    kinds: dict[str, BandLine]  # by what takes the time: offload, mixture of experts, ...
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Whether the shipped bands hold what they promise."""
+
+    promised: float  # share of runs that a band should hold
+    # by what is left out with a run's suite: suites (nothing else), GPUs, software, kinds
+    left_out: dict[str, LeftOut]
+    one_band: LeftOut  # one band for all runs instead: quantiles of the runs of all other suites
+
+
+def coverage(rows: Sequence[Mapping[str, Any]] | None = None) -> Coverage:
     """Share of runs inside bands of the shipped residuals, and the width of the bands, by the rows
-    that were left out of them.
+    left out of them.
 
-    shipped: these are the shipped runs, which stand in the residuals as predicted without their
-    suite, beside rows of suites never in view; else they are `validated`, as the shipped numbers
-    predict them. `score` is the mean interval score (Gneiting & Raftery 2007, equation 43) on
-    ln(measured over predicted): width plus the distance of what fell outside, 2/(1 - coverage)
-    fold; smaller is better.
+    rows: as of `residuals.time_rows`; by default the shipped residuals, in which each run is
+    predicted by numbers fitted without its suite, beside suites never in view. `score` is
+    the mean interval score (Gneiting & Raftery 2007, equation 43) on ln(measured over predicted):
+    width plus the distance of what fell outside, 2/(1 - coverage) fold; smaller is better.
     """
     known = recorded()
-    runs = known if shipped else residuals(residual_rows(validated))
+    runs = known if rows is None else residuals(rows)
     return Coverage(
         promised=COVERAGE,
         left_out={
@@ -194,3 +207,61 @@ def _line(value: Array, low: Array, high: Array, chosen: Array) -> BandLine:
         width=float((np.exp(high) - np.exp(low)).mean()),
         score=float((high - low + 2 / (1 - COVERAGE) * missed).mean()),
     )
+
+
+_BAND = [">runs", ">inside", ">low", ">high", ">score"]
+
+
+def _band_cells(line: BandLine) -> list[str]:
+    """Cells under `_BAND`."""
+    numbers = (_score(x) for x in (line.low, line.high, line.score))
+    return [str(line.n), percent(line.inside_frac), *numbers]
+
+
+def _score(x: float | None) -> str:
+    return "-" if x is None else f"{x:.2f}"
+
+
+def blocks(coverage: Coverage) -> list[Block]:
+    """The shipped bands by what was left out of them, by what takes the time, and by suite."""
+    over = Block(
+        "Do the shipped bands hold",
+        [
+            f"promised {coverage.promised:.0%} of runs; each run by the band of all suites but its"
+            " own, and without what the line names; scores are interval scores, smaller is better"
+        ],
+        header=["left out", *_BAND, ">mean of suites", ">score of suites"],
+        rows=[
+            [
+                name,
+                *_band_cells(line.all),
+                percent(line.mean_of_suites),
+                _score(line.score_of_suites),
+            ]
+            for name, line in {**coverage.left_out, "one band for all": coverage.one_band}.items()
+        ],
+        order="least left out first",
+    )
+    only = coverage.left_out["suites"]
+    if not only.all.n:
+        return [Block("Do the shipped bands hold", ["no run with a time"])]
+    parts = (
+        ("what the others share", "most first", only.evidence),
+        ("kind", "as declared", only.kinds),
+        ("suite", "by name", only.suites),
+    )
+    return [over] + [
+        Block(
+            f"Bands by {name}",
+            header=[name, *_BAND],
+            rows=[[label, *_band_cells(line)] for label, line in lines.items()],
+            order=order,
+        )
+        for name, order, lines in parts
+        if lines
+    ]
+
+
+if __name__ == "__main__":
+    runs = named(__doc__)
+    show(*blocks(coverage(None if runs.shipped else time_rows(runs.document.rows))))
