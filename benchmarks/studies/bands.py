@@ -14,8 +14,10 @@ import numpy as np
 
 from benchmarks.studies.residuals import time_rows
 from benchmarks.studies.runs import named, show
-from planner.evidence.band import Residuals, missed, novelty, recorded, residuals, widened
+from benchmarks.studies.widths import as_seen, fit
+from planner.evidence.band import Residuals, recorded, residuals, widened
 from planner.evidence.spread import COVERAGE, SIDE
+from planner.evidence.weights import suite_members
 from planner.ledger import Array
 from planner.units import percent
 from planner.views.view import Block
@@ -36,6 +38,9 @@ class BandLine:
     high: float | None  # mean upper end, likewise
     width: float | None  # mean of high minus low
     score: float | None  # mean interval score on the logarithm; smaller is better
+    suites: int  # suites of the runs
+    mean_of_suites: float | None  # mean over them of the share inside
+    score_of_suites: float | None  # mean over them of their scores
 
 
 @dataclass(frozen=True)
@@ -43,8 +48,6 @@ class LeftOut:
     """Bands of the shipped residuals, without a run's suite and without what else is left out."""
 
     all: BandLine  # all runs
-    mean_of_suites: float | None  # mean over suites of `inside_frac`; null without runs
-    score_of_suites: float | None  # mean over suites of their scores; null without runs
     suites: dict[str, BandLine]  # by suite
     evidence: dict[str, BandLine]  # by whether the residuals left share its GPU and its software
     kinds: dict[str, BandLine]  # by what takes the time: offload, mixture of experts, ...
@@ -95,26 +98,19 @@ def _judged(runs: Residuals, low: Array, high: Array, near: Array) -> LeftOut:
     """Each run in its band."""
     value = runs.log_ratio
 
-    def lines(labels: Array) -> dict[str, BandLine]:
-        names = sorted(set(labels.tolist()))
-        return {name: _line(value, low, high, labels == name) for name in names}
+    def line(chosen: Array) -> BandLine:
+        return _line(value[chosen], low[chosen], high[chosen], runs.suite[chosen])
 
-    suites = lines(runs.suite)
-    judged = [line for line in suites.values() if line.n]
-    kinds = {name: _line(value, low, high, label_of(runs)) for name, label_of in _KINDS.items()}
+    def lines(labels: Array) -> dict[str, BandLine]:
+        return {name: line(labels == name) for name in sorted(set(labels.tolist()))}
+
+    kinds = {name: line(label_of(runs)) for name, label_of in _KINDS.items()}
     return LeftOut(
-        all=_line(value, low, high, np.ones(len(runs), dtype=bool)),
-        mean_of_suites=_mean([line.inside_frac for line in judged]),
-        score_of_suites=_mean([line.score for line in judged]),
-        suites=suites,
+        all=line(np.ones(len(runs), dtype=bool)),
+        suites=lines(runs.suite),
         evidence=lines(near),
         kinds={name: line for name, line in kinds.items() if line.n},
     )
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def ends(
@@ -126,16 +122,21 @@ def ends(
     keys, theirs = key(runs), key(known)
     for name, suite in sorted(set(zip(keys.tolist(), runs.suite.tolist(), strict=True))):
         others = known.where((theirs != name) & (known.suite != suite))
-        around = missed(others)
+        fitted = fit(others)
         for row in np.flatnonzero((keys == name) & (runs.suite == suite)):
-            case = runs.case(int(row))
-            band, _ = widened(around, case, novelty(others, case))
-            low[row], high[row] = np.log(band.ends())
+            own = as_seen(fitted) if runs.seen[row] else fitted
+            low[row], high[row] = np.log(widened(own, others, runs.case(int(row)))[0].ends())
     return low, high
 
 
 # kinds of runs, by what takes the time; a run can be of several
 _KINDS: dict[str, Callable[[Residuals], Array]] = {
+    "dense, 16 bit, a known program": lambda r: (
+        sum(r.feature(name) for name in ("loop", "experts", "parts", "fp8", "adapters")) == 0
+    ),
+    "FSDP and Hugging Face": lambda r: np.array(
+        ["fsdp" in stack or stack.startswith("hf-") for stack in r.levels.stack.tolist()]
+    ),
     "offload": lambda r: r.feature("offload") > 0,
     "mixture of experts": lambda r: r.feature("experts") > 0,
     "8-bit GEMMs": lambda r: r.feature("fp8") > 0,
@@ -189,15 +190,14 @@ def _evidence(runs: Residuals, key: Callable[[Residuals], Array], known: Residua
     return out
 
 
-def _line(value: Array, low: Array, high: Array, chosen: Array) -> BandLine:
-    value, low, high = value[chosen], low[chosen], high[chosen]
+def _line(value: Array, low: Array, high: Array, suite: Array) -> BandLine:
     n = len(value)
     if not n:
-        return BandLine(
-            n=0, inside=0, inside_frac=None, low=None, high=None, width=None, score=None
-        )
+        return BandLine(0, 0, None, None, None, None, None, 0, None, None)
     inside = (value >= low) & (value <= high)
     missed = np.maximum(low - value, 0) + np.maximum(value - high, 0)
+    score = high - low + 2 / (1 - COVERAGE) * missed
+    of_suite = 1 / suite_members(suite)
     return BandLine(
         n=n,
         inside=int(inside.sum()),
@@ -205,17 +205,24 @@ def _line(value: Array, low: Array, high: Array, chosen: Array) -> BandLine:
         low=float(np.exp(low).mean()),
         high=float(np.exp(high).mean()),
         width=float((np.exp(high) - np.exp(low)).mean()),
-        score=float((high - low + 2 / (1 - COVERAGE) * missed).mean()),
+        score=float(score.mean()),
+        suites=len(set(suite.tolist())),
+        mean_of_suites=float(np.average(inside, weights=of_suite)),
+        score_of_suites=float(np.average(score, weights=of_suite)),
     )
 
 
-_BAND = [">runs", ">inside", ">low", ">high", ">score"]
+_BAND = [
+    *(">runs", ">suites", ">low", ">high"),
+    *(">inside", ">mean of suites", ">score", ">score of suites"),
+]
 
 
 def _band_cells(line: BandLine) -> list[str]:
     """Cells under `_BAND`."""
-    numbers = (_score(x) for x in (line.low, line.high, line.score))
-    return [str(line.n), percent(line.inside_frac), *numbers]
+    shares = [percent(line.inside_frac), percent(line.mean_of_suites)]
+    low, high, *scores = map(_score, (line.low, line.high, line.score, line.score_of_suites))
+    return [str(line.n), str(line.suites), low, high, *shares, *scores]
 
 
 def _score(x: float | None) -> str:
@@ -230,14 +237,9 @@ def blocks(coverage: Coverage) -> list[Block]:
             f"promised {coverage.promised:.0%} of runs; each run by the band of all suites but its"
             " own, and without what the line names; scores are interval scores, smaller is better"
         ],
-        header=["left out", *_BAND, ">mean of suites", ">score of suites"],
+        header=["left out", *_BAND],
         rows=[
-            [
-                name,
-                *_band_cells(line.all),
-                percent(line.mean_of_suites),
-                _score(line.score_of_suites),
-            ]
+            [name, *_band_cells(line.all)]
             for name, line in {**coverage.left_out, "one band for all": coverage.one_band}.items()
         ],
         order="least left out first",

@@ -1,7 +1,7 @@
 """Residuals of the measured runs, which bands and chances to fit come from.
 
-python -m benchmarks.studies.residuals    writes planner/data/residuals.csv and
-                                          memory_residuals.csv (2 min of a core)
+python -m benchmarks.studies.residuals    writes planner/data/residuals.csv, memory_residuals.csv
+                                          and band_widths.csv (2 min of a core)
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
+from benchmarks.studies import widths
 from benchmarks.studies.crossval import without_each_suite
 from benchmarks.studies.runs import read_runs
 from planner.evidence import band
@@ -95,6 +96,8 @@ def main() -> None:
     unseen = dict(zip(ids, without_each_suite(shipped.cases)[0].tolist(), strict=True))
     rows = [*time_rows(shipped.document.rows, unseen), *time_rows(fresh.document.rows)]
     band.RESIDUALS.write_text(time_lines(rows), encoding="utf-8")
+    band.forget()
+    widths.write()
     text = memory_lines(memory_rows(shipped.document.rows))
     evidence.OBSERVED.write_text(text, encoding="utf-8")
 

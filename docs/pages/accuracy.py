@@ -480,7 +480,7 @@ def status() -> str:
     """One paragraph for the README."""
     every = runs()
     e, noise = errors([r.time_error for r in every]), validated().summary.noise
-    coverage = _coverage().left_out["suites"].mean_of_suites
+    coverage = _coverage().left_out["suites"].all.mean_of_suites
     held_out = crossed().kinds["suites"].all
     within = sum(abs(r.time_error) <= 0.2 for r in every)
     return (

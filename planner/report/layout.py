@@ -240,8 +240,8 @@ def _chance(estimates: Estimates, row: int) -> Chance:
 
 def _band(plan: Plan, table: Columns, estimates: Estimates) -> Band:
     """Band of the step of one layout."""
-    seconds = estimates.time.seconds
-    return band(plan, table, estimates.time, islands=behind_unknown(plan, table, seconds))
+    seconds, mfu = estimates.time.seconds, throughput(plan, estimates, table).mfu
+    return band(plan, table, estimates.time, mfu, islands=behind_unknown(plan, table, seconds))
 
 
 def _sure(plan: Plan, whole: Run, around: Band) -> Run:

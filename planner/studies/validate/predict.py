@@ -175,7 +175,8 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
     predicted_gib = memory.peak_bytes(estimates, kind) / 2**30
     ran, opened = outcome != "oom", known.run.open
     islands = behind_unknown(plan, estimates.table, estimates.time.seconds)
-    case = case_of(plan, estimates.table, estimates.time, islands=islands)
+    mfu = throughput(plan, estimates, estimates.table).mfu
+    case = case_of(plan, estimates.table, estimates.time, mfu, islands=islands)
     low, high = shipped_ends(case, row["suite"])
     return Run(
         run_id=row["run_id"],
@@ -195,7 +196,7 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
             estimates.table.micro_batch[0] * plan.training.seq_len / estimates.table.cp[0]
         ),
         predicted_step_s=predicted_s,
-        mfu=throughput(plan, estimates, estimates.table).mfu,
+        mfu=mfu,
         measured_step_s=measured_s,
         time_error=predicted_s / measured_s - 1 if measured_s and ran else None,
         repeat_deviation=None,
