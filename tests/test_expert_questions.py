@@ -62,8 +62,8 @@ def usd(e: Estimate) -> float:
 
 
 def width(e: Estimate) -> float:
-    """Of the band, as the ratio of its ends."""
-    return e.step.high / e.step.low
+    """Of the band, as the logarithm of the ratio of its ends."""
+    return math.log(e.step.high / e.step.low)
 
 
 def memory(e: Estimate) -> float:
