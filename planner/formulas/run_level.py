@@ -14,6 +14,11 @@ _MOST_TERMS = 4096  # of a sum; beyond, the closed form is within 2e-6 of it
 
 # 419 unexpected interruptions in 54 days on 16,384 H100: Llama 3 (arXiv 2407.21783) table 5
 MTBF_GPU_S = 16384 * 54 * 86400 / 419
+# assumed, as nobody published a job of consumer cards: the least that is published of others,
+# OPT-175B (arXiv 2205.01068), which restarted more than 100 times in 2 months on 992 A100. Consumer
+# cards have no ECC by default: of those on 20,000 hosts of Folding@home two thirds showed memory
+# errors, of those in controlled environments none (arXiv 0910.0505)
+MTBF_CONSUMER_S = 14_000 * 3600.0
 # of these, confirmed or suspected hardware: the node has to be replaced (Llama 3, section 3.3.4)
 HARDWARE_FRAC = 0.78
 REPAIR_S = 86400.0  # until a replaced node is back; assumed
@@ -75,6 +80,12 @@ def job_mtbf_s(mtbf_gpu_s: Array, gpus: Array) -> Array:
 def either_s(first_s: Array, second_s: Array) -> Array:
     """Mean time until the first of two independent events."""
     return 1 / (1 / first_s + 1 / second_s)
+
+
+@formula(unit="1", equation="1 - stop / time between stops", source="definition; at least 0")
+def kept_frac(stop_s: Array, between_s: Array) -> Array:
+    """Share of wall time that is left beside stops which lose no work."""
+    return np.maximum(1 - stop_s / between_s, 0.0)
 
 
 @formula(

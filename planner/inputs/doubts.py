@@ -31,7 +31,7 @@ _HOUR_S, _YEAR_S = 3600.0, 365.25 * 86400.0
 # published jobs: OPT-175B (arXiv 2205.01068) restarted more than 100 times in 2 months on 992 GPUs,
 # one failure per 14,000 GPU-hours; RSC-2 (arXiv 2410.21680) had 2.34 failures per thousand days of
 # nodes of 8, one per 82,000
-_MTBF_GPU_HOURS = (14_000.0, 82_000.0)
+MTBF_GPU_HOURS = (14_000.0, 82_000.0)
 _MTBF_BEYOND = 12.0  # times outside of these from which a time between failures is doubted
 _BATCH_BEYOND = 4.0  # times the largest published batch
 _CRITICAL_BEYOND = (
@@ -152,11 +152,11 @@ def _failures(request: OfCluster) -> str | None:
     stated_s, unit = number_in(options, "mtbf")
     of_job = unit == "h"
     each_h = stated_s / _HOUR_S * (gpus if of_job else 1)
-    low, high = _MTBF_GPU_HOURS[0] / _MTBF_BEYOND, _MTBF_GPU_HOURS[1] * _MTBF_BEYOND
+    low, high = MTBF_GPU_HOURS[0] / _MTBF_BEYOND, MTBF_GPU_HOURS[1] * _MTBF_BEYOND
     if low <= each_h <= high or (of_job and gpus == 1):
         return None
     known = (
-        f"published jobs fail once per {_MTBF_GPU_HOURS[0]:,.0f} to {_MTBF_GPU_HOURS[1]:,.0f}"
+        f"published jobs fail once per {MTBF_GPU_HOURS[0]:,.0f} to {MTBF_GPU_HOURS[1]:,.0f}"
         " GPU-hours (arXiv 2205.01068, 2410.21680)"
     )
     hours = stated_s / _HOUR_S

@@ -18,6 +18,7 @@ class RunSpec(Spec):
     # running time of a host until it is taken back, at prices of such a kind; with its source
     preempted_s: float | None = Field(default=None, gt=0)
     preempted_source: str = ""
+    notice_s: float | None = Field(default=None, gt=0)  # from the word that it will be
     checkpoint: CheckpointWriter = "async"  # async: training goes on while the file is written
     interval_s: float | None = Field(default=None, gt=0)  # between checkpoints
     storage_bytes_per_s: float | None = Field(
