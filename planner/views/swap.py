@@ -53,8 +53,8 @@ def _swap_verdict(document: SwapOrRecompute) -> list[str]:
         lines.append(f"no swap     {document.refused}")
     elif document.verdict not in (None, _cheaper_layer(document)):
         lines.append(
-            f"            a layer by itself is cheaper to {_cheaper_layer(document)}: a step waits for"
-            " more than its layers"
+            f"            a layer by itself is cheaper to {_cheaper_layer(document)}: a step waits"
+            " for more"
         )
     return [*lines, *(Command(f"            {choice.command}") for choice in document.choices)]
 
