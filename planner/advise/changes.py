@@ -15,6 +15,7 @@ from planner.formulas.divisors import divisors
 from planner.formulas.stages import largest_chunk, stated_chunks
 from planner.inputs import catalog
 from planner.inputs.usual import STACKS
+from planner.search.idle import rounder
 from planner.search.space import MODULE_SETS, chunk_counts
 from planner.specs.capabilities import has, values
 from planner.specs.cluster import MAX_GPUS
@@ -26,6 +27,7 @@ from planner.specs.plan import Plan
 from planner.specs.precision import is_low
 from planner.units import show
 
+SHARDS_PARAMETERS = 3  # stage of ZeRO
 WORTH = 0.01  # relative gain of speed, or of memory, below which a change is not reported
 _FEW = 3  # fixed options that are freed one by one although the plan fits
 _LOSS_CHUNKS = 8  # parts of the loss that are tried where it is in one
@@ -227,6 +229,17 @@ def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) 
     return out
 
 
+def fewer_nodes(plan: Plan) -> list[Change]:
+    """Nodes left idle where those that are left divide better; see `search.idle`."""
+    cluster = plan.cluster
+    gpus = rounder(cluster.gpus, cluster.gpus_per_node)
+    if gpus is None:
+        return []
+    idle = cluster.nodes - gpus // cluster.gpus_per_node
+    text = f"{idle} of {cluster.nodes} nodes left idle"
+    return [Change(text, {"gpus": gpus, "global_batch": plan.training.global_batch})]
+
+
 def _narrow_states(plan: Plan) -> list[Change]:
     """Narrower types of states, if the stack has them and the request states none."""
     training = plan.training
@@ -387,6 +400,18 @@ def freed(options: Options, fits: bool) -> list[Change]:
     if not fits or len(fixed) <= _FEW:  # each is a search of its own
         changes += [Change(f"leave out {flag(name)} (search it)", {name: None}) for name in fixed]
     return changes
+
+
+def offloading(options: Options, plan: Plan, layout: Layout) -> list[Change]:
+    """Search offloading, too, on one node whose memory is short: something is repeated, or
+    parameters are gathered. On more nodes shards of the states are smaller than what offloading
+    saves, and each kind of offloading multiplies the layouts."""
+    stated = options.offload is not None or options.search_offload
+    short = layout.recompute != "none" or layout.zero == SHARDS_PARAMETERS
+    able = set(values(plan.stack, "offload")) > {"none"}
+    if stated or plan.cluster.nodes > 1 or not (short and able):
+        return []
+    return [Change("offloading searched, too", {"search_offload": True})]
 
 
 _NOT_OF_SHARDS = ("tp", "pp", "vpp", "cp", "ep", "schedule", "sequence_parallel", "stack")
