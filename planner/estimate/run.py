@@ -12,6 +12,7 @@ from planner.formulas import run_level
 from planner.ledger import Array, first, section, total
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
+from planner.specs.columns import Columns
 from planner.specs.document import changed
 from planner.specs.documents.run import Project, Reliability, Run, Storage
 from planner.specs.plan import Plan
@@ -68,8 +69,10 @@ def checkpoints(
     stops: Interruptions,
     host_copy_bytes_per_s: float,
     read_bytes_per_s: float | None = None,
+    stopped_frac: float = 1.0,
 ) -> Checkpoints:
-    """Checkpoints of this size on a storage that writes (and reads) so fast.
+    """Checkpoints of this size on a storage that writes (and reads) so fast. stopped_frac: share of
+    the job that a failed host stops.
 
     host_copy_bytes_per_s: of one GPU to the memory of its host, which is all that an asynchronous
     checkpoint waits for. Where the notice is long enough to write one, nothing but the restart is
@@ -92,6 +95,13 @@ def checkpoints(
     interval = run.interval_s or max(best, behind)
     load = size_bytes / (read_bytes_per_s or storage_bytes_per_s * run_level.READ_OVER_WRITE)
     restart = (run.restart_s if run.restart_s is not None else run_level.RESTART_S) + load
+    if stopped_frac < 1:
+        good = float(
+            run_level.goodput_of_replicas(
+                interval, stop, run_level.REGROUP_S, restart, stopped_frac, stops.either_s
+            )
+        )
+        return Checkpoints(write, stop, interval, best, restart, good, saved=False)
     good = float(run_level.goodput(interval, stop, restart + behind, lost_s))
     if saved:
         stopped = run_level.PAUSE_S + write + restart
@@ -120,10 +130,22 @@ def interruptions(plan: Plan) -> Interruptions:
     )
 
 
-def reliability(plan: Plan) -> tuple[Reliability, float]:
+def stopped_gpus(plan: Plan, c: Columns) -> float:
+    """GPUs that a failed host stops: of the job, or of the replicas with GPUs on it. A replica is
+    what has all states: ZeRO's shards are in no other place. c: one layout."""
+    gpus = float(plan.cluster.gpus)
+    if plan.run.failure_stops == "job":
+        return gpus
+    ranks = first(c.tp * c.pp) * max(first(c.cp), first(c.shards), first(c.ep))
+    hosts = -(-min(float(plan.cluster.gpus_per_host), gpus) // ranks) * ranks
+    return min(hosts, gpus)
+
+
+def reliability(plan: Plan, stopped: float) -> tuple[Reliability, float]:
     """Time lost to failures, checkpoints and restarts, and the goodput with the storage that the
-    request names."""
+    request names. stopped: GPUs that a failed host stops."""
     run, cluster = plan.run, plan.cluster
+    share = stopped / cluster.gpus
     stops = interruptions(plan)
     mtbf, mtbf_gpu = stops.either_s, stops.either_s * cluster.gpus
     states = state_ledger(plan)
@@ -135,7 +157,7 @@ def reliability(plan: Plan) -> tuple[Reliability, float]:
     speed = {storage.id: storage.bytes_per_s(cluster.nodes) for storage in run.storages}
     copy = machine(plan).host_copy_bandwidth
     stored = run.storage_bytes_per_s or speed[_USUAL_STORAGE]
-    here = checkpoints(plan, size, stored, stops, copy, run.storage_read_bytes_per_s)
+    here = checkpoints(plan, size, stored, stops, copy, run.storage_read_bytes_per_s, share)
     # what is taken back is no repair
     repair = run_level.HARDWARE_FRAC * run_level.REPAIR_S / stops.failure_s
     waiting = (
@@ -143,7 +165,10 @@ def reliability(plan: Plan) -> tuple[Reliability, float]:
         if run.spare_nodes is None
         else float(run_level.spares_suffice_frac(repair, float(run.spare_nodes)))
     )
-    others = {name: checkpoints(plan, size, rate, stops, copy) for name, rate in speed.items()}
+    others = {
+        name: checkpoints(plan, size, rate, stops, copy, None, share)
+        for name, rate in speed.items()
+    }
     result = Reliability(
         mtbf_gpu_s=mtbf_gpu,
         mtbf_s=mtbf,
@@ -153,6 +178,7 @@ def reliability(plan: Plan) -> tuple[Reliability, float]:
         interval_s=here.interval_s,
         best_interval_s=here.best_interval_s,
         restart_s=here.restart_s,
+        stopped_gpus=stopped,
         taken_back_s=stops.taken_s,
         notice_s=stops.notice_s if stops.taken_s is not None else None,
         saved_in_notice=here.saved,
@@ -205,12 +231,12 @@ def step_energy_j(plan: Plan, seconds: Array, busy: Array) -> Array:
     return run_level.energy_j(plan.gpus, board, drawn, facility, seconds)
 
 
-def whole_run(plan: Plan, time: StepTime) -> Run:
-    """Days, GPU-hours, dollars, energy and CO2 of all tokens; None where the request does not say
-    how many."""
+def whole_run(plan: Plan, time: StepTime, c: Columns) -> Run:
+    """Days, GPU-hours, dollars, energy and CO2 of all tokens with one layout; None where the
+    request does not say how many."""
     cluster, training, run = plan.cluster, plan.training, plan.run
     with section("the whole run"):
-        failures, good = reliability(plan)
+        failures, good = reliability(plan, stopped_gpus(plan, c))
         busy = first(busy_s(time) / time.seconds)
         drawn = float(run_level.drawn_frac(busy, run_level.POWER_FRAC, run_level.WAIT_FRAC))
         power_w = first(step_energy_j(plan, time.seconds, busy_s(time)) / time.seconds)
@@ -297,6 +323,15 @@ def cost_usd(plan: Plan, gpu_s: float, energy_j: float) -> tuple[float | None, f
     return hardware, energy_j * plan.run.electricity_usd_per_j
 
 
+def _stopped(plan: Plan, r: Reliability) -> str:
+    """What a failed host stops, and why it is the job where replicas were to go on."""
+    if plan.run.failure_stops == "job":
+        return "the job"
+    if r.stopped_gpus < plan.cluster.gpus:
+        return f"{r.stopped_gpus:,.0f} GPUs, the others after {run_level.REGROUP_S:.0f} s train on"
+    return "the job, as no other replica has all of the states: --zero 0 or --shard-group"
+
+
 def _published(plan: Plan) -> str:
     """Where the time between failures is from."""
     if plan.cluster.gpu.segment == "consumer":
@@ -332,7 +367,7 @@ def assumptions(plan: Plan, failures: Reliability) -> list[str]:
         f" {run.checkpoint} checkpoint of {r.checkpoint_bytes / 1e9:,.0f} GB every"
         f" {r.interval_s / 60:,.0f} min stops training {r.checkpoint_stop_s:,.1f} s and is"
         f" written in {r.checkpoint_write_s:,.0f} s ({stored}); restart {r.restart_s:,.0f} s"
-        " (--restart)"
+        f" (--restart); a failed host stops {_stopped(plan, r)} (--failure-stops)"
     ]
     if plan.training.tokens is not None:
         grid = (

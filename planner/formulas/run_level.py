@@ -28,6 +28,9 @@ ENOUGH_SPARES = 0.99  # share of the time for which the proposed number of spare
 # (pytorch.org/blog/reducing-checkpointing-times); the copy to host memory comes on top. 60 s would
 # contradict Llama 3's > 90 %
 PAUSE_S = 6.3
+# for which replicas stop that go on without another: failure recovery of FT-HSDP takes 3 minutes
+# in place of 10 (arXiv 2602.00277, abstract)
+REGROUP_S = 180.0
 RESTART_S = 600.0  # detect, replace, start, warm up, without loading; assumed
 READ_OVER_WRITE = 2.0  # storage of a DGX SuperPOD reads twice as fast as it writes; recalled
 
@@ -128,6 +131,27 @@ def goodput(interval_s: Array, checkpoint_s: Array, restart_s: Array, mtbf_s: Ar
         np.minimum((interval_s + checkpoint_s) / mtbf_s, _MOST)
     )
     return interval_s / (mtbf_s * lost)
+
+
+@formula(
+    unit="1",
+    equation="tau / (tau + C) (1 - (regroup + R stopped share) / M)",
+    source=(
+        "definition; replicas that go on lose no work, so that checkpoints of C after every tau are"
+        " for what stops all of them; M mean time between failures, R until a replica is back"
+    ),
+)
+def goodput_of_replicas(
+    interval_s: Array,
+    checkpoint_s: Array,
+    regroup_s: Array,
+    restart_s: Array,
+    stopped_frac: Array,
+    mtbf_s: Array,
+) -> Array:
+    """Share of wall time that advances training where a failure stops some of the replicas."""
+    saved = interval_s / (interval_s + checkpoint_s)
+    return saved * np.maximum(1 - (regroup_s + restart_s * stopped_frac) / mtbf_s, 0.0)
 
 
 @formula(

@@ -66,6 +66,7 @@ def run_spec(options: Options, nodes: int, calibration: Calibration | None = Non
         as_project=options.run_as == "project",
         restart_s=number(options, "restart"),
         spare_nodes=options.spare_nodes,
+        failure_stops=options.failure_stops or "job",
         electricity_usd_per_j=electricity(options),
         pue=options.pue,
         grid_kg_per_j=number(options, "grid"),

@@ -5,7 +5,7 @@ from pydantic import Field
 
 from planner.specs.base import Spec
 from planner.specs.hardware import StorageSpec
-from planner.specs.names import CheckpointWriter
+from planner.specs.names import CheckpointWriter, FailureUnit
 
 
 class RunSpec(Spec):
@@ -39,6 +39,7 @@ class RunSpec(Spec):
         default=None, ge=1, le=5
     )  # energy of the building over that of its computers
     grid_kg_per_j: float | None = Field(default=None, ge=0)  # CO2 equivalent of electricity
+    failure_stops: FailureUnit = "job"
     as_project: bool = False  # what whole projects usually take over the plan is counted
     storages: tuple[StorageSpec, ...] = ()  # shipped places for checkpoints, to compare with
 

@@ -155,13 +155,13 @@ def _network(options: Options, plan: Plan, report: Report) -> str | None:
 def _failures(plan: Plan, report: Report) -> str | None:
     """The default time between failures, and the least and the most that is published; of machines
     that are taken back, on machines that are kept, too."""
-    run = plan.run
+    run, stopped = plan.run, report.run.reliability.stopped_gpus
     if run.states_failures:
         return None
 
     def goodput(**update: float | None) -> float:
         other = run.model_copy(update={"preempted_s": None, **update})
-        return reliability(plan.model_copy(update={"run": other}))[1]
+        return reliability(plan.model_copy(update={"run": other}), stopped)[1]
 
     here, kept = report.run.goodput, goodput()
     if run.is_preempted and _beyond(report, here / kept):

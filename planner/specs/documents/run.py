@@ -31,6 +31,7 @@ class Reliability(Document):
         float, key("Young-Daly; the interval is at least the time of writing a checkpoint", "s")
     ]
     restart_s: Annotated[float, key("from failure to the next step, with loading", "s")]
+    stopped_gpus: Annotated[float, key("GPUs that a failed host stops", "GPUs")]
     taken_back_s: Annotated[
         float | None, key("time between hosts of this job that are taken back; null: kept", "s")
     ]
