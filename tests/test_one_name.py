@@ -11,16 +11,44 @@ from typing import Any
 import pytest
 from command import dpplan
 
-PIPELINE = ("--model", "llama-2-13b", "--gpu", "a100", "--gpus", 32, "--stack", "megatron-core")
+Words = tuple[object, ...]
+PIPELINE: Words = (
+    "--model",
+    "llama-2-13b",
+    "--gpu",
+    "a100",
+    "--gpus",
+    32,
+    "--stack",
+    "megatron-core",
+)
 PIPELINE += ("--tp", 2, "--pp", 4, "--zero", 1, "--micro-batch", 1, "--recompute", "full")
-EXPERTS = ("--model", "mixtral-8x7b", "--gpu", "h100", "--gpus", 64, "--stack", "megatron-core")
+EXPERTS: Words = (
+    "--model",
+    "mixtral-8x7b",
+    "--gpu",
+    "h100",
+    "--gpus",
+    64,
+    "--stack",
+    "megatron-core",
+)
 EXPERTS += ("--pp", 4, "--ep", 8, "--tp", 1, "--recompute", "full", "--micro-batch", 1)
 SMALL = ("--model", "gpt2", "--gpu", "h100", "--gpus", 8)
 CARD = ("--model", "llama-3.1-8b", "--gpu", "rtx4090", "--gpus", 2, "--stack", "megatron-core")
-NODE = ("--model", "llama-2-7b", "--gpu", "rtx6000-ada", "--gpus", 8, "--stack", "megatron-core")
+NODE: Words = (
+    "--model",
+    "llama-2-7b",
+    "--gpu",
+    "rtx6000-ada",
+    "--gpus",
+    8,
+    "--stack",
+    "megatron-core",
+)
 NODE += ("--pp", 4, "--tp", 1)
 BATCH, RUN = ("--global-batch", 64), ("--global-batch", 64, "--tokens", "10B")
-COMMANDS: dict[str, tuple[object, ...]] = {
+COMMANDS: dict[str, Words] = {
     "estimate": ("estimate", *PIPELINE, *RUN),
     "estimate, experts": ("estimate", *EXPERTS, *RUN),
     "estimate, free": ("estimate", *SMALL, *RUN),
