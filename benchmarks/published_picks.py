@@ -5,9 +5,10 @@ search could have taken.
     python benchmarks/published_picks.py TABLE.csv ...
 
 Of every measured run the layout and the free options of its software are left open; model, GPUs,
-batch, precision, stack and the rest stay. Requests that are then equal are one, with the fastest of
-its recipes. Printed: recipes that are predicted to be faster than the pick by more than a tie and
-0.5 %, which a search must not miss, and runs that were measured faster than the pick's 80 % band.
+batch, precision, stack and the rest stay, and where it offloads, offloading is searched. Requests
+that are then equal are one, with the fastest of its recipes that are predicted to fit. Printed:
+recipes that are predicted to be faster than the pick by more than a tie and 0.5 %, which a search
+must not miss, and runs that were measured faster than the pick's 80 % band.
 The exit status is 1 where there is one of the first kind.
 """
 
@@ -36,7 +37,8 @@ _ALSO = ("grad_accum", "pipeline_layout", "where", "uneven_stages")
 def opened(options: Options) -> Options:
     """The request with its layout and software left open."""
     given = {n: v for n, v in options.given().items() if n not in (*_OPEN, *_ALSO)}
-    return read_options({**given, "stack_defaults": False})
+    offloads = options.offload not in (None, "none")
+    return read_options({**given, "stack_defaults": False, "search_offload": offloads})
 
 
 def requests_of(tables: list[Path]) -> dict[str, tuple[Options, list[Run]]]:
@@ -61,14 +63,18 @@ def main() -> int:
     tables = [Path(name) for name in sys.argv[1:]] or sorted(SHIPPED.glob("*.csv"))
     requests = requests_of(tables)
     points = answer([options for options, _ in requests.values()], jobs=2, reasons=False)
-    missed = beaten = none = 0
+    missed = beaten = none = unsaid = 0
     ratios = []
     for (command, (_, runs)), point in zip(requests.items(), points, strict=True):
         if point.report is None or not point.fits:
             none += 1
             continue
         step = point.report.step
-        best = min(runs, key=lambda run: run.predicted_step_s)
+        fitting = [run for run in runs if run.predicted_fits]
+        if not fitting:
+            unsaid += 1
+            continue
+        best = min(fitting, key=lambda run: run.predicted_step_s)
         ratios.append(step.seconds / best.predicted_step_s)
         if best.predicted_step_s < step.seconds * (1 - TOLERANCE):
             missed += 1
@@ -80,7 +86,8 @@ def main() -> int:
             print(f"measured {fastest:.4g} s, pick {step.seconds:.4g} ({step.low:.4g}): {command}")
     middle = sorted(ratios)[len(ratios) // 2] if ratios else float("nan")
     print(
-        f"{len(requests)} requests of published runs, {none} without a layout that fits;"
+        f"{len(requests)} requests of published runs, {none} without a layout that fits, {unsaid}"
+        " whose recipes are predicted not to fit;"
         f" {missed} recipes predicted faster than the pick; {beaten} measured faster than its band;"
         f" median pick over recipe {middle:.3f}"
     )
