@@ -86,7 +86,9 @@ def main() -> None:
         if name not in band.ONE_SIDED:
             with changed(band, "WIDENS", kept), changed(widths, "WIDENS", kept):
                 score(f"without {name}")
-    shown = [name for name, one in case.FEATURES.items() if max(one.slower, one.faster) > 1]
+    shown = [
+        name for name, feature in case.FEATURES.items() if max(feature.slower, feature.faster) > 1
+    ]
     for name in shown:
         with changed(case.FEATURES, name, replace(case.FEATURES[name], slower=1.0, faster=1.0)):
             score(f"without unstated {name}")

@@ -124,8 +124,8 @@ def ends(
         others = known.where((theirs != name) & (known.suite != suite))
         fitted = fit(others)
         for row in np.flatnonzero((keys == name) & (runs.suite == suite)):
-            own = as_seen(fitted) if runs.seen[row] else fitted
-            low[row], high[row] = np.log(widened(own, others, runs.case(int(row)))[0].ends())
+            widths = as_seen(fitted) if runs.seen[row] else fitted
+            low[row], high[row] = np.log(widened(widths, others, runs.case(int(row)))[0].ends())
     return low, high
 
 

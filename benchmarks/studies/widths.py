@@ -52,9 +52,9 @@ def columns(runs: Residuals) -> dict[str, Array]:
 
 def fit(runs: Residuals) -> Widths:
     """The widths with the least penalised interval score, each suite weighed by `suite_weight`."""
-    of = columns(runs)
-    both = np.stack([of[name] for name in WIDENS], axis=1)
-    one_sided = np.stack([of[name] for name in ONE_SIDED], axis=1)
+    column = columns(runs)
+    both = np.stack([column[name] for name in WIDENS], axis=1)
+    one_sided = np.stack([column[name] for name in ONE_SIDED], axis=1)
     count, more = both.shape[1], one_sided.shape[1]
     below, above = (np.sqrt(np.sum(np.square(side), axis=1)) for side in sides(runs.features))
     weight = suite_weight(suite_members(runs.suite), CORRELATION)
@@ -62,9 +62,9 @@ def fit(runs: Residuals) -> Widths:
     weight /= weight.sum()
     prior = np.array([*(PRIOR.get(name, 0.0) for name in WIDENS), *[0.0] * (2 * more)])
 
-    def side(start: float, shared: Array, own: Array, unstated: Array, miss: Array) -> _Side:
-        """A side of the bands: its score, and gradients by start, shared and own."""
-        half = np.exp(np.clip(start + both @ shared + one_sided @ own, *_RANGE))
+    def side(start: float, shared: Array, single: Array, unstated: Array, miss: Array) -> _Side:
+        """Score of a side of the bands, and its gradients by start, shared, single."""
+        half = np.exp(np.clip(start + both @ shared + one_sided @ single, *_RANGE))
         whole = np.hypot(half, unstated)
         beyond = (miss - whole) / _SMOOTH
         score = weight * (whole + _MISS * _SMOOTH * np.logaddexp(0.0, beyond))

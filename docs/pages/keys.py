@@ -154,7 +154,7 @@ def run_level() -> str:
                 "measured: Llama 3, arXiv 2407.21783 table 5",
             ],
             [
-                "the same of a consumer card",
+                "running time of one consumer card between failures of its job",
                 f"{r.MTBF_CONSUMER_S / 3600:,.0f} h",
                 "assumed: the least published, OPT-175B, arXiv 2205.01068",
             ],

@@ -53,6 +53,7 @@ class Interruptions:
     failure_s: float
     taken_s: float | None = None
     notice_s: float = 0.0  # from the word that a host is taken back until it is
+    stopped_frac: float = 1.0  # share of the job that a failed host stops
 
     @property
     def either_s(self) -> float:
@@ -69,10 +70,8 @@ def checkpoints(
     stops: Interruptions,
     host_copy_bytes_per_s: float,
     read_bytes_per_s: float | None = None,
-    stopped_frac: float = 1.0,
 ) -> Checkpoints:
-    """Checkpoints of this size on a storage that writes (and reads) so fast. stopped_frac: share of
-    the job that a failed host stops.
+    """Checkpoints of this size on a storage that writes (and reads) so fast.
 
     host_copy_bytes_per_s: of one GPU to the memory of its host, which is all that an asynchronous
     checkpoint waits for. Where the notice is long enough to write one, nothing but the restart is
@@ -95,10 +94,10 @@ def checkpoints(
     interval = run.interval_s or max(best, behind)
     load = size_bytes / (read_bytes_per_s or storage_bytes_per_s * run_level.READ_OVER_WRITE)
     restart = (run.restart_s if run.restart_s is not None else run_level.RESTART_S) + load
-    if stopped_frac < 1:
+    if stops.stopped_frac < 1:
         good = float(
             run_level.goodput_of_replicas(
-                interval, stop, run_level.REGROUP_S, restart, stopped_frac, stops.either_s
+                interval, stop, run_level.REGROUP_S, restart, stops.stopped_frac, stops.either_s
             )
         )
         return Checkpoints(write, stop, interval, best, restart, good, saved=False)
@@ -115,19 +114,20 @@ def mtbf_gpu_s(cluster: ClusterSpec) -> float:
     return run_level.MTBF_CONSUMER_S if consumer else run_level.MTBF_GPU_S
 
 
-def interruptions(plan: Plan) -> Interruptions:
-    """Of the job, as stated or as published for its kind of card and of price."""
+def interruptions(plan: Plan, stopped: float) -> Interruptions:
+    """Of the job, as stated or as published for its kind of card and of price. stopped: GPUs that a
+    failed host stops."""
     run, cluster = plan.run, plan.cluster
+    share = stopped / cluster.gpus
     if run.mtbf_s is not None:
-        return Interruptions(run.mtbf_s)
+        return Interruptions(run.mtbf_s, stopped_frac=share)
     each = run.mtbf_gpu_s or mtbf_gpu_s(cluster)
     failure = float(run_level.job_mtbf_s(each, cluster.gpus))
     if run.mtbf_gpu_s is not None or run.preempted_s is None:
-        return Interruptions(failure)
+        return Interruptions(failure, stopped_frac=share)
     taken = run.preempted_s * cluster.gpus_per_host
-    return Interruptions(
-        failure, float(run_level.job_mtbf_s(taken, cluster.gpus)), run.notice_s or 0.0
-    )
+    back_s = float(run_level.job_mtbf_s(taken, cluster.gpus))
+    return Interruptions(failure, back_s, run.notice_s or 0.0, share)
 
 
 def stopped_gpus(plan: Plan, c: Columns) -> float:
@@ -145,8 +145,7 @@ def reliability(plan: Plan, stopped: float) -> tuple[Reliability, float]:
     """Time lost to failures, checkpoints and restarts, and the goodput with the storage that the
     request names. stopped: GPUs that a failed host stops."""
     run, cluster = plan.run, plan.cluster
-    share = stopped / cluster.gpus
-    stops = interruptions(plan)
+    stops = interruptions(plan, stopped)
     mtbf, mtbf_gpu = stops.either_s, stops.either_s * cluster.gpus
     states = state_ledger(plan)
     size = float(
@@ -157,7 +156,7 @@ def reliability(plan: Plan, stopped: float) -> tuple[Reliability, float]:
     speed = {storage.id: storage.bytes_per_s(cluster.nodes) for storage in run.storages}
     copy = machine(plan).host_copy_bandwidth
     stored = run.storage_bytes_per_s or speed[_USUAL_STORAGE]
-    here = checkpoints(plan, size, stored, stops, copy, run.storage_read_bytes_per_s, share)
+    here = checkpoints(plan, size, stored, stops, copy, run.storage_read_bytes_per_s)
     # what is taken back is no repair
     repair = run_level.HARDWARE_FRAC * run_level.REPAIR_S / stops.failure_s
     waiting = (
@@ -165,10 +164,7 @@ def reliability(plan: Plan, stopped: float) -> tuple[Reliability, float]:
         if run.spare_nodes is None
         else float(run_level.spares_suffice_frac(repair, float(run.spare_nodes)))
     )
-    others = {
-        name: checkpoints(plan, size, rate, stops, copy, None, share)
-        for name, rate in speed.items()
-    }
+    others = {name: checkpoints(plan, size, rate, stops, copy) for name, rate in speed.items()}
     result = Reliability(
         mtbf_gpu_s=mtbf_gpu,
         mtbf_s=mtbf,
@@ -324,7 +320,7 @@ def cost_usd(plan: Plan, gpu_s: float, energy_j: float) -> tuple[float | None, f
 
 
 def _stopped(plan: Plan, r: Reliability) -> str:
-    """What a failed host stops, and why it is the job where replicas were to go on."""
+    """Whatever a failed host stops, and why it is the job where replicas were to go on."""
     if plan.run.failure_stops == "job":
         return "the job"
     if r.stopped_gpus < plan.cluster.gpus:

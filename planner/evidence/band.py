@@ -1,10 +1,10 @@
 """Prediction interval of the step time: measured / predicted over held-out suites.
 
 Runs of one suite share a machine, a team and a way of measuring, so that their errors are
-correlated: what the next suite is missed by depends on how well its kind is known. The half-width
-of the interval, as a logarithm, is that of plain runs of measured software times a factor for each
-of WIDENS, what makes a step less well known: exp(plain + sum of coefficient x feature), fitted to
-the interval score of all suites (`benchmarks/studies/widths.py`). What no request states (UNSTATED)
+correlated: the error of the next suite depends on how well its kind is known. The half-width of
+the interval, as a logarithm, is exp(plain + sum of coefficient x feature) over WIDENS, the
+properties that make a step less well known, with coefficients fitted to the interval score of all
+suites (`benchmarks/studies/widths.py`). What no request states (UNSTATED)
 is added in quadrature by its physical bounds. Suites that were in view while mechanisms were chosen
 were missed by less than those collected later: whether one was is a feature of the fit, and every
 request is of the latter.
@@ -78,8 +78,8 @@ class Levels:
 class Band:
     """Distribution of measured over expected step time, and what it rests on.
 
-    parts: shares of the squared slow half of the width: LATER, that of plain runs, and what widens
-    it. runs: on the same GPU or software.
+    parts: shares of the squared slow half of the width: LATER of plain runs, and what widens it.
+    runs: on the same GPU or software.
     """
 
     spread: Spread
@@ -221,7 +221,7 @@ def widths_of(row: Mapping[str, str]) -> Widths:
 
 @cache
 def _fitted() -> Mapping[str, Widths]:
-    """Fitted widths by the suite that they were fitted without; "" for those of all suites."""
+    """Fitted widths by the suite that was left out of the fit; "" for all suites."""
     with WIDTHS.open(encoding="utf-8", newline="") as file:
         return {row["without"]: widths_of(row) for row in csv.DictReader(file)}
 

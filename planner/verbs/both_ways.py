@@ -128,7 +128,7 @@ def _network(options: Options, plan: Plan, report: Report) -> str | None:
     network."""
     cluster = plan.cluster
     stated = (options.cluster, options.inter_node, options.nics_per_node, options.nic_bandwidth)
-    if cluster.nodes < _TWO or options.calibration or any(one is not None for one in stated):
+    if cluster.nodes < _TWO or options.calibration or any(value is not None for value in stated):
         return None
     usual = cluster.nics_per_node * float(cluster.nic_bandwidth)
     known = {

@@ -153,8 +153,8 @@ def _doubts(documents: Sequence[PointDocument], points: Sequence[Point]) -> list
                 labels.setdefault(sentence, []).append(document.label)
     answered = sum(point.report is not None for point in points)
     return [
-        sentence if len(of) == answered else f"{_some(of)}: {sentence}"
-        for sentence, of in labels.items()
+        sentence if len(having) == answered else f"{_some(having)}: {sentence}"
+        for sentence, having in labels.items()
     ]
 
 
