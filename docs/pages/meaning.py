@@ -14,15 +14,20 @@ from planner.specs.cluster import ONE_SWITCH, OVERSUBSCRIBED
 
 def _widening() -> str:
     """Fitted factors on the half-width of a band."""
-    with uncertainty.WIDTHS.open(encoding="utf-8", newline="") as file:
-        widths = uncertainty.widths_of(next(csv.DictReader(file)))
+    widths = _widths()
     return table(
         ["what makes a step less well known", ">factor on the half-width"],
         [
             [words, f"{math.exp(widths.widens[name]):.2f}{_sided(widths, name)}"]
             for name, words in uncertainty.WIDENS.items()
+            if name != uncertainty.LATER
         ],
     )
+
+
+def _widths() -> uncertainty.Widths:
+    with uncertainty.WIDTHS.open(encoding="utf-8", newline="") as file:
+        return uncertainty.widths_of(next(csv.DictReader(file)))
 
 
 def _sided(widths: uncertainty.Widths, name: str) -> str:
@@ -67,7 +72,7 @@ fitted to the interval score (Gneiting & Raftery 2007, equation 43) of all suite
 a run of a suite of n counts as 1/(1 + (n - 1) {CORRELATION:g}), because errors of a suite
 correlate, and are shrunk towards what 195 runs that were predicted blind showed of their classes.
 Suites in view while the model was made were missed by less than those collected later: that, too,
-is a factor, and every answer has it. Nothing is fitted by suite, GPU or stack.
+is a factor ({math.exp(_widths().widens[uncertainty.LATER]):.2f}), and every answer has it. Nothing is fitted by suite, GPU or stack.
 
 {_widening()}
 
