@@ -72,7 +72,8 @@ fitted to the interval score (Gneiting & Raftery 2007, equation 43) of all suite
 a run of a suite of n counts as 1/(1 + (n - 1) {CORRELATION:g}), because errors of a suite
 correlate, and are shrunk towards what 195 runs that were predicted blind showed of their classes.
 Suites in view while the model was made were missed by less than those collected later: that, too,
-is a factor ({math.exp(_widths().widens[uncertainty.LATER]):.2f}), and every answer has it. Nothing is fitted by suite, GPU or stack.
+is a factor ({math.exp(_widths().widens[uncertainty.LATER]):.2f}), and every answer has it.
+Nothing is fitted by suite, GPU or stack.
 
 {_widening()}
 
