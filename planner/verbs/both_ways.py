@@ -147,8 +147,8 @@ def _network(options: Options, plan: Plan, report: Report) -> str | None:
         return None
     return (
         f"the default network decides: {show(report.step.seconds, 's')} per step with"
-        f" {in_unit(usual, 'Gbit/s'):,.0f} Gbit/s per node, and {show(other.step.seconds, 's')}"
-        f" with the {in_unit(slowest, 'Gbit/s'):,.0f} of --cluster {name}"
+        f" {in_unit(usual, 'Gbit/s'):,.0f} Gbit/s per node, {show(other.step.seconds, 's')} with"
+        f" the {in_unit(slowest, 'Gbit/s'):,.0f} of --cluster {name}"
     )
 
 

@@ -70,7 +70,7 @@ def verdict(r: Estimate, most: int | None = None) -> str:
     doubted = "".join(f" DOUBTFUL: {doubt}." for doubt in r.doubts)
     doubted += "".join(f" {one[0].upper()}{one[1:]}." for one in r.both_ways[:most])
     if also := [one.split(" decide")[0] for one in r.both_ways[most:] if most is not None]:
-        doubted += f" Decided as well by {', '.join(also)} (see --full)."
+        doubted += f" So do {', '.join(also)} (--full)."
     if not m.fits:
         lacking = f"{m.verdict.upper()}: {short_of(r)}{_still(m)}."
         return f"{lacking} A step would take {show(step.seconds, 's')} ({band}).{doubted}"
