@@ -269,7 +269,8 @@ def test_what_staleness_and_backups_save_and_cost() -> None:
         for name in ("ps-sync", "ps-backup", "ps-bounded", "ps-async")
     ]
     assert times == sorted(times, reverse=True)
-    steps = BY_NAME["ps-backup"].steps_of(context("ps-backup", settings=StrategySettings(backups=4)))
+    four = context("ps-backup", settings=StrategySettings(backups=4))
+    steps = BY_NAME["ps-backup"].steps_of(four)
     assert steps.factor == pytest.approx(16 / 12)
     assert "staleness 15" in BY_NAME["ps-async"].steps_of(context("ps-async")).source
 
