@@ -123,25 +123,19 @@ def test_no_kernel_is_above_the_roof() -> None:
 
 def test_scaling_is_the_curve_of_a_comparison() -> None:
     here = State(api.read_options(FIXED))
-    chart = scaling.chart(here, 1024)
+    chart, efficiency = scaling.charts(here, 1024)
     assert [row[0] for row in chart.rows] == [2, 4, 8, 16, 32, 64, 128]
-    fitting = {row[0]: row for row in chart.rows if row[1] == "fits"}
+    fitting: Any = {row[0]: row for row in chart.rows if row[1] != ""}
     sweep = CompareOptions(sweep=("gpus=8..128",))
     given_ = {name: value for name, value in FIXED.items() if name != "gpus"}
     (curve,) = compare(sweep, given_).curves
     for point in curve.points:
-        assert fitting[int(point.value)][2:] == pytest.approx(
-            [
-                point.step_seconds,
-                point.tokens_per_s,
-                point.mfu,
-                point.efficiency,
-                point.marginal_frac,
-                point.days,
-                point.cost_usd,
-            ]
+        assert point.step_seconds == pytest.approx(fitting[point.value][1])
+        assert fitting[point.value][2:5] == pytest.approx(
+            [point.tokens_per_s, point.tokens_per_s_per_gpu, point.mfu]
         )
-    assert fitting[16][2] == pytest.approx(report().step.seconds, rel=1e-9)
+    assert efficiency.figure["data"][0]["y"] == pytest.approx([p.efficiency for p in curve.points])
+    assert fitting[16][1] == pytest.approx(report().step.seconds, rel=1e-9)
     clicked = {
         row[0]: update
         for row, update in zip(chart.rows, chart.states, strict=True)
@@ -151,21 +145,21 @@ def test_scaling_is_the_curve_of_a_comparison() -> None:
     there = of_pairs(parse_qsl(here.updated(clicked[64])))
     assert there.is_typed("gpus")
     again = api.estimate(there.options, brief=True)
-    assert again.step.seconds == pytest.approx(fitting[64][2], rel=1e-12)
+    assert again.step.seconds == pytest.approx(fitting[64][1], rel=1e-12)
     assert "tp 2 x pp 4 does not divide 4 GPUs" in chart.summary
     assert f"More GPUs pay up to {curve.pays_until:,.0f}" in chart.summary
-    seconds: Any = [row[2] for row in fitting.values()]
+    seconds: Any = [row[1] for row in fitting.values()]
     assert seconds == sorted(seconds, reverse=True)  # more GPUs, same batch: faster
 
 
 def test_scaling_stops_where_the_server_does() -> None:
-    rows = cells(scaling.chart(State(api.read_options(FIXED)), 32))
+    rows = cells(scaling.charts(State(api.read_options(FIXED)), 32)[0])
     assert [row[0] for row in rows] == [2, 4, 8, 16, 32]
 
 
 def test_scaling_says_why_nothing_runs() -> None:
     with pytest.raises(PlanError, match="does not fit"):
-        scaling.chart(
+        scaling.charts(
             State(api.read_options({**FIXED, "model": "llama-2-70b", "gpu": "rtx4090"})), 32
         )
 
@@ -211,9 +205,9 @@ def test_the_front_begins_with_the_fastest_that_fits() -> None:
 
 def test_the_crossover_takes_the_fastest_algorithm() -> None:
     chart = crossover.chart(api.read_options({**OPEN, "gpus": 64, "tp": 2, "pp": 1}))
-    assert [c.title for c in chart.columns][1:3] == ["ring across nodes", "trees across nodes"]
+    assert [c.title for c in chart.columns][1:3] == ["ring", "double binary tree"]
     for row in cells(chart):
-        assert row[5] == ("ring across nodes" if row[1] <= row[2] else "trees across nodes")
+        assert row[5] == ("ring" if row[1] <= row[2] else "double binary tree")
         assert row[3] >= min(row[1], row[2]) * (1 - 1e-12)
     alone = api.read_options({**OPEN, "gpus": 1})
     with pytest.raises(PlanError, match="one GPU reduces nothing"):

@@ -26,7 +26,7 @@ from web.render import streamed
 from web.state import PAGE, Pairs, filled
 from web.static_files import url
 from web.tabs.navigation import navigation
-from web.texts import TEXTS, text
+from web.texts import SCRIPT_TEXTS, text
 from web.work import NO_ANSWER
 
 router = APIRouter(include_in_schema=False)
@@ -44,75 +44,6 @@ _CHARTS = (
     ("memory-phases", "Memory through the step"),
     ("step-time", "Step time"),
 )
-_SCRIPT_TEXTS = (
-    "theme_auto",
-    "theme_light",
-    "theme_dark",
-    "shared",
-    "shared_here",
-    "share_by_hand",
-    "compare_open",
-    "compare_full",
-    "compare_add",
-    "saved_none",
-    "saved_name",
-    "saved_load",
-    "saved_delete",
-    "advice_wait",
-    "chart_png",
-    "chart_svg",
-    "chart_csv",
-    "chart_download",
-    "chart_wait",
-    "chart_stage",
-    "chart_of",
-    "table",
-    "upload_large",
-    "upload_working",
-    "updating",
-    "ready",
-    "offline",
-    "busy",
-    "error",
-    "against",
-    "baseline_back",
-    "baseline_pin",
-    "baseline_unpin",
-    "is_baseline",
-    "was",
-    "and_more",
-    "pasted",
-    "still_old",
-    "search_layout",
-    "search",
-    "search_in",
-    "batch_tokens",
-    "keys",
-    "keys_off",
-    "keys_search",
-    "keys_gpus",
-    "presets",
-    "preset_before",
-    "preset_next",
-    "report",
-    "export",
-    "save",
-    "share",
-    "layout",
-    "copied",
-    "copy",
-    "not_possible",
-    "any_number",
-    "download",
-    "explain_title",
-    "export_title",
-    "compare_clear",
-    "explain_number",
-    "auto",
-    "auto_is",
-    "yes",
-    "no",
-)
 
 
 def rendered(template: str, page: str = "", pairs: Pairs | None = None, **values: Any) -> str:
@@ -129,7 +60,7 @@ def _json(content: bytes) -> Response:
 
 def boot_of(**more: Any) -> dict[str, Any]:
     return {
-        "texts": {key: TEXTS[key] for key in _SCRIPT_TEXTS},
+        "texts": SCRIPT_TEXTS,
         "version": __version__,
         "start": urlencode(PAGE),
         "dark": DARK_TWINS,

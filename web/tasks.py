@@ -35,7 +35,7 @@ R = TypeVar("R", bound=Record)
 
 PANELS: dict[str, Callable[[State], list[Chart]]] = {
     "pareto": landscape.charts,
-    "scaling": lambda state: [scaling.chart(state, limits.MAX_GPUS)],
+    "scaling": lambda state: scaling.charts(state, limits.MAX_GPUS),
     "roofline": lambda state: [roofline.chart(state.options)],
     "schedule": lambda state: [gantt.chart(state.options)],
     "crossover": lambda state: [crossover.chart(state.options)],
