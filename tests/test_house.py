@@ -233,9 +233,7 @@ OLD_NAMES = (
     "planner/evidence/",
     "planner/formats/",
     "planner/search/",
-    "planner/views/",
     "tests/",
-    "web/",
 )
 
 

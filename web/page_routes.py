@@ -114,8 +114,8 @@ async def page(request: Request) -> Response:
         await asyncio.wait({slow}, timeout=limits.HEAVY_S if wait else _LATE_S)
         if not slow.done() or slow.cancelled() or slow.exception() is not None:
             return None
-        found: dict[str, Any] = run.plain(slow.result())
-        return found
+        document: dict[str, Any] = run.plain(slow.result())
+        return document
 
     shown = {key: view[key] for key in ("title", "fixed", "answer", "charts")}
     if named is not None:
@@ -146,8 +146,8 @@ def _page(
 
     async def form() -> str:
         with contextlib.suppress(PlanError, *NO_ANSWER):
-            found: str = run.plain(await inputs)["form"]
-            return found
+            document: str = run.plain(await inputs)["form"]
+            return document
         return ""
 
     values = {"query": query, "fixed": query, "charts": [], "preset": "", **shown}
@@ -240,10 +240,13 @@ def _panel(name: str) -> str:
 @router.get("/panel/{name}", response_class=HTMLResponse)
 async def panel_page(request: Request, name: str) -> Response:
     """The same without a script: tables and sentences."""
-    found = await run.read(request, "panel", _asked(request), _panel(name))
+    document = await run.read(request, "panel", _asked(request), _panel(name))
     return HTMLResponse(
         rendered(
-            "panel.html", title=text(f"panel_{name}"), charts=found["charts"], query=found["query"]
+            "panel.html",
+            title=text(f"panel_{name}"),
+            charts=document["charts"],
+            query=document["query"],
         )
     )
 
@@ -258,30 +261,30 @@ async def scenario(request: Request) -> Response:
 async def explain_page(request: Request) -> Response:
     """Where every number comes from."""
     bare = bool(request.query_params.get("bare"))  # for the drawer, whose own title is above
-    asked = _asked(request, "bare")
-    found = await run.read(request, "explained_page", asked, 3 if bare else 2)
+    pairs = _asked(request, "bare")
+    document = await run.read(request, "explained_page", pairs, 3 if bare else 2)
     if bare:
-        return HTMLResponse(found["body"])
-    return HTMLResponse(rendered("explain.html", body=found["body"], query=found["query"]))
+        return HTMLResponse(document["body"])
+    return HTMLResponse(rendered("explain.html", body=document["body"], query=document["query"]))
 
 
 @router.get("/export", response_class=HTMLResponse)
 async def export_page(request: Request) -> Response:
     """What can be taken along."""
     bare = bool(request.query_params.get("bare"))
-    asked = _asked(request, "bare")
-    found = await run.read(request, "exports", asked, False)
-    body = plain("export_body.html", level=3 if bare else 2, charts=_CHARTS, **found)
+    pairs = _asked(request, "bare")
+    document = await run.read(request, "exports", pairs, False)
+    body = plain("export_body.html", level=3 if bare else 2, charts=_CHARTS, **document)
     if bare:
         return HTMLResponse(body)
-    return HTMLResponse(rendered("export.html", body=body, query=found["query"]))
+    return HTMLResponse(rendered("export.html", body=body, query=document["query"]))
 
 
 @router.get("/report", response_class=HTMLResponse)
 async def report_page(request: Request) -> Response:
     """The whole answer as one file, to print and to send."""
-    found = await run.read(request, "report", _asked(request))
-    return HTMLResponse(found["report"], headers={"Cache-Control": "no-store"})
+    document = await run.read(request, "report", _asked(request))
+    return HTMLResponse(document["report"], headers={"Cache-Control": "no-store"})
 
 
 @router.get("/glossary", response_class=HTMLResponse)
@@ -307,9 +310,9 @@ async def compare_page(request: Request) -> Response:
     given = request.query_params
     wrong: str | None = None
     try:
-        asked = several(request)
-        names = _names(request, list(asked))
-        found = await run.read(request, "compared", asked, names)
+        scenarios = several(request)
+        names = _names(request, list(scenarios))
+        compared = await run.read(request, "compared", scenarios, names)
     except PlanError as error:
         wrong = str(error) if any(given.get(slot) for slot in SLOTS) else None
         empty = rendered("compare.html", doc=None, queries=[], problem=wrong, chart=None)
@@ -317,11 +320,11 @@ async def compare_page(request: Request) -> Response:
     return HTMLResponse(
         rendered(
             "compare.html",
-            doc=found["document"],
-            queries=found["queries"],
+            doc=compared["document"],
+            queries=compared["queries"],
             names=names,
-            chart=found["chart"],
-            boot=boot_of(charts=drawn([found["chart"]])),
+            chart=compared["chart"],
+            boot=boot_of(charts=drawn([compared["chart"]])),
             problem=None,
         )
     )
@@ -343,7 +346,9 @@ async def reference(request: Request) -> Response:
     """The API as a page."""
     paths = request.app.openapi()["paths"]
     operations = [
-        (path, method, what) for path, methods in paths.items() for method, what in methods.items()
+        (path, method, operation)
+        for path, methods in paths.items()
+        for method, operation in methods.items()
     ]
     return HTMLResponse(rendered("reference.html", operations=operations))
 

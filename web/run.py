@@ -71,10 +71,10 @@ def plain(content: bytes) -> Any:
 
 def _key(name: str, arguments: tuple[Any, ...]) -> Hashable:
     """Cache key of an answer; None where the answer cannot be shared."""
-    asked = arguments[0]
-    if not isinstance(asked, list) or any(one in TEXTS for one, _ in asked):
+    pairs = arguments[0]
+    if not isinstance(pairs, list) or any(name in TEXTS for name, _ in pairs):
         return None
-    return (name, tuple(asked), repr(arguments[1:]))
+    return (name, tuple(pairs), repr(arguments[1:]))
 
 
 async def _waited(

@@ -73,9 +73,9 @@ class State:
     def pairs(self) -> list[tuple[str, str]]:
         """Names and values of the query string."""
         out = [
-            (name, _text(one))
+            (name, _text(word))
             for name, value in self.given.items()
-            for one in (value if isinstance(value, tuple) else (value,))
+            for word in (value if isinstance(value, tuple) else (value,))
             if not (name == "model" and self.config) and name != "calibration"
         ]
         out += [
@@ -94,23 +94,23 @@ class State:
     @cached_property
     def conflicts(self) -> list[dict[str, str]]:
         """What a person chose and a file says otherwise: a sentence, and the queries of either."""
-        found = []
+        out = []
         for name, mark in self.marks.items():
             origin = self.options.origin(name)
             if origin is None or not origin.over:
                 continue
-            chosen, said = _text(getattr(self.options, name)), mark.split("|", 2)[2]
+            chosen, stated = _text(getattr(self.options, name)), mark.split("|", 2)[2]
             rest = [pair for pair in self.pairs if pair[0] not in (name, MARK + name)]
-            found.append(
+            out.append(
                 {
                     "says": f"{origin.over} for {flag(name)}, you chose {chosen}",
-                    "file": said,
-                    "take": urlencode([*rest, (name, said), (MARK + name, mark)]),
+                    "file": stated,
+                    "take": urlencode([*rest, (name, stated), (MARK + name, mark)]),
                     "chosen": chosen,
                     "keep": urlencode([*rest, (name, chosen)]),
                 }
             )
-        return found
+        return out
 
     @cached_property
     def given(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class State:
         """The state that the command of a pick asks for: what differs is of the search, but for
         options that a person has chosen with it. Raises PlanError for what no page answers."""
         options = _within_limits(of_command(self.options, command))
-        origins = {name: one for name, one in options.origins.items() if name not in chosen}
+        origins = {name: origin for name, origin in options.origins.items() if name not in chosen}
         options = replace(options, origins=origins)
         return replace(self, options=options, marks=marks_of(Given(options.given(), origins)))
 
@@ -147,7 +147,7 @@ class State:
 
     def changed(self, **update: Any) -> State:
         """The state with some options changed. Raises PlanError for wrong ones."""
-        kept = {name: one for name, one in self.options.origins.items() if name not in update}
+        kept = {name: origin for name, origin in self.options.origins.items() if name not in update}
         options = _within_limits(api.read_options({**self.given, **update}, kept))
         marks = {name: mark for name, mark in self.marks.items() if name not in update}
         return State(options, self.config, self.calibration, marks)
@@ -170,7 +170,7 @@ def stated(pairs: Pairs) -> Pairs:
     the defaults of the page."""
     left = {pair for pair in pairs if pair[0].startswith(MARK) and pair[1].startswith(DEFAULT)}
     left |= {(name.removeprefix(MARK), mark.removeprefix(DEFAULT)) for name, mark in left}
-    return [one for one in pairs if one not in left and (one[1] or one[0] in START)]
+    return [pair for pair in pairs if pair not in left and (pair[1] or pair[0] in START)]
 
 
 def searched(pairs: Pairs) -> set[str]:
@@ -202,12 +202,14 @@ def _origins(marks: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, Or
 def marks_of(given: Given) -> dict[str, str]:
     """Marks of options by name, of those that files say or said."""
     out = {}
-    for name, one in given.origins.items():
-        where, value = one.where or "picked", _text(given.get(name))
-        if one.over:
-            where, _, value = one.over.partition("; ")[0].rpartition(" says ")
-        if one.over or one.kind != "typed":
-            out[name] = f"{one.kind if not one.over else 'file'}|{where.replace('|', ' ')}|{value}"
+    for name, origin in given.origins.items():
+        where, value = origin.where or "picked", _text(given.get(name))
+        if origin.over:
+            where, _, value = origin.over.partition("; ")[0].rpartition(" says ")
+        if origin.over or origin.kind != "typed":
+            out[name] = (
+                f"{origin.kind if not origin.over else 'file'}|{where.replace('|', ' ')}|{value}"
+            )
     return out
 
 
@@ -277,7 +279,7 @@ def of_mapping(given: Mapping[str, Any], marks: Mapping[str, str] | None = None)
     if calibration is not None:
         options["calibration"] = CALIBRATION_FILE
     marks = marks or {}
-    texts = {name: _text(one) for name, one in options.items() if name in marks}
+    texts = {name: _text(option) for name, option in options.items() if name in marks}
     read = api.read_options(options, _origins(marks, texts))
     if "nodes" in marks and "gpus" in read.origins:  # which are read as GPUs
         kind, where, _ = marks["nodes"].split("|", 2)
@@ -382,7 +384,7 @@ def recipe_of(body: bytes) -> tuple[dict[str, str], dict[str, Any]]:
     """Texts of files and options of a posted JSON object. Raises PlanError."""
     given = _object(body)
     files = given.pop("files", None)
-    texts = isinstance(files, dict) and all(isinstance(one, str) for one in files.values())
+    texts = isinstance(files, dict) and all(isinstance(file, str) for file in files.values())
     if not files or not texts:
         raise api.PlanError("files", None, "must be an object of at least one text by its name")
     for name in TEXTS:

@@ -51,9 +51,9 @@ def panels() -> dict[str, Callable[[State], list[Chart]]]:
 
 
 @contextmanager
-def _asked(asked: Asked) -> Iterator[State]:
+def _asked(request: Asked) -> Iterator[State]:
     """The state, with its pasted texts as the only files that can be read."""
-    state = posted(asked) if isinstance(asked, bytes) else of_pairs(asked)
+    state = posted(request) if isinstance(request, bytes) else of_pairs(request)
     with catalog.only_given(state.files):
         yield state
 
@@ -63,15 +63,15 @@ def dumped(document: Any) -> bytes:
     return to_json(document).encode()
 
 
-def estimate(asked: Asked) -> bytes:
+def estimate(request: Asked) -> bytes:
     """The document of `dpplan estimate --json`."""
-    with _asked(asked) as state:
+    with _asked(request) as state:
         return dumped(api.estimate(state.options))
 
 
-def search(asked: Asked) -> bytes:
+def search(request: Asked) -> bytes:
     """The document of `dpplan search --json`."""
-    with _asked(asked) as state:
+    with _asked(request) as state:
         return dumped(api.search_layouts(state.options))
 
 
@@ -106,9 +106,9 @@ def sheet(pairs: Pairs, path: str) -> bytes:
 
 
 def _tab(path: str) -> Tab:
-    found = BY_PATH[path]
-    assert isinstance(found, Tab)
-    return found
+    page_of_tab = BY_PATH[path]
+    assert isinstance(page_of_tab, Tab)
+    return page_of_tab
 
 
 def comparison(several: dict[str, Pairs]) -> bytes:
@@ -118,17 +118,17 @@ def comparison(several: dict[str, Pairs]) -> bytes:
 
 def _each(several: dict[str, Pairs]) -> list[tuple[Estimate, State]]:
     """The estimate of each scenario, whose name stands in its errors."""
-    found = []
+    estimates = []
     for slot, pairs in several.items():
         try:
-            found.append(_brief(pairs))
+            estimates.append(_brief(pairs))
         except PlanError as error:
             raise PlanError(f"{slot}: {error.field}", error.value, error.remedy) from None
-    return found
+    return estimates
 
 
-def _brief(asked: Asked) -> tuple[Estimate, State]:
-    with _asked(asked) as state:
+def _brief(request: Asked) -> tuple[Estimate, State]:
+    with _asked(request) as state:
         return api.estimate(state.options, brief=True), state
 
 
@@ -208,8 +208,8 @@ def panel(pairs: Pairs, name: str) -> bytes:
     """Charts that need work of their own."""
     with _asked(pairs) as state:
         charts = panels()[name](state)
-    found = [drawn(chart, _links(chart, state)) for chart in charts]
-    return dumped({"charts": found, "query": state.query})
+    shown = [drawn(chart, _links(chart, state)) for chart in charts]
+    return dumped({"charts": shown, "query": state.query})
 
 
 def _links(chart: Chart, state: State) -> list[str | None]:
@@ -226,21 +226,21 @@ def explanation(pairs: Pairs) -> bytes:
 def explained_page(pairs: Pairs, level: int) -> bytes:
     """The same as a part of a page whose headings begin at this level."""
     with _asked(pairs) as state:
-        found = plain(explained.document(state.options))
-    body = rendered("explain_body.html", level=level, doc=found)
+        document = plain(explained.document(state.options))
+    body = rendered("explain_body.html", level=level, doc=document)
     return dumped({"body": body, "query": state.query})
 
 
 def compared(several: dict[str, Pairs], names: list[str]) -> bytes:
     """The page of a comparison: figures, chart, queries."""
-    found = _each(several)
-    reports = [report for report, _ in found]
+    answers = _each(several)
+    reports = [report for report, _ in answers]
     steps = {name: report.step.components for name, report in zip(names, reports, strict=True)}
     return dumped(
         {
             "document": side_by_side(reports),
             "chart": drawn(parts_chart("compare-step", steps)),
-            "queries": [state.query for _, state in found],
+            "queries": [state.query for _, state in answers],
         }
     )
 
@@ -257,8 +257,8 @@ def table(pairs: Pairs, name: str) -> bytes:
 def written(pairs: Pairs, to: Any) -> bytes:
     """The document of `dpplan export --to TARGET --json`."""
     with _asked(pairs) as state:
-        own = plugins.load("formats.options", "to", to).ExportOptions(to=to)
-        return dumped(api.export(state.options, own))
+        options = plugins.load("formats.options", "to", to).ExportOptions(to=to)
+        return dumped(api.export(state.options, options))
 
 
 def exports(pairs: Pairs, answerable: bool) -> bytes:

@@ -62,7 +62,10 @@ def elsewhere_lines(prices: Prices) -> list[str]:
     ]
 
 
-def _said(one: Cheapest, prices: Prices) -> str:
+def _said(cheapest: Cheapest, prices: Prices) -> str:
     kinds = len(prices.machines)
-    of = "" if one.priced == kinds else f"; {one.priced} of {kinds} have such a price"
-    return f"{one.label}, {show(one.cost_usd, 'USD')} per {prices.per} ({one.source}{of})"
+    counted = (
+        "" if cheapest.priced == kinds else f"; {cheapest.priced} of {kinds} have such a price"
+    )
+    cost = show(cheapest.cost_usd, "USD")
+    return f"{cheapest.label}, {cost} per {prices.per} ({cheapest.source}{counted})"

@@ -64,7 +64,7 @@ def verdict(r: Estimate) -> str:
     m, step = r.memory, r.step
     band = span(step.low, step.high, "s")
     doubted = "".join(f" DOUBTFUL: {doubt}." for doubt in r.doubts)
-    doubted += "".join(f" {one[0].upper()}{one[1:]}." for one in r.both_ways)
+    doubted += "".join(f" {sentence[0].upper()}{sentence[1:]}." for sentence in r.both_ways)
     if not m.fits:
         lacking = f"{m.verdict.upper()}: {short_of(r)}{_still(m)}."
         return f"{lacking} A step would take {show(step.seconds, 's')} ({band}).{doubted}"
@@ -123,7 +123,7 @@ def _remarks(r: Estimate) -> list[tuple[str, str]]:
 def _decided(r: Estimate) -> set[str]:
     """Options whose default and another value are both answered in the verdict."""
     named = (_OPTION.search(sentence) for sentence in r.both_ways)
-    return {found[0] for found in named if found}
+    return {match[0] for match in named if match}
 
 
 def _step_text(r: Estimate) -> str:
@@ -214,17 +214,17 @@ def _advice(r: Estimate) -> list[Block]:
         return []
     block, more = advice_block(r, shown), len(r.advice) - len(shown)
     order = block.order + (f" ({more} more with --full)" if more else "")
-    commands: list[str] = [Command(f"{i + 1}: {one.command}") for i, one in enumerate(shown)]
+    commands: list[str] = [Command(f"{i + 1}: {line.command}") for i, line in enumerate(shown)]
     return [replace(block, order=order, below=commands, part=True)]
 
 
 def _sure(r: Estimate) -> Block:
     read = [text for text in r.assumptions if text.startswith("--")]  # of what was typed
-    found = [_DEFAULT.match(text) for text in r.assumptions if text not in read]
+    matches = [_DEFAULT.match(text) for text in r.assumptions if text not in read]
     decided = _decided(r)
     defaults = [
         f"{default['what']} ({default['option']})"
-        for default in found
+        for default in matches
         if default and not decided.intersection(_OPTION.findall(default["option"]))
     ]
     lines = [f"band      {r.step.confidence}", f"to fit    {r.memory.fit_evidence}"]

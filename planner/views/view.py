@@ -149,8 +149,8 @@ class View:
     @classmethod
     def of(cls, blocks: Sequence[Block | Chart], **more: Any) -> View:
         """A view of parts under the title of the first block."""
-        first = next(one for one in blocks if isinstance(one, Block))
-        parts = [replace(first, lead=True) if one is first else one for one in blocks]
+        first = next(block for block in blocks if isinstance(block, Block))
+        parts = [replace(first, lead=True) if block is first else block for block in blocks]
         return cls(first.title, parts=parts, **more)
 
     @property
@@ -172,5 +172,5 @@ def words(name: str) -> str:
 
 def labelled(line: str) -> str | tuple[str, str]:
     """A sentence; or the label and the sentence of a line that begins with one."""
-    found = None if isinstance(line, Fixed) else _LABELLED.fullmatch(line)
-    return (found[1], found[2]) if found else line
+    match = None if isinstance(line, Fixed) else _LABELLED.fullmatch(line)
+    return (match[1], match[2]) if match else line

@@ -37,9 +37,9 @@ def page(
     taken, left = tab.split(pairs)
     try:
         with asked(tab, taken, files) as request:
-            found = tab.answers.find(request)
-            view = tab.answers.view(found, request)
-            read = tab.answers.plan(found)
+            document = tab.answers.find(request)
+            view = tab.answers.view(document, request)
+            read = tab.answers.plan(document)
         plan = read or request.state
         shown = parts_of(view, _address(tab, request), text("apply"), paper=False)
         charts = [chart for part in shown["parts"] if (chart := _chart_of(part)) is not None]
@@ -57,7 +57,7 @@ def page(
             "tab_answer.html",
             view=shown,
             runs=runs,
-            command=tab.answers.command(found, request),
+            command=tab.answers.command(document, request),
             sheet=f"{tab.path}.csv?{urlencode(pairs)}" if view.csv else "",
             unused=unused,
             again=again,
