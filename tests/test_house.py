@@ -231,7 +231,6 @@ OLD_NAMES = (
     "planner/estimate/step.py",
     "planner/estimate/sync.py",
     "planner/evidence/",
-    "planner/formats/",
     "planner/search/",
     "tests/",
 )

@@ -29,16 +29,16 @@ _LONGEST = 40  # of a name: Kubernetes adds to it, up to 63 characters of a labe
 
 
 def scripts(
-    target: Target, asked: Asked, gpu: GpuSpec, comments: tuple[str, ...]
+    target: Target, request: Asked, gpu: GpuSpec, comments: tuple[str, ...]
 ) -> dict[str, str]:
     """run.sh and what starts it on all nodes, by name."""
     known = {
-        "name": name_of(f"{asked.model.name}-{asked.options['gpus']}"),
-        "nodes": asked.nodes,
-        "gpus_per_node": asked.gpus_per_node,
-        "program": target.starts(asked) if target.starts else target.program,
+        "name": name_of(f"{request.model.name}-{request.options['gpus']}"),
+        "nodes": request.nodes,
+        "gpus_per_node": request.gpus_per_node,
+        "program": target.starts(request) if target.starts else target.program,
         "per_node": target.per_node,
-        "arguments": target.arguments(asked),
+        "arguments": target.arguments(request),
         "environment": dict(target.environment),
         "checkout": target.checkout,
         "comments": comments,
