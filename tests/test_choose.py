@@ -209,7 +209,9 @@ def test_every_place_is_the_first_of_what_is_left(
     seconds, repeated, device, same = (
         np.array([row[i] for row in rows], dtype=float) for i in range(4)
     )
-    got = order(Candidates(seconds, repeated, device, same), count, "time").tolist()
+    got = order(
+        Candidates(seconds, repeated, device, same, np.zeros(len(same))), count, "time"
+    ).tolist()
     left = list(range(len(rows)))
     for place in got:
         fastest = min(rows[i][0] for i in left)
@@ -226,7 +228,9 @@ def test_by_memory_the_list_grows(rows: list[tuple[int, int, int, int]]) -> None
     seconds, repeated, device, same = (
         np.array([row[i] for row in rows], dtype=float) for i in range(4)
     )
-    got = order(Candidates(seconds, repeated, device, same), 100, "memory").tolist()
+    got = order(
+        Candidates(seconds, repeated, device, same, np.zeros(len(same))), 100, "memory"
+    ).tolist()
     assert [rows[i][2] for i in got] == sorted(rows[i][2] for i in got)
     assert sorted(rows[i][3] for i in got) == sorted({row[3] for row in rows})
     assert all(rows[i][2] == min(row[2] for row in rows if row[3] == rows[i][3]) for i in got)

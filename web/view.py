@@ -16,7 +16,7 @@ from planner.specs.documents.memory import Memory
 from planner.specs.documents.plan import describe
 from planner.specs.documents.run import Run
 from planner.units import chance_text, percent, show, span
-from planner.views.estimate import active, crossing_text, requirement_sentences
+from planner.views.estimate import active, border_rows, requirement_sentences
 from planner.views.explain import machine_value
 from web.state import State
 from web.texts import text
@@ -47,7 +47,7 @@ def answer(report: Estimate, state: State) -> dict[str, Any]:
         "doubts": report.doubts,
         "both_ways": [f"{sentence[0].upper()}{sentence[1:]}." for sentence in report.both_ways],
         "tighter": _tighter(report),
-        "crossing": "" if report.crossing is None else crossing_text(report.crossing),
+        "border": [sentence for _, sentence in border_rows(report)],
         "chance": text("chance_basis", basis=memory.fit_evidence),
         "fill": min(memory.device_bytes / memory.capacity_bytes, 1.0),
         "cards": (shown := cards(report)),

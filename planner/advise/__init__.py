@@ -20,6 +20,7 @@ from planner.advise.changes import (
     by_cost,
     chunked_loss,
     difference,
+    fewer_nodes,
     fixed_layout,
     freed,
     layout_changes,
@@ -126,7 +127,7 @@ def _when_it_fits(base: Base, here: Weighed, everything: bool) -> list[Weighed]:
     changes = request_changes(base.plan, True, everything, _promise(here))
     for change in [*changes, *by_cost(base.plan, base.layout)]:
         candidates += beside_the_layout(base, change)
-    candidates += searched(base, freed(options, True))
+    candidates += searched(base, [*freed(options, True), *fewer_nodes(base.plan)])
     if base.plan.training.loss_chunks == 1 and _share(here, "logits") >= _LOGITS:
         candidates += searched(base, [chunked_loss(base.plan)])
     if everything:
@@ -208,7 +209,8 @@ def _ranked(here: Weighed, candidates: list[Weighed], everything: bool) -> list[
         first = [
             candidate
             for candidate in candidates
-            if (faster(candidate) or surer(candidate)) and size(candidate) == gpus
+            if (faster(candidate) and size(candidate) <= gpus)
+            or (surer(candidate) and size(candidate) == gpus)
         ]
         rest = [
             candidate

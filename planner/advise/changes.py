@@ -15,6 +15,7 @@ from planner.formulas.divisors import divisors
 from planner.formulas.stages import largest_chunk, stated_chunks
 from planner.inputs import catalog
 from planner.inputs.usual import STACKS
+from planner.search.idle import rounder
 from planner.search.space import MODULE_SETS, chunk_counts
 from planner.specs.capabilities import has, values
 from planner.specs.cluster import MAX_GPUS
@@ -225,6 +226,17 @@ def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) 
             Change(f"stack {name}", {"stack": name}) for name in STACKS if name != plan.stack.id
         ]
     return out
+
+
+def fewer_nodes(plan: Plan) -> list[Change]:
+    """Nodes left idle where those that are left divide better; see `search.idle`."""
+    cluster = plan.cluster
+    gpus = rounder(cluster.gpus, cluster.gpus_per_node)
+    if gpus is None:
+        return []
+    idle = cluster.nodes - gpus // cluster.gpus_per_node
+    text = f"{idle} of {cluster.nodes} nodes left idle"
+    return [Change(text, {"gpus": gpus, "global_batch": plan.training.global_batch})]
 
 
 def _narrow_states(plan: Plan) -> list[Change]:

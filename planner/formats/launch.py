@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from planner.formats.launcher import ALLOCATOR
 from planner.formats.target import Asked, Target
 from planner.specs.hardware import GpuSpec
 
@@ -39,7 +40,7 @@ def scripts(
         "program": target.starts(request) if target.starts else target.program,
         "per_node": target.per_node,
         "arguments": target.arguments(request),
-        "environment": dict(target.environment),
+        "environment": {**target.environment, **_allocator(request)},
         "checkout": target.checkout,
         "comments": comments,
         "image": IMAGE,
@@ -47,6 +48,11 @@ def scripts(
         "accelerator": gpu.skypilot or f"CHANGE-ME-{gpu.id}",
     }
     return {name: _environment().get_template(name).render(known) for name in (RUN, *LAUNCHERS)}
+
+
+def _allocator(request: Asked) -> dict[str, str]:
+    on = request.get("expandable_segments")
+    return {ALLOCATOR[0]: "expandable_segments:True"} if on else {}
 
 
 def to_fill(gpu: GpuSpec) -> Mapping[str, str]:

@@ -47,6 +47,8 @@ _SWITCHES = frozenset(
         *("allow-run-as-root", "oversubscribe", "no-local-rank", "force-multi", "multi-gpu"),
     }
 )
+# variables that hold the settings of PyTorch's allocator, the newest last
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _PLAIN = "started"  # a launcher without options
 
 
@@ -87,7 +89,25 @@ def _parse(text: str) -> Mapping[str, Value]:
         for program, rest in _started(command.words):
             for name, value in _options(program, rest).items():
                 out.setdefault(name, value)
-    return out | _visible(commands)
+    return out | _visible(commands) | _allocator(commands)
+
+
+def expandable(text: object) -> bool | None:
+    """Whether settings of PyTorch's allocator make segments expandable; None where they do not
+    say."""
+    settings = re.sub(r"[\s'\"]", "", str(text)).lower()
+    stated = re.search(r"expandable_segments:(true|false)", settings)
+    return None if stated is None else stated[1] == "true"
+
+
+def _allocator(commands: Sequence[Command]) -> dict[str, Value]:
+    """Settings of PyTorch's allocator in the environment of the programs of a script."""
+    return {
+        f"env {name}": Value(command.variables[name], command.words[0].line)
+        for command in commands
+        for name in ALLOCATOR
+        if name in command.variables and any(_started(command.words))
+    }
 
 
 def _split(line: str) -> list[str]:
@@ -202,6 +222,7 @@ _TABLE = (
     Argument("accelerate.num-machines", "nodes", meaning=_count),
     Argument("accelerate.num-processes", "gpus", meaning=_count),
     Argument("hostfile.gpus", "gpus", meaning=_count, also=("manifest.gpus",)),
+    *(Argument(f"env {name}", "expandable_segments", meaning=expandable) for name in ALLOCATOR),
 )
 _GPUS = re.compile(r"(?:gpu(?::[\w.-]+)?:)?(\d{1,4})(?:\(.*\))?")
 _INCLUDED = re.compile(r"[\w.-]+:(\d{1,3}(?:,\d{1,3})*)")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from planner.formats import megatron_deepspeed
 from planner.formats import megatron_table as names
+from planner.formats.launcher import expandable
 from planner.formats.megatron_experts import experts, latent
 from planner.formats.megatron_hybrid import hybrid
 from planner.formats.record import Answer, Value
@@ -444,8 +445,7 @@ def _environment(values: Mapping[str, Value], answer: Answer) -> None:
     for name, value in values.items():
         if not name.startswith("env "):
             continue
-        if "ALLOC_CONF" in name and "expandable_segments" in str(value.value):
-            on = "expandable_segments:true" in str(value.value).lower()
+        if "ALLOC_CONF" in name and (on := expandable(value.value)) is not None:
             answer.state("expandable_segments", on, name)
         elif name == "env NVTE_FUSED_ATTN" and str(value.value) == "1":
             answer.imply("attention", "cudnn", "fused attention of Transformer Engine", name)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from planner.formats import adapted, megatron, sharding, taught, trainer, written
+from planner.formats import adapted, launcher, megatron, sharding, taught, trainer, written
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import UNSET, Answer, Argument, Format, Value, unread
 from planner.formats.shell import Command, script
@@ -41,10 +41,6 @@ _ADAPTERS = adapted.Names(
 _TOP = "gkd_logits_topk"
 _TEACHER = taught.Names("teacher_model", "teacher_model_server", _TOP, _TOP)
 _WORDS = {"reward": "rm", "distil": "gkd"}  # of objectives that are no preferences, for rlhf_type
-
-
-def _expandable(value: Any) -> bool | None:
-    return "expandable_segments:true" in str(value).lower().replace("'", "") or None
 
 
 TABLE = (
@@ -76,7 +72,7 @@ TABLE = (
         meaning=trainer.whole,
         writes=lambda ranks: ranks if ranks > 1 else None,
     ),
-    Argument("env PYTORCH_CUDA_ALLOC_CONF", "expandable_segments", meaning=_expandable),
+    Argument("env PYTORCH_CUDA_ALLOC_CONF", "expandable_segments", meaning=launcher.expandable),
 )
 UNREAD = unread("ms_swift")
 

@@ -8,8 +8,9 @@ from typing import Any
 from planner.inputs.cluster import node_size
 from planner.specs.base import PlanError
 from planner.specs.options import Given, Options, Origin, Reading, flag, refuse, rows, why_not
-from planner.specs.options.checked import read
+from planner.specs.options.checked import from_text, read
 from planner.specs.options.words import reading
+from planner.specs.where import constraint, stated
 
 
 def read_options(given: Mapping[str, Any], origins: Mapping[str, Origin] | None = None) -> Options:
@@ -17,7 +18,7 @@ def read_options(given: Mapping[str, Any], origins: Mapping[str, Origin] | None 
 
     origins: where values come from that were not typed, by default the origins in `Given`.
     """
-    options = read(Options, given)
+    options = _of_conditions(read(Options, given))
     table = rows(Options)
     spelled = [
         Reading(name, text, name, value, says)
@@ -33,6 +34,27 @@ def read_options(given: Mapping[str, Any], origins: Mapping[str, Origin] | None 
     if not spelled and not origins:
         return options
     return options.changed(spelled=tuple(spelled), origins=origins)
+
+
+def _of_conditions(options: Options) -> Options:
+    """The same request with conditions on software as options: `--where 'dispatcher = deepep'` is
+    `--dispatcher deepep`. Raises PlanError where the option has another value besides."""
+    conditions = {text: stated(constraint(text)) for text in options.where}
+    if not any(conditions.values()):
+        return options
+    table, layouts = rows(Options), [text for text, is_ in conditions.items() if is_ is None]
+    values: dict[str, Any] = {}
+    for text, name, value in ((text, *pair) for text, pair in conditions.items() if pair):
+        try:
+            new = from_text(table[name], value)
+        except ValueError as error:
+            raise PlanError("--where", text, str(error)) from None
+        for other in (getattr(options, name), values.get(name, new)):
+            if other not in (table[name].default, new):
+                remedy = f"and {flag(name)} {other} contradict each other; leave one of them out"
+                raise PlanError("--where", text, remedy)
+        values[name] = new
+    return options.changed(where=tuple(layouts), **values)
 
 
 def _of_nodes(options: Options, nodes: int, has_gpus: bool) -> tuple[Options, Reading]:

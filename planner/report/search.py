@@ -15,6 +15,7 @@ from planner.inputs.degrees import TOKENS_PER_CONTEXT_RANK
 from planner.ledger import first
 from planner.report import layout as report
 from planner.search import Candidates, Found, order, pareto, ranked, spent, timed
+from planner.search.choose import spanning
 from planner.search.pick import software_of
 from planner.search.room import room, together
 from planner.specs.capabilities import has, values
@@ -136,6 +137,7 @@ def best_of(
         np.array([timed(e).components["recompute"][row] for e, row in lines]),
         np.array([e.memory.device[row] for e, row in lines]),
         np.arange(len(lines)),
+        np.array([spanning(e, at)[0] for (e, _), at in zip(lines, rows, strict=True)]),
         together(each),
     )
     chosen = order(candidates, count, objective)

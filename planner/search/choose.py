@@ -13,6 +13,7 @@ from planner.estimate import Estimates, Outline, OutlineTime
 from planner.estimate.run import busy_s, step_energy_j
 from planner.estimate.step import StepTime
 from planner.estimate.ties import TIE, fastest
+from planner.formulas.experts import tensor_of
 from planner.ledger import Array
 from planner.search.room import Room, room
 from planner.search.space import INNER
@@ -137,8 +138,34 @@ def _first(estimates: Estimates | Outline, rows: Array, count: int, objective: O
         timed(estimates).components["recompute"][rows],
     )
     same = _same(estimates)[rows] if count > 1 else np.zeros(len(rows))
-    candidates = Candidates(cost, repeated, estimates.memory.device[rows], same, known)
+    device, across = estimates.memory.device[rows], spanning(estimates, rows)
+    candidates = Candidates(cost, repeated, device, same, across, known)
     return rows[order(candidates, count, objective)]
+
+
+def spanning(estimates: Estimates | Outline, rows: Array) -> Array:
+    """How many of the groups that communicate in every layer (tensor, expert and context
+    parallelism) span nodes, or NVLink domains, in each of these layouts."""
+    plan = estimates.plan
+    if isinstance(estimates, Outline):
+        outer, at = estimates.space.outer, estimates.space.row[rows]
+        tp, cp, ep = (outer[name][at] for name in ("tp", "cp", "ep"))
+    else:
+        tp, cp, ep = (getattr(estimates.table, name)[rows] for name in ("tp", "cp", "ep"))
+    domain = plan.cluster.nvlink_domain
+    total: Array = sum(
+        1.0 * ((size > 1) & (size * stride(plan, name, tp) > domain))
+        for name, size in (("tp", tp), ("cp", cp), ("ep", ep))
+    )
+    return total
+
+
+def stride(plan: Plan, group: str, tp: Array) -> Array:
+    """How many ranks apart neighbours of a group are: ranks of tensor parallelism are next to each
+    other, those of contexts tp apart, those of experts in an order of their own."""
+    if group == "tp":
+        return 1.0
+    return tensor_of(plan, tp) if group == "ep" else tp
 
 
 def _same(estimates: Estimates | Outline) -> Array:
@@ -157,11 +184,12 @@ class Candidates:
     repeated_s: Array
     device_bytes: Array
     same: Array  # a number, equal where only one is to be listed
+    spanning: Array  # see `spanning`
     room: Room | None = None  # None: nothing is known of it
 
     def at(self, positions: Array) -> Candidates:
         """Some of them; of their room nothing is known."""
-        columns = (self.cost, self.repeated_s, self.device_bytes, self.same)
+        columns = (self.cost, self.repeated_s, self.device_bytes, self.same, self.spanning)
         return Candidates(*(column[positions] for column in columns))
 
 
@@ -212,7 +240,15 @@ def _by_cost(
         tied = by_cost[start:end][left[start:end]]
         chance = None if chances is None else chances(tied)
         row = int(
-            tied[fastest(cost[tied], among.repeated_s[tied], among.device_bytes[tied], chance)]
+            tied[
+                fastest(
+                    cost[tied],
+                    among.repeated_s[tied],
+                    among.device_bytes[tied],
+                    chance,
+                    among.spanning[tied],
+                )
+            ]
         )
         out.append(row)
         left &= same[by_cost] != same[row]

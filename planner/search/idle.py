@@ -9,6 +9,7 @@ from planner.search.answer import Answer
 from planner.specs.base import PlanError
 from planner.units import percent
 
+_FAIR = 15  # odd part of a number of nodes up to which a batch and layers still divide by it
 _MOST_IDLE = 0.25  # share of the nodes: beyond, fewer are seldom faster. A choice
 
 
@@ -20,6 +21,17 @@ def fewer(gpus: int, node: int) -> list[int]:
     tried |= {nodes // 2**power * 2**power for power in range(1, nodes.bit_length())}
     least = max(1.0, (1 - _MOST_IDLE) * nodes)
     return [node * count for count in sorted(tried, reverse=True) if least <= count < nodes]
+
+
+def rounder(gpus: int, node: int) -> int | None:
+    """The most of the fewer GPUs whose nodes divide better; None where all nodes divide well."""
+
+    def odd(count: int) -> int:
+        nodes = count // node
+        return nodes // (nodes & -nodes)
+
+    most = min(odd(gpus) - 1, _FAIR)
+    return next((count for count in fewer(gpus, node) if odd(count) <= most), None)
 
 
 def with_idle(

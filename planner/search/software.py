@@ -31,6 +31,8 @@ from planner.specs.plan import Plan, SoftwareChoice
 # relative: layouts that are slower than the best by less may be the best with other options
 NEAR = 0.1
 _LISTED = 16  # layouts that are looked at: of those that fit, of all, that need least memory
+# shares of a device that layouts need: the fastest of each are looked at, since options make room
+_NEEDS = (1.0, 1.1, np.inf)
 _KINDS = ("tp", "cp", "ep")  # the fastest of each kind that fits is looked at, too
 _SMALL = 2  # micro-batches of layouts that are probed
 _GAIN = 5e-4  # relative, of seconds: what gains less is not worth an option
@@ -94,8 +96,8 @@ def _fastest_of_kinds(plan: Plan, space: Space) -> Columns:
 
 def listed(estimates: Outline, taken: Choice, rows: Array | None = None) -> Columns:
     """The best layouts (of these, by default of all), for which other free options may be better:
-    the fastest that fit, also of each kind, the fastest of all, since an option may make room, and
-    where none has enough room those that need least memory."""
+    the fastest that fit, also of each kind, the fastest with less room than is wanted, and where
+    none has enough room those that need least memory."""
     rows = np.arange(len(estimates.fits)) if rows is None else rows
     seconds = estimates.time.seconds[rows]
     level, amount = taken.rank
@@ -106,9 +108,12 @@ def listed(estimates: Outline, taken: Choice, rows: Array | None = None) -> Colu
     of_space = estimates.space.row[rows[fitting]]
     kinds = np.stack([estimates.space.outer[name][of_space] for name in _KINDS])
     _, first = np.unique(kinds, axis=1, return_index=True)
-    kept = [fastest[:_LISTED], fitting[:_LISTED], fitting[np.sort(first)[:_LISTED]]]
+    kept = [fitting[:_LISTED], fitting[np.sort(first)[:_LISTED]]]
+    device = estimates.memory.device[rows]
+    usable = float(estimates.plan.usable_bytes)
+    kept += [fastest[device[fastest] <= share * usable][:_LISTED] for share in _NEEDS]
     if level != ENOUGH:
-        kept.append(np.argsort(estimates.memory.device[rows], kind="stable")[:_LISTED])
+        kept.append(np.argsort(device, kind="stable")[:_LISTED])
     return estimates.rows(np.unique(np.append(rows[np.concatenate(kept)], taken.row)))
 
 

@@ -303,15 +303,14 @@ def recomputes(plan: Plan, layers: int) -> list[str]:
 
 
 def chunk_counts(plan: Plan, pp: int) -> list[int]:
-    """Chunks per rank worth trying: those that make all chunks equal, and if none do, or on
-    request, one for each number of layers in the largest chunk."""
-    layers, asked = plan.model.layers, plan.request.uneven_stages
+    """Chunks per rank worth trying: those that make all chunks equal, and where the stack lets the
+    contents of chunks be stated, one for each number of layers in the largest chunk."""
+    layers = plan.model.layers
     if plan.request.pipeline_layout is not None:
         return [len(pipeline_layout(plan.request.pipeline_layout)) // pp]
     counts = np.arange(1, (layers + ENDS) // pp + 1)
     each = set(counts[equal_chunks(plan, pp, counts)].tolist())
-    dealt = has(plan.stack, "pipeline_layout", "any") and asked is not False
-    if dealt and (asked or not equal_chunks(plan, pp, 1)):
+    if has(plan.stack, "pipeline_layout", "any") and plan.request.uneven_stages is not False:
         each |= {-(-layers // (pp * size)) for size in range(1, -(-layers // pp) + 1)}
     return sorted(v for v in each if v * pp <= layers or equal_chunks(plan, pp, v))
 
@@ -343,7 +342,7 @@ def _schedules(plan: Plan, pp: int, microbatches: int) -> list[tuple[int, int]]:
 def _shard_groups(plan: Plan, zero: int, ranks: int) -> list[int]:
     if plan.request.shard_group is not None:
         return [plan.request.shard_group]
-    if zero != 3 or not has(plan.stack, "shard_group"):
+    if zero not in values(plan.stack, "hybrid_zero"):
         return [ranks]
     node = min(plan.cluster.nvlink_domain, ranks)
     return [d for d in divisors(ranks) if d > 1 and (d % node == 0 or d == ranks)] or [ranks]

@@ -31,6 +31,7 @@ from planner.specs.quantised import EIGHT_BIT
 from planner.specs.stack import StackSpec
 
 Request = Mapping[str, Any]  # values of options, or the fields of a layout, by name
+_NOT_TORCH = ("jax", "native")  # families whose memory another allocator manages
 _ON = ("on",)  # of an option that a stack has or has not
 _ZERO = (0, 1, 2, 3)
 
@@ -306,6 +307,7 @@ CAPABILITIES: tuple[Capability, ...] = (
     ),
     _listed("attention", "kernels of attention", ATTENTIONS, lambda s: s.supports.attentions),
     _switch("compile", "torch.compile", lambda s: s.supports.compile),
+    _switch("expandable_segments", "PyTorch's allocator", lambda s: s.family not in _NOT_TORCH),
     # the recipe that a stack calls fp8 first
     _listed("precision", "low-precision recipes", ("fp8", *RECIPES), _recipes),
     # narrow moments and gradients come with it

@@ -6,19 +6,17 @@ from __future__ import annotations
 import numpy as np
 
 from planner.estimate.ties import TIE
-from planner.formulas.experts import tensor_of
 from planner.ledger import Array
 from planner.report import layout as report
 from planner.search import best, timed
 from planner.search.answer import Answer
+from planner.search.choose import stride
 from planner.specs.document import extended
 from planner.specs.documents.estimate import Crossing, InsideNodes
 from planner.specs.options import Options
-from planner.specs.plan import Plan
 
 _HEARD = 0.05  # share of the step from which traffic of contexts or experts is worth a remark
 _REPEATS = 2 * TIE  # by which exact repeats of measured runs differ from their median
-# ranks of tensor parallelism are neighbours, those of contexts tp apart, those of experts etp
 _GROUPS = (("tp", "tensor_parallel"), ("ep", "expert_parallel"), ("cp", "context_parallel"))
 
 
@@ -31,18 +29,11 @@ def crossing(options: Options, answer: Answer) -> Crossing | None:
     for name, component in _GROUPS:
         seconds = time.components.get(component, 0.0)
         heard = np.ravel(seconds / time.seconds)[answer.row if np.size(seconds) > 1 else 0]
-        size, spanned = getattr(layout, name), float(_stride(plan, name, layout.tp))
+        size, spanned = getattr(layout, name), float(stride(plan, name, 1.0 * layout.tp))
         if size > 1 and size * spanned > domain and (name == "tp" or heard >= _HEARD):
             inside = _inside(options, answer, name, domain)
             return Crossing(degree=name, size=size, node_gpus=domain, inside=inside)
     return None
-
-
-def _stride(plan: Plan, name: str, tp: Array) -> Array:
-    """How far apart neighbours of a group are: experts have an order of ranks of their own."""
-    if name == "tp":
-        return 1.0
-    return tensor_of(plan, 1.0 * tp) if name == "ep" else 1.0 * tp
 
 
 def _inside(options: Options, answer: Answer, name: str, domain: int) -> InsideNodes | None:
@@ -52,7 +43,7 @@ def _inside(options: Options, answer: Answer, name: str, domain: int) -> InsideN
         if searched.estimates is None:
             continue
         outer, row = searched.estimates.space.outer, searched.estimates.space.row
-        span: Array = outer[name] * _stride(searched.estimates.plan, name, outer["tp"])
+        span: Array = outer[name] * stride(searched.estimates.plan, name, outer["tp"])
         at = best(searched.estimates, (span <= domain)[row])
         if at is not None:
             candidates.append(

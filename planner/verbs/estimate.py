@@ -28,6 +28,7 @@ from planner.specs.options import Options, command_line, refuse
 from planner.units import show
 from planner.verbs.both_ways import both_ways
 from planner.verbs.crossing import crossing
+from planner.verbs.near_ties import near_ties
 
 
 def estimate(options: Options, *, brief: bool = False) -> Estimate:
@@ -84,6 +85,7 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
         search=_counts(options, answer),
         tighter=_tighter(options, answer),
         crossing=crossing(options, answer),
+        near_ties=[] if brief else near_ties(options, answer),
         requirements=require.judge(required, result),
         command=command_line(typed),
         scenario=origins.scenario(

@@ -14,6 +14,7 @@ from planner.specs.document import UNSET
 from planner.specs.documents.estimate import (
     Crossing,
     Estimate,
+    NearTie,
     Report,
     SearchCounts,
     Throughput,
@@ -153,7 +154,30 @@ def remark_rows(r: Estimate) -> list[tuple[str, str]]:
     rows = [("", sentence) for sentence in r.without]
     if r.tighter is not None:
         rows.append(("", tighter_text(r.tighter, r.memory.capacity_bytes)))
-    return rows if r.crossing is None else [*rows, ("", crossing_text(r.crossing))]
+    return [*rows, *border_rows(r)]
+
+
+def border_rows(r: Estimate) -> list[tuple[str, str]]:
+    """What the layout sends over the border of nodes, and layouts that take as long."""
+    rows = [] if r.crossing is None else [("", crossing_text(r.crossing))]
+    return [*rows, ("", ties_text(r))] if r.near_ties else rows
+
+
+def ties_text(r: Estimate) -> str:
+    """Layouts within a tie of the one taken, by what differs in their degrees."""
+    texts = [f"{_differences(r, tie)} ({100 * tie.slower_frac:+.1f} %)" for tie in r.near_ties]
+    return f"as fast within noise: {'; '.join(texts)}"
+
+
+def _differences(r: Estimate, tie: NearTie) -> str:
+    degrees = ("tp", "pp", "cp", "ep", "zero")
+    parts = [
+        f"{name} {value}"
+        for name in degrees
+        if (value := getattr(tie.layout, name)) != getattr(r.layout, name)
+    ]
+    stack = [] if tie.stack == r.stack.id else [tie.stack]
+    return ", ".join([*parts, *stack])
 
 
 def crossing_text(crossing: Crossing) -> str:

@@ -20,8 +20,8 @@ from planner.views.conditions import condition_blocks
 from planner.views.estimate import (
     amount,
     band_text,
+    border_rows,
     cost_text,
-    crossing_text,
     fullest,
     project_row,
     rate_text,
@@ -117,7 +117,7 @@ def _remarks(r: Estimate) -> list[tuple[str, str]]:
     rows = [("", text) for text in kept]
     if r.tighter is not None:
         rows.append(("", risk_text(r.tighter, r.memory.capacity_bytes)))
-    return rows if r.crossing is None else [*rows, ("", crossing_text(r.crossing))]
+    return [*rows, *border_rows(r)]
 
 
 def _decided(r: Estimate) -> set[str]:
@@ -175,7 +175,7 @@ def _recompute_words(recompute: str) -> str:
         "none": "nothing recomputed",
         "selective": "attention recomputed",
         "full": "every layer recomputed",
-        "block": f"{number} layers per chunk recomputed",
+        "block": f"{number} layer{'' if number == '1' else 's'} per chunk recomputed",
         "group": f"groups of {number} layers recomputed",
     }.get(kind, f"{recompute.replace('+', ', ')} recomputed")
 

@@ -186,6 +186,12 @@ class InsideNodes(Line):
     ]
 
 
+class NearTie(Line):
+    """A layout of other degrees whose predicted time is a tie with that of the layout taken."""
+
+    slower_frac: Annotated[float, key("how much more time its step takes than that taken", "1")]
+
+
 class Crossing(Document):
     """A parallel degree that communicates in every layer and spans nodes."""
 
@@ -360,6 +366,10 @@ class Estimate(Report):
     crossing: Annotated[
         Crossing | None,
         key("tensor (or expert, context) parallelism over the border of nodes; null without"),
+    ]
+    near_ties: Annotated[
+        list[NearTie],
+        key("layouts of other degrees within a tie (1.7 %) of the step; empty where `brief`"),
     ]
     requirements: Annotated[list[Requirement], key("of `--require`, judged; empty without")]
     command: Annotated[str, key("the command that repeats the request")]

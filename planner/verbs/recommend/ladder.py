@@ -26,13 +26,12 @@ Tried = dict[int, Point]  # by position among the requests of a kind
 def points(
     kinds: Sequence[Kind], limits: Limits, *, jobs: int, progress: Progress | None
 ) -> list[list[Point]]:
-    """The counts of each kind that are tried, ascending. The middle and the largest first: they
-    tell how much work there is, and what is out of reach with the largest is so with fewer."""
+    """The counts of each kind that are tried, ascending. The largest first: it tells how much work
+    there is at most, and what is out of reach with the largest is so with fewer."""
     tried: list[Tried] = [{} for _ in kinds]
     whole = [range(len(kind.requests)) for kind in kinds]
     rungs = [_rungs(len(kind.requests)) for kind in kinds]
-    first = [[*some[len(some) // 2 :][:1], *some[-1:]] for some in rungs]
-    _try(kinds, tried, first, jobs, progress)
+    _try(kinds, tried, [some[-1:] for some in rungs], jobs, progress)
     if _work(kinds, tried) <= EVERY:
         _try(kinds, tried, whole, jobs, progress)
     else:
