@@ -37,5 +37,5 @@ def cost(name: str, *args: Any, **kwargs: Any) -> Cost:
     return BY_NAME[name].cost(context(name, *args, **kwargs))
 
 
-def sent(found: Cost) -> float:
-    return float((found.forward_bytes + found.backward_bytes + found.optimizer_bytes)[0])
+def sent(cost: Cost) -> float:
+    return float((cost.forward_bytes + cost.backward_bytes + cost.optimizer_bytes)[0])

@@ -142,9 +142,9 @@ def test_scaling_is_the_curve_of_a_comparison() -> None:
         if update is not None
     }
     assert set(clicked) == set(fitting)
-    there = of_pairs(parse_qsl(here.updated(clicked[64])))
-    assert there.is_typed("gpus")
-    again = api.estimate(there.options, brief=True)
+    target = of_pairs(parse_qsl(here.updated(clicked[64])))
+    assert target.is_typed("gpus")
+    again = api.estimate(target.options, brief=True)
     assert again.step.seconds == pytest.approx(fitting[64][1], rel=1e-12)
     assert "tp 2 x pp 4 does not divide 4 GPUs" in chart.summary
     assert f"More GPUs pay up to {curve.pays_until:,.0f}" in chart.summary
@@ -264,11 +264,11 @@ def test_legal_values_are_what_an_estimate_accepts(given: dict[str, Any]) -> Non
     for name, offered in legal.choices(options, 64).items():
         assert offered, name
         for choice in offered:
-            asked = options.changed(**{name: choice.value})
-            if name == "sequence_parallel" and asked.tp is None:
+            request = options.changed(**{name: choice.value})
+            if name == "sequence_parallel" and request.tp is None:
                 continue
             try:
-                scenario = resolve(asked)
+                scenario = resolve(request)
                 possible = any(_allowed(plan) for plan in scenario.plans)
             except PlanError:
                 possible = False
@@ -281,11 +281,11 @@ def test_reasons_are_the_sentences_of_the_rules() -> None:
         name: {c.value: c.reason for c in offered}
         for name, offered in legal.choices(options, 64).items()
     }
-    said = "pp 4 x vpp 16 = 64 chunks are more than the 32 layers"
-    assert choices["vpp"][16] == f"{said}; nearest: --pp 2, or --vpp 8"
+    text = "pp 4 x vpp 16 = 64 chunks are more than the 32 layers"
+    assert choices["vpp"][16] == f"{text}; nearest: --pp 2, or --vpp 8"
     assert choices["gpus"][4] == "tp 2 x pp 4 does not divide 4 GPUs"
     assert "does not divide" in str(choices["tp"][16])
-    with pytest.raises(PlanError, match=said):
+    with pytest.raises(PlanError, match=text):
         api.estimate(options.changed(vpp=16))
 
 
@@ -298,8 +298,8 @@ def test_differences_are_to_the_first() -> None:
 
 
 def test_every_figure_is_where_an_estimate_has_it() -> None:
-    for of in ("name", "key", "label", "path"):
-        assert len({getattr(figure, of) for figure in FIGURES}) == len(FIGURES)
+    for name in ("name", "key", "label", "path"):
+        assert len({getattr(figure, name) for figure in FIGURES}) == len(FIGURES)
     timed = api.estimate(api.read_options({**FIXED, "tokens": "10B"}), brief=True)
     assert all(isinstance(figure.of(timed), (int, float)) for figure in FIGURES)
 
@@ -319,11 +319,11 @@ def test_explanations_hold_the_formulas_and_add_up() -> None:
     assert {"tokens per s", "utilisation"} <= names
 
     def walk(call: dict[str, Any]) -> list[dict[str, Any]]:
-        return [call, *(inner for one in call.get("calls", []) for inner in walk(one))]
+        return [call, *(inner for entry in call.get("calls", []) for inner in walk(entry))]
 
-    found = [node for part in parts.values() for call in part["calls"] for node in walk(call)]
-    assert all(node["source"] and node["equation"] for node in found if "output" in node)
-    assert any(given.get("kind") == "vendor" for node in found for given in node.get("inputs", []))
+    items = [node for part in parts.values() for call in part["calls"] for node in walk(call)]
+    assert all(node["source"] and node["equation"] for node in items if "output" in node)
+    assert any(given.get("kind") == "vendor" for node in items for given in node.get("inputs", []))
 
 
 def test_a_calibration_says_what_it_changed() -> None:
@@ -333,12 +333,12 @@ def test_a_calibration_says_what_it_changed() -> None:
     )
     with catalog.only_given({"calibration.toml": text}):
         options = api.read_options({**FIXED, "calibration": "calibration.toml"})
-        found = calibrated.changes(options, api.estimate(options))
-    (row,) = found.rows
+        result = calibrated.changes(options, api.estimate(options))
+    (row,) = result.rows
     assert row.field == "kernels.gemm_efficiency"
     assert (row.after, row.kind, row.source) == ("0.5", "measured", "own run")
-    assert found.after.step.seconds > found.before.step.seconds == report().step.seconds
-    assert found.after.provenance != found.before.provenance
+    assert result.after.step.seconds > result.before.step.seconds == report().step.seconds
+    assert result.after.provenance != result.before.provenance
 
 
 def test_only_given_files_are_read() -> None:
