@@ -214,13 +214,7 @@ UNCLEAR = re.compile(
     r"|\basked for\b|\bnone of (it|them)\b|\bnothing is said\b"
 )
 # folders that are held to DIALECT only, until their sentences are rewritten
-OLD_WORDS = (
-    "planner/evidence/",
-    "planner/formats/views/",
-    "planner/formats/web/",
-    "planner/views/",
-    "web/",
-)
+OLD_WORDS = ("planner/evidence/",)
 # Names that say nothing of their value: a layout, a request, a sentence has a name of its own.
 VAGUE = frozenset(
     {"asked", "found", "held", "made", "of", "one", "own", "said", "there", "told", "what"}

@@ -102,7 +102,7 @@ _slots = [
 
 
 def several(request: Request) -> dict[str, Pairs]:
-    """What each scenario of a comparison asks for, in order. Raises PlanError."""
+    """Options of each scenario of a comparison, in order. Raises PlanError."""
     given = dict(run.pairs_of(request))
     by_slot = {}
     for name in SLOTS:

@@ -68,7 +68,7 @@ class Application(FastAPI):
 
 
 def create(served: Served = Served()) -> FastAPI:  # noqa: B008 (frozen)
-    """The application, ready for a server. Without settings it answers on this machine alone."""
+    """The application, ready for a server. Without settings it answers on this machine only."""
     application = Application(
         served,
         title="dpplan",
@@ -131,7 +131,7 @@ def create(served: Served = Served()) -> FastAPI:  # noqa: B008 (frozen)
 
 
 def _says(status: int, key: str) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """What a fault that is not the request's is answered with."""
+    """The answer to a fault that is not the request's."""
 
     async def answer(request: Request, _: Exception) -> Response:
         if _wants_page(request):

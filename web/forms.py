@@ -174,7 +174,7 @@ def _natural(entry: dict[str, Any]) -> list[tuple[float, str]]:
 
 
 def _auto(name: str, layout: dict[str, Any]) -> str:
-    """What "auto" is called: with what the search chose, where it is known."""
+    """Label of "auto": with what the search chose, where it is known."""
     if layout.get(name) is None:
         return text("auto")
     return text("auto_is", value=_label(name, layout[name]))

@@ -40,7 +40,7 @@ _FIGURES: tuple[tuple[str, type[Document], str], ...] = (
 
 @cache
 def glossary() -> list[dict[str, Any]]:
-    """Groups of terms, each with its name, its sentence and where it is said otherwise."""
+    """Groups of terms, each with its name, its sentence and its other names."""
     inputs = [
         {"id": row.name, "term": row.says.label, "says": row.says.help, "also": row.flag}
         for row in rows(api.Options).values()

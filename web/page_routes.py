@@ -76,13 +76,13 @@ def boot_of(**more: Any) -> dict[str, Any]:
 
 
 def drawn(charts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the script draws of charts that are in the page already."""
+    """The part of charts that the script draws, their tables being in the page already."""
     keys = ("name", "title", "figure", "choices", "columns", "rows")
     return [{key: chart[key] for key in keys} for chart in charts]
 
 
 def _asked(request: Request, *without: str) -> Pairs:
-    """What an address of the page asks for, with the page's defaults."""
+    """Options of an address of the page, with the page's defaults."""
     return filled(run.pairs_of(request, *without), PAGE)
 
 
@@ -125,7 +125,7 @@ async def page(request: Request) -> Response:
 
 
 def _of_preset(run_id: str, beside: Pairs) -> Pairs:
-    """What a published run asks for. Raises PlanError."""
+    """Options of a published run. Raises PlanError."""
     if beside:
         raise PlanError("preset", run_id[:50], f"is given beside {beside[0][0][:50]}; keep one")
     return preset(run_id).pairs
@@ -179,7 +179,7 @@ def _page(
 
 
 def _printed() -> str:
-    """What paper says of where it is from."""
+    """Source of a printed page."""
     return text("printed", version=__version__, date=f"{datetime.now(UTC):%Y-%m-%d}")
 
 
@@ -270,7 +270,7 @@ async def explain_page(request: Request) -> Response:
 
 @router.get("/export", response_class=HTMLResponse)
 async def export_page(request: Request) -> Response:
-    """What can be taken along."""
+    """Files to take along."""
     bare = bool(request.query_params.get("bare"))
     pairs = _asked(request, "bare")
     document = await run.read(request, "exports", pairs, False)
@@ -355,7 +355,7 @@ async def reference(request: Request) -> Response:
 
 @router.get("/favicon.ico")
 async def icon(request: Request) -> Response:
-    """What browsers ask for where a page names none, as a report does, which is a file alone."""
+    """The icon that browsers request where a page names none, such as a report."""
     return static_files.response(request, "icon.svg")
 
 

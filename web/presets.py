@@ -31,7 +31,7 @@ class Preset:
 
     @property
     def pairs(self) -> Pairs:
-        """What an address asks for."""
+        """The options as pairs of an address."""
         return parse_qsl(self.query)
 
     @property
@@ -58,8 +58,7 @@ def preset(run_id: str) -> Preset:
 
 
 def shown(run_id: str, predicted_s: float) -> dict[str, Any]:
-    """What the page says of a preset: what was measured, how far the answer is off, its
-    neighbours."""
+    """A preset as the page shows it: measurement, error of the answer, neighbours."""
     run, ids = preset(run_id), list(presets())
     at = ids.index(run_id)
     return {

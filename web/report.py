@@ -36,7 +36,7 @@ def report(estimate: Estimate, state: State) -> str:
 
 
 def _inputs(state: State) -> list[dict[str, str]]:
-    """What was asked for, in the words of the form; the rest is assumed and said so."""
+    """The request in the words of the form; the rest is named as assumed."""
     table = rows(type(state.options))
     given = {name: value for name, value in state.given.items() if name in table}
     return [

@@ -37,7 +37,7 @@ _LIGHT = {
 
 
 def pairs_of(request: Request, *without: str) -> Pairs:
-    """What an address asks for, without the keys of the endpoint itself."""
+    """Options of an address, without the keys of the endpoint itself."""
     return [(k, v) for k, v in request.query_params.multi_items() if k not in without]
 
 
@@ -80,7 +80,7 @@ def _key(name: str, arguments: tuple[Any, ...]) -> Hashable:
 async def _waited(
     request: Request, workers: Workers, job: Job, linger_s: Callable[[], float]
 ) -> bytes:
-    """What a job comes to, as long as somebody waits for it."""
+    """Result of a job, as long as a client waits for it."""
     future = asyncio.wrap_future(job.future)
     future.add_done_callback(
         lambda f: f.cancelled() or f.exception()

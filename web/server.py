@@ -123,8 +123,8 @@ class Connection(H11Protocol):
             self._due(limits.HEAD_S, self._too_late if stage in ("new", "head") else None)
 
     def _stage_now(self) -> str:
-        """What the client owes: a first byte (new), the rest of a head or body, the rest of an
-        answer to be taken, the next request (idle, which uvicorn ends); or nothing (asked)."""
+        """The client's next step: a first byte (new), the rest of a head or body, the rest of an
+        answer to be taken, the next request (idle, which uvicorn ends); or nothing (busy)."""
         if self.transport.is_closing() or self.flow.write_paused:
             return "taking"
         if self.conn.their_state is h11.SEND_BODY:
@@ -225,6 +225,6 @@ def source_of(address: str) -> str:
 
 
 async def _full(_: Scope, __: Receive, send: Send) -> None:
-    """What the next hears while every connection is being answered."""
+    """The answer to a connection beyond the limit."""
     remedy = "all connections are in use; try again in a moment"
     await refuse(send, Refused(503, "server", None, remedy, ((b"retry-after", b"5"), *HEADERS)))

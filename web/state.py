@@ -93,7 +93,7 @@ class State:
 
     @cached_property
     def conflicts(self) -> list[dict[str, str]]:
-        """What a person chose and a file says otherwise: a sentence, and the queries of either."""
+        """Options on which a person and a file differ: a sentence, and the queries of either."""
         out = []
         for name, mark in self.marks.items():
             origin = self.options.origin(name)
@@ -136,7 +136,7 @@ class State:
         return replace(self, options=options, marks=marks_of(Given(options.given(), origins)))
 
     def update(self, other: State) -> dict[str, str]:
-        """What the address of another state has in place of this one's; empty: left out."""
+        """Pairs of another state's address that differ from this one's; empty: left out."""
         old, new = dict(self.pairs), dict(other.pairs)
         return {n: new.get(n, "") for n in {**old, **new} if old.get(n) != new.get(n)}
 
@@ -185,7 +185,7 @@ def searched(pairs: Pairs) -> set[str]:
 
 
 def _origins(marks: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, Origin]:
-    """Origins of options from their marks and values. Raises PlanError for a mark that is none."""
+    """Origins of options from their marks and values. Raises PlanError for an unknown mark."""
     out = {}
     for name, mark in marks.items():
         kind, where, value = [*mark.split("|", 2), "", ""][:3]
@@ -246,8 +246,8 @@ def _short(text: object) -> str:
 
 
 def typed(row: Row, text: str) -> Any:
-    """A text as a value of the option's type; as it is where it is none, and the options say what
-    is wrong with it."""
+    """A text as a value of the option's type; a text that cannot be read is returned as
+    it is, for the options to refuse."""
     try:
         return from_text(row, text)
     except ValueError:
@@ -412,7 +412,7 @@ def _unread(field: str, error: ValueError) -> api.PlanError:
 
 
 def readable(pairs: Pairs) -> State:
-    """What can be read of pairs that may be wrong: one after the other, the wrong ones left out."""
+    """The readable part of pairs, the wrong ones left out one after the other."""
     known = [(n, text) for n, text in pairs if n in (*rows(api.Options), *TEXTS) and text]
     # marks behind the values: a default of the page stays one
     known += [(n, text) for n, text in pairs if n.startswith(MARK) and text]

@@ -1,4 +1,4 @@
-"""What workers do: each task takes a request as it came, the pairs of an address or a posted body,
+"""Tasks of workers: each takes a request as it came, the pairs of an address or a posted body,
 and gives a JSON document as bytes. Nothing here knows HTTP."""
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ def written(pairs: Pairs, to: Any) -> bytes:
 
 
 def exports(pairs: Pairs, answerable: bool) -> bytes:
-    """What can be taken along of a state: its scenario file, its command, its pasted texts.
+    """Files of a state to take along: its scenario file, its command, its pasted texts.
 
     answerable: whether a state that has no answer is refused.
     """

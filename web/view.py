@@ -29,7 +29,7 @@ _IN_BAR = ("step.seconds", "run.days", "run.cost_usd")  # what stays in sight
 
 
 def answer(report: Estimate, state: State) -> dict[str, Any]:
-    """What the block of the answer shows."""
+    """Contents of the block of the answer."""
     memory, step = report.memory, report.step
     fixed = _picked(state, report.pick)
     return {
@@ -98,7 +98,7 @@ def _detail(memory: Memory) -> str:
 
 
 def _tighter(report: Estimate) -> str:
-    """What more speed would cost in risk; empty where nothing that fits is faster."""
+    """Speed that more risk would buy; empty where nothing that fits is faster."""
     tighter = report.tighter
     if tighter is None:
         return ""
@@ -134,7 +134,7 @@ def card(
 
 @dataclass(frozen=True)
 class Rate:
-    """What is trained in a second: tokens, or of a model of samples those."""
+    """Throughput: tokens or samples per second."""
 
     key: str  # of the document
     what: str

@@ -44,8 +44,8 @@ def _straggler_blocks(r: Report) -> list[Block]:
     mixed, lengths = stragglers.mixed, stragglers.lengths
     if mixed is not None:
         block.text.append(
-            f"computing of a step: {show(mixed.own_s, 's')} on {r.cluster.gpu} alone,"
-            f" {show(mixed.other_s, 's')} on {mixed.gpu} alone,"
+            f"computing of a step: {show(mixed.own_s, 's')} on {r.cluster.gpu} only,"
+            f" {show(mixed.other_s, 's')} on {mixed.gpu} only,"
             f" {show(mixed.together_s, 's')} together ({mixed.split} split,"
             f" {percent(mixed.share, 2)} of the other kind)"
         )
@@ -72,7 +72,7 @@ def _length_lines(lengths: Lengths) -> list[str]:
 
 
 def view(document: InputAnswer) -> View:
-    """What storage, workers and host memory have to provide for a rate of samples."""
+    """Storage, workers and host memory that a rate of samples needs."""
     block = input_block(document.input, "What it takes")
     verdict, *block.text = block.text
     consumed = document.gpus * document.batch / document.input.samples_per_s
@@ -86,7 +86,7 @@ def view(document: InputAnswer) -> View:
 
 
 def input_block(document: Input, title: str = "Input pipeline") -> Block:
-    """What storage, workers and host memory have to provide."""
+    """Storage, workers and host memory that the input pipeline needs."""
     seconds = document.seconds
     node = show(document.bytes_per_s_per_node, "B/s")
     if document.bound is None:

@@ -130,7 +130,7 @@ def fullest(r: Report) -> str:
 
 
 def short_of(r: Report) -> str:
-    """What an estimate that does not fit lacks."""
+    """Memory that a layout that does not fit is short of."""
     m = r.memory
     lacking = [
         (m.headroom_bytes >= 0, f"{room(m)} of GPU memory"),
@@ -141,7 +141,7 @@ def short_of(r: Report) -> str:
 
 
 def cost_text(r: Report) -> str:
-    """What the run costs, at what kind of price, or why that is not known."""
+    """Cost of the run and the kind of its price, or why it is not known."""
     cost = r.run.cost_usd
     if cost is None:
         return f"{r.cluster.price}; give --price or another --market"
@@ -149,8 +149,8 @@ def cost_text(r: Report) -> str:
 
 
 def remark_rows(r: Estimate) -> list[tuple[str, str]]:
-    """What is to be said of the answer: what holds without a default, what more speed would cost
-    in risk, and what the layout sends over the border of nodes."""
+    """Remarks on the answer: the answer without a default, speed that more risk would buy, and
+    groups that cross nodes."""
     rows = [("", sentence) for sentence in r.without]
     if r.tighter is not None:
         rows.append(("", tighter_text(r.tighter, r.memory.capacity_bytes)))
@@ -158,7 +158,7 @@ def remark_rows(r: Estimate) -> list[tuple[str, str]]:
 
 
 def border_rows(r: Estimate) -> list[tuple[str, str]]:
-    """What the layout sends over the border of nodes, and layouts that take as long."""
+    """Parallel groups of the layout that cross nodes, and layouts that take as long."""
     rows = [] if r.crossing is None else [("", crossing_text(r.crossing))]
     return [*rows, ("", ties_text(r))] if r.near_ties else rows
 
@@ -194,12 +194,12 @@ def crossing_text(crossing: Crossing) -> str:
 
 
 def tighter_text(tighter: Tighter, capacity_bytes: float) -> str:
-    """What more speed would cost in risk, with its layout."""
+    """Speed that more risk would buy, with its layout."""
     return f"{risk_text(tighter, capacity_bytes)}; {describe(tighter.layout)}"
 
 
 def risk_text(tighter: Tighter, capacity_bytes: float) -> str:
-    """What more speed would cost in risk."""
+    """Speed that more risk would buy."""
     free = show(capacity_bytes - tighter.device_bytes, "B")
     return (
         f"{percent(tighter.faster_frac)} faster at more risk (--headroom 0%): {free} free, chance"
@@ -494,7 +494,11 @@ def software_words(software: Mapping[str, str]) -> str:
 def _searched(counts: SearchCounts) -> list[str]:
     """How many layouts the answer is the best of, and what no search tries."""
     chosen = software_words(counts.software)
-    out = [f"searched with the layout: {chosen} (--stack-defaults: none of it)"] if chosen else []
+    out = (
+        [f"searched with the layout: {chosen} (--stack-defaults: as the stack comes)"]
+        if chosen
+        else []
+    )
     if counts.excluded:
         out.append(
             f"layouts: {counts.evaluated:,} evaluated, {counts.excluded:,} excluded by a bound"

@@ -206,7 +206,7 @@ def stack(
 def heights(
     parts: Mapping[str, Sequence[float]], unit: str, scale: float
 ) -> dict[str, list[list[Any]]]:
-    """What differs between stacks of the same parts: heights of each part, and as they are read."""
+    """Differences between stacks of the same parts: heights of each part, and their texts."""
     return {
         "y": [[value / scale for value in values] for values in parts.values()],
         "text": [[show(value, unit) for value in values] for values in parts.values()],

@@ -48,15 +48,14 @@ def _missing_lines(prices: Prices) -> list[str]:
 
 
 def cheapest_lines(prices: Prices) -> list[str]:
-    """What is the cheapest at these prices, and at others; none where there is nothing to
-    choose."""
+    """The cheapest at these prices, and at others; empty where there is nothing to choose."""
     if len(prices.machines) < 2 or prices.cheapest is None:
         return []
     return [f"cheapest: {_said(prices.cheapest, prices)}", *elsewhere_lines(prices)]
 
 
 def elsewhere_lines(prices: Prices) -> list[str]:
-    """What is the cheapest in other markets, where it is another."""
+    """The cheapest in other markets, where it differs."""
     return [
         f"at {cheapest.market} prices: {_said(cheapest, prices)}" for cheapest in prices.elsewhere
     ]

@@ -112,7 +112,7 @@ def _undecided(document: SmallestCluster) -> list[str]:
 
 
 def _without(options: Sequence[Without]) -> Block:
-    """What holds without a default, and the commands that request it."""
+    """Answers without a default, and the commands that request them."""
     block = Block("Without a default")
     for without in options:
         block.text.append(without.sentence)
@@ -242,8 +242,7 @@ def _curve(
 
 
 def _smaller(kind: MachineKind) -> str:
-    """What stands against fewer GPUs than the smallest cluster of this kind that is within the
-    limits."""
+    """Why fewer GPUs than the smallest cluster of this kind are not enough."""
     if kind.below:
         return f"{kind.below.gpus:,} GPUs, {kind.below.why}"
     return kind.left_out or "none"

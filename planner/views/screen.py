@@ -43,7 +43,7 @@ _CHANGES = {True: 2, False: 3}  # listed of what would help, and of what would m
 
 
 def screen_blocks(r: Estimate) -> list[Block]:
-    """The answer in about thirty lines, and what the request asked for besides."""
+    """The answer in about thirty lines, and the blocks requested besides."""
     return [
         _answer(r),
         *requirement_blocks(r),
@@ -55,7 +55,7 @@ def screen_blocks(r: Estimate) -> list[Block]:
 
 
 def view(r: Estimate, more: Sequence[Block] = ()) -> View:
-    """The same as a view. more: what was asked for besides."""
+    """The same as a view. more: blocks requested besides."""
     return View.of([*screen_blocks(r), *more], mark="yes" if r.memory.fits else "no")
 
 
@@ -238,7 +238,7 @@ def _sure(r: Estimate) -> Block:
 
 
 def _untried(sentences: Sequence[str]) -> str:
-    """The options of what no search tries; sentences without an option are said whole."""
+    """The options of what no search tries; sentences without an option are kept whole."""
     named = [(text, _OPTION.search(text)) for text in sentences]
     options = ", ".join(option[0] for _, option in named if option)
     others = [f"what {options} add (see --full)"] if options else []

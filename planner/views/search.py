@@ -44,7 +44,7 @@ def excluded(count: int) -> str:
 
 
 def left_out(names: list[str]) -> list[str]:
-    """What no search tries, as one sentence."""
+    """Options that no search tries, as one sentence."""
     return [f"not searched: {'; '.join(names)}"] if names else []
 
 

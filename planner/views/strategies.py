@@ -22,7 +22,7 @@ _DROP = ("optimizer", "forward", "backward", "by", "between nodes", "compute", "
 
 
 def view(r: Strategies) -> View:
-    """One table of all strategies; in full where one was asked for."""
+    """One table of all strategies; in full where one is named."""
     answered = [strategy for strategy in r.strategies if strategy.statistics is not None]
     exact = [strategy for strategy in answered if strategy.statistics and strategy.statistics.exact]
     others = [strategy for strategy in answered if strategy not in exact]

@@ -41,7 +41,7 @@ def _layer(document: SwapOrRecompute) -> Block:
 
 
 def _swap_verdict(document: SwapOrRecompute) -> list[str]:
-    """What whole steps say, and what the rules forbid."""
+    """Times of whole steps, and choices that the rules forbid."""
     steps = " against ".join(
         f"{show(choice.step_seconds, 's')} with {choice.what}"
         f"{'' if choice.fits else ' (does not fit)'}"

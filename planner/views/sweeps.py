@@ -120,7 +120,7 @@ def knee_said(comparison: Comparison, given: Mapping[str, object]) -> str:
 
 
 def axis_name(curve: Curve) -> str:
-    """What is swept, with its unit."""
+    """The swept quantity with its unit."""
     return words(curve.axis) + (f" ({curve.unit})" if curve.unit else "")
 
 
@@ -186,7 +186,7 @@ def _scaling_text(curve: Curve, stop_below: float) -> list[str]:
 
 
 def amdahl_text(fitted: Amdahl, more: str = "") -> str:
-    """Amdahl's law as a line; more: what is said before the error of the fit."""
+    """Amdahl's law as a line; more: a text before the error of the fit."""
     most = f", at most {fitted.most_speed_up:,.0f} times the first" if fitted.most_speed_up else ""
     return (
         f"Amdahl      step = {show(fitted.serial_s, 's')} + {show(fitted.parallel_gpu_s, 's')} /"

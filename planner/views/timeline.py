@@ -15,7 +15,7 @@ _MOST_DRAWN_RANKS = 40
 
 
 def character(kind: str, microbatch: int) -> str:
-    """What an action looks like."""
+    """Look of an action."""
     if kind == FORWARD:
         return str(microbatch % 10)
     if kind == WEIGHT:

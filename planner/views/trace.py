@@ -30,7 +30,7 @@ class Trace:
     about: dict[str, Any]
 
     def text(self) -> str:
-        """What ui.perfetto.dev and chrome://tracing load."""
+        """A trace that ui.perfetto.dev and chrome://tracing load."""
         return to_json(
             {"traceEvents": self.events, "displayTimeUnit": "ms", "otherData": self.about}
         )

@@ -14,8 +14,7 @@ _ALL = 0.999  # of the tokens: padding of the last row of packed ones is none
 
 
 def view(r: Tuning) -> View:
-    """Which methods fit, what they take, the commands that ask for one alone, and what all rests
-    on."""
+    """Which methods fit, what they take, the command of each, and what all rests on."""
     count = sum(row.fits for row in r.methods)
     verdict = f"{count} of {len(r.methods)} methods fit" if count else "no method fits"
     return View(
@@ -29,8 +28,8 @@ def view(r: Tuning) -> View:
 
 
 def _merged(r: Tuning) -> list[str]:
-    """What is left of adapters when they are merged, alike for all methods with adapters of the
-    same matrices."""
+    """Cost and size of merged adapters, alike for all methods with adapters of the same
+    matrices."""
     merges = [(row.name, row.merge) for row in r.methods if row.merge is not None]
     return [
         f"merging adapters of {name} into weights of 16 bit: {show(merge.seconds, 's')} with"
@@ -43,7 +42,7 @@ def _merged(r: Tuning) -> list[str]:
 
 
 def _before(r: Tuning) -> list[str]:
-    """What is computed before a run, where the reference is."""
+    """Work before the run, where the reference is precomputed."""
     return [
         f"run: {_shown(row.before_s)} of that of {row.name} are passes of the reference, made once"
         for row in r.methods
@@ -169,7 +168,7 @@ def _model(row: TuneMethod) -> str:
 
 def _commands(r: Tuning) -> Block:
     """A command per method; why not, where it does not fit."""
-    block = Block("Each method alone", part=True, folded=True)
+    block = Block("Each method by itself", part=True, folded=True)
     for row in r.methods:
         block.text.append(f"{row.name}{'' if row.why is None else f': {row.why}'}")
         block.text.append(Command(row.command))

@@ -1,4 +1,4 @@
-"""What a verb shows, once: a view of its document, which `text` prints, `page` writes as a report
+"""The view of a verb: a view of its document, which `text` prints, `page` writes as a report
 and a tab of the dashboard renders.
 
 A view is a title, a verdict and parts in order: blocks of sentences with perhaps a table, and
@@ -126,13 +126,12 @@ Parts = Sequence[Block | Chart]
 
 @dataclass(frozen=True)
 class View:
-    """What a verb shows of its document.
+    """What is shown of a document.
 
-    verdict: the sentence that answers; where there is none the first of what follows is; mark: what
-    colour it has; text: sentences beside it. Charts
-    among the parts are not printed; a block with a chart is printed as a block. links: other
-    requests of the same kind; files: results to take along; notes: what the answer rests on, under
-    their title. csv: the answer for a spreadsheet.
+    verdict: the sentence that answers, else the first sentence that follows; mark: its colour;
+    text: sentences beside it. Charts among the parts are not printed; a block with a chart is
+    printed as a block. links: other requests of the same kind; files: results to take along;
+    notes: what the answer rests on, under their title. csv: the answer for a spreadsheet.
     """
 
     title: str
@@ -155,7 +154,7 @@ class View:
 
     @property
     def blocks(self) -> list[Block]:
-        """What is printed, in order."""
+        """Blocks that are printed, in order."""
         head = Block(self.title, [*([self.verdict] if self.verdict else []), *self.text])
         parts = [part for part in self.parts if isinstance(part, Block) and part.only != "page"]
         if parts and parts[0].lead:

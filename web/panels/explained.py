@@ -93,7 +93,7 @@ def merged(calls: list[Call]) -> list[Call]:
 
 
 def leaves(estimate: Report, key: str) -> list[Leaf]:
-    """What the number is the sum of, or made of."""
+    """Terms of a sum, or factors of a figure."""
     if key == "time":
         return _parts(estimate.step.components, "s")
     if key == "memory":
@@ -104,7 +104,7 @@ def leaves(estimate: Report, key: str) -> list[Leaf]:
 
 
 def _made_of(estimate: Report) -> dict[str, list[Leaf]]:
-    """What the figures that follow from the step time are made of."""
+    """Factors of the figures that follow from the step time."""
     speed, run, price = estimate.throughput, estimate.run, estimate.cluster.usd_per_gpu_hour
     tokens = estimate.training.global_batch * estimate.training.seq_len
     name = "tokens per step"

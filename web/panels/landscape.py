@@ -96,11 +96,11 @@ class _Evaluated:
         )
 
     def update(self, entry: Line) -> dict[str, str]:
-        """What fixes a layout, in an address."""
+        """The update of an address that fixes a layout."""
         return self.state.update(self.state.picked(entry.command))
 
     def usd_per_trillion(self, i: int) -> float | None:
-        """What 1e12 tokens cost with the layout at i, in US dollars."""
+        """Cost of 1e12 tokens with the layout at i, in US dollars."""
         estimates, row = self.outlines[self.which[i]].some([int(self.row[i])])[0]
         usd = per_token(estimates, row).usd_per_million_tokens
         return None if usd is None else 1e6 * usd
@@ -194,7 +194,7 @@ def _thinned(rows: Array, seconds: Array) -> Array:
 
 @dataclass(frozen=True)
 class _Cell:
-    """What was evaluated for one tp and pp: the fastest layout that fits, else the least memory."""
+    """Layouts evaluated for one tp and pp: the fastest layout that fits, else the least memory."""
 
     tp: float
     pp: float

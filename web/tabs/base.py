@@ -1,4 +1,4 @@
-"""What a tab is made of: its declaration, how it answers, and what it was asked."""
+"""A tab: its declaration, how it answers, and a request to it."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class Tab(Page):
         }
 
     def asked(self, pairs: Pairs) -> Pairs:
-        """What the page asks where its address says this: defaults fill what it leaves out, and
+        """The request of the page for these pairs: defaults fill what it leaves out, and
         are marked as such."""
         names = {name for name, text in pairs if text and not name.startswith(MARK)}
         if not names:
@@ -175,7 +175,7 @@ class Tab(Page):
         return filled(pairs, [*self.usual, *scenario] if not self.files else [])
 
     def split(self, pairs: Pairs) -> tuple[Pairs, Pairs]:
-        """What its verb takes of the pairs of an address, and what only the address keeps."""
+        """Pairs that its verb takes, and pairs that only the address keeps."""
         question = dict(pairs).get(self.question) or (
             str(self.own[self.question].default) if self.question else ""
         )
@@ -203,7 +203,7 @@ class Tab(Page):
 def asked(
     tab: Tab, pairs: Pairs, files: Mapping[str, bytes] = MappingProxyType({})
 ) -> Iterator[Asked]:
-    """What the pairs of an address ask of a tab, while their pasted texts and these files are the
+    """The request of an address to a tab, while their pasted texts and these files are the
     only ones that can be read. Raises PlanError."""
     table = tab.own
     typed_own: dict[str, Any] = {}

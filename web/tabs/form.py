@@ -13,7 +13,7 @@ from web.texts import text
 
 
 def form(tab: Tab, pairs: Pairs, error: PlanError | None) -> dict[str, Any]:
-    """Fields shown and folded, the error that belongs to none of them, and pasted texts."""
+    """Fields shown and folded, the error that belongs to no field, and pasted texts."""
     given: dict[str, list[str]] = {}
     freed = tab.freed(pairs)
     for name, value in pairs:

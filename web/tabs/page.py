@@ -24,7 +24,7 @@ _MOST_PASTED = 4_000  # characters of a pasted model that each row's link repeat
 
 
 def head(tab: Tab, pairs: Pairs) -> dict[str, Any]:
-    """The form alone, while the answer is worked on."""
+    """The form only, while the answer is computed."""
     return {"form": rendered("tab_form.html", tab=tab, form=form(tab, pairs, None))}
 
 

@@ -14,7 +14,7 @@ _MOST = 100  # characters of a value that are shown
 
 
 def view(r: Read, full: bool = False) -> View:
-    """What comes of it, what was read, what was not understood, the plan, and what to edit."""
+    """The answer, the arguments read and not understood, the plan, and edits."""
     blocks = [_read(r), *_not_understood(r), _plan(r)]
     if full:
         blocks.append(_arguments(r))

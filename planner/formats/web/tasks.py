@@ -1,4 +1,4 @@
-"""What workers do for the formats."""
+"""Tasks of workers for the formats."""
 
 from __future__ import annotations
 
