@@ -23,7 +23,7 @@ from planner.formats import axolotl, launch
 from planner.formats import recipe as formats
 from planner.formats.documents.export import Export
 from planner.formats.options import ExportOptions
-from planner.formats.target import Asked, Target
+from planner.formats.target import PlanToWrite, Target
 from planner.formats.verbs.export import lost_in
 from planner.inputs import catalog
 from planner.specs.base import PlanError
@@ -176,7 +176,7 @@ _OF_EXPERTS = ("ep", "dispatcher", "expert_kernels")
 
 
 @st.composite
-def plans(draw: st.DrawFn, kind: str) -> Asked:
+def plans(draw: st.DrawFn, kind: str) -> PlanToWrite:
     """A plan that a framework can say, without options that do nothing in it."""
     says = SAYS[kind]
     model = catalog.load("models", ModelSpec, draw(st.sampled_from(says["model"])))
@@ -208,7 +208,7 @@ def plans(draw: st.DrawFn, kind: str) -> Asked:
         options["vpp"] = 2
     if kind == "axolotl" and axolotl.refuses_frozen(options):
         options.pop("base_precision", None)
-    return Asked(options, model, max(1, options["gpus"] // 8), min(8, options["gpus"]))
+    return PlanToWrite(options, model, max(1, options["gpus"] // 8), min(8, options["gpus"]))
 
 
 def _idle(options: dict[str, Any], model: ModelSpec, dp: int) -> set[str]:
@@ -240,7 +240,7 @@ def _idle(options: dict[str, Any], model: ModelSpec, dp: int) -> set[str]:
     return {name for name, does_nothing in idle.items() if does_nothing}
 
 
-def files_of(target: Target, request: Asked) -> dict[str, str]:
+def files_of(target: Target, request: PlanToWrite) -> dict[str, str]:
     write = dict(target.write(request, ()))
     return {**write, **launch.scripts(target, request, GPU, ("a comment",))}
 
@@ -251,7 +251,7 @@ def test_what_is_written_is_read_back(kind: str) -> None:
 
     @settings(max_examples=60, deadline=None, derandomize=True, database=None)
     @given(plans(kind))
-    def holds(request: Asked) -> None:
+    def holds(request: PlanToWrite) -> None:
         files = files_of(target, request)
         assert lost_in(target, request, files) == []
         for name in ("jobset.yaml", "skypilot.yaml"):
@@ -286,7 +286,7 @@ TUNED: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def tuned(kind: str) -> Iterator[Asked]:
+def tuned(kind: str) -> Iterator[PlanToWrite]:
     """Those of a framework."""
     common = {"model": "llama-3.1-8b", "stack": TARGETS[kind].stacks[0], "gpus": 8, "tp": 1}
     common |= {"pp": 1, "cp": 1, "zero": 3, "micro_batch": 2, "global_batch": 64, "seq_len": 2048}
@@ -294,7 +294,7 @@ def tuned(kind: str) -> Iterator[Asked]:
     model = catalog.load("models", ModelSpec, "llama-3.1-8b")
     for kinds, more in TUNED:
         if kind in kinds.split():
-            yield Asked({**common, **more}, model, 1, 8)
+            yield PlanToWrite({**common, **more}, model, 1, 8)
 
 
 def test_what_fine_tunes_is_read_back() -> None:

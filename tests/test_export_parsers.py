@@ -32,7 +32,7 @@ from hypothesis import given, settings
 from test_export import TARGETS, exported, files_of, plans, tuned
 
 from planner.formats.documents.export import Export
-from planner.formats.target import Asked
+from planner.formats.target import PlanToWrite
 
 NEEDS = "needs the extra export-tests, and the framework itself"
 Files = Mapping[str, str]
@@ -131,7 +131,7 @@ def checkout(name: str) -> str:
     return str(folder)
 
 
-def megatron_lm(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
+def megatron_lm(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, PlanToWrite], Any]:
     """Its arguments.py, which no wheel holds, with the core beside it."""
     patch.syspath_prepend(checkout("Megatron-LM"))
     for name in [name for name in sys.modules if name.partition(".")[0] == "megatron"]:
@@ -145,7 +145,7 @@ def megatron_lm(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], 
     patch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     parser = importlib.import_module("megatron.training.arguments")
 
-    def parse(files: Files, request: Asked) -> Any:
+    def parse(files: Files, request: PlanToWrite) -> Any:
         stages = request.get("pp", 1) * request.get("vpp", 1)
         # the verb gives uneven plans a layout of stages; nvfp4 asks for Transformer Engine
         if request.model.layers % stages or request.get("precision") == "nvfp4":
@@ -161,7 +161,7 @@ def megatron_lm(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], 
     return parse
 
 
-def nanotron(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked], Any]:
+def nanotron(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, PlanToWrite], Any]:
     """Its config classes; kernels that it imports beside them are not called."""
 
     class Kernels(MagicMock):
@@ -180,7 +180,7 @@ def nanotron(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked]
     pytest.importorskip("nanotron.logging", reason=NEEDS)  # in this order: they import each other
     config = importlib.import_module("nanotron.config")
 
-    def parse(files: Files, request: Asked) -> Any:
+    def parse(files: Files, request: PlanToWrite) -> Any:
         path = folder / "config.yaml"
         path.write_text(files["config.yaml"])
         result = config.get_config_from_file(str(path))
@@ -190,7 +190,7 @@ def nanotron(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked]
     return parse
 
 
-def verl(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
+def verl(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, PlanToWrite], Any]:
     """Hydra composes its configuration with the overrides, and refuses keys that it lacks."""
     hydra = pytest.importorskip("hydra", reason=NEEDS)
     conf = pytest.importorskip("omegaconf", reason=NEEDS).OmegaConf
@@ -199,7 +199,7 @@ def verl(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
         pytest.skip(NEEDS)
     configs = str(Path(where.origin).parent / "trainer" / "config")
 
-    def parse(files: Files, request: Asked) -> Any:
+    def parse(files: Files, request: PlanToWrite) -> Any:
         with hydra.initialize_config_dir(configs, version_base=None):
             config = hydra.compose("sft_trainer_engine", overrides=arguments_of(files))
         conf.resolve(config)
@@ -213,7 +213,7 @@ def verl(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
 HERE = {"output_dir": "out", "use_cpu": True, "bf16": False, "tf32": None, "fp16": False}
 
 
-def trl(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked], Any]:
+def trl(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, PlanToWrite], Any]:
     """Its dataclasses; `accelerate` and `deepspeed` of dpplan write the same file."""
     module = pytest.importorskip("trl", reason=NEEDS)
     objectives = {
@@ -225,7 +225,7 @@ def trl(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked], Any
     }
     patch.chdir(folder)
 
-    def parse(files: Files, request: Asked) -> Any:
+    def parse(files: Files, request: PlanToWrite) -> Any:
         write_all(files, folder)
         config = objectives[request.get("task", "sft")]
         parser = module.TrlParser((module.ScriptArguments, config, module.ModelConfig))
@@ -245,7 +245,7 @@ def write_all(files: Files, folder: Path) -> None:
         (folder / name).write_text(text)
 
 
-def hf_trainer(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked], Any]:
+def hf_trainer(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, PlanToWrite], Any]:
     """TrainingArguments, and of run_clm.py's own arguments the names."""
     pytest.importorskip("accelerate", reason=NEEDS)  # its TrainingArguments ask for it
     module = pytest.importorskip("transformers", reason=NEEDS)
@@ -254,7 +254,7 @@ def hf_trainer(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Aske
     ours = {"model_name_or_path", "block_size", "attn_implementation", "torch_dtype", "dtype"}
     patch.chdir(folder)
 
-    def parse(files: Files, request: Asked) -> Any:
+    def parse(files: Files, request: PlanToWrite) -> Any:
         write_all(files, folder)
         document = json.loads(files["train.json"]) | HERE
         assert set(document) <= known | ours
@@ -263,12 +263,12 @@ def hf_trainer(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Aske
     return parse
 
 
-def axolotl(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
+def axolotl(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, PlanToWrite], Any]:
     schema = pytest.importorskip("axolotl.utils.schemas.config", reason=NEEDS)
     distils = pytest.importorskip("axolotl.integrations.kd.args", reason=NEEDS).KDArgs
     gpu = {"bf16": True, "fp8": True, "tf32": True, "compute_capability": "sm_90"}
 
-    def parse(files: Files, request: Asked) -> Any:
+    def parse(files: Files, request: PlanToWrite) -> Any:
         document = yaml.safe_load(files["train.yaml"])
         document |= {"datasets": [{"path": "some/data", "type": "alpaca"}], "learning_rate": 1e-5}
         machine = gpu | {"n_gpu": request.get("gpus"), "n_node": request.nodes}
@@ -284,12 +284,12 @@ def axolotl(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]
     return parse
 
 
-def llama_factory(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked], Any]:
+def llama_factory(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, PlanToWrite], Any]:
     patch.setenv("DISABLE_VERSION_CHECK", "1")  # of packages that its arguments do not use
     parser = pytest.importorskip("llamafactory.hparams.parser", reason=NEEDS)
     patch.chdir(folder)
 
-    def parse(files: Files, request: Asked) -> Any:
+    def parse(files: Files, request: PlanToWrite) -> Any:
         if request.get("lora") and request.get("optimizer") in ("galore", "apollo"):
             return None  # it refuses the plan, not the file
         write_all(files, folder)
@@ -301,14 +301,14 @@ def llama_factory(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, A
     return parse
 
 
-def ms_swift(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
+def ms_swift(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, PlanToWrite], Any]:
     module = pytest.importorskip("swift.arguments", reason=NEEDS)
     hf = pytest.importorskip("transformers", reason=NEEDS)
     sft, rlhf = (
         hf.HfArgumentParser(entry) for entry in (module.SftArguments, module.RLHFArguments)
     )
 
-    def parse(files: Files, request: Asked) -> Any:
+    def parse(files: Files, request: PlanToWrite) -> Any:
         words = arguments_of(files)
         parser = rlhf if "swift.cli.rlhf" in files["run.sh"] else sft
         result, unknown = argparse.ArgumentParser.parse_known_args(parser, words)
@@ -321,12 +321,12 @@ def ms_swift(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any
 _QWEN3 = "torchtune.models.qwen3"
 
 
-def torchtune(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked], Any]:
+def torchtune(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, PlanToWrite], Any]:
     """Its components are imported, and their parameters compared with their signatures."""
     config = pytest.importorskip("torchtune.config", reason=NEEDS)
     conf = pytest.importorskip("omegaconf", reason=NEEDS).OmegaConf
 
-    def parse(files: Files, request: Asked) -> Any:
+    def parse(files: Files, request: PlanToWrite) -> Any:
         document = conf.create(yaml.safe_load(files["train.yaml"]))
         document.optimizer.lr = 1e-5
         if ".qwen3." in document.model._component_ and importlib.util.find_spec(_QWEN3) is None:
@@ -338,11 +338,11 @@ def torchtune(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked
     return parse
 
 
-def maxtext(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
+def maxtext(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, PlanToWrite], Any]:
     """Names of base.yml, which are all that pyconfig.py takes."""
     known = yaml.safe_load((Path(checkout("maxtext")) / "src/maxtext/configs/base.yml").read_text())
 
-    def parse(files: Files, request: Asked) -> Any:
+    def parse(files: Files, request: PlanToWrite) -> Any:
         document = yaml.safe_load(files["config.yml"])
         assert set(document) - {"base_config"} <= set(known)
 
@@ -373,7 +373,7 @@ def test_its_own_parser_takes_any_plan(
 
     @settings(max_examples=PLANS, deadline=None, derandomize=True, database=None)
     @given(plans(kind))
-    def holds(request: Asked) -> None:
+    def holds(request: PlanToWrite) -> None:
         parse(files_of(TARGETS[kind], request), request)
 
     holds()

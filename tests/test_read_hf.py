@@ -21,7 +21,7 @@ from planner.formats import (
     trl,
 )
 from planner.formats import recipe as formats
-from planner.formats.target import Asked
+from planner.formats.target import PlanToWrite
 from planner.formats.verbs.read import read as read_files
 from planner.inputs import catalog
 from planner.specs.base import PlanError
@@ -206,7 +206,7 @@ def test_files_to_start_a_plan_say_it() -> None:
             stages = {"hf-trainer": [0], "torchtune": [3]}.get(stack, [2, 3])
             for zero in stages[1:] if (kind, stack) == ("ms-swift", "hf-fsdp") else stages:
                 plan = {**usual, "model": "llama-3.1-8b", "stack": stack, "zero": zero}
-                request = Asked(plan | {"global_batch": 128}, model, 2, 8)
+                request = PlanToWrite(plan | {"global_batch": 128}, model, 2, 8)
                 write = dict(target.write(request, ("PREDICTED",)))
                 files = write | launch.scripts(target, request, gpu, ())
                 without = (*launch.LAUNCHERS, *([launch.RUN] if target.per_node else []))

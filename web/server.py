@@ -116,7 +116,7 @@ class Connection(H11Protocol):
         if stage == self._stage:
             return
         self._stage = stage
-        self.silent_since = None if stage == "asked" else self.loop.time()
+        self.silent_since = None if stage == "busy" else self.loop.time()
         if stage == "taking":
             self._watch_answer()
         else:
@@ -130,7 +130,7 @@ class Connection(H11Protocol):
         if self.conn.their_state is h11.SEND_BODY:
             return "body"
         if self.conn.their_state is not h11.IDLE:
-            return "asked"
+            return "busy"
         if self.conn.trailing_data[0]:
             return "head"
         return "idle" if self.cycle else "new"

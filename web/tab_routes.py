@@ -28,7 +28,7 @@ _FORM_S = 0.7  # after which the form of a tab goes out before its answer
 
 def _tab_page(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
     async def tab_page(request: Request) -> Response:
-        pairs = tab.asked(run.pairs_of(request))
+        pairs = tab.with_defaults(run.pairs_of(request))
         work = started(run.answer(request, "tab", pairs, tab.path))
         await asyncio.wait({work}, timeout=_FORM_S)
         if work.done():
@@ -89,7 +89,9 @@ def _tab_sent(
 
 def _sheet(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
     async def sheet(request: Request) -> Response:
-        content = await run.answer(request, "sheet", tab.asked(run.pairs_of(request)), tab.path)
+        content = await run.answer(
+            request, "sheet", tab.with_defaults(run.pairs_of(request)), tab.path
+        )
         name = f"{tab.path.strip('/')}.csv"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return Response(content, media_type="text/csv; charset=utf-8", headers=headers)

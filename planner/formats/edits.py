@@ -14,7 +14,7 @@ from typing import Any
 
 from planner.formats import recipe as formats
 from planner.formats.record import Format, Value
-from planner.formats.target import SHARDED, Asked, Target
+from planner.formats.target import SHARDED, PlanToWrite, Target
 
 _COMMAND = "edited.sh"  # under which arguments of a command line are parsed
 _OFF = (None, False, 0, 1, "none")  # what is not asked for
@@ -23,7 +23,7 @@ _IDLE = ("schedule", "sequence_parallel", "placement")
 _KEPT = ("gpus", "global_batch")  # what stays as it was, and must still be said
 
 Values = Mapping[Format, Mapping[str, Value]]
-Same = Callable[[str, Any, Mapping[str, Any], Asked], bool]
+Same = Callable[[str, Any, Mapping[str, Any], PlanToWrite], bool]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Edited:
     unsaid: Mapping[str, Any]
 
 
-def target_of(recipe: formats.Recipe, request: Asked) -> Target | None:
+def target_of(recipe: formats.Recipe, request: PlanToWrite) -> Target | None:
     """The target that writes most of the kinds of files that a recipe has."""
     kinds = {_words(form) for form, values in recipe.values.items() if form.writable(values)}
     able = [target for target in formats.targets() if target.kind in kinds]
@@ -60,7 +60,11 @@ def target_of(recipe: formats.Recipe, request: Asked) -> Target | None:
 
 
 def edited(
-    recipe: formats.Recipe, target: Target | None, before: Asked, after: Asked, same: Same
+    recipe: formats.Recipe,
+    target: Target | None,
+    before: PlanToWrite,
+    after: PlanToWrite,
+    same: Same,
 ) -> Edited:
     """How to edit a recipe of the plan `before` to one of the plan `after`. same: whether an option
     of a plan came back as it went."""
@@ -98,7 +102,7 @@ def edited(
 
 
 def on_stack(
-    recipe: formats.Recipe, target: Target, before: Asked, stack: str
+    recipe: formats.Recipe, target: Target, before: PlanToWrite, stack: str
 ) -> Mapping[str, Any]:
     """The options of a recipe that a target writes for another stack, with all states sharded."""
     after = replace(before, options={**before.options, "stack": stack, "zero": SHARDED})
@@ -107,7 +111,7 @@ def on_stack(
     return formats.joined(values).options
 
 
-def _without_split(request: Asked) -> Asked:
+def _without_split(request: PlanToWrite) -> PlanToWrite:
     """A plan for a program that deals its layers out to stages by itself."""
     kept = {name: option for name, option in request.options.items() if name != "pipeline_layout"}
     return replace(request, options=kept)
@@ -190,7 +194,7 @@ def _prune(
                 stated[name] = value
 
 
-def _written(target: Target, request: Asked) -> dict[Format, Mapping[str, Value]]:
+def _written(target: Target, request: PlanToWrite) -> dict[Format, Mapping[str, Value]]:
     """The arguments of the files that a target writes for a plan, by their format."""
     texts = dict(target.write(request, ()))
     if listed := target.arguments(request):
@@ -222,7 +226,9 @@ def _put(into: dict[str, Value], name: str, value: Any) -> None:
         into[name] = Value(value, old.line, (), old.file)
 
 
-def _unsaid(values: Values, wanted: Mapping[str, Any], after: Asked, same: Same) -> dict[str, Any]:
+def _unsaid(
+    values: Values, wanted: Mapping[str, Any], after: PlanToWrite, same: Same
+) -> dict[str, Any]:
     """Options that the edited arguments do not say."""
     back = formats.joined({form: value for form, value in values.items() if value}).options
     whole, out = after.replicas * after.get("cp", 1), {}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.formats import accelerate, axolotl, deepspeed, llama_factory, trl
-from planner.formats.target import Asked, Target, as_comments
+from planner.formats.target import PlanToWrite, Target, as_comments
 
 _CONFIG, _ZERO = "train.yaml", "ds_config.json"
 _LOST = {
@@ -18,7 +18,7 @@ _LOST = {
 _FILL = ("dataset in train.yaml", "learning rate")
 
 
-def _options(request: Asked) -> dict[str, Any]:
+def _options(request: PlanToWrite) -> dict[str, Any]:
     """The plan with what these writers ask for beside it."""
     out = {**request.options, "dp": request.replicas, "grad_accum": request.micro_batches}
     out |= {"gpus_per_node": request.gpus_per_node}
@@ -26,23 +26,23 @@ def _options(request: Asked) -> dict[str, Any]:
     return out | ({"model": hub[0]} if hub else {})
 
 
-def _axolotl(request: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
+def _axolotl(request: PlanToWrite, comments: tuple[str, ...]) -> Mapping[str, str]:
     return {_CONFIG: as_comments(comments) + axolotl.write(_options(request))}
 
 
-def _deepspeed(request: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
+def _deepspeed(request: PlanToWrite, comments: tuple[str, ...]) -> Mapping[str, str]:
     """TRL's file and DeepSpeed's, which has no room for comments."""
     text = f"deepspeed: {_ZERO}  # beside this file\n{_trainer(request)}"
     return {_CONFIG: as_comments(comments) + text, _ZERO: deepspeed.write(_options(request))}
 
 
-def _llama_factory(request: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
+def _llama_factory(request: PlanToWrite, comments: tuple[str, ...]) -> Mapping[str, str]:
     text = _without(llama_factory.write(_options(request)), "deepspeed:", "fsdp")
     head = f"deepspeed: {_ZERO}  # beside this file\n"
     return {_CONFIG: as_comments(comments) + head + text, _ZERO: deepspeed.write(_options(request))}
 
 
-def _accelerate(request: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
+def _accelerate(request: PlanToWrite, comments: tuple[str, ...]) -> Mapping[str, str]:
     """TRL's file, which says what is repeated, and accelerate's: both at once are refused."""
     head = as_comments(comments)
     config = accelerate.write(_options(request))
@@ -52,7 +52,7 @@ def _accelerate(request: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
     }
 
 
-def _trainer(request: Asked) -> str:
+def _trainer(request: PlanToWrite) -> str:
     """TRL's file without what says how states are sharded."""
     return _without(trl.write(_options(request)), "deepspeed:", "fsdp")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from planner.formats.launcher import ALLOCATOR
-from planner.formats.target import Asked, Target
+from planner.formats.target import PlanToWrite, Target
 from planner.specs.hardware import GpuSpec
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _LONGEST = 40  # of a name: Kubernetes adds to it, up to 63 characters of a labe
 
 
 def scripts(
-    target: Target, request: Asked, gpu: GpuSpec, comments: tuple[str, ...]
+    target: Target, request: PlanToWrite, gpu: GpuSpec, comments: tuple[str, ...]
 ) -> dict[str, str]:
     """run.sh and what starts it on all nodes, by name."""
     known = {
@@ -50,7 +50,7 @@ def scripts(
     return {name: _environment().get_template(name).render(known) for name in (RUN, *LAUNCHERS)}
 
 
-def _allocator(request: Asked) -> dict[str, str]:
+def _allocator(request: PlanToWrite) -> dict[str, str]:
     on = request.get("expandable_segments")
     return {ALLOCATOR[0]: "expandable_segments:True"} if on else {}
 

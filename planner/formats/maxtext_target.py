@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.formats.maxtext import TABLE
-from planner.formats.target import SHARDED, Asked, Target, as_comments, theirs
+from planner.formats.target import SHARDED, PlanToWrite, Target, as_comments, theirs
 from planner.inputs.readers import yaml_text
 from planner.specs.names import REMAT_POLICIES
 from planner.specs.options.aliases import written
@@ -14,7 +14,7 @@ from planner.specs.options.aliases import written
 _FILE = "config.yml"
 
 
-def _write(request: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
+def _write(request: PlanToWrite, comments: tuple[str, ...]) -> Mapping[str, str]:
     named = written("models", "maxtext").get(request.model.name)
     arguments = theirs(TABLE, request)
     widths = {row.name for row in TABLE if row.option.startswith("model.")}
@@ -36,7 +36,7 @@ def _write(request: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
     return {_FILE: as_comments(comments) + text}
 
 
-def _mesh(request: Asked) -> dict[str, Any]:
+def _mesh(request: PlanToWrite) -> dict[str, Any]:
     """The axes; all within one slice, which is how MaxText sees GPUs."""
     cp, ep, dp = request.get("cp", 1), request.get("ep", 1), request.replicas
     zero, outer = request.get("zero", 0), max(1, dp // ep)
@@ -58,7 +58,7 @@ def _mesh(request: Asked) -> dict[str, Any]:
     return out
 
 
-def _sizes(request: Asked) -> dict[str, Any]:
+def _sizes(request: PlanToWrite) -> dict[str, Any]:
     """Batch, recomputation and precision."""
     pp = request.get("pp", 1)
     split = request.get("tp", 1) * request.get("cp", 1) * pp

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.formats.megatron_table import STATE_TYPES, TABLE
-from planner.formats.target import Asked, Target, theirs
+from planner.formats.target import PlanToWrite, Target, theirs
 from planner.specs.decoder import decoder_of
 
 _RECIPES = {
@@ -17,7 +17,7 @@ _RECIPES = {
 }
 
 
-def _arguments(request: Asked) -> list[str]:
+def _arguments(request: PlanToWrite) -> list[str]:
     plan = {
         **theirs(TABLE, request),
         **_shape(request),
@@ -43,7 +43,7 @@ def _line(name: str, value: Any) -> str:
     return f"--{name} '{word}'" if set(word) & set("|*()[]") else f"--{name} {word}"
 
 
-def _shape(request: Asked) -> dict[str, Any]:
+def _shape(request: PlanToWrite) -> dict[str, Any]:
     """Arguments for properties of the model that take several arguments together."""
     m, plain = request.model, decoder_of(request.model)
     out: dict[str, Any] = {
@@ -84,7 +84,7 @@ def _shape(request: Asked) -> dict[str, Any]:
     return out
 
 
-def _layout(request: Asked) -> dict[str, Any]:
+def _layout(request: PlanToWrite) -> dict[str, Any]:
     vpp = request.get("vpp", 1)
     split = request.get("pipeline_layout") is not None
     out: dict[str, Any] = {
@@ -98,7 +98,7 @@ def _layout(request: Asked) -> dict[str, Any]:
     return out
 
 
-def _precision(request: Asked) -> dict[str, Any]:
+def _precision(request: PlanToWrite) -> dict[str, Any]:
     precision = request.get("precision", "bf16")
     out: dict[str, Any] = {"bf16": precision not in ("fp32", "fp16"), "fp16": precision == "fp16"}
     low = str(request.get("low_precision", "")).split("+")
@@ -114,7 +114,7 @@ def _precision(request: Asked) -> dict[str, Any]:
     return {**out, **_states(request)}
 
 
-def _states(request: Asked) -> dict[str, Any]:
+def _states(request: PlanToWrite) -> dict[str, Any]:
     """Types of states, which the precision-aware optimizer has."""
     moments, gradients = request.get("moments_precision"), request.get("gradient_precision")
     master = request.get("master_precision")
@@ -130,7 +130,7 @@ def _states(request: Asked) -> dict[str, Any]:
     return out
 
 
-def _recompute(request: Asked) -> dict[str, Any]:
+def _recompute(request: PlanToWrite) -> dict[str, Any]:
     kind, _, size = request.get("recompute", "none").partition(":")
     if kind == "none":
         return {}
@@ -147,7 +147,7 @@ def _recompute(request: Asked) -> dict[str, Any]:
     return out
 
 
-def _experts(request: Asked) -> dict[str, Any]:
+def _experts(request: PlanToWrite) -> dict[str, Any]:
     plain = decoder_of(request.model)
     if plain is None or plain.moe is None:
         return {}
@@ -167,7 +167,7 @@ def _experts(request: Asked) -> dict[str, Any]:
     return out
 
 
-def _graphs(request: Asked) -> dict[str, Any]:
+def _graphs(request: PlanToWrite) -> dict[str, Any]:
     """CUDA graphs, FlashAttention and offloaded modules."""
     out: dict[str, Any] = {"use-flash-attn": request.get("flash_attention") is True}
     scopes = request.get("cuda_graphs")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.formats.record import Answer, Argument, Format, Value, unread
-from planner.formats.target import Asked, Target, as_comments, nested, theirs
+from planner.formats.target import PlanToWrite, Target, as_comments, nested, theirs
 from planner.inputs.readers import yaml_places, yaml_text
 from planner.specs.decoder import decoder_of
 from planner.specs.options.aliases import words
@@ -151,13 +151,13 @@ FORMAT = Format(
 # ----- writing -----
 
 
-def _write(request: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
+def _write(request: PlanToWrite, comments: tuple[str, ...]) -> Mapping[str, str]:
     plan = {**theirs(_TABLE, request), **_rest(request), **_usual(request)}
     text = yaml_text(nested(plan))
     return {_FILE: as_comments(comments) + text}
 
 
-def _rest(request: Asked) -> dict[str, Any]:
+def _rest(request: PlanToWrite) -> dict[str, Any]:
     """Arguments that do not map one to one."""
     tp, pp = request.get("tp", 1), request.get("pp", 1)
     sp = request.get("sequence_parallel", False)
@@ -186,7 +186,7 @@ def _rest(request: Asked) -> dict[str, Any]:
     return out if tp > 1 or pp > 1 else {**out, f"{_P}tp_linear_async_communication": False}
 
 
-def _usual(request: Asked) -> dict[str, Any]:
+def _usual(request: PlanToWrite) -> dict[str, Any]:
     """Required arguments beside the plan, with the values of nanotron's examples."""
     steps, plain = request.steps, decoder_of(request.model)
     qwen = plain is not None and (plain.moe or plain.bias_qkv)

@@ -19,7 +19,7 @@ from planner.specs.where import constraint
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanToWrite:
     """A plan to write: our options by name, those that are left out being as the program does; the
     model; and what every node starts."""
 
@@ -74,11 +74,11 @@ class Target:
     title: str
     stacks: tuple[str, ...]
     program: str
-    write: Callable[[Asked, tuple[str, ...]], Mapping[str, str]]
-    arguments: Callable[[Asked], list[str]] = lambda request: []
+    write: Callable[[PlanToWrite, tuple[str, ...]], Mapping[str, str]]
+    arguments: Callable[[PlanToWrite], list[str]] = lambda request: []
     environment: Mapping[str, str] = field(default_factory=dict)
     checkout: str = ""
-    starts: Callable[[Asked], str] | None = None
+    starts: Callable[[PlanToWrite], str] | None = None
     per_node: bool = False
     deals: bool = True
     where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -121,7 +121,7 @@ def no_decoder(model: ModelSpec) -> str:
     return ""
 
 
-def theirs(table: Iterable[Argument], request: Asked) -> dict[str, Any]:
+def theirs(table: Iterable[Argument], request: PlanToWrite) -> dict[str, Any]:
     """Their arguments of what is one to one in a table, in its order."""
     plan = {**request.options, **fields(request.model)}
     out = {}

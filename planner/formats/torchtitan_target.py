@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from planner.formats.target import GATHERED, Asked, Target, as_comments, nested, theirs
+from planner.formats.target import GATHERED, PlanToWrite, Target, as_comments, nested, theirs
 from planner.formats.torchtitan import (
     FLAVORS,
     FLOAT8,
@@ -22,14 +22,14 @@ from planner.formats.torchtitan import (
 _FILE = "train.toml"
 
 
-def _write(request: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
+def _write(request: PlanToWrite, comments: tuple[str, ...]) -> Mapping[str, str]:
     import tomli_w
 
     plan = {**theirs(TABLE, request), **_sizes(request), **_kinds(request)}
     return {_FILE: as_comments(comments) + "\n" + tomli_w.dumps(nested(plan))}
 
 
-def _sizes(request: Asked) -> dict[str, Any]:
+def _sizes(request: PlanToWrite) -> dict[str, Any]:
     """Degrees, batch and length."""
     cp, pp, dp = request.get("cp", 1), request.get("pp", 1), request.replicas
     zero, sharding = request.get("zero", 0), request.get("shard_group", dp * cp) // cp
@@ -56,7 +56,7 @@ def _sizes(request: Asked) -> dict[str, Any]:
     return out
 
 
-def _kinds(request: Asked) -> dict[str, Any]:
+def _kinds(request: PlanToWrite) -> dict[str, Any]:
     """Model, recomputation, precision, and what acts beside a kind of parallelism."""
     out: dict[str, Any] = {}
     if request.model.name in FLAVORS:
@@ -76,7 +76,7 @@ def _kinds(request: Asked) -> dict[str, Any]:
     return {**out, **_of_experts(request), **_types(request)}
 
 
-def _of_experts(request: Asked) -> dict[str, Any]:
+def _of_experts(request: PlanToWrite) -> dict[str, Any]:
     out: dict[str, Any] = {}
     if request.get("ep", 1) > 1:
         out[f"{PART}expert_parallel_degree"] = request.get("ep")
@@ -86,7 +86,7 @@ def _of_experts(request: Asked) -> dict[str, Any]:
     return out
 
 
-def _types(request: Asked) -> dict[str, Any]:
+def _types(request: PlanToWrite) -> dict[str, Any]:
     """Precision of kernels, and of what is gathered."""
     out: dict[str, Any] = {}
     precision = request.get("precision", "bf16")

@@ -13,7 +13,7 @@ from typing import Any
 from planner.formats import adapted, trainer, written
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import STEPS, Answer, Argument, Format, Value, unread
-from planner.formats.target import Asked
+from planner.formats.target import PlanToWrite
 from planner.inputs import catalog
 from planner.specs import adapters
 from planner.specs.base import PlanError
@@ -275,7 +275,7 @@ def _adapted(options: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str,
     return out
 
 
-def _starts(request: Asked) -> str:
+def _starts(request: PlanToWrite) -> str:
     recipe = f"{'lora' if request.get('lora') else 'full'}_finetune"
     if request.get("task") == "distil":
         recipe = "knowledge_distillation"

@@ -14,7 +14,7 @@ from typing import Any
 from planner.formats import adapted, sharding, taught, trainer, trainer_script, written
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import Answer, Argument, Format, Value, unread
-from planner.formats.target import Asked
+from planner.formats.target import PlanToWrite
 
 LENGTH = Argument(
     "max_length", "seq_len", default=1024, meaning=trainer.whole, also=("max_seq_length",)
@@ -158,7 +158,7 @@ def _objective(options: Mapping[str, Any]) -> dict[str, Any]:
 _CHECKOUT = "${TRL:?where the checkout of TRL is}"  # of which it has no module
 
 
-def starts(request: Asked) -> str:
+def starts(request: PlanToWrite) -> str:
     """The script of an objective."""
     task = request.get("task")
     if task == "distil":

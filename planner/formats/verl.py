@@ -14,7 +14,7 @@ from typing import Any
 from planner.formats import trainer
 from planner.formats.record import Answer, Argument, Format, Value, unread
 from planner.formats.shell import script
-from planner.formats.target import GATHERED, SHARDED, Asked, Target, theirs
+from planner.formats.target import GATHERED, SHARDED, PlanToWrite, Target, theirs
 from planner.inputs.readers import yaml_places
 
 _PROGRAM = re.compile(r"\bverl\.trainer\.(?:main_ppo|\w*sft_trainer\w*)")
@@ -307,7 +307,7 @@ _STACKS = ("hf-fsdp", "pytorch-fsdp", "megatron-core")
 _OF_FSDP = ("zero >= 2",)
 
 
-def _arguments(request: Asked) -> list[str]:
+def _arguments(request: PlanToWrite) -> list[str]:
     plan: dict[str, Any] = {
         "model.path": request.model.hub[0] if request.model.hub else request.model.name,
         "data.train_batch_size": request.options["global_batch"],
@@ -330,7 +330,7 @@ def _word(value: Any) -> str:
     return str(value)
 
 
-def _megatron_plan(request: Asked) -> dict[str, Any]:
+def _megatron_plan(request: PlanToWrite) -> dict[str, Any]:
     out: dict[str, Any] = {f"{_E}use_distributed_optimizer": request.get("zero", 0) == 1}
     if request.get("tp", 1) > 1:
         out[f"{_E}sequence_parallel"] = request.get("sequence_parallel", False)
@@ -346,7 +346,7 @@ def _megatron_plan(request: Asked) -> dict[str, Any]:
     return out
 
 
-def _fsdp_plan(request: Asked) -> dict[str, Any]:
+def _fsdp_plan(request: PlanToWrite) -> dict[str, Any]:
     cp, ranks = request.get("cp", 1), request.replicas * request.get("cp", 1)
     out: dict[str, Any] = {
         f"{_E}strategy": "fsdp2",

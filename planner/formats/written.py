@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.formats import deepspeed, sharding
 from planner.formats.record import STEPS
-from planner.formats.target import Asked, Target, as_comments
+from planner.formats.target import PlanToWrite, Target, as_comments
 
 FSDP, DEEPSPEED, ALONE = "hf-fsdp", "hf-deepspeed", "hf-trainer"
 STACKS = (FSDP, DEEPSPEED, ALONE)
@@ -23,7 +23,7 @@ LOST = {
 FILL = ("data, learning rate and its schedule",)
 
 
-def plan_of(request: Asked, stack: str = FSDP) -> dict[str, Any]:
+def plan_of(request: PlanToWrite, stack: str = FSDP) -> dict[str, Any]:
     """The options of a plan as writers take them: the model as the Hub calls it, accumulation for
     the batch of a step, and where ranks are."""
     hub = request.model.hub
@@ -40,10 +40,10 @@ def plan_of(request: Asked, stack: str = FSDP) -> dict[str, Any]:
 
 def files(
     write: Callable[[Mapping[str, Any]], str], name: str, stack: str
-) -> Callable[[Asked, tuple[str, ...]], Mapping[str, str]]:
+) -> Callable[[PlanToWrite, tuple[str, ...]], Mapping[str, str]]:
     """The writer of a trainer's file of this name, and of DeepSpeed's for that stack."""
 
-    def both(request: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
+    def both(request: PlanToWrite, comments: tuple[str, ...]) -> Mapping[str, str]:
         plan = plan_of(request, stack)
         head = "" if name.endswith(_JSON) else as_comments(comments) + "\n"
         out = {name: head + write(plan)}

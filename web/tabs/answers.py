@@ -26,16 +26,16 @@ from planner.views import strategies as strategies_view
 from planner.views import tune as tune_view
 from planner.views.view import View
 from web.tabs import schedule, sweep
-from web.tabs.base import Answers, Asked
+from web.tabs.base import Answers, TabRequest
 
 
-def _recommend(request: Asked) -> Any:
+def _recommend(request: TabRequest) -> Any:
     question, limits = request.of(QuestionOptions).question, request.of(Limits)
     refuse(limits, f"recommend {question}")
     return recommend.ask(question, request.given, limits, jobs=1)
 
 
-def _strategies(request: Asked) -> Strategies:
+def _strategies(request: TabRequest) -> Strategies:
     which, settings = request.of(StrategyName), request.of(StrategySettings)
     document = strategies.answer(request.state.options, settings, which.strategy)
     if not which.explain:
@@ -46,7 +46,7 @@ def _strategies(request: Asked) -> Strategies:
     return changed(document, explain=explain.nested(tree))
 
 
-def _batch(document: Any, request: Asked) -> View:
+def _batch(document: Any, request: TabRequest) -> View:
     return batch_view.view(document, request.state.options.given(), batch.csv_text(document))
 
 

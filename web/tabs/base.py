@@ -38,7 +38,7 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TabRequest:
     """A request to a tab: its own options by record, and the options of a request.
 
     state: the request with its pasted texts; of a verb without a model, one stands in. given: what
@@ -92,9 +92,9 @@ class Answers:
     are lists here; plan: what files say with what was typed; out: its document.
     """
 
-    find: Callable[[Asked], Any]
-    view: Callable[[Any, Asked], View]
-    command: Callable[[Any, Asked], str] = lambda document, request: request.command
+    find: Callable[[TabRequest], Any]
+    view: Callable[[Any, TabRequest], View]
+    command: Callable[[Any, TabRequest], str] = lambda document, request: request.command
     words: tuple[type[Record], ...] = ()
     choices: Mapping[str, Callable[[], list[tuple[str, str]]]] = field(default_factory=dict)
     plan: Callable[[Any], State | None] = lambda document: None
@@ -163,7 +163,7 @@ class Tab(Page):
             if not row.says.file and row.group is not WORK
         }
 
-    def asked(self, pairs: Pairs) -> Pairs:
+    def with_defaults(self, pairs: Pairs) -> Pairs:
         """The request of the page for these pairs: defaults fill what it leaves out, and
         are marked as such."""
         names = {name for name, text in pairs if text and not name.startswith(MARK)}
@@ -200,9 +200,9 @@ class Tab(Page):
 
 
 @contextlib.contextmanager
-def asked(
+def requested(
     tab: Tab, pairs: Pairs, files: Mapping[str, bytes] = MappingProxyType({})
-) -> Iterator[Asked]:
+) -> Iterator[TabRequest]:
     """The request of an address to a tab, while their pasted texts and these files are the
     only ones that can be read. Raises PlanError."""
     table = tab.own
@@ -221,7 +221,7 @@ def asked(
     options = {record: _read(record, typed_own) for record in (*tab.records, *tab.words)}
     state, given = _request(tab, rest, lists)
     with catalog.only_given({**files, **state.files}):
-        yield Asked(tab.verb, options, state, given, list(pairs), tab.words, files)
+        yield TabRequest(tab.verb, options, state, given, list(pairs), tab.words, files)
 
 
 def several(tab: Tab, row: Row) -> bool:

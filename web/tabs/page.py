@@ -16,7 +16,7 @@ from planner.views.html import parts_of
 from planner.views.view import Link
 from web.render import rendered
 from web.state import Pairs, stated
-from web.tabs.base import Asked, Tab, asked
+from web.tabs.base import Tab, TabRequest, requested
 from web.tabs.form import form
 from web.texts import text
 
@@ -36,7 +36,7 @@ def page(
     body, charts, error, plan = "", list[Chart](), None, None
     taken, left = tab.split(pairs)
     try:
-        with asked(tab, taken, files) as request:
+        with requested(tab, taken, files) as request:
             document = tab.answers.find(request)
             view = tab.answers.view(document, request)
             read = tab.answers.plan(document)
@@ -81,7 +81,7 @@ def _chart_of(part: dict[str, Any] | Chart) -> Chart | None:
     return part if isinstance(part, Chart) else part["chart"]
 
 
-def _address(tab: Tab, request: Asked) -> Callable[[Link], str | None]:
+def _address(tab: Tab, request: TabRequest) -> Callable[[Link], str | None]:
     """Where links of an answer lead: to the estimate of a command, to another request of this tab,
     or to what they say; nowhere where a pasted model is too long to be in every row's address."""
     state = request.state

@@ -11,7 +11,7 @@ from planner.specs.options.own import ScheduleOptions
 from planner.verbs.schedule import Drawn, draw
 from planner.views import schedule as shown
 from planner.views.view import Link, View
-from web.tabs.base import Answers, Asked
+from web.tabs.base import Answers, TabRequest
 
 _MOST_BARS = 1_500  # drawn in one window
 _MOST_SIZE = 200_000  # pp x vpp x micro-batches of one request
@@ -49,7 +49,7 @@ class Window(Record):
     ] = None
 
 
-def _find(request: Asked) -> Drawn:
+def _find(request: TabRequest) -> Drawn:
     options = request.of(ScheduleOptions)
     given = request.given
     if "model" not in request.given:
@@ -67,7 +67,7 @@ def _find(request: Asked) -> Drawn:
     return draw(options, given)
 
 
-def _view(drawn: Drawn, request: Asked) -> View:
+def _view(drawn: Drawn, request: TabRequest) -> View:
     whole = drawn.document.makespan_s
     begin, end = _window(request.of(Window), whole)
     parts = drawn.document, drawn.program, drawn.timing

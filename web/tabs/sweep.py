@@ -12,7 +12,7 @@ from planner.specs.options.own import CompareOptions
 from planner.verbs import compare
 from planner.views import compare as shown
 from planner.views.view import View
-from web.tabs.base import Answers, Asked
+from web.tabs.base import Answers, TabRequest
 
 _OVER = "gpus"  # what is swept where nobody says
 _AROUND = 8  # times below and above the current value, where no values are given
@@ -54,7 +54,7 @@ def swept() -> list[tuple[str, str]]:
     return [(row.name, row.says.label or row.name.replace("_", " ")) for row in numbers]
 
 
-def _find(request: Asked) -> Comparison:
+def _find(request: TabRequest) -> Comparison:
     form, compared = request.of(SweepForm), request.of(CompareOptions)
     given = Given(request.given)
     sweep = compared.sweep
@@ -74,7 +74,7 @@ def _find(request: Asked) -> Comparison:
         raise
 
 
-def _around(name: str, request: Asked) -> str:
+def _around(name: str, request: TabRequest) -> str:
     """A range that doubles through the current value. Raises PlanError where it has none."""
     row, value = rows(Options)[name], getattr(request.state.options, name)
     if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
@@ -86,12 +86,12 @@ def _around(name: str, request: Asked) -> str:
     return ",".join(f"{value * factor:.6g}" for factor in (0.25, 0.5, 1.0, 2.0, 4.0))
 
 
-def _view(document: Comparison, request: Asked) -> View:
+def _view(document: Comparison, request: TabRequest) -> View:
     now = request.state.options.given()
     return shown.view(document, now, compare.csv_text(document))
 
 
-def _command(document: Comparison, request: Asked) -> str:
+def _command(document: Comparison, request: TabRequest) -> str:
     """The command of `dpplan compare`, which knows no form."""
     compared = request.of(CompareOptions)
     names = {dimension.name for dimension in document.dimensions}

@@ -18,7 +18,7 @@ from planner.formats import recipe as formats
 from planner.formats.documents.export import Export, ExportedFile, NotExpressible
 from planner.formats.options import ExportOptions
 from planner.formats.plan import planned
-from planner.formats.target import Asked, Target, no_decoder
+from planner.formats.target import PlanToWrite, Target, no_decoder
 from planner.inputs import catalog
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
@@ -115,7 +115,9 @@ def export(options: Options, settings: ExportOptions) -> Export:
     figures = report.figures(estimates, scenario.sentences)
     plan = plan_of(options, estimates, target.deals)
     gpus = figures.cluster.gpus
-    request = Asked(plan, estimates.plan.model, *nodes_of(gpus, figures.cluster.gpus_per_node))
+    request = PlanToWrite(
+        plan, estimates.plan.model, *nodes_of(gpus, figures.cluster.gpus_per_node)
+    )
     gpu = estimates.plan.cluster.gpu
     bare = _recipe_of(target, _files(target, request, estimates, ()))
     lost = lost_in(target, request, bare)
@@ -218,7 +220,7 @@ def nodes_of(gpus: int, size: int) -> tuple[int, int]:
 
 
 def _files(
-    target: Target, request: Asked, estimates: Estimates, comments: tuple[str, ...]
+    target: Target, request: PlanToWrite, estimates: Estimates, comments: tuple[str, ...]
 ) -> dict[str, str]:
     files = dict(target.write(request, comments))
     return {**files, **launch.scripts(target, request, estimates.plan.cluster.gpu, comments)}
@@ -230,7 +232,7 @@ def _says(name: str, target: Target) -> str:
     return launch.LAUNCHERS.get(name, f"read by {target.title}")
 
 
-def lost_in(target: Target, request: Asked, files: Mapping[str, str]) -> list[NotExpressible]:
+def lost_in(target: Target, request: PlanToWrite, files: Mapping[str, str]) -> list[NotExpressible]:
     """Options that reading the recipe back does not give."""
     back = formats.read(_recipe_of(target, files)).options
     out = []
@@ -243,7 +245,7 @@ def lost_in(target: Target, request: Asked, files: Mapping[str, str]) -> list[No
     return out
 
 
-def same(name: str, value: Any, back: Mapping[str, Any], request: Asked) -> bool:
+def same(name: str, value: Any, back: Mapping[str, Any], request: PlanToWrite) -> bool:
     """Whether an option of a plan came back as it went."""
     result = back.get(name)
     if name == "model":

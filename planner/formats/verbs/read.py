@@ -24,7 +24,7 @@ from planner.formats.documents.read import (
 )
 from planner.formats.options import ReadOptions
 from planner.formats.plan import Planned, planned
-from planner.formats.target import Asked, Target
+from planner.formats.target import PlanToWrite, Target
 from planner.formats.undecided import undecided, values
 from planner.formats.verbs.export import nodes_of, plan_of, same
 from planner.inputs.options import read_options
@@ -160,7 +160,7 @@ def _planned(planned: Planned, options: Options) -> tuple[Estimate, Recipe | Non
     return report, recipe(remedy), recipe(better)
 
 
-def _stacks(planned: Planned, target: Target, before: Asked) -> dict[str, dict[str, Any]]:
+def _stacks(planned: Planned, target: Target, before: PlanToWrite) -> dict[str, dict[str, Any]]:
     """The request on the other stacks of a target: a trainer that shards keeps states in other
     types."""
     was = planned.recipe.options
@@ -182,10 +182,10 @@ def _words(report: Estimate, change: Advice) -> str:
     return difference(report.layout, change.layout) if searched else change.change
 
 
-def _asked(pick: Options) -> Asked:
+def _asked(pick: Options) -> PlanToWrite:
     """A pick as what writes files takes it."""
     estimates = taken(pick).estimates
-    return Asked(
+    return PlanToWrite(
         plan_of(pick, estimates, deals=False),
         estimates.plan.model,
         *nodes_of(estimates.plan.cluster.gpus, estimates.plan.cluster.gpus_per_node),
