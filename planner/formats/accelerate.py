@@ -80,7 +80,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     for name in values:
         if name.startswith(tuple(_OWNERS.values())) and not name.startswith(_owner(kind)):
             answer.mark(name, "irrelevant", "not of this distributed_type")
-    trainer.mark_off(answer, UNREAD.lacks)
+    trainer.mark_off(answer, UNREAD["lacks"])
 
 
 def _owner(kind: str) -> str:
@@ -237,7 +237,6 @@ FORMAT = Format(
     detect=lambda name, text: trainer.is_data(name) and _is_launch.search(text) is not None,
     parse=trainer.parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=read_more,
+    **UNREAD,
 )

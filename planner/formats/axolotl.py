@@ -90,7 +90,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     read_rows(answer, Rows(packed=("sample_packing",), padded=("pad_to_sequence_len",)))
     trainer.read_degrees(answer)
     trainer.mark_empty(answer)
-    trainer.mark_off(answer, UNREAD.lacks)
+    trainer.mark_off(answer, UNREAD["lacks"])
 
 
 def _teacher(answer: Answer) -> None:
@@ -289,7 +289,6 @@ FORMAT = Format(
     detect=trainer.own("base_model"),
     parse=trainer.parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=read_more,
+    **UNREAD,
 )

@@ -123,7 +123,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
             answer.mark(name, "implied", "acts where the model calls DeepSpeed's checkpoints")
         elif name.startswith(("aio.",)):
             answer.mark(name, "implied", "drives are taken at --nvme-read and --nvme-write")
-    trainer.mark_off(answer, UNREAD.lacks)
+    trainer.mark_off(answer, UNREAD["lacks"])
     _mark_disabled(answer)
 
 
@@ -276,7 +276,6 @@ FORMAT = Format(
     detect=lambda name, text: _own(name, text) and not _OF_VERL.search(text),
     parse=trainer.parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=read_more,
+    **UNREAD,
 )

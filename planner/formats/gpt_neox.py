@@ -169,7 +169,6 @@ def _batch(answer: Answer) -> None:
         answer.imply("gpus", gpus, "batch / (micro-batch x accumulation) replicas")
 
 
-UNREAD = unread("gpt_neox")
 FORMAT = Format(
     kind="gpt-neox",
     title="GPT-NeoX YAML",
@@ -177,7 +176,6 @@ FORMAT = Format(
     parse=_parse,
     table=_TABLE,
     whole=True,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=_more,
+    **unread("gpt_neox"),
 )

@@ -33,7 +33,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
         adapted.read_frozen(answer, _FROZEN)
     trainer_script.read(answer)
     read_rows(answer, Rows(packed=(), usual=""))  # a script of its own pads or joins
-    trainer.mark_off(answer, UNREAD.lacks)
+    trainer.mark_off(answer, UNREAD["lacks"])
 
 
 def write(options: Mapping[str, Any]) -> str:
@@ -78,9 +78,8 @@ FORMAT = Format(
     ),
     parse=trainer_script.parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=read_more,
+    **UNREAD,
 )
 
 TARGET = written.target(

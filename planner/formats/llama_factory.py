@@ -131,7 +131,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _trained(answer)
     trainer.read_degrees(answer)
     trainer.mark_empty(answer)
-    trainer.mark_off(answer, UNREAD.lacks)
+    trainer.mark_off(answer, UNREAD["lacks"])
 
 
 def _trained(answer: Answer) -> None:
@@ -320,7 +320,6 @@ FORMAT = Format(
     ),
     parse=trainer_script.parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=read_more,
+    **UNREAD,
 )

@@ -304,15 +304,12 @@ def _shape(answer: Answer) -> None:
     answer.imply("model.positions", "rotary", "blocks of Llama")
 
 
-UNREAD = unread("maxtext")
 FORMAT = Format(
     kind="maxtext",
     title="MaxText YAML or name=value arguments",
     detect=_detect,
     parse=_parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
-    off=UNREAD.off,
     read_more=_more,
+    **unread("maxtext"),
 )

@@ -165,16 +165,13 @@ def scalar(text: Any) -> Any:
     return {"true": True, "false": False, "none": None, "null": None}.get(text.lower(), text)
 
 
-UNREAD = unread("megatron_table")
 FORMAT = Format(
     kind="megatron",
     title="Megatron-LM arguments (shell script, command line, YAML with MODEL_ARGS or ARGS)",
     detect=detect,
     parse=parse,
     table=names.TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
-    off=UNREAD.off,
     read_more=read_more,
     spelled=lambda name: name if name.startswith(ENV) else f"--{name}",
+    **unread("megatron_table"),
 )

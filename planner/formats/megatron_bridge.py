@@ -51,7 +51,6 @@ TABLE = (
     Argument("peft.dim", "lora"),
     Argument("gated-linear-unit", "model.mlp", words={True: "gated", False: "plain"}),
 )
-UNREAD = unread("megatron_bridge")
 
 
 def _detect(name: str, text: str) -> bool:
@@ -262,10 +261,8 @@ FORMAT = Format(
     detect=_detect,
     parse=_parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
-    off=UNREAD.off,
     read_more=_read_more,
     written_as="megatron",
     spelled=lambda name: name.replace("-", "_"),
+    **unread("megatron_bridge"),
 )

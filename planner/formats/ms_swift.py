@@ -168,7 +168,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     if answer.option("precision") is None:
         answer.imply("precision", "bf16", "the type of the checkpoint, which is bf16 today")
     trainer.mark_empty(answer)
-    trainer.mark_off(answer, UNREAD.lacks)
+    trainer.mark_off(answer, UNREAD["lacks"])
 
 
 def _processes(answer: Answer) -> None:
@@ -251,7 +251,7 @@ def _megatron(answer: Answer) -> None:
     answer.imply("stack", "megatron-core", "Megatron-LM is on")
     read_rows(answer, Rows())
     answer.mark("padding_free", "implied", "every sequence is taken as full")
-    trainer.mark_off(answer, UNREAD.lacks)
+    trainer.mark_off(answer, UNREAD["lacks"])
 
 
 def _arguments(options: Mapping[str, Any]) -> list[str]:
@@ -310,9 +310,8 @@ FORMAT = Format(
     detect=detect,
     parse=parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=read_more,
+    **UNREAD,
 )
 
 TARGET = written.target(

@@ -143,8 +143,8 @@ FORMAT = Format(
     detect=lambda name, text: bool(_DETECT.search(text)),
     parse=_parse,
     table=_TABLE,
-    irrelevant=unread("nanotron").irrelevant,
     read_more=_more,
+    **unread("nanotron"),
 )
 
 

@@ -28,7 +28,6 @@ TABLE = (
     Argument("lora.dim", "lora"),
     Argument("torch-compile.enable", "compile"),
 )
-UNREAD = unread("primus")
 
 
 def _detect(name: str, text: str) -> bool:
@@ -102,10 +101,8 @@ FORMAT = Format(
     detect=_detect,
     parse=_parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
-    off=UNREAD.off,
     read_more=_read_more,
     written_as="megatron",
     spelled=lambda name: name.replace("-", "_"),
+    **unread("primus"),
 )

@@ -325,27 +325,20 @@ class Format:
         return Used(value.value, "not understood", why)
 
 
-@dataclass(frozen=True)
-class Unread:
-    """Arguments of a format that its reader does not need: patterns of names that move neither
-    memory nor time, of names that are not modelled, with why, and of switches that are off where
-    they are left out."""
-
-    irrelevant: tuple[str, ...]
-    lacks: Mapping[str, str]
-    off: tuple[str, ...]
-
-
-def unread(kind: str) -> Unread:
-    """The arguments that a format does not read, from planner/formats/arguments.toml."""
+def unread(kind: str) -> dict[str, Any]:
+    """`irrelevant`, `lacks` and `off` of a format, from planner/formats/arguments.toml."""
     table = _unread()[kind]
-    base = [unread(name) for name in table.get("with", ())]
+    bases = [unread(name) for name in table.get("with", ())]
     why = {name: says for says, names in table.get("lacks", {}).items() for name in names}
-    return Unread(
-        (*(name for row in base for name in row.irrelevant), *table.get("irrelevant", ())),
-        {name: says for row in base for name, says in row.lacks.items()} | why,
-        (*(name for row in base for name in row.off), *table.get("off", ())),
-    )
+    return {
+        "irrelevant": (*_each(bases, "irrelevant"), *table.get("irrelevant", ())),
+        "lacks": {name: says for base in bases for name, says in base["lacks"].items()} | why,
+        "off": (*_each(bases, "off"), *table.get("off", ())),
+    }
+
+
+def _each(bases: list[dict[str, Any]], key: str) -> list[str]:
+    return [name for base in bases for name in base[key]]
 
 
 @cache

@@ -342,14 +342,12 @@ def _precision(answer: Answer) -> None:
     answer.mark(gather, "implied", "weights are gathered in 16 bit")
 
 
-UNREAD = unread("torchtitan")
 FORMAT = Format(
     kind="torchtitan",
     title="torchtitan TOML or flags",
     detect=_detect,
     parse=_parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=_more,
+    **unread("torchtitan"),
 )

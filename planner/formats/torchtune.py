@@ -157,7 +157,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
         answer.mark(name, "implied", note)
     trainer.read_degrees(answer)
     trainer.mark_empty(answer)
-    trainer.mark_off(answer, UNREAD.lacks)
+    trainer.mark_off(answer, UNREAD["lacks"])
 
 
 _KD = "kd_loss._component_"
@@ -305,9 +305,8 @@ FORMAT = Format(
     detect=lambda name, text: trainer.is_data(name) and _component_key.search(text) is not None,
     parse=parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=read_more,
+    **UNREAD,
 )
 
 TARGET = written.target(

@@ -59,7 +59,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _loaded(answer)
     if answer.option("teacher") and (base := answer.option("base_precision")):
         answer.imply("teacher_precision", base, "gkd.py loads the teacher as its student")
-    trainer.mark_off(answer, UNREAD.lacks)
+    trainer.mark_off(answer, UNREAD["lacks"])
 
 
 _OBJECTIVES = {"dpo": "dpo", "kto": "kto", "orpo": "orpo", "reward": "reward", "gkd": "distil"}
@@ -187,9 +187,8 @@ FORMAT = Format(
     ),
     parse=trainer_script.parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=read_more,
+    **UNREAD,
 )
 
 TARGET = written.target("trl", "TRL", write, "-m trl.scripts.sft --config {}", starts=starts)

@@ -295,9 +295,9 @@ FORMAT = Format(
     detect=_detect,
     parse=_parse,
     table=_TABLE,
-    irrelevant=unread("verl").irrelevant,
     read_more=_more,
     writable=lambda values: not any(name.startswith(_ACTOR) for name in values),
+    **unread("verl"),
 )
 
 
