@@ -86,7 +86,8 @@ def allowed(p: Plan, x: Row) -> bool:
     if (x.cp > 1 and x.zero < can.context_zero) or (x.ep > 1 and x.zero < can.expert_zero):
         return False
     whole = x.shard_group == x.dp * x.cp
-    hybrid = x.zero == 3 and can.hybrid_shard and x.shard_group > 1
+    least = 2 if p.stack.state.zero2_gathers else can.hybrid_zero
+    hybrid = x.zero >= least and can.hybrid_shard and x.shard_group > 1
     if x.zero not in can.zero or not (whole or hybrid):
         return False
     if x.offload.endswith("nvme") and p.cluster.nvme is None:
@@ -105,6 +106,9 @@ def allowed(p: Plan, x: Row) -> bool:
     return kind in can.recompute and x.offload in can.offload
 
 
+ANY_CHUNKS = ("torchtitan", "megatron-core", "hai-llm")  # may state the layers of every chunk
+
+
 def even(p: Plan, pp: int, vpp: int) -> bool:
     """Stages and chunks of equal size; Megatron's may count embedding and head as a layer each if
     both ends keep one."""
@@ -118,18 +122,15 @@ def even(p: Plan, pp: int, vpp: int) -> bool:
 
 def filled(p: Plan, pp: int, vpp: int) -> bool:
     """Equal chunks, or unequal ones of a layer or more where the stack can have them."""
-    uneven = {"torchtitan": "any", "megatron-core": "any", "hai-llm": "any"}.get(
-        p.stack.id, "one chunk" if p.stack.id == "megatron-deepspeed" else "no"
-    )
-    dealt = uneven == "any" or (uneven == "one chunk" and vpp == 1)
+    dealt = p.stack.id in ANY_CHUNKS or (p.stack.id == "megatron-deepspeed" and vpp == 1)
     return even(p, pp, vpp) or (dealt and pp * vpp <= p.model.layers)
 
 
 def counts_tried(p: Plan, pp: int) -> list[int]:
-    """Equal chunks; where a pipeline has no equal stages, one count per size of the largest."""
+    """Equal chunks; where chunks may differ in layers, one count per size of the largest."""
     layers = p.model.layers
     out = [v for v in range(1, layers + 1) if even(p, pp, v)]
-    if 1 not in out:
+    if p.stack.id in ANY_CHUNKS:
         out += [
             v for v in {-(-layers // (pp * n)) for n in range(1, layers + 1)} if filled(p, pp, v)
         ]

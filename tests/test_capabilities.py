@@ -46,6 +46,7 @@ SPELLED: dict[tuple[str, str], Any] = {
     ("recompute", "keep"): "keep:qkv_proj",
 }
 ON: dict[str, Any] = {"hpz": 8, "sub_group_size": 10**8, "shard_group": 8, "lora": 16}
+ON |= {"loss_chunks": 8}
 ON |= {"optimizer_in_backward": True, "tp": 2, "pp": 2, "cp": 2, "ep": 8, "base_precision": "nf4"}
 TABLE = ("supports", "tensor_ways")  # keys of a stack that its capabilities are made of
 # stated by a layout of the model, by routing with shared experts, or by experts that it lacks

@@ -138,7 +138,7 @@ def test_conditions_add_up_and_bind_what_estimate_picks() -> None:
         ("recompute = some", "none, selective, full, block, group, keep, modules, not some"),
         ("schedule = ", "not nothing"),
         ("tp = 2 or", "compared with whole numbers"),
-        ("tp = 2 or headroom > 5%", "a condition of its own"),
+        ("tp = 2 or headroom > 5%", "a condition by itself"),
         ("sequence_parallel = maybe", "is one of no, yes"),
     ],
 )

@@ -9,8 +9,8 @@ import pytest
 from command import dpplan
 
 ASKED = (
-    "--model llama-2-13b --gpus 8 --gpu h100 --stack megatron-core --micro-batch 1 --seq-len 8192"
-    " --where pp=1 --recompute none --tp-overlap user-buffers --advice 0"
+    "--model llama-2-7b --gpus 8 --gpu h100 --stack megatron-core --micro-batch 1 --seq-len 8192"
+    " --where pp=1 --recompute none --tp-overlap user-buffers --advice 0 --global-batch 2"
 )
 
 

@@ -236,8 +236,8 @@ def test_a_default_batch_that_starves_the_gpus_is_named() -> None:
 
 
 def test_a_chunked_loss_is_proposed_where_logits_dominate() -> None:
-    given = {"model": "qwen2.5-0.5b", "gpu": "rtx5060ti-16gb", "gpus": 1, "stack_defaults": True}
-    answer = told(**given)
+    script = {"stack": "pytorch-fsdp", "stack_defaults": True, "seq_len": 2048}
+    answer = told(model="qwen2.5-0.5b", gpu="rtx5060ti-16gb", gpus=1, **script)
     assert answer.memory.fits
     chunked = [advice for advice in answer.advice if advice.changes == {"loss_chunks": 8}]
     assert chunked
@@ -246,5 +246,5 @@ def test_a_chunked_loss_is_proposed_where_logits_dominate() -> None:
 
 def test_no_chunked_loss_is_proposed_beside_a_kernel_that_keeps_no_logits() -> None:
     answer = told(model="gemma-2-2b", gpu="rtx4090", gpus=8, seq_len=8192, stack="pytorch-fsdp")
-    assert answer.search.software["loss_kernel"] == "fused-linear"
+    assert answer.search.software["loss_kernel"] in ("fused", "fused-linear")
     assert not [advice for advice in answer.advice if "loss_chunks" in advice.changes]

@@ -174,7 +174,8 @@ def test_a_search_begins_where_no_layout_is_lost(model: str, gpu: str) -> None:
         least = evaluate(bare, table)
         for taken in (each for each in plan.free if each.start == "always"):
             found = evaluate(plan.choosing([taken]), table)
-            assert (found.time.seconds <= least.time.seconds * (1 + 1e-9)).all(), taken
+            # with less compute to hide it, a little more of a collective may be exposed
+            assert (found.time.seconds <= least.time.seconds * (1 + 1e-3)).all(), taken
             assert (found.memory.device <= least.memory.device * (1 + 1e-9)).all(), taken
             tried += 1
     assert tried

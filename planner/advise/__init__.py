@@ -25,6 +25,7 @@ from planner.advise.changes import (
     freed,
     layout_changes,
     more_gpus,
+    offloading,
     other_stacks,
     request_changes,
     sharded,
@@ -127,7 +128,14 @@ def _when_it_fits(base: Base, here: Weighed, everything: bool) -> list[Weighed]:
     changes = request_changes(base.plan, True, everything, _promise(here))
     for change in [*changes, *by_cost(base.plan, base.layout)]:
         candidates += beside_the_layout(base, change)
-    candidates += searched(base, [*freed(options, True), *fewer_nodes(base.plan)])
+    candidates += searched(
+        base,
+        [
+            *freed(options, True),
+            *fewer_nodes(base.plan),
+            *offloading(options, base.plan, base.layout),
+        ],
+    )
     if base.plan.training.loss_chunks == 1 and _share(here, "logits") >= _LOGITS:
         candidates += searched(base, [chunked_loss(base.plan)])
     if everything:

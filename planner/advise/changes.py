@@ -27,6 +27,7 @@ from planner.specs.plan import Plan
 from planner.specs.precision import is_low
 from planner.units import show
 
+SHARDS_PARAMETERS = 3  # stage of ZeRO
 WORTH = 0.01  # relative gain of speed, or of memory, below which a change is not reported
 _FEW = 3  # fixed options that are freed one by one although the plan fits
 _LOSS_CHUNKS = 8  # parts of the loss that are tried where it is in one
@@ -399,6 +400,18 @@ def freed(options: Options, fits: bool) -> list[Change]:
     if not fits or len(fixed) <= _FEW:  # each is a search of its own
         changes += [Change(f"leave out {flag(name)} (search it)", {name: None}) for name in fixed]
     return changes
+
+
+def offloading(options: Options, plan: Plan, layout: Layout) -> list[Change]:
+    """Search offloading, too, on one node whose memory is short: something is repeated, or
+    parameters are gathered. On more nodes shards of the states are smaller than what offloading
+    saves, and each kind of offloading multiplies the layouts."""
+    stated = options.offload is not None or options.search_offload
+    short = layout.recompute != "none" or layout.zero == SHARDS_PARAMETERS
+    able = set(values(plan.stack, "offload")) > {"none"}
+    if stated or plan.cluster.nodes > 1 or not (short and able):
+        return []
+    return [Change("offloading searched, too", {"search_offload": True})]
 
 
 _NOT_OF_SHARDS = ("tp", "pp", "vpp", "cp", "ep", "schedule", "sequence_parallel", "stack")

@@ -33,6 +33,7 @@ NEAR = 0.1
 _LISTED = 16  # layouts that are looked at: of those that fit, of all, that need least memory
 # shares of a device that layouts need: the fastest of each are looked at, since options make room
 _NEEDS = (1.0, 1.1, np.inf)
+_REACH = 1.5  # share of a device beyond which no option makes room
 _KINDS = ("tp", "cp", "ep")  # the fastest of each kind that fits is looked at, too
 _SMALL = 2  # micro-batches of layouts that are probed
 _GAIN = 5e-4  # relative, of seconds: what gains less is not worth an option
@@ -96,8 +97,8 @@ def _fastest_of_kinds(plan: Plan, space: Space) -> Columns:
 
 def listed(estimates: Outline, taken: Choice, rows: Array | None = None) -> Columns:
     """The best layouts (of these, by default of all), for which other free options may be better:
-    the fastest that fit, also of each kind, the fastest with less room than is wanted, and where
-    none has enough room those that need least memory."""
+    the fastest that fit, also of each kind, the fastest with less room than is wanted, the smallest
+    of each kind, and where none has enough room those that need least memory."""
     rows = np.arange(len(estimates.fits)) if rows is None else rows
     seconds = estimates.time.seconds[rows]
     level, amount = taken.rank
@@ -112,9 +113,24 @@ def listed(estimates: Outline, taken: Choice, rows: Array | None = None) -> Colu
     device = estimates.memory.device[rows]
     usable = float(estimates.plan.usable_bytes)
     kept += [fastest[device[fastest] <= share * usable][:_LISTED] for share in _NEEDS]
+    within_reach = fastest[device[fastest] <= _REACH * usable]
+    kept.append(_smallest_of_each(estimates.space, rows, within_reach, device))
     if level != ENOUGH:
         kept.append(np.argsort(device, kind="stable")[:_LISTED])
     return estimates.rows(np.unique(np.append(rows[np.concatenate(kept)], taken.row)))
+
+
+def _smallest_of_each(space: Space, rows: Array, near: Array, device: Array) -> Array:
+    """The one that needs the least memory of each kind of the near layouts, which are fastest
+    first: of each micro-batch, ZeRO stage and way to recompute, which free options give room
+    differently."""
+    by_size = np.argsort(device[near], kind="stable")
+    of_space, of_options = space.row[rows[near[by_size]]], space.option[rows[near[by_size]]]
+    kinds = [space.outer[name][of_space] for name in ("micro_batch", "zero")]
+    kinds.append(space.inner["recompute"][of_options])
+    _, first = np.unique(np.stack(kinds), axis=1, return_index=True)
+    smallest: Array = near[np.sort(by_size[first])[: 2 * _LISTED]]
+    return smallest
 
 
 def polished(plan: Plan, requests: Sequence[Settling]) -> list[tuple[Choices, Rank]]:

@@ -13,7 +13,7 @@ from planner.specs.options import Options
 
 _LISTED = 24  # layouts that are looked at: many differ only in micro-batch or schedule
 _NAMED = 3
-_DEGREES = ("tp", "pp", "cp", "ep", "zero")
+_DEGREES = ("tp", "pp", "cp", "ep")
 
 
 def near_ties(options: Options, answer: Answer) -> list[NearTie]:
@@ -37,5 +37,6 @@ def near_ties(options: Options, answer: Answer) -> list[NearTie]:
     return out[:_NAMED]
 
 
-def _kind(stack: str, layout: Layout) -> tuple[str, ...]:
-    return (stack, *(str(getattr(layout, name)) for name in _DEGREES))
+def _kind(stack: str, layout: Layout) -> tuple[object, ...]:
+    zero = layout.zero if layout.dp * layout.cp > 1 else 0
+    return (stack, *(getattr(layout, name) for name in _DEGREES), zero)
