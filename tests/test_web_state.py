@@ -88,7 +88,7 @@ def test_a_default_of_the_page_is_recognised_and_left_behind() -> None:
 def test_whatever_a_page_fills_in_is_marked_as_its_default(client: TestClient) -> None:
     for typed in ([], [("tokens", "2T")], [("price", "2.0")], [("gpu", "h200")]):
         pages = [state.filled(typed, state.PAGE)]
-        pages += [tab.asked(typed) for tab in TABS if isinstance(tab, Tab)]
+        pages += [tab.with_defaults(typed) for tab in TABS if isinstance(tab, Tab)]
         for pairs in pages:
             assert state.stated(pairs) == typed
             marks = {name: mark for name, mark in pairs if name.startswith(state.MARK)}
