@@ -95,15 +95,25 @@ def sure(estimate: Estimate) -> bool:
     return estimate.memory.fits and estimate.memory.fit_chance >= _CHANCE
 
 
-def better(free: Estimate, pinned: Estimate) -> bool:
+def better(free: Estimate, pinned: Estimate, pin: dict[str, Any]) -> bool:
     """Whether a pinned answer fits as likely as the free one and beats it."""
-    if pinned.stack.id not in stacks_of(free):
+    if pinned.stack.id not in stacks_of(free) or is_said(free, pinned, pin):
         return False  # what a stack needs that no search without --stack tries is said
     as_likely = sure(pinned) or (
         not sure(free) and pinned.memory.fits and pinned.memory.fit_chance >= free.memory.fit_chance
     )
     gain = 1 - pinned.step.seconds / free.step.seconds
     return as_likely and (gain > TOLERANCE or (sure(pinned) and not sure(free)))
+
+
+def is_said(free: Estimate, pinned: Estimate, pin: dict[str, Any]) -> bool:
+    """Whether the answer without the pin says that it does not search this: offloading, and what
+    the stack runs on request only."""
+    sentence = " ".join(free.search.not_searched)
+    ((name, value),) = pin.items()
+    word = str(value).partition(":")[0]
+    on_request = any(f"--{name} {text}({pinned.stack.id})" in sentence for text in (f"{word} ", ""))
+    return on_request or (name == "offload" and "--search-offload" in sentence)
 
 
 def stacks_of(estimate: Estimate) -> set[str]:
@@ -123,7 +133,7 @@ def violations(given: dict[str, Any], each: Iterator[dict[str, Any]]) -> Iterato
         pinned = answer({**given, **batch, **pin})
         if pinned is not None:
             result = Violation(given, pin, free.step.seconds, pinned.step.seconds)
-            yield result if better(free, pinned) else None
+            yield result if better(free, pinned, pin) else None
 
 
 assert set(ALL) <= set(rows(Options))

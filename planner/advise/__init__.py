@@ -26,6 +26,7 @@ from planner.advise.changes import (
     layout_changes,
     more_gpus,
     offloading,
+    on_request,
     other_stacks,
     request_changes,
     sharded,
@@ -134,6 +135,7 @@ def _when_it_fits(base: Base, here: Weighed, everything: bool) -> list[Weighed]:
             *freed(options, True),
             *fewer_nodes(base.plan),
             *offloading(options, base.plan, base.layout),
+            *on_request(options, base.scenario.plans),
         ],
     )
     if base.plan.training.loss_chunks == 1 and _share(here, "logits") >= _LOGITS:

@@ -27,8 +27,9 @@ from planner.specs.plan import Plan
 from planner.specs.precision import is_low
 from planner.units import show
 
-SHARDS_PARAMETERS = 3  # stage of ZeRO
+SHARDS_GRADIENTS, SHARDS_PARAMETERS = 2, 3  # stages of ZeRO
 WORTH = 0.01  # relative gain of speed, or of memory, below which a change is not reported
+_FEW_SHARDS = 256  # GPUs up to which offloading is proposed. A choice
 _FEW = 3  # fixed options that are freed one by one although the plan fits
 _LOSS_CHUNKS = 8  # parts of the loss that are tried where it is in one
 _SHORTEST = 512  # tokens of the shortest sequence that is proposed
@@ -403,15 +404,27 @@ def freed(options: Options, fits: bool) -> list[Change]:
 
 
 def offloading(options: Options, plan: Plan, layout: Layout) -> list[Change]:
-    """Search offloading, too, on one node whose memory is short: something is repeated, or
-    parameters are gathered. On more nodes shards of the states are smaller than what offloading
-    saves, and each kind of offloading multiplies the layouts."""
+    """Search offloading, too, where memory is short: something is repeated, or parameters are
+    gathered. Over many GPUs shards of the states are smaller than what offloading saves."""
     stated = options.offload is not None or options.search_offload
     short = layout.recompute != "none" or layout.zero == SHARDS_PARAMETERS
     able = set(values(plan.stack, "offload")) > {"none"}
-    if stated or plan.cluster.nodes > 1 or not (short and able):
+    if stated or plan.cluster.gpus > _FEW_SHARDS or not (short and able):
         return []
     return [Change("offloading searched, too", {"search_offload": True})]
+
+
+def on_request(options: Options, plans: Sequence[Plan]) -> list[Change]:
+    """ZeRO stages that shard gradients or parameters and that a stack runs on request only."""
+    if options.zero is not None:
+        return []
+    stages = {
+        (plan.stack.id, zero): f"ZeRO-{zero} of {plan.stack.title}"
+        for plan in plans
+        for zero in values(plan.stack, "zero", on_request=True)
+        if zero not in values(plan.stack, "zero") and zero >= SHARDS_GRADIENTS
+    }
+    return [Change(text, {"stack": stack, "zero": zero}) for (stack, zero), text in stages.items()]
 
 
 _NOT_OF_SHARDS = ("tp", "pp", "vpp", "cp", "ep", "schedule", "sequence_parallel", "stack")

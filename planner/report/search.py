@@ -18,12 +18,12 @@ from planner.search import Candidates, Found, order, pareto, ranked, spent, time
 from planner.search.choose import spanning
 from planner.search.pick import software_of
 from planner.search.room import room, together
-from planner.specs.capabilities import has, values
+from planner.specs.capabilities import CAPABILITIES, has, values
 from planner.specs.document import extended
 from planner.specs.documents.estimate import PerToken, Ranked
 from planner.specs.documents.search import FrontPoint, Shortfall
 from planner.specs.layout import Layout
-from planner.specs.options import Objective, Options
+from planner.specs.options import LAYOUT, Objective, Options, flag
 from planner.specs.plan import Plan
 
 NEEDS_PRICE = ("cost", "tokens-per-dollar")
@@ -70,6 +70,7 @@ def not_searched(options: Options, searches: Sequence[Found]) -> list[str]:
         out.append("offloading (--search-offload)")
     if not options.allow_idle and plans[0].cluster.nodes > 1:
         out.append("nodes left idle (--allow-idle)")
+    out += _on_request(options, plans)
     if options.stack is not None:
         out.append(f"stacks other than {options.stack} (leave --stack out)")
     else:
@@ -79,6 +80,18 @@ def not_searched(options: Options, searches: Sequence[Found]) -> list[str]:
     elif all(search.plan.free for search in searches if search.estimates is not None):
         out.append("kernels, overlap and dispatch, since the layout is stated whole")
     return out
+
+
+def _on_request(options: Options, plans: Sequence[Plan]) -> list[str]:
+    """What stacks run besides what is usual with them."""
+    left = {
+        f"{flag(entry.option)} {word} ({plan.stack.id})".replace(" on ", " ")
+        for plan in plans
+        for entry in CAPABILITIES
+        for word in entry.on_request(plan.stack)
+        if entry.option in LAYOUT and getattr(options, entry.option) is None
+    }
+    return [f"what stacks run on request only: {', '.join(sorted(left))}"] if left else []
 
 
 def software(plan: Plan, layout: Layout) -> dict[str, str]:

@@ -201,6 +201,7 @@ CAPABILITIES: tuple[Capability, ...] = (
     _degree("pp", "pipeline parallelism", lambda s: s.supports.pipeline),
     _degree("cp", "context parallelism", lambda s: s.supports.context),
     _degree("ep", "expert parallelism", lambda s: s.supports.expert),
+    _degree("etp", "split experts", lambda s: s.supports.expert and s.supports.tensor),
     _switch("sequence_parallel", "sequence parallelism", lambda s: s.supports.sequence_parallel),
     _beside(
         "tensor_alone",

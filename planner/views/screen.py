@@ -239,7 +239,6 @@ def _sure(r: Estimate) -> Block:
 
 def _untried(sentences: Sequence[str]) -> str:
     """The options of what no search tries; sentences without an option are kept whole."""
-    named = [(text, _OPTION.search(text)) for text in sentences]
-    options = ", ".join(option[0] for _, option in named if option)
-    others = [f"what {options} add (see --full)"] if options else []
-    return "; ".join([*others, *(text for text, option in named if not option)])
+    options = dict.fromkeys(option for text in sentences for option in _OPTION.findall(text))
+    others = [f"what {', '.join(options)} add (see --full)"] if options else []
+    return "; ".join([*others, *(text for text in sentences if not _OPTION.search(text))])
