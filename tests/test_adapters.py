@@ -21,6 +21,8 @@ from planner.estimate.trained import trained_count, trained_gemms
 from planner.formulas.params import parameter_count
 from planner.inputs import catalog
 from planner.ledger import first, total
+from planner.mechanisms.last_layers import LastLayers
+from planner.mechanisms.lisa import Lisa
 from planner.specs.adapters import AdapterSpec
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
@@ -98,7 +100,7 @@ def test_backward_has_no_gradient_of_a_frozen_weight() -> None:
 
 
 def test_layers_below_the_first_trained_one_only_run_forward() -> None:
-    few, all_of = plan(trainable_layers=2), plan()
+    few, all_of = plan(mechanisms=(LastLayers(2),)), plan()
     some, whole = found(few), found(all_of)
     share = 2 / few.model.layers
     assert first(some.time.components["launch"]) < first(whole.time.components["launch"])
@@ -111,10 +113,10 @@ def test_layers_below_the_first_trained_one_only_run_forward() -> None:
 
 
 def test_trained_layers_of_all_are_all_but_the_embedding() -> None:
-    of = plan(trainable_layers=8)
+    of = plan(mechanisms=(LastLayers(8),))
     words = of.model.padded_vocab * of.model.hidden
     assert trained_count(of) == parameter_count(of.model) - words
-    both = plan(trainable_layers=8, train_embeddings=True)
+    both = plan(mechanisms=(LastLayers(8),), train_embeddings=True)
     assert trained_count(both) == parameter_count(of.model)
 
 
@@ -171,7 +173,7 @@ def test_kept_activations_are_those_that_autograd_saves() -> None:
         assert kept(adapter=spec) - whole == pytest.approx(more, abs=0.015 * whole), spec
     # the same layer with nothing trained in it, 8,744 of 12,584 bytes, beside one that is
     assert whole == 12584
-    assert kept(active_layers=2) == pytest.approx((2 * 12584 + 6 * 8744) / 8)
+    assert kept(mechanisms=(Lisa(2, "active"),)) == pytest.approx((2 * 12584 + 6 * 8744) / 8)
 
 
 def test_norms_in_fp32_beside_quantised_matrices_widen_what_is_between_them() -> None:
@@ -294,8 +296,8 @@ def test_lisa_trains_few_layers_and_passes_through_all() -> None:
     is dropped. Backward of the others has one GEMM of two, and none of their weights is updated."""
     bf16: dict[str, Any] = {"state_precision": "bf16"}
     of, visited, all_of = (
-        plan(**more, **bf16)
-        for more in ({"active_layers": 2}, {"active_layers": 2, "lisa_states": "visited"}, {})
+        plan(mechanisms=mechanisms, **bf16)
+        for mechanisms in ((Lisa(2, "active"),), (Lisa(2, "visited"),), ())
     )
     every, model = parameter_count(of.model), of.model
     ends = (2 * model.vocab + 1) * model.hidden

@@ -9,7 +9,8 @@ import pytest
 from plans import layout, model, plan, rows
 
 from planner.estimate import evaluate
-from planner.estimate.layer import Collective, layer_costs, local_shape
+from planner.estimate.communicate import Collective
+from planner.estimate.layer import layer_costs, local_shape
 from planner.estimate.layer.shape import key_of
 from planner.estimate.machine import machine
 from planner.estimate.machine.attention import attention_numbers, kernel_on

@@ -17,7 +17,9 @@ from planner.estimate.states import rank_parameters
 from planner.estimate.step import StepTime
 from planner.formulas import experts
 from planner.formulas.rules import RULES
+from planner.mechanisms.ep_overlap import EpOverlap
 from planner.mechanisms.paged_stash import PagedStash
+from planner.mechanisms.shared_expert_overlap import SharedExpertOverlap
 from planner.specs.base import PlanError
 from planner.specs.model import Experts
 from planner.specs.plan import Plan
@@ -123,18 +125,20 @@ def exposed_s(of: Plan, **layout: Any) -> float:
 
 
 def test_nothing_hides_dispatch_but_another_micro_batch_or_shared_experts() -> None:
-    plain, other = exposed_s(plan()), exposed_s(plan(ep_overlap=True))
-    shared = exposed_s(plan(shared_expert_overlap=True))
+    plain, other = exposed_s(plan()), exposed_s(plan(mechanisms=(EpOverlap(True, None),)))
+    shared = exposed_s(plan(mechanisms=(SharedExpertOverlap(),)))
     assert 0 < other < shared < plain
     assert other >= plain * float(plan().stack.overlap.expert_exposed) * (1 - 1e-9)
-    assert exposed_s(plan(ep_overlap=True, overlap=False)) == pytest.approx(plain)
+    neither = plan(mechanisms=(EpOverlap(True, None),), overlap=False)
+    assert exposed_s(neither) == pytest.approx(plain)
 
 
 def test_dispatch_takes_multiprocessors_from_what_it_hides_behind() -> None:
     rows = plans.rows(16, {"ep": 16, "dp": 16})
 
     def time(sms: int) -> StepTime:
-        return evaluate(plan(ep_overlap=True, dispatcher="deepep", dispatcher_sms=sms), rows).time
+        beside = plan(mechanisms=(EpOverlap(True, sms),), dispatcher="deepep")
+        return evaluate(beside, rows).time
 
     few, more, most = time(4), time(20), time(40)
     assert few.seconds[0] < more.seconds[0] < most.seconds[0]

@@ -76,6 +76,7 @@ def allowed(plan: Plan) -> Columns:
         {"tp": 2},
         {"tp": 2, "sequence_parallel": True},
         {"zero": 1, "offload": "optimizer"},
+        {"offload": "activations"},
         *({"zero": 3, "offload": way} for way in ("none", "params", *NVME)),
         {"ep": 8, "zero": 1},
     )

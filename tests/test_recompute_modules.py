@@ -11,11 +11,16 @@ import pytest
 from plans import flat_of
 
 from planner.estimate import Estimates, evaluate
-from planner.estimate.memory import PHASES
+from planner.estimate.layer import model_cost
+from planner.estimate.layer.shape import key_of
+from planner.estimate.machine import machine
+from planner.estimate.memory import PHASES, layer_activations
 from planner.formulas.rules import RULES
 from planner.ledger import Array
+from planner.mechanisms.offload_modules import OffloadModules
 from planner.specs.capabilities import lacks
 from planner.specs.columns import Columns
+from planner.specs.modules import MODULES, RESULTS
 from planner.specs.names import (
     KEPT_RESULTS,
     RECOMPUTE_MODULES,
@@ -83,6 +88,17 @@ def test_names_have_one_spelling() -> None:
         recompute_name("attn")
     with pytest.raises(ValueError, match="expert_fc1"):
         offload_modules_name("fc1")
+
+
+def test_rows_of_modules_name_leaves_and_pieces_that_there_are() -> None:
+    of = every_module()
+    table = plans.rows(8, {"ep": 4})
+    kept = layer_activations(of, table).keys()
+    pieces = model_cost(of, machine(of), **key_of(table)).kinds[-1].pieces.keys()
+    for row in MODULES.values():
+        assert set(row.freed) <= kept
+        assert set(row.pieces) <= pieces
+    assert {piece for piece in RESULTS.values() if piece} <= pieces
 
 
 def test_conditions_name_modules() -> None:
@@ -169,7 +185,9 @@ def test_modules_that_leave_for_the_host() -> None:
     leave what each does."""
 
     def left(modules: str, recompute: str = "moe_act") -> tuple[float, float]:
-        of = every_module(offload_modules=tuple(modules.split("+")) if modules else ())
+        of = every_module(
+            mechanisms=(OffloadModules(tuple(modules.split("+"))),) if modules else ()
+        )
         layout = {"pp": 2, "dp": 4, "vpp": 1, "offload": "activations"}
         found = evaluated(of, recompute, **layout)
         table = plans.rows(8, {"ep": 4, **layout, "recompute": recompute})

@@ -17,7 +17,7 @@ from planner.formats.recipe import target
 from planner.inputs.scenario import resolve
 from planner.search import allowed_layouts, idle, search
 from planner.search.choose import choice
-from planner.specs.options import Given, Origin, options_of_command, rows
+from planner.specs.options import Given, Options, Origin, options_of_command, rows
 from planner.specs.options.origin import OriginKind
 from planner.specs.plan import Plan
 
@@ -61,6 +61,16 @@ def test_no_combination_is_better(given: dict[str, Any], names: set[str]) -> Non
     ]
     assert level == min(ranks)[0]
     assert amount <= 1.005 * min(ranks)[1]
+
+
+def test_a_dense_model_is_offered_nothing_of_experts() -> None:
+    request = {"model": "llama-3-8b", "gpu": "h100", "gpus": 16, "stack": "megatron-core"}
+    (plan,) = resolve(api.read_options(request)).plans
+    offered = {choice.option for choice in plan.free}
+    assert offered
+    assert not offered & {
+        name for name, row in rows(Options).items() if row.group.name == "experts"
+    }
 
 
 def test_a_pick_answers_with_itself() -> None:

@@ -102,7 +102,7 @@ def test_modules_of_a_row_are_those_of_its_layout() -> None:
     for options, recompute in policies.items():
         plan, layout = row_plan(row(stack="maxtext", recompute="", options=options))
         assert layout.recompute == recompute
-        away = plan.training.offload_modules
+        away = plan.settings.get("offload-modules")
         assert (layout.offload == "activations") == bool(away) == ("offload_modules" in options)
 
 

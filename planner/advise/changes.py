@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.estimate.mechanisms import dispatch_overlap
 from planner.formulas.divisors import divisors
 from planner.formulas.stages import largest_chunk, stated_chunks
 from planner.inputs import catalog
@@ -267,7 +268,7 @@ def _bf16_states(plan: Plan) -> list[Change]:
     """Fine-tuning as recipes for one small GPU have it: no fp32 copy of anything, and with 8-bit
     moments and gradients that are gone once used."""
     training = plan.training
-    wide = training.precision == "bf16" and not (training.state_precision or training.partial)
+    wide = training.precision == "bf16" and not (training.state_precision or plan.partial)
     if not wide or _states_stated(plan):
         return []
     # without the type of the master copy that the search has chosen: there is no such copy
@@ -334,7 +335,7 @@ def _kernels(plan: Plan, speed: bool) -> list[Change]:
         kernels = _DISPATCHERS.get(plan.cluster.gpu.architecture)
         if kernels and kernels not in plan.dispatchers:
             out.append(Change(f"dispatch by {kernels}", {"dispatcher": kernels}))
-        if not plan.training.ep_overlap:
+        if not dispatch_overlap(plan).another:
             out.append(
                 Change("dispatch beside compute of another micro-batch", {"ep_overlap": True})
             )

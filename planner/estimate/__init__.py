@@ -78,8 +78,8 @@ def cut(value: Any, row: int, rows: int) -> Any:
 
 
 def fit(plan: Plan, memory: Memory | Need) -> tuple[Array, Array, Array]:
-    """(the layout fits, what it offloads fits the host memory, and the drives, where their size is
-    known); a value per layout."""
+    """Whether each layout fits: (GPU, host and drives together, host memory, drives). Host memory
+    and drives count where their size is known."""
     usable = plan.usable_bytes
     host = plan.cluster.host_memory
     sharing = plan.cluster.gpus_per_host

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.estimate.communicate import Traffic
-from planner.estimate.layer import Collective, ModelCost
+from planner.estimate.communicate import Collective, Traffic
+from planner.estimate.layer import ModelCost
 from planner.estimate.layer.rows import LayerTime
 from planner.estimate.memory import offload
 from planner.ledger import Array, Ledger, merge, scale, under

@@ -63,16 +63,8 @@ class Network:
 
     def inside(self, peers: float) -> Array:
         """Bandwidth per GPU inside the node while groups of `peers` communicate."""
-        two = self.m.intra_two_rank if self.per_node == 2 else 1.0
-        return collectives.group_bandwidth_bytes_per_s(
-            peers,
-            bandwidth_bytes_per_s=self.m.intra_bandwidth,
-            frac=self.m.intra_all_reduce,
-            two_rank_frac=two,
-            peers=self.m.intra_peers,
-            mesh=self.m.intra_mesh,
-            host_bytes_per_s=self.m.intra_host,
-        )
+        two_ranks = self.m.intra_two_rank if self.per_node == 2 else 1.0
+        return communicate.intra_bandwidth(self.m, peers, self.m.intra_all_reduce, two_ranks)
 
 
 def network(m: Machine, cluster: ClusterSpec, ranks: int, servers: float = 1.0) -> Network:
@@ -336,10 +328,10 @@ def crossovers(x: Network, low: float, high: float, points: int = 200) -> list[C
 
 
 def fastest(x: Network, sizes: Array) -> list[str]:
-    """Name of the fastest algorithm for each size; of equals the first in the order of ALGORITHMS.
+    """Name of the fastest algorithm for each size; ties go to the first in the order of ALGORITHMS.
 
-    The parameter server is excluded: it needs machines of its own, and its cost per message is in
-    no profile.
+    The parameter server is excluded: it needs extra machines, and no profile has its cost per
+    message.
     """
     times = {name: column for name, column in seconds(x, sizes).items() if name != "server"}
     names = list(times)

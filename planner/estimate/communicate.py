@@ -1,10 +1,11 @@
-"""Collectives of a layout on the machine: which link a group uses, how many of its ranks share a
-node, what it takes."""
+"""Collectives of a layout on the machine: links that a group uses, placement of its ranks on nodes,
+and seconds."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -50,6 +51,73 @@ class Traffic:
     across_nodes: Array  # 1 where the group spans nodes
 
 
+class Between(NamedTuple):
+    """Ranks that communicate, and the contents of their messages."""
+
+    group: str  # which parallel dimension
+    what: str
+    component: str  # the step component that has exposed seconds
+    placed: Group
+
+
+class Calls(NamedTuple):
+    """Calls of a collective per layer and micro-batch: exposed ones (or shares of one) in forward
+    and backward, hidden ones in backward (None: 0), and those that the CPU issues in one direction
+    (None: the exposed ones of forward)."""
+
+    forward: Array
+    backward: Array
+    hidden_backward: Array | None = None
+    issued: Array | None = None
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective of one layer and micro-batch."""
+
+    operation: str
+    group: str
+    what: str
+    component: str
+    tensor_bytes: Array
+    seconds: Array  # one call
+    forward: Array  # exposed calls (or shares of one) in forward
+    backward: Array
+    hidden_backward: Array  # calls in backward that overlap with compute
+    issued: Array  # calls the CPU issues in one direction, hidden or not
+    placed: Group
+
+    @property
+    def forward_s(self) -> Array:
+        """Seconds of forward that nothing hides."""
+        return self.forward * self.seconds
+
+    @property
+    def backward_s(self) -> Array:
+        """Seconds of backward that nothing hides."""
+        return self.backward * self.seconds
+
+
+def collective(
+    between: Between, operation: str, tensor_bytes: Array, seconds: Array, calls: Calls
+) -> Collective:
+    """A collective. seconds: of one call on the whole tensor."""
+    hidden, issued = calls.hidden_backward, calls.issued
+    return Collective(
+        operation=operation,
+        group=between.group,
+        what=between.what,
+        component=between.component,
+        tensor_bytes=tensor_bytes,
+        seconds=seconds,
+        forward=calls.forward,
+        backward=calls.backward,
+        hidden_backward=0.0 * calls.forward if hidden is None else hidden,
+        issued=calls.forward if issued is None else issued,
+        placed=between.placed,
+    )
+
+
 _NO_TIME_S = 1e-30  # keeps a share of no time at all finite; below any time that occurs
 
 
@@ -76,8 +144,8 @@ def _together(ranks: Array, stride: Array, gpus: float) -> Array:
 def place_twice(
     inner: Array, inner_stride: Array, outer: Array, outer_stride: Array, tiers: Tiers
 ) -> Group:
-    """Group of inner x outer ranks whose two parts have strides of their own; the outer part begins
-    where the inner one ends."""
+    """Group of inner x outer ranks whose two dimensions have different strides; the outer one
+    begins where the inner one ends."""
     within, beyond = place(inner, inner_stride, tiers), place(outer, outer_stride, tiers)
 
     def both(inside: Array, outside: Array) -> Array:
@@ -90,7 +158,9 @@ def place_twice(
     return Group(inner * outer, both(within.ranks_per_node, beyond.ranks_per_node), island)
 
 
-def _intra_bandwidth(m: Machine, ranks: Array, frac: Array, two_rank: Array = 1.0) -> Array:
+def intra_bandwidth(m: Machine, ranks: Array, frac: Array, two_rank: Array = 1.0) -> Array:
+    """Bandwidth per GPU of a group inside a node. frac: share of the link's rate that the operation
+    reaches; two_rank: further factor for groups of two ranks."""
     return collectives.group_bandwidth_bytes_per_s(
         ranks,
         bandwidth_bytes_per_s=m.intra_bandwidth,
@@ -140,7 +210,7 @@ def _pass(
 ) -> Array:
     base_s = m.intra_base + start_s
     inside = np.minimum(group.ranks, group.ranks_per_node)
-    bandwidth = _intra_bandwidth(m, inside, intra_frac, m.intra_two_rank)
+    bandwidth = intra_bandwidth(m, inside, intra_frac, m.intra_two_rank)
     intra = collectives.ring_intra_s(
         tensor_bytes,
         inside,
@@ -233,9 +303,8 @@ def reduce_scatter_s(m: Machine, tensor_bytes: Array, group: Group, network: Arr
 
 
 def all_to_all_s(m: Machine, inside_bytes: Array, outside_bytes: Array, group: Group) -> Array:
-    """Every rank to every rank of the group, so many bytes inside the node and beyond it: cards
-    are as busy with many peers as in an all-gather, and so are the links between islands with
-    what passes them."""
+    """All-to-all of a group, with the bytes that each rank sends inside the node and beyond it.
+    Network cards, and links between islands, reach the rate of an all-gather."""
     inside = np.minimum(group.ranks, group.ranks_per_node)
     card = card_bandwidth(m, m.inter_all_gather)
     islands = _islands(group)
@@ -255,7 +324,7 @@ def all_to_all_s(m: Machine, inside_bytes: Array, outside_bytes: Array, group: G
         base_s=m.intra_base,
         latency_s=m.intra_latency,
         hop_s=hop(m, islands),
-        intra_bytes_per_s=_intra_bandwidth(m, inside, m.intra_send),
+        intra_bytes_per_s=intra_bandwidth(m, inside, m.intra_send),
         card_bytes_per_s=card,
     )
 
@@ -273,7 +342,7 @@ def send_s(
 ) -> Array:
     """One message to a neighbouring pipeline stage, over the node's link or one GPU's share of the
     network or of the links between islands."""
-    pair = _intra_bandwidth(m, 0.0 * message_bytes + 2.0, m.intra_send)
+    pair = intra_bandwidth(m, 0.0 * message_bytes + 2.0, m.intra_send)
     inside = collectives.send_recv_s(message_bytes, latency_s=m.intra_base, bytes_per_s=pair)
     outside = collectives.send_recv_s(
         message_bytes,

@@ -94,7 +94,7 @@ class Ends:
         return self.gather_s(shared, self.who.shards) + self.gather_s(experts, self.who.experts)
 
     def gather_s(self, sent: Array, group: Group) -> Array:
-        """Seconds in which a sharded state of so many bytes is gathered."""
+        """Seconds of the all-gather of a sharded state of `sent` bytes."""
         seconds = communicate.all_gather_s(self.m, sent, group)
         return np.where((self.c.zero >= 1) & (sent > 0), seconds, 0.0)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.estimate import inference
 from planner.estimate.communicate import all_reduce_s, place
-from planner.estimate.layer.matmul import UNALIGNED_WEIGHT
+from planner.estimate.layer.matmul import UNALIGNED_WEIGHT, gemm_at_rate_s
 from planner.estimate.machine import Machine, machine
 from planner.formulas import generation, kernels
 from planner.formulas.params import parameter_count, stream_of
@@ -60,8 +60,8 @@ def pass_s(
     cached: Array,
     sequences: Array | None = None,
 ) -> Array:
-    """GPU seconds of one forward pass over so many tokens that read so many tokens of cache in all.
-    sequences: for which a next word is chosen; None: each token is of another one."""
+    """GPU seconds of a forward pass over `tokens` new tokens that read `cached` tokens of KV cache
+    in total. sequences: number that sample a next token; None: one per token."""
     rows = np.asarray(tokens, float)
     last = rows if sequences is None else np.asarray(sequences, float)
     seconds = 0.0 * rows
@@ -85,7 +85,7 @@ def pass_s(
 
 
 def step_s(plan: Plan, m: Machine, engine: Engine, sequences: Array, context: Array) -> Array:
-    """Seconds of one token of each of so many sequences of this mean length."""
+    """Seconds of one decoding step of a batch of sequences with this mean context."""
     gpu = pass_s(plan, m, engine, sequences, sequences * context)
     return generation.decode_step_s(gpu, sequences, engine.step_s, engine.sequence_s)
 
@@ -127,23 +127,12 @@ def _experts_s(plan: Plan, m: Machine, engine: Engine, moe: Moe, rows: Array) ->
 
 def _gemm_s(m: Machine, engine: Engine, rows: Array, n: Array, k: Array, batch: Array) -> Array:
     low = engine.weight_bytes < _BYTES
-    return kernels.gemm_s(
-        rows,
-        n,
-        k,
-        batch,
-        0.0,
+    return gemm_at_rate_s(
+        m,
+        (rows, n, k, batch),
+        m.dense_rate * m.recipe_frac if low else m.wide_rate,
         engine.weight_bytes,
-        kernels.alignment_frac(n, k, engine.weight_bytes, UNALIGNED_WEIGHT),
-        rate_flop_per_s=(m.dense_rate * m.recipe_frac if low else m.wide_rate) * m.sustained_clock,
-        compute_units=m.compute_units,
-        efficiency=m.gemm_efficiency,
-        tile_exponent=m.gemm_tile_exponent,
-        tile_overhead_s=m.gemm_tile_overhead,
-        wave_softness=m.gemm_wave_softness,
-        launch_s=m.gemm_launch,
-        memory_bytes_per_s=m.memory_bandwidth,
-        memory_frac=m.gemm_memory_frac,
+        alignment=kernels.alignment_frac(n, k, engine.weight_bytes, UNALIGNED_WEIGHT),
     )
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.estimate.communicate import Group
-from planner.estimate.layer.collectives import Collective
+from planner.estimate.communicate import Collective, Group
 from planner.estimate.machine import Machine
 from planner.estimate.sync import Replicas, ShardedLayer
 from planner.formulas import overlap

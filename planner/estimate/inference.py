@@ -27,8 +27,8 @@ _SHORTEST, _CONTEXTS = (
 
 
 def sequence_bytes(model: ModelSpec, tokens: Array, tp: int = 1) -> Array:
-    """Cache of sequences of these lengths on one of so many GPUs: keys and values, and states. More
-    GPUs than a part's heads hold copies."""
+    """KV cache and recurrent states of sequences of these lengths, per GPU of a tensor-parallel
+    group. GPUs beyond a part's heads hold copies."""
     total: Array = 0.0 * tokens
     for part, count in parts_of(model):
         cached = part.cached()
@@ -58,7 +58,7 @@ def device_bytes(plan: Plan, tp: int, batch: Array, tokens: Array) -> Array:
 
 
 def _ffn(part: Part) -> float:
-    """Width of what a token passes through in an MLP."""
+    """Active width of an MLP per token."""
     if isinstance(part, Moe):
         return float(part.ffn_hidden * part.experts_per_token + part.shared_ffn_hidden)
     return float(part.ffn_hidden) if isinstance(part, Mlp | ChannelMix) else 0.0

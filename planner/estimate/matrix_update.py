@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.estimate import communicate
 from planner.estimate.layer.matmul import gemm_s
+from planner.estimate.layer.operators import moved_s
 from planner.estimate.layer.rows import combinations_of
 from planner.estimate.machine import Machine
 from planner.estimate.matrices import gathered_bytes, largest, layer_matrices
@@ -57,11 +58,11 @@ class _Layer:
 
 
 def of_stage(plan: Plan, m: Machine, c: Columns, layers: Array, who: Replicas) -> MatrixTime:
-    """All matrices of a stage of so many layers.
+    """All matrices of the layers of a stage.
 
-    Where ranks share the matrices out, one that is as large as the share of a rank is still one
-    rank's; where they gather them, each orthogonalises all of them. Routed experts are sharded by
-    expert: their matrices are whole.
+    Where ranks divide the matrices among themselves, a matrix larger than a rank's share still
+    belongs to one rank; where they gather them, every rank orthogonalises all. Routed experts are
+    sharded by expert: their matrices stay whole.
     """
     work = optimizer_of(plan.training.optimizer, plan.training.optimizer_rank).work
     if work is None:
@@ -126,16 +127,9 @@ def traffic(who: Replicas, gathers: Gathers | None) -> list[communicate.Traffic]
 
 
 def _one_s(plan: Plan, m: Machine, work: Work) -> Array:
-    """Seconds of one matrix: what the GPU computes, or what the CPU needs to issue it."""
+    """Seconds of the update of one matrix: GPU work or CPU issue, whichever is longer."""
     products = sum(_gemm_s(plan, m, gemm, work.wide) for gemm in work.gemms)
-    streamed = kernels.elementwise_s(
-        work.moved_bytes,
-        0.0,
-        memory_bytes_per_s=m.memory_bandwidth,
-        elementwise_frac=m.elementwise_frac,
-        gap_s=m.kernel_gap,
-        limit_bytes_per_s=m.elementwise_limit,
-    )
+    streamed = moved_s(m, work.moved_bytes, 0.0)
     decomposed = work.decomposed_flop / (m.vector_rate * _DECOMPOSED_FRAC)
     return kernels.launch_bound_s(products + streamed + decomposed, work.launches, LAUNCH_S)
 

@@ -16,6 +16,7 @@ from planner.specs.mechanism import (
     Alive,
     Bytes,
     Codes,
+    DispatchOverlap,
     Gradients,
     Mechanism,
     Replayed,
@@ -38,16 +39,11 @@ _OF_LAYOUTS = tuple(each for each in MECHANISMS if each.OFFLOADS)
 
 
 def _defining(plan: Plan, c: Columns, hook: str) -> list[Mechanism]:
-    """Mechanisms that are on and define a hook, those that no option of their own switches on
-    first."""
-    on = [each() for each in _IMPLIED if _defines(each, hook) and each.implied(plan)]
-    by_layouts = (each for each in _OF_LAYOUTS if _defines(each, hook))
+    """Active mechanisms that define a hook; implied ones and ones of layouts first."""
+    on = [each() for each in _IMPLIED if each.defines(hook) and each.implied(plan)]
+    by_layouts = (each for each in _OF_LAYOUTS if each.defines(hook))
     on += [each() for each in by_layouts if np.any(c.offloads(*each.OFFLOADS))]
-    return [*on, *(each for each in plan.mechanisms if _defines(type(each), hook))]
-
-
-def _defines(kind: type[Mechanism], hook: str) -> bool:
-    return getattr(kind, hook) is not getattr(Mechanism, hook)
+    return [*on, *plan.defining(hook)]
 
 
 def defined(plan: Plan, c: Columns, hook: str) -> bool:
@@ -63,7 +59,7 @@ def _ask(
     names: Sequence[str],
     read: Callable[[Any], Mapping[str, Array]],
 ) -> Ledger:
-    """Results of a hook, by name. read: its results of what it returns."""
+    """Results of a hook, by name. read: ledger of what the hook returns."""
     ask = getattr(mechanism, hook)
     where = f"{hook} of the mechanism {mechanism.NAME}"
     results = plug_in(where, lambda plain: read(ask(plain)), record, names)
@@ -150,8 +146,27 @@ def gemm_streams(plan: Plan, c: Columns) -> Array:
     return streams
 
 
+def dispatch_overlap(plan: Plan) -> DispatchOverlap:
+    """Compute beside which tokens are sent to their experts and back."""
+    stated = [mechanism.dispatch_overlap() for mechanism in plan.mechanisms]
+    return DispatchOverlap(
+        *(
+            next((value for value in values if value is not None), None)
+            for values in zip(DispatchOverlap(), *stated, strict=True)
+        )
+    )
+
+
+def offloaded(plan: Plan) -> Callable[[str, float], float] | None:
+    """Share of a leaf of activations that --offload activations moves, see Mechanism.offloaded;
+    None: all of every leaf."""
+    stated = plan.defining("offloaded")
+    return stated[0].offloaded if stated else None
+
+
 def kept_load(plan: Plan) -> float | None:
-    """Load of a rank's experts, in means, that what they keep has room for; None: as usual."""
+    """Expert load that saved activations have room for, relative to a rank's mean; None: as without
+    mechanisms."""
     every = (mechanism.kept_load() for mechanism in plan.mechanisms)
     return next((load for load in every if load is not None), None)
 

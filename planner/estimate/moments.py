@@ -80,7 +80,8 @@ def _mean(
     vectors: float,
     each: float | None,
 ) -> Array:
-    """Bytes per element of tensors with so many elements in all, some of them in matrices."""
+    """Mean optimizer-state bytes per element; `elements` in total, of which `matrices` have states
+    by matrix."""
     inside = sum((m.elements for m in matrices), start=0.0 * elements)
     kept = sum(
         (m.count * optimizer.matrix_bytes(m.rows, m.columns, each) for m in matrices),

@@ -42,8 +42,8 @@ def optimizer_s(
 ) -> Update:
     """The update of a rank.
 
-    owned: elements that it updates, its shard of the states; matrices_s: what it computes of
-    matrices beside streaming states.
+    owned: elements that the rank updates; matrices_s: seconds of work on whole matrices, beside
+    streaming the states.
     """
     on_gpu = _on_gpu_s(m, owned) + matrices_s
     offloaded = c.offloads(*OFFLOADED_OPTIMIZER)

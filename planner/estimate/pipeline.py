@@ -33,7 +33,7 @@ _ENDS = 2  # stages that are the first or the last
 
 @dataclass(frozen=True)
 class Pieces:
-    """Seconds of one micro-batch of what ranks are made of."""
+    """Seconds of one micro-batch for the building blocks of a rank."""
 
     layer: tuple[Work, ...]  # one layer of every kind that differs in time
     mean: Work  # the mean layer of the model
@@ -41,7 +41,7 @@ class Pieces:
     module: Work  # of multi-token prediction, its layer and its head apart
 
     def of(self, layers: Sequence[Array], heads: Array, modules: Array) -> Work:
-        """So many of each."""
+        """Total work of these numbers of layers, heads and modules."""
         counts = [*layers, heads, modules]
         each = zip(*self.layer, self.head, self.module, strict=True)
         return Work(
@@ -95,7 +95,7 @@ class Stages:
 
 
 def stages(plan: Plan, c: Columns, each: Pieces) -> Stages:
-    """Layers and work of the ranks, given the seconds of what they are made of."""
+    """Layers and work of the ranks, given the seconds of their building blocks."""
     layer_s = [total_s(work) for work in each.layer]
     module_s = total_s(each.head) + total_s(each.module)
     inner = slowest_inner(plan, c, layer_s, module_s)

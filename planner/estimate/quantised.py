@@ -1,5 +1,5 @@
-"""Frozen weights that are kept in fewer bits: bytes per element of a layer, and what is made of
-them in 16 bit while a GEMM reads them."""
+"""Quantised frozen weights: bytes per element of a layer, and the 16-bit copy made of a matrix
+while a GEMM reads it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from planner.specs.quantised import BASES, KEPT_WIDE, BaseFormat
 
 
 def base_of(plan: Plan) -> BaseFormat | None:
-    """The format of frozen matrices; None: none of their own."""
+    """Format of quantised frozen matrices; None: they are not quantised."""
     name = plan.training.base_precision
     return None if name is None else BASES[name]
 
@@ -49,9 +49,9 @@ def saved_per_layer(plan: Plan, c: Columns, every: RankParameters, wide: float) 
 
 
 def made_bytes(plan: Plan, c: Columns) -> Array:
-    """A matrix in the type that kernels read, made of its codes for one GEMM; where forward
-    multiplies codes, backward makes it in the type of what it was given (MatMul8bitLt.backward of
-    bitsandbytes: CB.to(ctx.dtype_A))."""
+    """Dequantised copy of the largest matrix, for one GEMM; where forward multiplies codes,
+    backward dequantises to the type of its input (MatMul8bitLt.backward of bitsandbytes:
+    CB.to(ctx.dtype_A))."""
     base = base_of(plan)
     if base is None:
         return 0.0 * c.tp

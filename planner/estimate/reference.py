@@ -25,8 +25,8 @@ def compared_s(plan: Plan, m: Machine, c: Columns, once: Array) -> Array:
 
 
 def _teacher_s(plan: Plan, m: Machine, c: Columns) -> Array:
-    """Seconds of a teacher over the batch of a step: on the GPUs of its student, in the layout of
-    the student without its pipeline, else served on GPUs of its own or before the run."""
+    """Seconds of the teacher's forward pass over the batch of a step: on the student's GPUs in its
+    layout without the pipeline, else served on separate GPUs or before the run."""
     teacher, batch = plan.of_teacher, c.batch(plan.training.global_batch)
     if teacher is None:
         return 0.0 * batch

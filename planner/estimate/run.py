@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planner.estimate import uneven
 from planner.estimate.machine import machine
 from planner.estimate.memory import state_ledger
 from planner.estimate.step import StepTime
@@ -17,14 +18,7 @@ from planner.specs.plan import Plan
 from planner.units import show
 
 _USUAL_STORAGE = "parallel-fs"
-_BUSY = (
-    "matmul",
-    "attention",
-    "memory_bound",
-    "recompute",
-    "reference",
-    "optimizer",
-)  # components in which the GPU computes
+_WAITING = "launch"  # of COMPUTING, where the GPU waits for the CPU
 _NEVER = 1e-12  # the least goodput that is said, so that it can be divided by
 _ENDLESS = 1e-3  # goodput of a run that never ends: a choice, a day of work in three years
 _KWH_J, _DAY_S, _HOUR_S = 3.6e6, 86400.0, 3600.0
@@ -151,7 +145,8 @@ def spares_for(nodes_in_repair: float) -> int:
 
 def busy_s(time: StepTime) -> Array:
     """Seconds of the step in which the GPU computes."""
-    return total({name: time.components.get(name, 0.0) for name in _BUSY})
+    busy = (name for name in uneven.COMPUTING if name != _WAITING)
+    return total({name: time.components.get(name, 0.0) for name in busy})
 
 
 def step_energy_j(plan: Plan, seconds: Array, busy: Array) -> Array:
@@ -248,8 +243,8 @@ def _endless(plan: Plan, r: Reliability) -> PlanError:
 
 
 def cost_usd(plan: Plan, gpu_s: float, energy_j: float) -> tuple[float | None, float]:
-    """(what the machines cost, what electricity costs beside them) for so many GPU-seconds; None
-    where no price is known. Rented machines come with their electricity."""
+    """(hardware, electricity) in USD for these GPU-seconds; None where no price is known. Rented
+    machines include electricity."""
     price = plan.cluster.price.usd_per_gpu_hour
     hardware = None if price is None else float(run_level.machines_usd(gpu_s, float(price)))
     return hardware, energy_j * plan.run.electricity_usd_per_j

@@ -163,7 +163,7 @@ def _of_pipelines(
     *columns: Array,
     layers: Layers | None = None,
 ) -> Array:
-    """A value per row of what its pipeline holds, by `of(contents, *columns)`."""
+    """`value(contents, *columns)` for the pipeline of each row."""
     shape = shape_of(plan, layers)
     return rowwise(functools.partial(_each, shape, value), c.pp, c.vpp, folded(c), *columns)
 

@@ -73,15 +73,14 @@ def frozen_bytes(plan: Plan) -> float:
         return _WIDE
     if training.state_precision == "bf16":
         return _NARROW
-    if training.active_layers is not None:  # they are trained in their turn
+    if plan.random_layers is not None:  # they are trained in their turn
         types = state_of(plan)
         return types.parameter + types.master
     return state.compute if state.frozen is None else state.frozen
 
 
 def moment_type_bytes(plan: Plan) -> float | None:
-    """Bytes of an element of moments that have no type of their own; None: as the optimizer has
-    them."""
+    """Bytes per element of moments without a fixed type; None: the optimizer's default."""
     training = plan.training
     if training.moments_precision is not None:
         return TYPE_BYTES[training.moments_precision]

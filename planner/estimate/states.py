@@ -37,15 +37,6 @@ class RankParameters:
     def per_layer(self) -> Array:
         return total(self.layer) + self.experts
 
-    def shared(self, layers: Array, with_first: Array, with_last: Array) -> Array:
-        """Elements without experts of a stage with so many layers, 1 or 0 for what else it
-        holds."""
-        return (
-            layers * total(self.layer)
-            + with_first * total(self.first)
-            + with_last * total(self.last)
-        )
-
     def of_stage(self, split: StageSplit, with_first: Array, with_last: Array) -> Array:
         """Elements without routed experts of a stage, layers of each kind counted apart."""
         ends = with_first * total(self.first) + with_last * total(self.last)

@@ -63,7 +63,7 @@ class _Slowest:
     kinds: tuple[Array, ...]  # layers of every kind that differs in time
     heads: Array  # that it computes
     modules: Array  # of multi-token prediction
-    held: StageSplit  # of its layers
+    split: StageSplit  # of its layers
 
     @property
     def layers(self) -> Array:
@@ -72,7 +72,7 @@ class _Slowest:
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """Passes of a step, and what the slowest stage does in them."""
+    """Inputs of the parts of a step: passes, and work of the slowest stage."""
 
     plan: Plan
     m: Machine
@@ -151,7 +151,7 @@ def _timed(plan: Plan, m: Machine, c: Columns) -> _Step:
         sends = pipelines.sends(plan, m, c, microbatches, ranks.slowest())
     with section("gradient synchronisation"):
         each = zip(slowest.kinds, layers.times, strict=True)
-        backward = functools.reduce(np.add, (n * one.backward for n, one in each))
+        backward = functools.reduce(np.add, (n * time.backward for n, time in each))
         window = backward * _window_share(plan, c, microbatches)
         of = _elements(plan, c, layers.weights, slowest)
         ends = plan, m, c, layers.who, layers.sharded, of, window, layers.mean.backward
@@ -192,7 +192,7 @@ def _compute(s: _Step) -> Ledger:
 def _beside_compute(s: _Step) -> Ledger:
     """Recompute, launches and collectives of layers."""
     kinds = zip(s.passes.kinds, s.layers.cost.kinds, s.layers.times, strict=True)
-    return merge(*(one for kind in kinds for one in _beside(*kind)))
+    return merge(*(part for kind in kinds for part in _beside(*kind)))
 
 
 def _data_parallel(s: _Step) -> Ledger:
@@ -215,8 +215,8 @@ def _reference(s: _Step) -> Ledger:
     training = s.plan.training
     if not training.free_passes:
         return {}
-    own = TASKS[training.task].own
-    return {"reference": own * s.once + (training.free_passes - own) * s.compared}
+    by_itself = TASKS[training.task].own
+    return {"reference": by_itself * s.once + (training.free_passes - by_itself) * s.compared}
 
 
 _PARTS = (_compute, _beside_compute, _data_parallel, _offloading, _pipeline, _reference)
@@ -310,8 +310,8 @@ def _beside(passes: Array, unit: LayerCost, time: LayerTime) -> Iterator[Ledger]
 def _slowest(plan: Plan, ranks: pipelines.Stages) -> _Slowest:
     of = ranks.of_slowest
     kinds = tuple(of((a, b, z)) for a, b, z in zip(*ranks.kinds, strict=True))
-    held = StageSplit(by_memory(plan.model, kinds), 0.0, 0.0, 0.0)
-    return _Slowest(ranks.slowest_s(), kinds, of(ranks.heads), of(ranks.modules), held)
+    split = StageSplit(by_memory(plan.model, kinds), 0.0, 0.0, 0.0)
+    return _Slowest(ranks.slowest_s(), kinds, of(ranks.heads), of(ranks.modules), split)
 
 
 def _window_share(plan: Plan, c: Columns, microbatches: Array) -> Array:
@@ -324,7 +324,7 @@ def _window_share(plan: Plan, c: Columns, microbatches: Array) -> Array:
 
 def _elements(plan: Plan, c: Columns, of: Weights, slowest: _Slowest) -> StageElements:
     """Of the slowest stage's layers, and of embedding or head, whichever is larger."""
-    trained, layers = of.trained, trained_split(plan, slowest.held)
+    trained, layers = of.trained, trained_split(plan, slowest.split)
     root, whole = _ends(c, trained), _ends(c, of.every)
     shared = trained.of_stage(layers, 0.0, 0.0) + root
     return StageElements(shared, trained.experts_of_stage(layers), root, whole)

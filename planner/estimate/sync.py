@@ -1,4 +1,4 @@
-"""Data-parallel communication of a layout: who holds copies of what, and gathers and reductions of
+"""Data-parallel communication of a layout: replica and shard groups, gathers and reductions of
 sharded layers."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WIRE_BYTES = {"fp32": 4.0, "bf16": 2.0}
 
 @dataclass(frozen=True)
 class Replicas:
-    """Who holds copies of what."""
+    """Communication groups of data parallelism."""
 
     group: Group  # all ranks with the same tensor and pipeline coordinates: dp * cp
     shards: Group  # the ranks over which ZeRO shards
@@ -45,7 +45,7 @@ def replicas(plan: Plan, c: Columns) -> Replicas:
     ranks = c.replicas
     shard = np.where(c.zero >= 1, c.shards, ranks)
     mirrors = np.maximum(ranks / shard, 1.0)
-    found = Replicas(
+    usual = Replicas(
         group=place(ranks, tp, tiers),
         shards=place(shard, tp, tiers),
         mirrors=place(mirrors, tp * shard, tiers),
@@ -53,7 +53,7 @@ def replicas(plan: Plan, c: Columns) -> Replicas:
         several=ranks > 1,
     )
     if not np.any(apart := c.is_placement("tp-cp-pp-dp")):
-        return found
+        return usual
     # the stages of a pipeline lie between replicas; experts are not shared out in this order
     # (rules)
     stride = tp * cp * c.pp
@@ -62,19 +62,19 @@ def replicas(plan: Plan, c: Columns) -> Replicas:
     shards = place_twice(within, tp, shard / within, stride, tiers)
     far = place(mirrors, np.where(shard >= cp, stride * shard / cp, tp * shard), tiers)
 
-    def either(one: Group, other: Group) -> Group:
+    def either(beside: Group, spread: Group) -> Group:
         island = None
-        if one.ranks_per_island is not None and other.ranks_per_island is not None:
-            island = np.where(apart, other.ranks_per_island, one.ranks_per_island)
-        node = np.where(apart, other.ranks_per_node, one.ranks_per_node)
-        return Group(one.ranks, node, island)
+        if beside.ranks_per_island is not None and spread.ranks_per_island is not None:
+            island = np.where(apart, spread.ranks_per_island, beside.ranks_per_island)
+        node = np.where(apart, spread.ranks_per_node, beside.ranks_per_node)
+        return Group(beside.ranks, node, island)
 
     return Replicas(
-        either(found.group, group),
-        either(found.shards, shards),
-        either(found.mirrors, far),
-        either(found.experts, group),
-        found.several,
+        either(usual.group, group),
+        either(usual.shards, shards),
+        either(usual.mirrors, far),
+        either(usual.experts, group),
+        usual.several,
     )
 
 
@@ -112,8 +112,8 @@ def gathered_bytes(plan: Plan) -> float:
 def beside(plan: Plan, part: SyncPart) -> bool:
     """Whether a part of the communication between replicas may run beside compute, where the stack
     lets it."""
-    asked = plan.training.data_overlap
-    return asked is None or part in asked
+    allowed = plan.training.data_overlap
+    return allowed is None or part in allowed
 
 
 def shard_bytes(plan: Plan) -> float:
@@ -133,14 +133,14 @@ def wire_bytes(plan: Plan) -> float:
 
 
 def bucketing(plan: Plan, cap: float) -> Buckets:
-    """The gradient buckets of what the plan trains, closed at `cap` bytes: of a part of the weights
-    equal ones."""
+    """Gradient buckets of the trained weights, closed at `cap` bytes; equal buckets where only some
+    weights are trained."""
     fusion = plan.stack.fusion
-    if plan.training.partial:
-        held = wire_bytes(plan) * trained_count(plan)
-        count = max(math.ceil(held / cap), 1)
-        layers = min(first_bytes(cap) / max(held, 1.0), 1.0) * plan.model.layers
-        return Buckets(count, layers * trained_share(plan), held / count)
+    if plan.partial:
+        sent = wire_bytes(plan) * trained_count(plan)
+        count = max(math.ceil(sent / cap), 1)
+        layers = min(first_bytes(cap) / max(sent, 1.0), 1.0) * plan.model.layers
+        return Buckets(count, layers * trained_share(plan), sent / count)
     return buckets_of(plan.model, fusion.joint_qkv, fusion.joint_gate, wire_bytes(plan), cap)
 
 
@@ -150,42 +150,24 @@ def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas
     per_layer, trained = of.every.per_layer(), trained_share(plan) * of.trained.per_layer()
     if plan.training.adapter is not None:
         per_layer = per_layer + trained
-    each, own = shard_bytes(plan), gathered_bytes(plan)
+    each, wide = shard_bytes(plan), gathered_bytes(plan)
     weights = each * per_layer - quantised.saved_per_layer(plan, c, of.every, each)
-    codes = mechanisms.coded(plan, "gradients")
-    gradients = (wire_bytes(plan) if codes is None else codes.bytes) * trained
     gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
-    if (narrow := mechanisms.coded(plan, "weights")) is not None:
-        gather = gather + _recode_s(m, narrow, own) * per_layer
+    if (codes := mechanisms.coded(plan, "weights")) is not None:
+        gather = gather + _recode_s(m, codes, wide) * per_layer
     again = gather
-    near = mechanisms.near(plan, c, lambda: Sharded(per_layer, own, who.shards.ranks))
+    near = mechanisms.near(plan, c, lambda: Sharded(per_layer, wide, who.shards.ranks))
     if near is not None:
         neighbours = place(near, c.tp, plan.cluster.tiers)
-        again = communicate.all_gather_s(m, own * per_layer, neighbours)
+        again = communicate.all_gather_s(m, wide * per_layer, neighbours)
     streamed: Array = 0.0
     zero3 = c.zero >= 3
-    if np.any(
-        offloaded := c.offloads(*OFFLOADED_PARAMS)
-    ):  # each rank first brings its shard from host memory
-        shard = data_parallel.streamed_state_s(
-            per_layer / who.shards.ranks,
-            host_bytes_per_s=m.host_bandwidth,
-            bytes_per_parameter=compute_bytes(plan),
-        )
-        whole = compute_bytes(plan) * per_layer
-        shard = mechanisms.brought(plan, c, shard, lambda: Shard(c, m, whole / who.shards.ranks))
-        shard = np.where(offloaded, shard, 0.0)
+    if (shard := _from_host_s(plan, m, c, per_layer / who.shards.ranks)) is not None:
         if plan.stack.overlap.host_shards:
             gather, again = gather + shard, again + shard
         else:
             streamed = np.where(zero3, shard, 0.0)
-    cap = plan.training.data_bucket
-    calls = 1.0 if cap is None else np.maximum(gradients / cap, 1.0)
-    scatter = calls * communicate.reduce_scatter_s(m, gradients / calls, who.shards, m.network_frac)
-    if codes is not None:
-        scatter = scatter + _recode_s(m, codes, wire_bytes(plan)) * trained
-    if np.any(who.mirrors.ranks > 1):
-        scatter = scatter + communicate.all_reduce_s(m, gradients / who.shards.ranks, who.mirrors)
+    gradients, scatter = _scattered(plan, m, trained, who)
     return ShardedLayer(
         gather,
         again,
@@ -199,9 +181,37 @@ def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas
     )
 
 
+def _from_host_s(plan: Plan, m: Machine, c: Columns, elements: Array) -> Array | None:
+    """Seconds in which a rank's shard of a layer comes from host memory; None where no layout
+    offloads parameters."""
+    offloaded = c.offloads(*OFFLOADED_PARAMS)
+    if not np.any(offloaded):
+        return None
+    each = compute_bytes(plan)
+    copied = data_parallel.streamed_state_s(
+        elements, host_bytes_per_s=m.host_bandwidth, bytes_per_parameter=each
+    )
+    shard = mechanisms.brought(plan, c, copied, lambda: Shard(c, m, each * elements))
+    return np.where(offloaded, shard, 0.0)
+
+
+def _scattered(plan: Plan, m: Machine, trained: Array, who: Replicas) -> tuple[Array, Array]:
+    """(bytes of a layer's gradients as sent, seconds of their reduce-scatter, and all-reduce over
+    mirrors under hybrid sharding). trained: elements of the layer."""
+    codes, cap = mechanisms.coded(plan, "gradients"), plan.training.data_bucket
+    sent = (wire_bytes(plan) if codes is None else codes.bytes) * trained
+    calls = 1.0 if cap is None else np.maximum(sent / cap, 1.0)
+    seconds = calls * communicate.reduce_scatter_s(m, sent / calls, who.shards, m.network_frac)
+    if codes is not None:
+        seconds = seconds + _recode_s(m, codes, wire_bytes(plan)) * trained
+    if np.any(who.mirrors.ranks > 1):
+        seconds = seconds + communicate.all_reduce_s(m, sent / who.shards.ranks, who.mirrors)
+    return sent, seconds
+
+
 def _recode_s(m: Machine, codes: Codes, wide: float) -> Array:
-    """Seconds per element in which codes are made of what is sent, and read back: memory moved by
-    one kernel each."""
+    """Seconds per element of quantising before a collective and dequantising after it: one
+    memory-bound kernel each."""
     moved = 2 * codes.times * (wide + codes.bytes)
     return moved / (m.elementwise_frac * m.memory_bandwidth)
 
@@ -214,8 +224,8 @@ def layer_traffic(
     sharded: ShardedLayer,
     extra_s: Array,
 ) -> list[Traffic]:
-    """Rows of the communication table: of every layer and micro-batch. layer_passes: layers x
-    micro-batches of the slowest stage; extra_s: what a layer waits for."""
+    """Rows of the communication table for gathers and reductions of layers. layer_passes: layers x
+    micro-batches of the slowest stage; extra_s: exposed seconds per layer."""
     across = (who.shards.nodes > 1) * 1.0
     passes = np.where((c.zero >= 3) & who.several, layer_passes, 0.0)
     gathers, again = (passes, passes) if sharded.near else (2 * passes, 0.0 * passes)

@@ -55,7 +55,7 @@ def trained_parameters(plan: Plan, c: Columns, p: RankParameters) -> RankParamet
     by its rank or its rows, B by its columns (ParallelLinearAdapter of Megatron-Bridge).
     """
     training, nothing = plan.training, 0.0 * p.experts
-    if not training.partial or training.active_layers is not None:
+    if not plan.partial or plan.random_layers is not None:
         return p
     ends = dict.fromkeys((_WORDS,), p.words) if training.train_embeddings else {}
     head = p.last.get(_HEAD, nothing)
@@ -94,8 +94,7 @@ def trained_parameters(plan: Plan, c: Columns, p: RankParameters) -> RankParamet
 
 def trained_split(plan: Plan, split: StageSplit) -> StageSplit:
     """The layers of a stage whose weights are trained."""
-    active = plan.training.active_layers
-    if active is None:
+    if plan.random_layers is None:
         return backward_split(plan, split)
     return replace(split, kinds=tuple(n * plan.gradients_frac for n in split.kinds))
 
@@ -103,32 +102,32 @@ def trained_split(plan: Plan, split: StageSplit) -> StageSplit:
 def backward_split(plan: Plan, split: StageSplit) -> StageSplit:
     """The layers of a stage with a backward pass: all above the first that is trained, and where
     embeddings are, all."""
-    if plan.training.trainable_layers is None:
+    if plan.backward_layers is None:
         return split
-    shares = last_shares(memory_kinds(plan.model), plan.training.trainable_layers)
+    shares = last_shares(memory_kinds(plan.model), plan.backward_layers)
     kinds = tuple(n * share for n, share in zip(split.kinds, shares, strict=True))
     return replace(split, kinds=kinds)
 
 
 def trained_again(plan: Plan, again: Repeated) -> Repeated:
     """Recomputation of layers with a backward pass; the frozen ones below keep nothing."""
-    if plan.training.trainable_layers is None:
+    if plan.backward_layers is None:
         return again
-    shares = last_shares(memory_kinds(plan.model), plan.training.trainable_layers)
+    shares = last_shares(memory_kinds(plan.model), plan.backward_layers)
     kinds = tuple(n * share for n, share in zip(again.kinds, shares, strict=True))
     return replace(again, inputs=again.inputs * backward_share(plan), kinds=kinds)
 
 
 def backward_share(plan: Plan) -> float:
     """Share of all layers with a backward pass."""
-    layers = plan.training.trainable_layers
+    layers = plan.backward_layers
     return 1.0 if layers is None else min(layers / plan.model.layers, 1.0)
 
 
 def trained_share(plan: Plan) -> float:
     """Share of all layers of which something is trained, at a time."""
-    active = plan.training.active_layers
-    return backward_share(plan) if active is None else active / plan.model.layers
+    layers = plan.random_layers
+    return backward_share(plan) if layers is None else layers / plan.model.layers
 
 
 def trained_count(plan: Plan) -> int:
@@ -136,10 +135,10 @@ def trained_count(plan: Plan) -> int:
     training, model = plan.training, plan.model
     leaves = parameter_leaves(model)
     every = sum(leaf.count * leaf.times for leaf in leaves)
-    if not training.partial:
+    if not plan.partial:
         return every
     layers_by_kind = layers_of(model)
-    if training.active_layers is not None:  # a mean over layers that are not all alike
+    if plan.random_layers is not None:  # a mean over layers that are not all alike
         inner = sum(leaf.count * leaf.times for leaf in leaves if leaf.place == "layer")
         return every - inner + round(inner * plan.gradients_frac)
     names = (_WORDS, _HEAD) if training.train_embeddings else (_HEAD,)
@@ -157,9 +156,7 @@ def trained_count(plan: Plan) -> int:
     kept = sum(leaf.count * leaf.times for leaf in leaves if leaf.place == "last")
     if training.train_embeddings:
         kept = sum(leaf.count for leaf in leaves if leaf.place == "last" and leaf.name != _HEAD)
-    return (
-        count + kept + _of_layers(plan, layers_by_kind.order[-(training.trainable_layers or 0) :])
-    )
+    return count + kept + _of_layers(plan, layers_by_kind.order[-(plan.backward_layers or 0) :])
 
 
 def _of_layers(plan: Plan, order: tuple[int, ...]) -> int:

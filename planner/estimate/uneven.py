@@ -104,8 +104,8 @@ def computed_frac(plan: Plan, micro_batch: Array, order: float = 1.0) -> Array:
 
 
 def row_length(spec: LengthsSpec, seq_len: int, documents: Array, order: float = 1.0) -> Array:
-    """Moment of the length of a row that packs so many documents, relative to the sequence length.
-    Evaluated once per distinct number of documents, of which there are few."""
+    """Moment of the length of a row that packs `documents` documents, relative to the sequence
+    length. Evaluated once per distinct number of documents."""
     if spec.packing not in _AS_LONGEST:
         return 1.0 + 0.0 * np.asarray(documents)
     each, back = np.unique(documents, return_inverse=True)
@@ -183,8 +183,8 @@ def imbalance_frac(plan: Plan, c: Columns) -> Array:
 
 
 def _slowest_replica(replicas: Array) -> Array:
-    """Expected maximum of as many standard normal variables as there are replicas; few numbers of
-    them occur."""
+    """Expected maximum of `replicas` standard normal variables; evaluated once per distinct
+    number."""
     each, back = np.unique(replicas, return_inverse=True)
     return np.asarray(stragglers.expected_slowest(each, 1.0, 1.0))[back]
 
@@ -222,11 +222,11 @@ def of_other_gpu(plan: Plan) -> Plan:
 
 
 def shared(plan: Plan, c: Columns, usual: Ledger, other: Ledger) -> Ledger:
-    """Components of a step on two kinds of GPUs from those on either kind: what is computed, and
-    the bubble beside it, changes.
+    """Components of a step on two kinds of GPUs, given the components on either
+    kind: compute and the bubble change.
 
-    Hosts are dealt so that replicas are of one kind where they can be; one of both kinds is as slow
-    as its slower GPUs.
+    Hosts are assigned so that replicas use one kind where possible; a mixed replica is as slow as
+    its slower GPUs.
     """
     ranks = plan.ranks
     mine = total({name: usual[name] for name in COMPUTING if name in usual})

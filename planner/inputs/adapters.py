@@ -12,23 +12,13 @@ from planner.specs.layers import parts_of
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
 from planner.specs.options.words import near
+from planner.specs.plan import Plan
 
 
 def trained_fields(options: Options, model: ModelSpec) -> dict[str, Any]:
     """Fields of TrainingSpec. Raises PlanError naming the option."""
-    layers, active = options.trainable_layers, options.lisa
-    for name, count in (("--trainable-layers", layers), ("--lisa", active)):
-        if count is not None and count > model.layers:
-            raise PlanError(name, count, f"{model.name} has {model.layers} layers; take fewer")
-    if active is not None and model.towers:
-        raise PlanError("--lisa", active, f"{model.name} has towers of layers; leave it out")
-    if any(value is not None for value in (options.lora, layers, active)):
-        _check(options)
     return {
         "adapter": adapter_spec(options, model),
-        "trainable_layers": layers,
-        "active_layers": active,
-        "lisa_states": options.lisa_states or "active",
         "train_embeddings": options.train_embeddings,
         "base_precision": options.base_precision,
         "base_group": options.base_group,
@@ -36,16 +26,16 @@ def trained_fields(options: Options, model: ModelSpec) -> dict[str, Any]:
     }
 
 
-def _check(options: Options) -> None:
-    """Refuse what is not modelled of training a part of the weights. Raises PlanError."""
-    named = OPTIMIZERS[options.optimizer]
-    if named.work or named.factored:
-        raise PlanError(
-            "--optimizer",
-            options.optimizer,
-            f"{named.title} works on whole matrices, and of adapters or some layers that is not"
-            " modelled; take adam or another that works element by element",
+def check_optimizer(plan: Plan) -> None:
+    """Refuse optimizers of matrices where some weights are frozen. Raises PlanError."""
+    name = plan.training.optimizer
+    optimizer = OPTIMIZERS[name]
+    if plan.partial and (optimizer.work or optimizer.factored):
+        remedy = (
+            f"{optimizer.title} works on whole matrices, and of adapters or some layers that is not"
+            " modelled; take adam or another that works element by element"
         )
+        raise PlanError("--optimizer", name, remedy)
 
 
 def adapter_spec(options: Options, model: ModelSpec) -> AdapterSpec | None:

@@ -16,19 +16,18 @@ _FUSED_ON = "blackwell"  # CuTeDSL's kernels of Transformer Engine
 def expert_fields(options: Options, model: ModelSpec, gpu: GpuSpec) -> dict[str, Any]:
     """Fields of the training spec that say it. Raises PlanError naming an option that does nothing
     for this model."""
-    given = {name: getattr(options, name) for name in rows(ExpertOptions)}
-    given = {name: value for name, value in given.items() if value is not None}
+    table = rows(Options)
+    of_experts = [name for name in options.given() if table[name].group == ExpertOptions.GROUP]
     if model.routed is None:
-        for name, value in given.items():
+        for name in of_experts:
+            value = getattr(options, name)
             raise PlanError(
                 flag(name),
                 value,
                 f"is of a mixture of experts, and {model.name} is dense; leave it out",
             )
-    elif given.get("shared_expert_overlap") and not model.routed.shared_ffn_hidden:
-        raise PlanError(
-            flag("shared_expert_overlap"), True, f"{model.name} has no shared experts; leave it out"
-        )
+    known = rows(ExpertOptions)
+    given = {name: getattr(options, name) for name in of_experts if name in known}
     if given.get("expert_kernels") == "fused" and gpu.architecture != _FUSED_ON:
         raise PlanError(
             flag("expert_kernels"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from planner.inputs import workload as conditions
 from planner.inputs.accumulation import accumulated
+from planner.inputs.adapters import check_optimizer
 from planner.inputs.calibration import read_calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.inputs.doubts import Request, doubts, flagged
@@ -154,8 +155,6 @@ def plans_of(
     calibration = read_calibration(options.calibration) if options.calibration else None
     run = run_spec(options, cluster.nodes, calibration)
     mechanisms = tuple(on for each in MECHANISMS if (on := each.of(options)) is not None)
-    for each in mechanisms:
-        each.check(model, cluster)
 
     def plan_of(stack: StackSpec, zero: int | None) -> Plan:
         layout = LayoutRequest(
@@ -180,6 +179,9 @@ def plans_of(
             data=data,
             mechanisms=mechanisms,
         )
+        check_optimizer(plan)
+        for each in mechanisms:
+            each.check(plan)
         plan = plan.model_copy(update={"training": _kernels(plan, options)})
         return plan.model_copy(update={"free": free_choices(options, plan)})
 
@@ -209,10 +211,6 @@ def _pipeline_layout(options: Options, model: ModelSpec) -> str | None:
     return text
 
 
-# options of dispatch, which is there where experts are shared out
-_OF_DISPATCH = ("dispatcher", "ep_overlap", "shared_expert_overlap")
-
-
 def acting(options: Options, stack: StackSpec) -> tuple[str, ...]:
     """Options of the layout that the request states and that some layout of its GPUs lets act."""
     left = options.gpus // ((options.tp or 1) * (options.pp or 1))
@@ -225,13 +223,14 @@ def acting(options: Options, stack: StackSpec) -> tuple[str, ...]:
         "sub_group_size": options.sub_group_size is not None and left > 1 and options.dp != 1,
         "dp_overlap": options.dp_overlap is not None and left > 1 and options.dp != 1,
         "dp_bucket": options.dp_bucket is not None and not stack.state.fixed_buckets,
-        **{name: bool(getattr(options, name)) and options.ep != 1 for name in _OF_DISPATCH},
+        "dispatcher": options.dispatcher is not None and options.ep != 1,
         "placement": options.placement not in (None, PLACEMENTS[0]) and stages and options.dp != 1,
     }
     table = rows(Options)
     for each in MECHANISMS:
         if each.ACTS and each.of(options) is not None:
-            stated = (n for n in each.ACTS.options if getattr(options, n) != table[n].default)
+            off = {n: (False, table[n].default) for n in each.ACTS.options}
+            stated = (n for n, values in off.items() if getattr(options, n) not in values)
             could |= dict.fromkeys(stated, each.ACTS.could(options))
     return tuple(name for name, can in could.items() if can)
 

@@ -43,7 +43,7 @@ def free_choices(options: Options, plan: Plan) -> tuple[SoftwareChoice, ...]:
             try:
                 if name in _MECHANISMS:
                     if on := _mechanism(with_option, name, value):
-                        on.check(plan.model, plan.cluster)
+                        on.check(plan)
                         out.append(SoftwareChoice(name, value, {}, on, start))
                     continue
                 changed = _training(with_option.changed(**{name: value}), plan)

@@ -113,9 +113,6 @@ def training_spec(
         overlap=options.overlap,
         selective=options.selective,
         **_replicas(options),
-        offload_modules=tuple((options.offload_modules or "").split("+"))
-        if options.offload_modules
-        else (),
         state_precision=options.state_precision,
         moments_precision=options.moments_precision,
         master_precision=options.master_precision,

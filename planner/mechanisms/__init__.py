@@ -1,3 +1,3 @@
-"""Mechanisms: each module is one, by being here; `specs.mechanism` says what it declares."""
+"""Mechanisms, one per module of this folder; `specs.mechanism` documents what a module declares."""
 
 import planner.specs.options  # noqa: F401  (the option table loads every mechanism)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 class CpuUpdateOptions(Record):
     GROUP: ClassVar = ClusterOptions.GROUP
     VERBS: ClassVar = UPDATES
+    WHY_NOT: ClassVar = NO_UPDATE
 
     cpu_update: Annotated[
         Literal["after", "overlapped", "delayed"],
@@ -29,8 +30,6 @@ class CpuUpdateOptions(Record):
             " delayed beside the next step (ZenFlow, ZeRO-Offload's delayed update)",
             label="Update on the CPU",
             example="delayed",
-            verbs=UPDATES,
-            why_not=NO_UPDATE,
             needs=OF_UPDATE,
             form="folded",
         ),

@@ -15,8 +15,7 @@ from planner.specs.options.training import TrainingOptions
 from planner.specs.options.verbs import REQUESTS
 
 if TYPE_CHECKING:
-    from planner.specs.cluster import ClusterSpec
-    from planner.specs.model import ModelSpec
+    from planner.specs.plan import Plan
 
 _ALONE = ("none", "full")  # beside which no other says anything
 _LAYER_PARTS = ("layer", "attn", "mamba", "mlp")
@@ -58,7 +57,7 @@ def graph_scopes(text: str) -> tuple[GraphScope, ...]:
 
 @dataclass(frozen=True)
 class CudaGraphs(Mechanism):
-    """scopes: what is captured, in place of what the stack captures."""
+    """scopes: captured parts, in place of the stack's default."""
 
     scopes: tuple[GraphScope, ...]
 
@@ -80,7 +79,8 @@ class CudaGraphs(Mechanism):
     def of(cls, options: Any) -> CudaGraphs | None:
         return None if options.cuda_graphs is None else cls(graph_scopes(options.cuda_graphs))
 
-    def check(self, model: ModelSpec, cluster: ClusterSpec) -> None:
+    def check(self, plan: Plan) -> None:
+        model = plan.model
         if model.routed is None and _ROUTING.keys() & set(self.scopes):
             remedy = f"captures the routing of experts, and {model.name} has none"
             raise PlanError("--cuda-graphs", "+".join(self.scopes), remedy)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class HpzOptions(Record):
     GROUP: ClassVar = ReplicaOptions.GROUP
-    VERBS: ClassVar = SEARCHES
-    WHY_NOT: ClassVar = ReplicaOptions.WHY_NOT
+    VERBS: ClassVar = SEARCHES - METHODS
+    WHY_NOT: ClassVar = OF_METHODS
 
     hpz: Annotated[
         int | None,
@@ -34,8 +34,6 @@ class HpzOptions(Record):
             example="8",
             unset="none",
             needs=needs_zero_3,
-            verbs=SEARCHES - METHODS,
-            why_not=OF_METHODS,
             form="folded",
         ),
     ] = None

@@ -40,7 +40,6 @@ _ON_DRIVES = Needs(
     f"is of states on NVMe drives: give --offload {', '.join(NVME)}, or --search-offload, too",
     "--offload to NVMe",
 )
-_NO_DRIVES = "is of NVMe drives, which this verb does not look at"
 _PER_S, _BYTES = ("GB/s", "Gbit/s"), ("TB", "GB")
 
 
@@ -51,7 +50,7 @@ class NvmeOptions(Record):
 
     GROUP: ClassVar = ClusterOptions.GROUP
     VERBS: ClassVar = UPDATES
-    WHY_NOT: ClassVar = _NO_DRIVES
+    WHY_NOT: ClassVar = "is of NVMe drives, which this verb does not look at"
 
     nvme_read: Annotated[
         str | None,
@@ -63,8 +62,6 @@ class NvmeOptions(Record):
             least=1e6,
             most=1e14,
             example="10 GB/s",
-            verbs=UPDATES,
-            why_not=_NO_DRIVES,
             needs=_ON_DRIVES,
             form="folded",
         ),
@@ -79,8 +76,6 @@ class NvmeOptions(Record):
             least=1e6,
             most=1e14,
             example="5 GB/s",
-            verbs=UPDATES,
-            why_not=_NO_DRIVES,
             needs=_ON_DRIVES,
             form="folded",
         ),
@@ -96,7 +91,6 @@ class NvmeOptions(Record):
             most=1e18,
             example="30 TB",
             verbs=UPDATES - {"schedule"},
-            why_not=_NO_DRIVES,
             needs=_ON_DRIVES,
             form="folded",
         ),
@@ -105,7 +99,7 @@ class NvmeOptions(Record):
 
 @dataclass(frozen=True)
 class Nvme(Mechanism):
-    """There is nothing to set: layouts say what is on drives, the cluster what these do."""
+    """No settings: layouts say which states are on drives, the cluster how fast drives are."""
 
     NAME = "nvme"
     OFF = "states stay in host memory"

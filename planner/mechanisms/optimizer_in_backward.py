@@ -32,7 +32,8 @@ _WIDTHS = ("one GPU", "sharded")  # where a stack has it; the second includes th
 @dataclass(frozen=True, kw_only=True)
 class InBackwardOptions(Record):
     GROUP: ClassVar = TrainingOptions.GROUP
-    VERBS: ClassVar = REQUESTS
+    VERBS: ClassVar = REQUESTS - METHODS
+    WHY_NOT: ClassVar = OF_METHODS
 
     optimizer_in_backward: Annotated[
         bool,
@@ -40,8 +41,6 @@ class InBackwardOptions(Record):
             "Update each weight as soon as its gradient is ready, then free the gradient"
             " (optimizer_in_bwd of torchtune, early_step_in_backward of torchtitan, LOMO)",
             label="Optimizer in backward",
-            verbs=REQUESTS - METHODS,
-            why_not=OF_METHODS,
             needs=Needs(
                 lambda given: given.precision != "fp16",
                 "cannot look for overflows in all gradients first, which fp16 needs: leave it out,"
@@ -106,13 +105,7 @@ class InBackward(Mechanism):
 
     @classmethod
     def of(cls, options: Any) -> InBackward | None:
-        if not options.optimizer_in_backward:
-            return None
-        partial = (options.lora, options.trainable_layers, options.lisa)
-        if any(option is not None for option in partial):
-            remedy = "frees gradients that frozen weights do not have: leave it out"
-            raise PlanError("--optimizer-in-backward", True, remedy)
-        return cls()
+        return cls() if options.optimizer_in_backward else None
 
     @classmethod
     def rules(cls) -> tuple[Rule, ...]:
@@ -120,6 +113,11 @@ class InBackward(Mechanism):
 
         name = "weights can be updated in backward"
         return (Rule(name, ("optimizer_in_backward",), _allowed, _said, ways=_ways),)
+
+    def check(self, plan: Plan) -> None:
+        if plan.partial:
+            remedy = "frees gradients that frozen weights do not have: leave it out"
+            raise PlanError("--optimizer-in-backward", True, remedy)
 
     def gradient_passes(self) -> float:
         return 1.0  # the update's own: none unscales, takes the norm or zeroes

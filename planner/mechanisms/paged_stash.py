@@ -1,5 +1,5 @@
-"""Paged stash of Megatron-LM: what experts keep for backward lies in pages for so many times the
-mean load of a rank, not in buffers as large as the capacity."""
+"""Paged stash of Megatron-LM: activations that experts save for backward are paged, sized for a
+multiple of a rank's mean load instead of the capacity."""
 
 from __future__ import annotations
 

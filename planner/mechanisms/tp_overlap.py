@@ -1,6 +1,6 @@
-"""Collectives of tensor parallelism beside GEMMs: torch's asynchronous tensor parallelism, or user
-buffers of Transformer Engine. What a stack's recipes do without being asked is a number of theirs
-(`overlap.tensor_hidden`)."""
+"""Overlap of tensor-parallel collectives with GEMMs: torch's asynchronous tensor parallelism, or
+user buffers of Transformer Engine. The overlap that a stack's recipes have by default is a number
+of the stack (`overlap.tensor_hidden`)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from planner.specs.options.row import Needs, option
 
 if TYPE_CHECKING:
     from planner.ledger import Array, Sourced
-    from planner.specs.cluster import ClusterSpec
     from planner.specs.columns import Columns
-    from planner.specs.model import ModelSpec
     from planner.specs.plan import Plan
 
 # share of the collectives under sequence parallelism that GEMMs hide, all assumed
@@ -76,7 +74,7 @@ def _sequence_parallel(c: Columns) -> Array:
 
 @dataclass(frozen=True)
 class TpOverlap(Mechanism):
-    """way: none, async or user-buffers, in place of what the stack does."""
+    """way: none, async or user-buffers, in place of the stack's default."""
 
     way: TensorOverlap
 
@@ -102,8 +100,9 @@ class TpOverlap(Mechanism):
     def of(cls, options: TpOverlapOptions) -> TpOverlap | None:
         return None if options.tp_overlap is None else cls(options.tp_overlap)
 
-    def check(self, model: ModelSpec, cluster: ClusterSpec) -> None:
+    def check(self, plan: Plan) -> None:
         """Both ways write into the memory of other GPUs of the node."""
+        cluster = plan.cluster
         if self.way != "none" and not cluster.intra_node.peer_to_peer:
             remedy = (
                 "needs copies from GPU to GPU, which do not pass through"

@@ -1,6 +1,6 @@
-"""ZeRO++: collectives of ZeRO-3 in codes of few bits.
+"""ZeRO++: quantised collectives of ZeRO-3.
 
-qwZ gathers weights in 8 bit and qgZ reduces gradients in 4 bit; scales, one of a block, are not
+qwZ gathers weights in 8 bit and qgZ reduces gradients in 4 bit; the scales of blocks are not
 counted. The second copy of its weights is `hpz`.
 """
 
@@ -39,8 +39,8 @@ def _parts(text: str) -> str:
 @dataclass(frozen=True, kw_only=True)
 class ZeroppOptions(Record):
     GROUP: ClassVar = ReplicaOptions.GROUP
-    VERBS: ClassVar = SEARCHES
-    WHY_NOT: ClassVar = ReplicaOptions.WHY_NOT
+    VERBS: ClassVar = SEARCHES - METHODS
+    WHY_NOT: ClassVar = OF_METHODS
 
     zeropp: Annotated[
         str | None,
@@ -52,8 +52,6 @@ class ZeroppOptions(Record):
             example="qwz+qgz",
             unset="16 bit",
             needs=needs_zero_3,
-            verbs=SEARCHES - METHODS,
-            why_not=OF_METHODS,
             form="folded",
         ),
     ] = None
@@ -74,7 +72,7 @@ def _has_parts(stack: StackSpec) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Zeropp(Mechanism):
-    """codes: what is quantised."""
+    """codes: quantised collectives, qwz or qgz."""
 
     codes: tuple[str, ...]
 

@@ -128,7 +128,7 @@ def report(
         model=_model(plan),
         cluster=_cluster(plan),
         stack=Stack(plan.stack.id, plan.stack.title, state_ledger(plan)),
-        training=training_document(plan.training, options),
+        training=training_document(plan, options),
         mechanisms=plan.settings,
         layout=layout_document(plan, table.layout(0)),
         pick=pick_command(options, evaluated),
@@ -388,7 +388,7 @@ def throughput(plan: Plan, estimates: Estimates, table: Columns) -> Throughput:
     scanned = flops.scanned_flop(model)
 
     def model_flop(attended: float) -> float:
-        if not training.partial:
+        if not plan.partial:
             return float(flops.model_flop(weights, attended, tokens, scanned))
         above = backward_share(plan)
         core = (2 + 4 * above) * attended + (1 + 2 * above) * scanned
@@ -420,7 +420,7 @@ def throughput(plan: Plan, estimates: Estimates, table: Columns) -> Throughput:
 
 def _trained(plan: Plan) -> list[str]:
     """Which weights are trained, where not all are."""
-    if not plan.training.partial:
+    if not plan.partial:
         return []
     trained, every = trained_count(plan), parameter_count(plan.model)
     return [
@@ -433,7 +433,7 @@ def _trained(plan: Plan) -> list[str]:
 def _assumed(plan: Plan, failures: Reliability) -> list[str]:
     stack, clock = plan.stack, sustained_clock(plan)
     ledger = state_ledger(plan)
-    unit = "trained parameter" if plan.training.partial else "parameter"
+    unit = "trained parameter" if plan.partial else "parameter"
     sentences = [
         f"stack: {stack.title}, {sum(ledger.values()):g} bytes per {unit} ("
         + " + ".join(f"{value:g} {name}" for name, value in ledger.items())

@@ -29,7 +29,17 @@ from planner.search.choose import (
     timed,
 )
 from planner.search.prune import SLACK, pruned
-from planner.search.software import NEAR, Rank, Settling, better, listed, polished, probed
+from planner.search.software import (
+    NEAR,
+    Choices,
+    Rank,
+    Settling,
+    better,
+    listed,
+    polished,
+    probed,
+    roomier,
+)
 from planner.search.space import degrees, layouts_of
 from planner.specs.base import PlanError
 from planner.specs.capabilities import values
@@ -228,7 +238,7 @@ def started(
     if start != plan.start:  # which may forbid layouts
         variant = plan.choosing(start)
         allowed = _allowed(variant)
-    return _evaluated(variant, allowed, wanted, tick, most, NEAR)
+    return _with_room(plan, _evaluated(variant, allowed, wanted, tick, most, NEAR), wanted, most)
 
 
 def improved(
@@ -246,15 +256,35 @@ def improved(
         ((choices, rank),) = polished(plan, [settling])
         if not better(rank, settling.rank):
             break
-        variant, part = plan.choosing(choices), replace(wanted, whole=False)
-        limit = min(most, near_s(rank))
-        again = _evaluated(variant, _allowed(variant), part, most=limit, near=NEAR)
-        if again.estimates is None or not better(choice(again.estimates).rank, settling.rank):
+        again = _again(plan, choices, settling.rank, wanted, min(most, near_s(rank)))
+        if again is None:
             break
         found = again
     if wanted.whole and found.excluded:
         return _evaluated(found.plan, _allowed(found.plan), wanted)
     return found
+
+
+def _with_room(plan: Plan, found: Found, wanted: Wanted, most: float) -> Found:
+    """The search with free options that make much room, where that gains."""
+    if found.estimates is None:
+        return found
+    taken = choice(found.estimates)
+    table = found.estimates.rows(np.array([taken.row]))
+    (choices,) = roomier(plan, [(found.plan.chosen, table)])
+    if choices is None:
+        return found
+    limit = min(most, near_s(taken.rank))
+    return _again(plan, choices, taken.rank, wanted, limit) or found
+
+
+def _again(plan: Plan, choices: Choices, rank: Rank, wanted: Wanted, most: float) -> Found | None:
+    """The search with these free options; None where it is no better than this rank."""
+    variant, part = plan.choosing(choices), replace(wanted, whole=False)
+    again = _evaluated(variant, _allowed(variant), part, most=most, near=NEAR)
+    if again.estimates is None or not better(choice(again.estimates).rank, rank):
+        return None
+    return again
 
 
 def _settling(found: Found, looked: set[Layout]) -> Settling | None:

@@ -20,7 +20,7 @@ from planner.estimate.factored import Space
 from planner.search import ROUNDS, in_turn, is_far, near_s, wanted_s
 from planner.search.alike import Allowed, Best, Key, Keys, enumerated, evaluated
 from planner.search.choose import of_all
-from planner.search.software import Rank, Settling, better, polished, probed
+from planner.search.software import Choices, Rank, Settling, better, polished, probed, roomier
 from planner.specs.base import PlanError
 from planner.specs.columns import joined
 from planner.specs.layout import Layout
@@ -56,6 +56,7 @@ def choose(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | None
             [(search, request) for search, request in zip(turn, searches, strict=True) if search],
             keys,
         )
+        _make_room([search for search in turn if search], keys)
     for request in searches:
         for search in request:
             search.drop_if_far(_best_of(request))
@@ -181,20 +182,51 @@ def _best_of(request: Sequence[_Search]) -> Rank | None:
     return min(ranks, default=None)
 
 
+def _make_room(searches: Sequence[_Search], keys: Keys) -> None:
+    """The best layouts with free options that make much room, where that gains."""
+    alike: dict[Hashable, list[tuple[_Search, Best]]] = {}
+    for search in searches:
+        if search.open and isinstance(best := search.best, Best):
+            alike.setdefault(keys.estimate(search.plan), []).append((search, best))
+    again: list[tuple[_Search, Choices, Rank]] = []
+    for members in alike.values():
+        taken = [(best.plan.chosen, best.table) for _, best in members]
+        options = roomier(members[0][0].plan, taken)
+        again += [
+            (search, choices, best.rank)
+            for (search, best), choices in zip(members, options, strict=True)
+            if choices is not None
+        ]
+    _search_again(again, keys)
+
+
 def _improve(searches: Sequence[_Search], keys: Keys) -> None:
     """The best layouts with other free options, where these gain."""
     alike: dict[Hashable, list[tuple[_Search, Settling]]] = {}
     for search in searches:
         if (settling := search.settling()) is not None:
             alike.setdefault(keys.estimate(search.plan), []).append((search, settling))
-    variants: list[tuple[Key, _Search, Plan, float]] = []
+    again: list[tuple[_Search, Choices, Rank]] = []
     for members in alike.values():
         found = polished(members[0][0].plan, [settling for _, settling in members])
         for (search, settling), (choices, rank) in zip(members, found, strict=True):
             search.open = better(rank, settling.rank)
             if search.open:
-                plan, most = search.plan.choosing(choices), min(search.most, near_s(rank))
-                variants.append((keys.of(plan), search, plan, most))
+                again.append((search, choices, rank))
+    for search, gained in _search_again(again, keys):
+        search.open = gained
+
+
+def _search_again(
+    searches: Sequence[tuple[_Search, Choices, Rank]], keys: Keys
+) -> list[tuple[_Search, bool]]:
+    """Searches with other free options, each for layouts near a rank: whether they gain, in which
+    case their layout is taken."""
+    variants = [
+        (keys.of(plan), search, plan, min(search.most, near_s(rank)))
+        for search, choices, rank in searches
+        for plan in [search.plan.choosing(choices)]
+    ]
     allowed = enumerated({key: plan for key, _, plan, _ in variants})
     best = evaluated(
         _least_limited(
@@ -203,11 +235,14 @@ def _improve(searches: Sequence[_Search], keys: Keys) -> None:
             if isinstance(space := allowed[key], Allowed)
         )
     )
+    out = []
     for key, search, plan, _ in variants:
         again = best.get(key)
-        search.open = isinstance(again, Best) and better(again.rank, _rank(search))
-        if search.open and again is not None:
+        gained = isinstance(again, Best) and better(again.rank, _rank(search))
+        if gained and again is not None:
             search.best = _of_plan(again, plan)
+        out.append((search, gained))
+    return out
 
 
 def _rank(search: _Search) -> Rank:

@@ -1,7 +1,8 @@
 """Free options of a stack, which a search settles: kernels, overlap, dispatch (`Plan.free`).
 
 They multiply the space, so they are not crossed with it. The layouts are searched with the values
-that are usually best (`Plan.start`, `probed`). Then the best layouts are looked at with one option
+that are usually best (`Plan.start`, `probed`), and with a value that saves much memory, if there is
+one (`roomier`). Then the best layouts are looked at with one option
 changed at a time, memory included, each change that gains is kept, and the layouts are searched
 again with what was kept. tests/test_software.py compares with every combination of options and
 layouts of small spaces.
@@ -11,7 +12,7 @@ The choice depends on the plan only: it is the same for one request, in a sweep 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +39,8 @@ _KINDS = ("tp", "cp", "ep")  # the fastest of each kind that fits is looked at, 
 _SMALL = 2  # micro-batches of layouts that are probed
 _GAIN = 5e-4  # relative, of seconds: what gains less is not worth an option
 _ROUNDING = 1e-6  # relative, of chances and bytes
+# share of a GPU's memory that another value has to save for a search with it
+_ROOMIER = 0.05
 _FORBIDDEN = (np.inf, np.inf)
 
 Choices = tuple[SoftwareChoice, ...]
@@ -75,7 +78,7 @@ def probed(plan: Plan, spaces: Sequence[Space]) -> list[Choices]:
         for option in options:
             climb.look_at(option)
         for i, state in zip(acting, climb.states, strict=True):
-            out[i] = climb.choices(state)
+            out[i] = _choices(plan, state)
     return out
 
 
@@ -144,8 +147,51 @@ def polished(plan: Plan, requests: Sequence[Settling]) -> list[tuple[Choices, Ra
     for option in acting:
         climb.look_at(option)
     return [
-        (climb.choices(state), rank) for state, rank in zip(climb.states, climb.ranks, strict=True)
+        (_choices(plan, state), rank) for state, rank in zip(climb.states, climb.ranks, strict=True)
     ]
+
+
+def roomier(plan: Plan, best: Sequence[tuple[Choices, Columns]]) -> list[Choices | None]:
+    """For each request (its free options and its best layout, a table of one row) the options with
+    the one change that saves most memory, of those with which a search begins because they are
+    fast: with the room that it makes another layout may be faster. None where none saves much.
+    plan: as in `polished`."""
+    table = joined([layout for _, layout in best])
+    starts = [{choice.option: choice for choice in choices} for choices, _ in best]
+    least = _devices(plan, starts, table)
+    limits = least - _ROOMIER * plan.usable_bytes
+    out: list[_State | None] = [None] * len(best)
+    for option in dict.fromkeys(each.option for each in plan.free if each.start == "first"):
+        if not acts(option, table):
+            continue
+        for value in (None, *(each for each in plan.free if each.option == option)):
+            states = [_with(state, option, value) for state in starts]
+            devices = _devices(plan, states, table)
+            for i in np.flatnonzero((devices < least) & (devices <= limits)):
+                least[i], out[i] = devices[i], states[i]
+    return [None if state is None else _choices(plan, state) for state in out]
+
+
+def _devices(plan: Plan, states: Sequence[_State], table: Columns) -> Array:
+    """Bytes per GPU of every row with the options of its state."""
+    alike: dict[Choices, list[int]] = {}
+    for i, state in enumerate(states):
+        alike.setdefault(_choices(plan, state), []).append(i)
+    out = np.zeros(len(states))
+    for choices, rows in alike.items():
+        memory = peak_memory(plan.choosing(choices), table.pick(np.array(rows)))
+        out[rows] = memory.device
+    return out
+
+
+def _with(state: _State, option: str, value: SoftwareChoice | None) -> _State:
+    others = {name: kept for name, kept in state.items() if name != option}
+    return others | ({} if value is None else {option: value})
+
+
+def _choices(plan: Plan, state: _State) -> Choices:
+    """The options of a state in the order of the table."""
+    return tuple(each for each in plan.free if state.get(each.option) == each)
 
 
 def better(new: Rank, old: Rank) -> bool:
@@ -171,10 +217,6 @@ class _Climb:
         if not memory:
             alike = range(len(requests))
             self.ranks = self._ranked(requests[0].choices, alike)
-
-    def choices(self, state: Mapping[str, SoftwareChoice]) -> Choices:
-        """The options of a state in the order of the table."""
-        return tuple(choice for choice in self.plan.free if state.get(choice.option) == choice)
 
     def make_room(self, options: Sequence[str]) -> None:
         """The change of one option that is best, for requests whose layouts lack room: options take
@@ -207,11 +249,10 @@ class _Climb:
         tried: dict[int, _State] = {}
         for i in among:
             if self.states[i].get(option) != value:
-                others = {name: kept for name, kept in self.states[i].items() if name != option}
-                tried[i] = others | ({} if value is None else {option: value})
+                tried[i] = _with(self.states[i], option, value)
         alike: dict[Choices, list[int]] = {}
         for i, state in tried.items():
-            alike.setdefault(self.choices(state), []).append(i)
+            alike.setdefault(_choices(self.plan, state), []).append(i)
         for choices, members in alike.items():
             for i, rank in zip(members, self._ranked(choices, members), strict=True):
                 if better(rank, self.ranks[i]):

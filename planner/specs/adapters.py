@@ -63,8 +63,8 @@ class AdapterSpec(Spec):
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix of a layer that may have an adapter. `role`: what it does, or roles joined by + of
-    matrices side by side; `product`: the GEMM that it is in, or is part of."""
+    """A matrix of a layer that may have an adapter. `role`: its function, or roles joined by + of
+    matrices stored side by side; `product`: the GEMM that computes it."""
 
     role: str
     product: str

@@ -16,7 +16,6 @@ from planner.specs.mechanism import Needed
 from planner.specs.names import (
     ATTENTIONS,
     CONTEXT_WAYS,
-    OFFLOAD_MODULES,
     OFFLOADS,
     PLACEMENTS,
     RECOMPUTE_KINDS,
@@ -86,7 +85,7 @@ class Lack:
         return self.flag if self.value is True else f"{self.flag} {self.value}"
 
     def __str__(self) -> str:
-        """The option as it is typed, and what the stack has instead: "--zero 3 (it has 0, 1)"."""
+        """The option as typed, and the stack's alternatives: "--zero 3 (it has 0, 1)"."""
         entry = self.capability
         has = ", ".join(map(str, entry.all_of(self.stack))) or "none"
         return f"{self.typed} ({f'{entry.says} {has}' if entry.listed else entry.title})"
@@ -276,12 +275,6 @@ CAPABILITIES: tuple[Capability, ...] = (
         lambda s: ("activations",) if s.supports.offload_with_recompute else (),
     ),
     _listed(
-        "offload_modules",
-        "offloading of single modules",
-        OFFLOAD_MODULES,
-        lambda s: s.supports.offload_modules,
-    ),
-    _listed(
         "cp_comm_type",
         "ways to share a sequence",
         CONTEXT_WAYS,
@@ -295,10 +288,6 @@ CAPABILITIES: tuple[Capability, ...] = (
         get_args(DispatcherName),
         lambda s: s.supports.dispatchers if has(s, "ep") else (),
         applies=lambda request: request.get("ep") != 1,
-    ),
-    _switch("ep_overlap", "overlap of expert dispatch", lambda s: s.supports.expert_overlap),
-    _switch(
-        "shared_expert_overlap", "overlap of shared experts", lambda s: s.supports.expert_overlap
     ),
     _listed(
         "loss_kernel",

@@ -1,6 +1,4 @@
-"""Names of the parts that add up: components of the step and of memory, what they wait for, and
-what takes most of a step. The only place that knows them.
-"""
+"""Components of step time and memory: names, bottlenecks and descriptions, declared once."""
 
 from __future__ import annotations
 
@@ -23,11 +21,8 @@ COMMUNICATION = "communication"  # its seconds go to the wires that carry them
 
 
 class Component(NamedTuple):
-    """A part of the step.
-
-    kind: what it is to the step; a name of BOTTLENECKS, or COMMUNICATION. says: what it holds, in
-    seconds.
-    """
+    """A component of step time. kind: its bottleneck, a name of BOTTLENECKS, or COMMUNICATION;
+    says: which seconds it counts."""
 
     kind: str
     says: str

@@ -83,7 +83,7 @@ class Decoder(Spec):
 
     @property
     def blocks(self) -> int:
-        """Blocks of a layer, each with norms of its own."""
+        """Residual blocks of a layer, each with its own norms."""
         return 1 if self.parallel_block else 2
 
     @property

@@ -77,14 +77,13 @@ def tower_words(model: Shape) -> dict[str, list[str]]:
 
 @functools.lru_cache(maxsize=512)
 def memory_kinds(model: Shape) -> Layers:
-    """The layers by kinds that differ in what they hold: what an attention leaves out of the scores
-    does not tell them apart."""
+    """Layers grouped by what differs in memory; attention masks do not."""
     return _told_apart(layers_of(model), masks=False)
 
 
 @functools.lru_cache(maxsize=512)
 def timed_kinds(model: Shape) -> Layers:
-    """The layers by kinds that differ in what they compute, whatever they are called."""
+    """Layers grouped by what differs in compute, independent of their names."""
     return _told_apart(layers_of(model), masks=True)
 
 
@@ -143,7 +142,7 @@ class Mix:
         return sum(n for part, n in self.parts if isinstance(part, Moe)) / self.layers
 
     def mean_of(self, value: Callable[[Part], float]) -> float:
-        """Sum over the parts of the mean layer of what each says."""
+        """Sum of a value over the parts of the mean layer."""
         return sum(value(part) * n for part, n in self.parts) / self.layers
 
 
@@ -167,18 +166,18 @@ def mix_of(model: Shape) -> Mix:
 
 @functools.lru_cache(maxsize=2048)
 def mix_of_kind(kind: Kind, count: int) -> Mix:
-    """So many layers of a kind."""
+    """Mix of `count` layers of one kind."""
     return _mixed(kind.name, (kind,), (count,))
 
 
 def last_shares(layers: Layers, last: int | None) -> tuple[float, ...]:
-    """Share of the layers of every kind that the last so many layers are; None: all."""
+    """Share of each kind's layers that is among the last `last` layers; None: all layers."""
     order = layers.order if last is None else layers.order[-last:]
     return tuple(order.count(i) / n for i, n in enumerate(layers.counts))
 
 
 def timed_shares(model: Shape) -> tuple[float, ...]:
-    """Share of the layers that is of every kind that differs in what it computes."""
+    """Share of the layers in each kind of `timed_kinds`."""
     return tuple(count / model.layers for count in timed_kinds(model).counts)
 
 

@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
+from planner.error import PlanError
+
 if TYPE_CHECKING:
     from planner.ledger import Array, Ledger, Sourced
     from planner.specs.columns import Columns
@@ -40,9 +42,9 @@ class Needed(NamedTuple):
 
 
 class Acts(NamedTuple):
-    """Where options do something, so that a request that states them has no other layout.
+    """Layouts in which options have an effect; a request that states them gets no other layout.
 
-    could(request): whether some layout of its GPUs is there; where: layouts that are.
+    could(request): whether any layout of its GPUs qualifies; where: mask of layouts.
     """
 
     options: tuple[str, ...]
@@ -52,7 +54,7 @@ class Acts(NamedTuple):
 
 @dataclass(frozen=True)
 class Stage:
-    """A pipeline stage of every layout. Bytes are of a rank, before anything is offloaded."""
+    """Stage of a pipeline, one value per layout. Bytes are per rank, before offloading."""
 
     plan: Any  # what is trained, where, by which stack: specs.plan.Plan
     layout: Columns
@@ -65,7 +67,8 @@ class Stage:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Gradients of a stage of every layout, in elements on a rank, and what updates take."""
+    """Gradients of a stage, one value per layout: elements on a rank, and what their updates
+    need."""
 
     shards: Array  # ranks that share them
     layer: Array
@@ -81,7 +84,7 @@ class Gradients:
 
 
 class Updated(NamedTuple):
-    """Bytes while weights of a stage are updated inside backward."""
+    """Live bytes while weights of a stage are updated inside backward."""
 
     gradients: Array
     temporaries: Array  # buffers of the optimizer
@@ -89,7 +92,7 @@ class Updated(NamedTuple):
 
 
 class Alive(NamedTuple):
-    """The same at three moments: what is updated is of a layer, of the head, of the embedding."""
+    """Live bytes at three moments: while a layer, the head or the embedding is updated."""
 
     layer: Updated
     head: Updated
@@ -98,8 +101,8 @@ class Alive(NamedTuple):
 
 @dataclass(frozen=True)
 class Room:
-    """Bytes of the optimizer's states on a stage, and of the device beside everything else, in
-    every layout."""
+    """Optimizer-state bytes of a stage, and device bytes that are left for them, one value per
+    layout."""
 
     optimizer: Array
     room: Array
@@ -107,7 +110,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Running:
-    """Work beside the CPU's update of weights, in every layout."""
+    """Work that can hide an update on the CPU, one value per layout."""
 
     backward: Array  # seconds of the backward pass of one micro-batch
     step: Array  # seconds of the step before the update
@@ -131,7 +134,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Sharded:
-    """Weights that ZeRO-3 shards: of a layer or of a stage, of every layout."""
+    """Weights that ZeRO-3 shards, of a layer or of a stage, one value per layout."""
 
     elements: Array  # before they are sharded
     each: float  # bytes of one as kernels read it
@@ -161,6 +164,29 @@ class Replayed(NamedTuple):
     iteration: bool = False  # all of a step
     parts: tuple[str, ...] = ()  # of a layer: layer, attn, mamba, mlp
     routing: float = 0.0  # operators of a layer's routing of experts
+
+
+class DispatchOverlap(NamedTuple):
+    """Compute beside which tokens are sent to their experts and back; None: as the stack has it."""
+
+    another: bool | None = None  # of another micro-batch
+    shared: bool | None = None  # of shared experts
+    multiprocessors: int | None = None  # that dispatch works on
+
+
+@dataclass(frozen=True)
+class TrainedLayers:
+    """Whole layers that are trained while the weights of the others are frozen."""
+
+    count: int  # at a time
+    random: bool  # drawn anew now and then, with embedding, final norm and head; else the last ones
+    kept_moments: bool = False  # of layers that were trained before
+
+    def check(self, flag: str, model: Any) -> None:
+        """Raises PlanError where a model has fewer layers. flag: the option that sets them."""
+        if self.count > model.layers:
+            remedy = f"{model.name} has {model.layers} layers; take fewer"
+            raise PlanError(flag, self.count, remedy)
 
 
 @dataclass(frozen=True)
@@ -202,13 +228,18 @@ class Mechanism:
 
     @classmethod
     def implied(cls, plan: Any) -> bool:
-        """Whether a plan has it without an option of its own; `of` gives None."""
+        """Whether a plan has it without an option; `of` then gives None."""
         return False
 
     @classmethod
     def rules(cls) -> tuple[Any, ...]:
         """Rules that layouts have to meet while it is on: of formulas.rules."""
         return ()
+
+    @classmethod
+    def defines(cls, hook: str) -> bool:
+        """Whether a subclass defines a hook."""
+        return getattr(cls, hook) is not getattr(Mechanism, hook)
 
     # settings, the same for all layouts
 
@@ -217,12 +248,20 @@ class Mechanism:
         return None
 
     def kept_load(self) -> float | None:
-        """Load of a rank's experts, in means, that what they keep for backward has room for; None:
-        of the fullest rank, or the capacity."""
+        """Expert load that saved activations have room for, relative to a rank's mean; None: the
+        fullest rank, or the capacity."""
         return None
 
-    def check(self, model: Any, cluster: Any) -> None:
-        """Raises PlanError where a model or the GPUs of a cluster cannot have it."""
+    def dispatch_overlap(self) -> DispatchOverlap:
+        """Compute beside which tokens are sent to their experts and back."""
+        return DispatchOverlap()
+
+    def trained_layers(self) -> TrainedLayers | None:
+        """Layers that are trained while others are frozen; None: it freezes none."""
+        return None
+
+    def check(self, plan: Any) -> None:
+        """Raises PlanError where a plan cannot have it, by its model, cluster or training."""
 
     def replayed(self) -> Replayed | None:
         """Operators that the CPU does not issue; None: as the stack has it."""
@@ -239,6 +278,11 @@ class Mechanism:
     def gradient_passes(self) -> float | None:
         """Passes of a step over gradients; None: as many as without it."""
         return None
+
+    def offloaded(self, leaf: str, mixing: float) -> float:
+        """Share of a leaf of a layer's activations that --offload activations moves; without it,
+        all of it. mixing: share of the layer's parts that mix tokens."""
+        raise NotImplementedError
 
     # of layouts: plain arrays in and out; asked only where a subclass defines them
 
@@ -266,7 +310,8 @@ class Mechanism:
         raise NotImplementedError
 
     def brought(self, shard: Shard) -> Array:
-        """Seconds in which a shard comes to host memory, while another travels to the GPU."""
+        """Seconds to bring a shard to host memory, overlapped with another shard's way to the
+        GPU."""
         raise NotImplementedError
 
     def beside_cpu_update(self, running: Running) -> Array:

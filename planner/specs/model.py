@@ -96,7 +96,7 @@ class ModelSpec(Shape):
         return self
 
     def __hash__(self) -> int:
-        """Of a few fields: what is made of a model is looked up thousands of times."""
+        """Hash of a few fields: models are cache keys and are looked up thousands of times."""
         return hash((self.name, self.layers, self.hidden, self.vocab))
 
     @property

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, get_args
 
 from planner import plugins
+from planner.specs.modules import MODULES, RESULTS
 
 # fp8 is the recipe that the stack calls so; the others name it, see specs.precision
 Precision = Literal[
@@ -196,19 +197,8 @@ OFFLOADED_OPTIMIZER: tuple[OffloadName, ...] = ("optimizer", "params", *NVME)
 OFFLOADED_PARAMS: tuple[OffloadName, ...] = ("params", "params-optimizer-nvme", "params-nvme")
 NVME_PARAMS: tuple[OffloadName, ...] = ("params-nvme",)
 
-# modules of a layer that are repeated alone, by Megatron-LM's names (--recompute-modules)
-RECOMPUTE_MODULES = (
-    "core_attn",
-    "mla_up_proj",
-    "layernorm",
-    "moe_act",
-    "mlp",
-    "moe",
-    "shared_experts",
-)
-# results that a layer may keep which is repeated else, by MaxText's names, joined where always kept
-# together
-KEPT_RESULTS = ("qkv_proj", "context", "out_proj", "mlpwi", "mlpwo")
+RECOMPUTE_MODULES = tuple(MODULES)
+KEPT_RESULTS = tuple(RESULTS)
 # rematerialisation policies by what they keep: MaxText's (layers/decoders.py, get_remat_policy),
 # and the last of Pax (praxis/base_layer.py, AutodiffCheckpointType)
 REMAT_POLICIES: dict[str, tuple[str, ...]] = {
@@ -233,7 +223,7 @@ _RECOMPUTE = re.compile(r"none|selective|full|(?:block|group):[1-9][0-9]{0,4}")
 
 
 def _set(text: str) -> tuple[str, list[str], tuple[str, ...]]:
-    """(kind, names, all that there are of them) of what may be a set of modules or of results."""
+    """(kind, names, all known names) of a text that may list modules or results."""
     text = text.replace("-", "_")
     text = f"keep:{'+'.join(REMAT_POLICIES[text])}" if text in REMAT_POLICIES else text
     kept = text.removeprefix("keep:")
@@ -271,7 +261,7 @@ def recompute_parts(text: str) -> tuple[int, int]:
 
 
 def recompute_text(kind: int, size: int) -> str:
-    """The name of what `recompute_parts` found."""
+    """Inverse of `recompute_parts`."""
     name = RECOMPUTE_KINDS[kind]
     if name in _SETS:
         names = "+".join(part for i, part in enumerate(_SETS[name]) if size >> i & 1)
@@ -312,8 +302,8 @@ def offload_modules_name(text: str) -> str:
 
 
 def recompute_in(text: str, layers: int) -> str:
-    """The effective recomputation for a pipeline chunk of this many layers: a group ends with its
-    chunk, one of a single layer is full recompute, and so is a block that has every layer."""
+    """Recomputation that takes effect in a pipeline chunk of this many layers: groups end with
+    their chunk, and groups of one layer or blocks of all layers are full recompute."""
     kind, _, size = text.partition(":")
     if kind == "block" and int(size) >= layers:
         return "full"

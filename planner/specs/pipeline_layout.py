@@ -28,8 +28,8 @@ class Chunk:
 
 
 def pipeline_layout(text: str) -> tuple[Chunk, ...]:
-    """The chunks of a layout. Raises ValueError saying what is wrong; linear in the text and in
-    what it stands for."""
+    """Chunks of a pipeline layout. Raises ValueError naming the fault; linear in the length of the
+    text and of the expanded layout."""
     parts = _expanded(text).split("|")
     if len(parts) > MOST_CHUNKS:
         raise ValueError(f"stands for {len(parts):,} chunks, more than {MOST_CHUNKS:,}")
@@ -50,7 +50,7 @@ def pipeline_layout(text: str) -> tuple[Chunk, ...]:
 
 
 def _expanded(text: str) -> str:
-    """The letters and bars that a text stands for."""
+    """Letters and bars with repetitions expanded."""
     short = re.sub(r"[\s,]", "", text)
     out: list[str] = []
     group: list[str] | None = None

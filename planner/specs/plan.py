@@ -1,4 +1,4 @@
-"""A plan: what is trained x where x how x by which stack, with the layout still partly open."""
+"""A plan: model, cluster, training and stack, with the layout still partly open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from planner.specs.capabilities import values
 from planner.specs.cluster import ClusterSpec
 from planner.specs.data import InputSpec, LengthsSpec
 from planner.specs.layout import LayoutRequest
-from planner.specs.mechanism import Mechanism
+from planner.specs.mechanism import Mechanism, TrainedLayers
 from planner.specs.model import ModelSpec
 from planner.specs.names import (
     ContextWay,
@@ -47,9 +47,9 @@ Mechanisms = Annotated[tuple[InstanceOf[Mechanism], ...], PlainSerializer(_named
 
 @dataclass(frozen=True, eq=False)
 class SoftwareChoice:
-    """A free option of the stack at a value: what a search may choose where nothing is stated, and
-    the fields of the training spec that it sets. Of plans that differ only in GPUs, batch and
-    prices, equal values are the same choice."""
+    """A value of a free option of the stack, which a search may choose where the request leaves the
+    option open, with the training fields or the mechanism that it sets. Equal values are the same
+    choice among plans that differ only in GPUs, batch and prices."""
 
     option: str
     value: Any
@@ -100,6 +100,10 @@ class Plan(Spec):
         """A mechanism that is on; None where it is off."""
         return next((each for each in self.mechanisms if isinstance(each, kind)), None)
 
+    def defining(self, hook: str) -> tuple[Mechanism, ...]:
+        """Mechanisms that are on and define a hook."""
+        return tuple(each for each in self.mechanisms if each.defines(hook))
+
     @property
     def start(self) -> Software:
         """The free options that are usually best, with which a search begins."""
@@ -138,16 +142,20 @@ class Plan(Spec):
             "base_precision": self.training.teacher_precision,
             "task": "sft",
             "reference": None,
-            "trainable_layers": None,
-            "active_layers": None,
             "train_embeddings": False,
             "teacher_gpus": None,
             "loss_kernel": "fused",  # its logits are written once
             "loss_chunks": 1,
         }
         training = self.training.model_copy(update=frozen)
+        left = tuple(each for each in self.mechanisms if each.trained_layers() is None)
         return self.model_copy(
-            update={"model": self.teacher, "teacher": None, "training": training}
+            update={
+                "model": self.teacher,
+                "teacher": None,
+                "training": training,
+                "mechanisms": left,
+            }
         )
 
     @property
@@ -172,7 +180,7 @@ class Plan(Spec):
 
     @property
     def precision(self) -> Precision:
-        """The number format by name: what the stack calls fp8 has another."""
+        """Number format by name: what a stack calls fp8 is one of its recipes."""
         requested, known = self.training.precision, values(self.stack, "precision")
         return known[1] if requested == "fp8" and known else requested
 
@@ -195,9 +203,8 @@ class Plan(Spec):
 
     @property
     def stream_bytes(self) -> float:
-        """Bytes of an element between the matrices of a layer, and of what its parts are added to.
-        Matrices that return the type they are given keep both in fp32 where norms hand them that.
-        """
+        """Bytes per element of the residual stream and of activations between matrices of a layer.
+        Matrices that return their input's type keep fp32 where norms output fp32."""
         training, base = self.training, self.training.base_precision
         if base is None or not BASES[base].returns_given:
             return training.element_bytes
@@ -225,8 +232,8 @@ class Plan(Spec):
 
     @property
     def fused_kernels(self) -> bool:
-        """Whether the request fuses what the stack does not: kernels of Liger or Transformer
-        Engine, or torch.compile."""
+        """Whether the request adds fused kernels that the stack lacks: Liger, Transformer Engine or
+        torch.compile."""
         return bool(self.training.fused_kernels or self.training.compile) or self.liger
 
     @property
@@ -299,17 +306,40 @@ class Plan(Spec):
         return fusion.joint_qkv or "qkv" in kept, fusion.joint_gate or "gate" in kept
 
     @property
+    def trained_layers(self) -> TrainedLayers | None:
+        """Layers that are trained while others are frozen; None: adapters, or all weights are."""
+        stated = (each.trained_layers() for each in self.mechanisms)
+        return next((layers for layers in stated if layers is not None), None)
+
+    @property
+    def backward_layers(self) -> int | None:
+        """The last layers, where they alone have a backward pass; None: all layers have."""
+        layers = self.trained_layers
+        return None if layers is None or layers.random else layers.count
+
+    @property
+    def random_layers(self) -> int | None:
+        """Layers that are trained at a time, drawn anew now and then; None: always the same."""
+        layers = self.trained_layers
+        return layers.count if layers is not None and layers.random else None
+
+    @property
+    def partial(self) -> bool:
+        """Whether some weights are frozen."""
+        return self.training.adapter is not None or self.trained_layers is not None
+
+    @property
     def gradients_frac(self) -> float:
         """Share of the layers with a backward pass whose own weights have gradients."""
         if self.training.adapter is not None:
             return 0.0
-        return (self.training.active_layers or self.model.layers) / self.model.layers
+        return (self.random_layers or self.model.layers) / self.model.layers
 
     @property
     def trains_head(self) -> bool:
         """Whether the weight of the head has a gradient."""
         training = self.training
-        if not training.partial or training.active_layers or self.model.outputs:
+        if not self.partial or self.random_layers or self.model.outputs:
             return True
         untied = training.adapter is None and not self.model.tied_embeddings
         return training.train_embeddings or untied

@@ -41,7 +41,7 @@ class PublishedPrecision(Spec):
 
 
 class PublishedRun(Spec):
-    """Machines and length of the training; what is not published is left out."""
+    """Machines and duration of a training run; unpublished values are left out."""
 
     gpu: str | None = None  # profile id
     gpus: int | None = Field(default=None, ge=1, le=1_000_000)  # at most, where the number grew

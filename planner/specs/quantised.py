@@ -42,7 +42,6 @@ class BaseFormat:
     # its layers return the type of what they are given, whatever they multiply in
     returns_given: bool = False
     keeps_input: bool = False  # and keep it for backward, which does not read it
-    sized: bool = False  # whether --base-group may say another group
 
     def matrix_bytes(self, k: Array, n: Array, group: int | None = None) -> Array:
         """Bytes of one matrix. group: weights that share a scale, where not the format's own."""
@@ -97,12 +96,8 @@ BASES: dict[BaseName, BaseFormat] = {
         returns_given=True,
         keeps_input=True,
     ),
-    "gptq": BaseFormat(
-        "GPTQ, 4 bit", _GPTQ, 4.0, 128, "input", 2.0, zero=4.0, per_input=4.0, sized=True
-    ),
-    "gptq-8bit": BaseFormat(
-        "GPTQ, 8 bit", _GPTQ, 8.0, 128, "input", 2.0, zero=8.0, per_input=4.0, sized=True
-    ),
+    "gptq": BaseFormat("GPTQ, 4 bit", _GPTQ, 4.0, 128, "input", 2.0, zero=4.0, per_input=4.0),
+    "gptq-8bit": BaseFormat("GPTQ, 8 bit", _GPTQ, 8.0, 128, "input", 2.0, zero=8.0, per_input=4.0),
     "awq": BaseFormat(
         "AWQ, 4 bit",
         "AutoAWQ modules/linear/gemm.py: packed codes and zeros, fp16 scales per group of inputs",
@@ -112,7 +107,6 @@ BASES: dict[BaseName, BaseFormat] = {
         2.0,
         zero=4.0,
         returns_given=True,
-        sized=True,
     ),
     "hqq": BaseFormat(
         "HQQ, 4 bit",
@@ -122,7 +116,6 @@ BASES: dict[BaseName, BaseFormat] = {
         "input",
         2.0,
         zero=16.0,
-        sized=True,
     ),
     "fp8": BaseFormat(
         "FP8, a scale per tensor",

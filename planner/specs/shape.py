@@ -37,7 +37,7 @@ class Tower(Spec):
     hidden: int | None = MaybeWidth  # None: that of the model
 
     def length(self, seq_len: int) -> int:
-        """Tokens per sample, beside a sequence of so many."""
+        """Tokens per sample, given the sequence length."""
         return self.tokens + seq_len * self.with_sequence
 
 

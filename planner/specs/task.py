@@ -1,5 +1,4 @@
-"""Objectives of fine-tuning: what a step computes beside the forward and backward pass of its
-sequences."""
+"""Objectives of fine-tuning: work of a step beyond forward and backward of its sequences."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ SEQUENCE = ""  # name of the tower that reads the sequence of the request
 
 @dataclass(frozen=True)
 class View:
-    """A tower as a model of its own."""
+    """A tower, seen as a separate model."""
 
     name: str
     model: ModelSpec
@@ -31,8 +31,7 @@ class View:
 
 @functools.lru_cache(maxsize=512)
 def views(model: ModelSpec, seq_len: int) -> tuple[View, ...]:
-    """The towers of a model beside a sequence of so many tokens; of a model without towers the
-    model itself."""
+    """Towers of a model at this sequence length; the model itself where it has none."""
     if not model.towers:
         return (View(SEQUENCE, model, seq_len, 1.0),)
     known = {tower.name: tower for tower in model.towers}
@@ -57,7 +56,7 @@ def views(model: ModelSpec, seq_len: int) -> tuple[View, ...]:
 
 
 def beside(part: Part, hidden: int, seq_len: int) -> Part:
-    """The part with what it reads of the sequence, whose tokens and width are these."""
+    """The part with tokens and width of the sequence that it reads."""
     if isinstance(part, CrossAttention) and part.source_tokens is None:
         source = {"source_tokens": seq_len, "source_hidden": part.source_hidden or hidden}
         return part.model_copy(update=source)
@@ -73,7 +72,7 @@ def plan_of(plan: Plan, view: View) -> Plan:
 
 
 def plans(plan: Plan) -> tuple[tuple[Plan, View], ...]:
-    """Every tower as a plan of its own."""
+    """Every tower as a separate plan."""
     models = views(plan.model, plan.training.seq_len)
     if not plan.model.towers:
         return ((plan, models[0]),)

@@ -16,11 +16,9 @@ from planner.specs.names import (
     DivergenceName,
     ExpertKernels,
     GradientType,
-    LisaStates,
     LossKernel,
     LowPart,
     MasterType,
-    OffloadModule,
     OptimizerName,
     Precision,
     ReferenceName,
@@ -44,8 +42,7 @@ MOST_SEQUENCES = 1_000_000_000  # of a global batch
 
 
 class TrainingSpec(Spec):
-    """One optimizer step, and how many tokens in all. None means: what the stack does by
-    default."""
+    """One optimizer step, and the tokens of the run. None: the stack's default."""
 
     seq_len: int = Field(ge=1, le=100_000_000)  # tokens per sequence
     global_batch: int = Field(ge=1, le=MOST_SEQUENCES)  # per optimizer step
@@ -81,7 +78,7 @@ class TrainingSpec(Spec):
     state_precision: Literal["bf16"] | None = None
     expandable_segments: bool | None = None  # of PyTorch's allocator (PYTORCH_CUDA_ALLOC_CONF)
     sub_group_size: float | None = Field(default=None, ge=1, le=1e13)  # elements of a ZeRO-3 update
-    # what is trained: all, adapters beside frozen weights, or the last layers, final norm and head
+    # what is trained: all (some layers alone: a mechanism), or adapters beside frozen weights
     adapter: AdapterSpec | None = None
     base_precision: BaseName | None = None  # matrices beside adapters; None: as kernels read them
     base_group: int | None = Field(default=None, ge=8, le=65_536)  # weights that share a scale
@@ -96,23 +93,14 @@ class TrainingSpec(Spec):
     teacher_top_k: int | None = Field(default=None, ge=1, le=1_000_000)
     teacher_gpus: int | None = Field(default=None, ge=1, le=1_000_000)
     teacher_precision: BaseName | None = None
-    trainable_layers: int | None = Field(default=None, ge=1, le=100_000)
-    # LISA (arXiv 2403.17919): so many random layers at a time, with embedding, norm and head
-    active_layers: int | None = Field(default=None, ge=1, le=100_000)
-    lisa_states: LisaStates = "active"
-    train_embeddings: bool = False  # embedding and head beside either
+    train_embeddings: bool = False  # embedding and head beside adapters, or beside the last layers
 
-    # of which what they keep goes to host memory with --offload activations; none: all that is kept
-    offload_modules: tuple[OffloadModule, ...] = Field(default=(), strict=False)
     cpu_optimizer: CpuOptimizerName | None = None  # of an optimizer that is offloaded
 
     # a mixture of experts
     etp: int | None = Field(default=None, ge=1, le=1_000_000)  # ranks that split every expert
     expert_kernels: ExpertKernels | None = None  # how those of a rank are computed
     dispatcher: DispatcherName | None = None  # how tokens reach the ranks of their experts
-    dispatcher_sms: int | None = Field(default=None, ge=1, le=1000)  # of the GPU that it works on
-    ep_overlap: bool | None = None  # beside compute of another micro-batch
-    shared_expert_overlap: bool | None = None  # beside compute of shared experts
     # tokens of the fullest rank of experts over the mean, and what it may have at most
     expert_load: float = Field(default=1.0, ge=1, le=1000)
     # standard deviation of an expert's load over its mean, from which that of the fullest rank
@@ -141,12 +129,6 @@ class TrainingSpec(Spec):
     def mixed_precision(self) -> bool:
         """Whether kernels work on 16-bit (or 8-bit) copies of fp32 master weights."""
         return self.precision not in ("fp32", "tf32")
-
-    @property
-    def partial(self) -> bool:
-        """Whether some weights are frozen."""
-        some = (self.adapter, self.trainable_layers, self.active_layers)
-        return any(value is not None for value in some)
 
     @property
     def element_bytes(self) -> float:

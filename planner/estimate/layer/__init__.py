@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.estimate.communicate import Collective
 from planner.estimate.layer.adapters import adapter_work, dequantised_s, returned_s, shared_matrices
 from planner.estimate.layer.again import pieces, pieces_flop
 from planner.estimate.layer.attention import core_s
 from planner.estimate.layer.collectives import (
-    Collective,
     contrast_collectives,
     end_collectives,
     layer_collectives,
@@ -42,7 +42,6 @@ from planner.specs.towers import head_plan, kind_plan
 
 __all__ = [
     "ADAPTER_GEMMS",
-    "Collective",
     "LayerCost",
     "ModelCost",
     "head_columns",

@@ -92,7 +92,7 @@ def adapter_work(shape: LayerShape, m: Machine) -> AdapterWork | None:
 
 
 def shared_matrices(shape: LayerShape) -> Array:
-    """Matrices of a mean layer times the adapters beside each, where there are several."""
+    """Adapted matrices of a mean layer times the adapters of each; 0 with a single adapter."""
     spec, nothing = shape.plan.training.adapter, 0.0 * shape.tokens
     if spec is None or spec.resident == 1:
         return nothing
@@ -176,8 +176,8 @@ def _whole_elements(adapter: _Local) -> Array:
 
 
 def _sliced_s(shape: LayerShape, m: Machine) -> Array:
-    """Seconds in which backward makes and adds up gradients of what all experts read, one for each
-    that a loop gives its rows of it."""
+    """Seconds in which a loop over experts makes and accumulates gradients of the tensors that all
+    experts read, once per expert."""
     passes = _WHOLE_PASSES * shape.plan.training.element_bytes
     read = sum(
         (part.read(shape.plan.model.hidden) * count / shape.mix.layers)
@@ -216,9 +216,8 @@ RETURNED_OPERATORS = 2.0
 
 
 def returned_s(shape: LayerShape, m: Machine) -> Array | None:
-    """Seconds in which matrices that return the type they are given cast to 16 bit what they read,
-    and back what they give; backward as much of its gradients. None where activations between them
-    are in 16 bit."""
+    """Seconds of casts around matrices that return the type of their input: inputs to 16 bit,
+    outputs back, and the same for gradients. None where activations are in 16 bit."""
     if stream_ratio(shape.plan) == 1:
         return None
     elements = 0.0 * shape.tokens

@@ -1,9 +1,6 @@
 """Forward seconds of the modules of a layer that are recomputed by themselves, or kept while the
-rest is recomputed: GEMMs, operators bound by memory, collectives and their share of late launches.
-
-Names of modules: Megatron-Core (megatron/core/transformer/transformer_config.py,
-recompute_modules); of results: MaxText.
-"""
+rest is recomputed: GEMMs, operators bound by memory, collectives and their share of late launches
+(specs.modules)."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from planner.estimate.layer.collectives import Collective
+from planner.estimate.communicate import Collective
 from planner.estimate.layer.launches import of_experts
 from planner.estimate.layer.operators import activation_s
 from planner.estimate.layer.shape import LayerShape
@@ -19,21 +16,9 @@ from planner.estimate.machine import Machine
 from planner.ledger import Array, Ledger
 from planner.specs.columns import Columns
 from planner.specs.layers import Mix
+from planner.specs.modules import MODULES, RESULTS
 from planner.specs.parts import Attention, CrossAttention, Latent, Mlp, Moe
 
-# pieces of each module; moe has the others of its layer
-_MODULES = {
-    "core_attn": ("core",),
-    "mla_up_proj": ("up_proj",),
-    "layernorm": ("norms",),
-    "moe_act": ("moe_act",),
-    "mlp": ("mlp",),
-    "moe": ("experts", "moe_act", "shared"),
-    "shared_experts": ("shared",),
-}
-# pieces that need not be repeated where a result is kept. That of the last GEMM is read by no
-# backward, so that it is neither kept (jax.checkpoint saves what is read) nor repeated
-_KEPT = {"qkv_proj": "qkv", "context": "core", "out_proj": "out", "mlpwi": "mlp_in"}
 _GEMMS = {
     "up_proj": ("q_up", "kv_up"),
     "mlp": ("mlp_in", "mlp_out"),
@@ -57,7 +42,8 @@ def pieces(
 ) -> Ledger:
     """Forward seconds of every piece of a mean layer.
 
-    law: seconds of a stretch of GPU time and so many operators that the CPU issues for it.
+    law: seconds of a stretch of GPU work, given its GPU seconds and the operators that the CPU
+    issues.
     """
     mix = shape.mix
     latent = mix.mean_of(lambda part: float(isinstance(part, Latent)))
@@ -126,8 +112,8 @@ def repeated_alone(c: Columns, ledger: Ledger) -> Array:
     spent = 0.0 * c.tp
     if not np.any(c.is_recompute("modules")):
         return spent
-    for piece in dict.fromkeys(name for names in _MODULES.values() for name in names):
-        having = [module for module, names in _MODULES.items() if piece in names]
+    for piece in dict.fromkeys(name for module in MODULES.values() for name in module.pieces):
+        having = [name for name, module in MODULES.items() if piece in module.pieces]
         spent = spent + np.where(c.repeats_module(*having), ledger.get(piece, 0.0), 0.0)
     return spent
 
@@ -137,6 +123,7 @@ def spared(c: Columns, ledger: Ledger) -> Array:
     saved = 0.0 * c.tp
     if not np.any(c.is_recompute("keep")):
         return saved
-    for name, piece in _KEPT.items():
-        saved = saved + np.where(c.keeps_result(name), ledger[piece], 0.0)
+    for name, piece in RESULTS.items():
+        if piece is not None:
+            saved = saved + np.where(c.keeps_result(name), ledger[piece], 0.0)
     return saved

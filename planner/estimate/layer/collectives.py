@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from planner.estimate import communicate
-from planner.estimate.communicate import Group, place, share_of
+from planner.estimate.communicate import Between, Calls, Collective, collective, place, share_of
 from planner.estimate.layer import context, dispatch
 from planner.estimate.layer.head import CONTRASTED
 from planner.estimate.layer.shape import BothWays, LayerShape, head_columns
@@ -19,33 +19,6 @@ from planner.specs.parts import Attention, Latent, Mlp, Moe, Part
 # of tokens in fp32, for a loss whose columns are split over ranks: the largest logit, the sum of
 # exponentials, the logit of the right word (Shoeybi et al. 2019, section 3)
 _LOSS_REDUCTIONS, _LOSS_BYTES = 3.0, 4.0
-
-
-@dataclass(frozen=True)
-class Collective:
-    """A collective of one layer and micro-batch."""
-
-    operation: str
-    group: str
-    what: str
-    component: str
-    tensor_bytes: Array
-    seconds: Array  # one call
-    forward: Array  # exposed calls (or shares of one) in forward
-    backward: Array
-    hidden_backward: Array  # calls in backward that overlap with compute
-    issued: Array  # calls the CPU issues in one direction, hidden or not
-    placed: Group
-
-    @property
-    def forward_s(self) -> Array:
-        """Seconds of forward that nothing hides."""
-        return self.forward * self.seconds
-
-    @property
-    def backward_s(self) -> Array:
-        """Seconds of backward that nothing hides."""
-        return self.backward * self.seconds
 
 
 def each_of(collective: Collective, share: float) -> Collective:
@@ -67,7 +40,7 @@ def layer_collectives(
     """
     collectives = _tensor(shape, m)
     if np.any(shape.cp > 1):
-        collectives += _context(shape, m, core)
+        collectives += context.exchanges(shape, m, core)
     if shape.mix.expert_share > 0 and np.any(shape.ep > 1):
         collectives += (_expert(shape, m, busy, shared),)
     return collectives
@@ -87,32 +60,19 @@ def _tensor(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     # inputs gathered again for weight gradients, beside compute where anything overlaps
     again = np.where(sequence & (shape.tp > 1), blocks, 0.0)
     beside = 0.0 if plan.training.overlap is False else 1.0
-    none = np.zeros_like(shape.tokens)
+    between = Between("tensor", "activations", "tensor_parallel", group)
 
-    def collective(
-        operation: str, seconds: Array, forward: Array, backward: Array, hidden: Array
-    ) -> Collective:
-        return Collective(
-            operation=operation,
-            group="tensor",
-            what="activations",
-            component="tensor_parallel",
-            tensor_bytes=activation,
-            seconds=seconds,
-            forward=forward * exposed,
-            backward=backward * exposed,
-            hidden_backward=hidden,
-            issued=forward * several,
-            placed=group,
-        )
+    def calls(forward: Array, backward: Array, hidden: Array | None = None) -> Calls:
+        return Calls(forward * exposed, backward * exposed, hidden, issued=forward * several)
 
     reduced = communicate.all_reduce_s(m, activation, group)
     gathered = communicate.all_gather_s(m, activation, group)
     scattered = communicate.reduce_scatter_s(m, activation, group)
+    gathers = calls(halves, halves + (1 - beside) * again, beside * again)
     collectives = (
-        collective("all_reduce", reduced, plain, plain_back, none),
-        collective("all_gather", gathered, halves, halves + (1 - beside) * again, beside * again),
-        collective("reduce_scatter", scattered, halves, halves, none),
+        collective(between, "all_reduce", activation, reduced, calls(plain, plain_back)),
+        collective(between, "all_gather", activation, gathered, gathers),
+        collective(between, "reduce_scatter", activation, scattered, calls(halves, halves)),
     )
     return *collectives, *_sums(shape, m, collectives[0])
 
@@ -152,44 +112,26 @@ def end_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     logits = plan.training.element_bytes * shape.tokens * head_columns(plan, shape.tp) * shape.tp
     group = place(shape.tp, 1.0, plan.cluster.tiers)
     several = np.where(shape.tp > 1, 1.0, 0.0)
-    none = np.zeros_like(shape.tokens)
-    whole = plan.stack.activations.gathered_logits
 
-    def collective(
-        operation: str, label: str, tensor_bytes: Array, seconds: Array, calls: BothWays[Array]
-    ) -> Collective:
-        return Collective(
-            operation=operation,
-            group="tensor",
-            what=label,
-            component="tensor_parallel",
-            tensor_bytes=tensor_bytes,
-            seconds=seconds,
-            forward=calls.forward * several,
-            backward=calls.backward * several,
-            hidden_backward=none,
-            issued=calls.forward * several,
-            placed=group,
-        )
+    def between(label: str) -> Between:
+        return Between("tensor", label, "tensor_parallel", group)
 
-    once, label = BothWays(~sequence * 1.0, ~sequence * 1.0), "embedding and head"
-    halves = BothWays(sequence * 1.0, sequence * 1.0)
+    once, halves = Calls(*(several * ~sequence,) * 2), Calls(*(several * sequence,) * 2)
+    none, ends = np.zeros_like(shape.tokens), between("embedding and head")
     reduced = communicate.all_reduce_s(m, activation, group)
     gathered = communicate.all_gather_s(m, activation, group)
     scattered = communicate.reduce_scatter_s(m, activation, group)
     collectives = (
-        collective("all_reduce", label, activation, reduced, once),
-        collective("all_gather", label, activation, gathered, halves),
-        collective("reduce_scatter", label, activation, scattered, halves),
+        collective(ends, "all_reduce", activation, reduced, once),
+        collective(ends, "all_gather", activation, gathered, halves),
+        collective(ends, "reduce_scatter", activation, scattered, halves),
     )
-    if whole:
-        seconds = communicate.all_gather_s(m, logits, group)
-        return *collectives, collective(
-            "all_gather", "logits", logits, seconds, BothWays(1 + none, none)
-        )
-    tokens = _LOSS_BYTES * shape.tokens
-    seconds, calls = communicate.all_reduce_s(m, tokens, group), _LOSS_REDUCTIONS + none
-    return *collectives, collective("all_reduce", "loss", tokens, seconds, BothWays(calls, none))
+    if plan.stack.activations.gathered_logits:
+        seconds, calls = communicate.all_gather_s(m, logits, group), Calls(several + none, none)
+        return *collectives, collective(between("logits"), "all_gather", logits, seconds, calls)
+    tokens, calls = _LOSS_BYTES * shape.tokens, Calls(_LOSS_REDUCTIONS * several + none, none)
+    seconds = communicate.all_reduce_s(m, tokens, group)
+    return *collectives, collective(between("loss"), "all_reduce", tokens, seconds, calls)
 
 
 def contrast_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
@@ -203,27 +145,12 @@ def contrast_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...
     samples = ranks * shape.micro_batch
     embedded = CONTRASTED * plan.training.element_bytes * samples * float(plan.model.contrast)
     several, none = np.where(ranks > 1, 1.0, 0.0), 0.0 * ranks
-
-    def collective(operation: str, seconds: Array, calls: BothWays[Array]) -> Collective:
-        return Collective(
-            operation=operation,
-            group="data",
-            what="embeddings of samples",
-            component="data_parallel",
-            tensor_bytes=embedded,
-            seconds=seconds,
-            forward=calls.forward,
-            backward=calls.backward,
-            hidden_backward=none,
-            issued=calls.forward,
-            placed=group,
-        )
-
+    between = Between("data", "embeddings of samples", "data_parallel", group)
     gathered = communicate.all_gather_s(m, embedded, group)
     summed = communicate.reduce_scatter_s(m, embedded, group)
     return (
-        collective("all_gather", gathered, BothWays(several, none)),
-        collective("reduce_scatter", summed, BothWays(none, several)),
+        collective(between, "all_gather", embedded, gathered, Calls(several, none)),
+        collective(between, "reduce_scatter", embedded, summed, Calls(none, several)),
     )
 
 
@@ -238,35 +165,16 @@ def module_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     group = place(shape.tp, 1.0, plan.cluster.tiers)
     several, none = np.where(shape.tp > 1, 1.0, 0.0), np.zeros_like(shape.tokens)
     halves, plain = several * sequence, several * ~sequence
-
-    def collective(
-        operation: str, tensor_bytes: Array, seconds: Array, forward: Array, backward: Array
-    ) -> Collective:
-        return Collective(
-            operation=operation,
-            group="tensor",
-            what="projection of multi-token prediction",
-            component="tensor_parallel",
-            tensor_bytes=tensor_bytes,
-            seconds=seconds,
-            forward=forward,
-            backward=backward,
-            hidden_backward=none,
-            issued=forward,
-            placed=group,
-        )
-
-    def gather(size: Array) -> Array:
-        return communicate.all_gather_s(m, size, group)
-
-    wide = 2.0 * activation
+    wide, label = 2.0 * activation, "projection of multi-token prediction"
+    between = Between("tensor", label, "tensor_parallel", group)
+    gathered, all_of = (communicate.all_gather_s(m, size, group) for size in (activation, wide))
     scattered = communicate.reduce_scatter_s(m, wide, group)
     reduced = communicate.all_reduce_s(m, wide, group)
     return (
-        collective("all_gather", activation, gather(activation), several + none, none),
-        collective("all_gather", wide, gather(wide), halves + none, halves + none),
-        collective("reduce_scatter", wide, scattered, none, halves + none),
-        collective("all_reduce", wide, reduced, none, plain + none),
+        collective(between, "all_gather", activation, gathered, Calls(several + none, none)),
+        collective(between, "all_gather", wide, all_of, Calls(halves + none, halves + none)),
+        collective(between, "reduce_scatter", wide, scattered, Calls(none, halves + none)),
+        collective(between, "all_reduce", wide, reduced, Calls(none, plain + none)),
     )
 
 
@@ -285,14 +193,6 @@ def _reductions_of_their_own(shape: LayerShape) -> float:
         return 0.0
 
     return shape.mix.mean_of(more)
-
-
-def _context(shape: LayerShape, m: Machine, core: BothWays[Array]) -> tuple[Collective, ...]:
-    """Collectives of context parallelism."""
-    return tuple(
-        Collective(group="context", component="context_parallel", **vars(exchange))
-        for exchange in context.exchanges(shape, m, core)
-    )
 
 
 def _expert(
@@ -314,16 +214,10 @@ def _expert(
 
     forward = exposed(busy.forward, shared.forward)
     backward = exposed(busy.backward, shared.backward)
-    return Collective(
-        operation="all_to_all",
-        group="expert",
-        what="routed tokens",
-        component="expert_parallel",
-        tensor_bytes=sent.sent_bytes,
-        seconds=sent.seconds,
-        forward=forward,
-        backward=backward,
-        hidden_backward=2 * calls - forward - backward,
-        issued=calls,
-        placed=sent.group,
+    return collective(
+        Between("expert", "routed tokens", "expert_parallel", sent.group),
+        "all_to_all",
+        sent.sent_bytes,
+        sent.seconds,
+        Calls(forward, backward, 2 * calls - forward - backward, calls),
     )

@@ -14,7 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate import communicate
-from planner.estimate.communicate import Group, place, share_of
+from planner.estimate.communicate import (
+    Between,
+    Calls,
+    Collective,
+    Group,
+    collective,
+    place,
+    share_of,
+)
 from planner.estimate.layer.operators import stream_s
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
@@ -47,19 +55,8 @@ class Split:
     tokens: Array
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """Calls of one kind in one layer and micro-batch; forward, backward: exposed calls."""
-
-    operation: str
-    what: str
-    tensor_bytes: Array
-    seconds: Array
-    forward: Array
-    backward: Array
-    hidden_backward: Array
-    issued: Array
-    placed: Group
+def _between(label: str, group: Group) -> Between:
+    return Between("context", label, "context_parallel", group)
 
 
 def split(plan: Plan, tp: Array, cp: Array) -> Split:
@@ -126,10 +123,10 @@ def _widths(shape: LayerShape, sharing: Array) -> tuple[Array, Array]:
     return queries, keys
 
 
-def exchanges(shape: LayerShape, m: Machine, core: BothWays[Array]) -> tuple[Exchange, ...]:
+def exchanges(shape: LayerShape, m: Machine, core: BothWays[Array]) -> tuple[Collective, ...]:
     """Exchanges between the ranks of a context-parallel group. core: seconds of attention."""
     way = shape.plan.context_way
-    result: tuple[Exchange, ...] = _states(shape, m)
+    result: tuple[Collective, ...] = _states(shape, m)
     if not shape.mix.attended:
         return result
     if way in ("ulysses", "hybrid"):
@@ -141,7 +138,7 @@ def exchanges(shape: LayerShape, m: Machine, core: BothWays[Array]) -> tuple[Exc
     return result
 
 
-def _all_to_all(shape: LayerShape, m: Machine) -> Exchange:
+def _all_to_all(shape: LayerShape, m: Machine) -> Collective:
     """Queries, keys and values before attention and its output after it, exposed; likewise their
     gradients. Bytes of keys and values include repeated heads."""
     plan = shape.plan
@@ -151,20 +148,11 @@ def _all_to_all(shape: LayerShape, m: Machine) -> Exchange:
     whole = plan.training.element_bytes * shape.tokens * sharing * (queries + keys)
     each = communicate.even_all_to_all_s(m, whole / _ULYSSES_CALLS, group)
     calls = np.where(sharing > 1, _ULYSSES_CALLS, 0.0)
-    return Exchange(
-        operation="all_to_all",
-        what="heads",
-        tensor_bytes=whole / _ULYSSES_CALLS,
-        seconds=each,
-        forward=calls,
-        backward=calls,
-        hidden_backward=0.0 * calls,
-        issued=calls,
-        placed=group,
-    )
+    sent = whole / _ULYSSES_CALLS
+    return collective(_between("heads", group), "all_to_all", sent, each, Calls(calls, calls))
 
 
-def _states(shape: LayerShape, m: Machine) -> tuple[Exchange, ...]:
+def _states(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     """Layers with a state carried from token to token: all-to-alls give each rank whole sequences
     of a share of the heads, and back, independent of the method of attention (MambaContextParallel
     of Megatron-LM); likewise for gradients."""
@@ -177,19 +165,8 @@ def _states(shape: LayerShape, m: Machine) -> tuple[Exchange, ...]:
     each = communicate.even_all_to_all_s(m, whole / _STATE_CALLS, group)
     share = sum(n for _, n in mix.scans) / mix.layers
     calls = np.where(shape.cp > 1, _STATE_CALLS * share, 0.0)
-    return (
-        Exchange(
-            operation="all_to_all",
-            what="heads of recurrent layers",
-            tensor_bytes=whole / _STATE_CALLS,
-            seconds=each / share,
-            forward=calls,
-            backward=calls,
-            hidden_backward=0.0 * calls,
-            issued=calls,
-            placed=group,
-        ),
-    )
+    between, sent = _between("heads of recurrent layers", group), whole / _STATE_CALLS
+    return (collective(between, "all_to_all", sent, each / share, Calls(calls, calls)),)
 
 
 def _keys(shape: LayerShape) -> tuple[Array, Group]:
@@ -218,7 +195,7 @@ def _per_token(shape: LayerShape, core: Attended, sharing: Array) -> Array:
     return core.kv_heads * width / ranks
 
 
-def _ring(shape: LayerShape, m: Machine, core: BothWays[Array]) -> Exchange:
+def _ring(shape: LayerShape, m: Machine, core: BothWays[Array]) -> Collective:
     """Keys and values pass around a ring while attention works on the part at hand."""
     keys, ring = _keys(shape)
     each = communicate.all_gather_s(m, keys, ring)
@@ -233,44 +210,25 @@ def _ring(shape: LayerShape, m: Machine, core: BothWays[Array]) -> Exchange:
     forward = _RING_PASSES.forward * exposed(core.forward)
     backward = _RING_PASSES.backward * exposed(core.backward / _RING_PASSES.backward)
     passes = _RING_PASSES.forward + _RING_PASSES.backward
-    return Exchange(
-        operation="all_gather",
-        what="keys and values",
-        tensor_bytes=keys,
-        seconds=each,
-        forward=forward,
-        backward=backward,
-        hidden_backward=np.maximum(passes * once - forward - backward, 0.0),
-        issued=once,
-        placed=ring,
+    return collective(
+        _between("keys and values", ring),
+        "all_gather",
+        keys,
+        each,
+        Calls(forward, backward, np.maximum(passes * once - forward - backward, 0.0), once),
     )
 
 
-def _gathers(shape: LayerShape, m: Machine) -> tuple[Exchange, ...]:
+def _gathers(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     """Keys and values are gathered before attention, again before its backward pass, and their
     gradients reduced after it; nothing hides them (Llama 3, arXiv 2407.21783 section 3.3.2)."""
     keys, group = _keys(shape)
     once = np.where(group.ranks > 1, 1.0, 0.0)
-
-    def exchange(operation: str, label: str, seconds: Array, forward: Array) -> Exchange:
-        return Exchange(
-            operation=operation,
-            what=label,
-            tensor_bytes=keys,
-            seconds=seconds,
-            forward=forward,
-            backward=once,
-            hidden_backward=0.0 * once,
-            issued=once,
-            placed=group,
-        )
-
+    sent = _between("keys and values", group)
+    summed = _between("gradients of keys and values", group)
+    gathered = communicate.all_gather_s(m, keys, group)
+    reduced = communicate.reduce_scatter_s(m, keys, group)
     return (
-        exchange("all_gather", "keys and values", communicate.all_gather_s(m, keys, group), once),
-        exchange(
-            "reduce_scatter",
-            "gradients of keys and values",
-            communicate.reduce_scatter_s(m, keys, group),
-            0.0 * once,
-        ),
+        collective(sent, "all_gather", keys, gathered, Calls(once, once)),
+        collective(summed, "reduce_scatter", keys, reduced, Calls(0.0 * once, once, issued=once)),
     )

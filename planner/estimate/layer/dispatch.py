@@ -9,12 +9,12 @@ links, and which part overlaps with compute.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from planner.estimate import communicate
+from planner.estimate import communicate, mechanisms
 from planner.estimate.communicate import Group, place
 from planner.estimate.layer.shape import LayerShape
 from planner.estimate.machine import Machine
@@ -31,54 +31,45 @@ from planner.specs.plan import Plan
 # (NUM_OF_EXPERTS_PER_RANK * NUM_OF_RANKS_PER_NODE floats, hybrid_ep_backend.cuh of DeepEP)
 _WEIGHT_BYTES, _WEIGHTS_SENT = 4.0, 0.5
 CALLS = 2.0  # dispatch and combine of a layer with experts, each way
-# multiprocessors that the kernels work on: defaults of Megatron-LM (moe_deepep_num_sms,
-# moe_hybridep_num_sms); 0: NCCL's, which slow compute as any collective
-_SMS: dict[DispatcherName, float] = {
-    "alltoall": 0.0,
-    "allgather": 0.0,
-    "deepep": 20.0,
-    "hybridep": 16.0,
-}
-# bytes per hidden element and each way, of a copy for an expert: tokens that arrive by rank are
-# sorted by expert, and back after the experts (Megatron-LM, MoEAlltoAllTokenDispatcher)
-_SORTED_BYTES: dict[DispatcherName, float] = {
-    "alltoall": 8.0,
-    "allgather": 0.0,
-    "deepep": 0.0,
-    "hybridep": 0.0,
-}
-# the same of a copy for a rank, where a dispatcher receives into buffers of its own: read from them
-# as the copies for experts are made, and written there before it is sent back
+# bytes per hidden element and each way of a copy for a rank, where a dispatcher has buffers of its
+# own: read as the copies for experts are made, written before it is sent back
 # (dispatch_with_permute and combine_with_unpermute of HybridEP, _DeepepManager of Megatron-LM)
 _UNPACKED_BYTES = 4.0
-# operators for every local expert forward: a grouped GEMM calls one kernel each from C++; the
-# all-to-all's tokens are split, sorted and counted by expert as well. Those nearest to nemo-moe,
-# with all suites of experts in view (docs/log)
-EACH_EXPERT: dict[DispatcherName, float] = {
-    "alltoall": 2.0,
-    "allgather": 2.0,
-    "deepep": 1.0,
-    "hybridep": 1.0,
+
+
+class Dispatcher(NamedTuple):
+    """How the kernels of a dispatcher work.
+
+    multiprocessors: that they work on, by default in Megatron-LM (moe_deepep_num_sms,
+    moe_hybridep_num_sms); 0: NCCL's, which slow compute as any collective.
+    sorted_bytes: per hidden element and each way, of a copy for an expert: tokens that arrive by
+    rank are sorted by expert, and back after the experts (MoEAlltoAllTokenDispatcher).
+    operators: for every local expert forward. A grouped GEMM calls one kernel each from C++; the
+    all-to-all's tokens are split, sorted and counted by expert as well. Chosen for the least error
+    on nemo-moe, with all suites of experts in view (docs/log).
+    low_operators: the same in 8 and 4 bit, where each expert's operands are cast and scaled, a call
+    or two each (split_quantize of Transformer Engine); of buffered dispatchers chosen for the least
+    error on moe-recipes (docs/log).
+    buffered: it receives into buffers of its own, and sends the weights of tokens in fp32
+    (token_dispatcher.py of Megatron-LM: "only supports float32 probs").
+    keeps_received: tokens of all ranks of the group stay in memory: of buffered ones, and of
+    Megatron-LM's all-gather, which keeps one buffer for all layers (get_global_memory_buffer).
+    """
+
+    multiprocessors: float
+    sorted_bytes: float
+    operators: float
+    low_operators: float
+    buffered: float
+    keeps_received: float
+
+
+DISPATCHERS: dict[DispatcherName, Dispatcher] = {
+    "alltoall": Dispatcher(0.0, 8.0, 2.0, 3.0, 0.0, 0.0),
+    "allgather": Dispatcher(0.0, 0.0, 2.0, 3.0, 0.0, 1.0),
+    "deepep": Dispatcher(20.0, 0.0, 1.0, 2.5, 1.0, 1.0),
+    "hybridep": Dispatcher(16.0, 0.0, 1.0, 2.5, 1.0, 1.0),
 }
-# in 8 and 4 bit each expert's operands are cast and scaled, a call or two each (split_quantize of
-# Transformer Engine); those of the buffered dispatchers nearest to moe-recipes (docs/log)
-EACH_EXPERT_LOW: dict[DispatcherName, float] = {
-    "alltoall": 3.0,
-    "allgather": 3.0,
-    "deepep": 2.5,
-    "hybridep": 2.5,
-}
-# dispatchers that receive into buffers of their own, and send the weights of tokens in fp32
-# (token_dispatcher.py of Megatron-LM: "only supports float32 probs")
-_HOLDS: dict[DispatcherName, float] = {
-    "alltoall": 0.0,
-    "allgather": 0.0,
-    "deepep": 1.0,
-    "hybridep": 1.0,
-}
-# dispatchers whose tokens of all ranks of the group stay in memory: those, and Megatron-LM's
-# all-gather, which keeps one buffer for all layers (get_global_memory_buffer)
-_RECEIVES: dict[DispatcherName, float] = {**_HOLDS, "allgather": 1.0}
 
 
 @dataclass(frozen=True)
@@ -95,12 +86,10 @@ def across_hosts(plan: Plan, ep: Array, etp: Array) -> Array:
     return ep * etp > plan.cluster.gpus_per_host
 
 
-def by_dispatcher(
-    plan: Plan, ep: Array, etp: Array, values: Mapping[DispatcherName, float]
-) -> Array:
-    """The value of the dispatcher that a layout uses."""
-    inside, across = plan.dispatchers
-    return np.where(across_hosts(plan, ep, etp), values[across], values[inside])
+def by_dispatcher(plan: Plan, ep: Array, etp: Array, field: str) -> Array:
+    """A number of the dispatcher that a layout uses, by its field in `Dispatcher`."""
+    inside, across = (getattr(DISPATCHERS[name], field) for name in plan.dispatchers)
+    return np.where(across_hosts(plan, ep, etp), across, inside)
 
 
 def one_way(shape: LayerShape, m: Machine) -> OneWay:
@@ -120,9 +109,9 @@ def one_way(shape: LayerShape, m: Machine) -> OneWay:
 
 
 def sent_bytes(plan: Plan) -> float:
-    """Bytes per element of a token on its way, mean of dispatch and combine: tokens, and the
-    gradients of what experts gave back, may leave in 8 bit; what is summed stays in 16 (arXiv
-    2412.19437, section 3.3.3)."""
+    """Bytes per element of a routed token, mean of dispatch and combine: tokens, and gradients of
+    expert outputs, may be sent in 8 bit; what is summed stays in 16 (arXiv 2412.19437, section
+    3.3.3)."""
     wide, recipe = plan.training.element_bytes, plan.recipe
     if recipe is None or not plan.is_low("dispatch"):
         return wide
@@ -172,7 +161,7 @@ def _split_s(shape: LayerShape, m: Machine, received_bytes: Array) -> Array:
 def sorted_bytes(shape: LayerShape, m: Machine, moe: Moe) -> Array:
     """Bytes per routed copy and hidden element that bring what arrived to its experts, each way."""
     plan = shape.plan
-    each = by_dispatcher(plan, shape.ep, shape.etp, _SORTED_BYTES)
+    each = by_dispatcher(plan, shape.ep, shape.etp, "sorted_bytes")
     if "unpacking" in m.without:
         return each
     ranks = np.maximum(shape.ep * shape.etp, 1.0)
@@ -184,16 +173,16 @@ def overlaps(plan: Plan) -> bool:
     """Whether dispatch and combine run beside compute of another micro-batch."""
     if plan.training.overlap is False:
         return False
-    overlap = plan.training.ep_overlap
-    if overlap is not None:
-        return overlap
+    stated = mechanisms.dispatch_overlap(plan).another
+    if stated is not None:
+        return stated
     fuses, by_stack = bool(plan.stack.fusion.fused_experts), plan.stack.experts.overlapped
     return plan.cluster.gpu.architecture in by_stack and (fused_experts(plan) or not fuses)
 
 
 def beside_shared(plan: Plan) -> bool:
     """Whether they run beside shared experts."""
-    return plan.training.overlap is not False and bool(plan.training.shared_expert_overlap)
+    return plan.training.overlap is not False and bool(mechanisms.dispatch_overlap(plan).shared)
 
 
 def hidden_share(plan: Plan) -> float:
@@ -204,19 +193,19 @@ def hidden_share(plan: Plan) -> float:
 def slowdown(plan: Plan, m: Machine, ep: Array, etp: Array) -> Array:
     """Extra compute time while dispatch runs: the share of multiprocessors that it uses, or the
     slow-down by any collective."""
-    requested = plan.training.dispatcher_sms
-    sms = by_dispatcher(plan, ep, etp, _SMS) if requested is None else float(requested)
+    requested = mechanisms.dispatch_overlap(plan).multiprocessors
+    sms = by_dispatcher(plan, ep, etp, "multiprocessors") if requested is None else float(requested)
     return np.where(sms > 0, np.minimum(sms / m.compute_units, m.slowdown), m.slowdown)
 
 
 def buffers(plan: Plan, ep: Array, etp: Array) -> Array:
-    """Whether a layout's dispatcher receives into buffers of its own."""
-    return by_dispatcher(plan, ep, etp, _HOLDS) > 0
+    """Whether a layout's dispatcher has receive buffers."""
+    return by_dispatcher(plan, ep, etp, "buffered") > 0
 
 
 def buffer_bytes(plan: Plan, ep: Array, etp: Array, local_tokens: Array) -> Array:
-    """Memory that tokens are received in: all that every rank of the group could send one of them
-    (DeepEP, Hybrid-EP_Implementation, section 4.2); dispatch and combine share it. The tokens of
-    all ranks where they are gathered."""
+    """Receive buffers of the dispatcher: sized for all tokens of all ranks of the group (DeepEP,
+    Hybrid-EP_Implementation, section 4.2), shared by dispatch and combine; for all-gather, the
+    gathered tokens."""
     each = plan.training.element_bytes * plan.model.hidden * local_tokens * ep
-    return by_dispatcher(plan, ep, etp, _RECEIVES) * np.where(ep > 1, each, 0.0)
+    return by_dispatcher(plan, ep, etp, "keeps_received") * np.where(ep > 1, each, 0.0)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from planner.estimate.communicate import Collective
 from planner.estimate.layer import dispatch
 from planner.estimate.layer.adapters import RETURNED_OPERATORS, adapter_work
-from planner.estimate.layer.collectives import Collective
 from planner.estimate.layer.matmul import weight_gemms
 from planner.estimate.layer.operators import stream_ratio
 from planner.estimate.layer.shape import BothWays, LayerShape
@@ -66,7 +66,7 @@ def issued_operators(
     )
     calling, experts = m.operators_per_collective * calls, of_experts(shape, m)
     biased, looped = _biased_experts(shape, m), _looped_experts(shape, m)
-    split, dense = _unfused(shape, m), 1 - _replayed(m) * _dense_share(shape)
+    split, dense = _unfused(shape, m), 1 - _replayed(m) * captured_share(shape.plan, shape.mix)
     full = _of_decoder(shape.mix)
     adapters, products = _adapters(shape, m)
     return BothWays(
@@ -126,8 +126,8 @@ def of_experts(shape: LayerShape, m: Machine) -> Array:
     """Operators of routing and of local experts, of a mean layer."""
     if "expert_operators" in m.without:
         return 0.0 * shape.experts
-    counts = dispatch.EACH_EXPERT_LOW if shape.plan.recipe else dispatch.EACH_EXPERT
-    each = dispatch.by_dispatcher(shape.plan, shape.ep, shape.etp, counts)
+    count = "low_operators" if shape.plan.recipe else "operators"
+    each = dispatch.by_dispatcher(shape.plan, shape.ep, shape.etp, count)
     if fused_experts(shape.plan) or loops_experts(shape.plan):  # loops are counted apart
         each = 0.0 * each
     captured = replayed(shape.plan) or Replayed()
@@ -136,7 +136,7 @@ def of_experts(shape: LayerShape, m: Machine) -> Array:
 
 
 def _biased_experts(shape: LayerShape, m: Machine) -> Array:
-    """Local experts of a mean layer whose biases are operators of their own."""
+    """Local experts of a mean layer whose biases are separate operators."""
     plan, moe = shape.plan, shape.plan.model.routed
     if moe is None or not moe.bias or not split_experts(plan) or "expert_chains" in m.without:
         return 0.0 * shape.experts
@@ -144,7 +144,7 @@ def _biased_experts(shape: LayerShape, m: Machine) -> Array:
 
 
 def _looped_experts(shape: LayerShape, m: Machine) -> Array:
-    """Local experts of a mean layer that are computed one after another."""
+    """Local experts of a mean layer that run sequentially in a loop."""
     looped = loops_experts(shape.plan) and "expert_operators" not in m.without
     return looped * shape.mix.expert_share * shape.experts
 
@@ -152,10 +152,6 @@ def _looped_experts(shape: LayerShape, m: Machine) -> Array:
 def _replayed(m: Machine) -> Array:
     """Fraction of operator launch time saved by CUDA graphs."""
     return np.maximum(1 - m.captured_launch / np.maximum(m.operator_launch, _TINY_S), 0.0)
-
-
-def _dense_share(shape: LayerShape) -> float:
-    return captured_share(shape.plan, shape.mix)
 
 
 def captured_share(plan: Plan, mix: Mix) -> float:

@@ -1,4 +1,4 @@
-"""The GEMMs of a layer: which there are, and what each takes forward and backward."""
+"""GEMMs of a layer: their shapes, and their seconds forward and backward."""
 
 from __future__ import annotations
 
@@ -211,11 +211,23 @@ def gemm_s(
     if recipe is not None:
         rate = m.dense_rate * m.recipe_frac
         width = float(casts.operand_bytes(recipe.element, recipe.scale, recipe.block))
+    sizes = rows, columns, inner, batch
+    return gemm_at_rate_s(m, sizes, rate, width, extra_bytes=extra_bytes, alignment=alignment)
+
+
+def gemm_at_rate_s(
+    m: Machine,
+    sizes: tuple[Array, Array, Array, Array],
+    rate: Array,
+    width: float,
+    *,
+    extra_bytes: Array = 0.0,
+    alignment: Array = 1.0,
+) -> Array:
+    """Seconds of one GEMM. sizes: rows, columns, inner, batch; rate: FLOP/s at the full clock;
+    width: bytes of an operand's element."""
     return kernels.gemm_s(
-        rows,
-        columns,
-        inner,
-        batch,
+        *sizes,
         extra_bytes,
         width,
         alignment,

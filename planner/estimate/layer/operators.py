@@ -58,8 +58,13 @@ _CLAMPED = BothWays(16.0, 30.0)
 
 def stream_s(plan: Plan, m: Machine, moved_bytes: Array, launches: float) -> Array:
     """Seconds of bandwidth-bound kernels whose bytes are counted for 16-bit elements."""
+    return moved_s(m, moved_bytes * plan.training.element_bytes / _COUNTED_ELEMENT, launches)
+
+
+def moved_s(m: Machine, moved_bytes: Array, launches: float) -> Array:
+    """Seconds of bandwidth-bound kernels that move these bytes."""
     return kernels.elementwise_s(
-        moved_bytes * plan.training.element_bytes / _COUNTED_ELEMENT,
+        moved_bytes,
         launches,
         memory_bytes_per_s=m.memory_bandwidth,
         elementwise_frac=m.elementwise_frac,
@@ -140,7 +145,7 @@ def stream_ratio(plan: Plan) -> float:
 
 
 def residual_adds(mix: Mix) -> float:
-    """Sums into the residual stream of the mean layer: one of every part."""
+    """Residual additions of the mean layer: one per part."""
     return mix.mean_of(lambda part: 1.0)
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.estimate.communicate import Collective
 from planner.estimate.factored import distinct_combinations, is_factored
 from planner.estimate.layer import (
     ADAPTER_GEMMS,
-    Collective,
     LayerCost,
     ModelCost,
     again,
@@ -37,7 +37,7 @@ def cost_of_rows(plan: Plan, m: Machine, c: Columns) -> ModelCost:
     """`model_cost` of every row."""
     combinations, spread = combinations_of(m, c, key_of(c))
     cost: ModelCost = each(model_cost(plan, m, **combinations), spread)
-    if plan.training.trainable_layers is None:
+    if plan.backward_layers is None:
         return cost
     shares = backward_shares(plan)
     kinds = tuple(_above(kind, share) for kind, share in zip(cost.kinds, shares, strict=True))
@@ -46,7 +46,7 @@ def cost_of_rows(plan: Plan, m: Machine, c: Columns) -> ModelCost:
 
 def backward_shares(plan: Plan) -> tuple[float, ...]:
     """Share of the layers of every kind that differs in time that have a backward pass."""
-    return last_shares(timed_kinds(plan.model), plan.training.trainable_layers)
+    return last_shares(timed_kinds(plan.model), plan.backward_layers)
 
 
 def _above(unit: LayerCost, share: float) -> LayerCost:
@@ -66,9 +66,9 @@ def _above(unit: LayerCost, share: float) -> LayerCost:
 def combinations_of(
     m: Machine, c: Columns, columns: dict[str, Array]
 ) -> tuple[dict[str, Array], Callable[[Array], Array]]:
-    """(plain columns of the distinct combinations of these, what makes a value per row of a value
-    per combination): what is long to evaluate is so once per combination, unless every row has a
-    machine of its own."""
+    """(plain columns of their distinct combinations, function that spreads values per combination
+    to rows): expensive functions run once per combination, unless every row has different machine
+    numbers."""
     if is_factored(c):
         return distinct_combinations(columns)
     if any(np.ndim(getattr(m, name)) for name in m.names()):

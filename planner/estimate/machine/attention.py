@@ -75,8 +75,8 @@ def _over(share: Sourced, profile: Sourced, clock: float) -> Sourced:
 
 
 def kernel_on(requested: AttentionName, gpu: GpuSpec) -> AttentionName:
-    """The kernel that a request for one comes to on this GPU: FlashAttention-3 is written for
-    Hopper, version 4 for Blackwell and Hopper."""
+    """Kernel that a request comes to on this GPU: FlashAttention-3 supports Hopper, version 4
+    Blackwell and Hopper."""
     if gpu.architecture in _STANDS_FOR:
         return _STANDS_FOR[gpu.architecture].get(requested, requested)
     return "flash2" if requested in _NEWEST else requested

@@ -37,8 +37,8 @@ def update_bandwidth(plan: Plan) -> Sourced:
 
 
 def staged_bandwidth(plan: Plan) -> Sourced:
-    """Bytes per second from pageable memory to one GPU: measured, or half of what a core moves,
-    which reads them and writes the driver's buffer."""
+    """Bytes per second from pageable host memory to one GPU: measured, else half a core's copy
+    rate, since it reads pages and writes the driver's staging buffer."""
     host = plan.cluster.host
     if host.staged_bandwidth is not None:
         return host.staged_bandwidth

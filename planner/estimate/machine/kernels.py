@@ -142,8 +142,8 @@ def kernel_numbers(plan: Plan) -> dict[str, Any]:
 
 
 def optimizer_traffic(plan: Plan) -> float:
-    """Bytes that a step moves per parameter by the types of all states; what is computed of
-    matrices apart."""
+    """Bytes moved per parameter and step by the update, given the types of all states; work on
+    whole matrices is counted separately."""
     training, state = plan.training, state_of(plan)
     optimizer, mixed = OPTIMIZERS[training.optimizer], training.mixed_precision
     wide = TYPE_BYTES["fp32"]
@@ -215,7 +215,7 @@ def _fused_by_stack(plan: Plan) -> bool:
 
 
 def loops_experts(plan: Plan) -> bool:
-    """Whether a rank computes its experts one after another."""
+    """Whether a rank computes its experts sequentially."""
     kernels, experts = plan.training.expert_kernels, plan.stack.experts
     usual, grouped, adapter = experts.kernels, experts.grouped_adapters, plan.training.adapter
     if adapter is not None and adapts_experts(plan.model.routed, stream_of(plan.model), adapter):

@@ -158,7 +158,7 @@ def fragmentation(plan: Plan) -> float:
 
 
 def _pressed(plan: Plan, c: Columns, stage: StageMemory) -> StageMemory:
-    """A stage with what it needs where the device is full."""
+    """A stage with its minimum memory on a full device."""
     slack = fragmentation(plan)
     least = slack if plan.training.adapter is None else min(slack, FROZEN_FRAC)
     stage = eviction.without_evicted(plan, c, stage, slack, least)

@@ -51,10 +51,6 @@ def _fixed_buckets(s: StageOf) -> Array:
 
 def of_optimizer(s: StageOf) -> Phased:
     """Buffers of the optimizer's step."""
-    return Phased(step=optimizer_bytes(s))
-
-
-def optimizer_bytes(s: StageOf) -> Array:
     plan, c, state = s.plan, s.c, s.state
     temporary = state.optimizer_temporary * s.trained.owned
     known = optimizer_of(plan.training.optimizer, plan.training.optimizer_rank)
@@ -71,7 +67,7 @@ def optimizer_bytes(s: StageOf) -> Array:
         turn = state.optimizer_temporary * (plan.training.sub_group_size or state.zero3_turn)
         temporary = np.where(c.zero >= ZERO_3, np.minimum(temporary, turn), temporary)
     on_cpu = c.offloads(*OFFLOADED_OPTIMIZER) & (plan.stack.offload_update == "cpu")
-    return np.where(on_cpu, 0.0, temporary)
+    return Phased(step=np.where(on_cpu, 0.0, temporary))
 
 
 def workspaces(s: StageOf) -> Phased:

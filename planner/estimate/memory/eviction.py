@@ -33,8 +33,8 @@ def evicted(plan: Plan, c: Columns, stage: StageMemory, slack: float) -> Array |
 def without_evicted(
     plan: Plan, c: Columns, stage: StageMemory, slack: float, least: float
 ) -> StageMemory:
-    """The stage with what is left of its states on the GPU. slack, least: share that the allocator
-    reserves beyond what comes and goes, and has to."""
+    """The stage after eviction of optimizer states. slack: share that the allocator reserves beyond
+    transient memory; least: the share that it cannot avoid."""
     away = evicted(plan, c, stage, slack)
     if away is None:
         return stage

@@ -1,4 +1,4 @@
-"""Weights that are not trained: what a stage holds of them."""
+"""Frozen weights held by a stage."""
 
 from __future__ import annotations
 
@@ -77,9 +77,7 @@ def teacher_bytes(plan: Plan, c: Columns, cuts: tuple[Array, Array]) -> tuple[Ar
 def whole_bytes(
     every: RankParameters, split: StageSplit, each: float, cuts: tuple[Array, Array]
 ) -> Array:
-    """Bytes of all weights of a stage, of which each element has so many.
-
-    cuts: ranks that share the weights, and ranks that share routed experts.
-    """
+    """Bytes of all weights of a stage, at `each` bytes per element. cuts: ranks that shard the
+    weights, and ranks that shard routed experts."""
     shared, experts = every.of_stage(split, split.first, split.last), every.experts_of_stage(split)
     return memory.state_bytes(shared, each, cuts[0]) + memory.state_bytes(experts, each, cuts[1])

@@ -1,5 +1,5 @@
-"""Activations by module: what a layer no longer keeps if some of its modules are recomputed, what
-it keeps beside its input if the rest is recomputed, and what is offloaded to the host."""
+"""Activations by module: bytes freed by recomputing single modules, results kept while the rest is
+recomputed, and bytes offloaded to the host."""
 
 from __future__ import annotations
 
@@ -7,45 +7,16 @@ import functools
 
 import numpy as np
 
+from planner.estimate import mechanisms
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
 from planner.specs.layers import Kind
+from planner.specs.modules import MODULES
 from planner.specs.parts import Attention, CrossAttention, Latent, Mlp, Moe, Part, Scan
 from planner.specs.parts.mlp import ChannelMix
 from planner.specs.plan import Plan
 
-# leaves of a layer's ledger that a module's repetition frees (Megatron-Core: transformer_layer.py,
-# multi_latent_attention.py, moe/experts.py, moe/moe_layer.py). layernorm, moe_act and mla_up_proj
-# discard their own output, the others keep their input alone. A norm that a GEMM computes itself is
-# not apart (IdentityOp), so that layernorm is that of latent attention and of experts; for the same
-# reason a dense MLP's own norm is repeated with it
-_FREED: dict[str, tuple[str, ...]] = {
-    "core_attn": ("attention/core",),
-    "mla_up_proj": ("latent/qkv", "latent/normed"),
-    "layernorm": ("latent/input", "moe/input"),
-    "moe_act": ("moe/activated",),
-    "mlp": ("mlp/input", "mlp/hidden"),
-    "moe": (
-        "moe/router",
-        "moe/routed",
-        "moe/combined",
-        "moe/hidden",
-        "moe/activated",
-        "moe/shared",
-    ),
-    "shared_experts": ("moe/shared",),
-}
-# what autograd saves inside a module, its input first, by the names of Megatron-Core's
-# offload_modules (on_save_for_backward of pipeline_parallel/fine_grained_activation_offload.py)
-_SAVED: dict[str, tuple[str, ...]] = {
-    "qkv_linear": ("attention/input", "latent/input", "latent/low", "latent/normed"),
-    "core_attn": ("attention/qkv", "latent/qkv", "attention/core"),
-    "attn_proj": ("attention/output",),
-    "expert_fc1": ("moe/routed",),
-    "moe_act": ("moe/hidden",),
-}
-_NORMS = ("attn_norm", "mlp_norm")  # before what mixes tokens, before what does not
-LAYER_INPUT = "decoder_layer_input"
+_LAYER_INPUT = "decoder_layer_input"
 
 
 def left(c: Columns, ledger: Ledger) -> Ledger:
@@ -53,7 +24,7 @@ def left(c: Columns, ledger: Ledger) -> Ledger:
     out = dict(ledger)
     if np.any(c.is_recompute("modules")):
         for name in ledger:
-            modules = [module for module, leaves in _FREED.items() if name in leaves]
+            modules = [module for module, row in MODULES.items() if name in row.freed]
             if modules:
                 out[name] = np.where(c.repeats_module(*modules), 0.0, ledger[name])
     return out
@@ -66,9 +37,9 @@ def largest_freed(c: Columns, ledger: Ledger) -> Array:
         return 0.0 * c.tp
     sizes = (
         np.where(
-            c.repeats_module(module), total({n: ledger[n] for n in leaves if n in ledger}), 0.0
+            c.repeats_module(name), total({n: ledger[n] for n in row.freed if n in ledger}), 0.0
         )
-        for module, leaves in _FREED.items()
+        for name, row in MODULES.items()
     )
     return functools.reduce(np.maximum, sizes, 0.0 * c.tp)
 
@@ -112,26 +83,21 @@ def kept_results(c: Columns, results: dict[str, Array]) -> dict[str, Array]:
 
 
 def leaving(plan: Plan, kind: Kind, ledger: Ledger) -> Array:
-    """Activations of a layer without recomputation that are offloaded to the host, by module."""
-    modules = plan.training.offload_modules
-    if not modules:
+    """Activations of a layer without recomputation that go to host memory."""
+    share = mechanisms.offloaded(plan)
+    if share is None:
         return total(ledger)
-    names = {leaf for module in modules for leaf in _SAVED.get(module, ())}
     mixing = sum(part.mixes for part in kind.parts) / max(len(kind.parts), 1)
-    shares = dict(zip(_NORMS, (mixing, 1 - mixing), strict=True))
-    norms = sum(share for name, share in shares.items() if name in modules)
-    return total({n: leaf for n, leaf in ledger.items() if n in names}) + norms * ledger["norm"]
+    return total({name: share(name, mixing) * leaf for name, leaf in ledger.items()})
 
 
 def leaving_of_repeated(plan: Plan, entering: Array, kept: dict[str, Array]) -> Array:
     """Activations of a recomputed layer that are offloaded to the host: its input, and results that
     it keeps."""
-    modules = plan.training.offload_modules
-    every = {LAYER_INPUT: entering, **kept}
-    return sum(
-        (each for name, each in every.items() if not modules or name in modules),
-        start=0.0 * entering,
-    )
+    share = mechanisms.offloaded(plan)
+    every = {_LAYER_INPUT: entering, **kept}
+    leaving = (leaf if share is None else share(name, 0.0) * leaf for name, leaf in every.items())
+    return sum(leaving, start=0.0 * entering)
 
 
 def selected(part: Part) -> float:

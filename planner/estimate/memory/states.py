@@ -49,7 +49,7 @@ class Elements:
         )
 
     def bytes(self, each: float, level: float) -> Array:
-        """Bytes of a state of so many bytes per element."""
+        """Bytes of a state with `each` bytes per element, sharded from ZeRO stage `level` on."""
         ranks, others = self.ranks(level)
         return memory.state_bytes(self.shared, each, ranks) + memory.state_bytes(
             self.experts, each, others
@@ -116,7 +116,7 @@ def states_of(
     copies = np.where(c.is_schedule("dualpipe"), 2.0, 1.0)
     parameters = _trained_parameters(plan, trained)
     saving = parameters * copies  # what is not trained is in no checkpoint
-    if plan.training.partial:
+    if plan.partial:
         ranks = parameter_ranks(plan, trained)
         parameters = parameters + frozen.held_bytes(plan, c, weights, split, ranks)
     parameters = parameters * copies
@@ -171,7 +171,7 @@ def _optimizer(
         + memory.state_bytes(trained.experts, each + kept.experts, others)
         + trained.bytes(whole, _NEVER)
     )
-    if plan.training.lisa_states == "visited":  # moments of layers that had their turn
+    if (chosen := plan.trained_layers) is not None and chosen.kept_moments:
         rest = p.of_stage(split, 0.0 * split.first, 0.0 * split.last) - layers
         rest_experts = p.experts_of_stage(split) - trained.experts
         optimizer = optimizer + memory.state_bytes(rest, kept.layers, ranks)

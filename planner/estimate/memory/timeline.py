@@ -1,5 +1,5 @@
-"""Memory of one pipeline stage through a training step: what is alive at the fullest moment of
-every phase."""
+"""Memory of one pipeline stage through a training step: live bytes at the fullest moment of every
+phase."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ class StageMemory:
 def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSplit) -> StageMemory:
     """Ledgers of all phases of one stage per row. All phases have the same leaves."""
     s = StageOf(plan, c, of, stage, split)
-    found = {
+    leaves = {
         name: leaf.bytes(s) if leaf.needed(plan) else Phased() for name, leaf in LEAVES.items()
     }
-    phases = [{name: each[at] for name, each in found.items()} for at in range(len(PHASES))]
+    phases = [{name: each[at] for name, each in leaves.items()} for at in range(len(PHASES))]
     freed = mechanisms.freed(plan, c, phases, lambda: gradients.of_stage(s))
-    segments = _flat_buffers(s, found["optimizer_temporaries"].step if freed is None else 0.0)
+    segments = _flat_buffers(s, leaves["optimizer_temporaries"].step if freed is None else 0.0)
     host = s.states.host + s.offloaded[1]
     phases, host, drive = mechanisms.with_memory(
         plan, c, phases if freed is None else freed, host, lambda: _for_mechanisms(s)
@@ -87,8 +87,8 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
 
 
 def _flat_buffers(s: StageOf, temporary: Array) -> Array:
-    """The caching allocator keeps what the passes freed; flat buffers larger than any of it need
-    segments of their own. temporary: bytes of the optimizer's buffers."""
+    """Flat buffers that exceed every block freed by the passes, so that the caching allocator
+    reserves segments for them. temporary: bytes of the optimizer's buffers."""
     if not s.state.flat_temporaries:
         return 0.0
     return temporary + gradients.of_embedding(s)

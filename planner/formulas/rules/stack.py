@@ -242,8 +242,6 @@ ACTS: dict[str, Callable[[Columns], Array]] = {
     "dp_bucket": lambda c: (c.zero < _ZERO_2) & (c.replicas > 1),  # FSDP has layers for buckets
     "sub_group_size": _is_sharded,
     "dispatcher": lambda c: c.ep > 1,
-    "ep_overlap": lambda c: c.ep > 1,
-    "shared_expert_overlap": lambda c: c.ep > 1,
     **{
         name: functools.partial(on_arrays, each, acts.where)
         for each in MECHANISMS

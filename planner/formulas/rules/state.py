@@ -10,13 +10,7 @@ from planner.specs.adapters import adapts_experts
 from planner.specs.capabilities import has, values
 from planner.specs.columns import Columns
 from planner.specs.layers import modules_of
-from planner.specs.layout import (
-    OFFLOADED_OPTIMIZER,
-    RECOMPUTE_KINDS,
-    RECOMPUTE_MODULES,
-    Layout,
-    recompute_parts,
-)
+from planner.specs.layout import OFFLOADED_OPTIMIZER, RECOMPUTE_MODULES, Layout
 from planner.specs.plan import Plan
 from planner.specs.task import TASKS
 
@@ -24,26 +18,18 @@ _ZERO_2, _ZERO_3 = 2.0, 3.0  # the first ZeRO stages that shard gradients, and p
 
 
 def _modules(plan: Plan, c: Columns) -> Array:
-    has, ok = modules_of(plan.model), ones(c)
-    for missing in set(RECOMPUTE_MODULES) - has:
+    ok = ones(c)
+    for missing in set(RECOMPUTE_MODULES) - modules_of(plan.model):
         ok = ok & ~c.repeats_module(missing)
-    return ok & (set(plan.training.offload_modules) <= has)
+    return ok
 
 
 def _no_such_modules(plan: Plan, x: Layout) -> str:
-    kind = RECOMPUTE_KINDS[recompute_parts(x.recompute)[0]]
-    names = x.recompute.split("+") if kind == "modules" else []
-    used, has = [*names, *plan.training.offload_modules], modules_of(plan.model)
-    missing = dict.fromkeys(name for name in used if name not in has)
-    return (
-        f"{plan.model.name} has no {' and '.join(missing)}; leave that out of --recompute and of"
-        " --offload-modules"
-    )
+    missing = [name for name in x.recompute.split("+") if name not in modules_of(plan.model)]
+    return f"{plan.model.name} has no {' and '.join(missing)}; leave that out"
 
 
-MODULES = Rule(
-    "modules are those of the model", ("recompute", "offload_modules"), _modules, _no_such_modules
-)
+MODULES = Rule("modules are those of the model", ("recompute",), _modules, _no_such_modules)
 PARAMETERS = Rule(
     "offloaded parameters need ZeRO-3",
     ("offload",),
@@ -57,7 +43,7 @@ PARAMETERS = Rule(
 
 def _activations(plan: Plan, c: Columns) -> Array:
     repeated = c.is_recompute("none") | has(plan.stack, "offload_with_recompute")
-    if plan.training.offload_modules:
+    if plan.defining("offloaded"):  # single modules
         kept = repeated | c.is_recompute("selective", "modules")
     else:
         kept = repeated & (c.pp == 1)
@@ -95,23 +81,6 @@ def _adapters(plan: Plan, c: Columns) -> Array:
     return ok & (c.tp == 1) & ((c.ep == 1) | (not experts))
 
 
-LISA = Rule(
-    "random layers stay on one stage",
-    ("lisa",),
-    lambda plan, c: (c.pp == 1) | (plan.training.active_layers is None),
-    lambda plan, x: "stages have different numbers of random layers",
-    ways=lambda plan, x: ("--pp 1", "leave out --lisa"),
-)
-FROZEN = Rule(
-    "frozen layers stay on one stage",
-    ("trainable_layers",),
-    lambda plan, c: (c.pp == 1) | (plan.training.trainable_layers is None),
-    lambda plan, x: (
-        "the first stages of a pipeline would have no backward pass, which no schedule here knows;"
-        f" here pp is {x.pp}"
-    ),
-    ways=lambda plan, x: ("--pp 1", "leave out --trainable-layers"),
-)
 ADAPTERS = Rule(
     "adapters supported",
     ("lora", "tp"),

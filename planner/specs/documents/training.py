@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from planner.specs.names import GRAPH_SCOPES, GraphScope, TensorOverlap
+from planner.specs.names import GRAPH_SCOPES, GraphScope, LisaStates, OffloadModule, TensorOverlap
 from planner.specs.options import Options
+from planner.specs.plan import Plan
 from planner.specs.training import TrainingSpec
 
 
@@ -24,21 +25,37 @@ class Training(TrainingSpec):
     paged_stash: float | None = None  # load that pages of experts' activations hold, in means
     # captured as CUDA graphs; empty: as the stack does
     cuda_graphs: tuple[GraphScope, ...] = Field(default=(), strict=False)
+    trainable_layers: int | None = None  # the last ones, with final norm and head
+    active_layers: int | None = None  # random ones, trained at a time by LISA
+    lisa_states: LisaStates = "active"
+    ep_overlap: bool | None = None  # dispatch of experts beside another micro-batch
+    dispatcher_sms: int | None = None  # of the GPU that dispatch works on
+    shared_expert_overlap: bool | None = None  # dispatch beside shared experts
+    # whose activations go to host memory with --offload activations; empty: all that are kept
+    offload_modules: tuple[OffloadModule, ...] = Field(default=(), strict=False)
 
 
-_OPTIONS = ("hpz", "optimizer_in_backward", "cpu_update", "paged_stash")  # alike in both
+# alike in both
+_OPTIONS = (
+    *("hpz", "optimizer_in_backward", "cpu_update", "paged_stash", "trainable_layers"),
+    *("ep_overlap", "dispatcher_sms", "shared_expert_overlap"),
+)
 
 
-def training_document(spec: TrainingSpec, options: Options) -> Training:
-    """The training of a request with these options."""
-    values = vars(options)
+def training_document(plan: Plan, options: Options) -> Training:
+    """The training of a request with these options, and with those that a search chose."""
+    values = vars(options) | {choice.option: choice.value for choice in plan.chosen}
     coded: str = values["zeropp"] or "none"
     quantised: Any = () if coded == "none" else tuple(coded.split("+"))
+    offloaded: Any = tuple(filter(None, (values["offload_modules"] or "").split("+")))
     captured = [name.strip() for name in (values["cuda_graphs"] or "").split("+")]
     return Training.model_construct(
-        **dict(spec),
+        **dict(plan.training),
         **{name: values[name] for name in _OPTIONS},
         zeropp=quantised,
         cuda_graphs=tuple(scope for scope in GRAPH_SCOPES if scope in captured),
         tensor_overlap=values["tp_overlap"],
+        offload_modules=offloaded,
+        active_layers=values["lisa"],
+        lisa_states=values["lisa_states"] or "active",
     )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from planner.specs.names import AdapterMethod, BaseName, GradientType, LisaStates, UpcastName
+from planner.specs.names import AdapterMethod, BaseName, GradientType, UpcastName
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group
 from planner.specs.options.verbs import PARTLY
@@ -26,7 +26,4 @@ class AdapterOptions(Record):
     base_upcast: UpcastName | None = None
     lora_adapters: int | None = None
     fused_lora: bool = False
-    trainable_layers: int | None = None
-    lisa: int | None = None
-    lisa_states: LisaStates | None = None
     train_embeddings: bool = False

@@ -1,4 +1,4 @@
-"""Options: what is trained, and on which GPUs over which links."""
+"""Options: the model, and the GPUs and links of the cluster."""
 
 from dataclasses import dataclass
 from typing import ClassVar

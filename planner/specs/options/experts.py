@@ -22,9 +22,6 @@ class ExpertOptions(Record):
     etp: int | None = None
     expert_kernels: ExpertKernels | None = None
     dispatcher: DispatcherName | None = None
-    ep_overlap: bool | None = None
-    dispatcher_sms: int | None = None
-    shared_expert_overlap: bool | None = None
     expert_load: float | None = None
     expert_spread: float | None = None
     capacity_factor: float | None = None

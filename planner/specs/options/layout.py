@@ -1,4 +1,4 @@
-"""Options: how the work is divided over GPUs. What is left out is searched."""
+"""Options: parallel layout; options left out are searched."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -50,7 +50,6 @@ class SearchOptions(Record):
 
     cp_comm_type: ContextWay | None = None
     selective: Selective | None = None
-    offload_modules: str | None = None
     grad_accum: int | None = None
     where: tuple[str, ...] = ()
     headroom: float | str | None = None

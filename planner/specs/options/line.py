@@ -11,8 +11,8 @@ from planner.specs.options.table import rows
 
 
 def command_line(options: Record, verb: str = "estimate") -> str:
-    """The command with these options, quoted for a shell, on one line; without those that nothing
-    beside them lets act, which it would refuse."""
+    """The command with these options on one line, quoted for a shell. Options without effect, which
+    the command would refuse, are left out."""
     words = ["dpplan", verb]
     table = rows(type(options))
     for name, value in options.given().items():

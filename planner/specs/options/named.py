@@ -35,7 +35,6 @@ OPTIMIZERS = ", ".join(OPTIMIZER_NAMES)
 
 # readers of texts
 recompute_name = names.recompute_name
-offload_modules_name = names.offload_modules_name
 host = host_name
 
 
@@ -94,11 +93,6 @@ OF_SELECTIVE = Needs(
     "is of selective recomputation: take --recompute selective",
     "--recompute selective",
 )
-OF_ACTIVATIONS = Needs(
-    lambda given: given.offload == "activations",
-    "selects which activations are offloaded: give --offload activations, too",
-    "--offload activations",
-)
 WITHOUT_OFFLOAD = Needs(
     lambda given: given.offload is None, "searches what --offload fixes: leave one of them out"
 )
@@ -106,11 +100,6 @@ OF_STAGES = Needs(
     _has_stages,
     "is of pipelines, and there is one stage: leave it out, or give more --gpus and no --pp 1",
     verbs=SEARCHES - {"recommend cluster"},  # whose GPUs are looked for
-)
-OF_EP_OVERLAP = Needs(
-    lambda given: given.ep_overlap is True,
-    "are taken from compute that runs beside dispatch: give --ep-overlap, too",
-    "--ep-overlap",
 )
 OF_REPLICAS = Needs(
     lambda given: given.dp != 1 and given.gpus != 1,
@@ -157,15 +146,6 @@ OF_BITSANDBYTES = Needs(
     lambda given: given.base_precision in ("nf4", "nf4-double", "fp4", "fp4-double", "int8"),
     "is of bitsandbytes: take --base-precision nf4-double or another of its formats",
 )
-WITHOUT_LORA = Needs(
-    lambda given: given.lora is None,
-    "freezes what adapters of all layers need: leave it or --lora out",
-)
-WITHOUT_FROZEN = Needs(
-    lambda given: given.lora is None and given.trainable_layers is None,
-    "trains whole layers in turn: leave it, or --lora and --trainable-layers out",
-)
-OF_LISA = beside("is of layers that are trained in turn", "lisa")
 OF_REFERENCE = Needs(
     lambda given: TASKS[given.task or "sft"].reference > 0,
     "is of an objective that compares with a reference: give --task dpo, kto or distil, too",

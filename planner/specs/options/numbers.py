@@ -74,10 +74,8 @@ def _digits(given: object) -> str:
 
 
 def within(row: Row, value: float, unit: str = "") -> None:
-    """Whether a number lies within the bounds of its option. Raises ValueError with a sentence.
-
-    value: in base units of `unit`, in what the option counts where that is "".
-    """
+    """Checks a number against the bounds of its option. Raises ValueError with a sentence. value:
+    in base units of `unit`, or in the option's count where that is ""."""
     says, factor = row.says, unit_factor(unit)[1] if unit else 1.0
     low = -math.inf if says.least is None else says.least * factor
     high = math.inf if says.most is None else says.most * factor

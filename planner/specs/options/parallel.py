@@ -21,7 +21,7 @@ class StrategyName(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class StrategySettings(Record):
-    """Numbers of strategies that a user may change; None: what the strategy's source uses."""
+    """Settings of strategies that a user may change; None: the value of the strategy's source."""
 
     GROUP: ClassVar = _STRATEGIES
 

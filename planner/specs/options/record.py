@@ -1,4 +1,4 @@
-"""Base of records of options, and the refusal of what another verb answers."""
+"""Base class of option records, and refusal of options that belong to another verb."""
 
 from __future__ import annotations
 

@@ -35,9 +35,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Alias:
-    """Another word for a value of an option; value None: a word that is understood and refused.
+    """Another word for a value of an option; value None: the word is recognised and refused.
 
-    note: what is not counted of what the word means, or what to take instead.
+    note: what the word means beyond the value, or the alternative to take.
     """
 
     word: str
@@ -76,7 +76,7 @@ class Needs:
 
 
 def beside(why: str, *names: str, verbs: frozenset[str] = frozenset()) -> Needs:
-    """Needs that one of these options is given. why: what the option is of, as in "is of own
+    """Needs that one of these options is given. why: what the option belongs to, as in "is of own
     hardware"."""
     give = " or ".join(map(flag, names))
     return Needs(
@@ -174,12 +174,12 @@ class Row:
 
     @property
     def choices(self) -> tuple[Any, ...]:
-        """The words it is one of; empty where it takes others."""
+        """The allowed words; empty where other values are allowed."""
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
     @property
     def takes_words(self) -> bool:
-        """Whether a text stands for a value of another type, or for one of a few words."""
+        """Whether texts are words for a value: of another type, or from a fixed list."""
         return bool(self.choices or self.says.aliases or self.says.reads)
 
     @property

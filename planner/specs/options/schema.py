@@ -1,5 +1,4 @@
-"""JSON Schema of options: what editors check a scenario file by, and what the HTTP API
-describes."""
+"""JSON Schema of options, for scenario files in editors and for the HTTP API."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def scenario_schema() -> Schema:
 
 
 def _of(row: Row, schemas: Schema) -> Schema:
-    """The schema that pydantic makes of the type, with what the table says."""
+    """Pydantic's schema of the type, with texts and bounds of the option table."""
     kinds = [kind for kind in schemas.get("anyOf", [schemas]) if kind.get("type") != "null"]
     bare = [{k: v for k, v in schema.items() if k not in ("title", "default")} for schema in kinds]
     for schema in bare:

@@ -25,8 +25,8 @@ def near(word: str, known: Iterable[str], most: int = 2, cutoff: float = _ALIKE)
 
 
 def meaning(row: Row, text: str) -> Any:
-    """The value that a text stands for, or the text in plain spelling where the option reads it
-    further. Raises ValueError with a sentence."""
+    """Value of a word, or the text in plain spelling where the option parses it further. Raises
+    ValueError with a sentence."""
     if row.says.reads:
         return counted(row, text)
     word = plain(text)
@@ -56,7 +56,7 @@ def alias(row: Row, text: str) -> Alias | None:
 
 
 def counted(row: Row, text: str) -> float | int:
-    """The number that a text spells, in what the option counts. Raises ValueError with a
+    """Number of a text such as 128k, in the unit of the option. Raises ValueError with a
     sentence."""
     value = counter(row)(text)
     if row.kind is not int:

@@ -22,7 +22,6 @@ from planner.specs.model import ModelSpec
 from planner.specs.options import Options, flag
 from planner.specs.options.recommend import Limits
 from planner.specs.plan import Plan
-from planner.specs.training import TrainingSpec
 from planner.verbs.counts import layout_counts
 from planner.verbs.recommend.limits import DAY_S
 
@@ -103,7 +102,7 @@ def kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limit
         )
     if tokens is not None:
         # with all of the peak rate and no failures
-        gpu_s = least_flop(model, tokens, training) / float(
+        gpu_s = least_flop(model, tokens, scenario.plans[0]) / float(
             cluster.gpu.rate(training.precision) or math.inf
         )
         usd = gpu_s * min((float(price) for price in every_price(base)), default=0.0)
@@ -152,18 +151,18 @@ def bare_bytes(plans: Sequence[Plan]) -> float:
     """Bytes per parameter of parameters and optimizer states, of the plan that keeps the least."""
     return min(
         frozen_bytes(plan)
-        if plan.training.partial
+        if plan.partial
         else total({name: kept for name, kept in state_ledger(plan).items() if name != "gradients"})
         for plan in plans
     )
 
 
-def least_flop(model: ModelSpec, tokens: float, training: TrainingSpec) -> float:
+def least_flop(model: ModelSpec, tokens: float, plan: Plan) -> float:
     """FLOP of a run that counts only GEMMs with weights; with frozen ones, forward, and backward
-    down to the first trained layer."""
+    down to the first trained layer. plan: what is trained of the model."""
     weights = float(total(flops.matmul_weights(model)))
-    if training.partial:
-        back = 0.0 if training.trainable_layers is not None else weights
+    if plan.partial:
+        back = 0.0 if plan.backward_layers is not None else weights
         return float(flops.partial_flop(weights, back, 0.0, 0.0, tokens))
     return float(flops.model_flop(weights, 0.0, tokens))
 

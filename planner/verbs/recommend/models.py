@@ -33,7 +33,7 @@ from planner.specs.layers import of_samples
 from planner.specs.model import NAMING, ModelSpec, stated
 from planner.specs.options import Options, refuse
 from planner.specs.options.recommend import Limits
-from planner.specs.training import TrainingSpec
+from planner.specs.plan import Plan
 from planner.verbs.recommend.kinds import bare_bytes, least_flop
 from planner.verbs.recommend.limits import DAY_S, checked
 from planner.verbs.requests import Point, answer
@@ -98,13 +98,13 @@ class _Room:
     bytes: float
     bytes_per_parameter: float  # parameters and optimizer states, wherever they are
     flop: float  # of the peak rate within the days; infinite without such a limit
-    training: TrainingSpec
+    plan: Plan
 
     def ruled_out(self, model: ModelSpec) -> str | None:
         """Why no layout needs to be tried, if none does."""
         if self.bytes_per_parameter * parameter_count(model) > self.bytes:
             return "parameters and optimizer states already do not fit"
-        if least_flop(model, self.training.tokens or 0.0, self.training) > self.flop:
+        if least_flop(model, self.plan.training.tokens or 0.0, self.plan) > self.flop:
             return "even the peak rate takes more days"
         return None
 
@@ -113,15 +113,15 @@ def _room(base: Options, limits: Limits) -> _Room:
     plans = resolve(base).plans
     if not plans:
         raise PlanError("--zero", base.zero, "no stack runs this; name one with --stack")
-    gpu, training = plans[0].cluster.gpu, plans[0].training
+    gpu = plans[0].cluster.gpu
     on_gpu = base.offload in (None, "none")  # offloaded states need no GPU memory
-    peak = float(gpu.rate(training.precision) or math.inf)
+    peak = float(gpu.rate(plans[0].training.precision) or math.inf)
     return _Room(
         gpu_title=gpu.title,
         bytes=float(gpu.usable_memory) * base.gpus,
         bytes_per_parameter=bare_bytes(plans) if on_gpu else 0.0,
         flop=math.inf if limits.days is None else limits.days * DAY_S * peak * base.gpus,
-        training=training,
+        plan=plans[0],
     )
 
 
