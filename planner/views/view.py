@@ -126,7 +126,7 @@ Parts = Sequence[Block | Chart]
 
 @dataclass(frozen=True)
 class View:
-    """What is shown of a document.
+    """A document as it is shown.
 
     verdict: the sentence that answers, else the first sentence that follows; mark: its colour;
     text: sentences beside it. Charts among the parts are not printed; a block with a chart is
