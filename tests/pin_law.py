@@ -112,8 +112,9 @@ def is_said(free: Estimate, pinned: Estimate, pin: dict[str, Any]) -> bool:
     sentence = " ".join(free.search.not_searched)
     ((name, value),) = pin.items()
     word = str(value).partition(":")[0]
-    on_request = any(f"--{name} {text}({pinned.stack.id})" in sentence for text in (f"{word} ", ""))
-    return on_request or (name == "offload" and "--search-offload" in sentence)
+    on_request = any(f"--{name} {text}({pinned.stack.id})" in said for text in (f"{word} ", ""))
+    offloads = name == "offload" and "--search-offload" in said
+    return on_request or offloads or (name == "cuda_graphs" and "hold experts" in said)
 
 
 def stacks_of(estimate: Estimate) -> set[str]:

@@ -128,8 +128,8 @@ ASKED: dict[str, tuple[str, ...]] = {
         "--model llama-2-7b --gpu a100 --gpus 8 --zero 1 --recompute full --micro-batch 1"
         " --require fits --require 'step > 1 s' --scenario docs/examples/scenario.toml",
         "--model llama-2-7b --gpu rtx4090 --gpus 2 --seq-len 2048",
-        "--model llama-2-13b --gpu h100 --gpus 8 --gpus-per-node 2 --stack megatron-core"
-        " --where pp=1 --recompute none --micro-batch 2 --advice 0",
+        "--model llama-2-7b --gpu h100 --gpus 8 --gpus-per-node 2 --stack megatron-core"
+        " --where pp=1 --recompute none --micro-batch 1 --global-batch 2 --advice 0",
         "--model gpt2 --gpu a100 --gpus 2 --offload params --zero 3",
         "--model gpt2 --gpu h200 --gpus 8 --offload params-nvme",
         "--model gpt2 --gpu a100 --gpus 2 --offload activations --stack megatron-core --explain",

@@ -246,5 +246,6 @@ def layer_traffic(
     return [
         row(*parameters, gathers, sharded.gather, across),
         row("all_gather", "second copy of a layer", near_bytes, again, sharded.again, 0.0 * across),
-        row(*gradients, scatters, sharded.scatter, across),
+        # shards inside a node are reduced over their mirrors in others
+        row(*gradients, scatters, sharded.scatter, np.maximum(across, who.mirrors.nodes > 1)),
     ]

@@ -59,7 +59,7 @@ def view(r: Estimate, more: Sequence[Block] = ()) -> View:
     return View.of([*screen_blocks(r), *more], mark="yes" if r.memory.fits else "no")
 
 
-_BOTH_WAYS = 2  # defaults that are answered both ways on the first screen; --full has all
+_BOTH_WAYS = 1  # defaults that are answered both ways on the first screen; --full has all
 
 
 def verdict(r: Estimate, most: int | None = None) -> str:

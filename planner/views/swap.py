@@ -60,7 +60,7 @@ def _swap_verdict(document: SwapOrRecompute) -> list[str]:
 
 
 def _cheaper_layer(document: SwapOrRecompute) -> str:
-    """What costs less for one layer over the node's own link."""
+    """The cheaper of recompute and swap for one layer over the node's link."""
     return next(link.cheaper for link in document.links if link.id == document.host_link)
 
 

@@ -86,6 +86,8 @@ def _evaluate(plan: Plan, strategy: Strategy, given: StrategySettings) -> Chosen
     changed = strategy.changed(plan)
     numbers = strategy.numbers(changed, machine(changed))
     table = layouts(changed)
+    if changed.request.shard_group is None:  # hybrid sharding is a strategy of its own
+        table = table.pick(np.flatnonzero(table.shard_group == table.replicas))
     if not len(table):
         return "no layout is allowed: batch divides by GPUs"
     rules = check(changed, table)
