@@ -1,15 +1,14 @@
-"""How the choices behind the bands (planner/evidence/band.py, case.py) score on suites left out.
+"""How the choices behind the bands (planner/evidence/band.py, benchmarks/studies/widths.py) score
+on suites left out.
 
 Prints coverage and interval score of the shipped bands, of one band for all and of bands that know
 how far each suite was missed, then with one choice after the other changed. Seconds.
 
-    python benchmarks/bands.py
-    python benchmarks/bands.py --write    residuals of today's predictions first (2 min of a core)
+    python -m benchmarks.bands
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.studies import widths
+from benchmarks.studies.bands import ends, one_band
 from planner.evidence import band, case
 from planner.evidence.spread import COVERAGE, SIDE
 from planner.evidence.weights import suite_members
 from planner.ledger import Array
-from planner.studies.validate.bands import ends, one_band
 
 
 def line(name: str, runs: band.Residuals, low: Array, high: Array) -> None:
@@ -35,14 +35,15 @@ def line(name: str, runs: band.Residuals, low: Array, high: Array) -> None:
 
 
 @contextmanager
-def changed(module: Any, name: str, value: Any) -> Iterator[None]:
-    """One choice, for a while."""
-    shipped = getattr(module, name)
-    setattr(module, name, value)
+def changed(place: Any, name: str, value: Any) -> Iterator[None]:
+    """One choice, for a while: of a module or a dictionary."""
+    choices = place if isinstance(place, dict) else vars(place)
+    shipped = choices[name]
+    choices[name] = value
     try:
         yield
     finally:
-        setattr(module, name, shipped)
+        choices[name] = shipped
 
 
 def own(runs: band.Residuals) -> tuple[Array, Array]:
@@ -54,22 +55,7 @@ def own(runs: band.Residuals) -> tuple[Array, Array]:
     return low, high
 
 
-def write() -> None:
-    """The residuals of shipped and fresh runs, each suite by numbers fitted without it."""
-    from planner import api
-    from planner.studies.validate.files import residual_lines
-    from planner.studies.validate.rows import FRESH
-
-    lines = residual_lines(api.validate(unseen=True), api.validate([FRESH]))
-    band.RESIDUALS.write_text(lines, encoding="utf-8")
-    band.forget()
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write the residuals first")
-    if parser.parse_args().write:
-        write()
     runs = band.recorded()
 
     def score(name: str) -> None:
@@ -82,29 +68,30 @@ def main() -> None:
     line("one band for all", runs, *one_band(runs, runs))
     line("each suite's own quantiles (oracle)", runs, *own(runs))
     choices = {
-        "CORRELATION": (0.05, 0.1, 0.4),
-        "IN_VIEW": (0.6, 0.9, 1.0),
-        "LATER": (1.0, 4.0),
-        "UNTIMED_GPU": (1.0, 1.4),
+        "CORRELATION": (0.05, 0.4, 1.0),
+        "LATER_WEIGHT": (1.0, 4.0),
+        "SHRINK": (0.005, 0.01, 0.05),
+        "CONFORMAL": (1.0, 1.1),
     }
     for name, values in choices.items():
         for value in values:
-            with changed(band, name, value):
-                score(f"{name} {getattr(band, name):g}")
-    for name, factor in band.NEW.items():
-        for changed_to in (1.0, factor**2):
-            with changed(band, "NEW", band.NEW | {name: changed_to}):
-                score(f"new {name} {changed_to:g}")
-    shares = [
-        name for name, feature in case.FEATURES.items() if feature.components or feature.slower > 1
+            with changed(widths, name, value):
+                score(f"{name} {value:g}")
+    for times in (0.0, 1.0, 2.0):
+        prior = {name: times * value for name, value in widths.PRIOR.items()}
+        with changed(widths, "PRIOR", prior):
+            score(f"PRIOR times {times:g}")
+    for name in band.WIDENS:
+        kept = {other: words for other, words in band.WIDENS.items() if other != name}
+        if name not in band.ONE_SIDED:
+            with changed(band, "WIDENS", kept), changed(widths, "WIDENS", kept):
+                score(f"without {name}")
+    shown = [
+        name for name, feature in case.FEATURES.items() if max(feature.slower, feature.faster) > 1
     ]
-    for name in shares:
-        feature = case.FEATURES[name]
-        for side in ("slower", "faster"):
-            for factor in (1.0, 1.2, 1.5, 2.0, 3.0):
-                plan = case.FEATURES | {name: replace(feature, **{side: factor})}
-                with changed(band, "FEATURES", plan):
-                    score(f"{name} {side} {factor:g}")
+    for name in shown:
+        with changed(case.FEATURES, name, replace(case.FEATURES[name], slower=1.0, faster=1.0)):
+            score(f"without unstated {name}")
 
 
 if __name__ == "__main__":

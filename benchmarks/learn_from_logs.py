@@ -24,10 +24,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.studies.crossval import without_each_suite
 from planner.ledger import Array
 from planner.studies.check.learn import TRUST
 from planner.studies.validate import files, fit
-from planner.studies.validate.crossval import without_each_suite
 from planner.studies.validate.parameters import PLATFORM
 from planner.studies.validate.ranking import layout_of
 from planner.studies.validate.scored import scored

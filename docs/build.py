@@ -4,15 +4,15 @@
     python docs/build.py --check    write nothing; exit 1 and name every page that is not current
 
 Written first, because every band and every chance to fit comes from them:
-planner/data/residuals.csv and planner/data/memory_residuals.csv. Whole folders, where a page that
-nothing writes any more is removed: docs/accuracy, docs/catalogue, docs/formulas, docs/questions,
-docs/reference. Whole files: docs/against-our-sources.md, docs/log/index.md,
+planner/data/residuals.csv with band_widths.csv, and memory_residuals.csv. Whole folders, where a
+page that nothing writes any more is removed: docs/accuracy, docs/catalogue, docs/formulas,
+docs/questions, docs/reference. Whole files: docs/against-our-sources.md, docs/log/index.md,
 docs/pictures/terminal.svg, docs/scenario.schema.json. Blocks between `<!-- begin: NAME -->` and
 `<!-- end -->`: README.md and the hand-written pages of docs/.
 
-Written last: docs/built.sha256, of everything the pages with the studies of `dpplan validate`
-(minutes of a core) were made of. While it holds, the tests take these pages as they are; once a
-file under it has changed they are made again.
+Written last: docs/built.sha256, of everything the pages with errors over measured runs and the
+studies of benchmarks/studies (minutes of a core) were made of. While it holds, the tests take these
+pages as they are; once a file under it has changed they are made again.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from pages import (  # noqa: E402
     terminal,
 )
 
+from benchmarks.studies import widths  # noqa: E402
 from planner.evidence import band as uncertainty  # noqa: E402
 from planner.evidence import memory  # noqa: E402
 
@@ -68,7 +69,10 @@ FOLDERS: dict[str, Callable[[], dict[str, str]]] = {
 
 _STUDY = re.compile(r"^<!-- begin: (status|worth .*) -->$", re.MULTILINE)
 STAMP = ROOT / "docs" / "built.sha256"
-_MADE_OF = ("planner/**/*", "hardware_profiles/**/*", "docs/pages/*.py", "docs/build.py")
+_MADE_OF = (
+    *("planner/**/*", "hardware_profiles/**/*", "benchmarks/studies/*.py"),
+    *("docs/pages/*.py", "docs/build.py"),
+)
 
 
 def studies() -> list[str]:
@@ -150,6 +154,9 @@ def main(arguments: list[str] | None = None) -> int:
         if not given.check and name in PAGES and (new := stale([name])):
             _write(new)
             forget()
+            if name == RESIDUALS:
+                widths.write()
+                forget()
     outdated = stale()
     if given.check:
         for name in outdated:

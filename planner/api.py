@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from planner.formats.verbs.export import export
     from planner.formats.verbs.export import saved as saved_answer
     from planner.inputs.listing import list_catalog, list_kinds
-    from planner.studies.validate import validate, write_plot, write_residuals, write_runs
+    from planner.studies.validate import validate, write_plot, write_runs
 
 __all__ = [
     "Options",
@@ -34,7 +34,6 @@ __all__ = [
     "search_with_layouts",
     "validate",
     "write_plot",
-    "write_residuals",
     "write_runs",
 ]
 
@@ -48,7 +47,6 @@ _LATE = {
     "saved_answer": ("formats.verbs.export", "saved"),
     "validate": ("studies.validate", "validate"),
     "write_plot": ("studies.validate", "write_plot"),
-    "write_residuals": ("studies.validate", "write_residuals"),
     "write_runs": ("studies.validate", "write_runs"),
 }
 

@@ -94,7 +94,6 @@ def entry(predicted: float, measured: float | None, **changes: Any) -> Run:
         "predicted_step_s": predicted,
         "measured_step_s": measured,
         "time_error": None,
-        "unseen_step_s": None,
         "repeat_deviation": None,
         "components": {},
         "phases": {},

@@ -43,6 +43,31 @@ def test_a_stated_value_is_not_answered_otherwise() -> None:
     assert any("--precision fp8" in one for one in said(**SMALL, global_batch=512, price=2.0))
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"market": "spot"}, "machines that are taken back decide: one of the job's every 33"),
+        (
+            {"model": "llama-3.1-405b", "gpus": 16384, "tp": 8, "pp": 16, "global_batch": 2048},
+            "between failures decides: one per 50,677 GPU-hours leaves {} with one per 14,000",
+        ),
+        ({"gpu": "rtx4090", "tp": 4, "recompute": "full"}, "with the 10 of --cluster runpod"),
+        ({"model": "qwen3-8b"}, "4,096 tokens are {}, and --seq-len 32768 --global-batch 64"),
+    ],
+)
+def test_other_defaults_that_decide_are_answered_both_ways(
+    changes: dict[str, Any], words: str
+) -> None:
+    given = {**SMALL, "global_batch": 512, "precision": "bf16", **changes}
+    sentences = said(**given)
+    assert any(all(word in one for word in words.split("{}")) for one in sentences), sentences
+
+
+def test_a_network_that_is_stated_is_not_answered_otherwise() -> None:
+    given = {**SMALL, "gpu": "rtx4090", "tp": 4, "recompute": "full", "global_batch": 512}
+    assert not any("network" in one for one in said(**given, nic_bandwidth="100 Gbit/s"))
+
+
 def test_evidence_on_a_card_is_thin_by_suites_or_by_error() -> None:
     assert OnGpu(0, 0, 0.0).is_thin
     assert OnGpu(50, 2, 0.05).is_thin

@@ -46,7 +46,7 @@ def test_a_condition_on_software_is_the_option() -> None:
     [
         ({"where": ["dispatcher != deepep"]}, "with = and one value"),
         ({"where": ["dispatcher = post"]}, "'alltoall'"),
-        ({"where": ["tp <= 2 or compile = yes"]}, "by itself"),
+        ({"where": ["tp <= 2 or compile = yes"]}, "not a layout option"),
         ({"where": ["dispatcher = deepep"], "dispatcher": "alltoall"}, "contradict"),
         ({"where": ["dispatcher = deepep", "dispatcher = alltoall"]}, "contradict"),
         ({"where": ["price = 2"]}, "not a layout option"),

@@ -12,11 +12,18 @@ import numpy as np
 import pytest
 from there import there
 
-from planner import api
+from benchmarks.studies import bands, chances, crossval, worth
+from benchmarks.studies.ablation import ablations
+from benchmarks.studies.crossval import (
+    FOLDS,
+    CrossValidation,
+    cross_validate,
+    folds_of,
+    without_each_suite,
+)
+from benchmarks.studies.residuals import time_rows
+from benchmarks.studies.runs import read_runs
 from planner.specs.document import plain
-from planner.studies.documents.validate import CrossValidation, Validation
-from planner.studies.validate.bands import coverage, residual_rows
-from planner.studies.validate.crossval import FOLDS, cross_validate, folds_of, without_each_suite
 from planner.studies.validate.errors import recipe_of
 from planner.studies.validate.files import read_all
 from planner.studies.validate.fit import (
@@ -177,11 +184,6 @@ def test_a_platform_of_one_part_is_not_held_out() -> None:
     assert folds_of(suite("llm-foundry-h100")[:1]) == []
 
 
-def crossed(document: Validation) -> CrossValidation:
-    assert isinstance(document.cross_validation, CrossValidation)
-    return document.cross_validation
-
-
 def held(document: CrossValidation, kind: str) -> list[float | None]:
     return [row.predicted_step_s[kind] for row in document.rows]
 
@@ -238,8 +240,10 @@ def test_a_document_by_hand() -> None:
 
 def test_the_order_of_layouts_is_judged_as_in_validation() -> None:
     """By the same ties: time the GPU is busy and collectives come from the same estimate."""
-    document = api.validate((), suites=("deepspeed-a800-gist",), cross_validation=True)
-    held_out = crossed(document).kinds["defaults"]
+    runs = read_runs(suites=("deepspeed-a800-gist",))
+    document = runs.document
+    crossed = cross_validate(runs.cases, document.summary.noise.mean or 0.0)
+    held_out = crossed.kinds["defaults"]
     judged = held_out.ranking
     assert plain(judged) == pytest.approx(plain(document.summary.ranking))  # sums in another order
     assert document.summary.ranking.groups
@@ -249,16 +253,16 @@ def test_the_order_of_layouts_is_judged_as_in_validation() -> None:
 
 
 def test_bands_rest_on_predictions_that_never_saw_the_suite() -> None:
-    document = api.validate((), suites=("zero-bubble", "korthikanti-2022"), unseen=True)
-    plain = api.validate((), suites=("zero-bubble", "korthikanti-2022"))
-    assert all(row.unseen_step_s is None for row in plain.rows)
-    unseen = without_each_suite(cases(read_all((), ("zero-bubble", "korthikanti-2022"))))[0]
-    assert [row.unseen_step_s for row in document.rows] == unseen.tolist()
-    for row, line in zip(document.rows, residual_rows(document.rows), strict=True):
+    runs = read_runs(suites=("zero-bubble", "korthikanti-2022"))
+    rows = runs.document.rows
+    unseen = dict(
+        zip((r.run_id for r in rows), without_each_suite(runs.cases)[0].tolist(), strict=True)
+    )
+    for row, line in zip(rows, time_rows(rows, unseen), strict=True):
         measured_s = there(row.measured_step_s)
-        assert line["measured_over_predicted"] == measured_s / there(row.unseen_step_s)
+        assert line["measured_over_predicted"] == measured_s / unseen[row.run_id]
         assert line["measured_over_default"] == measured_s / row.predicted_step_s
-    assert coverage(document.rows, shipped=False) != coverage(plain.rows, shipped=False)
+    assert bands.coverage(time_rows(rows, unseen)) != bands.coverage(time_rows(rows))
 
 
 def test_rows_that_are_skipped_or_have_no_time_are_no_part_of_it(tmp_path: Path) -> None:
@@ -276,14 +280,28 @@ def test_rows_that_are_skipped_or_have_no_time_are_no_part_of_it(tmp_path: Path)
         lines = csv.DictWriter(file, list(good[0]))
         lines.writeheader()
         lines.writerows([bad[0], *good[:2], *bad[1:], *good[2:]])
-    document = api.validate((table,), cross_validation=True)
-    assert len(crossed(document).rows) == len(good)
-    assert [r.run_id for r in crossed(document).rows] == [r["run_id"] for r in good]
-    timed = [run for run in document.rows if run.unseen_step_s is not None]
-    assert [run.unseen_step_s for run in timed] == pytest.approx(
-        [run.predicted_step_s for run in timed]
-    )
-    assert len(timed) == len(good)
+    runs = read_runs((table,))
+    crossed = cross_validate(runs.cases)
+    assert [r.run_id for r in crossed.rows] == [r["run_id"] for r in good]
+    predicted = {run.run_id: run.predicted_step_s for run in runs.document.rows}
+    for row in crossed.rows:  # without another suite, by the shipped numbers
+        assert row.predicted_step_s["suites"] == pytest.approx(predicted[row.run_id])
+
+
+def test_studies_of_tables_without_a_time_have_empty_tables(tmp_path: Path) -> None:
+    (first, *_) = read_all((), ("korthikanti-2022",))
+    table = tmp_path / "runs.csv"
+    with table.open("w", encoding="utf-8", newline="") as file:
+        lines = csv.DictWriter(file, list(first))
+        lines.writeheader()
+        lines.writerow({**first, "step_s": "", "outcome": "oom"})
+    runs = read_runs((table,))
+    assert (runs.cases, ablations(runs.complete)) == ([], [])
+    (only,) = bands.blocks(bands.coverage(time_rows(runs.document.rows)))
+    assert only.text == ["no run with a time"]
+    assert crossval.blocks(cross_validate(runs.cases), None)[0].rows
+    assert not worth.block(worth.worths(runs.complete)).rows
+    assert chances.block(chances.coverage(runs.document.rows)).rows
 
 
 def test_every_shared_number_rests_on_three_runs_and_on_no_unexplained_bound() -> None:

@@ -196,7 +196,7 @@ ASKED: dict[str, tuple[str, ...]] = {
     ),
     "validate": (
         "docs/examples/runs.csv {wrong} planner/studies/data/runs/deepspeed-a800-gist.csv"
-        " planner/studies/data/runs/zero-bubble.csv --coverage --ablations --cross-validate",
+        " planner/studies/data/runs/zero-bubble.csv",
     ),
     **{answer: ("",) for answer in documents.by_answer() if answer.startswith("list ")},
 }

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from command import dpplan
 
 from planner import api
 from planner.evidence.utilisation import highest
@@ -15,8 +16,7 @@ from planner.report.doubts import answered_of
 from planner.report.doubts import doubts as answered_doubts
 from planner.specs.base import PlanError
 from planner.specs.options.own import CompareOptions
-from planner.specs.options.parallel import StrategySettings
-from planner.verbs import compare, strategies
+from planner.verbs import compare
 
 REQUEST = {
     "model": "gpt2",
@@ -88,9 +88,9 @@ def test_the_time_between_failures_of_a_job_is_that_of_its_gpus() -> None:
 def test_a_comparison_doubts_the_request_that_is_beyond_belief() -> None:
     own = CompareOptions(vary=("tokens=10B,1e17",))
     fixed = {name: value for name, value in REQUEST.items() if name != "tokens"}
-    notes = [one for one in compare.compare(own, fixed).notes if "DOUBTFUL" in one]
-    assert notes
-    assert all("1e17" in one for one in notes)
+    said = compare.compare(own, fixed).doubts
+    assert said
+    assert all(doubt.startswith("tokens 1e17: ") for doubt in said)
 
 
 LLAMA = {"model": "llama-3.1-8b", "gpu": "h100", "gpus": 64, "tokens": "1T"}
@@ -138,19 +138,42 @@ def test_what_people_do_is_not_doubted(changes: dict[str, Any]) -> None:
     assert found == []
 
 
-def test_other_verbs_doubt_the_same_request() -> None:
-    """Where a document has no place of its own for doubts, they head its assumptions."""
-    options = api.read_options({**LLAMA, "global_batch": 512, "price": 0.01})
-    assert api.search_layouts(options).assumptions[0].startswith("DOUBTFUL: --price 0.01")
-    small = {name: LLAMA[name] for name in ("model", "gpu", "gpus")}
-    short = api.read_options({**small, "seq_len": 12})
-    found = strategies.answer(short, StrategySettings(), "zero-3")
-    assert any("DOUBTFUL" in one for one in found.assumptions)
-    own = CompareOptions(vary=("gpus=64,128",))
-    fixed = {**LLAMA, "global_batch": 512, "price": 0.01}
-    fixed.pop("gpus")
-    notes = [one for one in compare.compare(own, fixed).notes if "--price 0.01" in one]
-    assert len(notes) == 2
+SHORT = ("--model", "gpt2", "--seq-len", "12", "--global-batch", "512")
+HERE = ("--gpu", "h100", "--gpus", "8")
+LORA = ("--model", "qwen2.5-0.5b", "--method", "lora", "--micro-batch", "8")
+CARD = ("--gpu", "rtx4090", "--gpus", "1", "--price", "0.001")
+SLOW = ("--nic-bandwidth", "400 Mbit/s", "--gpu", "h100")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("search", *SHORT, *HERE, "--tp", "1", "--pp", "1"), "--seq-len 12k"),
+        (("compare", *SHORT, "--gpu", "h100", "--vary", "gpus=8,16", "--tp", "1"), "12k"),
+        (("batch", *SHORT, "--gpu", "h100", "--sweep", "gpus=8..16", "--tokens", "1B"), "12k"),
+        (("schedule", *SHORT, *HERE, "--tp", "1"), "--seq-len 12k"),
+        (("strategies", *SHORT, *HERE, "--strategy", "ddp"), "--seq-len 12k"),
+        (("tune", *LORA, "--seq-len", "12", "--gpu", "h100"), "--seq-len 12k"),
+        (("recommend", "cluster", *SHORT, "--gpu", "h100", "--max-gpus", "8"), "12k"),
+        (("recommend", "bandwidth", "--model", "gpt2", *SLOW, "--gpus", "16"), "400 Gbit/s"),
+        (("recommend", "batch", "--model", "gpt2", *HERE, "--seq-len", "12"), "--seq-len 12k"),
+        (("recommend", "offload", *SHORT, *HERE), "--seq-len 12k"),
+        (("recommend", "model", *CARD, "--tokens", "1B"), "without --price"),
+        (("allreduce", *SLOW, "--gpus", "16"), "400 Gbit/s"),
+        (("batchnorm", *SLOW, "--gpus", "16"), "400 Gbit/s"),
+        (("rl", "--model", "qwen2.5-0.5b", *HERE, "--price", "0.01"), "--price 1.99"),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
+)
+def test_every_verb_doubts_the_request_before_it_answers(
+    command: tuple[str, ...], said: str
+) -> None:
+    found = dpplan(*command)
+    assert found.stdout.splitlines()[2].startswith("DOUBTFUL: ")
+    assert found.stdout.count("DOUBTFUL") == 1
+    assert said in found.stdout
+    (doubt,) = dpplan(*command, "--json").json()["doubts"]
+    assert said in doubt
 
 
 def test_an_mfu_beyond_every_measured_one_is_doubted() -> None:

@@ -172,6 +172,7 @@ CONTEXT: dict[str, Given] = {
     "ep_overlap": EXPERTS,
     "dispatcher_sms": {**EXPERTS, "ep_overlap": True},
     "shared_expert_overlap": EXPERTS,
+    "expandable_segments": {"expandable_segments": False},
     "expert_kernels": {**EXPERTS, "expert_kernels": "loop"},
     "expert_load": EXPERTS,
     "expert_spread": EXPERTS,

@@ -14,6 +14,8 @@ import pytest
 from command import dpplan, refused
 from there import there
 
+from benchmarks.studies.chances import coverage
+from benchmarks.studies.residuals import memory_rows
 from planner import api
 from planner.estimate.ties import AMPLE, TIE, fastest
 from planner.evidence import memory as evidence
@@ -24,7 +26,6 @@ from planner.search.room import fit_chance, room
 from planner.specs.base import PlanError
 from planner.specs.layout import LayoutRequest
 from planner.studies.validate.files import read_all
-from planner.studies.validate.memory import coverage, residual_rows
 from planner.studies.validate.predict import validate_rows
 
 CASE = Case("k", "g", 0, sharded=False, pipeline=False, offload=False, experts=False)
@@ -253,10 +254,9 @@ def test_headroom_beyond_a_share_is_refused() -> None:
 
 
 def test_what_ships_is_what_the_shipped_runs_say() -> None:
-    """`dpplan validate --memory-residuals` on some suites gives the lines of the file that ships:
-    run it again after a change of memory."""
+    """Some suites give the lines of the file that ships; a change of memory rewrites it."""
     suites = ("torchtitan", "megatron-bridge", "bigscience-v100")
-    fresh = {row["run_id"]: row for row in residual_rows(validate_rows(read_all((), suites)).rows)}
+    fresh = {row["run_id"]: row for row in memory_rows(validate_rows(read_all((), suites)).rows)}
     with evidence.OBSERVED.open(encoding="utf-8", newline="") as file:
         shipped = {r["run_id"]: r for r in csv.DictReader(file) if r["suite"] in suites}
     assert fresh.keys() == shipped.keys()
@@ -265,7 +265,7 @@ def test_what_ships_is_what_the_shipped_runs_say() -> None:
         assert shipped[name]["relation"] == row["relation"]
         assert float(shipped[name]["need_over_predicted"]) == pytest.approx(
             row["need_over_predicted"], abs=1e-3
-        ), f"{name}: run dpplan validate --memory-residuals planner/data/memory_residuals.csv"
+        ), f"{name}: run python -m benchmarks.studies.residuals"
 
 
 def test_chances_of_unseen_suites_are_scored() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import plans
 import pytest
 
+from benchmarks.studies.ablation import with_active, with_each_off
 from planner import plugins
 from planner.estimate import Estimates, evaluate, outline
 from planner.formulas.params import parameter_count
@@ -28,7 +29,6 @@ from planner.specs.names import NVME
 from planner.specs.options import MECHANISMS, Options, rows
 from planner.specs.options.schema import from_example
 from planner.specs.plan import Plan
-from planner.studies.validate.ablation import with_active, with_each_off
 
 if TYPE_CHECKING:
     from planner.ledger import Ledger

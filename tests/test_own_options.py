@@ -42,10 +42,6 @@ PRINTED = (
 MEASURED = set(options_of("calibrate", body_of("calibrate"))[1]) - {"json", "plain"}
 # minutes of fits, measuring and serving: tests of their own
 ELSEWHERE = {
-    "validate ablations": "test_validate_ranking",
-    "validate cross_validate": "test_crossval",
-    "validate residuals": "test_crossval",
-    "validate memory_residuals": "test_fit_chance",
     **dict.fromkeys(("export answer", "export rank"), "test_export"),
     **dict.fromkeys((f"calibrate {name}" for name in MEASURED), "test_calibrate"),
     **{f"serve {name}": "test_web_guard" for name in ("host", "port", "allow_host", "token_file")},

@@ -64,7 +64,7 @@ REQUESTS = {
     "learn": "learn zero",
     "learn, list": "learn",
     "check": f"check {LOG} {FIXED}",
-    "validate": f"validate {RUNS} --coverage",
+    "validate": f"validate {RUNS}",
     **{f"list {kind}": f"list {kind}" for kind in KINDS},
 }
 WIDTHS = (80, 100, 120)

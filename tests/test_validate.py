@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import argv, dpplan, refused
+from command import dpplan, refused
 from run_tables import PLAIN, entry, row, write
 from there import there
 
+from benchmarks.studies.residuals import time_lines, time_rows
 from planner import api
 from planner.specs.base import PlanError
 from planner.specs.document import changed
 from planner.studies.documents.validate import Errors, ErrorsOfSuites, Right
 from planner.studies.validate.errors import kinds, summarise
-from planner.studies.validate.files import read_all, residual_lines
+from planner.studies.validate.files import read_all, run_lines
 from planner.studies.validate.predict import validate_rows
 from planner.studies.validate.rows import SHIPPED, read_rows
 from planner.studies.validate.scored import predict
@@ -237,21 +238,17 @@ def test_residuals_are_measured_over_predicted(tmp_path: Path) -> None:
         row(run_id="c"),
         row(run_id="d", outcome="oom"),
     ]
-    table, wanted = write(tmp_path / "runs.csv", *rows), tmp_path / "residuals.csv"
-    assert dpplan("validate", table, "--residuals", wanted).status == 0
-    with wanted.open(encoding="utf-8", newline="") as file:
-        lines = list(csv.DictReader(file))
+    table = write(tmp_path / "runs.csv", *rows)
+    lines = list(csv.DictReader(time_lines(time_rows(api.validate([table]).rows)).splitlines()))
     assert [line["run_id"] for line in lines] == ["a", 'b,"1"']
     assert [float(line["measured_over_predicted"]) for line in lines] == [2.0, 0.25]
     assert {(line["gpu"], line["stack"]) for line in lines} == {("a100-sxm4-80gb", "megatron-core")}
-    assert wanted.read_text(encoding="utf-8") == residual_lines(api.validate([table]))
-    assert sorted(os.listdir(tmp_path)) == ["residuals.csv", "runs.csv"]
 
 
-def test_residuals_replace_a_file_whole_or_not_at_all(
+def test_results_replace_a_file_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, wanted = write(tmp_path / "runs.csv", row(step_s=2)), tmp_path / "residuals.csv"
+    table, wanted = write(tmp_path / "runs.csv", row(step_s=2)), tmp_path / "out.csv"
     wanted.write_text("as it was")
     document = api.validate([table])
 
@@ -261,20 +258,11 @@ def test_residuals_replace_a_file_whole_or_not_at_all(
     with monkeypatch.context() as patched:
         patched.setattr(os, "replace", full)
         with pytest.raises(PlanError, match="No space left"):
-            api.write_residuals(document, wanted)
+            api.write_runs(document, wanted)
     assert wanted.read_text() == "as it was"
-    assert sorted(os.listdir(tmp_path)) == ["residuals.csv", "runs.csv"]
-    api.write_residuals(document, wanted)
-    assert wanted.read_text() == residual_lines(document)
-
-
-@pytest.mark.parametrize("where", ["folder", "missing/file.csv", "", "/", "a\0b"])
-def test_residuals_that_cannot_be_written_are_refused(where: str, tmp_path: Path) -> None:
-    table = write(tmp_path / "runs.csv", row(step_s=2))
-    (tmp_path / "folder").mkdir()
-    target = where if where in ("", "/") else f"{tmp_path}/{where}"
-    refused(dpplan("validate", table, "--residuals", target), "--residuals")
-    assert sorted(os.listdir(tmp_path)) == ["folder", "runs.csv"]
+    assert sorted(os.listdir(tmp_path)) == ["out.csv", "runs.csv"]
+    api.write_runs(document, wanted)
+    assert wanted.read_text() == run_lines(document)
 
 
 def test_shipped_runs_have_sources_and_are_all_read() -> None:
@@ -347,7 +335,7 @@ def test_one_csv_line_per_row(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("option", ["--csv", "--plot", "--residuals"])
+@pytest.mark.parametrize("option", ["--csv", "--plot"])
 def test_a_result_that_cannot_be_written_is_refused(option: str, tmp_path: Path) -> None:
     table = write(tmp_path / "runs.csv", row(step_s=2))
     before = table.read_bytes()
@@ -361,7 +349,7 @@ def test_a_result_that_cannot_be_written_is_refused(option: str, tmp_path: Path)
 
 def test_two_results_need_two_files(tmp_path: Path) -> None:
     table, wanted = write(tmp_path / "runs.csv", row(step_s=2)), tmp_path / "out.csv"
-    refused(dpplan("validate", table, "--csv", wanted, "--residuals", wanted), "named twice")
+    refused(dpplan("validate", table, "--csv", wanted, "--plot", wanted), "named twice")
     assert not wanted.exists()
 
 
@@ -421,21 +409,10 @@ def test_nothing_to_show_is_no_error(tmp_path: Path) -> None:
     """No run with a time, no second suite, no group: every output says so and none fails."""
     table = write(tmp_path / "runs.csv", row())
     answer = dpplan(
-        "validate",
-        table,
-        *argv("--coverage --ablations --cross-validate --csv"),
-        tmp_path / "out.csv",
-        "--plot",
-        tmp_path / "out.html",
+        "validate", table, "--csv", tmp_path / "out.csv", "--plot", tmp_path / "out.html"
     )
     assert answer.status == 0, answer.stderr
-    assert "no run with a time" in answer.stdout
-    out = dpplan(
-        "validate", table, "--coverage", "--ablations", "--cross-validate", "--json"
-    ).json()
-    assert (out["cross_validation"]["rows"], out["cross_validation"]["parameters"]) == ([], [])
-    assert (out["ablations"], out["groups"]) == ([], [])
-    assert out["coverage"]["left_out"]["suites"]["suites"] == {}
+    assert dpplan("validate", table, "--json").json()["groups"] == []
     assert not [t for t in chart(api.validate([table])).figure["data"] if t["mode"] == "markers"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,21 +13,28 @@ import pytest
 from run_tables import row, row_plan
 from there import there
 
+from benchmarks.studies.ablation import MECHANISMS, ablations, with_each_off
+from benchmarks.studies.bands import coverage
+from benchmarks.studies.residuals import time_rows
+from benchmarks.studies.widths import CONFORMAL, fit
+from benchmarks.studies.worth import worths
 from planner.estimate.islands import behind_unknown
 from planner.estimate.machine import SWITCHES, machine
 from planner.evidence.band import (
-    IN_VIEW,
     LATER,
-    NEW,
+    NEW_GPU,
+    ONE_SIDED,
     UNTIMED_GPU,
+    WIDENS,
+    WIDTHS,
     Band,
+    Widths,
     band,
     band_of,
-    missed,
-    novelty,
+    recorded,
     residuals,
-    weights,
     widened,
+    widths_of,
 )
 from planner.evidence.case import FEATURES, Case
 from planner.evidence.spread import SIDE, Spread, student
@@ -35,12 +43,9 @@ from planner.specs.base import PlanError
 from planner.specs.cluster import ONE_SWITCH, OVERSUBSCRIBED
 from planner.specs.columns import Columns
 from planner.specs.document import changed
-from planner.studies.validate.ablation import MECHANISMS, ablations, with_each_off
-from planner.studies.validate.bands import coverage
 from planner.studies.validate.files import read_all
 from planner.studies.validate.predict import validate_rows
 from planner.studies.validate.scored import predict
-from planner.studies.validate.worth import worths
 
 # runs in which mechanisms were seen to act that act in few
 ACTING = (
@@ -147,14 +152,16 @@ def runs_like(*ratios: float, **changes: Any) -> list[dict[str, Any]]:
     one = {"suite": "s", "gpu": "g", "architecture": "a", "stack": "k", "family": "f", "seen": 0}
     plain = dict.fromkeys(FEATURES, 0.0)
     return [
-        {"run_id": f"s-{i}", "mfu": 0.4, "measured_over_predicted": ratio, **one, **plain} | changes
+        {"run_id": f"s-{i}", "mfu": 0.5 / ratio, **one, **plain}
+        | {"measured_over_predicted": ratio, "measured_over_default": ratio}
+        | changes
         for i, ratio in enumerate(ratios)
     ]
 
 
 def case(**features: float) -> Case:
     given = dict.fromkeys(FEATURES, 0.0) | features
-    return Case("g", "a", "k", "f", tuple(given.values()))
+    return Case("g", "a", "k", "f", tuple(given.values()), mfu=0.5)
 
 
 CASE = case()
@@ -166,93 +173,126 @@ def width(found: Band) -> float:
     return math.log(found.high / found.low)
 
 
-def test_a_band_contains_the_expected_time_whatever_the_runs_say() -> None:
-    for ratio in (0.2, 0.9, 1.0, 1.1, 5.0):
-        found = band_of(residuals(runs_like(*[ratio] * 9, suite="a")), CASE)
-        assert found.low <= 1 <= found.high
+PLAIN = Widths(
+    math.log(0.1),
+    math.log(0.12),
+    dict.fromkeys(WIDENS, 0.0),
+    dict.fromkeys(ONE_SIDED, 0.0),
+    dict.fromkeys(ONE_SIDED, 0.0),
+)
 
 
-def test_what_is_left_beside_novelty_by_hand() -> None:
-    """A suite of 100 evenly spread from -0.5 to 0.49: 10 % lie below -0.4, and 90 % below 0.4; what
-    no other suite shows of its GPU, its stack and its combination of methods is not missed by plain
-    runs."""
-    even = [math.exp(i / 100) for i in range(-50, 50)]
-    new = math.hypot(*(math.log(width) for width in NEW.values()))
-    found = missed(residuals(runs_like(*even)))
+def by(**coefficients: float) -> Widths:
+    """Plain widths with some coefficients."""
+    return replace(PLAIN, widens={**PLAIN.widens, **coefficients})
+
+
+@pytest.mark.parametrize("ratio", [0.2, 0.9, 1.0, 1.1, 5.0])
+def test_a_band_contains_the_expected_time_whatever_the_runs_say(ratio: float) -> None:
+    runs = residuals(runs_like(*[ratio] * 9, suite="a"))
+    found = band_of(fit(runs), runs, CASE)
+    assert found.low <= 1 <= found.high
+
+
+@pytest.mark.parametrize("name", [n for n in WIDENS if n in FEATURES and n not in ONE_SIDED])
+def test_what_is_less_known_widens_by_its_factor(name: str) -> None:
+    """exp of the coefficient, both ways."""
+    runs = residuals(MANY)
+    plain, wide = (widened(by(**{name: 0.3}), runs, one)[0] for one in (CASE, case(**{name: 1})))
+    assert np.log(plain.ends()) == pytest.approx([-0.1, 0.12])
+    assert np.log(wide.ends()) == pytest.approx(np.array([-0.1, 0.12]) * math.exp(0.3))
+
+
+def test_a_loop_of_ones_own_is_rather_slower_than_faster() -> None:
+    sided = replace(PLAIN, below_of={"loop": -0.1}, above_of={"loop": 0.4})
+    found, parts = widened(sided, residuals(MANY), case(loop=1))
     assert np.log(found.ends()) == pytest.approx(
-        [-math.sqrt(0.405**2 - new**2), math.sqrt(0.395**2 - new**2)], abs=1e-3
+        [-0.1 * math.exp(-0.1), 0.12 * math.exp(0.4)], rel=1e-6
     )
-    twice = missed(residuals(runs_like(*even) + runs_like(*even, suite="t")))
-    assert math.log(twice.ends()[1]) == pytest.approx(math.sqrt(0.4**2 - new**2 / 2), abs=0.01)
-    seen = missed(residuals(runs_like(*even, seen=1)))
-    assert math.log(seen.ends()[1]) == pytest.approx(
-        math.sqrt((0.395 / IN_VIEW) ** 2 - new**2), abs=1e-3
-    )
-    assert missed(residuals([])).ends() == pytest.approx((0.5, 2.0))
+    assert parts["loop"] == pytest.approx(1 - math.exp(-0.8))
 
 
-def test_novelty_falls_with_the_suites_that_show_it() -> None:
-    """None, one and two suites with the GPU: ln NEW over the roots of 1, 2 and 3."""
+def test_novelty_of_a_gpu_falls_with_the_suites_that_show_it() -> None:
+    """None, one and two suites with the GPU: the coefficient over 1, 2 and 3."""
     runs = residuals(
         runs_like(1.0, suite="a", gpu="x")
         + runs_like(1.0, suite="b", gpu="x")
         + runs_like(1.0, 1.1, 1.2, suite="c", gpu="y")
     )
     for gpu, suites in (("z", 0), ("y", 1), ("x", 2)):
-        found = novelty(runs, replace(CASE, gpu=gpu))
-        assert found["gpu"] == pytest.approx(math.log(NEW["gpu"]) / math.sqrt(1 + suites))
-        assert found["stack"] == pytest.approx(math.log(NEW["stack"]) / 2)
-    untimed = novelty(runs, replace(CASE, gpu="z", tabled=False))
-    assert untimed["gpu"] == pytest.approx(math.log(NEW["gpu"] * UNTIMED_GPU))
-    assert novelty(runs, replace(CASE, tabled=False, gpu="x")) == novelty(
-        runs, replace(CASE, gpu="x")
-    )
-    moe = case(experts=1)
-    assert novelty(runs, moe)["combination"] > novelty(runs, CASE)["combination"]
+        found, _ = widened(by(**{NEW_GPU: 0.6}), runs, replace(CASE, gpu=gpu))
+        assert math.log(found.ends()[1]) == pytest.approx(0.12 * math.exp(0.6 / (1 + suites)))
+    untimed, _ = widened(PLAIN, runs, replace(CASE, gpu="z", tabled=False))
+    assert math.log(untimed.ends()[1]) == pytest.approx(math.hypot(0.12, math.log(UNTIMED_GPU)))
+    shown, _ = widened(PLAIN, runs, replace(CASE, gpu="x", tabled=False))
+    assert math.log(shown.ends()[1]) == pytest.approx(0.12)
+
+
+def test_a_step_far_from_the_peak_is_less_sure() -> None:
+    """Half of the MFU from which on nothing widens: 2 to the coefficient."""
+    found, _ = widened(by(low_mfu=0.5), residuals(MANY), replace(CASE, mfu=0.25))
+    assert math.log(found.ends()[1]) == pytest.approx(0.12 * math.sqrt(2))
 
 
 def test_a_band_says_that_nobody_timed_the_gpu() -> None:
     runs = residuals(runs_like(*SPREAD))
     for gpu, tabled, said in (("h", False, True), ("h", True, False), ("g", False, False)):
-        found = band_of(runs, replace(CASE, gpu=gpu, tabled=tabled))
+        found = band_of(PLAIN, runs, replace(CASE, gpu=gpu, tabled=tabled))
         assert ("GEMMs of this GPU, which were not timed" in found.basis) == said
-
-
-def test_runs_collected_later_weigh_more() -> None:
-    both = residuals(runs_like(*SPREAD, suite="a", seen=1) + runs_like(*SPREAD, suite="b"))
-    weight = weights(both)
-    assert weight[-1] / weight[0] == pytest.approx(LATER)
-
-
-def test_a_loop_of_ones_own_widens_a_band() -> None:
-    runs = residuals(MANY)
-    assert width(band_of(runs, case(loop=1))) > width(band_of(runs, CASE))
 
 
 @pytest.mark.parametrize("name", list(FEATURES))
 def test_what_nobody_states_widens_a_band_by_hand(name: str) -> None:
-    """A share of 0.4 of the step by factors of 3 and 2, beside 0.1 either way: hypot(0.1, ln 1.8)
-    slower, hypot(0.1, ln 0.8) faster; by a factor of 1 nothing."""
-    around, one = Spread.of_ends(math.exp(-0.1), math.exp(0.1)), FEATURES[name]
-    found, parts = widened(around, case(**{name: 0.4}), {})
+    """A share of 0.4 of the step by a factor of 2: hypot(0.12, ln 1.4) slower, hypot(0.1, ln 0.8)
+    faster; by a factor of 1 nothing."""
+    one = FEATURES[name]
+    found, parts = widened(PLAIN, residuals(MANY), case(**{name: 0.4}))
     slower = math.log(1 + (one.slower - 1) * 0.4)
     faster = math.log(1 - (1 - 1 / one.faster) * 0.4)
-    low, high = np.log(found.ends())
-    assert (-low, high) == pytest.approx((math.hypot(0.1, faster), math.hypot(0.1, slower)))
-    assert sum(parts.values()) == pytest.approx(1)
-    assert parts["general"] == pytest.approx(0.01 / (0.01 + slower**2))
-    assert width(band_of(residuals(MANY), case(**{name: 0.4}))) >= width(
-        band_of(residuals(MANY), CASE)
+    assert np.log(found.ends()) == pytest.approx(
+        [-math.hypot(0.1, faster), math.hypot(0.12, slower)]
     )
+    assert sum(parts.values()) == pytest.approx(1)
+    assert parts[LATER] == pytest.approx(0.0144 / (0.0144 + slower**2))
+
+
+def test_a_fit_finds_the_widths_that_suites_were_drawn_with() -> None:
+    """A hundred suites of plain runs, normal with sigma 0.1, and as many of experts, with 0.2: 80 %
+    of a normal lie within 1.28 sigma, and shrinkage keeps some of the factor of two."""
+    draw = np.random.default_rng(2)
+    rows = [
+        line
+        for i in range(100)
+        for experts, sigma in ((0, 0.1), (1, 0.2))
+        for line in runs_like(
+            *np.exp(draw.normal(0, sigma, 4)).tolist(), suite=f"{i}-{experts}", experts=experts
+        )
+    ]
+    runs = residuals(rows)
+    found = fit(runs)
+    plain, experts = (band_of(found, runs, one) for one in (CASE, case(experts=1)))
+    assert math.log(plain.high) == pytest.approx(1.28 * 0.1 * CONFORMAL, rel=0.2)
+    assert 1.3 < math.log(experts.high) / math.log(plain.high) < 2.1
 
 
 def test_a_large_suite_does_not_drown_the_others() -> None:
-    """300 runs of one suite that are 20 % slow, and 16 suites of 8 that are right."""
-    slow = runs_like(*[1.2] * 300, suite="z")
-    weight = weights(residuals(MANY + slow))
-    assert weight[-300:].sum() < weight[:-300].sum() / 3
-    joined = band_of(residuals(MANY + slow), CASE)
-    assert math.log(joined.high * joined.low) < math.log(1.2) / 2
+    """300 runs of one suite that are 50 % slow, and 16 suites of 8 that are right."""
+    slow = residuals(MANY + runs_like(*[1.5] * 300, suite="z"))
+    many = residuals(MANY + [r for i in range(38) for r in runs_like(*[1.5] * 8, suite=f"z{i}")])
+    assert band_of(fit(slow), slow, CASE).high < 1.3 < band_of(fit(many), many, CASE).high
+
+
+def test_shipped_widths_are_those_of_the_shipped_residuals() -> None:
+    fitted, shipped = fit(recorded()), _shipped()
+    assert shipped.below == pytest.approx(fitted.below, abs=0.02)
+    assert shipped.above == pytest.approx(fitted.above, abs=0.02)
+    for name in WIDENS:
+        assert shipped.widens[name] == pytest.approx(fitted.widens[name], abs=0.03), name
+
+
+def _shipped() -> Widths:
+    with WIDTHS.open(encoding="utf-8", newline="") as file:
+        return widths_of(next(csv.DictReader(file)))
 
 
 @pytest.mark.parametrize(
@@ -273,19 +313,22 @@ def test_a_large_suite_does_not_drown_the_others() -> None:
     ],
 )
 def test_a_band_says_what_it_rests_on(case: Case, said: str, runs: int) -> None:
-    found = band_of(residuals(runs_like(*SPREAD)), case)
+    found = band_of(PLAIN, residuals(runs_like(*SPREAD)), case)
     assert found.basis.startswith(said)
     assert found.runs == runs
     assert sum(found.parts.values()) == pytest.approx(1)
-    assert band_of(residuals([]), case).basis.startswith("no validated run on ")
+    assert band_of(PLAIN, residuals([]), case).basis.startswith("no validated run on ")
 
 
 def test_a_band_names_what_it_is_wide_by() -> None:
-    found = band_of(residuals(MANY), case(offload=0.6))
+    runs = residuals(MANY)
+    found = band_of(PLAIN, runs, case(offload=0.6))
     assert max(found.parts, key=found.parts.__getitem__) == "offload"
     assert "mostly offload" in found.basis
     assert found.basis.endswith("which no validated run shows as much")
-    assert band_of(residuals(MANY), CASE).basis.endswith("the spread between clusters and teams")
+    assert band_of(PLAIN, runs, CASE).basis.endswith("the spread between clusters and teams")
+    experts = band_of(by(experts=1.0), runs, case(experts=1))
+    assert "mostly kernels of a mixture of experts (86%)" in experts.basis
 
 
 def test_quantiles_and_probabilities_are_inverse() -> None:
@@ -305,7 +348,7 @@ def test_quantiles_and_probabilities_are_inverse() -> None:
 def test_offloading_widens_the_band_of_an_estimate() -> None:
     def found(offload: str) -> Band:
         one = predict(row(zero=3, stack="hf-deepspeed", optimizer_offload=offload))
-        return band(one.plan, one.table, one.time)
+        return band(one.plan, one.table, one.time, 0.4)
 
     assert width(found("1")) > 2 * width(found("0"))
 
@@ -318,8 +361,8 @@ def test_islands_that_nobody_states_widen_the_slow_side() -> None:
             row(gpus=gpus, dp=gpus // 8, tp=8, global_batch=gpus, zero=3, options=options)
         )
         behind = behind_unknown(one.plan, one.table, one.time.seconds)
-        found = band(one.plan, one.table, one.time, islands=behind)
-        assert found.low == band(one.plan, one.table, one.time).low
+        found = band(one.plan, one.table, one.time, 0.4, islands=behind)
+        assert found.low == band(one.plan, one.table, one.time, 0.4).low
         return float(behind[0]), found.high
 
     (none, few), (_, stated) = slow_end(128), slow_end(256, "oversubscription=1")
@@ -350,34 +393,32 @@ def test_suites_drawn_alike_lie_inside() -> None:
         return draw.standard_t(5, size=(n, 1)) * 0.1 + draw.standard_t(5, size=(n, 5)) * 0.1
 
     inside = []
-    for _ in range(100):
-        known = [
-            r
-            for i, one in enumerate(np.exp(suites(40)))
-            for r in runs_like(*one.tolist(), suite=str(i))
-        ]
-        low, high = band_of(residuals(known), CASE).spread.ends()
-        following = np.exp(suites(40))
+    for _ in range(20):
+        rows = (runs_like(*one.tolist(), suite=str(i)) for i, one in enumerate(np.exp(suites(40))))
+        known = residuals([r for of_suite in rows for r in of_suite])
+        low, high = band_of(fit(known), known, CASE).spread.ends()
+        following = np.exp(suites(200))
         inside.append(((following >= low) & (following <= high)).mean())
     assert np.mean(inside) == pytest.approx(2 * SIDE - 1, abs=0.03)
 
 
 def test_shipped_bands_hold_what_they_promise() -> None:
-    """Of suites never in view four fifths lie inside, and the score is a tenth better than that of
-    one band for all; suites in view, which mechanisms were chosen with, lie inside more often. No
-    run of the file enters the bands that judge it."""
-    found = coverage([], shipped=True)
+    """Bands that did not see a suite hold four fifths of its runs, in view before or not, and score
+    a fifth better over suites than one band for all; by classes with suites enough to say so."""
+    found = coverage()
     for name, one in found.left_out.items():
-        assert 0.80 <= there(one.all.inside_frac) <= 0.97, name
-        assert one.mean_of_suites is not None
-        assert one.mean_of_suites >= 0.77, name
+        assert 0.78 <= there(one.all.inside_frac) <= 0.9, name
+        assert 0.74 <= there(one.all.mean_of_suites) <= 0.87, name
     only = found.left_out["suites"]
-    assert there(only.score_of_suites) < there(found.one_band.score_of_suites)
+    assert there(only.all.mean_of_suites) == pytest.approx(0.8, abs=0.03)
+    assert there(only.all.score) < 0.92 * there(found.one_band.all.score)
+    assert there(only.all.score_of_suites) < 0.8 * there(found.one_band.all.score_of_suites)
     later, all_alike = (each.kinds["suites never in view"] for each in (only, found.one_band))
     assert 0.75 <= there(later.inside_frac) <= 0.85
-    assert there(later.score) < 0.9 * there(all_alike.score)
-    for name in ("mixture of experts", "8-bit GEMMs", "adapters", "attention, long sequences"):
-        assert there(only.kinds[name].inside_frac) >= 0.75, name
+    assert there(later.score) < 0.75 * there(all_alike.score)
+    for name, line in only.kinds.items():
+        if line.suites >= 10:
+            assert there(line.mean_of_suites) == pytest.approx(0.8, abs=0.08), name
 
 
 def test_coverage_of_a_file_is_that_of_the_shipped_bands() -> None:
@@ -385,14 +426,15 @@ def test_coverage_of_a_file_is_that_of_the_shipped_bands() -> None:
     rows = [row(run_id=f"{s}-{i}", suite=s, step_s=1) for s in "ab" for i in range(9)]
     done = validate_rows(rows).rows
     slow = [changed(one, measured_step_s=20 * one.predicted_step_s) for one in done]
-    assert coverage(slow, shipped=False).left_out["suites"].all.inside == 0
+    assert coverage(time_rows(slow)).left_out["suites"].all.inside == 0
     right = [changed(one, measured_step_s=one.predicted_step_s) for one in done]
-    assert coverage(right, shipped=False).left_out["suites"].all.inside == len(rows)
+    assert coverage(time_rows(right)).left_out["suites"].all.inside == len(rows)
     assert all(one.low_step_s <= one.predicted_step_s <= one.high_step_s for one in done)
 
 
 def test_runs_that_were_slower_widen_the_slow_side() -> None:
-    found = band_of(residuals(runs_like(1.0, 1.1, 1.2, 1.3)), CASE)
+    runs = residuals(runs_like(1.0, 1.1, 1.2, 1.3))
+    found = band_of(fit(runs), runs, CASE)
     assert 1 / found.low < found.high
     assert found.high > 1.2
 

@@ -7,8 +7,8 @@ from typing import get_args
 import pytest
 from run_tables import not_expressed, row, row_plan
 
+from benchmarks.studies.residuals import time_rows
 from planner.studies.documents.validate import Task
-from planner.studies.validate.bands import residual_rows
 from planner.studies.validate.files import read_all
 from planner.studies.validate.predict import validate_rows
 from planner.studies.validate.scored import predict
@@ -30,7 +30,7 @@ def test_rows_with_options_that_an_estimate_leaves_out_are_scored_apart() -> Non
     assert found.apart.options == {"peft": 2, "algorithm": 1}
     assert (found.apart.rows, found.apart.summary.time.n) == (3, 3)
     assert found.suites["small"].time.n == 1
-    assert [run["run_id"] for run in residual_rows(found.rows)] == ["a"]
+    assert [run["run_id"] for run in time_rows(found.rows)] == ["a"]
 
 
 def test_what_a_stack_stores_decides_whether_a_word_is_in_the_estimate() -> None:

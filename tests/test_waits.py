@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.studies.waits import NUMBERS, Waiting, fitted, left_out, waiting
 from planner.studies.validate.files import read_all
 from planner.studies.validate.scored import predict
-from planner.studies.validate.waits import NUMBERS, Waiting, fitted, left_out, waiting
 
 TRUE = np.array([3e-3, 2e-4, 18e-6])
 

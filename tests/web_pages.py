@@ -47,6 +47,7 @@ TABS: dict[str, Any] = {
     ],
     "/strategies": [*_ONE, ("gpus", "8"), ("strategy", "zero-1")],
     "/allreduce": [("gpu", "a100-sxm4-80gb"), ("gpus", "16"), ("bytes", "1MiB,1GiB")],
+    "/batchnorm": [("gpu", "a100-sxm4-80gb"), ("gpus", "16"), ("channels", "64,256x3")],
     "/tune": [*TUNED.items(), QUICK],
     "/rl": [*_ONE, ("gpus", "4"), ("prompts", "16"), ("response_length", "256")],
     "/schedule": [*_ONE, ("gpus", "4"), ("pp", "4"), ("stack", "megatron-core"), ("begin", "0.1")],

@@ -9,18 +9,18 @@ from collections.abc import Callable
 from functools import cache
 from typing import get_args
 
+from benchmarks.studies import ablation, chances, crossval, residuals, worth
+from benchmarks.studies import bands as studied_bands
+from benchmarks.studies.runs import Runs, read_runs
 from pages import bands, crossvalidation, finetuning, meaning, projects, trust
 from pages.sheets import sheets
 from pages.text import NOTICE, percent, table
-from planner import api
 from planner.estimate.ties import TIE
 from planner.evidence import band as uncertainty
 from planner.evidence.case import Case
-from planner.studies.documents.validate import Coverage, Errors, Run, Summary, Task, Validation
-from planner.studies.validate.bands import coverage
+from planner.studies.documents.validate import Errors, Run, Summary, Task, Validation
 from planner.studies.validate.errors import KINDS as BY_KIND
 from planner.studies.validate.errors import complete, errors, noise_floor
-from planner.studies.validate.files import memory_residual_lines, residual_lines
 from planner.studies.validate.rows import FRESH
 from planner.studies.views.validate import KINDS
 
@@ -28,32 +28,54 @@ _WORST = 15
 
 
 @cache
+def _shipped() -> Runs:
+    return read_runs()
+
+
 def validated() -> Validation:
-    """The document of `dpplan validate --coverage --ablations --cross-validate` over the shipped
-    runs."""
-    return api.validate(coverage=True, ablations=True, cross_validation=True)
+    """The document of `dpplan validate` over the shipped runs."""
+    return _shipped().document
 
 
 @cache
-def _held() -> Coverage:
-    """Its coverage by the bands of the recorded residuals, which are written from it."""
-    return coverage((), shipped=True)
+def crossed() -> crossval.CrossValidation:
+    """Cross-validation over the shipped runs."""
+    return crossval.cross_validate(_shipped().cases, validated().summary.noise.mean or 0.0)
+
+
+@cache
+def _ablated() -> list[ablation.Ablation]:
+    return ablation.ablations(_shipped().complete)
+
+
+@cache
+def _coverage() -> studied_bands.Coverage:
+    """Coverage by the bands of the recorded residuals, which are written first."""
+    return studied_bands.coverage()
 
 
 @cache
 def _fresh() -> Validation:
     """The document over suites that nothing was chosen with."""
-    return api.validate([FRESH])
+    return read_runs([FRESH]).document
+
+
+@cache
+def unseen() -> dict[str, float]:
+    """Step times (s) of shipped runs by numbers fitted without their suites."""
+    pairs = ((run.run_id, run.predicted_step_s["suites"]) for run in crossed().rows)
+    return {run_id: seconds for run_id, seconds in pairs if seconds is not None}
 
 
 def recorded() -> str:
     """planner/data/residuals.csv: the residuals that the bands of every answer come from."""
-    return residual_lines(validated(), _fresh())
+    shipped = residuals.time_rows(validated().rows, unseen())
+    return residuals.time_lines([*shipped, *residuals.time_rows(_fresh().rows)])
 
 
 def recorded_memory() -> str:
     """planner/data/memory_residuals.csv: what runs say of their need, for every chance to fit."""
-    return memory_residual_lines(validated())
+    return residuals.memory_lines(residuals.memory_rows(validated().rows))
 
 
 def runs() -> list[Run]:
@@ -98,7 +120,7 @@ def _trust() -> list[str]:
 
 
 def _bands() -> list[str]:
-    return bands.parts(_held(), validated().fit_coverage)
+    return bands.parts(_coverage(), chances.coverage(validated().rows))
 
 
 def _ranking() -> list[str]:
@@ -169,10 +191,10 @@ def _memory() -> list[str]:
     ]
 
 
-def worth(names: str) -> str:
+def worth_of(names: str) -> str:
     """Lines of the ablations by name, separated by semicolons: error with and without, over the
     runs that a mechanism acts on."""
-    known = {x.mechanism: x for x in validated().ablations}
+    known = {x.mechanism: x for x in _ablated()}
     chosen = [known[name.strip()] for name in names.split(";")]
     return table(
         ["mechanism", "switched off means", ">runs it acts on", ">MAPE", ">MAPE without"],
@@ -187,11 +209,11 @@ def _ablations() -> list[str]:
     return [
         "## What single mechanisms are worth\n",
         (
-            "`dpplan validate --ablations`: mean absolute error with each mechanism off, nothing"
-            " fitted again. Defaults were chosen with all mechanisms on, so a change says what the"
-            " model leans on, not what a model without it could reach. Where the error falls with a"
-            " mechanism off, something else is wrong in the other direction, or the mechanism is."
-            " The last columns are the suite whose errors change most in sum.\n"
+            "`python -m benchmarks.studies.ablation`: mean absolute error with each mechanism off,"
+            " nothing fitted again. Defaults were chosen with all mechanisms on, so a change says"
+            " what the model leans on, not what a model without it could reach. Where the error"
+            " falls with a mechanism off, something else is wrong in the other direction, or the"
+            " mechanism is. The last columns are the suite whose errors change most in sum.\n"
         ),
         table(
             [
@@ -221,7 +243,7 @@ def _ablations() -> list[str]:
                     percent(x.most.before),
                     percent(x.most.after),
                 ]
-                for x in validated().ablations
+                for x in _ablated()
             ],
         ),
     ]
@@ -231,7 +253,7 @@ def _worths() -> list[str]:
     return [
         "## What single options are worth\n",
         (
-            "`dpplan validate --ablations` again: runs that state an option, predicted as they are"
+            "`python -m benchmarks.studies.worth`: runs that state an option, predicted as they are"
             " and without it. Without a word of `options` the stack's own default holds; recompute,"
             " sequence parallelism and offload are off. Changes are predicted with it over without"
             " it. Where the error without it is no larger, runs do not show what it is worth.\n"
@@ -251,7 +273,7 @@ def _worths() -> list[str]:
                     percent(x.mape_stated),
                     percent(x.mape_left_out),
                 ]
-                for x in validated().worths
+                for x in worth.worths(_shipped().complete)
             ],
         ),
     ]
@@ -364,7 +386,7 @@ def _worst() -> list[str]:
 
 
 def _cross_validation() -> list[str]:
-    return crossvalidation.parts(validated())
+    return crossvalidation.parts(validated(), crossed())
 
 
 def _fine_tuning() -> list[str]:
@@ -436,19 +458,20 @@ _CLASSES = ("mixture of experts", "fp8", "offload", *get_args(Task))
 
 def _classes(runs: list[Run]) -> str:
     """Errors of classes of runs, predicted by numbers fitted without their suites."""
-    unseen = {
+    times = unseen()
+    by_class = {
         name: errors(
             [
-                run.unseen_step_s / run.measured_step_s - 1
+                times[run.run_id] / run.measured_step_s - 1
                 for run in runs
-                if run.unseen_step_s and run.measured_step_s and BY_KIND[name](run)
+                if run.run_id in times and run.measured_step_s and BY_KIND[name](run)
             ]
         )
         for name in _CLASSES
     }
     return ", ".join(
         f"{name} {percent(e.mape)} and {percent(e.median_ape)} ({e.n:,} runs)"
-        for name, e in sorted(unseen.items(), key=lambda item: -item[1].n)
+        for name, e in sorted(by_class.items(), key=lambda item: -item[1].n)
         if e.n
     )
 
@@ -457,8 +480,8 @@ def status() -> str:
     """One paragraph for the README."""
     every = runs()
     e, noise = errors([r.time_error for r in every]), validated().summary.noise
-    coverage = _held().left_out["suites"].mean_of_suites
-    unseen = validated().cross_validation.kinds["suites"].all
+    coverage = _coverage().left_out["suites"].all.mean_of_suites
+    held_out = crossed().kinds["suites"].all
     within = sum(abs(r.time_error) <= 0.2 for r in every)
     return (
         f"Step time was compared with {e.n:,} published runs on"
@@ -467,8 +490,8 @@ def status() -> str:
         f" {percent(e.median_ape)}, bias {percent(e.bias)}, worst {percent(e.worst)};"
         f" {within / len(every):.0%} of them within 20 %. Repeats of one run lie"
         f" {percent(noise.mean)} from their median. Predicted by numbers fitted without its"
-        f" suite, a run is {percent(unseen.mape)} off on average, half of them at most"
-        f" {percent(unseen.median_ape)}; by class, mean and median: {_classes(every)}. Bands made"
+        f" suite, a run is {percent(held_out.mape)} off on average, half of them at most"
+        f" {percent(held_out.median_ape)}; by class, mean and median: {_classes(every)}. Bands made"
         f" without a suite hold {coverage:.0%} of its runs, on average over suites."
         " The defaults were chosen while looking at these runs, so this is not a blind test."
         " [docs/accuracy](docs/accuracy/index.md) has the tables; `dpplan validate` computes"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from benchmarks.studies.bands import BandLine, Coverage
+from benchmarks.studies.chances import FitCoverage
 from pages.text import percent, table
-from planner.studies.documents.validate import BandLine, Coverage, FitCoverage
 
 
 def parts(coverage: Coverage, fits: FitCoverage) -> list[str]:
@@ -11,19 +12,22 @@ def parts(coverage: Coverage, fits: FitCoverage) -> list[str]:
     return [*_coverage(coverage), *_fit_chances(fits)]
 
 
+_HEADS = [">runs", ">suites", ">low", ">high", ">inside", ">of suites", ">score", ">of suites"]
+
+
+def _cells(line: BandLine) -> list[object]:
+    return [
+        line.n,
+        line.suites,
+        *(f"{x:.2f}" for x in (line.low, line.high)),
+        percent(line.inside_frac),
+        percent(line.mean_of_suites),
+        *(f"{x:.2f}" for x in (line.score, line.score_of_suites)),
+    ]
+
+
 def _lines(name: str, lines: dict[str, BandLine]) -> str:
-    return table(
-        [name, ">runs", ">inside", ">low", ">high", ">width", ">score"],
-        [
-            [
-                label,
-                line.n,
-                percent(line.inside_frac),
-                *(f"{x:.2f}" for x in (line.low, line.high, line.width, line.score)),
-            ]
-            for label, line in lines.items()
-        ],
-    )
+    return table([name, *_HEADS], [[label, *_cells(line)] for label, line in lines.items()])
 
 
 def _coverage(coverage: Coverage) -> list[str]:
@@ -31,37 +35,22 @@ def _coverage(coverage: Coverage) -> list[str]:
     return [
         "## Do the bands hold\n",
         (
-            "The shipped bands over all recorded residuals, as `dpplan validate --coverage` does:"
-            " each run in the band of residuals without its suite, and without what the line"
-            f" names. Promised are {coverage.promised:.0%}. The mean over suites counts each the"
-            " same. Low, high and width are means of measured over predicted; the score is the mean"
-            " interval score on its logarithm, smaller is better. By runs it is that of the five"
-            " largest suites, which hold half of the runs and were missed by little; by suites it"
-            " is that of the few that were missed by much. One band for all runs has the quantiles"
-            " by runs of all other suites, so it is best at the former. Suites in view while the"
-            " model was made lie inside more often than promised: bands are for suites that were"
-            " not.\n"
+            "The shipped bands over all recorded residuals, as `python -m benchmarks.studies.bands`"
+            " does: each run in the band of residuals without its suite, and without what the line"
+            f" names, by widths fitted without them. Promised are {coverage.promised:.0%}. The mean"
+            " over suites counts each the same. Low and high are means of measured over predicted;"
+            " the score is the mean interval score on its logarithm, smaller is better. By runs it"
+            " is that of the five largest suites, which hold half of the runs and were missed by"
+            " little; by suites it is that of the few that were missed by much. One band for all"
+            " runs has the quantiles by runs of all other suites, so it is best at the former."
+            " Suites in view while the model was made are judged by the narrower band of such"
+            " suites, the others by that of every answer. A mean over n suites is uncertain by some"
+            " 0.3 over the root of n: 10 points of percent with 9 of them.\n"
         ),
         table(
+            ["left out with its suite", *_HEADS],
             [
-                "left out with its suite",
-                ">runs",
-                ">inside",
-                ">mean of suites",
-                ">width",
-                ">score",
-                ">score of suites",
-            ],
-            [
-                [
-                    name,
-                    line.all.n,
-                    percent(line.all.inside_frac),
-                    percent(line.mean_of_suites),
-                    f"{line.all.width:.2f}",
-                    f"{line.all.score:.2f}",
-                    f"{line.score_of_suites:.2f}",
-                ]
+                [name, *_cells(line.all)]
                 for name, line in [
                     *coverage.left_out.items(),
                     ("one band for all runs, instead", coverage.one_band),
@@ -79,7 +68,7 @@ def _fit_chances(coverage: FitCoverage) -> list[str]:
         "## Do the chances to fit hold\n",
         (
             "Runs that ran or ran out of memory by the chance they had, each suite under the"
-            " evidence of all others, as `dpplan validate --coverage` does. Brier score"
+            " evidence of all others, as `python -m benchmarks.studies.chances` does. Brier score"
             f" {coverage.brier:.4f} over {coverage.n:,} runs that say something of their memory. Of"
             f" {coverage.peaks} measured peaks {percent(coverage.below_frac)}"
             f" ({percent(coverage.mean_of_suites)} on average over suites) lie below the need that"

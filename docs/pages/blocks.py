@@ -292,7 +292,7 @@ def fill(text: str) -> str:
         if name.startswith("keys "):
             body = keys.fields(name.removeprefix("keys "))
         elif name.startswith("worth "):
-            body = accuracy.worth(name.removeprefix("worth "))
+            body = accuracy.worth_of(name.removeprefix("worth "))
         elif name in BLOCKS:
             body = BLOCKS[name]()
         else:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from benchmarks.studies.crossval import LARGE, ON_BOUND, CrossValidation
 from pages.text import percent, table
 from planner.studies.documents.validate import ErrorsOfSuites, Run, Validation
-from planner.studies.validate.crossval import LARGE, ON_BOUND
 from planner.studies.validate.errors import KINDS, complete, errors, noise_floor
 from planner.studies.validate.fit import ACROSS, HUBER, WITHIN
 
@@ -22,7 +22,7 @@ class Goal:
     """Runs, how they were predicted, and what their mean error should be at most."""
 
     title: str
-    kind: str  # a key of `cross_validation.kinds`
+    kind: str  # a key of `CrossValidation.kinds`
     belongs: Callable[[Run], bool]
     mape: float
 
@@ -116,9 +116,8 @@ _WORDS = {
 }
 
 
-def goals(document: Validation) -> list[list[object]]:
+def goals(document: Validation, crossed: CrossValidation) -> list[list[object]]:
     """Lines of what, statistic, goal, reached value, runs, verdict."""
-    crossed = document.cross_validation
     known = {r.run_id: r for r in document.rows}
     lines: list[list[object]] = []
 
@@ -200,8 +199,8 @@ def goals(document: Validation) -> list[list[object]]:
     return lines
 
 
-_MEANING = f"""What the model says of runs that had no part in a fit, as `dpplan validate
---cross-validate` does.
+_MEANING = f"""What the model says of runs that had no part in a fit, as `python -m
+benchmarks.studies.crossval` does.
 
 A **platform** is the runs of one suite on one GPU with one stack. Its numbers (clock, share of
 bandwidth of elementwise kernels, launch cost, attention, contention, network, link of the node) are
@@ -230,9 +229,8 @@ up whatever else the platform does differently: a value above the law means a pl
 the model, not a GPU that clocks higher."""
 
 
-def parts(document: Validation) -> list[str]:
+def parts(document: Validation, crossed: CrossValidation) -> list[str]:
     """Markdown parts of the section."""
-    crossed = document.cross_validation
     kinds = crossed.kinds
     noise = noise_floor(document.rows).mean
     noise_a = noise_floor([r for r in document.rows if r.tier == "A"]).mean
@@ -285,17 +283,24 @@ def parts(document: Validation) -> list[str]:
             "MAPE; `-` where a suite's platforms have one model, one number of GPUs, or nothing"
             f" beyond {LARGE} GPUs to be held out.\n"
         ),
-        table(["suite", ">runs", *(f">{name}" for name in kinds), ">noise"], _by_suite(document)),
+        table(
+            ["suite", ">runs", *(f">{name}" for name in kinds), ">noise"],
+            _by_suite(document, crossed),
+        ),
         "### By kind of run\n",
         "MAPE over the runs of a kind that could be held out.\n",
-        table(["kind", ">runs", *(f">{name}" for name in kinds), ">noise"], _by_kind(document)),
+        table(
+            ["kind", ">runs", *(f">{name}" for name in kinds), ">noise"],
+            _by_kind(document, crossed),
+        ),
         "### Goals\n",
         (
             "What this project set out to reach, and where it stands; the tables above say by how"
             " much each suite is off.\n"
         ),
         table(
-            ["what", "statistic", ">goal", ">value", ">runs or groups", "verdict"], goals(document)
+            ["what", "statistic", ">goal", ">value", ">runs or groups", "verdict"],
+            goals(document, crossed),
         ),
         "### Fitted numbers\n",
         _VALUES + "\n",
@@ -353,8 +358,7 @@ def _two(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _by_kind(document: Validation) -> list[list[object]]:
-    crossed = document.cross_validation
+def _by_kind(document: Validation, crossed: CrossValidation) -> list[list[object]]:
     known = {r.run_id: r for r in document.rows}
     judged = [r for r in crossed.rows if complete(known[r.run_id])]
     lines: list[list[object]] = []
@@ -375,8 +379,7 @@ def _by_kind(document: Validation) -> list[list[object]]:
     return lines
 
 
-def _by_suite(document: Validation) -> list[list[object]]:
-    crossed = document.cross_validation
+def _by_suite(document: Validation, crossed: CrossValidation) -> list[list[object]]:
     lines: list[list[object]] = []
     for suite, summary in document.suites.items():
         each = [kind.suites.get(suite) for kind in crossed.kinds.values()]

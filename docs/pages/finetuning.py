@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from benchmarks.studies.waits import NUMBERS, Waiting, fitted, left_out, waiting
 from pages.text import percent, table
 from planner.ledger import Array
 from planner.studies.documents.validate import Run
 from planner.studies.validate.errors import errors
 from planner.studies.validate.files import read_all
-from planner.studies.validate.waits import NUMBERS, Waiting, fitted, left_out, waiting
 
 _UNITS = (1e3, 1e3, 1e6)  # of NUMBERS in the table: ms, ms, us
 _HEADER = [

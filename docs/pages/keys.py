@@ -154,6 +154,16 @@ def run_level() -> str:
                 "measured: Llama 3, arXiv 2407.21783 table 5",
             ],
             [
+                "running time of one consumer card between failures of its job",
+                f"{r.MTBF_CONSUMER_S / 3600:,.0f} h",
+                "assumed: the least published, OPT-175B, arXiv 2205.01068",
+            ],
+            [
+                "stop of replicas that go on without another",
+                f"{r.REGROUP_S:g} s",
+                "measured: FT-HSDP, arXiv 2602.00277",
+            ],
+            [
                 "share of failures after which a node is replaced",
                 f"{r.HARDWARE_FRAC:g}",
                 "measured: Llama 3, section 3.3.4",

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
+import csv
+import math
+
+from benchmarks.studies.widths import CORRELATION
 from pages.text import table
 from planner.evidence import band as uncertainty
-from planner.evidence.case import FEATURES
 from planner.evidence.spread import COVERAGE
 from planner.specs.cluster import ONE_SWITCH, OVERSUBSCRIBED
 
 
 def _widening() -> str:
-    """Factors by which mechanisms may exceed or undercut their expected time."""
+    """Fitted factors on the half-width of a band."""
+    widths = _widths()
     return table(
-        ["mechanism", ">slower", ">faster"],
+        ["what makes a step less well known", ">factor on the half-width"],
         [
-            [
-                feature.words,
-                *("-" if x == 1 else f"{x:g}" for x in (feature.slower, feature.faster)),
-            ]
-            for name, feature in FEATURES.items()
-            if name not in _MOST and max(feature.slower, feature.faster) > 1
-        ]
-        + [
-            [f"a {_NAMES.get(name, name)} that no suite shows", f"{factor:g}", f"{factor:g}"]
-            for name, factor in uncertainty.NEW.items()
+            [words, f"{math.exp(widths.widens[name]):.2f}{_sided(widths, name)}"]
+            for name, words in uncertainty.WIDENS.items()
+            if name != uncertainty.LATER
         ],
     )
 
 
-_NAMES = {"gpu": "GPU"}
-_MOST = ("offload", "islands")  # whose feature is already what they add at most
+def _widths() -> uncertainty.Widths:
+    with uncertainty.WIDTHS.open(encoding="utf-8", newline="") as file:
+        return uncertainty.widths_of(next(csv.DictReader(file)))
+
+
+def _sided(widths: uncertainty.Widths, name: str) -> str:
+    if name not in uncertainty.ONE_SIDED:
+        return ""
+    faster, slower = (math.exp(side[name]) for side in (widths.below_of, widths.above_of))
+    return f", times {slower:.2f} towards slower and {faster:.2f} towards faster"
 
 
 MEANING = f"""## What the words mean
@@ -61,31 +66,28 @@ print model, layout, batch and result; tier B rows rest on an assumption or two.
 The band beside every step time should hold {COVERAGE:.0%} of unseen runs: its ends are the 10 %
 and the 90 % quantile of measured over predicted step time. It always contains the expected time.
 
-A band is as wide as the evidence is thin. Its base is what plain runs of measured software were
-missed by: the residuals of validated runs without what is new or special in each, as quantiles in
-which a run of a suite of n counts as 1/(1 + (n - 1) {uncertainty.CORRELATION:g}), because errors of
-a suite correlate. Suites in view while the model was made were missed by less than those collected
-later: their residuals count as {1 / uncertainty.IN_VIEW:.2g} times as large, and runs of the others
-weigh {uncertainty.LATER:g}.
-
-Beside it, independent and added in quadrature, stand what is new in a request and what was missed
-by more than the rest. A GPU, a stack or a combination of methods (experts, number formats,
-adapters, offloading, long sequences) that n suites show widens by its factor over the root of
-1 + n; a GPU whose GEMMs nobody timed by another {uncertainty.UNTIMED_GPU - 1:.0%}. A mechanism
-that may take longer or less by a factor moves the end of the band by its share of the step, and a
-property of the request by the whole factor:
+A band is as wide as the evidence is thin. Its half-width, as a logarithm, is that of plain runs of
+measured software times a factor for each property that makes a step less well known. Factors are
+fitted to the interval score (Gneiting & Raftery 2007, equation 43) of all suites together, in which
+a run of a suite of n counts as 1/(1 + (n - 1) {CORRELATION:g}), because errors of a suite
+correlate, and are shrunk towards what 195 runs that were predicted blind showed of their classes.
+Suites in view while the model was made were missed by less than those collected later: that, too,
+is a factor ({math.exp(_widths().widens[uncertainty.LATER]):.2f}), and every answer has it.
+Nothing is fitted by suite, GPU or stack.
 
 {_widening()}
 
+That few suites show a GPU counts 1 over 1 + suites of the exponent; a step far from the peak rate
+the logarithm of 0.5 over its predicted MFU. What no request states stands beside it, in quadrature.
+GEMMs of a GPU that nobody timed may be {uncertainty.UNTIMED_GPU - 1:.0%} off.
 An optimizer that is offloaded is as slow as the slowest host that the request may mean, ten times
 where neither host nor threads are stated, and copies three times, as from memory that is not
-pinned. Beyond {ONE_SWITCH} nodes whose fabric neither request nor cluster states, the slow end is
-that of islands of so many nodes with {OVERSUBSCRIBED:g} times fewer links between them: the same
-step evaluated there.
+pinned; a host that is not stated may be twice as fast. Beyond {ONE_SWITCH} nodes whose fabric
+neither request nor cluster states, the slow end is that of islands of so many nodes with
+{OVERSUBSCRIBED:g} times fewer links between them: the same step evaluated there.
 
-The weights and factors are choices among round numbers, by the interval score of suites left out:
-`benchmarks/bands.py` prints it for these and their neighbours. Those of experts, AMD, Blackwell,
-4-bit GEMMs and adapters rest on few suites, and on what 195 runs that were predicted blind showed.
+`python -m benchmarks.studies.widths` fits, and `python -m benchmarks.bands` prints the score of
+suites left out for each choice in it and its neighbours.
 
 Residuals are those of runs that were not seen: suites that were in view while the model was made
 are predicted by shared numbers fitted on all other suites (`suites` [below](#cross-validation)).

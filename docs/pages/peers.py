@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections import defaultdict
 
-from pages.accuracy import runs
+from pages.accuracy import runs, unseen
 from pages.text import ROOT, percent, table
 from planner.studies.documents.validate import Run
 from planner.studies.validate.errors import errors
@@ -33,7 +33,7 @@ def _predicted() -> dict[str, dict[str, float]]:
 def _cells(on: list[Run], theirs: dict[str, float]) -> list[str]:
     """Mean and median error of a tool, then ours where numbers were fitted without the suite."""
     peer = errors([theirs[run.run_id] / _measured(run) - 1 for run in on])
-    ours = errors([_unseen(run) / _measured(run) - 1 for run in on])
+    ours = errors([unseen()[run.run_id] / _measured(run) - 1 for run in on])
     return [percent(value) for value in (peer.mape, peer.median_ape, ours.mape, ours.median_ape)]
 
 
@@ -42,15 +42,10 @@ def _measured(run: Run) -> float:
     return run.measured_step_s
 
 
-def _unseen(run: Run) -> float:
-    assert run.unseen_step_s is not None
-    return run.unseen_step_s
-
-
 def page() -> str:
     """One line per tool, over the runs that it expresses, and over those that all of them do."""
     predicted = _predicted()
-    complete = [run for run in runs() if run.unseen_step_s is not None]
+    complete = [run for run in runs() if run.run_id in unseen()]
     common = [run for run in complete if all(run.run_id in predicted[tool] for tool in _TOOLS)]
     rows = []
     for tool, title in _TOOLS.items():

@@ -48,6 +48,7 @@ def finish(
 ) -> None:
     """Write the requested results, print, and end with the answer's status."""
     from planner.views.text import show_blocks
+    from planner.views.view import with_doubts
 
     makers = {**answer.files, "html": lambda: _page(answer)}
     requested = [(written[n].flag, values[n], make) for n, make in makers.items() if n in values]
@@ -58,14 +59,15 @@ def finish(
     if out.json:
         print_json(answer.document)
     else:
-        show_blocks(answer.view().blocks, out.plain, answer.after())
+        show_blocks(with_doubts(answer.view(), answer.document).blocks, out.plain, answer.after())
     raise SystemExit(answer.status)
 
 
 def _page(answer: Answer) -> str:
     from planner.views.page import page
+    from planner.views.view import with_doubts
 
-    view = (answer.paper or answer.view)()
+    view = with_doubts((answer.paper or answer.view)(), answer.document)
     return page(view, getattr(answer.document, "command", ""))
 
 

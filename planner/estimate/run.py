@@ -12,6 +12,8 @@ from planner.estimate.trained import trained_count
 from planner.formulas import run_level
 from planner.ledger import Array, first, section, total
 from planner.specs.base import PlanError
+from planner.specs.cluster import ClusterSpec
+from planner.specs.columns import Columns
 from planner.specs.document import changed
 from planner.specs.documents.run import Project, Reliability, Run, Storage
 from planner.specs.plan import Plan
@@ -26,7 +28,8 @@ _KWH_J, _DAY_S, _HOUR_S = 3.6e6, 86400.0, 3600.0
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Size and time of checkpoints on one storage."""
+    """Size and time of checkpoints on one storage. saved: one is written before a host is taken
+    back."""
 
     write_s: float
     stop_s: float
@@ -34,21 +37,39 @@ class Checkpoints:
     best_interval_s: float
     restart_s: float  # with loading
     goodput: float
+    saved: bool
+
+
+@dataclass(frozen=True)
+class Interruptions:
+    """Times between failures of a job, and between hosts that are taken back (None: kept)."""
+
+    failure_s: float
+    taken_s: float | None = None
+    notice_s: float = 0.0  # from the word that a host is taken back until it is
+    stopped_frac: float = 1.0  # share of the job that a failed host stops
+
+    @property
+    def either_s(self) -> float:
+        """Time until the first of both."""
+        if self.taken_s is None:
+            return self.failure_s
+        return float(run_level.either_s(self.failure_s, self.taken_s))
 
 
 def checkpoints(
     plan: Plan,
     size_bytes: float,
     storage_bytes_per_s: float,
-    mtbf_s: float,
+    stops: Interruptions,
     host_copy_bytes_per_s: float,
     read_bytes_per_s: float | None = None,
 ) -> Checkpoints:
-    """Checkpoints of this size on a storage that writes (and reads) so fast, under failures of the
-    job every mtbf_s.
+    """Checkpoints of this size on a storage that writes (and reads) so fast.
 
     host_copy_bytes_per_s: of one GPU to the memory of its host, which is all that an asynchronous
-    checkpoint waits for.
+    checkpoint waits for. Where the notice is long enough to write one, nothing but the restart is
+    lost to hosts that are taken back.
     """
     run = plan.run
     write = size_bytes / storage_bytes_per_s
@@ -61,26 +82,65 @@ def checkpoints(
             float(run_level.checkpoint_stop_s(run_level.PAUSE_S, size_bytes, storage_bytes_per_s)),
             0.0,
         )
-    best = float(run_level.checkpoint_interval_s(stop, mtbf_s))
+    saved = stops.taken_s is not None and run_level.PAUSE_S + write <= stops.notice_s
+    lost_s = stops.failure_s if saved else stops.either_s
+    best = float(run_level.checkpoint_interval_s(stop, lost_s))
     interval = run.interval_s or max(best, behind)
     load = size_bytes / (read_bytes_per_s or storage_bytes_per_s * run_level.READ_OVER_WRITE)
     restart = (run.restart_s if run.restart_s is not None else run_level.RESTART_S) + load
-    good = float(run_level.goodput(interval, stop, restart + behind, mtbf_s))
-    return Checkpoints(write, stop, interval, best, restart, good)
+    if stops.stopped_frac < 1:
+        good = float(
+            run_level.goodput_of_replicas(
+                interval, stop, run_level.REGROUP_S, restart, stops.stopped_frac, stops.either_s
+            )
+        )
+        return Checkpoints(write, stop, interval, best, restart, good, saved=False)
+    good = float(run_level.goodput(interval, stop, restart + behind, lost_s))
+    if saved:
+        stopped = run_level.PAUSE_S + write + restart
+        good *= float(run_level.kept_frac(stopped, stops.taken_s))
+    return Checkpoints(write, stop, interval, best, restart, good, saved)
 
 
-def reliability(plan: Plan) -> tuple[Reliability, float]:
-    """Time lost to failures, checkpoints and restarts, and the goodput with the storage that the
-    request names."""
+def mtbf_gpu_s(cluster: ClusterSpec) -> float:
+    """Running time of one GPU between failures of its job, where the request does not say."""
+    consumer = cluster.gpu.segment == "consumer"
+    return run_level.MTBF_CONSUMER_S if consumer else run_level.MTBF_GPU_S
+
+
+def interruptions(plan: Plan, stopped: float) -> Interruptions:
+    """Of the job, as stated or as published for its kind of card and of price. stopped: GPUs that a
+    failed host stops."""
     run, cluster = plan.run, plan.cluster
+    share = stopped / cluster.gpus
     if run.mtbf_s is not None:
-        mtbf, mtbf_gpu = run.mtbf_s, run.mtbf_s * cluster.gpus
-    else:
-        mtbf_gpu = run.mtbf_gpu_s or run_level.MTBF_GPU_S
-        if run.mtbf_gpu_s is None and run.preempted_s is not None:
-            each = run.preempted_s * cluster.gpus_per_host
-            mtbf_gpu = float(run_level.either_s(mtbf_gpu, each))
-        mtbf = float(run_level.job_mtbf_s(mtbf_gpu, cluster.gpus))
+        return Interruptions(run.mtbf_s, stopped_frac=share)
+    each = run.mtbf_gpu_s or mtbf_gpu_s(cluster)
+    failure = float(run_level.job_mtbf_s(each, cluster.gpus))
+    if run.mtbf_gpu_s is not None or run.preempted_s is None:
+        return Interruptions(failure, stopped_frac=share)
+    taken = run.preempted_s * cluster.gpus_per_host
+    back_s = float(run_level.job_mtbf_s(taken, cluster.gpus))
+    return Interruptions(failure, back_s, run.notice_s or 0.0, share)
+
+
+def stopped_gpus(plan: Plan, c: Columns) -> float:
+    """GPUs that a failed host stops: of the job, or of the replicas with GPUs on it. A replica is
+    what has all states: ZeRO's shards are in no other place. c: one layout."""
+    gpus = float(plan.cluster.gpus)
+    if plan.run.failure_stops == "job":
+        return gpus
+    ranks = first(c.tp * c.pp) * max(first(c.cp), first(c.shards), first(c.ep))
+    hosts = -(-min(float(plan.cluster.gpus_per_host), gpus) // ranks) * ranks
+    return min(hosts, gpus)
+
+
+def reliability(plan: Plan, stopped: float) -> tuple[Reliability, float]:
+    """Time lost to failures, checkpoints and restarts, and the goodput with the storage that the
+    request names. stopped: GPUs that a failed host stops."""
+    run, cluster = plan.run, plan.cluster
+    stops = interruptions(plan, stopped)
+    mtbf, mtbf_gpu = stops.either_s, stops.either_s * cluster.gpus
     states = state_ledger(plan)
     size = float(
         run_level.checkpoint_bytes(
@@ -90,15 +150,15 @@ def reliability(plan: Plan) -> tuple[Reliability, float]:
     speed = {storage.id: storage.bytes_per_s(cluster.nodes) for storage in run.storages}
     copy = machine(plan).host_copy_bandwidth
     stored = run.storage_bytes_per_s or speed[_USUAL_STORAGE]
-    here = checkpoints(plan, size, stored, mtbf, copy, run.storage_read_bytes_per_s)
-    broken_s = run_level.MTBF_GPU_S if run.is_preempted else mtbf_gpu  # what is taken is no repair
-    repair = cluster.gpus * run_level.HARDWARE_FRAC * run_level.REPAIR_S / broken_s
+    here = checkpoints(plan, size, stored, stops, copy, run.storage_read_bytes_per_s)
+    # what is taken back is no repair
+    repair = run_level.HARDWARE_FRAC * run_level.REPAIR_S / stops.failure_s
     waiting = (
         1.0
         if run.spare_nodes is None
         else float(run_level.spares_suffice_frac(repair, float(run.spare_nodes)))
     )
-    others = {name: checkpoints(plan, size, rate, mtbf, copy) for name, rate in speed.items()}
+    others = {name: checkpoints(plan, size, rate, stops, copy) for name, rate in speed.items()}
     result = Reliability(
         mtbf_gpu_s=mtbf_gpu,
         mtbf_s=mtbf,
@@ -108,6 +168,10 @@ def reliability(plan: Plan) -> tuple[Reliability, float]:
         interval_s=here.interval_s,
         best_interval_s=here.best_interval_s,
         restart_s=here.restart_s,
+        stopped_gpus=stopped,
+        taken_back_s=stops.taken_s,
+        notice_s=stops.notice_s if stops.taken_s is not None else None,
+        saved_in_notice=here.saved,
         nodes_in_repair=repair,
         spare_nodes=run.spare_nodes,
         spare_nodes_proposed=spares_for(repair),
@@ -158,12 +222,12 @@ def step_energy_j(plan: Plan, seconds: Array, busy: Array) -> Array:
     return run_level.energy_j(plan.gpus, board, drawn, facility, seconds)
 
 
-def whole_run(plan: Plan, time: StepTime) -> Run:
-    """Days, GPU-hours, dollars, energy and CO2 of all tokens; None where the request does not say
-    how many."""
+def whole_run(plan: Plan, time: StepTime, c: Columns) -> Run:
+    """Days, GPU-hours, dollars, energy and CO2 of all tokens with one layout; None where the
+    request does not say how many."""
     cluster, training, run = plan.cluster, plan.training, plan.run
     with section("the whole run"):
-        failures, good = reliability(plan)
+        failures, good = reliability(plan, stopped_gpus(plan, c))
         busy = first(busy_s(time) / time.seconds)
         drawn = float(run_level.drawn_frac(busy, run_level.POWER_FRAC, run_level.WAIT_FRAC))
         power_w = first(step_energy_j(plan, time.seconds, busy_s(time)) / time.seconds)
@@ -250,14 +314,38 @@ def cost_usd(plan: Plan, gpu_s: float, energy_j: float) -> tuple[float | None, f
     return hardware, energy_j * plan.run.electricity_usd_per_j
 
 
+def _stopped(plan: Plan, r: Reliability) -> str:
+    """Whatever a failed host stops, and why it is the job where replicas were to go on."""
+    if plan.run.failure_stops == "job":
+        return "the job"
+    if r.stopped_gpus < plan.cluster.gpus:
+        return f"{r.stopped_gpus:,.0f} GPUs, the others after {run_level.REGROUP_S:.0f} s train on"
+    return "the job, as no other replica has all of the states: --zero 0 or --shard-group"
+
+
+def _published(plan: Plan) -> str:
+    """Where the time between failures is from."""
+    if plan.cluster.gpu.segment == "consumer":
+        return "consumer cards: assumed, the least that is published of others, OPT-175B"
+    return "Llama 3"
+
+
 def assumptions(plan: Plan, failures: Reliability) -> list[str]:
     """Assumptions of a run, as sentences with the options that change them. failures: `reliability`
     of the whole run."""
     run, r = plan.run, failures
-    failing = "stated in the request" if run.states_failures else "Llama 3; --mtbf"
+    failing = "stated in the request" if run.states_failures else f"{_published(plan)}; --mtbf"
     if run.is_preempted:
         hours = (run.preempted_s or 0.0) / _HOUR_S
-        failing = f"a host is taken back after {hours:g} h, {run.preempted_source}; --mtbf"
+        notice = (
+            "a checkpoint is written in it"
+            if r.saved_in_notice
+            else f"too short for a checkpoint, which takes {r.checkpoint_write_s:,.0f} s"
+        )
+        failing = (
+            f"a host is taken back after {hours:g} h, {run.preempted_source}; {run.notice_s or 0:g}"
+            f" s of notice, {notice}; --mtbf"
+        )
     stored = (
         "stated in the request"
         if run.storage_bytes_per_s is not None
@@ -270,7 +358,7 @@ def assumptions(plan: Plan, failures: Reliability) -> list[str]:
         f" {run.checkpoint} checkpoint of {r.checkpoint_bytes / 1e9:,.0f} GB every"
         f" {r.interval_s / 60:,.0f} min stops training {r.checkpoint_stop_s:,.1f} s and is"
         f" written in {r.checkpoint_write_s:,.0f} s ({stored}); restart {r.restart_s:,.0f} s"
-        " (--restart)"
+        f" (--restart); a failed host stops {_stopped(plan, r)} (--failure-stops)"
     ]
     if plan.training.tokens is not None:
         grid = (

@@ -1,12 +1,13 @@
 """Prediction interval of the step time: measured / predicted over held-out suites.
 
 Runs of one suite share a machine, a team and a way of measuring, so that their errors are
-correlated: what the next suite is missed by depends on how much of it is new. A band adds in
-quadrature the error of plain runs of measured software; the novelty of the stack, the GPU and the
-combination of methods, by how many suites show each; and FEATURES, which were missed by more than
-the rest. What is left of the residuals beside the latter two is the former. Suites in view while
-mechanisms were chosen were missed by less than those collected later, and count as if missed by
-more.
+correlated: the error of the next suite depends on how well its kind is known. The half-width of
+the interval, as a logarithm, is exp(plain + sum of coefficient x feature) over WIDENS, the
+properties that make a step less well known, with coefficients fitted to the interval score of all
+suites (`benchmarks/studies/widths.py`). What no request states (UNSTATED)
+is added in quadrature by its physical bounds. Suites that were in view while mechanisms were chosen
+were missed by less than those collected later: whether one was is a feature of the fit, and every
+request is of the latter.
 """
 
 from __future__ import annotations
@@ -17,32 +18,45 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from planner.evidence.case import FEATURES, Case, Times, case_of, kinds
-from planner.evidence.spread import SIDE, Spread
-from planner.evidence.weights import quantile, suite_members, suite_weight
+from planner.evidence.spread import Spread
+from planner.evidence.weights import quantile
 from planner.ledger import Array
 from planner.specs.cluster import Verified
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 
-RESIDUALS = Path(__file__).parent.parent / "data" / "residuals.csv"
+_DATA = Path(__file__).parent.parent / "data"
+RESIDUALS = _DATA / "residuals.csv"
+WIDTHS = _DATA / "band_widths.csv"  # written by `python -m benchmarks.studies.widths`
 
-# Choices: round numbers near the best interval score of suites left out, by suites and by runs;
-# `benchmarks/bands.py` prints it for these and for others
-CORRELATION = 0.2  # of errors within a suite: how little each of its many runs counts
-# residuals of suites in view while the model was made, over those of suites collected later, which
-# were missed 1.4 times as far (root mean squares of 37 and 11 suites, geometric means)
-IN_VIEW = 0.75
-LATER = 2.0  # weight of a run of the latter
-# half-widths of what no suite has shown; with n suites that have, of 1 / (1 + n) of the variance
-NEW = {"gpu": 1.2, "stack": 1.1, "combination": 1.1}
-# the same of a GPU where nobody timed its GEMMs either: on the ten GPUs with a table large ones
-# reach 0.47 to 0.77 of the dense rate under load, with a standard deviation of 15 %
+# what multiplies the half-width, each by exp(coefficient x feature): features of a case, and
+NEW_GPU = "new_gpu"  # 1 / (1 + suites that show the GPU)
+LOW_MFU = "low_mfu"  # ln(_HIGH_MFU / predicted MFU), where that is more than 0
+LATER = "later"  # 1: of a suite that was not in view while the model was made
+WIDENS = {
+    "loop": "a training loop of one's own",
+    "experts": "kernels of a mixture of experts",
+    "fp8": "8-bit GEMMs",
+    "fp4": "4-bit GEMMs",
+    "adapters": "adapters beside frozen weights",
+    "before_ampere": "GPUs before Ampere",
+    "blackwell": "young kernels of Blackwell",
+    "amd": "kernels and collectives of ROCm",
+    NEW_GPU: "that few suites show this GPU",
+    LOW_MFU: "a step that is far from the peak rate",
+    LATER: "the spread between clusters and teams",
+}
+# one-sided: a loop of one's own is rather slower than expected than faster
+ONE_SIDED = ("loop",)
+_HIGH_MFU = 0.5
+# half-width of what is assumed for a GPU that no run was on and nobody timed: on the ten GPUs with
+# a table large GEMMs reach 0.47 to 0.77 of the dense rate under load, a standard deviation of 15 %
 UNTIMED_GPU = 1.2
+UNTIMED = "untimed"
 _AS_MUCH = 0.5  # a run that has half of a feature says something of it
 
 
@@ -64,8 +78,8 @@ class Levels:
 class Band:
     """Distribution of measured over expected step time, and what it rests on.
 
-    parts: shares of the squared slow half of the width: `general`, what runs alike were missed by,
-    and features that widen. runs: on the same GPU or software.
+    parts: shares of the squared slow half of the width: LATER of plain runs, and what widens it.
+    runs: on the same GPU or software.
     """
 
     spread: Spread
@@ -96,6 +110,7 @@ class Residuals:
     features: Array
     log_ratio: Array  # ln(measured over predicted step time)
     mfu: Array  # measured
+    predicted_mfu: Array
     seen: Array  # bool: in view while the numbers of this version were chosen
 
     def __len__(self) -> int:
@@ -110,6 +125,7 @@ class Residuals:
             self.features[mask],
             self.log_ratio[mask],
             self.mfu[mask],
+            self.predicted_mfu[mask],
             self.seen[mask],
         )
 
@@ -132,6 +148,7 @@ class Residuals:
             str(at.stack[row]),
             str(at.family[row]),
             tuple(self.features[row].tolist()),
+            float(self.predicted_mfu[row]),
         )
 
 
@@ -144,7 +161,7 @@ def residuals(rows: Iterable[Mapping[str, object]]) -> Residuals:
 
 _COLUMNS = (
     *("run_id", "suite", "gpu", "architecture", "stack", "family"),
-    *(*FEATURES, "seen", "mfu", "measured_over_predicted"),
+    *(*FEATURES, "seen", "mfu", "measured_over_predicted", "measured_over_default"),
 )
 
 
@@ -156,13 +173,15 @@ def _columns(cells: Mapping[str, Sequence[str]]) -> Residuals:
         return np.array(cells[name], dtype=float)
 
     levels = Levels(text("architecture"), text("gpu"), text("family"), text("stack"))
+    mfu = numbers("mfu")
     return Residuals(
         run_id=text("run_id"),
         suite=text("suite"),
         levels=levels,
         features=np.stack([numbers(name) for name in FEATURES], axis=1),
         log_ratio=np.log(numbers("measured_over_predicted")),
-        mfu=numbers("mfu"),
+        mfu=mfu,
+        predicted_mfu=mfu * numbers("measured_over_default"),
         seen=numbers("seen") > 0,
     )
 
@@ -177,111 +196,108 @@ def recorded() -> Residuals:
     return _columns(dict(zip(header, zip(*lines, strict=True), strict=True)))
 
 
-def weights(runs: Residuals) -> Array:
-    """How much each run says: less where many of its suite say the same, and more where its suite
-    was never in view."""
-    later: Array = np.where(runs.seen, 1.0, LATER)
-    return later * suite_weight(suite_members(runs.suite), CORRELATION)
+@dataclass(frozen=True)
+class Widths:
+    """Half-widths of plain runs as logarithms of logarithms, and the coefficient of each of WIDENS;
+    of ONE_SIDED what is added towards faster and slower."""
+
+    below: float
+    above: float
+    widens: Mapping[str, float]
+    below_of: Mapping[str, float]
+    above_of: Mapping[str, float]
 
 
-def novelty(runs: Residuals, case: Case) -> dict[str, float]:
-    """Half-widths, as logarithms, of what is new in a case beside these runs, by NEW."""
-    return {
-        name: _half_width(name, len(set(runs.suite[same].tolist())))
-        + (math.log(UNTIMED_GPU) if name == "gpu" and not case.tabled and not same.any() else 0.0)
-        for name, same in (
-            ("gpu", runs.levels.gpu == case.gpu),
-            ("stack", runs.levels.stack == case.stack),
-            ("combination", runs.kind == case.kind),
-        )
+def widths_of(row: Mapping[str, str]) -> Widths:
+    """One row of WIDTHS."""
+    return Widths(
+        float(row["below"]),
+        float(row["above"]),
+        {name: float(row[name]) for name in WIDENS},
+        {name: float(row[f"{name}_below"]) for name in ONE_SIDED},
+        {name: float(row[f"{name}_above"]) for name in ONE_SIDED},
+    )
+
+
+@cache
+def _fitted() -> Mapping[str, Widths]:
+    """Fitted widths by the suite that was left out of the fit; "" for all suites."""
+    with WIDTHS.open(encoding="utf-8", newline="") as file:
+        return {row["without"]: widths_of(row) for row in csv.DictReader(file)}
+
+
+def widening(
+    lines: Array, new_gpu: Array, mfu: Array, later: Array | float = 1.0
+) -> dict[str, Array]:
+    """Columns of WIDENS. lines: of FEATURES, shape (runs, features); mfu: predicted."""
+    names = list(FEATURES)
+    own = {
+        NEW_GPU: new_gpu,
+        LOW_MFU: np.maximum(np.log(_HIGH_MFU / np.maximum(mfu, _LEAST_MFU)), 0.0),
+        LATER: later * np.ones(len(lines)),
     }
+    return {name: own[name] if name in own else lines[:, names.index(name)] for name in WIDENS}
 
 
-def _half_width(name: str, suites: Any) -> Any:
-    return math.log(NEW[name]) / np.sqrt(1.0 + suites)
-
-
-def _other_suites(values: Array, suites: Array) -> Array:
-    """Of every run, how many other suites have its value."""
-    _, value = np.unique(values, return_inverse=True)
-    _, suite = np.unique(suites, return_inverse=True)
-    pairs = np.unique(value.reshape(-1) * (suite.max() + 1) + suite.reshape(-1))
-    having = np.bincount(pairs // (suite.max() + 1))
-    return having[value.reshape(-1)] - 1
-
-
-def missed(runs: Residuals) -> Spread:
-    """Distribution of measured / predicted of plain runs of measured software: residuals without
-    what is new in each beside the other suites, and without its features. Without any run, a factor
-    of two either way."""
-    if not len(runs):
-        return Spread.of_ends(0.5, 2.0)
-    new = [
-        _half_width(name, _other_suites(values, runs.suite))
-        for name, values in (
-            ("gpu", runs.levels.gpu),
-            ("stack", runs.levels.stack),
-            ("combination", runs.kind),
-        )
-    ]
-    below, above = sides(runs.features)
-    far = runs.log_ratio / np.where(runs.seen, IN_VIEW, 1.0)
-
-    def left(distance: Array, side: Array) -> float:
-        other = np.sum(np.square(new), axis=0) + np.sum(np.square(side), axis=1)
-        rest = np.sqrt(np.maximum(np.square(np.maximum(distance, 0.0)) - other, 0.0))
-        return quantile(rest, weights(runs), SIDE)
-
-    return Spread.of_ends(math.exp(-left(-far, below)), math.exp(left(far, above)))
+_LEAST_MFU = 1e-3  # so that steps which hardly compute have a width with an end
 
 
 def sides(lines: Array) -> tuple[Array, Array]:
-    """Half-widths that features add, as logarithms, towards faster and slower; lines: of FEATURES,
-    shape (runs, features)."""
+    """Half-widths of what no request states, as logarithms, towards faster and slower; lines: of
+    FEATURES, shape (runs, features)."""
     slower = np.array([one.slower for one in FEATURES.values()])
     faster = np.array([one.faster for one in FEATURES.values()])
     return -np.log1p(-(1 - 1 / faster) * np.minimum(lines, 1.0)), np.log1p((slower - 1) * lines)
 
 
-def widened(
-    around: Spread, case: Case, new: Mapping[str, float]
-) -> tuple[Spread, dict[str, float]]:
-    """The distribution with what is new and what features add, and the shares of the squared width
-    of its slow half. new: of `novelty`."""
-    low, high = (math.log(end) for end in around.ends())
-    new = {name: float(width) for name, width in new.items()}
-    faster, slower = (side[0].tolist() for side in sides(np.array([case.features])))
-    above = {"general": high, **new, **dict(zip(FEATURES, slower, strict=True))}
-    ends = math.exp(-math.hypot(low, *new.values(), *faster)), math.exp(math.hypot(*above.values()))
-    whole = sum(part**2 for part in above.values()) or 1.0
-    shown = ["general", *new, *(name for name, one in FEATURES.items() if one.slower > 1)]
-    return Spread.of_ends(*ends), {name: float(above[name] ** 2 / whole) for name in shown}
+def widened(widths: Widths, runs: Residuals, case: Case) -> tuple[Spread, dict[str, float]]:
+    """The distribution of a case beside these runs, and the shares of the squared width of its slow
+    half: of plain runs (LATER), of the rest of WIDENS by their share of the factor, and of what no
+    request states."""
+    here = runs.levels.gpu == case.gpu
+    suites = len(set(runs.suite[here].tolist()))
+    lines = np.array([case.features])
+    columns = widening(lines, np.array([1.0 / (1 + suites)]), np.array([case.mfu]))
+    each = {name: widths.widens[name] * float(column[0]) for name, column in columns.items()}
+    both = sum(each.values())
+    one_sided = {name: float(columns[name][0]) for name in ONE_SIDED}
+    below = widths.below + both + sum(widths.below_of[n] * x for n, x in one_sided.items())
+    more = {name: widths.above_of[name] * x for name, x in one_sided.items()}
+    above = widths.above + both + sum(more.values())
+    faster, slower = (side[0].tolist() for side in sides(lines))
+    unstated = dict(zip(FEATURES, slower, strict=True))
+    untimed = 0.0 if case.tabled or suites else math.log(UNTIMED_GPU)
+    low = math.hypot(math.exp(below), untimed, *faster)
+    high = math.hypot(math.exp(above), untimed, *slower)
+    parts = {name: (value / high) ** 2 for name, value in unstated.items() if value > 0}
+    parts |= {UNTIMED: (untimed / high) ** 2} if untimed else {}
+    fitted = (math.exp(above) / high) ** 2
+    factors = {n: max(each[n] + more.get(n, 0.0), 0.0) for n in WIDENS if n != LATER}
+    plain = fitted * math.exp(-2 * sum(factors.values()))
+    whole = sum(factors.values()) or 1.0
+    parts |= {n: (fitted - plain) * x / whole for n, x in factors.items() if x > 0}
+    return Spread.of_ends(math.exp(-low), math.exp(high)), {LATER: plain, **parts}
 
 
 def forget() -> None:
     """Read the recorded residuals again."""
-    for known in (recorded, _recorded_missed, _recorded_band, on_gpu):
+    for known in (recorded, _fitted, _recorded_band, on_gpu):
         known.cache_clear()
-
-
-@cache
-def _recorded_missed(without: str | None = None) -> tuple[Residuals, Spread]:
-    """The shipped runs, of all suites or of all but one, and `missed` over them."""
-    runs = recorded()
-    runs = runs if without is None else runs.where(runs.suite != without)
-    return runs, missed(runs)
 
 
 def shipped_ends(case: Case, suite: str) -> tuple[float, float]:
     """Ends of the band of a run as factors, from the shipped residuals of all other suites."""
-    runs, general = _recorded_missed(suite)
-    return widened(general, case, novelty(runs, case))[0].ends()
+    runs, fitted = recorded(), _fitted()
+    others = runs.where(runs.suite != suite)
+    return widened(fitted.get(suite, fitted[""]), others, case)[0].ends()
 
 
-def band(plan: Plan, c: Columns, time: Times, row: int = 0, islands: Array | float = 0.0) -> Band:
+def band(
+    plan: Plan, c: Columns, time: Times, mfu: float, row: int = 0, islands: Array | float = 0.0
+) -> Band:
     """Band of the step time of one layout, from the shipped residuals; no narrower than what a
-    calibration of its own machine came out at. islands: as in `case_of`."""
-    found = _recorded_band(case_of(plan, c, time, row, islands))
+    calibration of its own machine came out at. mfu, islands: as in `case_of`."""
+    found = _recorded_band(case_of(plan, c, time, mfu, row, islands))
     return no_narrower(found, plan.cluster.verified)
 
 
@@ -300,17 +316,12 @@ def no_narrower(found: Band, verified: Verified | None) -> Band:
 @cache
 def _recorded_band(case: Case) -> Band:
     """Comparisons ask for the same case again and again."""
-    return _of_missed(*_recorded_missed(), case)
+    return band_of(_fitted()[""], recorded(), case)
 
 
-def band_of(runs: Residuals, case: Case) -> Band:
+def band_of(widths: Widths, runs: Residuals, case: Case) -> Band:
     """Band of a case from these runs; it always contains the expected time."""
-    return _of_missed(runs, missed(runs), case)
-
-
-def _of_missed(runs: Residuals, general: Spread, case: Case) -> Band:
-    """`band_of`, with what the runs were missed by."""
-    spread, parts = widened(general, case, novelty(runs, case))
+    spread, parts = widened(widths, runs, case)
     at = runs.levels
     gpu, stack = at.gpu == case.gpu, at.stack == case.stack
     return Band(
@@ -391,16 +402,15 @@ def _alike(runs: Residuals, case: Case, gpu: Array, stack: Array) -> str:
 def _widest(runs: Residuals, case: Case, parts: Mapping[str, float]) -> str:
     """What most of the width comes from, and whether any run has shown it."""
     name = max(parts, key=parts.__getitem__)
-    if name == "gpu" and not case.tabled and not (runs.levels.gpu == case.gpu).any():
+    if name == UNTIMED:
         return (
-            "the width is GEMMs of this GPU, which were not timed, and the spread between"
+            "the width is mostly GEMMs of this GPU, which were not timed, and the spread between"
             " clusters and teams"
         )
-    if name == "general":
-        return "the width is mostly the spread between clusters and teams"
-    if name in NEW:
-        what = "GPU" if name == "gpu" else name
-        return f"the width is mostly that few suites show this {what} ({parts[name]:.0%})"
+    if name == LATER:
+        return f"the width is mostly {WIDENS[LATER]}"
+    if name in WIDENS:
+        return f"the width is mostly {WIDENS[name]} ({parts[name]:.0%})"
     shown = runs.feature(name) >= _AS_MUCH * case.feature(name)
     said = f"the width is mostly {FEATURES[name].words} ({parts[name]:.0%})"
     return said if shown.any() else f"{said}, which no validated run shows as much"

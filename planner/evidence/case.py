@@ -17,8 +17,8 @@ from planner.specs.plan import Plan
 
 @dataclass(frozen=True)
 class Feature:
-    """A property that distinguishes runs. If it is a share of the step that may take longer or less
-    than estimated, the band covers both.
+    """A property that distinguishes runs. Factors beyond 1 are physical bounds of what no request
+    states, which the band covers; what else widens a band is fitted (`planner.evidence.band`).
 
     components: parts of the step that make up the share. words: its name in a sentence on the
     width. slower, faster: factors.
@@ -30,41 +30,29 @@ class Feature:
     faster: float = 1.0
 
 
-# Factors are round numbers near the best interval score of suites left out, and, for what few
-# suites show, what runs collected later were missed by (docs/log/bands.md)
 FEATURES: dict[str, Feature] = {
-    # on hosts whose single threads are faster than those that launches were measured on
-    "launch": Feature("kernel launches", ("launch", "overhead"), slower=1.4, faster=1.4),
+    "launch": Feature("kernel launches", ("launch", "overhead")),
     "tensor": Feature(
         "tensor and context parallel traffic", ("tensor_parallel", "context_parallel")
     ),
-    # all-to-all of NCCL, and kernels that move tokens once per node, are this far apart
-    "expert": Feature("expert traffic", ("expert_parallel",), slower=2.0, faster=2.0),
+    "expert": Feature("expert traffic", ("expert_parallel",)),
     "data": Feature("data parallel and pipeline traffic", ("data_parallel", "pipeline_transfer")),
-    # ranks of quiet clusters wait less for the slowest
-    "waiting": Feature(
-        "pipeline bubble and waiting", ("bubble", "stragglers", "input"), slower=1.2, faster=1.2
-    ),
+    "waiting": Feature("pipeline bubble and waiting", ("bubble", "stragglers", "input")),
     # on hosts that nobody states: memory of two sockets went from 410 to 922 GB/s in a generation
     "host": Feature("hosts faster than the one assumed", ("offload", "nvme"), faster=2.0),
     # what a slow host adds to the step, and islands of the network, over the step: both at most
     "offload": Feature("offload", slower=2.0),
     "islands": Feature("unknown islands of the network", slower=2.0),
-    # 1 or 0: 29 rows of hybrid models, and of windows with sinks, that NVIDIA prints are all
-    # predicted too fast, by 7 to 46 %; 25 lie inside their bands
-    "parts": Feature("layers unlike a plain decoder's", slower=1.5, faster=1.1),
-    # 1 or 0: two published medians of one recipe differ by 3 to 16 %, of one by 41 %
-    "experts": Feature("kernels of a mixture of experts", slower=1.4, faster=1.4),
-    "fp8": Feature("8-bit GEMMs", slower=1.15, faster=1.15),  # 1 or 0; 4-bit ones too
-    "fp4": Feature("4-bit GEMMs", slower=1.25, faster=1.25),  # 1 or 0
-    "adapters": Feature("adapters beside frozen weights", slower=1.2, faster=1.2),  # 1 or 0
+    "parts": Feature("layers unlike a plain decoder's"),  # 1 or 0
+    "experts": Feature("a mixture of experts"),  # 1 or 0
+    "fp8": Feature("8-bit GEMMs"),  # 1 or 0; 4-bit ones too
+    "fp4": Feature("4-bit GEMMs"),  # 1 or 0
+    "adapters": Feature("adapters beside frozen weights"),  # 1 or 0
     "quantised": Feature("frozen weights in 4 or 8 bit"),  # 1 or 0
-    # 1 or 0: a library around which every team writes its trainer
-    "loop": Feature("a training loop of one's own", slower=1.2, faster=1.2),
-    # 1 or 0: kernels that change from release to release; few runs, of two vendors' tables
-    "blackwell": Feature("young kernels of Blackwell", slower=1.2, faster=1.2),
-    "amd": Feature("kernels and collectives of ROCm", slower=1.45, faster=1.45),  # 1 or 0
-    "before_ampere": Feature("GPUs before Ampere", slower=1.2, faster=1.2),  # 1 or 0
+    "loop": Feature("a training loop of one's own"),  # 1 or 0: every team writes its trainer
+    "blackwell": Feature("GPUs of Blackwell"),  # 1 or 0
+    "amd": Feature("GPUs of AMD"),  # 1 or 0
+    "before_ampere": Feature("GPUs before Ampere"),  # 1 or 0
     # doublings of the sequence beyond _LONG, times the share of attention
     "long": Feature("long sequences"),
     "scale": Feature("number of GPUs"),  # doublings beyond one
@@ -162,6 +150,7 @@ class Case:
     stack: str
     family: str  # of the stack
     features: tuple[float, ...]  # in the order of FEATURES
+    mfu: float  # predicted
     tabled: bool = True  # GEMMs of the GPU were timed, whoever did
 
     def feature(self, name: str) -> float:
@@ -175,9 +164,9 @@ class Case:
 
 
 def case_of(
-    plan: Plan, c: Columns, time: Times, row: int = 0, islands: Array | float = 0.0
+    plan: Plan, c: Columns, time: Times, mfu: float, row: int = 0, islands: Array | float = 0.0
 ) -> Case:
-    """The case of one layout; islands: as in `features`."""
+    """The case of one layout; mfu: predicted; islands: as in `features`."""
     stack = plan.stack
     return Case(
         plan.cluster.gpu.id,
@@ -185,5 +174,6 @@ def case_of(
         stack.release_of or stack.id,
         stack.family or stack.id,
         tuple(features(plan, c, time, islands)[row].tolist()),
+        mfu,
         tabled=plan.cluster.gpu.kernels.gemm_efficiency.kind != "assumed",
     )

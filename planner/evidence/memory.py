@@ -43,7 +43,7 @@ WANTED = 0.95
 NEVER = 1 - WANTED  # below this chance a layout is said not to fit
 
 # Choices, round numbers near the best log score of each suite's runs under all other suites
-# (`dpplan validate --coverage` prints how the chances hold)
+# (`python -m benchmarks.studies.chances` prints how they hold)
 _OTHER_STACK = 0.2  # weight of a run with another stack
 _OTHER_GPU = 0.8  # of one on another GPU: memory hardly depends on it
 _OTHER_KIND = 0.7  # for each of the kinds of KINDS in which a run differs
@@ -51,7 +51,9 @@ _CORRELATION = 0.3  # of errors within a suite: between-suite over total varianc
 # what holds where nothing was measured: a Student t with two degrees of freedom, which counts as so
 # many runs
 _UNSEEN_RUNS = 1.0
-_UNSEEN_LOOP = 5.0  # the same of a training loop of one's own, which no run of another is like
+# the same of a training loop of one's own, which no run of another is like, and of a stack of which
+# nobody measured a peak
+_UNSEEN_STACK = 5.0
 _UNSEEN_SCALE = 0.1
 
 _REACH, _STEP = 1.0, 0.01  # grid of ln(need over predicted)
@@ -172,7 +174,7 @@ def shares(runs: Observed, cases: Sequence[Case]) -> Array:
     grid = _grid()
     # Student's t with two degrees of freedom up to a factor
     unseen = (1 + (grid / _UNSEEN_SCALE) ** 2 / 2) ** -1.5
-    counts = np.array([[_UNSEEN_LOOP if case.loop else _UNSEEN_RUNS] for case in cases])
+    counts = np.array([[_unseen_runs(runs, case)] for case in cases])
     base = counts * unseen / unseen.sum()
     chance = base / base.sum(axis=1, keepdims=True)
     if not len(runs):
@@ -195,6 +197,12 @@ def shares(runs: Observed, cases: Sequence[Case]) -> Array:
         chance = (base + chance * np.cumsum(spread, axis=1)[:, :-1]) / whole
         chance /= chance.sum(axis=1, keepdims=True)
     return np.cumsum(chance, axis=1)
+
+
+def _unseen_runs(runs: Observed, case: Case) -> float:
+    """Runs that the wide distribution counts as."""
+    measured = (runs.stack == case.stack) & (runs.relation == MEASURED)
+    return _UNSEEN_STACK if case.loop or not measured.any() else _UNSEEN_RUNS
 
 
 @dataclass(frozen=True)

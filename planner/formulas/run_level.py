@@ -14,6 +14,11 @@ _MOST_TERMS = 4096  # of a sum; beyond, the closed form is within 2e-6 of it
 
 # 419 unexpected interruptions in 54 days on 16,384 H100: Llama 3 (arXiv 2407.21783) table 5
 MTBF_GPU_S = 16384 * 54 * 86400 / 419
+# assumed, as nobody published a job of consumer cards: the least that is published of others,
+# OPT-175B (arXiv 2205.01068), which restarted more than 100 times in 2 months on 992 A100. Consumer
+# cards have no ECC by default: of those on 20,000 hosts of Folding@home two thirds showed memory
+# errors, of those in controlled environments none (arXiv 0910.0505)
+MTBF_CONSUMER_S = 14_000 * 3600.0
 # of these, confirmed or suspected hardware: the node has to be replaced (Llama 3, section 3.3.4)
 HARDWARE_FRAC = 0.78
 REPAIR_S = 86400.0  # until a replaced node is back; assumed
@@ -23,6 +28,9 @@ ENOUGH_SPARES = 0.99  # share of the time for which the proposed number of spare
 # (pytorch.org/blog/reducing-checkpointing-times); the copy to host memory comes on top. 60 s would
 # contradict Llama 3's > 90 %
 PAUSE_S = 6.3
+# for which replicas stop that go on without another: failure recovery of FT-HSDP takes 3 minutes
+# in place of 10 (arXiv 2602.00277, abstract)
+REGROUP_S = 180.0
 RESTART_S = 600.0  # detect, replace, start, warm up, without loading; assumed
 READ_OVER_WRITE = 2.0  # storage of a DGX SuperPOD reads twice as fast as it writes; recalled
 
@@ -37,7 +45,7 @@ GRID_G_PER_KWH = 436.0  # world mean of 2022: Ember, Global Electricity Review 2
 
 # GPU-hours of published projects over those of the best plan for the same tokens on the same
 # machines: the 10, 50 and 90 % quantiles of planner/data/project_ratios.csv, which a test compares
-PROJECT_FRAC = (1.00, 1.48, 2.31)
+PROJECT_FRAC = (1.17, 1.59, 2.42)
 
 LIFETIME_YEARS = 4.0  # of owned hardware; assumed
 USE_FRAC = 0.8  # share of it in which it earns; assumed
@@ -75,6 +83,12 @@ def job_mtbf_s(mtbf_gpu_s: Array, gpus: Array) -> Array:
 def either_s(first_s: Array, second_s: Array) -> Array:
     """Mean time until the first of two independent events."""
     return 1 / (1 / first_s + 1 / second_s)
+
+
+@formula(unit="1", equation="1 - stop / time between stops", source="definition; at least 0")
+def kept_frac(stop_s: Array, between_s: Array) -> Array:
+    """Share of wall time that is left beside stops which lose no work."""
+    return np.maximum(1 - stop_s / between_s, 0.0)
 
 
 @formula(
@@ -117,6 +131,27 @@ def goodput(interval_s: Array, checkpoint_s: Array, restart_s: Array, mtbf_s: Ar
         np.minimum((interval_s + checkpoint_s) / mtbf_s, _MOST)
     )
     return interval_s / (mtbf_s * lost)
+
+
+@formula(
+    unit="1",
+    equation="tau / (tau + C) (1 - (regroup + R stopped share) / M)",
+    source=(
+        "definition; replicas that go on lose no work, so that checkpoints of C after every tau are"
+        " for what stops all of them; M mean time between failures, R until a replica is back"
+    ),
+)
+def goodput_of_replicas(
+    interval_s: Array,
+    checkpoint_s: Array,
+    regroup_s: Array,
+    restart_s: Array,
+    stopped_frac: Array,
+    mtbf_s: Array,
+) -> Array:
+    """Share of wall time that advances training where a failure stops some of the replicas."""
+    saved = interval_s / (interval_s + checkpoint_s)
+    return saved * np.maximum(1 - (regroup_s + restart_s * stopped_frac) / mtbf_s, 0.0)
 
 
 @formula(

@@ -31,7 +31,7 @@ _HOUR_S, _YEAR_S = 3600.0, 365.25 * 86400.0
 # published jobs: OPT-175B (arXiv 2205.01068) restarted more than 100 times in 2 months on 992 GPUs,
 # one failure per 14,000 GPU-hours; RSC-2 (arXiv 2410.21680) had 2.34 failures per thousand days of
 # nodes of 8, one per 82,000
-_MTBF_GPU_HOURS = (14_000.0, 82_000.0)
+MTBF_GPU_HOURS = (14_000.0, 82_000.0)
 _MTBF_BEYOND = 12.0  # times outside of these from which a time between failures is doubted
 _BATCH_BEYOND = 4.0  # times the largest published batch
 _CRITICAL_BEYOND = (
@@ -48,18 +48,34 @@ _K = 1024
 
 
 @dataclass(frozen=True)
-class Request:
-    """Subject of a check: the options, and the specifications made of them."""
+class OfCluster:
+    """Subject of a check of machines: the options, and the cluster made of them."""
 
     options: Options
-    model: ModelSpec
     cluster: ClusterSpec
+
+
+@dataclass(frozen=True)
+class Request(OfCluster):
+    """Subject of a check: the options, and the specifications made of them."""
+
+    model: ModelSpec
     training: TrainingSpec
 
 
-def doubts(request: Request) -> tuple[str, ...]:
+def doubts(request: OfCluster) -> tuple[str, ...]:
     """Sentences about implausible values; empty for an ordinary request."""
-    return tuple(sentence for check in _CHECKS if (sentence := check(request)) is not None)
+    of_work = (check(request) for check in _OF_WORK) if isinstance(request, Request) else ()
+    sentences = (*of_work, *(check(request) for check in _OF_CLUSTER))
+    return tuple(sentence for sentence in sentences if sentence is not None)
+
+
+def of_several(requests: Iterable[Iterable[str]]) -> list[str]:
+    """Doubts of many requests that differ in machines: of each option the first sentence."""
+    out: dict[str, str] = {}
+    for sentence in (sentence for sentences in requests for sentence in sentences):
+        out.setdefault(sentence.split(maxsplit=1)[0], sentence)
+    return list(out.values())
 
 
 def flagged(sentences: tuple[str, ...]) -> tuple[str, ...]:
@@ -128,7 +144,7 @@ def _sequence(request: Request) -> str | None:
     )
 
 
-def _failures(request: Request) -> str | None:
+def _failures(request: OfCluster) -> str | None:
     """An MTBF of one GPU given as the MTBF of the job, or the reverse."""
     options, gpus = request.options, request.cluster.gpus
     if options.mtbf is None:
@@ -136,11 +152,11 @@ def _failures(request: Request) -> str | None:
     stated_s, unit = number_in(options, "mtbf")
     of_job = unit == "h"
     each_h = stated_s / _HOUR_S * (gpus if of_job else 1)
-    low, high = _MTBF_GPU_HOURS[0] / _MTBF_BEYOND, _MTBF_GPU_HOURS[1] * _MTBF_BEYOND
+    low, high = MTBF_GPU_HOURS[0] / _MTBF_BEYOND, MTBF_GPU_HOURS[1] * _MTBF_BEYOND
     if low <= each_h <= high or (of_job and gpus == 1):
         return None
     known = (
-        f"published jobs fail once per {_MTBF_GPU_HOURS[0]:,.0f} to {_MTBF_GPU_HOURS[1]:,.0f}"
+        f"published jobs fail once per {MTBF_GPU_HOURS[0]:,.0f} to {MTBF_GPU_HOURS[1]:,.0f}"
         " GPU-hours (arXiv 2205.01068, 2410.21680)"
     )
     hours = stated_s / _HOUR_S
@@ -168,7 +184,7 @@ def _listed(gpu: str) -> tuple[float, float, str] | None:
     return (min(listed)[0], max(listed)[0], min(listed)[1]) if listed else None
 
 
-def _price(request: Request) -> str | None:
+def _price(request: OfCluster) -> str | None:
     """Cents, or a price per node."""
     stated = number(request.options, "price")
     listed = _listed(request.cluster.gpu.id)
@@ -192,7 +208,7 @@ def _price(request: Request) -> str | None:
     )
 
 
-def _purchase(request: Request) -> str | None:
+def _purchase(request: OfCluster) -> str | None:
     """Thousands left out, or the price of a node."""
     stated = number(request.options, "capex")
     listed = _listed(request.cluster.gpu.id)
@@ -220,7 +236,7 @@ def _purchase(request: Request) -> str | None:
     )
 
 
-def _network(request: Request) -> str | None:
+def _network(request: OfCluster) -> str | None:
     """Mbit for Gbit, or bits for bytes."""
     stated = number(request.options, "nic_bandwidth")
     if stated is None or request.options.cluster is not None:
@@ -249,10 +265,8 @@ def _usual_nic(gpu: str) -> float:
     return float(known[gpu].node.nic_bandwidth) if gpu in known else 0.0
 
 
-_CHECKS: tuple[Callable[[Request], str | None], ...] = (
-    _batch,
-    _tokens,
-    _sequence,
+_OF_WORK: tuple[Callable[[Request], str | None], ...] = (_batch, _tokens, _sequence)
+_OF_CLUSTER: tuple[Callable[[OfCluster], str | None], ...] = (
     _failures,
     _price,
     _purchase,

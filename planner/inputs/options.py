@@ -7,10 +7,20 @@ from typing import Any
 
 from planner.inputs.cluster import node_size
 from planner.specs.base import PlanError
-from planner.specs.options import Given, Options, Origin, Reading, flag, refuse, rows, why_not
+from planner.specs.options import (
+    LAYOUT,
+    Given,
+    Options,
+    Origin,
+    Reading,
+    flag,
+    refuse,
+    rows,
+    why_not,
+)
 from planner.specs.options.checked import from_text, read
 from planner.specs.options.words import reading
-from planner.specs.where import constraint, stated
+from planner.specs.where import terms
 
 
 def read_options(given: Mapping[str, Any], origins: Mapping[str, Origin] | None = None) -> Options:
@@ -18,11 +28,11 @@ def read_options(given: Mapping[str, Any], origins: Mapping[str, Origin] | None 
 
     origins: where values come from that were not typed, by default the origins in `Given`.
     """
-    options = _of_conditions(read(Options, given))
-    table = rows(Options)
+    values = _stated_by_conditions(given)
+    options, table = read(Options, values), rows(Options)
     spelled = [
         Reading(name, text, name, value, says)
-        for name, text in given.items()
+        for name, text in values.items()
         if isinstance(text, str)
         and (says := reading(table[name], text, value := getattr(options, name)))
     ]
@@ -36,25 +46,31 @@ def read_options(given: Mapping[str, Any], origins: Mapping[str, Origin] | None 
     return options.changed(spelled=tuple(spelled), origins=origins)
 
 
-def _of_conditions(options: Options) -> Options:
-    """The same request with conditions on software as options: `--where 'dispatcher = deepep'` is
+def _stated_by_conditions(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values with conditions on software as options: `--where 'dispatcher = deepep'` is
     `--dispatcher deepep`. Raises PlanError where the option has another value besides."""
-    conditions = {text: stated(constraint(text)) for text in options.where}
-    if not any(conditions.values()):
-        return options
-    table, layouts = rows(Options), [text for text, is_ in conditions.items() if is_ is None]
-    values: dict[str, Any] = {}
-    for text, name, value in ((text, *pair) for text, pair in conditions.items() if pair):
+    texts = given.get("where") or ()
+    texts = [texts] if isinstance(texts, str) else texts
+    table, layouts = rows(Options), []
+    stated: dict[str, Any] = {}
+    for text in texts:
+        name, operator, value = (isinstance(text, str) and terms(text)) or ("", "", "")
+        if name != "stack" and (name in LAYOUT or name not in table or not table[name].says.free):
+            layouts.append(text)
+            continue
+        if operator != "=":
+            remedy = f"{name} is stated with = and one value, as by {flag(name)}"
+            raise PlanError("--where", text, remedy)
         try:
-            new = from_text(table[name], value)
+            stated_value = from_text(table[name], value)
         except ValueError as error:
             raise PlanError("--where", text, str(error)) from None
-        for other in (getattr(options, name), values.get(name, new)):
-            if other not in (table[name].default, new):
+        for other in (given.get(name), stated.get(name)):
+            if other not in (None, stated_value):
                 remedy = f"and {flag(name)} {other} contradict each other; leave one of them out"
                 raise PlanError("--where", text, remedy)
-        values[name] = new
-    return options.changed(where=tuple(layouts), **values)
+        stated[name] = stated_value
+    return {**given, **stated, "where": layouts} if stated else given
 
 
 def _of_nodes(options: Options, nodes: int, has_gpus: bool) -> tuple[Options, Reading]:

@@ -38,12 +38,11 @@ def caution(market: str) -> str:
     return next((listed.note for listed in markets() if listed.id == market), "")
 
 
-def preempted_after(options: Options) -> Sourced | None:
-    """Running time of a host until it is taken back, at the kind of price that a request names;
-    None where that keeps its machines."""
+def taken_back(options: Options) -> MarketSpec | None:
+    """The kind of price that a request names, where its machines are taken back."""
     word = (options.market or "").lower()
     matching = (market for market in markets() if word == market.id or word in market.aliases)
-    return next((market.preempted_after for market in matching), None)
+    return next((market for market in matching if market.preempted_after is not None), None)
 
 
 @dataclass(frozen=True)

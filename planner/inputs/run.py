@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from planner.formulas import run_level
 from planner.inputs import catalog
 from planner.inputs.calibration import Calibration
-from planner.inputs.prices import preempted_after
+from planner.inputs.prices import taken_back
 from planner.specs.base import PlanError
 from planner.specs.hardware import StorageSpec
 from planner.specs.options import Options, flag, rows
@@ -52,7 +53,6 @@ def run_spec(options: Options, nodes: int, calibration: Calibration | None = Non
         stored = measured.bytes_per_s(nodes)
         read = None if measured.read_per_node is None else float(measured.read_per_node) * nodes
     mtbf_s, unit = (None, "") if options.mtbf is None else number_in(options, "mtbf")
-    taken = preempted_after(options)
     return RunSpec(
         storages=storages(),
         mtbf_gpu_s=mtbf_s if unit == rows(Options)["mtbf"].says.unit else None,
@@ -62,15 +62,27 @@ def run_spec(options: Options, nodes: int, calibration: Calibration | None = Non
         storage_bytes_per_s=stored,
         storage_read_bytes_per_s=read,
         storage_measured=options.storage is None and measured is not None,
-        preempted_s=None if taken is None else float(taken),
-        preempted_source="" if taken is None else taken.source,
+        **_taken_back(options),
         as_project=options.run_as == "project",
         restart_s=number(options, "restart"),
         spare_nodes=options.spare_nodes,
+        failure_stops=options.failure_stops or "job",
         electricity_usd_per_j=electricity(options),
         pue=options.pue,
         grid_kg_per_j=number(options, "grid"),
     )
+
+
+def _taken_back(options: Options) -> dict[str, Any]:
+    """Keys of a run on machines that are taken back."""
+    market = taken_back(options)
+    if market is None or market.preempted_after is None:
+        return {}
+    return {
+        "preempted_s": float(market.preempted_after),
+        "preempted_source": market.preempted_after.source,
+        "notice_s": None if market.notice is None else float(market.notice),
+    }
 
 
 def electricity(options: Options) -> float:

@@ -10,7 +10,7 @@ from planner.inputs.accumulation import accumulated
 from planner.inputs.adapters import check_optimizer
 from planner.inputs.calibration import read_calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
-from planner.inputs.doubts import Request, doubts, flagged
+from planner.inputs.doubts import OfCluster, Request, doubts, flagged, of_several
 from planner.inputs.least import possible
 from planner.inputs.model import model_spec
 from planner.inputs.options import readings
@@ -59,28 +59,58 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
 
     shape: a model that takes the place of the one the request names.
     """
-    model, inferred = model_spec(options.model) if shape is None else (shape, [])
-    model, trained = with_modules(options, model)
-    model, headed = for_task(options, model)
-    assumptions = [*readings(options), *inferred, *trained, *headed]
-    cluster, assumed = cluster_spec(options)
-    training, defaults = training_spec(options, model, cluster.gpu)
+    parts, defaults, assumed = _parts(options, shape)
+    model, cluster, _ = parts
     teacher, taught = teacher_spec(options, model)
-    from_defaults = [default.says for default in defaults]
-    assumptions += [*assumed, *from_defaults, *taught, *searched(options)]
+    assumptions = [*assumed, *(default.says for default in defaults), *taught, *searched(options)]
     filled = (
         *_usual_node(options, cluster),
         *(default for default in defaults if default.value is not None),
     )
-    parts = (model, cluster, training)
     plans = tuple(
         default.model_copy(update={"teacher": teacher}) for default in plans_of(options, *parts)
     )
     if options.global_batch is None and options.grad_accum is not None:
-        batches = accumulated(options, options.grad_accum, model, training.seq_len)
+        batches = accumulated(options, options.grad_accum, model, parts[2].seq_len)
         plans = tuple(_with_batch(plan, batch) for batch in batches for plan in plans)
-    doubtful = doubts(Request(options, *parts))
+    doubtful = _doubts(options, parts)
     return Scenario(options, parts, plans, tuple(assumptions), filled, doubtful)
+
+
+_Parts = tuple[ModelSpec, ClusterSpec, TrainingSpec]
+
+
+def _parts(
+    options: Options, shape: ModelSpec | None = None
+) -> tuple[_Parts, list[Filled], list[str]]:
+    """Model, cluster and training of a request, defaults of training, and what was assumed."""
+    model, inferred = model_spec(options.model) if shape is None else (shape, [])
+    model, trained = with_modules(options, model)
+    model, headed = for_task(options, model)
+    cluster, assumed = cluster_spec(options)
+    training, defaults = training_spec(options, model, cluster.gpu)
+    sentences = [*readings(options), *inferred, *trained, *headed, *assumed]
+    return (model, cluster, training), defaults, sentences
+
+
+def _doubts(options: Options, parts: _Parts) -> tuple[str, ...]:
+    model, cluster, training = parts
+    return doubts(Request(options, cluster, model, training))
+
+
+def doubts_of(*requests: Options, of_model: bool = True) -> list[str]:
+    """Implausible values of requests that are answered together, by option; a request that cannot
+    be answered says so elsewhere. of_model: the requests name a model."""
+
+    def each(options: Options) -> tuple[str, ...]:
+        try:
+            if not of_model:
+                return doubts(OfCluster(options, cluster_spec(options)[0]))
+            return _doubts(options, _parts(options)[0])
+        except PlanError:
+            return ()
+
+    return of_several(map(each, requests))
 
 
 def _usual_node(options: Options, cluster: ClusterSpec) -> list[Filled]:

@@ -119,7 +119,7 @@ def report(
     evaluated = evaluate_row(estimates, row)
     machine_numbers, around, paced = machine(plan), _band(plan, table, evaluated), pace(evaluated)
     seconds = first(evaluated.time.seconds)
-    whole = _sure(plan, run.whole_run(plan, evaluated.time), around)
+    whole = _sure(plan, run.whole_run(plan, evaluated.time, table), around)
     if numbers is None:
         numbers = elasticities(plan, table) if sensitivities else []
     name, share = bottleneck(evaluated.time)
@@ -202,7 +202,7 @@ def figures(estimates: Estimates, assumptions: Sequence[str] = ()) -> Figures:
             before_seconds=first(estimates.time.before),
         ),
         throughput=throughput(plan, estimates, estimates.table),
-        run=_sure(plan, run.whole_run(plan, estimates.time), around),
+        run=_sure(plan, run.whole_run(plan, estimates.time, estimates.table), around),
         merge=merged(plan),
         assumptions=list(assumptions),
     )
@@ -240,8 +240,8 @@ def _chance(estimates: Estimates, row: int) -> Chance:
 
 def _band(plan: Plan, table: Columns, estimates: Estimates) -> Band:
     """Band of the step of one layout."""
-    seconds = estimates.time.seconds
-    return band(plan, table, estimates.time, islands=behind_unknown(plan, table, seconds))
+    seconds, mfu = estimates.time.seconds, throughput(plan, estimates, table).mfu
+    return band(plan, table, estimates.time, mfu, islands=behind_unknown(plan, table, seconds))
 
 
 def _sure(plan: Plan, whole: Run, around: Band) -> Run:

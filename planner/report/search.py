@@ -83,7 +83,7 @@ def not_searched(options: Options, searches: Sequence[Found]) -> list[str]:
 
 
 def _on_request(options: Options, plans: Sequence[Plan]) -> list[str]:
-    """What stacks run besides what is usual with them."""
+    """Capabilities that stacks have beside those that a search tries with them."""
     left = {
         f"{flag(entry.option)} {word} ({plan.stack.id})".replace(" on ", " ")
         for plan in plans

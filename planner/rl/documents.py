@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from planner.specs.document import UNSET, Document, Unset, key
+from planner.specs.document import UNSET, Document, Doubted, Unset, key
 from planner.specs.documents.batch import SizedModel
 from planner.specs.documents.explain import Explained
 from planner.specs.documents.plan import Layout
@@ -89,7 +89,7 @@ class RlSplit(Document):
     why: Annotated[str | None, key("why it cannot be")]
 
 
-class Reinforcement(Document):
+class Reinforcement(Doubted):
     """A step of reinforcement learning as phases."""
 
     schema_version: Annotated[int, key("1")]

@@ -15,7 +15,7 @@ from planner.formulas.divisors import divisors
 from planner.formulas.params import parameter_count
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
-from planner.inputs.scenario import resolve
+from planner.inputs.scenario import Scenario, resolve
 from planner.inputs.workload import packs
 from planner.ledger import Call, first, recording
 from planner.report import layout as report
@@ -70,7 +70,7 @@ class Training:
     estimates: Estimates
     command: str
     figures: Figures
-    assumptions: tuple[str, ...]
+    scenario: Scenario
     layouts: int  # that were compared
 
 
@@ -243,7 +243,7 @@ def _trained(request: _Asked, pools: Pools, stack: str) -> Training:
         if searched.estimates is not None
     )
     command = pick_command(options, train)
-    return Training(train, command, figures, scenario.sentences, layouts)
+    return Training(train, command, figures, scenario, layouts)
 
 
 def training_options(options: Options, model: ModelSpec, job: Job, gpus: int) -> Options:
@@ -393,7 +393,8 @@ def _document(request: _Asked, pools: Pools, best: Step, tried: list[_Tried]) ->
         usd_per_1000_steps=None
         if price is None
         else float(run_level.machines_usd(gpu_s, float(price))),
-        notes=[*_notes(request), *training.assumptions],
+        notes=[*_notes(request), *training.scenario.assumptions],
+        doubts=list(training.scenario.doubts),
     )
 
 

@@ -279,7 +279,7 @@ def _with_room(plan: Plan, found: Found, wanted: Wanted, most: float) -> Found:
 
 
 def _again(plan: Plan, choices: Choices, rank: Rank, wanted: Wanted, most: float) -> Found | None:
-    """The search with these free options; None where it is no better than this rank."""
+    """The search with these free options; None where that is not better than this rank."""
     variant, part = plan.choosing(choices), replace(wanted, whole=False)
     again = _evaluated(variant, _allowed(variant), part, most=most, near=NEAR)
     if again.estimates is None or not better(choice(again.estimates).rank, rank):

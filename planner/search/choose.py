@@ -161,8 +161,8 @@ def spanning(estimates: Estimates | Outline, rows: Array) -> Array:
 
 
 def stride(plan: Plan, group: str, tp: Array) -> Array:
-    """How many ranks apart neighbours of a group are: ranks of tensor parallelism are next to each
-    other, those of contexts tp apart, those of experts in an order of their own."""
+    """Distance in ranks between neighbours of a group: 1 for tensor parallelism, tp for context
+    parallelism, the degree of expert tensor parallelism for experts."""
     if group == "tp":
         return 1.0
     return tensor_of(plan, tp) if group == "ep" else tp

@@ -9,7 +9,7 @@ where it is not set; `None` is JSON's null.
 from __future__ import annotations
 
 import json
-from typing import Any, TypeVar, dataclass_transform
+from typing import Annotated, Any, TypeVar, dataclass_transform
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field, structs, to_builtins
 from msgspec import json as _json
@@ -20,6 +20,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "UNSET",
     "Document",
+    "Doubted",
     "Unset",
     "changed",
     "extended",
@@ -47,6 +48,15 @@ def key(says: str, unit: str = "") -> Meta:
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Document(Struct, frozen=True):
     """A JSON object with declared keys; frozen."""
+
+
+class Doubted(Document, kw_only=True):
+    """An answer that says which values of its request are implausible."""
+
+    doubts: Annotated[
+        list[str],
+        key("implausible values of the request, each with the likely intention, as sentences"),
+    ] = []
 
 
 def changed(document: D, **update: Any) -> D:

@@ -195,6 +195,7 @@ class GpuSpec(Spec):
     aliases: Names = ()
     vendor: Literal["nvidia", "amd", "google", "other"] = "nvidia"
     architecture: str
+    segment: Literal["data center", "workstation", "consumer"] = "data center"
     torch_name: str | None = None  # as torch.cuda.get_device_name has it, also of another size
     skypilot: str | None = None  # as SkyPilot's list of accelerators has it
     memory: Bytes  # as sold

@@ -128,6 +128,7 @@ Packing = Literal["padded", "longest", "bucketed", "packed"]
 Split = Literal["equal", "proportional"]
 CheckpointWriter = Literal["async", "sync"]
 RunKind = Literal["plan", "project"]
+FailureUnit = Literal["job", "replica"]  # what a failed host stops
 # what they keep is offloaded, by Megatron-LM's names (--offload-modules), and tensors of a layer
 # that is repeated, by MaxText's
 OffloadModule = Literal[

@@ -24,6 +24,7 @@ class MarketSpec(Spec):
     terms: Id  # the market whose prices a named provider's own are
     note: str = ""  # what to know beside an amount at such prices
     preempted_after: Seconds | None = None  # running time of a host until it is taken back
+    notice: Seconds | None = None  # from the word that it will be
 
 
 class PriceList(Spec):

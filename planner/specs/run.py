@@ -5,7 +5,7 @@ from pydantic import Field
 
 from planner.specs.base import Spec
 from planner.specs.hardware import StorageSpec
-from planner.specs.names import CheckpointWriter
+from planner.specs.names import CheckpointWriter, FailureUnit
 
 
 class RunSpec(Spec):
@@ -18,6 +18,7 @@ class RunSpec(Spec):
     # running time of a host until it is taken back, at prices of such a kind; with its source
     preempted_s: float | None = Field(default=None, gt=0)
     preempted_source: str = ""
+    notice_s: float | None = Field(default=None, gt=0)  # from the word that it will be
     checkpoint: CheckpointWriter = "async"  # async: training goes on while the file is written
     interval_s: float | None = Field(default=None, gt=0)  # between checkpoints
     storage_bytes_per_s: float | None = Field(
@@ -38,6 +39,7 @@ class RunSpec(Spec):
         default=None, ge=1, le=5
     )  # energy of the building over that of its computers
     grid_kg_per_j: float | None = Field(default=None, ge=0)  # CO2 equivalent of electricity
+    failure_stops: FailureUnit = "job"
     as_project: bool = False  # what whole projects usually take over the plan is counted
     storages: tuple[StorageSpec, ...] = ()  # shipped places for checkpoints, to compare with
 

@@ -1,10 +1,8 @@
-"""Constraints on layouts as a user writes them: "tp <= 8", "zero in 1,3", "cp = 1 or zero = 3"; and
-on the software that a search chooses: "dispatcher = deepep", which states that option."""
+"""Constraints on layouts as a user writes them: "tp <= 8", "zero in 1,3", "cp = 1 or zero = 3"."""
 
 from __future__ import annotations
 
 import difflib
-import functools
 import math
 import re
 
@@ -56,9 +54,8 @@ class Constraint(Spec):
 def constraint(text: str) -> Constraint:
     """Read one condition. Raises ValueError with a sentence that lists what can be written."""
     parts = [_one(part) for part in _OR.split(text)]
-    for term in parts[1:] and parts:
-        if term.name in SHARES or stated(term):
-            raise ValueError(f"{term.name} is a condition by itself, without `or`")
+    if parts[1:] and any(term.name in SHARES for term in parts):
+        raise ValueError(f"{' and '.join(SHARES)} is a condition by itself, without `or`")
     out = None
     for term in reversed(parts):
         out = term.model_copy(update={"or_else": out})
@@ -66,51 +63,35 @@ def constraint(text: str) -> Constraint:
     return out
 
 
-def _one(text: str) -> Constraint:
+def terms(text: str) -> tuple[str, str, str] | None:
+    """(name, operator, value) of one condition; None where it is not written as one."""
     match = _TEXT.fullmatch(text.strip())
+    if match is None:
+        return None
+    operator = match[2].strip()
+    return match[1].replace("-", "_").lower(), _SAME.get(operator, operator), match[3].strip()
+
+
+def _one(text: str) -> Constraint:
+    parts = terms(text)
     known = (*NUMBERS, *WORDS, *SHARES)
     names = ", ".join(known)
-    if match is None:
+    if parts is None:
         raise ValueError(
             "must read NAME OPERATOR VALUE, such as 'tp <= 8' or 'recompute = none'; names are"
             f" {names}"
         )
-    name, operator = match[1].replace("-", "_").lower(), match[2].strip()
-    operator = _SAME.get(operator, operator)
-    if name in _software():
-        return _stated(name, operator, match[3].strip())
+    name, operator, value = parts
     if name not in known:
         near = difflib.get_close_matches(name, known, 2, 0.5)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         raise ValueError(f"{name} is not a layout option; {hint}there are {names}")
-    values = [value.strip().lower() for value in match[3].split(",")]
     if name in SHARES:
-        return _share(name, operator, match[3])
+        return _share(name, operator, value)
+    values = [each.strip().lower() for each in value.split(",")]
     if len(values) > 1 and operator not in ("=", "!="):
         raise ValueError(f"{operator} takes one value, = and != take several")
     return _numbers(name, operator, values) if name in NUMBERS else _words(name, operator, values)
-
-
-@functools.cache
-def _software() -> frozenset[str]:
-    """Options beside the layout that a search chooses where they are left open, and the stack."""
-    from planner.specs.options import LAYOUT, Options, rows
-
-    free = (name for name, row in rows(Options).items() if row.says.free and name not in LAYOUT)
-    return frozenset({"stack", *free})
-
-
-def stated(term: Constraint) -> tuple[str, str] | None:
-    """(option, value) of a condition on software, which is the same as stating the option; None of
-    one on layouts."""
-    return (term.name, term.words[0]) if term.name in _software() else None
-
-
-def _stated(name: str, operator: str, value: str) -> Constraint:
-    """A condition on software."""
-    if operator != "=" or "," in value:
-        raise ValueError(f"{name} is stated with = and one value, as by --{name.replace('_', '-')}")
-    return Constraint(name=name, operator=operator, words=(value,))
 
 
 def _numbers(name: str, operator: str, values: list[str]) -> Constraint:

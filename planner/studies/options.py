@@ -16,13 +16,8 @@ class ValidateOptions(Shared):
     runs: tuple[str, ...] = ()
     suite: tuple[str, ...] = ()
     calibration: str | None = None
-    coverage: bool = False
-    ablations: bool = False
-    cross_validate: bool = False
     csv: str | None = None
     plot: str | None = None
-    residuals: str | None = None
-    memory_residuals: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from planner.inputs.calibration import stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_without_model
+from planner.inputs.scenario import doubts_of
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
 from planner.specs.document import SCHEMA_VERSION
@@ -26,7 +27,7 @@ from planner.specs.documents.allreduce import (
     FastestMap,
     Size,
 )
-from planner.specs.options import rows
+from planner.specs.options import Options, rows
 from planner.specs.options.numbers import several
 from planner.specs.options.parallel import AllReduceOptions
 from planner.specs.plan import Plan
@@ -44,7 +45,8 @@ def answer(given: Mapping[str, Any], request: AllReduceOptions) -> AllReduce:
 
     given: cluster options by name. Raises PlanError naming the option.
     """
-    cluster, m, assumed = links(given, "allreduce")
+    options = read_without_model(given, "allreduce")
+    cluster, m, assumed = links(options)
     sizes, servers = _bytes(request.bytes), request.servers
     count = servers or cluster.nodes
     here = all_reduce.network(m, cluster, cluster.gpus, count)
@@ -86,13 +88,13 @@ def answer(given: Mapping[str, Any], request: AllReduceOptions) -> AllReduce:
         map=FastestMap(bytes=ladder.tolist(), rows=rows),
         crossovers=crossovers,
         assumptions=assumed,
+        doubts=doubts_of(options, of_model=False),
     )
 
 
-def links(given: Mapping[str, Any], verb: str) -> tuple[ClusterSpec, Machine, list[str]]:
+def links(options: Options) -> tuple[ClusterSpec, Machine, list[str]]:
     """The cluster and its numbers; model, training and stack of the plan bear on no number of a
     link."""
-    options = read_without_model(given, verb)
     gpus = options.gpus
     if gpus < 2:
         raise PlanError("--gpus", gpus, "an all-reduce needs at least 2 GPUs, e.g. --gpus 64")

@@ -7,6 +7,8 @@ from typing import Any
 
 from planner.estimate import batch_norm
 from planner.inputs import catalog
+from planner.inputs.options import read_without_model
+from planner.inputs.scenario import doubts_of
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION
 from planner.specs.documents.batchnorm import BatchNorm, BatchNormCluster, Exchange
@@ -28,7 +30,8 @@ def answer(given: Mapping[str, Any], channels: str | None) -> BatchNorm:
     given: cluster options by name; channels: "64,64,256x3", by default the channels of ResNet-50.
     """
     widths = model_channels(_MODEL) if channels is None else _channels(channels)
-    cluster, m, assumed = links(given, "batchnorm")
+    options = read_without_model(given, "batchnorm")
+    cluster, m, assumed = links(options)
     traffic = batch_norm.traffic(m, widths, cluster.gpus, cluster.tiers, _ELEMENT_BYTES)
     return BatchNorm(
         schema_version=SCHEMA_VERSION,
@@ -40,6 +43,7 @@ def answer(given: Mapping[str, Any], channels: str | None) -> BatchNorm:
         bytes=traffic.forward_bytes + traffic.backward_bytes,
         seconds=traffic.forward_s + traffic.backward_s,
         assumptions=assumed,
+        doubts=doubts_of(options, of_model=False),
     )
 
 

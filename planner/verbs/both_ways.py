@@ -5,24 +5,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.error import PlanError
+from planner.estimate.run import reliability
+from planner.formulas import flops
+from planner.inputs import catalog
 from planner.inputs.batch import largest_published
 from planner.inputs.cluster import every_price
+from planner.inputs.doubts import MTBF_GPU_HOURS
 from planner.inputs.scenario import resolve
+from planner.ledger import total
 from planner.report import layout as report
 from planner.search.answer import answer_of
+from planner.specs.cluster import ClusterTemplate
 from planner.specs.documents.advice import Advice
 from planner.specs.documents.estimate import Figures, Report
+from planner.specs.layers import of_samples
 from planner.specs.options import Options
-from planner.units import in_unit, show
+from planner.specs.plan import Plan
+from planner.units import in_unit, percent, show
 
 _WORTH = 0.1  # gain of a batch twice the default from which a much larger one is evaluated
+_TWO, _HOUR_S, _DAY_S = 2, 3600.0, 86400.0
 _LARGER = 16  # times the default, at most the largest published one
 
 
-def both_ways(options: Options, report: Report, advice: Sequence[Advice]) -> list[str]:
-    """Sentences, each with the answer by a default and by another value of it."""
-    sentences = (_batch(options, report, advice), _precision(options, report, advice))
-    return [sentence for sentence in (*sentences, _price(options, report)) if sentence is not None]
+def both_ways(options: Options, plan: Plan, report: Report, advice: Sequence[Advice]) -> list[str]:
+    """Sentences, each with the answer by a default and by another value of it. plan: of the
+    answer."""
+    sentences = (
+        _batch(options, report, advice),
+        _sequence(options, plan, report),
+        _precision(options, report, advice),
+        _network(options, plan, report),
+        _failures(plan, report),
+        _price(options, report),
+    )
+    return [sentence for sentence in sentences if sentence is not None]
 
 
 def _beyond(report: Report, ratio: float) -> bool:
@@ -61,6 +78,36 @@ def _with_batch(options: Options, report: Report, batch: int) -> Options:
     return options.changed(global_batch=batch, stack=report.stack.id)
 
 
+def _sequence(options: Options, plan: Plan, report: Report) -> str | None:
+    """The default sequence, and the longest that the model has positions for, with as many tokens
+    per step."""
+    length, most = report.training.seq_len, plan.model.max_positions
+    if options.seq_len is not None or of_samples(plan.model) or plan.lengths is not None:
+        return None
+    if most < 2 * length or not _beyond(report, _flop(plan, most) / _flop(plan, length)):
+        return None
+    batch = max(report.layout.global_batch * length // most, 1)
+    longer = options.changed(seq_len=most, global_batch=batch, stack=report.stack.id)
+    other = _answer(longer)
+    if other is None:
+        return None
+    gain = other.throughput.tokens_per_s / report.throughput.tokens_per_s
+    if not _beyond(report, 1 / gain):
+        return None
+    return (
+        f"the default sequence decides: {length:,} tokens are {_whole(report)}, and --seq-len"
+        f" {most} --global-batch {batch} {_whole(other)}"
+    )
+
+
+def _flop(plan: Plan, length: int) -> float:
+    """Model FLOP per token with sequences of a length."""
+    model = plan.model
+    weights = total(flops.matmul_weights(model, length))
+    attended = flops.attended_elements(model, length)
+    return float(flops.model_flop(weights, attended, 1.0, flops.scanned_flop(model)))
+
+
 def _precision(options: Options, report: Report, advice: Sequence[Advice]) -> str | None:
     """The default precision, and the fastest other one."""
     if options.precision is not None:
@@ -73,6 +120,68 @@ def _precision(options: Options, report: Report, advice: Sequence[Advice]) -> st
         f"the default precision decides: {report.training.precision} takes"
         f" {show(report.step.seconds, 's')} per step, and --precision {best.changes['precision']}"
         f" {show(best.step_seconds, 's')}"
+    )
+
+
+def _network(options: Options, plan: Plan, report: Report) -> str | None:
+    """The usual node of the GPU, and the known cluster with this GPU that has the slowest
+    network."""
+    cluster = plan.cluster
+    stated = (options.cluster, options.inter_node, options.nics_per_node, options.nic_bandwidth)
+    if cluster.nodes < _TWO or options.calibration or any(value is not None for value in stated):
+        return None
+    usual = cluster.nics_per_node * float(cluster.nic_bandwidth)
+    known = {
+        each.nics_per_node * float(each.nic_bandwidth): each
+        for each in catalog.load_all("clusters", ClusterTemplate)
+        if each.gpu == cluster.gpu.id
+    }
+    slowest = min(known, default=usual)
+    between = sum(each.seconds for each in report.communication if each.across_nodes)
+    most_s = report.step.seconds + between * (usual / slowest - 1)
+    if slowest >= usual or not _beyond(report, most_s / report.step.seconds):
+        return None
+    name = known[slowest].id
+    other = _answer(options.changed(gpu=None, cluster=name, stack=report.stack.id))
+    if other is None or not _beyond(report, other.step.seconds / report.step.seconds):
+        return None
+    return (
+        f"the default network decides: {show(report.step.seconds, 's')} per step with"
+        f" {in_unit(usual, 'Gbit/s'):,.0f} Gbit/s per node, {show(other.step.seconds, 's')} with"
+        f" the {in_unit(slowest, 'Gbit/s'):,.0f} of --cluster {name}"
+    )
+
+
+def _failures(plan: Plan, report: Report) -> str | None:
+    """The default time between failures, and the least and the most that is published; of machines
+    that are taken back, on machines that are kept, too."""
+    run, stopped = plan.run, report.run.reliability.stopped_gpus
+    if run.states_failures:
+        return None
+
+    def goodput(**update: float | None) -> float:
+        other = run.model_copy(update={"preempted_s": None, **update})
+        return reliability(plan.model_copy(update={"run": other}), stopped)[1]
+
+    here, kept = report.run.goodput, goodput()
+    if run.is_preempted and _beyond(report, here / kept):
+        gone = (report.run.reliability.taken_back_s or 0.0) / _DAY_S
+        return (
+            f"machines that are taken back decide: one of the job's every {show(gone, 'days')}, and"
+            f" {percent(here, 0)} of the time advances training; on machines that are kept"
+            f" {percent(kept, 0)} (--market)"
+        )
+    ends = [goodput(mtbf_gpu_s=hours * _HOUR_S) for hours in MTBF_GPU_HOURS]
+    if not any(_beyond(report, here / end) for end in ends):
+        return None
+    low, high = (
+        f"{percent(end, 0)} with one per {h:,.0f}"
+        for end, h in zip(ends, MTBF_GPU_HOURS, strict=True)
+    )
+    each = report.run.reliability.mtbf_gpu_s / _HOUR_S
+    return (
+        f"the time between failures decides: one per {each:,.0f} GPU-hours leaves"
+        f" {percent(here, 0)} of the time to training, {low}, {high} (--mtbf)"
     )
 
 

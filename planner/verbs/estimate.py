@@ -77,7 +77,7 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
         alternatives=[] if brief else [*best_of_families(options, answer), *_top(options, answer)],
         advice=advice,
         doubts=[*scenario.doubts, *doubts(answered_of(result))],
-        both_ways=[] if brief else both_ways(options, result, advice),
+        both_ways=[] if brief else both_ways(options, answer.chosen.plan, result, advice),
         without=[
             *advise.deciding(scenario, answer.fits, advice),
             *([] if brief else host_update.without(answer.chosen, answer.row)),

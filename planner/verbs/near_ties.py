@@ -1,4 +1,4 @@
-"""Layouts of other degrees whose predicted time is a tie with that of the layout taken."""
+"""Layouts of other degrees with nearly the predicted time of the layout taken."""
 
 from __future__ import annotations
 

@@ -67,7 +67,8 @@ def search_with_layouts(
         seconds=spent,
         families=best_of_families(options, answer),
         command=command_line(typed, "search"),
-        assumptions=list(scenario.sentences),
+        assumptions=list(scenario.assumptions),
+        doubts=list(scenario.doubts),
         advice=_with_offload(scenario) if offload else UNSET,
     ), answer.found
 

@@ -58,7 +58,7 @@ def gantt(
         "schedule",
         "Pipeline schedule",
         f"{document.schedule} over {document.pp} ranks and {document.microbatches} micro-batches:"
-        f" {show(document.step_s, 's')}, {percent(document.bubble_frac)} of it bubble.",
+        f" {show(document.step_s, 's')}, {percent(document.bubble_frac)} of it idle.",
         rows_figure(
             data,
             [f"rank {rank}" for rank in range(program.ranks)],

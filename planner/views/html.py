@@ -42,6 +42,7 @@ def parts_of(view: View, to: To = nowhere, word: str = "", paper: bool = True) -
         "title": view.title,
         "mark": view.mark,
         "verdict": verdict[:1].upper() + verdict[1:],
+        "doubts": view.doubts,
         "lines": [_line(line, to, word) for line in lines if line],
         "parts": [block_of(p, to, word) if isinstance(p, Block) else p for p in parts],
         "noted": view.noted,

@@ -59,12 +59,18 @@ def view(r: Estimate, more: Sequence[Block] = ()) -> View:
     return View.of([*screen_blocks(r), *more], mark="yes" if r.memory.fits else "no")
 
 
-def verdict(r: Estimate) -> str:
-    """Whether it fits, and the step with its band, in a sentence."""
+_BOTH_WAYS = 2  # defaults that are answered both ways on the first screen; --full has all
+
+
+def verdict(r: Estimate, most: int | None = None) -> str:
+    """Whether it fits, and the step with its band, in a sentence. most: defaults that are answered
+    both ways; None: all."""
     m, step = r.memory, r.step
     band = span(step.low, step.high, "s")
     doubted = "".join(f" DOUBTFUL: {doubt}." for doubt in r.doubts)
-    doubted += "".join(f" {one[0].upper()}{one[1:]}." for one in r.both_ways)
+    doubted += "".join(f" {one[0].upper()}{one[1:]}." for one in r.both_ways[:most])
+    if also := [one.split(" decide")[0] for one in r.both_ways[most:] if most is not None]:
+        doubted += f" So do {', '.join(also)} (--full)."
     if not m.fits:
         lacking = f"{m.verdict.upper()}: {short_of(r)}{_still(m)}."
         return f"{lacking} A step would take {show(step.seconds, 's')} ({band}).{doubted}"
@@ -106,7 +112,9 @@ def _answer(r: Estimate) -> Block:
         ("run", whole),
         *([] if run.days is None else [("cost", cost_text(r)), project_row(run)]),
     )
-    return Block(title_of(r), [verdict(r), *(f"{label:<8}{text}" for label, text in rows)])
+    return Block(
+        title_of(r), [verdict(r, _BOTH_WAYS), *(f"{label:<8}{text}" for label, text in rows)]
+    )
 
 
 def _remarks(r: Estimate) -> list[tuple[str, str]]:
@@ -122,7 +130,7 @@ def _remarks(r: Estimate) -> list[tuple[str, str]]:
 
 def _decided(r: Estimate) -> set[str]:
     """Options whose default and another value are both answered in the verdict."""
-    named = (_OPTION.search(sentence) for sentence in r.both_ways)
+    named = (_OPTION.search(sentence) for sentence in r.both_ways[:_BOTH_WAYS])
     return {found[0] for found in named if found}
 
 

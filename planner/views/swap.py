@@ -51,7 +51,17 @@ def _swap_verdict(document: SwapOrRecompute) -> list[str]:
     lines = [f"verdict     {verdict}: a step takes {steps}"] if steps else []
     if document.refused is not None:
         lines.append(f"no swap     {document.refused}")
+    elif document.verdict not in (None, _cheaper_layer(document)):
+        lines.append(
+            f"            a layer by itself is cheaper to {_cheaper_layer(document)}: a step waits"
+            " for more"
+        )
     return [*lines, *(Command(f"            {choice.command}") for choice in document.choices)]
+
+
+def _cheaper_layer(document: SwapOrRecompute) -> str:
+    """What costs less for one layer over the node's own link."""
+    return next(link.cheaper for link in document.links if link.id == document.host_link)
 
 
 def _links(document: SwapOrRecompute) -> Block:

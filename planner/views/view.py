@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import quote
 
+from planner.specs.document import Doubted
 from planner.views.cells import cell_text, column, is_right
 from planner.views.chart import Chart
 
@@ -129,7 +130,8 @@ class View:
     """What a verb shows of its document.
 
     verdict: the sentence that answers; where there is none the first of what follows is; mark: what
-    colour it has; text: sentences beside it. Charts
+    colour it has; doubts: implausible values of the request, before all else; text: sentences
+    beside it. Charts
     among the parts are not printed; a block with a chart is printed as a block. links: other
     requests of the same kind; files: results to take along; notes: what the answer rests on, under
     their title. csv: the answer for a spreadsheet.
@@ -145,6 +147,7 @@ class View:
     notes: Sequence[str] = ()
     noted: str = "What this rests on"
     csv: str = ""
+    doubts: Sequence[str] = ()
 
     @classmethod
     def of(cls, blocks: Sequence[Block | Chart], **more: Any) -> View:
@@ -156,13 +159,19 @@ class View:
     @property
     def blocks(self) -> list[Block]:
         """What is printed, in order."""
-        head = Block(self.title, [*([self.verdict] if self.verdict else []), *self.text])
+        doubts = [f"DOUBTFUL: {doubt}" for doubt in self.doubts]
+        head = Block(self.title, [*doubts, *([self.verdict] if self.verdict else []), *self.text])
         parts = [part for part in self.parts if isinstance(part, Block) and part.only != "page"]
         if parts and parts[0].lead:
             first = parts.pop(0)
             head = replace(first, title=self.title, text=[*head.text, *first.text], lead=False)
         notes = [Block(self.noted, list(self.notes))] if self.notes else []
         return [head, *parts, *notes]
+
+
+def with_doubts(view: View, document: Any) -> View:
+    """The view of a document with the doubts that it has."""
+    return replace(view, doubts=document.doubts) if isinstance(document, Doubted) else view
 
 
 def words(name: str) -> str:

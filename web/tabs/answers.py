@@ -11,15 +11,17 @@ from planner.specs.options import refuse
 from planner.specs.options.own import BatchOptions
 from planner.specs.options.parallel import (
     AllReduceOptions,
+    BatchNormOptions,
     InputOptions,
     StrategyName,
     StrategySettings,
 )
 from planner.specs.options.recommend import Limits, QuestionOptions
 from planner.specs.options.tune import TuneOptions
-from planner.verbs import allreduce, batch, input, recommend, strategies, tune
+from planner.verbs import allreduce, batch, batchnorm, input, recommend, strategies, tune
 from planner.views import allreduce as allreduce_view
 from planner.views import batch as batch_view
+from planner.views import batchnorm as batchnorm_view
 from planner.views import conditions, explain
 from planner.views import recommend as recommend_view
 from planner.views import strategies as strategies_view
@@ -64,6 +66,10 @@ ANSWERS = {
     "/allreduce": Answers(
         lambda asked: allreduce.answer(asked.given, asked.of(AllReduceOptions)),
         lambda found, _: allreduce_view.view(found),
+    ),
+    "/batchnorm": Answers(
+        lambda asked: batchnorm.answer(asked.given, asked.of(BatchNormOptions).channels),
+        lambda found, _: batchnorm_view.view(found),
     ),
     "/tune": Answers(
         lambda asked: tune.tune(asked.of(TuneOptions).changed(jobs=1), asked.given),

@@ -13,7 +13,7 @@ from planner.specs.base import PlanError
 from planner.specs.options import flag
 from planner.views.chart import Chart
 from planner.views.html import parts_of
-from planner.views.view import Link
+from planner.views.view import Link, with_doubts
 from web.render import rendered
 from web.state import Pairs, stated
 from web.tabs.base import Asked, Tab, asked
@@ -38,7 +38,7 @@ def page(
     try:
         with asked(tab, taken, files) as request:
             found = tab.answers.find(request)
-            view = tab.answers.view(found, request)
+            view = with_doubts(tab.answers.view(found, request), tab.answers.out(found))
             read = tab.answers.plan(found)
         plan = read or request.state
         shown = parts_of(view, _address(tab, request), text("apply"), paper=False)

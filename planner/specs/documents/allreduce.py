@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from planner.specs.document import Document, key
+from planner.specs.document import Document, Doubted, key
 
 
 class AllReduceCluster(Document):
@@ -69,7 +69,7 @@ class Crossover(Document):
     above: Annotated[str, key("the fastest from here on")]
 
 
-class AllReduce(Document):
+class AllReduce(Doubted):
     """All-reduce algorithms against each other."""
 
     schema_version: Annotated[int, key("1")]

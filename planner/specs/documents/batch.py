@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from planner.specs.document import UNSET, Document, key
+from planner.specs.document import UNSET, Document, Doubted, key
 from planner.specs.documents.compare import Amdahl
 from planner.specs.documents.plan import Layout
 
@@ -213,7 +213,7 @@ class Published(Document):
     source: Annotated[str, key("the paper")]
 
 
-class TimeToTarget(Document):
+class TimeToTarget(Doubted):
     """Time to a target over the number of GPUs, with the batch kept, grown, and best."""
 
     schema_version: Annotated[int, key("1")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from planner.specs.document import Document, key
+from planner.specs.document import Document, Doubted, key
 
 
 class BatchNormCluster(Document):
@@ -22,7 +22,7 @@ class Exchange(Document):
     seconds: Annotated[float, key("that the layers wait", "s")]
 
 
-class BatchNorm(Document):
+class BatchNorm(Doubted):
     """Synchronized batch norm in one training step."""
 
     schema_version: Annotated[int, key("1")]

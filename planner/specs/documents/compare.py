@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Annotated, Any
 
-from planner.specs.document import UNSET, Document, Unset, key
+from planner.specs.document import UNSET, Document, Doubted, Unset, key
 from planner.specs.documents.estimate import Merge, StepByWire, Throughput
 from planner.specs.documents.memory import Fit
 from planner.specs.documents.plan import Cluster, Layout
@@ -252,7 +252,7 @@ class Curve(Document):
     best: Annotated[float | None, key("value with most tokens/s per GPU; null: nothing fits")]
 
 
-class Comparison(Document):
+class Comparison(Doubted):
     """Requests side by side, or swept."""
 
     schema_version: Annotated[int, key("1")]

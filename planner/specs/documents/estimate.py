@@ -187,7 +187,7 @@ class InsideNodes(Line):
 
 
 class NearTie(Line):
-    """A layout of other degrees whose predicted time is a tie with that of the layout taken."""
+    """A layout of other degrees with nearly the predicted time of the layout taken."""
 
     slower_frac: Annotated[float, key("how much more time its step takes than that taken", "1")]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import structs
 
-from planner.specs.document import Document, key
+from planner.specs.document import Document, Doubted, key
 from planner.specs.documents.advice import Choice
 from planner.specs.documents.batch import NamedModel, SizedModel
 from planner.specs.documents.estimate import StepByWire, Throughput
@@ -140,7 +140,7 @@ class Without(Document):
     sentence: Annotated[str, key("the same as a sentence")]
 
 
-class SmallestCluster(Document):
+class SmallestCluster(Doubted):
     """`recommend cluster`: which cluster trains the model within the limits."""
 
     schema_version: Annotated[int, key("1")]
@@ -210,7 +210,7 @@ class SearchedBandwidth(LinkPoint):
     ]
 
 
-class BandwidthSweep(Document):
+class BandwidthSweep(Doubted):
     """`recommend bandwidth`: the bandwidth per GPU that makes communication free."""
 
     schema_version: Annotated[int, key("1")]
@@ -258,7 +258,7 @@ class BatchRow(Document):
     run: Annotated[Run, key("as `run` of a report")]
 
 
-class SaturatingBatch(Document):
+class SaturatingBatch(Doubted):
     """`recommend batch`: throughput against the global batch."""
 
     schema_version: Annotated[int, key("1")]
@@ -333,7 +333,7 @@ class Family(Document):
     tried: Annotated[list[ScaledRow], key("largest first")]
 
 
-class LargestModel(Document):
+class LargestModel(Doubted):
     """`recommend model`: the largest model that trains on the cluster."""
 
     schema_version: Annotated[int, key("1")]
@@ -421,7 +421,7 @@ class Bound(Document):
     efficiency_frac: Annotated[float, key("share of the matrix rate over their links", "1")]
 
 
-class SwapOrRecompute(Document):
+class SwapOrRecompute(Doubted):
     """`recommend offload`: when recomputing activations beats swapping them."""
 
     schema_version: Annotated[int, key("1")]

@@ -31,6 +31,12 @@ class Reliability(Document):
         float, key("Young-Daly; the interval is at least the time of writing a checkpoint", "s")
     ]
     restart_s: Annotated[float, key("from failure to the next step, with loading", "s")]
+    stopped_gpus: Annotated[float, key("GPUs that a failed host stops", "GPUs")]
+    taken_back_s: Annotated[
+        float | None, key("time between hosts of this job that are taken back; null: kept", "s")
+    ]
+    notice_s: Annotated[float | None, key("from the word that a host is taken back", "s")]
+    saved_in_notice: Annotated[bool, key("a checkpoint is written before it is")]
     nodes_in_repair: Annotated[float, key("nodes in repair on average")]
     spare_nodes: Annotated[int | None, key("as requested; null: failed nodes are replaced at once")]
     spare_nodes_proposed: Annotated[int, key("fewest that suffice 99 % of the time")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from planner.specs.document import UNSET, Document, Unset, key
+from planner.specs.document import UNSET, Document, Doubted, Unset, key
 from planner.specs.documents.estimate import Figures as LayoutFigures
 from planner.specs.documents.estimate import SearchCounts
 
@@ -85,7 +85,7 @@ class OfLayout(LayoutFigures):
     ]
 
 
-class Schedule(Document):
+class Schedule(Doubted):
     """One pipeline schedule timed and counted, beside all others at its size."""
 
     schema_version: Annotated[int, key("1")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from planner.specs.document import UNSET, Document, Unset, key
+from planner.specs.document import UNSET, Document, Doubted, Unset, key
 from planner.specs.documents.estimate import (
     Alternative,
     KwhPerToken,
@@ -37,7 +37,7 @@ class WithOffload(Line):
     change: Annotated[str, key("the change in words")]
 
 
-class Search(Document):
+class Search(Doubted):
     """Every valid layout, counted and ranked."""
 
     schema_version: Annotated[int, key("1")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from planner.specs.document import UNSET, Document, Unset, key
+from planner.specs.document import UNSET, Document, Doubted, Unset, key
 from planner.specs.documents.explain import Explained
 from planner.specs.documents.plan import LayoutChoice
 
@@ -124,7 +124,7 @@ class Strategy(Document):
     timeline: Annotated[BucketTimeline | None, key("null without `--strategy` or buckets")]
 
 
-class Strategies(Document):
+class Strategies(Doubted):
     """Ways of keeping replicas in step on one model, cluster and batch."""
 
     schema_version: Annotated[int, key("1")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from planner.specs.document import Document, key
+from planner.specs.document import Document, Doubted, key
 from planner.specs.documents.batch import NamedModel, SizedModel
 from planner.specs.documents.estimate import Merge
 from planner.specs.documents.memory import Fit
@@ -113,7 +113,7 @@ class TuneMethod(Document):
     ]
 
 
-class Tuning(Document):
+class Tuning(Doubted):
     """Methods of fine-tuning a model on given cards."""
 
     schema_version: Annotated[int, key("1")]

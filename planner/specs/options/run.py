@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from planner.specs.names import CheckpointWriter, Objective, RunKind
+from planner.specs.names import CheckpointWriter, FailureUnit, Objective, RunKind
 from planner.specs.options.named import RUN
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group
@@ -29,6 +29,7 @@ class RunOptions(Record):
     storage: str | None = None
     restart: str | None = None
     spare_nodes: int | None = None
+    failure_stops: FailureUnit | None = None
     run_as: RunKind | None = None
 
 

@@ -20,10 +20,6 @@ def command(request: ValidateOptions, out: Output) -> Answer:
             [catalog.user_path(name, "RUNS.csv") for name in request.runs],
             request.calibration,
             request.suite,
-            coverage=request.coverage,
-            ablations=request.ablations,
-            cross_validation=request.cross_validate,
-            unseen=request.residuals is not None,
             jobs=processes(request.jobs),
             progress=tick,
         )
@@ -37,10 +33,5 @@ def command(request: ValidateOptions, out: Output) -> Answer:
     return Answer(
         document,
         view=lambda: view(document),
-        files={
-            "csv": lambda: files.run_lines(document),
-            "plot": plot,
-            "residuals": lambda: files.residual_lines(document),
-            "memory_residuals": lambda: files.memory_residual_lines(document),
-        },
+        files={"csv": lambda: files.run_lines(document), "plot": plot},
     )

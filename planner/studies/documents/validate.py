@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from planner.specs.document import UNSET, Document, Unset, key
+from planner.specs.document import Document, key
 
 Outcome = Literal["ok", "oom"]
 Relation = Literal["=", "<", ">"]
@@ -83,14 +83,6 @@ class Run(Document):
     features: Annotated[
         dict[str, float],
         key("what the band rests on: shares of the step by mechanism, and what tells runs apart"),
-    ]
-    unseen_step_s: Annotated[
-        float | None,
-        key(
-            "predicted by shared numbers fitted on all other suites; null unless `--residuals` or"
-            " `--cross-validate` is given",
-            "s",
-        ),
     ]
     repeat_deviation: Annotated[
         float | None,
@@ -247,193 +239,6 @@ class Skipped(Document):
     reason: Annotated[str, key("one sentence")]
 
 
-class BandLine(Document):
-    """Bands that did not see some runs, over these."""
-
-    n: Annotated[int, key("runs")]
-    inside: Annotated[int, key("of these, inside the band")]
-    inside_frac: Annotated[float | None, key("share of them; null without runs", "1")]
-    low: Annotated[float | None, key("mean lower end, as measured over predicted", "1")]
-    high: Annotated[float | None, key("mean upper end, likewise", "1")]
-    width: Annotated[float | None, key("mean of high minus low", "1")]
-    score: Annotated[
-        float | None, key("mean interval score on the logarithm; smaller is better", "1")
-    ]
-
-
-class LeftOut(Document):
-    """Bands of the shipped residuals, without a run's suite and without what else is left out."""
-
-    all: Annotated[BandLine, key("all runs")]
-    mean_of_suites: Annotated[
-        float | None, key("mean over suites of `inside_frac`; null without runs", "1")
-    ]
-    score_of_suites: Annotated[
-        float | None, key("mean over suites of their scores; null without runs", "1")
-    ]
-    suites: Annotated[dict[str, BandLine], key("by suite")]
-    evidence: Annotated[
-        dict[str, BandLine],
-        key(
-            "by what the residuals left share with a run: same GPU and software, same GPU, same"
-            " software, neither"
-        ),
-    ]
-    kinds: Annotated[
-        dict[str, BandLine],
-        key("by what takes the time: offload, mixture of experts, launch-bound, ..."),
-    ]
-
-
-class Coverage(Document):
-    """Whether the shipped bands hold what they promise."""
-
-    promised: Annotated[float, key("share of runs that a band should hold", "1")]
-    left_out: Annotated[
-        dict[str, LeftOut],
-        key("by what else is left out with a run's suite: suites (nothing), GPUs, software, kinds"),
-    ]
-    one_band: Annotated[
-        LeftOut,
-        key("instead, one band for all runs: the quantiles of the runs of all other suites"),
-    ]
-
-
-class ChanceLine(Document):
-    """Runs whose chance to fit lay between two bounds."""
-
-    low: Annotated[float, key("lower bound", "1")]
-    high: Annotated[float, key("upper bound", "1")]
-    n: Annotated[int, key("runs")]
-    mean_chance: Annotated[float | None, key("mean of their chances; null without runs", "1")]
-    ran_frac: Annotated[float | None, key("share of them that ran", "1")]
-
-
-class FitCoverage(Document):
-    """Whether chances to fit hold, each suite under the evidence of all others."""
-
-    n: Annotated[int, key("runs that say something of their memory")]
-    brier: Annotated[
-        float | None, key("mean squared difference of chance and outcome; smaller is better", "1")
-    ]
-    reliability: Annotated[list[ChanceLine], key("runs by their chance")]
-    promised: Annotated[float, key("share of measured peaks that the wanted room should hold", "1")]
-    peaks: Annotated[int, key("measured peaks")]
-    below_frac: Annotated[float | None, key("share of them that it holds", "1")]
-    mean_of_suites: Annotated[float | None, key("the same, mean over suites", "1")]
-
-
-class HeldOut(Document):
-    """Errors of one kind of leaving out."""
-
-    meaning: Annotated[str, key("what is predicted by what")]
-    all: Annotated[ErrorsOfSuites, key("of step time")]
-    tier_a: Annotated[ErrorsOfSuites, key("the same over runs of tier A")]
-    suites: Annotated[dict[str, Errors], key("by suite")]
-    ranking: Annotated[Ranking, key("order of layouts")]
-
-
-class FittedNumber(Document):
-    """A number shared by platforms, fitted on all suites."""
-
-    name: Annotated[str, key("the number and where it holds")]
-    meaning: Annotated[str, key("the number in words")]
-    numbers: Annotated[
-        list[str], key("names of the numbers it multiplies, as `estimate` lists them")
-    ]
-    multiplier: Annotated[float, key("1 is the shipped value", "1")]
-    spread: Annotated[float, key("standard deviation of its logarithm that the runs leave", "1")]
-    runs: Annotated[int, key("runs that depend on it; three at least")]
-    low: Annotated[float, key("lower bound of the multiplier", "1")]
-    high: Annotated[float, key("upper bound of the multiplier", "1")]
-    on_bound: Annotated[bool, key("the fit stops at a bound")]
-
-
-class Clock(Document):
-    """The sustained clock of one platform, fitted on its runs with nothing else moved."""
-
-    platform: Annotated[str, key("suite/gpu/stack")]
-    gpu: Annotated[str, key("profile id of the GPU")]
-    runs: Annotated[int, key("runs that depend on it")]
-    shipped: Annotated[
-        float, key("sustained clock of the profile, as share of that of the kernel tables", "1")
-    ]
-    fitted: Annotated[float, key("the same, fitted", "1")]
-    spread: Annotated[float, key("standard deviation of its logarithm", "1")]
-    on_bound: Annotated[bool, key("the fit stops at a bound")]
-    power_law: Annotated[
-        float | None,
-        key("by board power; null for an architecture without an energy per FLOP", "1"),
-    ]
-
-
-class HeldOutRun(Document):
-    """A row with a time."""
-
-    run_id: Annotated[str, key("id of the row")]
-    suite: Annotated[str, key("suite of runs")]
-    tier: Annotated[str, key("how sure the recipe is: A or B")]
-    gpus: Annotated[int, key("GPUs of the run")]
-    measured_step_s: Annotated[float, key("measured step time", "s")]
-    predicted_step_s: Annotated[
-        dict[str, float | None],
-        key("by kind of leaving out; null where the row could not be left out", "s"),
-    ]
-
-
-class CrossValidation(Document):
-    """Runs predicted by numbers fitted without them."""
-
-    kinds: Annotated[
-        dict[str, HeldOut],
-        key("by kind of leaving out: defaults, suites, halves, models, gpus, scale, clock"),
-    ]
-    parameters: Annotated[list[FittedNumber], key("numbers fitted on all suites")]
-    clocks: Annotated[list[Clock], key("one per platform")]
-    rows: Annotated[list[HeldOutRun], key("every row with a time")]
-
-
-class Acts(Document):
-    """Runs whose prediction a mechanism changes by more than 0.1 %."""
-
-    n: Annotated[int, key("runs")]
-    before: Annotated[float | None, key("their mean absolute error", "1")]
-    after: Annotated[float | None, key("the same with the mechanism off", "1")]
-
-
-class MostIn(Acts):
-    """The suite whose sum of absolute errors changes most."""
-
-    suite: Annotated[str | None, key("null where no suite has three such runs")]
-
-
-class Ablation(Document):
-    """One mechanism switched off, nothing fitted again."""
-
-    mechanism: Annotated[str, key("its name; the largest rise of the error first")]
-    off: Annotated[str, key("what switching it off means")]
-    mape_before: Annotated[float, key("over all runs with a time", "1")]
-    mape_after: Annotated[float, key("with the mechanism off", "1")]
-    acts: Annotated[Acts, key("runs on which it acts")]
-    most: Annotated[MostIn, key("where it matters most")]
-
-
-class Worth(Document):
-    """One option that rows state, against the same rows without it."""
-
-    option: Annotated[str, key("as the rows write it; the largest change of the step first")]
-    runs: Annotated[int, key("runs that state it and whose prediction it changes")]
-    suites: Annotated[int, key("suites these are of")]
-    step_change: Annotated[
-        float, key("predicted step with it over the step without it, minus one: mean", "1")
-    ]
-    step_least: Annotated[float, key("the smallest change among these runs", "1")]
-    step_most: Annotated[float, key("the largest change among these runs", "1")]
-    memory_change: Annotated[float, key("likewise for predicted peak memory: mean", "1")]
-    mape_stated: Annotated[float, key("mean absolute error of the step as stated", "1")]
-    mape_left_out: Annotated[float, key("the same without the option", "1")]
-
-
 class Apart(Document):
     """Rows that ran with options their estimate leaves out: no test of the estimate, and no part of
     the errors of the others."""
@@ -473,8 +278,3 @@ class Validation(Document):
     ]
     groups: Annotated[list[Group], key("runs that differ in layout only")]
     skipped: Annotated[list[Skipped], key("rows that cannot be expressed")]
-    coverage: Annotated[Coverage | Unset, key("with `--coverage`")] = UNSET
-    fit_coverage: Annotated[FitCoverage | Unset, key("with `--coverage`")] = UNSET
-    ablations: Annotated[list[Ablation] | Unset, key("with `--ablations`")] = UNSET
-    worths: Annotated[list[Worth] | Unset, key("with `--ablations`: of options")] = UNSET
-    cross_validation: Annotated[CrossValidation | Unset, key("with `--cross-validate`")] = UNSET

@@ -9,16 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from planner.evidence.case import FEATURES
 from planner.inputs.tables import csv_text
 from planner.specs.base import PlanError
 from planner.studies.documents.validate import Validation
 from planner.studies.runs.cells import Row
-from planner.studies.validate import memory
-from planner.studies.validate.bands import RESIDUAL_COLUMNS, residual_rows
 from planner.studies.validate.rows import SHIPPED, read_tables
-
-_RATIOS = ("measured_over_predicted", "measured_over_default")
 
 _TABLES = ("results.csv", "results.toml")  # of a folder of recipes
 _RUN_COLUMNS = (
@@ -38,7 +33,6 @@ _RUN_COLUMNS = (
     "time_error",
     "low_step_s",
     "high_step_s",
-    "unseen_step_s",
     "repeat_deviation",
     "predicted_peak_gib",
     "measured_peak_gib",
@@ -88,32 +82,6 @@ def read_all(paths: Sequence[Path], suites: Sequence[str] = ()) -> list[Row]:
 def _table_of(folder: Path) -> Path | None:
     """The table of results of a folder of recipes, None where it has none."""
     return next((path for name in _TABLES if (path := folder / name).is_file()), None)
-
-
-def residual_lines(*documents: Validation) -> str:
-    """CSV of measured over predicted step time per run, the basis of `planner.evidence.band`."""
-    as_is, numbers = [*RESIDUAL_COLUMNS, "seen"], [*FEATURES, "mfu", *_RATIOS]
-    return _table(
-        [*as_is, *numbers],
-        [
-            [*(row[name] for name in as_is), *(f"{row[name]:.4g}" for name in numbers)]
-            for document in documents
-            for row in residual_rows(document.rows)
-        ],
-    )
-
-
-def memory_residual_lines(document: Validation) -> str:
-    """CSV of what runs say of the memory they needed, the basis of `planner.evidence.memory`."""
-    rows = memory.residual_rows(document.rows)
-    return _table(
-        list(memory.RESIDUAL_COLUMNS),
-        [[_ratio(row[name]) for name in memory.RESIDUAL_COLUMNS] for row in rows],
-    )
-
-
-def _ratio(value: Any) -> Any:
-    return f"{value:.4f}" if isinstance(value, float) else value
 
 
 def run_lines(document: Validation) -> str:

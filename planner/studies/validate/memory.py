@@ -3,32 +3,22 @@ runs under all other suites."""
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Collection
 
 import numpy as np
-from msgspec import structs
 
 from planner.estimate import Estimates
 from planner.evidence import memory as evidence
 from planner.formulas.optimizers import OPTIMIZERS
 from planner.ledger import Array
 from planner.search.room import firm_bytes, fit_chance
-from planner.specs.document import plain
-from planner.studies.documents.validate import ChanceLine, FitCoverage, Need, Outcome, Relation, Run
+from planner.studies.documents.validate import Need, Outcome, Relation
 from planner.studies.runs.cells import Row
 
 # statistics that have a counterpart in the estimate; "active" counts less than "allocated", and one
 # that the source does not name can be any
 _COUNTED = ("allocated", "reserved", "nvidia-smi")
 _LARGEST = 2.0  # capacity over predicted need beyond which that it ran says nothing
-# chances by which runs are gathered: finer where a verdict changes
-_EDGES = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99, 1.0)
-
-# columns of planner/data/memory_residuals.csv beside those of `Need`
-_OF_RUN = ("run_id", "suite", "gpu", "stack", "experts")
 
 
 def peak_bytes(estimates: Estimates, kind: str) -> float:
@@ -113,89 +103,3 @@ def need(
 def chance(estimates: Estimates) -> float:
     """Chance to fit of a table of one layout."""
     return float(fit_chance(estimates, np.array([0]))[0])
-
-
-def residual_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
-    """Runs that say something of their need: the columns of planner/data/memory_residuals.csv."""
-    return [
-        {**{name: getattr(run, name) for name in _OF_RUN}, **plain(run.need)}
-        for run in runs
-        if run.need is not None and not run.not_expressed
-    ]
-
-
-RESIDUAL_COLUMNS = (*_OF_RUN, *(field.name for field in structs.fields(Need)))
-
-
-# ------------------------------------------------------------------------------------- coverage
-
-
-def coverage(validated: Iterable[Run]) -> FitCoverage:
-    """Whether chances made from all other suites hold: the runs that ran or failed by the chance
-    they had, and the measured peaks below the need that 95 % should stay below."""
-    kept = [run for run in validated if run.need is not None and not run.not_expressed]
-    runs = evidence.observed(residual_rows(kept))
-    suites = np.array([run.suite for run in kept], dtype=str)
-    shipped = evidence.recorded()
-    chances = np.zeros(len(kept))
-    within = np.zeros(len(kept))
-    for suite in sorted(set(suites.tolist())):
-        members = np.flatnonzero(suites == suite)
-        cases = [_case(kept[i]) for i in members]
-        kinds = sorted(set(cases), key=cases.index)
-        each = evidence.shares(shipped.where(shipped.suite != suite), kinds)
-        for i, case in zip(members, cases, strict=True):
-            cumulative = each[kinds.index(case)]
-            chances[i] = evidence.chance_within(cumulative, math.log(kept[i].room))
-            within[i] = evidence.chance_within(cumulative, float(runs.log_ratio[i]))
-    ran = np.array([run.outcome != "oom" for run in kept], dtype=bool)
-    measured = runs.relation == evidence.MEASURED
-    below = within <= evidence.WANTED
-    return FitCoverage(
-        n=len(kept),
-        brier=float(((chances - ran) ** 2).mean()) if len(kept) else None,
-        reliability=_reliability(chances, ran),
-        promised=evidence.WANTED,
-        peaks=int(measured.sum()),
-        below_frac=_mean(below[measured]),
-        mean_of_suites=_mean(
-            [float(below[measured & (suites == s)].mean()) for s in np.unique(suites[measured])]
-        ),
-    )
-
-
-def _case(run: Run) -> evidence.Case:
-    assert run.need is not None
-    return evidence.Case(
-        run.stack,
-        run.gpu,
-        evidence.recompute_class(run.need.recompute),
-        run.need.sharded,
-        run.need.pipeline,
-        run.need.offload,
-        run.experts > 0,
-        run.need.adapters,
-        run.need.quantised,
-        run.features["loop"] > 0,
-    )
-
-
-def _reliability(chances: Array, ran: Array) -> list[ChanceLine]:
-    out = []
-    place = np.digitize(chances, _EDGES[1:-1])
-    for i, (low, high) in enumerate(itertools.pairwise(_EDGES)):
-        members = place == i
-        out.append(
-            ChanceLine(
-                low=low,
-                high=high,
-                n=int(members.sum()),
-                mean_chance=_mean(chances[members]),
-                ran_frac=_mean(ran[members]),
-            )
-        )
-    return out
-
-
-def _mean(values: Array | Sequence[float]) -> float | None:
-    return float(np.mean(values)) if len(values) else None

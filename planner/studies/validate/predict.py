@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import compress
 
 import numpy as np
 from pydantic import ValidationError
@@ -159,16 +158,6 @@ def has_time(run: Run) -> bool:
     return run.measured_step_s is not None and run.outcome != "oom" and whole
 
 
-def with_unseen(document: Validation, seconds: Sequence[float | None]) -> Validation:
-    """The document with step times by numbers that never saw a run's suite, one for each run with a
-    time."""
-    rows = list(document.rows)
-    timed = compress(range(len(rows)), map(has_time, rows))
-    for i, unseen in zip(timed, seconds, strict=True):
-        rows[i] = changed(rows[i], unseen_step_s=unseen)
-    return changed(document, rows=rows)
-
-
 def _run(row: Row, calibration: Calibration | None) -> Run:
     if row.get(REFUSED):
         raise Skip(row[REFUSED])
@@ -186,7 +175,8 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
     predicted_gib = memory.peak_bytes(estimates, kind) / 2**30
     ran, opened = outcome != "oom", known.run.open
     islands = behind_unknown(plan, estimates.table, estimates.time.seconds)
-    case = case_of(plan, estimates.table, estimates.time, islands=islands)
+    mfu = throughput(plan, estimates, estimates.table).mfu
+    case = case_of(plan, estimates.table, estimates.time, mfu, islands=islands)
     low, high = shipped_ends(case, row["suite"])
     return Run(
         run_id=row["run_id"],
@@ -206,10 +196,9 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
             estimates.table.micro_batch[0] * plan.training.seq_len / estimates.table.cp[0]
         ),
         predicted_step_s=predicted_s,
-        mfu=throughput(plan, estimates, estimates.table).mfu,
+        mfu=mfu,
         measured_step_s=measured_s,
         time_error=predicted_s / measured_s - 1 if measured_s and ran else None,
-        unseen_step_s=None,
         repeat_deviation=None,
         components={
             name: float(np.ravel(column)[0]) for name, column in estimates.time.components.items()

@@ -10,6 +10,7 @@ from planner.formulas.params import parameter_count
 from planner.inputs import tables
 from planner.inputs.batch import largest_published
 from planner.inputs.cluster import price_of
+from planner.inputs.scenario import doubts_of
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, UNSET
 from planner.specs.documents.batch import CriticalBatch, Least, Reference, SizedModel, TimeToTarget
@@ -74,6 +75,7 @@ def batch(
         sensitivity=[sensitivity(runs, target, factor, request.stop_below) for factor in _SPREAD],
         published=list(PUBLISHED),
         notes=_notes(request, question, runs),
+        doubts=doubts_of(question.options.changed(gpus=question.counts[-1])),
     )
 
 

@@ -75,7 +75,6 @@ def compare(
         _document(combined.dimensions, values, row)
         for values, row in zip(combined.rows, rows, strict=True)
     ]
-    notes += _doubts(documents, points)
     return Comparison(
         schema_version=SCHEMA_VERSION,
         dimensions=[
@@ -86,6 +85,7 @@ def compare(
         scaling=request.scaling,
         stop_below=request.stop_below,
         notes=notes,
+        doubts=_doubts(documents, points),
         prices=_prices(documents, points),
         points=documents,
         difference=None if combined.sweeps else difference(documents),
@@ -145,16 +145,22 @@ def _same_answers(combined: Combinations, points: Sequence[Point]) -> list[str]:
 
 
 def _doubts(documents: Sequence[PointDocument], points: Sequence[Point]) -> list[str]:
-    """Implausible values of the answers, each with its request."""
-    labelled = (
-        (document.label, point.report) for document, point in zip(documents, points, strict=True)
-    )
+    """Implausible values of the answers, each with its requests where not all have it."""
+    labels: dict[str, list[str]] = {}
+    for document, point in zip(documents, points, strict=True):
+        if (r := point.report) is not None:
+            for sentence in (*unflagged(r.assumptions), *doubts(answered_of(r))):
+                labels.setdefault(sentence, []).append(document.label)
+    answered = sum(point.report is not None for point in points)
     return [
-        f"DOUBTFUL, {label}: {sentence}"
-        for label, r in labelled
-        if r is not None
-        for sentence in (*unflagged(r.assumptions), *doubts(answered_of(r)))
+        sentence if len(having) == answered else f"{_some(having)}: {sentence}"
+        for sentence, having in labels.items()
     ]
+
+
+def _some(labels: Sequence[str]) -> str:
+    """The first of these requests, and how many more there are."""
+    return labels[0] if len(labels) == 1 else f"{labels[0]} and {len(labels) - 1} more"
 
 
 def _equal_note(row: Sized) -> str:

@@ -10,7 +10,7 @@ from planner.formulas.divisors import divisors
 from planner.inputs.batch import largest_published
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
-from planner.inputs.scenario import searched
+from planner.inputs.scenario import doubts_of, searched
 from planner.inputs.training import sequence_length
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, extended
@@ -69,6 +69,7 @@ def batch(
             " the loss is not modelled",
             *searched(options),
         ],
+        doubts=doubts_of(options),
     )
 
 

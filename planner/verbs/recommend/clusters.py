@@ -12,7 +12,7 @@ from planner.inputs.batch import default_batch
 from planner.inputs.cluster import price_of
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
-from planner.inputs.scenario import searched
+from planner.inputs.scenario import doubts_of, searched
 from planner.inputs.training import precision_sentence, sequence_length, sequence_sentence
 from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.batch import SizedModel
@@ -92,6 +92,7 @@ def cluster(
         prices=_prices(tried_kinds, answered, limits, "hour" if tokens is None else "run"),
         without=without(request, tried_kinds, counts),
         notes=_notes(request, within or [row for tried in counts for row in rows_of(tried)]),
+        doubts=doubts_of(*(kind.requests[-1] for kind in tried_kinds if kind.requests)),
     )
 
 

@@ -75,7 +75,8 @@ def bandwidth(
         searched_free={f"{share:g}": _first_free(searched, share) for share in FREE}
         if searched
         else None,
-        notes=list(scenario.sentences),
+        notes=list(scenario.assumptions),
+        doubts=list(scenario.doubts),
     )
 
 

@@ -17,7 +17,7 @@ from planner.inputs import catalog
 from planner.inputs.cluster import price_of
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
-from planner.inputs.scenario import resolve, searched
+from planner.inputs.scenario import doubts_of, resolve, searched
 from planner.specs.base import PlanError
 from planner.specs.decoder import Decoder, decoder_of
 from planner.specs.document import SCHEMA_VERSION, extended
@@ -87,6 +87,7 @@ def largest(
         catalogue=Catalogue(next((row for row in rows if row.within), None), rows),
         family=None if given.get("model") is None else _family(base, limits, room, progress),
         notes=notes,
+        doubts=doubts_of(base, of_model="model" in given),
     )
 
 

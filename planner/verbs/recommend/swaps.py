@@ -88,12 +88,13 @@ def offload(given: Mapping[str, Any]) -> SwapOrRecompute:
         lengths=[row for row in rows if row is not None],
         bounds=bounds(plan, table),
         notes=[
-            *scenario.sentences,
+            *scenario.assumptions,
             (
                 "a mean layer of one micro-batch on one rank; its activations go out beside its"
                 " forward and come back beside its backward, all GPUs of a host at the same time"
             ),
         ],
+        doubts=list(scenario.doubts),
     )
 
 

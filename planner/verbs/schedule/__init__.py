@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from planner import schedules
+from planner.inputs.doubts import unflagged
 from planner.ledger import Array
 from planner.report.layout import figures
 from planner.schedules import checks, timing
@@ -79,6 +80,7 @@ def draw(request: ScheduleOptions, given: Mapping[str, Any]) -> Drawn:
         ],
         comparison=comparison,
         estimate=UNSET if question.taken is None else _of_layout(question.taken, counted["step_s"]),
+        doubts=[] if question.taken is None else list(unflagged(question.taken.assumptions)),
     )
     program = question.program
     title = f"{question.name}, pp {program.ranks}, {program.microbatches} micro-batches"

@@ -14,7 +14,7 @@ from planner.estimate import buckets, evaluate
 from planner.estimate.machine import machine
 from planner.estimate.ties import fastest
 from planner.formulas.rules import check
-from planner.inputs.scenario import resolve
+from planner.inputs.scenario import doubts_of, resolve
 from planner.ledger import Array, Call, Sourced, recording, section
 from planner.search import layouts
 from planner.search.room import room
@@ -111,7 +111,7 @@ def _plan(
     bucket = number(given, "bucket")
     if bucket is not None and plan.stack.overlap.bucket is not None:
         plan = with_overlap(plan, bucket=Sourced(bucket, "B", "assumed", "stated in the request"))
-    return plan, scenario.sentences
+    return plan, scenario.assumptions
 
 
 def _best(results: Iterable[Chosen | str]) -> Chosen | None:
@@ -169,6 +169,7 @@ def answer(options: Options, given: StrategySettings, name: str | None = None) -
         strategies=rows,
         fits=any(row.fits for row in rows),
         assumptions=list(assumptions),
+        doubts=doubts_of(options),
     )
 
 

@@ -10,8 +10,10 @@ from typing import Any
 from planner.formulas.params import parameter_count
 from planner.inputs import tables
 from planner.inputs.cluster import cluster_spec, price_of
+from planner.inputs.doubts import unflagged
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
+from planner.inputs.scenario import doubts_of
 from planner.inputs.task import teacher_spec
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION
@@ -92,6 +94,7 @@ def tune(
         methods=rows,
         fastest=None if fastest is None else fastest.name,
         notes=[*sentences, *more, *_common(points), f"price: {price_of(base).sentence}"],
+        doubts=doubts_of(base),
     )
 
 
@@ -294,7 +297,7 @@ def _common(points: Sequence[Point]) -> list[str]:
     return [
         sentence
         for sentence in (assumed[0] if assumed else ())
-        if all(sentence in each for each in assumed)
+        if not unflagged([sentence]) and all(sentence in each for each in assumed)
     ]
 
 

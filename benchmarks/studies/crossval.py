@@ -1,5 +1,8 @@
 """Cross-validation: measured runs predicted by numbers fitted without them, leaving out models, GPU
-counts or suites."""
+counts or suites; under a minute over the shipped runs.
+
+    python -m benchmarks.studies.crossval [--suite SUITE] [RUNS.csv ...]
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,10 @@ from zlib import crc32
 
 import numpy as np
 
+from benchmarks.studies.runs import named, show
 from planner.estimate.machine.clock import law_of
 from planner.ledger import Array
-from planner.studies.documents.validate import (
-    Clock,
-    CrossValidation,
-    FittedNumber,
-    HeldOut,
-    HeldOutRun,
-)
+from planner.studies.documents.validate import Errors, ErrorsOfSuites, Ranking
 from planner.studies.validate.errors import errors, errors_of_suites, recipe_of
 from planner.studies.validate.fit import (
     ACROSS,
@@ -46,6 +44,9 @@ from planner.studies.validate.ranking import (
     ranking,
     repeated_s,
 )
+from planner.studies.views.validate import ORDER, order_cells
+from planner.units import percent
+from planner.views.view import Block
 
 LARGE = 64  # GPUs: platforms are fitted up to here and judged beyond
 # two runs are enough for a number that held-out errors judge (at least 1, 2, 3 runs: 7.9, 7.9, 8.4
@@ -55,6 +56,69 @@ _CALIBRATED = Trust(WITHIN.noise, fewest=2)
 # why a shared number sits on its bound, by label; docs/accuracy prints it and a test asks for it.
 # None does.
 ON_BOUND: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Errors of one kind of leaving out."""
+
+    meaning: str  # what is predicted by what
+    all: ErrorsOfSuites  # of step time
+    tier_a: ErrorsOfSuites  # the same over runs of tier A
+    suites: dict[str, Errors]  # by suite
+    ranking: Ranking  # order of layouts
+
+
+@dataclass(frozen=True)
+class FittedNumber:
+    """A number shared by platforms, fitted on all suites."""
+
+    name: str  # the number and where it holds
+    meaning: str  # the number in words
+    numbers: list[str]  # names of the numbers it multiplies, as `estimate` lists them
+    multiplier: float  # 1 is the shipped value
+    spread: float  # standard deviation of its logarithm that the runs leave
+    runs: int  # runs that depend on it; three at least
+    low: float  # lower bound of the multiplier
+    high: float  # upper bound of the multiplier
+    on_bound: bool  # the fit stops at a bound
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The sustained clock of one platform, fitted on its runs with nothing else moved."""
+
+    platform: str  # suite/gpu/stack
+    gpu: str  # profile id of the GPU
+    runs: int  # runs that depend on it
+    shipped: float  # sustained clock of the profile, as share of that of the kernel tables
+    fitted: float  # the same, fitted
+    spread: float  # standard deviation of its logarithm
+    on_bound: bool  # the fit stops at a bound
+    power_law: float | None  # by board power; None without an energy per FLOP
+
+
+@dataclass(frozen=True)
+class HeldOutRun:
+    """A row with a time."""
+
+    run_id: str  # id of the row
+    suite: str  # suite of runs
+    tier: str  # how sure the recipe is: A or B
+    gpus: int  # GPUs of the run
+    measured_step_s: float  # measured step time (s)
+    # by kind of leaving out (s); None where the row could not be left out
+    predicted_step_s: dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """Runs predicted by numbers fitted without them."""
+
+    kinds: dict[str, HeldOut]  # by kind of leaving out, as `MEANINGS`
+    parameters: list[FittedNumber]  # numbers fitted on all suites
+    clocks: list[Clock]  # one per platform
+    rows: list[HeldOutRun]  # every row with a time
 
 
 @dataclass(frozen=True)
@@ -297,3 +361,88 @@ def _clock(platform: str, case: Case, value: Value) -> Clock:
         on_bound=value.on_bound,
         power_law=law_of(case.plan.cluster.gpu),
     )
+
+
+def blocks(crossval: CrossValidation, noise: float | None) -> list[Block]:
+    """Errors of every kind of leaving out, over runs and of tier A; per suite; and what was
+    fitted."""
+    header = ["left out", ">runs", ">MAPE", ">of suites", ">median", ">bias"]
+
+    def cells(name: str, errors_of: ErrorsOfSuites) -> list[str]:
+        errors = (errors_of.mape, errors_of.mape_of_suites, errors_of.median_ape, errors_of.bias)
+        return [name, str(errors_of.n), *map(percent, errors)]
+
+    over = Block(
+        "Cross-validation: errors of step time",
+        [
+            *(f"{name}: {kind.meaning}" for name, kind in crossval.kinds.items()),
+            f"noise floor of the data: {percent(noise)}",
+        ],
+        [*header, *ORDER],
+        [
+            [*cells(name, kind.all), *order_cells(kind.ranking)]
+            for name, kind in crossval.kinds.items()
+        ],
+        order="least left out first",
+        drop=("worst regret", "bias"),
+    )
+    tier = Block(
+        "Cross-validation: tier A",
+        header=header,
+        rows=[cells(name, kind.tier_a) for name, kind in crossval.kinds.items()],
+        order="least left out first",
+    )
+    suites = Block(
+        "Cross-validation by suite: MAPE",
+        header=["suite", *(f">{name}" for name in crossval.kinds)],
+        rows=[
+            [
+                suite,
+                *(
+                    percent(kind.suites[suite].mape if suite in kind.suites else None)
+                    for kind in crossval.kinds.values()
+                ),
+            ]
+            for suite in sorted({row.suite for row in crossval.rows})
+        ],
+        order="by suite",
+    )
+    values = Block(
+        "Fitted on all suites",
+        header=["number", ">factor", ">spread", ">runs", ">bounds", "on bound"],
+        rows=[
+            [
+                value.name,
+                f"{value.multiplier:.3f}",
+                percent(value.spread),
+                str(value.runs),
+                f"{value.low:g} .. {value.high:g}",
+                "yes" if value.on_bound else "",
+            ]
+            for value in crossval.parameters
+        ],
+        order="as fitted",
+    )
+    clocks = Block(
+        "Clock of each platform",
+        header=["platform", ">runs", ">fitted", ">spread", ">shipped", ">power law"],
+        rows=[
+            [
+                clock.platform,
+                str(clock.runs),
+                f"{clock.fitted:.2f}",
+                percent(clock.spread),
+                f"{clock.shipped:.2f}",
+                "-" if clock.power_law is None else f"{clock.power_law:.2f}",
+            ]
+            for clock in crossval.clocks
+        ],
+        order="by platform",
+    )
+    return [block for block in (over, tier, suites, values, clocks) if block.rows]
+
+
+if __name__ == "__main__":
+    runs = named(__doc__)
+    noise = runs.document.summary.noise.mean
+    show(*blocks(cross_validate(runs.cases, noise or 0.0), noise))

@@ -1,21 +1,26 @@
-"""Effect of single options: runs that state one, as stated and without it."""
+"""Effect of single options: runs that state one, as stated and without it.
+
+python -m benchmarks.studies.worth [--suite SUITE] [RUNS.csv ...]
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.studies.runs import named, show
 from planner.inputs.calibration import Calibration
 from planner.specs.base import PlanError
-from planner.studies.documents.validate import Worth
 from planner.studies.runs.cells import Row, options_of, with_options
 from planner.studies.runs.table import WORD
 from planner.studies.validate.errors import errors
 from planner.studies.validate.rows import measured
 from planner.studies.validate.scored import Scored, scored
+from planner.units import percent
+from planner.views.view import Block
 
 _CHANGED = 1e-3  # relative change of step or peak from which an option counts as doing something
 _FEWEST_RUNS = 3  # that state an option, for it to be listed
@@ -24,6 +29,21 @@ _FEWEST_RUNS = 3  # that state an option, for it to be listed
 _WHICH_RUN = frozenset({"release", "island_nodes", "oversubscription"})
 # columns that switch something, and what they are without it
 _CELLS_OFF = {"recompute": "none", "sequence_parallel": "0", "optimizer_offload": "0"}
+
+
+@dataclass(frozen=True)
+class Worth:
+    """One option that rows state, against the same rows without it."""
+
+    option: str  # as the rows write it; the largest change of the step first
+    runs: int  # runs that state it and whose prediction it changes
+    suites: int  # suites these are of
+    step_change: float  # predicted step with it over the step without it, minus one: mean
+    step_least: float  # the smallest change among these runs
+    step_most: float  # the largest change among these runs
+    memory_change: float  # likewise for predicted peak memory: mean
+    mape_stated: float  # mean absolute error of the step as stated
+    mape_left_out: float  # the same without the option
 
 
 def worths(rows: list[Row], calibration: Calibration | None = None) -> list[Worth]:
@@ -98,3 +118,36 @@ def _worth(name: str, runs: list[_Stated]) -> Worth:
         mape_stated=errors([run.stated[0] / run.seconds - 1 for run in runs]).mape or 0.0,
         mape_left_out=errors([run.left[0] / run.seconds - 1 for run in runs]).mape or 0.0,
     )
+
+
+def block(worths: Sequence[Worth]) -> Block:
+    return Block(
+        "What options are worth: runs that state one, against the same runs without it",
+        text=[
+            "without a word of `options` the stack's default holds; without recompute, sequence"
+            " parallelism or offload the run has none; change: mean of predicted with over without"
+        ],
+        header=[
+            *("option", ">runs", ">suites", ">step", ">least", ">most", ">memory"),
+            *(">MAPE: stated", ">MAPE: without"),
+        ],
+        order="the largest change of the step first",
+        drop=("least", "most", "suites"),
+        rows=[
+            [
+                line.option,
+                f"{line.runs:,}",
+                str(line.suites),
+                *(percent(x, sign=True) for x in (line.step_change, line.step_least)),
+                *(percent(x, sign=True) for x in (line.step_most, line.memory_change)),
+                percent(line.mape_stated),
+                percent(line.mape_left_out),
+            ]
+            for line in worths
+        ],
+    )
+
+
+if __name__ == "__main__":
+    runs = named(__doc__)
+    show(block(worths(runs.complete, runs.calibration)))

@@ -1,4 +1,7 @@
-"""Ablation: the error over measured runs with one mechanism off, without refitting."""
+"""Ablation: the error over measured runs with one mechanism off, nothing fitted again.
+
+python -m benchmarks.studies.ablation [--suite SUITE] [RUNS.csv ...]
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.studies.runs import named, show
 from planner.estimate.machine import Machine, machine
 from planner.estimate.step import step_time
 from planner.inputs.calibration import Calibration
@@ -19,16 +23,45 @@ from planner.specs.columns import Columns
 from planner.specs.layout import Layout
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
-from planner.studies.documents.validate import Ablation, Acts, MostIn
 from planner.studies.runs.cells import Row
 from planner.studies.validate.errors import errors
 from planner.studies.validate.rows import measured
 from planner.studies.validate.scored import scored
+from planner.units import percent
+from planner.views.view import Block
 
 _CHANGED = (
     1e-3  # relative change of a prediction from which a run counts as one where the mechanism acts
 )
 _SMALLEST_SUITE = 3  # runs where it acts, for a suite to be named
+
+
+@dataclass(frozen=True)
+class Acts:
+    """Runs whose prediction a mechanism changes by more than 0.1 %."""
+
+    n: int  # runs
+    before: float | None  # their mean absolute error
+    after: float | None  # the same with the mechanism off
+
+
+@dataclass(frozen=True)
+class MostIn(Acts):
+    """The suite whose sum of absolute errors changes most."""
+
+    suite: str | None  # None where no suite has three such runs
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """One mechanism switched off, nothing fitted again."""
+
+    mechanism: str  # its name; the largest rise of the error first
+    off: str  # what switching it off means
+    mape_before: float  # over all runs with a time
+    mape_after: float  # with the mechanism off
+    acts: Acts  # runs on which it acts
+    most: MostIn  # where it matters most
 
 
 @dataclass(frozen=True)
@@ -392,3 +425,37 @@ def _line(mechanism: Mechanism, suites: list[str], before: Array, after: Array) 
 
 def _mape(relative: Array) -> float | None:
     return errors(relative.tolist()).mape
+
+
+def block(ablations: Sequence[Ablation]) -> Block:
+    return Block(
+        "Each mechanism off, nothing fitted again",
+        text=["MAPE with it -> without it: over all runs, those it acts on, and one suite"],
+        header=[
+            *("mechanism", ">all: with", ">all: without"),
+            *(">acts on: runs", ">acts on: with", ">acts on: without"),
+            *("most in", ">there: runs", ">there: with", ">there: without"),
+        ],
+        order="largest rise of the error first",
+        drop=("there: runs", "there: with", "there: without", "most in", "acts on: runs"),
+        rows=[
+            [
+                line.mechanism,
+                percent(line.mape_before),
+                percent(line.mape_after),
+                str(line.acts.n),
+                percent(line.acts.before),
+                percent(line.acts.after),
+                line.most.suite or "-",
+                str(line.most.n),
+                percent(line.most.before),
+                percent(line.most.after),
+            ]
+            for line in ablations
+        ],
+    )
+
+
+if __name__ == "__main__":
+    runs = named(__doc__)
+    show(block(ablations(runs.complete, runs.calibration)))

@@ -1,0 +1,147 @@
+"""Calibration of the chance to fit: each suite's runs under the evidence of all other suites.
+
+python -m benchmarks.studies.chances [--suite SUITE] [RUNS.csv ...]
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.studies.residuals import memory_rows
+from benchmarks.studies.runs import named, show
+from planner.evidence import memory as evidence
+from planner.ledger import Array
+from planner.studies.documents.validate import Run
+from planner.units import percent
+from planner.views.view import Block
+
+# chances by which runs are gathered: finer where a verdict changes
+_EDGES = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99, 1.0)
+
+
+@dataclass(frozen=True)
+class ChanceLine:
+    """Runs whose chance to fit lay between two bounds."""
+
+    low: float  # lower bound
+    high: float  # upper bound
+    n: int  # runs
+    mean_chance: float | None  # mean of their chances; null without runs
+    ran_frac: float | None  # share of them that ran
+
+
+@dataclass(frozen=True)
+class FitCoverage:
+    """Whether chances to fit hold, each suite under the evidence of all others."""
+
+    n: int  # runs that say something of their memory
+    brier: float | None  # mean squared difference of chance and outcome; smaller is better
+    reliability: list[ChanceLine]  # runs by their chance
+    promised: float  # share of measured peaks that the wanted room should hold
+    peaks: int  # measured peaks
+    below_frac: float | None  # share of them that it holds
+    mean_of_suites: float | None  # the same, mean over suites
+
+
+def coverage(validated: Iterable[Run]) -> FitCoverage:
+    """Whether chances made from all other suites hold: the runs that ran or failed by the chance
+    they had, and the measured peaks below the need that 95 % should stay below."""
+    kept = [run for run in validated if run.need is not None and not run.not_expressed]
+    runs = evidence.observed(memory_rows(kept))
+    suites = np.array([run.suite for run in kept], dtype=str)
+    shipped = evidence.recorded()
+    chances = np.zeros(len(kept))
+    within = np.zeros(len(kept))
+    for suite in sorted(set(suites.tolist())):
+        members = np.flatnonzero(suites == suite)
+        cases = [_case(kept[i]) for i in members]
+        kinds = sorted(set(cases), key=cases.index)
+        each = evidence.shares(shipped.where(shipped.suite != suite), kinds)
+        for i, case in zip(members, cases, strict=True):
+            cumulative = each[kinds.index(case)]
+            chances[i] = evidence.chance_within(cumulative, math.log(kept[i].room))
+            within[i] = evidence.chance_within(cumulative, float(runs.log_ratio[i]))
+    ran = np.array([run.outcome != "oom" for run in kept], dtype=bool)
+    measured = runs.relation == evidence.MEASURED
+    below = within <= evidence.WANTED
+    return FitCoverage(
+        n=len(kept),
+        brier=float(((chances - ran) ** 2).mean()) if len(kept) else None,
+        reliability=_reliability(chances, ran),
+        promised=evidence.WANTED,
+        peaks=int(measured.sum()),
+        below_frac=_mean(below[measured]),
+        mean_of_suites=_mean(
+            [float(below[measured & (suites == s)].mean()) for s in np.unique(suites[measured])]
+        ),
+    )
+
+
+def _case(run: Run) -> evidence.Case:
+    assert run.need is not None
+    return evidence.Case(
+        run.stack,
+        run.gpu,
+        evidence.recompute_class(run.need.recompute),
+        run.need.sharded,
+        run.need.pipeline,
+        run.need.offload,
+        run.experts > 0,
+        run.need.adapters,
+        run.need.quantised,
+        run.features["loop"] > 0,
+    )
+
+
+def _reliability(chances: Array, ran: Array) -> list[ChanceLine]:
+    out = []
+    place = np.digitize(chances, _EDGES[1:-1])
+    for i, (low, high) in enumerate(itertools.pairwise(_EDGES)):
+        members = place == i
+        out.append(
+            ChanceLine(
+                low=low,
+                high=high,
+                n=int(members.sum()),
+                mean_chance=_mean(chances[members]),
+                ran_frac=_mean(ran[members]),
+            )
+        )
+    return out
+
+
+def _mean(values: Array | Sequence[float]) -> float | None:
+    return float(np.mean(values)) if len(values) else None
+
+
+def block(coverage: FitCoverage) -> Block:
+    """Whether chances to fit hold on suites they never saw."""
+    brier = "-" if coverage.brier is None else f"{coverage.brier:.4f}"
+    return Block(
+        "Chances to fit, each suite under the evidence of all others",
+        text=[
+            f"Brier score {brier} over {coverage.n:,} runs; of {coverage.peaks:,} measured peaks"
+            f" {percent(coverage.below_frac)} (mean of suites {percent(coverage.mean_of_suites)})"
+            f" below the need that {percent(coverage.promised, 0)} should stay below"
+        ],
+        header=["chance", ">runs", ">mean chance", ">ran"],
+        rows=[
+            [
+                f"{percent(line.low, 0)} to {percent(line.high, 0)}",
+                f"{line.n:,}",
+                percent(line.mean_chance),
+                percent(line.ran_frac),
+            ]
+            for line in coverage.reliability
+        ],
+        order="from the least chance",
+    )
+
+
+if __name__ == "__main__":
+    show(block(coverage(named(__doc__).document.rows)))
