@@ -11,9 +11,9 @@ REQUEST = {"model": "llama-2-7b", "gpus": "16", "gpu": "a100"}
 
 
 def estimate(**changes: Any) -> Answer:
-    asked = {k: v for k, v in {**REQUEST, **changes}.items() if v is not None}
+    values = {k: v for k, v in {**REQUEST, **changes}.items() if v is not None}
     return dpplan(
-        "estimate", *(f"--{name.replace('_', '-')}={value}" for name, value in asked.items())
+        "estimate", *(f"--{name.replace('_', '-')}={value}" for name, value in values.items())
     )
 
 
@@ -28,6 +28,6 @@ def ask(kind: str, file: object) -> Answer:
     return estimate(**beside.get(kind, {}), **{option: file})
 
 
-def file_refused(kind: str, file: Path, *said: str) -> str:
+def file_refused(kind: str, file: Path, *text: str) -> str:
     option = {"config": "model"}.get(kind, kind)
-    return refused(ask(kind, file), f"--{option}", *said)
+    return refused(ask(kind, file), f"--{option}", *text)

@@ -21,21 +21,21 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 def chromium() -> str:
     """Path of the browser. These tests never skip: without one they fail and say what is
     missing."""
-    found = os.environ.get("CHROMIUM") or next(
+    response = os.environ.get("CHROMIUM") or next(
         (path for name in NAMES if (path := shutil.which(name))), None
     )
-    if found is None:
+    if response is None:
         raise RuntimeError(
             "Chromium is missing: apt-get install chromium, or name one with"
             " CHROMIUM=/path/to/chromium"
         )
-    return found
+    return response
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as first:
+        first.bind(("127.0.0.1", 0))
+        return int(first.getsockname()[1])
 
 
 @contextmanager
@@ -61,12 +61,12 @@ def served(timeout_s: float = 90) -> Iterator[str]:
                     break
             except OSError:
                 if process.poll() is not None or time.monotonic() > until:
-                    said = (
+                    text = (
                         process.stderr.read().decode()
                         if process.poll() is not None and process.stderr
                         else ""
                     )
-                    raise RuntimeError(f"dpplan serve did not answer: {said}") from None
+                    raise RuntimeError(f"dpplan serve did not answer: {text}") from None
                 time.sleep(0.1)
         yield address
     finally:

@@ -35,7 +35,7 @@ def allowed(p: Plan, x: Row) -> bool:
     even."""
     model, can, batch, seq = p.model, p.stack.supports, p.training.global_batch, p.training.seq_len
     used = {"tensor": x.tp, "pipeline": x.pp, "context": x.cp, "expert": x.ep}
-    if any(degree > 1 and not getattr(can, what) for what, degree in used.items()):
+    if any(degree > 1 and not getattr(can, name) for name, degree in used.items()):
         return False
     if x.sequence_parallel and (x.tp == 1 or not can.sequence_parallel or seq % x.tp):
         return False
@@ -188,7 +188,7 @@ def brute_force(p: Plan) -> set[Layout]:
         fixed = getattr(r, name)
         return list(values) if fixed is None else [fixed]
 
-    found = set()
+    names = set()
     chunk = cache(partial(largest_chunk, p))
     for tp, pp, cp in itertools.product(
         tried("tp", numbers), tried("pp", numbers), tried("cp", numbers)
@@ -230,9 +230,9 @@ def brute_force(p: Plan) -> set[Layout]:
                     continue  # allowed() says so too, this only saves time
                 if not filled(p, pp, vpp):
                     continue
-                asked = r.recompute and recompute_in(r.recompute, chunk(pp, vpp))
+                request = r.recompute and recompute_in(r.recompute, chunk(pp, vpp))
                 for recompute, offload in itertools.product(
-                    [asked] if asked else repeats,
+                    [request] if request else repeats,
                     tried("offload", OFFLOADS if r.search_offload else ["none"]),
                 ):
                     x = Row(
@@ -252,5 +252,5 @@ def brute_force(p: Plan) -> set[Layout]:
                         placement=placement,
                     )
                     if worth_trying(p, x, chunk(pp, vpp)) and allowed(p, x):
-                        found.add(Layout(**cast(Any, x)._asdict()))
-    return found
+                        names.add(Layout(**cast(Any, x)._asdict()))
+    return names

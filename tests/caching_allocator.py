@@ -198,12 +198,12 @@ class Allocator:
         """The end of the pool's one segment, with as many pages more as the request needs."""
         page = (_SMALL_SEGMENT, _MEDIUM_SEGMENT)[pool]
         last = self._last[pool]
-        there = last.size if last is not None and last.free else 0
-        pages = -(-(size - there) // page) * page
+        target = last.size if last is not None and last.free else 0
+        pages = -(-(size - target) // page) * page
         if self.settings.capacity and self.reserved + pages > self.settings.capacity:
             return None
         self._reserve(pages)
-        if there and last is not None:
+        if target and last is not None:
             self._take(last)
             last.size += pages
             return last
@@ -312,11 +312,11 @@ def simulate(
     """What a sequence needs: (name, bytes) allocates a tensor, (name, 0) frees it. Raises
     OutOfMemory, and KeyError for a name that is not there."""
     allocator = Allocator(settings)
-    there: dict[Hashable, _Block] = {}
+    values: dict[Hashable, _Block] = {}
     for name, size in events:
         if size > 0:
-            assert name not in there, name
-            there[name] = allocator.allocate(int(size))
+            assert name not in values, name
+            values[name] = allocator.allocate(int(size))
         else:
-            allocator.free(there.pop(name))
+            allocator.free(values.pop(name))
     return Reserved(allocator.peak, allocator.most, allocator.reserved, allocator.retries)

@@ -40,11 +40,11 @@ class Answer:
 
     def read(self, kind: type[T]) -> T:
         """Stdout as a document that is exactly as declared: no key too many, none too few."""
-        found = document.read(self.stdout, kind)
+        recipe = document.read(self.stdout, kind)
         assert (
-            json.loads(json.dumps(document.plain(found))) == self.json()
+            json.loads(json.dumps(document.plain(recipe))) == self.json()
         )  # tuples are lists there
-        return found
+        return recipe
 
 
 def dpplan(*words: object, columns: int = WIDE) -> Answer:
@@ -78,7 +78,7 @@ def dpplan_process(*words: object, timeout_s: float = 60, **environment: str) ->
     return python(code, *words, folder=ROOT, timeout=timeout_s, **environment)
 
 
-def refused(answer: Answer, *said: str) -> str:
+def refused(answer: Answer, *message: str) -> str:
     """Check that the request was refused as the contract says, naming what `said` lists; returns
     the sentence."""
     assert answer.status == 2, answer
@@ -87,6 +87,6 @@ def refused(answer: Answer, *said: str) -> str:
     assert sentence.startswith("error: "), answer.stderr
     assert "\n" not in sentence
     assert len(sentence) < 2000
-    for text in said:
+    for text in message:
         assert text in sentence, (text, sentence)
     return sentence

@@ -139,5 +139,5 @@ def client() -> Iterator[TestClient]:
 
     from web.app import app
 
-    with TestClient(app, "http://localhost", raise_server_exceptions=False) as made:
-        yield made
+    with TestClient(app, "http://localhost", raise_server_exceptions=False) as result:
+        yield result

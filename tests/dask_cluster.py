@@ -12,18 +12,18 @@ class Cluster:
     """A scheduler and two workers, which a test may kill."""
 
     def __init__(self, folder: Path) -> None:
-        said = folder / "scheduler.json"
+        text = folder / "scheduler.json"
         self._started: list[subprocess.Popen[bytes]] = []
-        self._start("scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(said))
-        while not said.exists():
+        self._start("scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(text))
+        while not text.exists():
             time.sleep(0.05)
         self.workers = [
-            self._start("worker", "--scheduler-file", str(said), "--nthreads", "1", "--no-nanny")
+            self._start("worker", "--scheduler-file", str(text), "--nthreads", "1", "--no-nanny")
             for _ in range(2)
         ]
         from distributed import Client
 
-        with Client(scheduler_file=str(said), set_as_default=False) as client:
+        with Client(scheduler_file=str(text), set_as_default=False) as client:
             client.wait_for_workers(2, timeout=60)
             self.address = str(client.scheduler_info()["address"])
 
@@ -35,7 +35,7 @@ class Cluster:
         return self._started[-1]
 
     def end(self) -> None:
-        for one in self._started:
-            one.kill()
-        for one in self._started:
-            one.wait(30)
+        for entry in self._started:
+            entry.kill()
+        for entry in self._started:
+            entry.wait(30)

@@ -87,9 +87,9 @@ def plan(software: str = "megatron-core", shape: str = "dense", **others: Any) -
     return plans.plan(SHAPES[shape], software=software, **({"gpus": GPUS} | others))
 
 
-def one(of: Plan, **chosen: Any) -> Estimates:
-    return evaluate(of, plans.rows(of.cluster.gpus, chosen))
+def one(plan: Plan, **chosen: Any) -> Estimates:
+    return evaluate(plan, plans.rows(plan.cluster.gpus, chosen))
 
 
-def seconds(of: Plan, **chosen: Any) -> float:
-    return float(one(of, **chosen).time.seconds[0])
+def seconds(plan: Plan, **chosen: Any) -> float:
+    return float(one(plan, **chosen).time.seconds[0])

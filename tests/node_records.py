@@ -36,18 +36,18 @@ def node_records(
         }
 
     out: list[dict[str, Any]] = []
-    for m, n, k, held in cases.gemms(mode):
+    for m, n, k, content in cases.gemms(mode):
         for way in ("forward", "input", "weight"):
-            what = {
+            values = {
                 "kind": "gemm",
                 "m": m,
                 "n": n,
                 "k": k,
                 "way": way,
                 "precision": "fp32",
-                "held_out": held,
+                "held_out": content,
             }
-            rows, columns, inner = fit_device.gemm_shape(what)
+            rows, columns, inner = fit_device.gemm_shape(values)
             seconds = kernels.gemm_s(
                 rows,
                 columns,
@@ -63,10 +63,10 @@ def node_records(
                 memory_bytes_per_s=BANDWIDTH,
                 memory_frac=0.7,
             )
-            out.append({**what, **value(float(seconds))})
+            out.append({**values, **value(float(seconds))})
     for batch, heads, seq, width in cases.attentions(mode):
         for way, share in (("forward", 0.5), ("backward", 0.4)):
-            what = {
+            values = {
                 "kind": "attention",
                 "batch": batch,
                 "heads": heads,
@@ -77,14 +77,14 @@ def node_records(
             shape = float(kernels.attention_shape_frac(seq, width, 120.0, 0.3))
             out.append(
                 {
-                    **what,
+                    **values,
                     "precision": "fp32",
-                    **value(fit_device.causal_flop(what) / (RATE * share * shape)),
+                    **value(fit_device.causal_flop(values) / (RATE * share * shape)),
                 }
             )
     for name, tokens, width in cases.operators(mode):
         for way in ("forward", "backward"):
-            what = {
+            values = {
                 "kind": "operator",
                 "operator": name,
                 "tokens": tokens,
@@ -92,7 +92,7 @@ def node_records(
                 "way": way,
                 "precision": "fp32",
             }
-            out.append({**what, "compiled": False, **value(2e-9)})
+            out.append({**values, "compiled": False, **value(2e-9)})
     out += [
         {"kind": "loss", "tokens": t, "vocab": v, "precision": "fp32", **value(4e-9)}
         for t, v in cases.losses(mode)
@@ -146,9 +146,9 @@ def raw(records: list[dict[str, Any]], probe_s: float = 0.01) -> list[dict[str, 
     """The same as lines of a record file: four samples each, between probes of one speed."""
     out = []
     for r in records:
-        what = {k: v for k, v in r.items() if k not in ("seconds", "quiet")}
+        values = {k: v for k, v in r.items() if k not in ("seconds", "quiet")}
         samples = [[x * r["seconds"], probe_s, probe_s] for x in (0.99, 1.0, 1.0, 1.01)]
-        out.append({**what, "samples": samples, "when": 1.7e9})
+        out.append({**values, "samples": samples, "when": 1.7e9})
     return out
 
 

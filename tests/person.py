@@ -27,9 +27,9 @@ def launched() -> Iterator[Browser]:
     with sync_playwright() as play:
         # root has no sandbox of its own to give away
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        made = play.chromium.launch(executable_path=chromium(), args=arguments)
-        yield made
-        made.close()
+        browser = play.chromium.launch(executable_path=chromium(), args=arguments)
+        yield browser
+        browser.close()
 
 
 def told(page: Page, part: Any = "html", rules: list[str] | None = None) -> list[str]:
@@ -39,12 +39,12 @@ def told(page: Page, part: Any = "html", rules: list[str] | None = None) -> list
         options["runOnly"] = rules
     if not page.evaluate("() => Boolean(window.axe)"):
         page.evaluate(AXE_SCRIPT)
-    found = page.evaluate(
+    estimates = page.evaluate(
         "async asked => (await axe.run(...asked)).violations.flatMap(one => one.nodes.map(node =>"
         " `${one.id}: ${node.html.slice(0, 200)} ${node.any[0]?.message ?? ''}`))",
         [part, options],
     )
-    return list(found)
+    return list(estimates)
 
 
 def _counted() -> dict[int, int]:
@@ -95,13 +95,13 @@ class Person:
         field.press("Enter")
 
     def download(self, where: Locator | str) -> Path:
-        with self.page.expect_download() as found:
+        with self.page.expect_download() as result:
             self.click(where)
-        return Path(found.value.path())
+        return Path(result.value.path())
 
 
-def go(page: Page, address: str, asked: dict[str, str]) -> None:
-    page.goto(f"{address}/?{urlencode(asked)}")
+def go(page: Page, address: str, request: dict[str, str]) -> None:
+    page.goto(f"{address}/?{urlencode(request)}")
     settled(page)
 
 
@@ -119,11 +119,11 @@ def settled(page: Page) -> None:
 
 def figures(page: Page) -> dict[str, float]:
     """The numbers of the answer with every digit."""
-    found: dict[str, str] = page.evaluate(
+    estimates: dict[str, str] = page.evaluate(
         "Object.fromEntries([...document.querySelectorAll('.card a')].map(a => [a.dataset.key,"
         " a.querySelector('data').value]))"
     )
-    return {key: float(value) for key, value in found.items() if value}
+    return {key: float(value) for key, value in estimates.items() if value}
 
 
 def state(page: Page) -> dict[str, str]:

@@ -91,8 +91,8 @@ def answer(given: dict[str, Any]) -> Estimate | None:
         return None
 
 
-def sure(found: Estimate) -> bool:
-    return found.memory.fits and found.memory.fit_chance >= _CHANCE
+def sure(estimate: Estimate) -> bool:
+    return estimate.memory.fits and estimate.memory.fit_chance >= _CHANCE
 
 
 def better(free: Estimate, pinned: Estimate, pin: dict[str, Any]) -> bool:
@@ -109,18 +109,18 @@ def better(free: Estimate, pinned: Estimate, pin: dict[str, Any]) -> bool:
 def is_said(free: Estimate, pinned: Estimate, pin: dict[str, Any]) -> bool:
     """Whether the answer without the pin says that it does not search this: offloading, and what
     the stack runs on request only."""
-    said = " ".join(free.search.not_searched)
+    sentence = " ".join(free.search.not_searched)
     ((name, value),) = pin.items()
     word = str(value).partition(":")[0]
-    on_request = any(f"--{name} {text}({pinned.stack.id})" in said for text in (f"{word} ", ""))
-    return on_request or (name == "offload" and "--search-offload" in said)
+    on_request = any(f"--{name} {text}({pinned.stack.id})" in sentence for text in (f"{word} ", ""))
+    return on_request or (name == "offload" and "--search-offload" in sentence)
 
 
-def stacks_of(found: Estimate) -> set[str]:
+def stacks_of(estimate: Estimate) -> set[str]:
     """Stacks that were searched for an answer."""
-    said = [text for text in found.search.not_searched if text.startswith("stacks other than ")]
-    names = said[0].removeprefix("stacks other than ").split(" (")[0].split(", ")
-    return {found.stack.id, *names}
+    kept = [text for text in estimate.search.not_searched if text.startswith("stacks other than ")]
+    names = kept[0].removeprefix("stacks other than ").split(" (")[0].split(", ")
+    return {estimate.stack.id, *names}
 
 
 def violations(given: dict[str, Any], each: Iterator[dict[str, Any]]) -> Iterator[Violation | None]:
@@ -132,8 +132,8 @@ def violations(given: dict[str, Any], each: Iterator[dict[str, Any]]) -> Iterato
     for pin in each:
         pinned = answer({**given, **batch, **pin})
         if pinned is not None:
-            found = Violation(given, pin, free.step.seconds, pinned.step.seconds)
-            yield found if better(free, pinned, pin) else None
+            result = Violation(given, pin, free.step.seconds, pinned.step.seconds)
+            yield result if better(free, pinned, pin) else None
 
 
 assert set(ALL) <= set(rows(Options))

@@ -52,9 +52,9 @@ def model(**changes: Any) -> ModelSpec:
 
 def flat_of(shape: ModelSpec) -> Decoder:
     """The plain decoder that a model is."""
-    found = decoder_of(shape)
-    assert found is not None, shape.name
-    return found
+    result = decoder_of(shape)
+    assert result is not None, shape.name
+    return result
 
 
 def expert_model(**changes: Any) -> ModelSpec:
@@ -74,11 +74,11 @@ def stack(name: str) -> StackSpec:
     return stack_spec(name)
 
 
-def in_islands(of: Plan, nodes: int, oversubscription: float) -> Plan:
+def in_islands(plan: Plan, nodes: int, oversubscription: float) -> Plan:
     """The plan on a fabric with so many nodes below one tier of switches."""
     share = Sourced(oversubscription, "1", "assumed", "a test")
     tiers = {"island_nodes": nodes, "oversubscription": share}
-    return of.model_copy(update={"cluster": of.cluster.model_copy(update=tiers)})
+    return plan.model_copy(update={"cluster": plan.cluster.model_copy(update=tiers)})
 
 
 def plan(
@@ -127,12 +127,12 @@ def layout(gpus: int, **chosen: Any) -> Layout:
 
 def rows(gpus: int, *chosen: dict[str, Any]) -> Columns:
     """A table of one row per dict."""
-    return Columns.of((layout(gpus, **one) for one in chosen), gpus)
+    return Columns.of((layout(gpus, **entry) for entry in chosen), gpus)
 
 
-def numbers(of: Plan, **changed: Any) -> Machine:
+def numbers(plan: Plan, **changed: Any) -> Machine:
     """The plan's machine with some numbers replaced."""
-    return dataclasses.replace(machine(of), **changed)
+    return dataclasses.replace(machine(plan), **changed)
 
 
 # what moves data between GPUs or to the host, at no cost but latency

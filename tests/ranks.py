@@ -74,8 +74,8 @@ def gathered_of(model: nn.Module) -> list[torch.Tensor]:
         t
         for group in groups
         if group is not None
-        for one in group.fsdp_params
-        for t in one.all_gather_outputs
+        for fsdp_param in group.fsdp_params
+        for t in fsdp_param.all_gather_outputs
     ]
 
 
@@ -118,11 +118,11 @@ def run(mode: str, rank: int, ranks: int) -> dict[str, int]:
             fully_shard(layer, mesh=mesh, reshard_after_forward=again)
         fully_shard(model, mesh=mesh, reshard_after_forward=again)
     runs = DistributedDataParallel(model) if mode in ("ddp", "zero-1") else model
-    own: list[Any] = list(model.parameters())
+    listed: list[Any] = list(model.parameters())
     optimizer: Any = (
-        ZeroRedundancyOptimizer(own, torch.optim.AdamW, foreach=False)
+        ZeroRedundancyOptimizer(listed, torch.optim.AdamW, foreach=False)
         if mode == "zero-1"
-        else torch.optim.AdamW(own, foreach=False)
+        else torch.optim.AdamW(listed, foreach=False)
     )
     if mode == "pipeline":
         stage = PipelineStage(model, rank, ranks, torch.device("cpu"))
@@ -137,14 +137,14 @@ def run(mode: str, rank: int, ranks: int) -> dict[str, int]:
     # as its shard
     sharded = [
         p.grad.redistribute(placements=p.placements) if isinstance(p.grad, DTensor) else p.grad
-        for p in own
+        for p in listed
     ]
     gradients = held(sharded)
     optimizer.step()
     inner = optimizer.optim if mode == "zero-1" else optimizer
     moments = [v for state in inner.state.values() for k, v in state.items() if k != "step"]
     return {
-        "parameters": held(own),
+        "parameters": held(listed),
         "gradients": gradients,
         "optimizer": held(moments),
         "gathered": gathered,

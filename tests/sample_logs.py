@@ -20,9 +20,9 @@ def wobble(i: int) -> float:
 
 def times(middle: float, checkpoint: int = 25) -> list[float]:
     """Seconds of steps: two of warm-up, one behind a checkpoint."""
-    found = [middle * wobble(i) for i in range(STEPS)]
-    found[0], found[1], found[checkpoint] = 6 * middle, 1.4 * middle, 2.2 * middle
-    return found
+    items = [middle * wobble(i) for i in range(STEPS)]
+    items[0], items[1], items[checkpoint] = 6 * middle, 1.4 * middle, 2.2 * middle
+    return items
 
 
 def megatron(middle: float = 1.5) -> str:
@@ -171,16 +171,16 @@ def verl() -> str:
     """One line of the terminal is of validation alone; some values are of NumPy."""
     lines = ["(TaskRunner pid=41) step:0 - val-core/openai/gsm8k/reward/mean@1:0.25"]
     for i, s in enumerate(times(1.5)):
-        said = [f"step:{i + 1}", *(f"{name}:{value!r}" for name, value in verl_step(s).items())]
-        line = " - ".join(said).replace(f"step:{s!r}", f"step:np.float64({s!r})")
+        items = [f"step:{i + 1}", *(f"{name}:{value!r}" for name, value in verl_step(s).items())]
+        line = " - ".join(items).replace(f"step:{s!r}", f"step:np.float64({s!r})")
         lines.append(f"\x1b[36m(TaskRunner pid=41)\x1b[0m {line}")
     return "\n".join(lines) + "\n"
 
 
 def verl_file() -> str:
     """Its file logger, whose JSON has no blanks."""
-    said = [{"step": i + 1, "data": verl_step(s)} for i, s in enumerate(times(1.5))]
-    return "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in said)
+    items = [{"step": i + 1, "data": verl_step(s)} for i, s in enumerate(times(1.5))]
+    return "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in items)
 
 
 def verl_sft() -> str:
@@ -225,12 +225,12 @@ def nemo_automodel() -> str:
 
 def nemo_automodel_file() -> str:
     """training.jsonl, of steps with fewer tokens each."""
-    said = [
+    items = [
         {"step": i, "epoch": 0, "timestamp": "2026-11-20T10:00:00.000Z", "loss": 1.2, "mem": 41.25}
         | {"tps": (130_000 - i) / s, "mfu": None, "num_tokens_per_step": 130_000 - i}
         for i, s in enumerate(times(1.5))
     ]
-    return "".join(json.dumps(one) + "\n" for one in said)
+    return "".join(json.dumps(entry) + "\n" for entry in items)
 
 
 def nemo_automodel_benchmark() -> str:
@@ -273,9 +273,13 @@ def trainer_state() -> str:
 
 def mlperf() -> str:
     def line(now: float, key: str, value: Any, **meta: Any) -> str:
-        said = {"namespace": "", "time_ms": int(1e3 * now), "event_type": "POINT_IN_TIME"}
-        said |= {"key": key, "value": value, "metadata": {"file": "train.py", "lineno": 66, **meta}}
-        return f"0: :::MLLOG {json.dumps(said)}\n"
+        values = {"namespace": "", "time_ms": int(1e3 * now), "event_type": "POINT_IN_TIME"}
+        values |= {
+            "key": key,
+            "value": value,
+            "metadata": {"file": "train.py", "lineno": 66, **meta},
+        }
+        return f"0: :::MLLOG {json.dumps(values)}\n"
 
     now = 1775725581.0
     lines = [line(now, "global_batch_size", 64), line(now, "max_sequence_length", 2048)]

@@ -22,19 +22,20 @@ def context(
     **numbers: float,
 ) -> Context:
     """A strategy's plan of a small model, one layout."""
-    one = BY_NAME[name]
-    plan = one.change(plans.plan(shape, gpus=gpus, software=one.stack, global_batch=16 * gpus))
-    m = one.numbers(plan, plans.numbers(plan, **numbers))
-    shard = {"shard_group": min(gpus, plan.cluster.nvlink_domain)} if one.shard == "node" else {}
-    table = plans.rows(
-        gpus, {"zero": one.zero, "micro_batch": micro_batch, "offload": one.offload, **shard}
-    )
-    return Context(plan, evaluate(plan, table, numbers=m), m, settings or StrategySettings())
+    strategy, settings = BY_NAME[name], settings or StrategySettings()
+    changed = plans.plan(shape, gpus=gpus, software=strategy.stack, global_batch=16 * gpus)
+    plan = strategy.changed(changed)
+    m = strategy.numbers(plan, plans.numbers(plan, **numbers))
+    group = min(gpus, plan.cluster.nvlink_domain)
+    shard = {"shard_group": group} if strategy.shard == "node" else {}
+    row = {"zero": strategy.zero, "micro_batch": micro_batch, "offload": strategy.offload, **shard}
+    estimates = evaluate(plan, plans.rows(gpus, row), numbers=m)
+    return Context(plan, estimates, m, settings, settings.local_steps or strategy.local_steps)
 
 
 def cost(name: str, *args: Any, **kwargs: Any) -> Cost:
     return BY_NAME[name].cost(context(name, *args, **kwargs))
 
 
-def sent(found: Cost) -> float:
-    return float((found.forward_bytes + found.backward_bytes + found.optimizer_bytes)[0])
+def sent(cost: Cost) -> float:
+    return float((cost.forward_bytes + cost.backward_bytes + cost.optimizer_bytes)[0])

@@ -148,24 +148,24 @@ def test_a_grid_sends_as_little_as_a_ring_in_fewer_steps(
 def test_an_estimate_takes_the_faster_of_ring_and_tree(gpus: int, size: float) -> None:
     # A100: no reduction in the switch; inside a node estimates have no tree
     x = net(gpus)
-    found = seconds(x, np.array([size]))
-    expected = found["ring"] if gpus <= 8 else np.minimum(found["ring"], found["tree"])
+    times = seconds(x, np.array([size]))
+    expected = times["ring"] if gpus <= 8 else np.minimum(times["ring"], times["tree"])
     assert by_name.as_estimated(x, np.array([size])) == pytest.approx(expected)
 
 
 @given(size=st.floats(1e3, 1e11))
 def test_an_estimate_takes_the_switch_where_it_is_faster(size: float) -> None:
     x = net(8, "h100-sxm5-80gb")
-    found = seconds(x, np.array([size]))
+    times = seconds(x, np.array([size]))
     assert by_name.as_estimated(x, np.array([size])) == pytest.approx(
-        np.minimum(found["ring"], found["switch"])
+        np.minimum(times["ring"], times["switch"])
     )
 
 
 def test_one_rank_takes_no_time() -> None:
-    found = seconds(net(8, ranks=1), np.array([1e3, 1e9]))
-    assert found
-    assert all(column.tolist() == [0.0, 0.0] for column in found.values())
+    times = seconds(net(8, ranks=1), np.array([1e3, 1e9]))
+    assert times
+    assert all(column.tolist() == [0.0, 0.0] for column in times.values())
 
 
 def test_a_ring_over_one_node_is_the_hierarchy_but_for_the_calls() -> None:
@@ -198,9 +198,9 @@ def test_the_most_square_grid(ranks: int, node: int, row: int) -> None:
 
 def test_crossovers_are_where_two_algorithms_take_the_same() -> None:
     x = net(64)
-    found = crossovers(x, 2.0**10, 2.0**33)
-    assert [c.above for c in found[:-1]] == [c.below for c in found[1:]]
-    for c in found:
+    result = crossovers(x, 2.0**10, 2.0**33)
+    assert [c.above for c in result[:-1]] == [c.below for c in result[1:]]
+    for c in result:
         taken = seconds(x, np.array([c.bytes]))
         assert taken[c.below] == pytest.approx(taken[c.above], rel=1e-4)
         assert fastest(x, np.array([0.9 * c.bytes, 1.1 * c.bytes])) == [c.below, c.above]
@@ -213,7 +213,7 @@ def test_more_ranks_move_the_crossover_to_larger_messages() -> None:
     # latency decides among more ranks for longer: where the ring or tree takes over from halving
     # and doubling
     at = [crossovers(net(n), 2.0**10, 2.0**33) for n in (64, 256, 1024)]
-    from_halving = [next(c.bytes for c in found if c.below == "halving") for found in at]
+    from_halving = [next(c.bytes for c in value if c.below == "halving") for value in at]
     assert from_halving == sorted(from_halving)
     assert from_halving[-1] > 1.5 * from_halving[0]
 
@@ -236,27 +236,29 @@ def test_rings_across_nodes_keep_their_volume() -> None:
 
 
 def test_the_command_answers() -> None:
-    found = dpplan(
+    document = dpplan(
         "allreduce", "--gpu", "h100", "--gpus", 64, "--bytes", "25MiB,1GB", "--json"
     ).json()
-    assert [row["bytes"] for row in found["sizes"]] == [25 * 2**20, 1e9]
-    assert found["cluster"]["nodes"] == 8
-    for row in found["sizes"]:
+    assert [row["bytes"] for row in document["sizes"]] == [25 * 2**20, 1e9]
+    assert document["cluster"]["nodes"] == 8
+    for row in document["sizes"]:
         candidates = {k: v for k, v in row["seconds"].items() if k != "server"}
         assert row["fastest"] == min(candidates, key=candidates.__getitem__)
         assert row["bus_bytes_per_s"] == pytest.approx(
             2 * 63 / 64 * row["bytes"] / row["seconds"][row["fastest"]]
         )
-    named = {one["name"] for one in found["algorithms"] if one["refused"] is None}
-    assert named == set(found["sizes"][0]["seconds"])
-    assert [row["ranks"] for row in found["map"]["rows"]] == [2, 4, 8, 16, 32, 64]
+    named = {
+        algorithm["name"] for algorithm in document["algorithms"] if algorithm["refused"] is None
+    }
+    assert named == set(document["sizes"][0]["seconds"])
+    assert [row["ranks"] for row in document["map"]["rows"]] == [2, 4, 8, 16, 32, 64]
     # eight servers have the cards of eight nodes and keep up with their workers, one has an eighth
     # of them
-    one = dpplan(
+    answer = dpplan(
         "allreduce", "--gpu", "h100", "--gpus", 64, "--bytes", "1GB", "--servers", 1, "--json"
     ).json()
-    assert one["sizes"][0]["seconds"]["server"] == pytest.approx(
-        8 * found["sizes"][1]["seconds"]["server"], rel=0.01
+    assert answer["sizes"][0]["seconds"]["server"] == pytest.approx(
+        8 * document["sizes"][1]["seconds"]["server"], rel=0.01
     )
 
 

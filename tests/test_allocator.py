@@ -76,8 +76,8 @@ def test_sizes(size: int, block: int, segment: int) -> None:
     ],
 )
 def test_sequences_by_hand(events: Events, reserved: int, in_use: int) -> None:
-    found = simulate(events)
-    assert (found.peak, found.allocated) == (reserved * MIB, in_use)
+    simulated = simulate(events)
+    assert (simulated.peak, simulated.allocated) == (reserved * MIB, in_use)
 
 
 def test_one_expandable_segment_joins_what_two_cannot() -> None:
@@ -100,8 +100,8 @@ def test_no_block_beyond_the_split_limit_is_cut() -> None:
 
 def test_a_full_device_gets_free_segments_back() -> None:
     events: Events = [("a", 60 * MIB), ("a", 0), ("b", 80 * MIB)]
-    found = simulate(events, Settings(capacity=100 * MIB))
-    assert (found.peak, found.last, found.retries) == (80 * MIB, 80 * MIB, 1)
+    simulated = simulate(events, Settings(capacity=100 * MIB))
+    assert (simulated.peak, simulated.last, simulated.retries) == (80 * MIB, 80 * MIB, 1)
     kept: Events = [("a", 60 * MIB), ("a", 0), ("x", 20 * MIB), ("b", 80 * MIB)]
     with pytest.raises(OutOfMemory):  # a part of the segment is in use
         simulate(kept, Settings(capacity=100 * MIB))
@@ -206,19 +206,19 @@ CASES = [
 ]
 
 
-def least_wasted(of: list[tuple[tuple[Any, ...], float]]) -> float:
+def least_wasted(plan: list[tuple[tuple[Any, ...], float]]) -> float:
     """The same where the device has no more than the steps need, found by halving."""
-    lasting = sum(size for name, size in of if name[0] in ("w", "m", "v"))
-    found = simulate(of)
-    low, high = found.allocated, found.peak
+    lasting = sum(size for name, size in plan if name[0] in ("w", "m", "v"))
+    simulated = simulate(plan)
+    low, high = simulated.allocated, simulated.peak
     for _ in range(5):
         middle = (low + high) // 2
         try:
-            simulate(of, Settings(capacity=middle))
+            simulate(plan, Settings(capacity=middle))
             high = middle
         except OutOfMemory:
             low = middle
-    return (high - found.allocated) / (found.allocated - lasting)
+    return (high - simulated.allocated) / (simulated.allocated - lasting)
 
 
 def test_a_full_device_needs_less_where_weights_are_frozen() -> None:
@@ -241,8 +241,8 @@ def wasted(expandable: bool) -> list[float]:
     for case in CASES:
         events = list(steps(*case))
         lasting = sum(size for name, size in events if name[0] in ("w", "m", "v"))
-        found = simulate(events, Settings(expandable_segments=expandable))
-        out.append((found.peak - found.allocated) / (found.allocated - lasting))
+        simulated = simulate(events, Settings(expandable_segments=expandable))
+        out.append((simulated.peak - simulated.allocated) / (simulated.allocated - lasting))
     return out
 
 
@@ -261,9 +261,9 @@ def test_what_a_step_leaves_unused_is_what_estimates_add() -> None:
 
 def test_estimates_reserve_less_with_growing_segments() -> None:
     def reserved(growing: bool) -> tuple[float, float]:
-        of = plans.plan(software="pytorch-fsdp", expandable_segments=growing)
-        found = evaluate(of, plans.rows(8, {"zero": 3})).memory
-        return float(found.peak[0]), float(found.reserved[0])
+        plan = plans.plan(software="pytorch-fsdp", expandable_segments=growing)
+        memory = evaluate(plan, plans.rows(8, {"zero": 3})).memory
+        return float(memory.peak[0]), float(memory.reserved[0])
 
     (peak, fixed), (same, grown) = reserved(False), reserved(True)
     assert peak == same < grown < fixed

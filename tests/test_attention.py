@@ -76,9 +76,9 @@ def _with(kernel: AttentionName, seq_len: int = 32768, gpu: str = "h100-sxm5-80g
     return plan(WIDE, gpus=8, gpu=gpu, seq_len=seq_len, global_batch=8, attention=kernel)
 
 
-def _attention_s(made: Plan) -> float:
-    found = evaluate(made, rows(8, {"zero": 1})).time.components["attention"]
-    return float(np.ravel(found)[0])
+def _attention_s(plan: Plan) -> float:
+    attention = evaluate(plan, rows(8, {"zero": 1})).time.components["attention"]
+    return float(np.ravel(attention)[0])
 
 
 def test_newer_kernels_are_faster_on_the_gpu_they_are_written_for() -> None:
@@ -91,10 +91,10 @@ def test_newer_kernels_are_faster_on_the_gpu_they_are_written_for() -> None:
 def test_attention_of_a_long_sequence_takes_what_its_rate_leaves() -> None:
     # 256k tokens on one H200: 2 s^2 a d L FLOP forward, 2.5 times as many backward, at no less
     # than nine tenths of the long-sequence rates
-    made = _with("flash3", 262144, "h200-sxm-141gb")
+    result = _with("flash3", 262144, "h200-sxm-141gb")
     forward = 2 * 262144**2 * 4096 * 4
     least = forward / (0.65 * 989e12) + 2.5 * forward / (0.58 * 989e12)
-    assert least < _attention_s(made) < least / 0.9
+    assert least < _attention_s(result) < least / 0.9
 
 
 def test_a_lower_clock_slows_every_kernel() -> None:
@@ -125,21 +125,21 @@ def _shared(way: ContextWay, gpus: int = 8, **changes: Any) -> Plan:
     )
 
 
-def _collectives(made: Plan, cp: int) -> list[Collective]:
-    columns = rows(made.cluster.gpus, {"cp": cp, "zero": 1})
-    shape = local_shape(made, **key_of(columns))
-    found = layer_costs([shape], machine(made))[0].collectives
-    return [one for one in found if one.group == "context"]
+def _collectives(plan: Plan, cp: int) -> list[Collective]:
+    columns = rows(plan.cluster.gpus, {"cp": cp, "zero": 1})
+    shape = local_shape(plan, **key_of(columns))
+    collectives = layer_costs([shape], machine(plan))[0].collectives
+    return [entry for entry in collectives if entry.group == "context"]
 
 
 def test_ulysses_sends_queries_keys_values_and_the_output() -> None:
     # 16k tokens of a rank, 32 heads of queries and of the output, 8 of keys and of values, 128 wide
     # in 16 bit: 335 MB in four calls each way, nothing hidden
-    (found,) = _collectives(_shared("ulysses"), 4)
-    assert found.operation == "all_to_all"
-    assert 4 * float(found.tensor_bytes[0]) == 2 * 16384 * (2 * 32 + 2 * 8) * 128
-    assert float(found.forward[0]) == float(found.backward[0]) == 4.0
-    assert float(found.hidden_backward[0]) == 0.0
+    (collective,) = _collectives(_shared("ulysses"), 4)
+    assert collective.operation == "all_to_all"
+    assert 4 * float(collective.tensor_bytes[0]) == 2 * 16384 * (2 * 32 + 2 * 8) * 128
+    assert float(collective.forward[0]) == float(collective.backward[0]) == 4.0
+    assert float(collective.hidden_backward[0]) == 0.0
 
 
 def test_keys_and_values_are_repeated_where_ranks_are_more_than_their_heads() -> None:
@@ -171,9 +171,9 @@ def test_a_hybrid_is_ulysses_inside_a_node_and_a_ring_beyond() -> None:
 
 @pytest.mark.parametrize("way", CONTEXT_WAYS)
 def test_every_way_computes_the_same_flop(way: ContextWay) -> None:
-    made = _shared(way)
+    result = _shared(way)
     columns = rows(8, {"cp": 4, "zero": 1}, {"cp": 1, "zero": 1})
-    (cost,) = layer_costs([local_shape(made, **key_of(columns))], machine(made))
+    (cost,) = layer_costs([local_shape(result, **key_of(columns))], machine(result))
     assert float(cost.core_flop[0]) == float(cost.core_flop[1]) / 4
     # a ring works on blocks, which are shorter, and merges their results
     alone, shared = float(cost.attention_core[1]), 4 * float(cost.attention_core[0])
@@ -185,11 +185,11 @@ def test_every_way_computes_the_same_flop(way: ContextWay) -> None:
 
 
 def test_heads_limit_ulysses_and_the_reason_names_them() -> None:
-    made = _shared("ulysses", gpus=64)
+    result = _shared("ulysses", gpus=64)
     names = {"cp": 64, "zero": 1}
-    held = check(made, rows(64, names, {"cp": 32, "zero": 1}, {"cp": 16, "tp": 4, "zero": 1}))
-    assert held["heads divide by cp"].tolist() == [False, True, False]
-    text = CONTEXT.sentence(made, layout(64, **names))
+    kept = check(result, rows(64, names, {"cp": 32, "zero": 1}, {"cp": 16, "tp": 4, "zero": 1}))
+    assert kept["heads divide by cp"].tolist() == [False, True, False]
+    text = CONTEXT.sentence(result, layout(64, **names))
     assert "32 of 32 (8 of keys and values)" in text
     assert "--cp 32" in text
     assert "--cp-comm-type ring or all-gather or hybrid" in text

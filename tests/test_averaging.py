@@ -35,9 +35,9 @@ def test_numbers_worked_by_hand() -> None:
 
 def test_the_least_kept_update_is_that_of_numpy() -> None:
     least = casts.least_kept_update_frac(10)
-    one = np.float16(1)
-    assert one + np.float16(least) == one  # a tie, which goes to the even number
-    assert one + np.float16(1.01 * least) > one
+    first = np.float16(1)
+    assert first + np.float16(least) == first  # a tie, which goes to the even number
+    assert first + np.float16(1.01 * least) > first
 
 
 def test_the_best_bucket_has_the_least_of_starts_and_tail() -> None:
@@ -52,15 +52,15 @@ def test_drift_is_that_of_replicas_that_walk_alone() -> None:
     """Replicas that add up gradients of their own mean and noise for H steps, about their
     average."""
     rng, (replicas, steps, size) = np.random.default_rng(1), (8, 20, 4000)
-    own = rng.normal(0, 0.3, (replicas, 1, size))
-    walked = 0.01 * (own + rng.normal(0, 1.0, (replicas, steps, size))).sum(1)
-    found = np.sqrt(((walked - walked.mean(0)) ** 2).mean())
-    assert found == pytest.approx(averaging.drift_norm(0.01, steps, 1.0, 0.3, replicas), rel=0.02)
+    ours = rng.normal(0, 0.3, (replicas, 1, size))
+    walked = 0.01 * (ours + rng.normal(0, 1.0, (replicas, steps, size))).sum(1)
+    root = np.sqrt(((walked - walked.mean(0)) ** 2).mean())
+    assert root == pytest.approx(averaging.drift_norm(0.01, steps, 1.0, 0.3, replicas), rel=0.02)
 
 
 def test_a_moment_spreads_as_an_exponential_average_does() -> None:
-    noise, moment, found = np.random.default_rng(2).normal(size=(200, 4000)), 0.0, 0.0
+    noise, moment, result = np.random.default_rng(2).normal(size=(200, 4000)), 0.0, 0.0
     for step in noise:
         moment = 0.9 * moment + 0.1 * step
-        found = float(np.std(moment))
-    assert found == pytest.approx(averaging.moment_spread(1.0, 0.9), rel=0.03)
+        result = float(np.std(moment))
+    assert result == pytest.approx(averaging.moment_spread(1.0, 0.9), rel=0.03)

@@ -156,7 +156,7 @@ def test_a_hostile_yaml_file_is_refused(content: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "words"),
     [
         ({"tpp": 2}, ["tpp", "not an option", "tp"]),
         ({"gpus": "16"}, ["--gpus", "'16'"]),
@@ -177,7 +177,7 @@ def test_a_hostile_yaml_file_is_refused(content: str, tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("suffix", [".json", ".toml", ".yaml"])
 def test_a_scenario_with_wrong_values_names_them(
-    content: dict[str, Any], said: list[str], suffix: str, tmp_path: Path
+    content: dict[str, Any], words: list[str], suffix: str, tmp_path: Path
 ) -> None:
     file = tmp_path / f"scenario{suffix}"
     whole = {"model": "gpt2", "gpu": "a100"} | content
@@ -190,7 +190,7 @@ def test_a_scenario_with_wrong_values_names_them(
         file.write_text("".join(lines))
     else:
         file.write_text(json.dumps(whole))  # JSON is YAML
-    refused(dpplan("estimate", "--scenario", file), *said)
+    refused(dpplan("estimate", "--scenario", file), *words)
 
 
 @pytest.mark.parametrize("kind", FILES)

@@ -69,7 +69,7 @@ def test_gpu_and_cluster_must_agree() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "words"),
     [
         ({"tp": 3}, ["3", "16 GPUs"]),
         ({"tp": 4, "pp": 8}, ["32", "16 GPUs"]),
@@ -99,13 +99,13 @@ def test_gpu_and_cluster_must_agree() -> None:
     ],
 )
 def test_an_impossible_layout_names_the_rule_it_breaks(
-    changes: dict[str, Any], said: list[str]
+    changes: dict[str, Any], words: list[str]
 ) -> None:
-    refused(estimate(**changes), *said)
+    refused(estimate(**changes), *words)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "words"),
     [
         ({"gpus": 0}, ["--gpus: 0", "1"]),
         ({"gpus": -8}, ["--gpus: -8"]),
@@ -149,9 +149,9 @@ def test_an_impossible_layout_names_the_rule_it_breaks(
     ],
 )
 def test_a_value_out_of_range_is_named_with_its_limits(
-    changes: dict[str, Any], said: list[str]
+    changes: dict[str, Any], words: list[str]
 ) -> None:
-    sentence = refused(estimate(**changes), *said)
+    sentence = refused(estimate(**changes), *words)
     assert sentence.isprintable()
 
 

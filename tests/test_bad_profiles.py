@@ -89,7 +89,7 @@ def test_a_profile_with_an_unknown_key_or_without_a_needed_one_names_it(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "words"),
     [
         ("schema_version = 2", ["schema_version", "2"]),
         ('schema_version = "1"\ngpu = "a100-sxm4-80gb"', ["schema_version"]),
@@ -127,8 +127,8 @@ def test_a_profile_with_an_unknown_key_or_without_a_needed_one_names_it(
     ],
 )
 def test_a_wrong_calibration_names_what_is_wrong(
-    content: str, said: list[str], tmp_path: Path
+    content: str, words: list[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "node.toml"
     file.write_text(content)
-    refused(ask("calibration", file), *said)
+    refused(ask("calibration", file), *words)

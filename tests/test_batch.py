@@ -323,7 +323,7 @@ def test_nothing_fits_is_an_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         (["--sweep", "tp=1..8"], "must be gpus"),
         (["--sweep", "gpus=8"], "from 2 to 100"),
@@ -341,8 +341,8 @@ def test_nothing_fits_is_an_answer() -> None:
         (["--sweep", "gpus=8,12", "--global-batch", "9"], "not a whole batch"),
     ],
 )
-def test_wrong_requests_are_refused(words: list[str], said: str) -> None:
-    refused(dpplan(*WORDS, *words), said)
+def test_wrong_requests_are_refused(words: list[str], text: str) -> None:
+    refused(dpplan(*WORDS, *words), text)
 
 
 def test_tokens_are_those_of_a_whole_run() -> None:

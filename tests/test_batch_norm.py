@@ -26,10 +26,10 @@ def test_batch_norms_of_resnet() -> None:
     assert document["seconds"] == pytest.approx(
         document["forward"]["seconds"] + document["backward"]["seconds"]
     )
-    own = dpplan(
+    answer = dpplan(
         "batchnorm", "--gpu", "a100", "--gpus", 64, "--channels", "64,256x3", "--json"
     ).json()
-    assert (own["layers"], own["channels"]) == (4, 832)
+    assert (answer["layers"], answer["channels"]) == (4, 832)
     fewer = dpplan("batchnorm", "--gpu", "a100", "--gpus", 8, "--json").json()
     assert fewer["seconds"] < document["seconds"]
     refused(dpplan("batchnorm", "--gpu", "a100", "--gpus", 8, "--channels", "64,a"), "--channels")

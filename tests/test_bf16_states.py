@@ -12,8 +12,8 @@ from planner.estimate.state_types import bf16_states, state_of
 
 
 def told(software: str, states: str | None, **layout: int) -> Estimates:
-    of = plans.plan(software=software, state_precision=states)
-    return evaluate(of, plans.rows(8, {"zero": of.stack.supports.zero[-1], **layout}))
+    plan = plans.plan(software=software, state_precision=states)
+    return evaluate(plan, plans.rows(8, {"zero": plan.stack.supports.zero[-1], **layout}))
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ def test_eight_bytes_per_parameter(software: str, wide: float) -> None:
 
 
 def test_a_stack_that_keeps_bf16_states_is_left_alone() -> None:
-    own = plans.stack("llmq").state
-    assert bf16_states(own) is own
+    state = plans.stack("llmq").state
+    assert bf16_states(state) is state
 
 
 def test_temporaries_of_the_optimizer_are_in_the_type_of_the_weights() -> None:
@@ -38,7 +38,7 @@ def test_temporaries_of_the_optimizer_are_in_the_type_of_the_weights() -> None:
     kept = [
         state_of(plans.plan(software="pytorch-fsdp", state_precision=s)) for s in (None, "bf16")
     ]
-    assert [one.optimizer_temporary for one in kept] == [4.0, 2.0]
+    assert [entry.optimizer_temporary for entry in kept] == [4.0, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -47,26 +47,26 @@ def test_temporaries_of_the_optimizer_are_in_the_type_of_the_weights() -> None:
 def test_moments_follow_the_weights_unless_they_have_a_type_of_their_own(
     optimizer: str, bytes_each: float
 ) -> None:
-    of = plans.plan(state_precision="bf16", optimizer=optimizer)
-    assert state_ledger(of)["optimizer"] == pytest.approx(bytes_each, rel=0.01)
+    plan = plans.plan(state_precision="bf16", optimizer=optimizer)
+    assert state_ledger(plan)["optimizer"] == pytest.approx(bytes_each, rel=0.01)
 
 
 def test_half_the_states_and_less_to_move() -> None:
     wide, narrow = told("pytorch-fsdp", None), told("pytorch-fsdp", "bf16")
     for leaf in ("parameters", "optimizer"):
-        both = [float(one.memory.components[leaf][0]) for one in (wide, narrow)]
+        both = [float(entry.memory.components[leaf][0]) for entry in (wide, narrow)]
         assert both[1] == both[0] / 2
     assert narrow.memory.reserved[0] < wide.memory.reserved[0]
     assert narrow.time.seconds[0] < wide.time.seconds[0]
 
 
 def test_on_the_command_line() -> None:
-    asked = ("--model", "qwen2.5-0.5b", "--gpu", "h100", "--gpus", "1", "--stack", "pytorch-ddp")
-    done = dpplan("estimate", *asked, "--state-precision", "bf16", "--json").json()
+    request = ("--model", "qwen2.5-0.5b", "--gpu", "h100", "--gpus", "1", "--stack", "pytorch-ddp")
+    done = dpplan("estimate", *request, "--state-precision", "bf16", "--json").json()
     assert done["training"]["state_precision"] == "bf16"
     assert "--state-precision bf16" in done["command"]
     refused(
-        dpplan("estimate", *asked, "--state-precision", "bf16", "--precision", "fp16"),
+        dpplan("estimate", *request, "--state-precision", "bf16", "--precision", "fp16"),
         "--state-precision",
     )
 
@@ -81,10 +81,10 @@ def test_on_the_command_line() -> None:
     ],
 )
 def test_published_peaks(gpus: int, zero: int, seq: int, batch: int, measured_gib: float) -> None:
-    found = dpplan(
+    document = dpplan(
         *("estimate", "--model", "mistral-7b", "--gpu", "a100-sxm4-80gb", "--gpus", str(gpus)),
         *("--stack", "pytorch-fsdp", "--zero", str(zero), "--recompute", "full", "--micro-batch"),
         *(str(batch // gpus), "--global-batch", str(batch), "--seq-len", str(seq)),
         *("--state-precision", "bf16", "--json"),
     ).json()
-    assert found["memory"]["peak_bytes"] / 2**30 == pytest.approx(measured_gib, rel=0.005)
+    assert document["memory"]["peak_bytes"] / 2**30 == pytest.approx(measured_gib, rel=0.005)

@@ -27,20 +27,24 @@ def said(**given: Any) -> list[str]:
 
 
 def test_a_default_batch_on_many_gpus_is_answered_both_ways_first() -> None:
-    found = api.estimate(api.read_options({**MAVERICK, "precision": "fp8"}))
-    batch = next(one for one in found.both_ways if one.startswith("the default batch decides"))
+    estimate = api.estimate(api.read_options({**MAVERICK, "precision": "fp8"}))
+    batch = next(
+        both_way
+        for both_way in estimate.both_ways
+        if both_way.startswith("the default batch decides")
+    )
     assert "512 sequences" in batch
     assert "--global-batch 8192" in batch
     assert batch.count("days") == 2
     assert batch.count("USD") == 2
-    assert "The default batch decides" in verdict(found)
+    assert "The default batch decides" in verdict(estimate)
 
 
 def test_a_stated_value_is_not_answered_otherwise() -> None:
     stated = said(**SMALL, global_batch=512, precision="bf16", price=2.0)
     assert stated == []
     assert len(said(**SMALL, global_batch=512, precision="bf16")) == 1  # the kind of price
-    assert any("--precision fp8" in one for one in said(**SMALL, global_batch=512, price=2.0))
+    assert any("--precision fp8" in entry for entry in said(**SMALL, global_batch=512, price=2.0))
 
 
 @pytest.mark.parametrize(
@@ -82,25 +86,25 @@ def test_the_headline_says_what_it_rests_on_and_what_could_as_well_be_first() ->
     """Two kinds of one price differ by their speed alone, by less than their bands."""
     given = {name: value for name, value in SMALL.items() if name not in ("gpu", "gpus")}
     given |= {"global_batch": 512, "price": 2.0}
-    found = cluster(Limits(max_gpus=64), given, ["h100", "h200", "mi300x-192gb"])
-    best = found.answers.cheapest
+    document = cluster(Limits(max_gpus=64), given, ["h100", "h200", "mi300x-192gb"])
+    best = document.answers.cheapest
     assert best is not None
-    thin = {kind.machine: kind.answer.thin for kind in found.types if kind.answer is not None}
+    thin = {kind.machine: kind.answer.thin for kind in document.types if kind.answer is not None}
     assert thin["h100"] is None
     assert "mi300x-192gb" in str(thin["mi300x-192gb"])
-    assert "h200" in {best.machine, *found.undecided}
-    assert "h100" in {best.machine, *found.undecided}
-    text = "\n".join(str(line) for line in view(found).blocks[0].text)
+    assert "h200" in {best.machine, *document.undecided}
+    assert "h100" in {best.machine, *document.undecided}
+    text = "\n".join(str(line) for line in view(document).blocks[0].text)
     assert "order       within their bands cheapest, too:" in text
     far = cluster(Limits(max_gpus=64), given, ["h100", "a100"])
     assert far.undecided == []
 
 
 def test_what_does_not_fit_is_no_verdict() -> None:
-    found = offload({"model": "llama-3.1-8b", "gpu": "rtx4090", "gpus": 2})
-    assert not any(one.fits for one in found.choices)
-    assert found.verdict is None
-    assert "neither fits" in str(view(found).blocks[0].text[1])
+    result = offload({"model": "llama-3.1-8b", "gpu": "rtx4090", "gpus": 2})
+    assert not any(choice.fits for choice in result.choices)
+    assert result.verdict is None
+    assert "neither fits" in str(view(result).blocks[0].text[1])
 
 
 @pytest.mark.parametrize(
@@ -116,5 +120,5 @@ def test_a_strategy_is_described_with_the_numbers_of_the_request(
     name: str, settings: dict[str, Any], words: str
 ) -> None:
     given = {"model": "gpt2", "gpu": "a100", "gpus": 16, "micro_batch": 4, "recompute": "none"}
-    found = strategies.answer(api.read_options(given), StrategySettings(**settings), name)
-    assert words in found.strategies[0].differs
+    options = strategies.answer(api.read_options(given), StrategySettings(**settings), name)
+    assert words in options.strategies[0].differs

@@ -40,7 +40,9 @@ def _estimates() -> Estimates:
 def _led_by(name: str) -> StepTime:
     """A step of which one component takes twice as much as all others together."""
     time = _estimates().time
-    part = OF_WIRE.get(name) or next(part for part, one in STEP.items() if one.kind == name)
+    part = OF_WIRE.get(name) or next(
+        part for part, component in STEP.items() if component.kind == name
+    )
     rest = {other: leaf for other, leaf in time.components.items() if other != part}
     most = 2 * sum(rest.values())
     return replace(time, components={**rest, part: most}, seconds=sum(rest.values()) + most)
@@ -54,11 +56,11 @@ def test_it_is_the_largest_share_of_the_step(name: str) -> None:
         if STEP[part].kind != COMMUNICATION:
             kind = STEP[part].kind
             shares[kind] = shares.get(kind, 0.0) + leaf / time.seconds
-    found, share = bottleneck(time)
-    assert found == name
-    assert share == pytest.approx(max(float(np.ravel(one)[0]) for one in shares.values()))
+    result, share = bottleneck(time)
+    assert result == name
+    assert share == pytest.approx(max(float(np.ravel(share)[0]) for share in shares.values()))
     assert share > 0.6
-    assert sum(float(np.ravel(one)[0]) for one in shares.values()) == pytest.approx(1)
+    assert sum(float(np.ravel(share)[0]) for share in shares.values()) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("name", BOTTLENECKS)
@@ -70,9 +72,9 @@ def test_the_page_says_the_share_of_the_document(name: str) -> None:
 
 def test_drives_that_hold_the_optimizer_have_their_share() -> None:
     """They were said to take 0 % of the step."""
-    asked = {"model": "llama-2-7b", "gpu": "h200", "gpus": 8, "offload": "params-nvme"}
-    asked |= {"nvme_read": "1 GB/s", "nvme_write": "1 GB/s"}
-    step = api.estimate(api.read_options({**asked, "advice": 0})).step
+    values = {"model": "llama-2-7b", "gpu": "h200", "gpus": 8, "offload": "params-nvme"}
+    values |= {"nvme_read": "1 GB/s", "nvme_write": "1 GB/s"}
+    step = api.estimate(api.read_options({**values, "advice": 0})).step
     assert step.bottleneck == "NVMe drives"
     assert step.bottleneck_frac == pytest.approx(step.components["nvme"] / step.seconds)
     assert step.bottleneck_frac == max(step.components.values()) / step.seconds

@@ -44,12 +44,12 @@ def test_buckets_close_when_they_are_full() -> None:
 def test_every_gradient_is_in_one_bucket_and_none_starts_full(
     sizes: list[int], first: int, cap: int
 ) -> None:
-    found = assign(sizes, first, cap)
-    assert [i for bucket in found for i in bucket] == list(range(len(sizes)))
-    for k, bucket in enumerate(found):
+    assigned = assign(sizes, first, cap)
+    assert [i for bucket in assigned for i in bucket] == list(range(len(sizes)))
+    for k, bucket in enumerate(assigned):
         limit = first if k == 0 else cap
         assert sum(sizes[i] for i in bucket[:-1]) < limit
-        if k < len(found) - 1:
+        if k < len(assigned) - 1:
             assert sum(sizes[i] for i in bucket) >= limit
 
 
@@ -64,7 +64,7 @@ def test_assignment_equals_that_of_torch(sizes: list[int], cap: int) -> None:
         parameters, [FIRST_BUCKET_BYTES, cap]
     )
     assert assign([4 * n for n in sizes], FIRST_BUCKET_BYTES, cap) == [
-        list(one) for one in expected
+        list(entry) for entry in expected
     ]
 
 
@@ -82,23 +82,23 @@ MODELS = (
 @pytest.mark.parametrize("name", MODELS)
 def test_tensors_are_all_parameters(name: str) -> None:
     model = model_spec(name)[0]
-    found = tensors(model)
-    assert sum(one.elements for one in found) == parameter_count(model)
+    listed = tensors(model)
+    assert sum(entry.elements for entry in listed) == parameter_count(model)
     for layer in (0, model.layers - 1):
-        assert sum(one.work for one in found if one.layer == layer) == pytest.approx(1)
+        assert sum(entry.work for entry in listed if entry.layer == layer) == pytest.approx(1)
     joint = tensors(model, True, True)
-    assert sum(one.elements for one in joint) == parameter_count(model)
-    assert len(joint) <= len(found)
+    assert sum(entry.elements for entry in joint) == parameter_count(model)
+    assert len(joint) <= len(listed)
 
 
 def test_gradients_are_ready_from_the_head_to_the_embedding() -> None:
     model = plans.model(layers=3)
-    found = tensors(model)
-    ready = ready_s(found, 3, 2.0, 1.0)
+    listed = tensors(model)
+    ready = ready_s(listed, 3, 2.0, 1.0)
     assert (np.diff(ready) <= 0).all()
     assert ready[0] == pytest.approx(7.0)  # the embedding: three layers of 2 s after a head of 1 s
     assert ready[-1] == pytest.approx(1.0)
-    first = [at for at, one in zip(ready, found, strict=True) if one.layer == 2]
+    first = [at for at, entry in zip(ready, listed, strict=True) if entry.layer == 2]
     assert min(first) > 1.0
     assert max(first) == pytest.approx(3.0)
     tied = plans.model(layers=3, tied_embeddings=True)
@@ -108,13 +108,13 @@ def test_gradients_are_ready_from_the_head_to_the_embedding() -> None:
 def test_a_timeline_by_hand() -> None:
     # ready at 1, 2, 6 s, 3 s each: 1-4, 4-7, 7-10; backward ends at 6: 4 s left over, 5 s beside it
     # at a tenth: 0.5 s more
-    found = timeline(
+    result = timeline(
         np.array([1.0, 2.0, 6.0]), np.array([5.0, 5.0, 5.0]), np.full(3, 3.0), [1, 1, 1], 6.0, 0.1
     )
-    assert [(b.start_s, b.end_s) for b in found.buckets] == [(1, 4), (4, 7), (7, 10)]
-    assert found.tail_s == pytest.approx(4.0)
-    assert found.contention_s == pytest.approx(0.5)
-    assert found.exposed_s == pytest.approx(4.5)
+    assert [(b.start_s, b.end_s) for b in result.buckets] == [(1, 4), (4, 7), (7, 10)]
+    assert result.tail_s == pytest.approx(4.0)
+    assert result.contention_s == pytest.approx(0.5)
+    assert result.exposed_s == pytest.approx(4.5)
 
 
 @given(
@@ -127,9 +127,9 @@ def test_buckets_follow_one_another_and_never_start_early(
     ready, reduce_s = np.cumsum(gaps), np.array(spent[: len(gaps)])
     ends = bucket_ends_s(ready, reduce_s)
     end = 0.0
-    for at, seconds, found in zip(ready, reduce_s, ends, strict=True):
+    for at, seconds, value in zip(ready, reduce_s, ends, strict=True):
         end = max(at, end) + seconds
-        assert found == pytest.approx(end)
+        assert value == pytest.approx(end)
 
 
 @given(buckets_=st.integers(1, 400), share=st.floats(0.01, 100.0), slowdown=st.floats(0, 0.5))
@@ -164,10 +164,10 @@ def test_the_timeline_of_a_layout_agrees_with_its_estimate(
     m = plans.numbers(plan, nic_per_gpu=nic * float(machine(plan).nic_per_gpu))
     table = plans.rows(gpus, {})
     time = evaluate(plan, table, numbers=m).time
-    found = of_estimate(plan, m, table, time, cap)
-    assert len(found.buckets) == 1 if cap > 1e9 else len(found.buckets) > 100
-    assert sum(b.bytes for b in found.buckets) == pytest.approx(4 * parameter_count(plan.model))
-    assert found.exposed_s == pytest.approx(float(time.components["data_parallel"][0]), rel=0.03)
+    result = of_estimate(plan, m, table, time, cap)
+    assert len(result.buckets) == 1 if cap > 1e9 else len(result.buckets) > 100
+    assert sum(b.bytes for b in result.buckets) == pytest.approx(4 * parameter_count(plan.model))
+    assert result.exposed_s == pytest.approx(float(time.components["data_parallel"][0]), rel=0.03)
 
 
 def test_larger_buckets_are_fewer_and_end_later_when_the_network_is_fast() -> None:
@@ -188,12 +188,13 @@ def test_larger_buckets_are_fewer_and_end_later_when_the_network_is_fast() -> No
 def test_counting_buckets_is_assigning_them(name: str, cap: float) -> None:
     shape = catalog.load("models", ModelSpec, name)
     for joint in (False, True):
-        sizes = [2.0 * one.elements for one in reversed(tensors(shape, joint, joint))]
+        sizes = [2.0 * tensor.elements for tensor in reversed(tensors(shape, joint, joint))]
         groups = assign(sizes, first_bytes(cap), cap)
-        found = buckets_of(shape, joint, joint, 2.0, cap)
-        assert found.count == len(groups)
-        assert found.last_bytes == sum(sizes[i] for i in groups[-1])
+        result = buckets_of(shape, joint, joint, 2.0, cap)
+        assert result.count == len(groups)
+        assert result.last_bytes == sum(sizes[i] for i in groups[-1])
         work = [
-            one.work * (one.layer is not None) for one in reversed(tensors(shape, joint, joint))
+            tensor.work * (tensor.layer is not None)
+            for tensor in reversed(tensors(shape, joint, joint))
         ]
-        assert found.first_layers == pytest.approx(sum(work[i] for i in groups[0]))
+        assert result.first_layers == pytest.approx(sum(work[i] for i in groups[0]))

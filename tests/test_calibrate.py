@@ -33,7 +33,7 @@ from planner.specs.document import changed, plain, read
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         ((), "--out"),
         (("--quick", "--thorough", "--out", "x.toml"), "--thorough"),
@@ -63,8 +63,8 @@ from planner.specs.document import changed, plain, read
         ),
     ],
 )
-def test_a_wrong_request_is_one_sentence(words: tuple[str, ...], said: str) -> None:
-    refused(dpplan("calibrate", *words), said)
+def test_a_wrong_request_is_one_sentence(words: tuple[str, ...], text: str) -> None:
+    refused(dpplan("calibrate", *words), text)
     answer = dpplan("calibrate", *words, "--json")
     assert answer.status == 2
     assert answer.json()["error"]["remedy"]
@@ -80,8 +80,8 @@ def test_an_unwritable_output_is_refused_before_measuring(tmp_path: Path) -> Non
 
 
 def test_settings_pass_to_workers_unchanged() -> None:
-    one = Settings(records="r", mode="quick", threads=3, cases=(CASE,), precision="bf16")
-    assert settings.read(one.text()) == one
+    first = Settings(records="r", mode="quick", threads=3, cases=(CASE,), precision="bf16")
+    assert settings.read(first.text()) == first
 
 
 def test_cases_of_a_verification_are_not_those_of_a_fit() -> None:
@@ -98,11 +98,11 @@ def test_cases_of_a_verification_are_not_those_of_a_fit() -> None:
 
 def test_groups_are_those_a_plan_uses() -> None:
     assert cases.groups(2, 2) == {"pairs": [[0, 1]]}
-    found = cases.groups(8, 4)
-    assert found["node"] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert found["rails"] == [[0, 4], [1, 5], [2, 6], [3, 7]]
-    assert found["all"] == [list(range(8))]
-    for members in found.values():
+    result = cases.groups(8, 4)
+    assert result["node"] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert result["rails"] == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert result["all"] == [list(range(8))]
+    for members in result.values():
         flat = [rank for group in members for rank in group]
         assert len(flat) == len(set(flat))
 
@@ -143,9 +143,9 @@ def test_a_known_card_gets_an_overlay_and_a_new_one_a_whole_profile(tmp_path: Pa
     fits = fit_device.node(node_records(), ["fp32"], 1)
     for name, table in (("NVIDIA H100 80GB HBM3", "overlay"), ("NVIDIA Z999", "device")):
         card = detect.Hardware("gpu", name, 132, 80 * 2**30, 1, 8, "h")
-        made = profile.build(fits, replace(SESSION, found=card), "2026-11-21")
-        assert table in made
-        profile.write(made, tmp_path / "gpu.toml")
+        result = profile.build(fits, replace(SESSION, found=card), "2026-11-21")
+        assert table in result
+        profile.write(result, tmp_path / "gpu.toml")
         assert read_calibration(str(tmp_path / "gpu.toml")).gpu == detect.device_id(card)
 
 
@@ -174,9 +174,9 @@ def verified(tmp_path: Path, factor: float, tolerance: float = 0.1) -> Verificat
     given = predict.predict(
         CASE, gpu="cpu-test-cpu-9000-1t", ranks=1, precision="fp32", calibration=path
     )
-    held = [{name: round(value) for name, value in one.items()} for one in given.states]
+    items = [{name: round(value) for name, value in state.items()} for state in given.states]
     return verify.compare(
-        [measured(CASE, factor * given.step_s, held)],
+        [measured(CASE, factor * given.step_s, items)],
         gpu="cpu-test-cpu-9000-1t",
         ranks=1,
         precision="fp32",
@@ -206,10 +206,10 @@ def test_a_decoder_that_was_not_quiet_is_named_and_judges_nothing(tmp_path: Path
     where: dict[str, Any] = {"gpu": "cpu-test-cpu-9000-1t", "ranks": 1, "precision": "fp32"}
     other = changed(CASE, layers=3)
     rows = []
-    for one, factor in ((CASE, 1.05), (other, 10.0)):
-        said = predict.predict(one, **where, calibration=path)
-        held = [{name: round(value) for name, value in each.items()} for each in said.states]
-        rows.append(measured(one, factor * said.step_s, held))
+    for first, factor in ((CASE, 1.05), (other, 10.0)):
+        predicted = predict.predict(first, **where, calibration=path)
+        items = [{name: round(value) for name, value in each.items()} for each in predicted.states]
+        rows.append(measured(first, factor * predicted.step_s, items))
     rows[1] |= {"quiet": False, "kept": 0, "why": "2 repeats disagree: 370 ms .. 3.92 s"}
     out = verify.compare(rows, **where, calibration=path, tolerance=0.1)
     assert (out.summary.n, out.summary.unquiet, out.quiet) == (1, [other.name], False)
@@ -232,16 +232,16 @@ def test_a_verification_says_how_far_its_own_steps_differ(tmp_path: Path) -> Non
     rows = []
     for layers, factor in ((2, 0.9), (3, 1.0), (4, 1.1), (5, 1.2)):
         case = changed(CASE, layers=layers)
-        said = predict.predict(case, **where, calibration=path)
-        held = [{name: round(value) for name, value in each.items()} for each in said.states]
-        rows.append(measured(case, factor * said.step_s, held))
+        predicted = predict.predict(case, **where, calibration=path)
+        items = [{name: round(value) for name, value in each.items()} for each in predicted.states]
+        rows.append(measured(case, factor * predicted.step_s, items))
     rows[3]["moments"] = [0.5, 1.0]
     out = verify.compare(rows, **where, calibration=path, tolerance=0.1)
-    found, errors = out.summary.steadiness, out.summary.parallel["single"]
-    assert found.repeats == pytest.approx(0.01)
-    assert found.moments == pytest.approx(0.04)
-    assert found.moments_worst == pytest.approx(0.5 / 0.75)
-    assert (found.others_least, found.others_most) == (0.0, 0.03)
+    steadiness, errors = out.summary.steadiness, out.summary.parallel["single"]
+    assert steadiness.repeats == pytest.approx(0.01)
+    assert steadiness.moments == pytest.approx(0.04)
+    assert steadiness.moments_worst == pytest.approx(0.5 / 0.75)
+    assert (steadiness.others_least, steadiness.others_most) == (0.0, 0.03)
     # Student's t with three degrees of freedom: 1.638 at nine tenths; one more than these four
     logs = np.log([0.9, 1.0, 1.1, 1.2])
     wide = 1.638 * np.std(logs, ddof=1) * np.sqrt(1 + 1 / 4)
@@ -263,12 +263,12 @@ def test_a_verification_says_how_far_its_own_steps_differ(tmp_path: Path) -> Non
 
 def test_a_byte_too_many_is_seen(tmp_path: Path) -> None:
     given = [{"parameters": 10.0, "gradients": 10.0, "optimizer": 20.0}] * 2
-    held = [
+    items = [
         {"parameters": 10, "gradients": 10, "optimizer": 21},
         {"parameters": 10, "gradients": 10, "optimizer": 19},
     ]
-    assert not verify.exact(CASE, given, held)
-    assert verify.exact(changed(CASE, parallel="zero1"), given, held)
+    assert not verify.exact(CASE, given, items)
+    assert verify.exact(changed(CASE, parallel="zero1"), given, items)
 
 
 def test_reports_are_written(tmp_path: Path) -> None:

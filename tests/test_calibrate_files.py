@@ -18,24 +18,24 @@ from planner.specs.document import plain
 
 def test_records_resume_and_drop_a_line_that_was_cut_off(tmp_path: Path) -> None:
     path, conditions = tmp_path / "x.jsonl", {"device": "d", "threads": 1, "ranks": 1, "torch": "t"}
-    what = {"kind": "loss", "tokens": 1, "vocab": 2, "precision": "fp32"}
+    values = {"kind": "loss", "tokens": 1, "vocab": 2, "precision": "fp32"}
     first = record.Records(path, conditions)
-    first.add({**what, "samples": [[1.0, 0.01, 0.01], [1.1, 0.01, 0.01]]})
+    first.add({**values, "samples": [[1.0, 0.01, 0.01], [1.1, 0.01, 0.01]]})
     with pytest.raises(PlanError, match="another run"):  # which an end by any means lets go on
         record.Records(path, conditions)
     assert first.file is not None
     first.file.close()
     path.write_text(path.read_text() + '{"kind": "loss", "samp', encoding="utf-8")
     second = record.Records(path, conditions)
-    assert second.quiet(what, 0.01) == 2
-    second.add({**what, "samples": [[1.2, 0.01, 0.01]]})
+    assert second.quiet(values, 0.01) == 2
+    second.add({**values, "samples": [[1.2, 0.01, 0.01]]})
     (merged,) = record.merged(record.read(path))
     assert merged["seconds"] == pytest.approx(1.1)
     assert merged["kept"] == 3
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "text"),
     [
         ("hello\nworld\n", "not JSON"),
         ('{"kind": "loss"}\n', "no records of this version"),
@@ -43,10 +43,10 @@ def test_records_resume_and_drop_a_line_that_was_cut_off(tmp_path: Path) -> None
         ('{"kind": "conditions", "schema": 99}\n', "this version"),
     ],
 )
-def test_a_foreign_record_file_is_left_alone(content: str, said: str, tmp_path: Path) -> None:
+def test_a_foreign_record_file_is_left_alone(content: str, text: str, tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(PlanError, match=said):
+    with pytest.raises(PlanError, match=text):
         record.Records(path, {})
     assert path.read_text(encoding="utf-8") == content
 
@@ -58,7 +58,7 @@ GEMM = (
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "text"),
     [
         ("1e-3", "NaN", "samples[0][0] is nan"),
         ("1e-3", "Infinity", "samples[0][0] is inf"),
@@ -77,7 +77,7 @@ GEMM = (
     ],
 )
 def test_a_record_of_what_cannot_have_been_measured_is_refused(
-    old: str, new: str, said: str, tmp_path: Path
+    old: str, new: str, text: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "x.jsonl"
     record.Records(path, {})
@@ -88,7 +88,7 @@ def test_a_record_of_what_cannot_have_been_measured_is_refused(
     with pytest.raises(PlanError) as refusal:
         record.read(path)
     assert "line 2" in str(refusal.value)
-    assert said in str(refusal.value)
+    assert text in str(refusal.value)
 
 
 def test_other_conditions_are_named(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_other_conditions_are_named(tmp_path: Path) -> None:
 
 def test_a_device_of_its_own_is_estimated_with_measured_numbers(tmp_path: Path) -> None:
     path = written(tmp_path)
-    asked = (
+    request = (
         "estimate",
         "--model",
         "gpt2",
@@ -118,13 +118,13 @@ def test_a_device_of_its_own_is_estimated_with_measured_numbers(tmp_path: Path) 
         path,
         "--json",
     )
-    answer = dpplan(*asked).json()
+    answer = dpplan(*request).json()
     numbers = {n["name"]: n for n in answer["machine"]}
     assert numbers["norm_forward_s"]["kind"] == "measured"
     assert "dpplan calibrate" in numbers["optimizer_s"]["source"]
     assert answer["provenance"]["measured_frac"] > 0.8
     slow = written(tmp_path, "slow.toml", speed=0.5)
-    slower = dpplan(*asked[:-2], slow, "--json").json()
+    slower = dpplan(*request[:-2], slow, "--json").json()
     assert slower["step"]["seconds"] == pytest.approx(2 * answer["step"]["seconds"], rel=0.05)
     left_out = dpplan(
         *argv("estimate --model gpt2 --precision fp32 --global-batch 4 --calibration"),
@@ -149,21 +149,25 @@ def test_two_ranks_are_estimated_with_their_own_link(tmp_path: Path) -> None:
     ]
     path = tmp_path / "node.toml"
     session = replace(SESSION, ranks=2, ranks_per_node=2)
-    found = finish.finish(raw([*node_records(ranks=2), *steps]), session, path)
+    result = finish.finish(raw([*node_records(ranks=2), *steps]), session, path)
     curves = {"products fp32", "attention fp32", "operators fp32", "link pairs", "overlap"}
-    assert curves <= found.fits.keys()
+    assert curves <= result.fits.keys()
     words = "--model gpt2 --gpus 2 --dp 2 --stack pytorch-ddp --precision fp32 --global-batch 4"
-    answer = dpplan("estimate", *words.split(), "--gpu", found.gpu, "--calibration", path, "--json")
+    answer = dpplan(
+        "estimate", *words.split(), "--gpu", result.gpu, "--calibration", path, "--json"
+    )
     assert answer.status == 0, answer.stderr
     out = answer.json()
     assert out["provenance"]["measured_frac"] > 0.8
     data = [row for row in out["communication"] if row["group"] == "data"]
-    assert {row["link"] for row in data} == {f"{found.gpu}-link"}
+    assert {row["link"] for row in data} == {f"{result.gpu}-link"}
 
 
 @pytest.mark.parametrize("parallel", cases.PARALLEL)
 def test_every_parallelism_that_verification_trains_is_predicted(parallel: str) -> None:
-    case = next(one for one in (CASE, *cases.unseen(2, "thorough")) if one.parallel == parallel)
+    case = next(
+        entry for entry in (CASE, *cases.unseen(2, "thorough")) if entry.parallel == parallel
+    )
     out = predict.predict(case, gpu="a100", ranks=2, precision="bf16", calibration=None)
     assert out.step_s > 0
     assert len(out.states) == (1 if parallel == "single" else 2)
@@ -199,8 +203,8 @@ def test_measured_operators_replace_counted_ones_and_only_those(tmp_path: Path) 
 def weights_s() -> float:
     """Traffic of weights outside of products, which stays counted: 24 bytes of pytorch-ddp at the
     copy rate."""
-    held = 4 * (4 * 256**2 + 3 * 256 * 704) + 2 * 2048 * 256  # of layers, embedding and head
-    return held * 24.0 / (0.88 * BANDWIDTH)
+    kept = 4 * (4 * 256**2 + 3 * 256 * 704) + 2 * 2048 * 256  # of layers, embedding and head
+    return kept * 24.0 / (0.88 * BANDWIDTH)
 
 
 def test_shipped_profiles_do_not_move() -> None:
@@ -211,7 +215,7 @@ def test_shipped_profiles_do_not_move() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "text"),
     [
         ("schema_version = 1", "schema_version = 7", "schema_version"),
         ("compute_units = 1", "compute_units = -1", "compute_units"),
@@ -224,7 +228,7 @@ def test_shipped_profiles_do_not_move() -> None:
         ("fp32.optimizer]\nvalue = 9e-10", "fp32.optimizer]\nvalue = 1e-300", "out of range"),
     ],
 )
-def test_a_corrupt_calibration_is_refused(old: str, new: str, said: str, tmp_path: Path) -> None:
+def test_a_corrupt_calibration_is_refused(old: str, new: str, text: str, tmp_path: Path) -> None:
     path = written(tmp_path)
     content = path.read_text(encoding="utf-8")
     assert old in content
@@ -234,9 +238,9 @@ def test_a_corrupt_calibration_is_refused(old: str, new: str, said: str, tmp_pat
             "estimate", "--model", "gpt2", "--gpu", "cpu-test-cpu-9000-1t", "--calibration", path
         ),
         "--calibration",
-        said,
+        text,
     )
-    refused(dpplan("calibrate", "--diff", path, path), said)
+    refused(dpplan("calibrate", "--diff", path, path), text)
 
 
 @pytest.mark.parametrize("value", ["nan", "-1.0", "inf", '"x"', "[]"])
@@ -268,8 +272,8 @@ def test_a_band_is_no_narrower_than_the_calibration_came_out(tmp_path: Path) -> 
         device = ("--gpu", node["gpu"], "--calibration", path)
         answer = dpplan("estimate", *words.split(), *device)
         assert answer.status == 0, answer.stderr
-        found: dict[str, Any] = answer.json()["step"]
-        return found
+        result: dict[str, Any] = answer.json()["step"]
+        return result
 
     plain_step = step()
     low, high = (plain_step[end] / plain_step["seconds"] for end in ("low", "high"))
@@ -344,12 +348,12 @@ def test_diff_names_what_is_worse_first(tmp_path: Path) -> None:
     assert rows[1].name.endswith("operators.fp32.loss")
     assert rows[1].worse == pytest.approx(0.2)
     assert all(row.worse < 0.2 for row in rows[2:])
-    one, two = tmp_path / "a.toml", tmp_path / "b.toml"
-    profile.write(good, one)
+    path, two = tmp_path / "a.toml", tmp_path / "b.toml"
+    profile.write(good, path)
     profile.write(bad, two)
-    answer = dpplan("calibrate", "--diff", one, two, "--json").json()
+    answer = dpplan("calibrate", "--diff", path, two, "--json").json()
     assert answer["numbers"][0]["name"] == "device.memory_bandwidth"
-    assert "memory_bandwidth" in dpplan("calibrate", "--diff", one, two).stdout
+    assert "memory_bandwidth" in dpplan("calibrate", "--diff", path, two).stdout
 
 
 def test_merging_takes_the_middle_and_names_the_slow_node(tmp_path: Path) -> None:
@@ -366,13 +370,13 @@ def test_merging_takes_the_middle_and_names_the_slow_node(tmp_path: Path) -> Non
         tmp_path / "all.toml",
         "--json",
     )
-    found = answer.json()
-    assert {row["node"] for row in found["far"]} == {str(paths[2])}
-    assert found["nodes"] == 3
+    document = answer.json()
+    assert {row["node"] for row in document["far"]} == {str(paths[2])}
+    assert document["nodes"] == 3
     merged = nodes.numbers(nodes.read(tmp_path / "all.toml", "--out"))
     each = [nodes.numbers(nodes.read(path, "--out")) for path in paths]
     name = "device.memory_bandwidth"
-    assert merged[name] == sorted(one[name] for one in each)[1]
+    assert merged[name] == sorted(entry[name] for entry in each)[1]
     refused(dpplan("calibrate", "--merge", paths[0], "--out", tmp_path / "x.toml"), "--merge")
     refused(
         dpplan("calibrate", "--merge", paths[0], "--merge", paths[1], "--out", paths[0]), "--out"
@@ -389,6 +393,6 @@ def test_every_number_of_a_file_has_a_direction() -> None:
     """A number that grows is either better or worse: a node slower in everything is worse in
     everything that tells speed."""
     rows = nodes.compare(document(), document(speed=0.5))
-    told = [row for row in rows if abs(row.change) > 0.01]
-    assert told
-    assert all(row.worse > 0 for row in told), [row.name for row in told if row.worse <= 0]
+    kept = [row for row in rows if abs(row.change) > 0.01]
+    assert kept
+    assert all(row.worse > 0 for row in kept), [row.name for row in kept if row.worse <= 0]

@@ -49,9 +49,9 @@ def test_noise_widens_confidence_and_an_outlier_is_named() -> None:
     assert noisy.median_error < 0.1
     records = node_records()
     records[4]["seconds"] *= 3
-    found = fit_device.node(records, ["fp32"], 1).fits["products fp32"]
-    assert len(found.outliers) == 1
-    assert found.numbers["gemm_efficiency"].value == pytest.approx(
+    result = fit_device.node(records, ["fp32"], 1).fits["products fp32"]
+    assert len(result.outliers) == 1
+    assert result.numbers["gemm_efficiency"].value == pytest.approx(
         clean.numbers["gemm_efficiency"].value, rel=0.05
     )
 
@@ -113,7 +113,7 @@ def test_a_value_lies_inside_its_samples_or_below_when_scaled(
 def test_a_probe_waits_for_quiet_and_gives_up() -> None:
     times = iter([*[0.001] * 40, *[0.01] * 800])
     busy = Probe(lambda: __import__("time").sleep(next(times)))
-    found = busy.samples(lambda: 1.0, want=3, wait_s=0.05, most_s=0.1)
-    assert found
-    assert not any(busy.quiet(s.probe_s) for s in found)
+    samples = busy.samples(lambda: 1.0, want=3, wait_s=0.05, most_s=0.1)
+    assert samples
+    assert not any(busy.quiet(s.probe_s) for s in samples)
     assert busy.disturbed_frac > 0.5

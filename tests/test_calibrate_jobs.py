@@ -63,8 +63,8 @@ def strict(node: Any, top: bool = False) -> Any:
 
 
 def manifest() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((JOBS / "jobset.yaml").read_text(encoding="utf-8"))
-    return found
+    document: dict[str, Any] = yaml.safe_load((JOBS / "jobset.yaml").read_text(encoding="utf-8"))
+    return document
 
 
 def errors(document: dict[str, Any]) -> list[str]:
@@ -171,7 +171,7 @@ def test_slurm_takes_the_script(old: str, new: str, fine: bool, tmp_path: Path) 
             env={"SLURM_CONF": str(tmp_path / "slurm.conf"), "PATH": "/usr/bin:/bin"},
         )
     except subprocess.TimeoutExpired:
-        said = "Unable to contact"  # options were taken; it goes on looking for a controller
+        text = "Unable to contact"  # options were taken; it goes on looking for a controller
     else:
-        said = done.stderr
-    assert ("Unable to contact" in said or "allocation failure" in said) == fine, said
+        text = done.stderr
+    assert ("Unable to contact" in text or "allocation failure" in text) == fine, text

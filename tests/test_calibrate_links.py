@@ -45,13 +45,13 @@ def collectives(ranks: int) -> list[dict[str, Any]]:
 
 
 def test_starts_of_operations_are_recovered() -> None:
-    found = fit_links.link(collectives(2), "pairs")
+    result = fit_links.link(collectives(2), "pairs")
     for name, seconds in STARTS.items():
-        assert found.numbers[f"{name}_start"].value == pytest.approx(seconds, rel=0.05)
-    assert found.numbers["base"].value == pytest.approx(1e-4, rel=0.05)
-    assert found.numbers["latency"].value == pytest.approx(8e-5, rel=0.1)
-    assert found.held_out_median is not None
-    assert found.held_out_median < 0.02
+        assert result.numbers[f"{name}_start"].value == pytest.approx(seconds, rel=0.05)
+    assert result.numbers["base"].value == pytest.approx(1e-4, rel=0.05)
+    assert result.numbers["latency"].value == pytest.approx(8e-5, rel=0.1)
+    assert result.held_out_median is not None
+    assert result.held_out_median < 0.02
 
 
 def test_starts_add_to_their_operation_alone() -> None:

@@ -44,9 +44,9 @@ class Clock:
 def test_others_crowd_where_no_core_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, cores=4)
     both = {"agree": lambda number: number, "of_node": lambda number: number}
-    one, every, card = Crowd(1, 1, **both), Crowd(2, 2, **both), Crowd(0, 1, **both)
+    first, every, card = Crowd(1, 1, **both), Crowd(2, 2, **both), Crowd(0, 1, **both)
     clock.passes(1.0, ours=1.0, theirs=2.5)
-    assert one.share() == 0.0  # three cores were left to them
+    assert first.share() == 0.0  # three cores were left to them
     assert every.share() == pytest.approx(2.5 / 4)
     assert card.share() == 0.0
     clock.passes(0.1, ours=1.0, theirs=0.0)
@@ -65,12 +65,12 @@ def test_ranks_of_a_machine_are_no_strangers_to_each_other(monkeypatch: pytest.M
 def test_a_step_beside_other_programs_is_no_measurement() -> None:
     """Repeats agree and probes are usual, and yet every step waited for others' time slices."""
     slow = [Sample(1.2, 0.01, 0.01, 4 * MOST_OTHERS) for _ in range(4)]
-    own = [Sample(1.0, 0.01, 0.01, MOST_OTHERS / 2) for _ in range(3)]
+    items = [Sample(1.0, 0.01, 0.01, MOST_OTHERS / 2) for _ in range(3)]
     value = quiet.value_of(slow, 0.01)
     assert not value.quiet
     assert value.why == "other programs had 20.0 % of the cores"
     assert quiet.agreed(slow, 0.01) == 0
-    both = quiet.value_of([*slow, *own], 0.01)
+    both = quiet.value_of([*slow, *items], 0.01)
     assert (both.quiet, both.seconds, both.kept) == (True, 1.0, 3)
 
 
@@ -84,6 +84,6 @@ def test_cpu_time_of_one_thread_is_nobody_elses(one_thread: bool, kept: float) -
             return 0.3
 
     probe = Probe(lambda: sum(range(9000)), one_thread=one_thread, crowd=Crowded(1, 1))
-    found = probe.samples(lambda: 1.0, want=1, wait_s=0.0, most_s=0.0, busy=True)
-    assert {sample.others for sample in found} == {kept}
-    assert record.samples_of(record.visit(found)) == found
+    samples = probe.samples(lambda: 1.0, want=1, wait_s=0.0, most_s=0.0, busy=True)
+    assert {sample.others for sample in samples} == {kept}
+    assert record.samples_of(record.visit(samples)) == samples

@@ -52,33 +52,40 @@ def took(case: Case) -> float:
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 def test_numbers_of_stacks_are_recovered(ranks: int) -> None:
     steps = {case: took(case) for case in overhead.fitted_cases(ranks)}
-    found = overhead.stacks(steps, 1.0, True, "2026-11-22", predicted)
-    assert number(found, "torchtitan", "launch", "layer_idle") == pytest.approx(LAYER_S, rel=1e-3)
-    assert number(found, "torchtitan", "launch", "tensor_idle") == pytest.approx(TENSOR_S, rel=1e-3)
+    by_stack = overhead.stacks(steps, 1.0, True, "2026-11-22", predicted)
+    assert number(by_stack, "torchtitan", "launch", "layer_idle") == pytest.approx(
+        LAYER_S, rel=1e-3
+    )
+    assert number(by_stack, "torchtitan", "launch", "tensor_idle") == pytest.approx(
+        TENSOR_S, rel=1e-3
+    )
     for stack, parallel in (("pytorch-ddp", "ddp"), ("pytorch-fsdp", "fsdp")):
         # bytes that small layers move are not in the fixed time of a layer too
         layer_s, step_s = MORE_S[parallel]
         launch = {
-            name: number(found, stack, "launch", name) for name in ("layer_idle", "step_overhead")
+            name: number(by_stack, stack, "launch", name)
+            for name in ("layer_idle", "step_overhead")
         }
         assert launch["layer_idle"] == pytest.approx(LAYER_S + layer_s, rel=1e-3)
         assert launch["step_overhead"] == pytest.approx(STEP_S + step_s, rel=1e-3)
-        assert number(found, stack, "fusion", "weight_bytes_moved") == pytest.approx(
+        assert number(by_stack, stack, "fusion", "weight_bytes_moved") == pytest.approx(
             MOVED[parallel], rel=1e-3
         )
-        assert found[stack]["overlap"]["prefetch"] is False  # nothing is gained from it
+        assert by_stack[stack]["overlap"]["prefetch"] is False  # nothing is gained from it
 
 
 def test_without_one_of_its_decoders_a_stack_keeps_what_the_others_show() -> None:
     steps = {case: took(case) for case in overhead.fitted_cases(2)}
     light = {c: s for c, s in steps.items() if c != cases.of_weights("fsdp")}
-    found = overhead.stacks(light, 1.0, True, "2026-11-22", predicted)
-    assert number(found, "pytorch-fsdp", "fusion", "weight_bytes_moved") == 0.0
-    assert number(found, "pytorch-fsdp", "launch", "layer_idle") > LAYER_S + MORE_S["fsdp"][0]
+    by_stack = overhead.stacks(light, 1.0, True, "2026-11-22", predicted)
+    assert number(by_stack, "pytorch-fsdp", "fusion", "weight_bytes_moved") == 0.0
+    assert number(by_stack, "pytorch-fsdp", "launch", "layer_idle") > LAYER_S + MORE_S["fsdp"][0]
     heavy = {c: s for c, s in steps.items() if c not in cases.shared("fsdp", 2)}
-    found = overhead.stacks(heavy, 1.0, True, "2026-11-22", predicted)
-    assert number(found, "pytorch-fsdp", "launch", "layer_idle") == pytest.approx(LAYER_S, rel=1e-3)
-    assert number(found, "pytorch-fsdp", "fusion", "weight_bytes_moved") > MOVED["fsdp"]
+    by_stack = overhead.stacks(heavy, 1.0, True, "2026-11-22", predicted)
+    assert number(by_stack, "pytorch-fsdp", "launch", "layer_idle") == pytest.approx(
+        LAYER_S, rel=1e-3
+    )
+    assert number(by_stack, "pytorch-fsdp", "fusion", "weight_bytes_moved") > MOVED["fsdp"]
 
 
 def test_ranks_divide_what_they_share() -> None:
@@ -90,11 +97,11 @@ def test_ranks_divide_what_they_share() -> None:
 
 def test_a_rank_alone_shows_its_own_time_only() -> None:
     steps = {case: took(case) for case in overhead.fitted_cases(1)}
-    found = overhead.stacks(steps, None, True, "2026-11-22", predicted)
-    for stack in found:
-        assert number(found, stack, "launch", "layer_idle") == pytest.approx(LAYER_S, rel=1e-3)
-        assert "tensor_idle" not in found[stack]["launch"]
-    assert overhead.stacks({}, None, True, "2026-11-22", predicted).keys() == found.keys()
+    by_stack = overhead.stacks(steps, None, True, "2026-11-22", predicted)
+    for stack in by_stack:
+        assert number(by_stack, stack, "launch", "layer_idle") == pytest.approx(LAYER_S, rel=1e-3)
+        assert "tensor_idle" not in by_stack[stack]["launch"]
+    assert overhead.stacks({}, None, True, "2026-11-22", predicted).keys() == by_stack.keys()
 
 
 def test_ranks_that_take_no_longer_together_have_nothing_added() -> None:
@@ -102,10 +109,12 @@ def test_ranks_that_take_no_longer_together_have_nothing_added() -> None:
         case: took(Case(**{**vars_of(case), "parallel": "single"}))
         for case in overhead.fitted_cases(2)
     }
-    found = overhead.stacks(steps, 0.2, True, "2026-11-22", predicted)
-    assert number(found, "torchtitan", "launch", "tensor_idle") == 0.0
-    assert number(found, "pytorch-fsdp", "launch", "layer_idle") == pytest.approx(LAYER_S, rel=1e-3)
-    assert "prefetch" not in found["pytorch-fsdp"]["overlap"]
+    by_stack = overhead.stacks(steps, 0.2, True, "2026-11-22", predicted)
+    assert number(by_stack, "torchtitan", "launch", "tensor_idle") == 0.0
+    assert number(by_stack, "pytorch-fsdp", "launch", "layer_idle") == pytest.approx(
+        LAYER_S, rel=1e-3
+    )
+    assert "prefetch" not in by_stack["pytorch-fsdp"]["overlap"]
 
 
 def vars_of(case: Case) -> dict[str, Any]:

@@ -58,12 +58,12 @@ def test_quiet_samples_decide_and_disturbed_ones_are_scaled() -> None:
 def test_what_disagrees_with_its_repeats_is_not_quiet(
     seconds: tuple[float, ...], value: float | None, why: str
 ) -> None:
-    found = quiet.value_of(at_rest(*seconds), USUAL_S)
-    assert found.quiet == (value is not None)
-    assert why in found.why
+    result = quiet.value_of(at_rest(*seconds), USUAL_S)
+    assert result.quiet == (value is not None)
+    assert why in result.why
     if value is not None:
-        assert found.seconds == pytest.approx(value)
-        assert found.kept == len(seconds) - 1
+        assert result.seconds == pytest.approx(value)
+        assert result.kept == len(seconds) - 1
 
 
 @given(
@@ -147,14 +147,14 @@ def test_a_case_whose_repeats_disagree_is_visited_again(monkeypatch: pytest.Monk
     monkeypatch.setattr(probe, "look", lambda: USUAL_S)
     probe.usual_s = USUAL_S
     records = record.Records(None, {})
-    what: record.Record = {"kind": "loss", "tokens": 1, "vocab": 2, "precision": "fp32"}
+    values: record.Record = {"kind": "loss", "tokens": 1, "vocab": 2, "precision": "fp32"}
     effort = cases.Effort(0.0, 0.0, 4, 4, 8, 60.0, 0.0, 0.0, 0)
     measure.measure(
-        "kernels", [(what, lambda: lambda: next(moments))], probe, records, effort, 60.0, print
+        "kernels", [(values, lambda: lambda: next(moments))], probe, records, effort, 60.0, print
     )
-    (found,) = record.merged(records.all, USUAL_S)
-    assert (found["quiet"], found["kept"], found["tried"]) == (True, 4, 5)
-    assert found["seconds"] == pytest.approx(0.37)
+    (only,) = record.merged(records.all, USUAL_S)
+    assert (only["quiet"], only["kept"], only["tried"]) == (True, 4, 5)
+    assert only["seconds"] == pytest.approx(0.37)
 
 
 def unsettled(lines: list[dict[str, Any]], every: int, factor: float) -> list[dict[str, Any]]:
@@ -177,20 +177,20 @@ def test_what_is_not_quiet_is_named_and_in_no_fit(tmp_path: Path) -> None:
     lines = raw(node_records())
     clean = finish.finish(lines, SESSION, tmp_path / "clean.toml")
     assert clean.unquiet == []
-    found = finish.finish(unsettled(lines, 4, 6.0), SESSION, tmp_path / "noisy.toml")
-    assert found.cases == clean.cases
-    assert found.quiet == found.cases - len(found.unquiet)
-    assert len(found.unquiet) == sum(r["kind"] == "gemm" for r in lines) // 4
-    assert all(u.case.startswith("gemm m=") and "two speeds" in u.why for u in found.unquiet)
-    one, other = (x.fits["products fp32"] for x in (clean, found))
-    assert other.cases + other.held_out < one.cases + one.held_out
+    result = finish.finish(unsettled(lines, 4, 6.0), SESSION, tmp_path / "noisy.toml")
+    assert result.cases == clean.cases
+    assert result.quiet == result.cases - len(result.unquiet)
+    assert len(result.unquiet) == sum(r["kind"] == "gemm" for r in lines) // 4
+    assert all(u.case.startswith("gemm m=") and "two speeds" in u.why for u in result.unquiet)
+    first, other = (x.fits["products fp32"] for x in (clean, result))
+    assert other.cases + other.held_out < first.cases + first.held_out
     assert other.worst_error < 0.01
     assert other.numbers["gemm_efficiency"][0] == pytest.approx(
-        one.numbers["gemm_efficiency"][0], rel=0.01
+        first.numbers["gemm_efficiency"][0], rel=0.01
     )
-    said = "".join(str(block) for block in text.blocks(found))
-    assert found.unquiet[0].case in said
-    assert "left out" in said
+    sentence = "".join(str(block) for block in text.blocks(result))
+    assert result.unquiet[0].case in sentence
+    assert "left out" in sentence
 
 
 def test_agreement_is_wider_than_what_probes_let_through() -> None:
@@ -211,8 +211,8 @@ def test_fixed_times_that_nobody_could_measure_are_said_to_be_missing(tmp_path: 
         for case in overhead.fitted_cases(1)
     ]
     lines = raw([*node_records(), *steps])
-    found = finish.finish(lines, SESSION, tmp_path / "node.toml")
-    assert "fixed times of stacks" not in found.refused
+    result = finish.finish(lines, SESSION, tmp_path / "node.toml")
+    assert "fixed times of stacks" not in result.refused
     lines[-1]["samples"] = [[x, USUAL_S, USUAL_S] for x in (0.37, 7.47)]
-    found = finish.finish(lines, SESSION, tmp_path / "node.toml")
-    assert Case(**steps[-1]["case"]).name in found.refused["fixed times of stacks"]
+    result = finish.finish(lines, SESSION, tmp_path / "node.toml")
+    assert Case(**steps[-1]["case"]).name in result.refused["fixed times of stacks"]

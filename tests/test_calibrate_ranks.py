@@ -89,22 +89,22 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "sitecustomize.py").write_text(FEW, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", f"{folder}{os.pathsep}{ROOT}")
-        told: list[Progress] = []
+        items: list[Progress] = []
         out = folder / "node.toml"
         settings = Settings(records=str(record.path_of(out)), out=str(out), mode="quick")
-        result = launch.run(settings, RANKS, told.append)
+        result = launch.run(settings, RANKS, items.append)
     assert result["out"] == str(out)
-    assert {"kernels", "collectives", "small models", "storage", "host"} <= {p.stage for p in told}
+    assert {"kernels", "collectives", "small models", "storage", "host"} <= {p.stage for p in items}
     return out
 
 
 def test_two_ranks_measure_every_kind_of_case(measured: Path) -> None:
     """The numbers are this machine's and nobody's business; that they were taken is."""
     head, *lines = record.read(record.path_of(measured))
-    found = record.merged(lines)
+    result = record.merged(lines)
     assert head["ranks"] == json.loads(measured.read_text(encoding="utf-8"))["ranks"] == RANKS
     kinds = {"gemm", "attention", "operator", "loss", "embedding", "optimizer", "memory"}
-    assert {r["kind"] for r in found} == kinds | {
+    assert {r["kind"] for r in result} == kinds | {
         "collective",
         "pair",
         "overlap",
@@ -112,10 +112,10 @@ def test_two_ranks_measure_every_kind_of_case(measured: Path) -> None:
         "host",
         "step",
     }
-    assert {r["operation"] for r in found if r["kind"] == "collective"} == set(cases.COLLECTIVES)
-    trained = {Case(**r["case"]).parallel for r in found if r["kind"] == "step"}
+    assert {r["operation"] for r in result if r["kind"] == "collective"} == set(cases.COLLECTIVES)
+    trained = {Case(**r["case"]).parallel for r in result if r["kind"] == "step"}
     assert trained == {case.parallel for case in overhead.fitted_cases(RANKS)}
-    assert all(r["seconds"] > 0 and r["tried"] >= 1 for r in found)
+    assert all(r["seconds"] > 0 and r["tried"] >= 1 for r in result)
     assert [
         p.name for p in measured.parent.iterdir() if "partial" in p.name or "trial" in p.name
     ] == []
@@ -136,8 +136,8 @@ def test_a_second_run_goes_on_from_the_records(measured: Path) -> None:
 def calibrated(tmp_path: Path) -> Path:
     """A calibration of this device whose numbers are made up."""
     path = tmp_path / "node.toml"
-    found = detect.hardware(0, 1)
-    profile.write(document(ranks=RANKS, session=replace(SESSION, found=found, ranks=RANKS)), path)
+    result = detect.hardware(0, 1)
+    profile.write(document(ranks=RANKS, session=replace(SESSION, found=result, ranks=RANKS)), path)
     return path
 
 
@@ -176,8 +176,8 @@ def test_verification_trains_every_parallelism_and_counts_bytes_exactly(
 @pytest.mark.slow
 def test_the_loss_falls_and_is_the_same_however_ranks_share_the_model(tmp_path: Path) -> None:
     """FSDP and DDP train the same decoder on the same words: their losses are equal."""
-    found = trained(tmp_path, "ddp", "fsdp")
-    losses = {r["case"]["parallel"]: r["loss"] for r in found}
+    result = trained(tmp_path, "ddp", "fsdp")
+    losses = {r["case"]["parallel"]: r["loss"] for r in result}
     assert losses["ddp"] == pytest.approx(losses["fsdp"], rel=1e-4)
     assert losses["ddp"][1] < losses["ddp"][0]
 
@@ -202,14 +202,14 @@ def pid_of(rank: int) -> int:
     raise AssertionError(f"rank {rank} does not run")
 
 
-def interrupted(folder: Path, what: int, timeout_s: float) -> str:
+def interrupted(folder: Path, subject: int, timeout_s: float) -> str:
     """Measure with two ranks and send rank 1 a signal at its first progress; what the run says."""
-    told: list[Progress] = []
+    items: list[Progress] = []
 
     def strike(progress: Progress) -> None:
-        if not told:
-            os.kill(pid_of(1), what)
-        told.append(progress)
+        if not items:
+            os.kill(pid_of(1), subject)
+        items.append(progress)
 
     settings = Settings(
         records=str(folder / "r.jsonl"),
@@ -219,25 +219,25 @@ def interrupted(folder: Path, what: int, timeout_s: float) -> str:
     )
     with pytest.raises(Failed) as failed:
         launch.run(settings, RANKS, strike)
-    assert told
+    assert items
     return str(failed.value)
 
 
 def test_a_rank_that_dies_is_named_and_records_are_kept(tmp_path: Path) -> None:
     (tmp_path / "node.toml").write_text("earlier = 1\n", encoding="utf-8")
-    said = interrupted(tmp_path, signal.SIGKILL, 60)
-    assert said.startswith("rank 1 ")
-    assert "SIGKILL" in said
-    assert "kept" in said
+    text = interrupted(tmp_path, signal.SIGKILL, 60)
+    assert text.startswith("rank 1 ")
+    assert "SIGKILL" in text
+    assert "kept" in text
     assert record.read(tmp_path / "r.jsonl")[0]["kind"] == "conditions"
     assert (tmp_path / "node.toml").read_text(encoding="utf-8") == "earlier = 1\n"
 
 
 @pytest.mark.slow
 def test_a_rank_that_hangs_is_named(tmp_path: Path) -> None:
-    said = interrupted(tmp_path, signal.SIGSTOP, 6)
-    assert "rank 1" in said
-    assert "kept" in said
+    text = interrupted(tmp_path, signal.SIGSTOP, 6)
+    assert "rank 1" in text
+    assert "kept" in text
 
 
 def test_a_rank_that_cannot_start_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

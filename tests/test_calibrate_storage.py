@@ -23,8 +23,8 @@ MIB = 2**20
 
 
 def timed(folder: Path, way: str, first: bool = True) -> float:
-    found = {what["way"]: prepare for what, prepare in storage.tasks(folder, "quick", first)}
-    return found[way]()()
+    values = {name["way"]: prepare for name, prepare in storage.tasks(folder, "quick", first)}
+    return values[way]()()
 
 
 def records(write_s: float, read_s: float, spread: float = 0.1) -> list[dict[str, Any]]:
@@ -84,10 +84,10 @@ def test_a_full_folder_is_refused_before_and_while_it_fills(
 
 
 def test_rates_are_the_middle_and_a_half_measurement_is_refused() -> None:
-    found = fit_links.storage(records(1e-9, 0.4e-9, spread=0.3))
-    assert found.numbers["write_bandwidth"].value == pytest.approx(1e9)
-    assert found.numbers["read_bandwidth"].value == pytest.approx(2.5e9)
-    assert found.worst_error == pytest.approx(0.15)
+    result = fit_links.storage(records(1e-9, 0.4e-9, spread=0.3))
+    assert result.numbers["write_bandwidth"].value == pytest.approx(1e9)
+    assert result.numbers["read_bandwidth"].value == pytest.approx(2.5e9)
+    assert result.worst_error == pytest.approx(0.15)
     with pytest.raises(fit.Unsupported, match="written and read"):
         fit_links.storage(records(1e-9, 0.0))  # a rank that waited
 
@@ -126,12 +126,12 @@ def test_an_estimate_writes_checkpoints_as_fast_as_was_measured(tmp_path: Path) 
     usual = dpplan(*ASKED, "--json").json()["run"]["reliability"]
     start = usual["restart_s"] - usual["checkpoint_write_s"] / 2
     assert run["restart_s"] == pytest.approx(start + run["checkpoint_bytes"] / 12e9)
-    assert any("as --calibration measured" in said for said in answer["assumptions"])
-    asked = dpplan(*ASKED, "--calibration", path, "--storage", "10 GB/s", "--json").json()
-    assert asked["run"]["reliability"]["checkpoint_write_s"] == pytest.approx(
+    assert any("as --calibration measured" in assumption for assumption in answer["assumptions"])
+    document = dpplan(*ASKED, "--calibration", path, "--storage", "10 GB/s", "--json").json()
+    assert document["run"]["reliability"]["checkpoint_write_s"] == pytest.approx(
         run["checkpoint_bytes"] / 10e9
     )
-    assert any("stated in the request" in said for said in asked["assumptions"])
+    assert any("stated in the request" in assumption for assumption in document["assumptions"])
 
 
 def test_a_storage_that_is_no_storage_is_refused(tmp_path: Path) -> None:
@@ -156,10 +156,10 @@ def test_the_file_that_calibrate_writes_reads_back(tmp_path: Path) -> None:
         },
         path,
     )
-    held = read_calibration(str(path)).storage
-    assert held is not None
-    assert float(held.per_node or 0) == pytest.approx(1e9)
-    assert float(held.read_per_node or 0) == pytest.approx(2e9)
+    storage = read_calibration(str(path)).storage
+    assert storage is not None
+    assert float(storage.per_node or 0) == pytest.approx(1e9)
+    assert float(storage.read_per_node or 0) == pytest.approx(2e9)
 
 
 def test_a_folder_that_cannot_hold_checkpoints_is_refused_before_measuring(tmp_path: Path) -> None:

@@ -73,22 +73,22 @@ def requests() -> list[dict[str, Any]]:
             value = True if value == "on" else value
             base = EXPERTS if entry.option in OF_EXPERTS else REQUEST
             base = {**base, "gpu": "b200"} if word in ("mxfp8", "nvfp4") else base
-            asked = {**base, **BESIDE.get(entry.option, {}), entry.option: value}
+            values = {**base, **BESIDE.get(entry.option, {}), entry.option: value}
             if word not in (*UNLIKE, "none"):
-                out.setdefault(str(asked), asked)
+                out.setdefault(str(values), values)
     return list(out.values())
 
 
 def named(error: PlanError) -> list[str]:
     """The stacks that a refusal recommends."""
-    _, said, rest = str(error).partition("take --stack ")
-    return rest.replace(" or ", ", ").split(", ") if said else []
+    _, text, rest = str(error).partition("take --stack ")
+    return rest.replace(" or ", ", ").split(", ") if text else []
 
 
-@pytest.mark.parametrize("asked", requests(), ids=lambda asked: str(list(asked.items())[4:]))
-def test_a_request_is_refused_where_the_table_says_so(asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize("given", requests(), ids=lambda given: str(list(given.items())[4:]))
+def test_a_request_is_refused_where_the_table_says_so(given: dict[str, Any]) -> None:
     for name, stack in STACKS.items():
-        options = api.read_options({**asked, "stack": name})
+        options = api.read_options({**given, "stack": name})
         lacking = lacks(stack, vars(options))
         try:
             scenario = resolve(options)
@@ -101,21 +101,21 @@ def test_a_request_is_refused_where_the_table_says_so(asked: dict[str, Any]) -> 
         assert name not in (named(refused) if refused else []), str(refused)
 
 
-@pytest.mark.parametrize("asked", requests()[::4], ids=lambda asked: str(list(asked.items())[4:]))
-def test_what_a_refusal_recommends_accepts_the_request(asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize("given", requests()[::4], ids=lambda given: str(list(given.items())[4:]))
+def test_what_a_refusal_recommends_accepts_the_request(given: dict[str, Any]) -> None:
     recommended: set[str] = set()
     for name, stack in itertools.islice(STACKS.items(), 0, None, 5):
-        options = api.read_options({**asked, "stack": name})
+        options = api.read_options({**given, "stack": name})
         if lacks(stack, vars(options)):
             with pytest.raises(PlanError) as refused:
                 resolve(options)
             recommended |= {*named(refused.value)}
     for name in recommended:
-        assert api.estimate(api.read_options({**asked, "stack": name})).stack.id == name
+        assert api.estimate(api.read_options({**given, "stack": name})).stack.id == name
 
 
 def test_a_stack_that_takes_the_place_of_the_default_is_named() -> None:
-    for asked, stack, typed in (
+    for request, stack, typed in (
         ({"schedule": "zb-v", "pp": 4}, "torchtitan", "--schedule zb-v"),
         ({"schedule": "zb-2p", "pp": 4}, "zero-bubble", "--schedule zb-2p"),
         ({"tp_overlap": "async", "tp": 2}, "torchtitan", "--tp-overlap async"),
@@ -124,13 +124,15 @@ def test_a_stack_that_takes_the_place_of_the_default_is_named() -> None:
         ({"zeropp": "qwz"}, "deepspeed", "--zeropp qwz"),
         ({"sub_group_size": 1e8}, "deepspeed", "--sub-group-size 100000000.0"),
     ):
-        found = api.estimate(api.read_options({**REQUEST, **asked}))
-        assert found.stack.id == stack
-        assert f"stack: {stack}, since megatron-core lacks {typed}" in found.assumptions
-    found = api.estimate(api.read_options({**REQUEST, "compile": True}))
-    assert any("since megatron-core lacks --compile" in said for said in found.assumptions)
+        estimate = api.estimate(api.read_options({**REQUEST, **request}))
+        assert estimate.stack.id == stack
+        assert f"stack: {stack}, since megatron-core lacks {typed}" in estimate.assumptions
+    estimate = api.estimate(api.read_options({**REQUEST, "compile": True}))
+    assert any(
+        "since megatron-core lacks --compile" in assumption for assumption in estimate.assumptions
+    )
     plain = api.estimate(api.read_options(REQUEST))
-    assert not any("lacks" in said for said in plain.assumptions)
+    assert not any("lacks" in assumption for assumption in plain.assumptions)
 
 
 def test_every_capability_that_a_file_states_has_its_source() -> None:
@@ -170,7 +172,7 @@ def test_the_least_layout_is_what_rules_are_asked_about() -> None:
     from planner.formulas.rules import RULES
     from planner.specs.columns import Columns
 
-    of = plans.plan(gpus=64, global_batch=64)
+    plan = plans.plan(gpus=64, global_batch=64)
     for chosen, option in (
         ({"tp": 3, "dp": 1}, "tp"),
         ({"micro_batch": 3}, "micro_batch"),
@@ -178,18 +180,18 @@ def test_the_least_layout_is_what_rules_are_asked_about() -> None:
     ):
         layout = plans.layout(64 if option == "micro_batch" else 15 * 7, **chosen)
         for rule in RULES:
-            if option in rule.near and not rule.holds(of, Columns.of([layout]))[0]:
-                text = rule.sentence(of, layout).split("nearest: ")[1]
+            if option in rule.near and not rule.holds(plan, Columns.of([layout]))[0]:
+                text = rule.sentence(plan, layout).split("nearest: ")[1]
                 flag = f"--{option.replace('_', '-')} "
                 value = int(text.split(flag)[1].split()[0].rstrip(",;"))
                 near = layout.model_copy(update={option: value})
-                assert rule.holds(of, Columns.of([near]))[0], text
+                assert rule.holds(plan, Columns.of([near]))[0], text
 
 
 def test_what_a_stack_has_on_one_gpu_alone_is_refused_on_several() -> None:
     """LitGPT quantises frozen weights on one device."""
-    asked = {"model": "llama-3.1-8b", "gpu": "h100", "lora": 16, "base_precision": "nf4"}
-    quantised = {**asked, "stack": "lightning-fsdp"}
+    values = {"model": "llama-3.1-8b", "gpu": "h100", "lora": 16, "base_precision": "nf4"}
+    quantised = {**values, "stack": "lightning-fsdp"}
     assert api.estimate(api.read_options({**quantised, "gpus": 1})).memory.fits
     with pytest.raises(PlanError, match=r"on several GPUs\); leave it out, or take --stack"):
         api.estimate(api.read_options({**quantised, "gpus": 8}))
@@ -197,12 +199,12 @@ def test_what_a_stack_has_on_one_gpu_alone_is_refused_on_several() -> None:
 
 def test_a_target_states_no_condition_that_its_stack_has_anyway() -> None:
     """What a stack runs is in its file; `where` is what files cannot say of it."""
-    asked = {"model": "mixtral-8x7b", "gpu": "h100", "gpus": 8, "advice": 0}
+    values = {"model": "mixtral-8x7b", "gpu": "h100", "gpus": 8, "advice": 0}
     for target in formats.targets():
         for name, conditions in target.where.items():
-            for one in conditions:
+            for condition in conditions:
                 opposite = {"zero = 3": "zero <= 2", "zero >= 2": "zero <= 1", "cp = 1": "cp >= 2"}
-                other = opposite.get(one, one.replace("= none,full", "!= none,full"))
-                assert other != one
-                options = api.read_options({**asked, "stack": name, "where": (other,)})
-                assert api.estimate(options, brief=True).stack.id == name, (target.kind, one)
+                other = opposite.get(condition, condition.replace("= none,full", "!= none,full"))
+                assert other != condition
+                options = api.read_options({**values, "stack": name, "where": (other,)})
+                assert api.estimate(options, brief=True).stack.id == name, (target.kind, condition)

@@ -46,14 +46,14 @@ def test_the_middle_of_every_programs_log(tmp_path: Path) -> None:
     for name, (_, program) in samples.LOGS.items():
         log = read(samples.write(tmp_path, name))
         assert log.title == program, name
-        found = step_times(log, size)
-        assert found is not None, name
-        assert found.seconds == pytest.approx(1.5, rel=0.006), name
-        assert found.low <= found.seconds <= found.high, name
-        if found.lines > 20 and not log.smoothed:
-            assert found.warm_up in (1, 2), name
-            assert found.stalled + found.checkpoint == 1, name
-            assert found.spread_frac < 0.01, name
+        result = step_times(log, size)
+        assert result is not None, name
+        assert result.seconds == pytest.approx(1.5, rel=0.006), name
+        assert result.low <= result.seconds <= result.high, name
+        if result.lines > 20 and not log.smoothed:
+            assert result.warm_up in (1, 2), name
+            assert result.stalled + result.checkpoint == 1, name
+            assert result.spread_frac < 0.01, name
 
 
 _OF_VERL = {"allocated": 61.25 * GIB, "reserved": 70.5 * GIB}
@@ -69,7 +69,7 @@ def test_what_else_a_log_says(tmp_path: Path) -> None:
     assert read(samples.write(tmp_path, "torchtitan.log")).memory == {"reserved": 47.31 * GIB}
     assert read(samples.write(tmp_path, "deepspeed.log")).memory == {"allocated": 38.49 * GIB}
     assert read(samples.write(tmp_path, "bridge.log")).steps[9].tflops == pytest.approx(663.5, 0.01)
-    for name, held in {
+    for name, value in {
         "nemo.log": {"allocated": 53930270720.0, "reserved": 57466159104.0},
         "bridge.log": {"allocated": 153.4e9, "reserved": 182.24e9},
         "torchtune.log": {"allocated": 27.5 * GIB, "reserved": 44.75 * GIB},
@@ -78,7 +78,7 @@ def test_what_else_a_log_says(tmp_path: Path) -> None:
         **dict.fromkeys(("verl.log", "verl.jsonl", "verl.csv"), _OF_VERL),
         **dict.fromkeys(("automodel.log", "training.jsonl", "benchmark.log"), _OF_AUTOMODEL),
     }.items():
-        assert read(samples.write(tmp_path, name)).memory == pytest.approx(held), name
+        assert read(samples.write(tmp_path, name)).memory == pytest.approx(value), name
     assert read(samples.write(tmp_path, "maxtext.log")).steps[9].tflops == pytest.approx(347, 0.01)
     peak = read(samples.write(tmp_path, "nanotron.log")).memory
     assert peak == {"allocated": 5703.86 * 2**20, "reserved": 6688.0 * 2**20}
@@ -86,14 +86,14 @@ def test_what_else_a_log_says(tmp_path: Path) -> None:
 
 def test_steps_behind_a_checkpoint_are_told_from_stalls(tmp_path: Path) -> None:
     log = read(samples.write(tmp_path, "megatron.log"))
-    found = step_times(log, Size(None, None, None))
-    assert found is not None
-    assert (found.warm_up, found.checkpoint, found.stalled) == (2, 1, 0)
-    assert found.lost_frac == pytest.approx(1.2 / 39.2, rel=0.01)
+    result = step_times(log, Size(None, None, None))
+    assert result is not None
+    assert (result.warm_up, result.checkpoint, result.stalled) == (2, 1, 0)
+    assert result.lost_frac == pytest.approx(1.2 / 39.2, rel=0.01)
     log.events.clear()
-    found = step_times(log, Size(None, None, None))
-    assert found is not None
-    assert (found.checkpoint, found.stalled) == (0, 1)
+    result = step_times(log, Size(None, None, None))
+    assert result is not None
+    assert (result.checkpoint, result.stalled) == (0, 1)
 
 
 def test_a_log_against_its_recipe(tmp_path: Path) -> None:
@@ -106,10 +106,10 @@ def test_a_log_against_its_recipe(tmp_path: Path) -> None:
         against = answer.json()["against"]
         assert (against["verdict"], answer.status) == (verdict, status)
         assert against["ratio"] == pytest.approx(factor, rel=0.01)
-        told = {one["name"]: one["factor"] for one in against["reasons"]}
+        values = {reason["name"]: reason["factor"] for reason in against["reasons"]}
         if factor > 1:
-            assert told["clock"] < 0.7
-            assert told["launch"] > 2
+            assert values["clock"] < 0.7
+            assert values["launch"] > 2
     text = dpplan("check", path, *RECIPE, columns=100).stdout
     assert "measure next: " in text
     assert max(map(len, text.splitlines())) <= 100
@@ -124,8 +124,8 @@ def test_a_number_that_explains_the_step_explains_it(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_text(samples.megatron(slow), encoding="utf-8")
     reasons = dpplan("check", path, *RECIPE, "--json").json()["against"]["reasons"]
-    told = next(one for one in reasons if one["name"] == "clock")
-    assert told["factor"] == pytest.approx(0.6 / usual, rel=0.01)
+    reason = next(reason for reason in reasons if reason["name"] == "clock")
+    assert reason["factor"] == pytest.approx(0.6 / usual, rel=0.01)
 
 
 def test_whose_flops_a_log_prints(tmp_path: Path) -> None:
@@ -142,13 +142,13 @@ def test_whose_flops_a_log_prints(tmp_path: Path) -> None:
 def test_memory_against_what_runs_like_it_are_off_by(tmp_path: Path) -> None:
     memory = dpplan("estimate", *RAN, "--json").json()["memory"]
     path = tmp_path / "a.log"
-    for factor, said in ((1.0, "within"), (1.5, "more than"), (0.5, "less than")):
+    for factor, sentence in ((1.0, "within"), (1.5, "more than"), (0.5, "less than")):
         peak = factor * memory["peak_bytes"]
         text = samples.megatron().replace("allocated: 20480.0", f"allocated: {peak / 2**20:.1f}")
         path.write_text(text, encoding="utf-8")
         against = dpplan("check", path, *RECIPE, "--json").json()["against"]
         assert against["memory"]["allocated"] == pytest.approx(factor, rel=1e-3)
-        assert against["memory_verdict"].startswith(f"{said} what eight of ten"), factor
+        assert against["memory_verdict"].startswith(f"{sentence} what eight of ten"), factor
 
 
 def test_a_log_that_contradicts_its_recipe_says_so(tmp_path: Path) -> None:
@@ -192,10 +192,12 @@ def test_several_runs_of_a_table_are_one_calibration(tmp_path: Path) -> None:
         log.write_text(samples.megatron(seconds * factor), encoding="utf-8")
         answer = dpplan("check", log, *RECIPE, "--append", table)
         assert answer.status in (0, 3), answer.stderr
-    one = dpplan("check", log, *RECIPE, "--save", tmp_path / "1.toml", "--json").json()["learned"]
+    document = dpplan("check", log, *RECIPE, "--save", tmp_path / "1.toml", "--json").json()[
+        "learned"
+    ]
     all_ = dpplan("check", table, "--save", tmp_path / "3.toml", "--json").json()["learned"]
-    assert (one["runs"], all_["runs"]) == (1, 3)
-    assert all_["after"] < one["after"] < one["before"]  # more runs, more trust
+    assert (document["runs"], all_["runs"]) == (1, 3)
+    assert all_["after"] < document["after"] < document["before"]  # more runs, more trust
 
 
 def test_a_row_is_what_validate_reads(tmp_path: Path) -> None:
@@ -209,12 +211,12 @@ def test_a_row_is_what_validate_reads(tmp_path: Path) -> None:
     assert float(predict(first).time.seconds[0]) == pytest.approx(seconds, rel=1e-6)
     assert len(dpplan("validate", table, "--json").json()["rows"]) == 2
     # columns of the file that is there are kept as they are
-    own = tmp_path / "own.csv"
+    target = tmp_path / "own.csv"
     with table.open(newline="") as file:
         names = [*next(csv.reader(file)), "cluster_name"]
-    own.write_text(",".join(names) + "\n")
-    dpplan("check", path, *RECIPE, "--append", own)
-    assert read_tables([own])[0]["cluster_name"] == ""
+    target.write_text(",".join(names) + "\n")
+    dpplan("check", path, *RECIPE, "--append", target)
+    assert read_tables([target])[0]["cluster_name"] == ""
     other = tmp_path / "other.csv"
     other.write_text("a,b\n1,2\n")
     refused(dpplan("check", path, *RECIPE, "--append", other), "--append")
@@ -224,7 +226,7 @@ def test_a_row_is_what_validate_reads(tmp_path: Path) -> None:
 def test_a_trace_beside_the_ledger(tmp_path: Path) -> None:
     path = samples.write(tmp_path, "trace.json")
     plain = dpplan("check", path, "--json").json()["files"][0]["trace"]
-    lines = {one["name"]: one["measured_s"] for one in plain["lines"]}
+    lines = {line["name"]: line["measured_s"] for line in plain["lines"]}
     want = {"matmul": 0.05, "attention": 0.01, "memory_bound": 0.005, "communication": 0.02}
     want |= {"exposed": 0.01, "idle": 0.025, "optimizer": 0.0, "all_reduce": 0.02}
     assert lines == pytest.approx(want, abs=1e-9)
@@ -234,10 +236,10 @@ def test_a_trace_beside_the_ledger(tmp_path: Path) -> None:
     beside = dpplan("check", path, *RECIPE, "--json").json()["files"][0]["trace"]
     assert beside["first_wrong"] == "matmul"  # of a step of seconds
     # collectives kind by kind: those of the recipe too that the trace has none of
-    kinds = {one["name"]: (one["measured_s"], one["predicted_s"]) for one in beside["lines"]}
-    told = dpplan("estimate", *RAN, "--json").json()["communication"]
-    for name in {one["operation"] for one in told if one["group"] != "host"}:
-        seconds = sum(one["seconds"] for one in told if one["operation"] == name)
+    kinds = {line["name"]: (line["measured_s"], line["predicted_s"]) for line in beside["lines"]}
+    document = dpplan("estimate", *RAN, "--json").json()["communication"]
+    for name in {entry["operation"] for entry in document if entry["group"] != "host"}:
+        seconds = sum(entry["seconds"] for entry in document if entry["operation"] == name)
         assert kinds[name][1] == pytest.approx(seconds)
     assert kinds["reduce_scatter"][0] == 0
     assert kinds["all_reduce"][0] == pytest.approx(0.02)
@@ -257,16 +259,16 @@ def test_a_memory_snapshot(tmp_path: Path) -> None:
     path = samples.write(tmp_path, "memory.pickle")
     answer = dpplan("check", path, *RECIPE, "--json")
     assert answer.status == 3  # it recorded that memory ran out
-    found = answer.json()["files"][0]
-    held = found["snapshot"]
-    assert held["reserved_bytes"] == 12 * GIB
-    assert held["allocated_bytes"] == 8 * GIB
-    assert held["reserved_free_bytes"] == held["largest_free_bytes"] == 4 * GIB
-    assert held["peak_bytes"] == 11 * GIB
-    measured = {one["name"]: one["measured_bytes"] for one in held["held"]}
+    document = answer.json()["files"][0]
+    snapshot = document["snapshot"]
+    assert snapshot["reserved_bytes"] == 12 * GIB
+    assert snapshot["allocated_bytes"] == 8 * GIB
+    assert snapshot["reserved_free_bytes"] == snapshot["largest_free_bytes"] == 4 * GIB
+    assert snapshot["peak_bytes"] == 11 * GIB
+    measured = {entry["name"]: entry["measured_bytes"] for entry in snapshot["held"]}
     assert measured["activations"] == 6 * GIB
     assert measured["without a known stack"] == 2 * GIB
-    assert found["shortages"][0]["missing_bytes"] == 4 * GIB
+    assert document["shortages"][0]["missing_bytes"] == 4 * GIB
     for protocol in (2, 3, 4, 5):
         path.write_bytes(pickle.dumps(samples.snapshot(), protocol))
         assert dpplan("check", path, "--json").json()["files"][0]["snapshot"]["segments"] == 1
@@ -329,17 +331,17 @@ def test_what_ran_out(tmp_path: Path) -> None:
     path.write_text(samples.XLA_OUT_OF_MEMORY)
     (xla,) = dpplan("check", path, "--json").json()["files"][0]["shortages"]
     assert xla["asked_bytes"] == pytest.approx(60.91 * GIB)
-    for said in samples.OUTSIDE:
-        path.write_text(said)
+    for sentence in samples.OUTSIDE:
+        path.write_text(sentence)
         (outside,) = dpplan("check", path, "--json").json()["files"][0]["shortages"]
-        assert outside["asked_bytes"] == 0, said
+        assert outside["asked_bytes"] == 0, sentence
         assert "outside of torch's allocator" in outside["why"]
     # a tensor of the recipe is told by its size: 4 x 2,048 tokens x 50,257 words in fp32
     logits = 4 * 2048 * 50257 * 4 / GIB
     path.write_text(samples.OLD_OUT_OF_MEMORY.replace("2.00 GiB (GPU", f"{logits:.2f} GiB (GPU"))
-    (told,) = dpplan("check", path, *RECIPE, "--json").json()["files"][0]["shortages"]
-    assert told["term"] == "logits"
-    assert "fp32" in told["why"]
+    (shortage,) = dpplan("check", path, *RECIPE, "--json").json()["files"][0]["shortages"]
+    assert shortage["term"] == "logits"
+    assert "fp32" in shortage["why"]
 
 
 def test_broken_and_foreign_files_are_one_sentence(tmp_path: Path) -> None:
@@ -377,10 +379,10 @@ def test_numbers_that_no_log_counts_are_none(tmp_path: Path) -> None:
         marks = list(re.finditer(rb"[\d.]+", text))
         path = tmp_path / name
         for i in (at % len(hostile), (at + 3) % len(hostile)):
-            said, one = hostile[i], marks[(i * 7919 + len(text)) % len(marks)]
-            path.write_bytes(text[: one.start()] + said + text[one.end() :])
+            sentence, first = hostile[i], marks[(i * 7919 + len(text)) % len(marks)]
+            path.write_bytes(text[: first.start()] + sentence + text[first.end() :])
             answer = dpplan("check", path, "--json")
-            assert answer.status in (0, 2, 3), (name, said[:9], answer.stderr)
+            assert answer.status in (0, 2, 3), (name, sentence[:9], answer.stderr)
     assert time.process_time() - start < 10
     path.write_bytes(b"x out of memory. Tried to allocate 1 KiB " + b"1" * 19_000)
     assert read(path).shortages[0].asked == 1024.0
@@ -432,16 +434,16 @@ def test_a_huge_log_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_same_over_http(client: TestClient) -> None:
-    asked = {"files": {"a.log": samples.megatron(), "memory.log": samples.OUT_OF_MEMORY}}
-    found = client.post("/api/check", json=asked).json()
-    assert [one["program"] for one in found["files"]] == ["Megatron-LM", "torch"]
-    assert found["against"] is None
-    beside = client.post("/api/check", json={**asked, **_given()}).json()
+    values = {"files": {"a.log": samples.megatron(), "memory.log": samples.OUT_OF_MEMORY}}
+    document = client.post("/api/check", json=values).json()
+    assert [file["program"] for file in document["files"]] == ["Megatron-LM", "torch"]
+    assert document["against"] is None
+    beside = client.post("/api/check", json={**values, **_given()}).json()
     assert beside["against"]["verdict"] == "slower than the band"
     # the results that the command writes with --save and --append
     assert tomllib.loads(beside["learned"]["calibration"])["gpu"] == "a100-sxm4-80gb"
     assert beside["row"]["step_s"] == "1.5"
-    assert (found["learned"], found["row"], found["notes"]) == (None, None, [])
+    assert (document["learned"], document["row"], document["notes"]) == (None, None, [])
     for wrong in ({"a.log": "nothing"}, {"/etc/passwd": "x"}, {}):
         answer = client.post("/api/check", json={"files": wrong})
         assert answer.status_code == 422

@@ -24,23 +24,29 @@ def test_a_recipe_of_verl_says_the_whole_step() -> None:
     text = (Path(__file__).parent / "data" / "recipes" / "verl.sh").read_text()
     (note,) = formats.read({"verl.sh": text}).notes
     words = shlex.split(note.partition("with ")[2].partition(", and")[0])
-    asked = dict(zip(words[::2], words[1::2], strict=True))
-    assert asked | {"--prompts": "512", "--responses": "16", "--update-batch": "2048"} == asked
-    assert asked | {"--algorithm": "ppo", "--reference": "no", "--response-max": "6144"} == asked
-    given = {flag.removeprefix("--").replace("-", "_"): value for flag, value in asked.items()}
+    request = dict(zip(words[::2], words[1::2], strict=True))
+    assert request | {"--prompts": "512", "--responses": "16", "--update-batch": "2048"} == request
+    assert (
+        request | {"--algorithm": "ppo", "--reference": "no", "--response-max": "6144"} == request
+    )
+    given = {flag.removeprefix("--").replace("-", "_"): value for flag, value in request.items()}
     assert set(given) <= set(rows(RlOptions))
 
 
 def test_phases_of_reinforcement_learning_beside_the_prediction(tmp_path: Path) -> None:
     """Phases of both programs under the names of `dpplan rl`, within a prediction that is as they
     are, and outside of one that is twice as long."""
-    asked = "--model gpt2 --gpu a100 --gpus 1 --prompts 16 --response-length 64 --reference yes"
-    answer = dpplan("rl", *shlex.split(asked), "--json").json()
-    step, names = answer["step_s"], [one["name"] for one in answer["phases"]]
+    request = "--model gpt2 --gpu a100 --gpus 1 --prompts 16 --response-length 64 --reference yes"
+    answer = dpplan("rl", *shlex.split(request), "--json").json()
+    step, names = answer["step_s"], [phase["name"] for phase in answer["phases"]]
     assert names == ["generation", *_LOGPROBS, "training", "moves"]
     ours = dict(zip(names, (0.35, 0.1, 0.1, 0.4, 0.04), strict=True))
-    for one in answer["phases"]:
-        one |= {"seconds": 1.5 * ours[one["name"]], "low": 0.0, "high": 2.0 * ours[one["name"]]}
+    for entry in answer["phases"]:
+        entry |= {
+            "seconds": 1.5 * ours[entry["name"]],
+            "low": 0.0,
+            "high": 2.0 * ours[entry["name"]],
+        }
     answer |= {"step_s": 1.5, "step_low_s": 1.2, "step_high_s": 1.8}
     beside = tmp_path / "rl.json"
     beside.write_text(json.dumps(answer))
@@ -51,18 +57,21 @@ def test_phases_of_reinforcement_learning_beside_the_prediction(tmp_path: Path) 
         "nemo-rl.log": {"generation": 0.35, together: 0.2, "training": 0.4, "moves + refit": 0.03},
     }.items():
         log = samples.write(tmp_path, name)
-        found = dpplan("check", log, beside, "--json").json()
-        assert [one["kind"] for one in found["files"]] == ["log", "prediction"]
+        document = dpplan("check", log, beside, "--json").json()
+        assert [file["kind"] for file in document["files"]] == ["log", "prediction"]
         if name.endswith(".log"):
-            assert found["files"][0]["tokens_per_s"] == pytest.approx(18432 / 1.5, rel=0.01)
-        told = {one["name"]: one for one in found["reinforcement"]["lines"]}
+            assert document["files"][0]["tokens_per_s"] == pytest.approx(18432 / 1.5, rel=0.01)
+        values = {line["name"]: line for line in document["reinforcement"]["lines"]}
         for phase, share in want.items():
-            assert told[phase]["measured_s"] == pytest.approx(1.5 * share, abs=0.006), (name, phase)
-        assert told["training"]["predicted_s"] == pytest.approx(0.6)
-        assert told["moves + refit"]["predicted_s"] == pytest.approx(0.06)
-        assert told["training"]["inside"]
-        assert found["reinforcement"]["verdict"] == "inside the band"
-    assert "adv" not in told
+            assert values[phase]["measured_s"] == pytest.approx(1.5 * share, abs=0.006), (
+                name,
+                phase,
+            )
+        assert values["training"]["predicted_s"] == pytest.approx(0.6)
+        assert values["moves + refit"]["predicted_s"] == pytest.approx(0.06)
+        assert values["training"]["inside"]
+        assert document["reinforcement"]["verdict"] == "inside the band"
+    assert "adv" not in values
     answer |= {"step_s": 3.0 * step, "step_low_s": 2.0, "step_high_s": 4.0}
     beside.write_text(json.dumps(answer))
     text = dpplan("check", log, beside)

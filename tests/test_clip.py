@@ -24,9 +24,9 @@ CLIP = {"clip-vit-b-32": 151_277_313, "clip-vit-l-14": 427_616_513}
 
 
 def test_clip_counts_as_transformers() -> None:
-    found = {name: catalog.load("models", ModelSpec, name) for name in CLIP}
-    assert {name: parameter_count(one) for name, one in found.items()} == CLIP
-    assert {one.samples for one in found.values()} == {"pairs"}
+    values = {name: catalog.load("models", ModelSpec, name) for name in CLIP}
+    assert {name: parameter_count(value) for name, value in values.items()} == CLIP
+    assert {entry.samples for entry in values.values()} == {"pairs"}
 
 
 def small(pairs: int = 24) -> ModelSpec:
@@ -71,8 +71,8 @@ def test_logits_are_of_the_whole_batch() -> None:
     """A sample more to compare with is a row more of the logits of every sample."""
     few, many = _evaluated(small(), 2048), _evaluated(small(), 32_768)
     each = [
-        found.time.detail["head/matmul/logits"][0] / steps
-        for found, steps in ((few, 2048 / 64), (many, 32_768 / 64))
+        name.time.detail["head/matmul/logits"][0] / steps
+        for name, steps in ((few, 2048 / 64), (many, 32_768 / 64))
     ]
     assert each[1] > each[0]
     assert np.all(many.memory.peak > few.memory.peak)
@@ -80,8 +80,8 @@ def test_logits_are_of_the_whole_batch() -> None:
 
 def test_embeddings_are_gathered_over_all_ranks() -> None:
     """64 pairs in a micro-batch of 8 ranks, two embeddings of 24 in 16 bit; none on one GPU."""
-    found = _evaluated(small(), 64)
-    sent = [x for x in found.time.traffic if x.what == "embeddings of samples"]
+    result = _evaluated(small(), 64)
+    sent = [x for x in result.time.traffic if x.what == "embeddings of samples"]
     assert {x.operation for x in sent} == {"all_gather", "reduce_scatter"}
     assert all(float(x.bytes[0]) == 2 * 2 * 64 * 24 for x in sent)
     assert all(float(x.count[0]) == 1 for x in sent)
@@ -92,10 +92,10 @@ def test_embeddings_are_gathered_over_all_ranks() -> None:
 @pytest.mark.parametrize("gpus", [1, 8])
 def test_clip_is_planned_in_pairs(gpus: int) -> None:
     given = {"model": "clip-vit-b-32", "gpu": "a100-80gb", "gpus": gpus, "advice": 0}
-    found = api.estimate(api.read_options(given))
-    assert found.memory.fits
-    assert (found.layout.pp, found.throughput.samples) == (1, "pairs")
-    said = " ".join(found.assumptions)
-    assert "50 tokens per pair, 77 of its text, 224 x 224 pixels" in said
-    assert "global batch 32,768 pairs" in said
-    assert sum(found.step.components.values()) == pytest.approx(found.step.seconds)
+    estimate = api.estimate(api.read_options(given))
+    assert estimate.memory.fits
+    assert (estimate.layout.pp, estimate.throughput.samples) == (1, "pairs")
+    text = " ".join(estimate.assumptions)
+    assert "50 tokens per pair, 77 of its text, 224 x 224 pixels" in text
+    assert "global batch 32,768 pairs" in text
+    assert sum(estimate.step.components.values()) == pytest.approx(estimate.step.seconds)

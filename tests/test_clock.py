@@ -46,11 +46,11 @@ def test_a_card_with_power_to_spare_keeps_its_clock() -> None:
 def test_fp8_gains_where_power_limits_and_nowhere_else() -> None:
     def fp8(gpu: str) -> float:
         cluster, _ = cluster_spec(Options(model="gpt2", gpu=gpu, gpus=8))
-        of = plans.plan().model_copy(update={"cluster": cluster})
+        plan = plans.plan().model_copy(update={"cluster": cluster})
         return float(
             machine(
-                of.model_copy(
-                    update={"training": of.training.model_copy(update={"precision": "fp8"})}
+                plan.model_copy(
+                    update={"training": plan.training.model_copy(update={"precision": "fp8"})}
                 )
             ).recipe_frac
         )
@@ -61,10 +61,10 @@ def test_fp8_gains_where_power_limits_and_nowhere_else() -> None:
     assert h100 * clock("h100") <= 1.0 + 1e-12
 
 
-@pytest.mark.parametrize("asked", ["0 W", "-5 W", "401 W", "much"])
-def test_an_impossible_limit_is_refused(asked: str) -> None:
+@pytest.mark.parametrize("text", ["0 W", "-5 W", "401 W", "much"])
+def test_an_impossible_limit_is_refused(text: str) -> None:
     with pytest.raises(PlanError, match="--power-limit"):
-        clock(power_limit=asked)
+        clock(power_limit=text)
 
 
 def test_no_law_for_an_architecture_nobody_fitted() -> None:

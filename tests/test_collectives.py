@@ -297,10 +297,10 @@ def test_the_switch_reduces_large_messages_of_large_groups() -> None:
 
     def times(ranks: float, size: float) -> tuple[float, float]:
         group = place(np.array([ranks]), np.ones(1), Tiers(8, np.inf))
-        one, other = (
+        first, other = (
             float(communicate.all_reduce_s(x, np.array([size]), group)[0]) for x in (m, rings)
         )
-        return one, other
+        return first, other
 
     switched, ring = times(8, 16e9)
     assert 1.75 * 16e9 / switched == pytest.approx(482e9, rel=0.08)
@@ -418,7 +418,7 @@ def test_a_fit_finds_the_numbers_that_made_a_table() -> None:
     pytest.importorskip("scipy")
     f = fitting()
     rows = [r for r in f.rows_of(TABLE) if f.usable(r) and f.link_of(r) == "nvlink4"]
-    made = {
+    values = {
         "intra_base": 9e-6,
         "intra_latency": 3e-6,
         "intra_ramp": 8e-9,
@@ -429,10 +429,10 @@ def test_a_fit_finds_the_numbers_that_made_a_table() -> None:
         "intra_switch": 0.9,
         "intra_switch_setup": 70e-6,
     }
-    times = f.predicted_s(f.calls(rows), made)
+    times = f.predicted_s(f.calls(rows), values)
     calls = f.calls(
         [row | {"time_us": str(1e6 * time)} for row, time in zip(rows, times, strict=True)]
     )
     parameters = f.told(calls, catalog.load("networks", LinkSpec, "nvlink4"))
-    found = f.fit(calls, parameters)
-    assert found == pytest.approx(made, rel=1e-3)
+    result = f.fit(calls, parameters)
+    assert result == pytest.approx(values, rel=1e-3)

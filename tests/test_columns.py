@@ -60,38 +60,38 @@ def test_layouts_come_back(layouts: list[Layout]) -> None:
 
 
 @given(any_layout())
-def test_named_quantities_are_those_of_the_layout(one: Layout) -> None:
-    c = Columns.of([one])
-    kind = CODES["recompute"][recompute_parts(one.recompute)[0]]
-    assert c.gpus[0] == one.tp * one.pp * one.cp * one.dp
-    assert c.replicas[0] == one.dp * one.cp
-    assert c.shards[0] == (one.shard_group if one.zero else 1)
-    assert c.sequence_ranks[0] == (one.tp if one.sequence_parallel else 1)
-    assert c.syncs_per_layer[0] == (one.zero == 3 or (one.zero == 2 and one.pp == 1))
+def test_named_quantities_are_those_of_the_layout(layout: Layout) -> None:
+    c = Columns.of([layout])
+    kind = CODES["recompute"][recompute_parts(layout.recompute)[0]]
+    assert c.gpus[0] == layout.tp * layout.pp * layout.cp * layout.dp
+    assert c.replicas[0] == layout.dp * layout.cp
+    assert c.shards[0] == (layout.shard_group if layout.zero else 1)
+    assert c.sequence_ranks[0] == (layout.tp if layout.sequence_parallel else 1)
+    assert c.syncs_per_layer[0] == (layout.zero == 3 or (layout.zero == 2 and layout.pp == 1))
     assert c.is_recompute(*CODES["recompute"]).all()  # type: ignore[arg-type]
     assert c.is_recompute("full", "group")[0] == (kind in ("full", "group"))
-    names = one.recompute.split("+") if kind == "modules" else []
+    names = layout.recompute.split("+") if kind == "modules" else []
     assert c.repeats_module("moe_act", "mlp")[0] == bool({"moe_act", "mlp"} & set(names))
-    kept = one.recompute.removeprefix("keep:").split("+") if kind == "keep" else []
+    kept = layout.recompute.removeprefix("keep:").split("+") if kind == "keep" else []
     assert c.keeps_result("context")[0] == ("context" in kept)
-    assert c.is_schedule("1f1b", "gpipe")[0] == (one.schedule in ("1f1b", "gpipe"))
-    assert c.offloads("params")[0] == (one.offload == "params")
-    assert c.is_placement(one.placement)[0]
+    assert c.is_schedule("1f1b", "gpipe")[0] == (layout.schedule in ("1f1b", "gpipe"))
+    assert c.offloads("params")[0] == (layout.offload == "params")
+    assert c.is_placement(layout.placement)[0]
 
 
 def test_a_batch_of_its_own_counts_before_that_of_the_plan() -> None:
     c = plans.rows(8, {}, {"micro_batch": 2})
     assert c.microbatches(64).tolist() == [8, 4]
-    own = Columns(**c.named(), global_batch=np.array([8.0, 32.0]))
-    assert own.microbatches(64).tolist() == [1, 2]
-    assert joined([own, own]).pick([3]).microbatches(64).tolist() == [2]
+    table = Columns(**c.named(), global_batch=np.array([8.0, 32.0]))
+    assert table.microbatches(64).tolist() == [1, 2]
+    assert joined([table, table]).pick([3]).microbatches(64).tolist() == [2]
 
 
 def test_degrees_are_checked_when_a_table_is_made() -> None:
-    one = plans.layout(8, tp=2)
-    assert len(Columns.of([one], gpus=8)) == 1
+    first = plans.layout(8, tp=2)
+    assert len(Columns.of([first], gpus=8)) == 1
     with pytest.raises(ValueError, match="but there are 16 GPUs"):
-        Columns.of([one], gpus=16)
+        Columns.of([first], gpus=16)
     with pytest.raises(ValueError, match=r"must divide dp \* cp = 8"):
         plans.layout(8, shard_group=3)
 
@@ -99,7 +99,7 @@ def test_degrees_are_checked_when_a_table_is_made() -> None:
 def test_distinct_combinations_lead_back_to_every_row() -> None:
     c = plans.rows(8, {}, {"tp": 2}, {"micro_batch": 2}, {"tp": 2, "zero": 1})
     columns = {name: getattr(c, name) for name in ("tp", "micro_batch")}
-    found, back = unique_rows(columns)
-    assert len(found["tp"]) == 3
+    result, back = unique_rows(columns)
+    assert len(result["tp"]) == 3
     for name, column in columns.items():
-        assert (found[name][back] == column).all()
+        assert (result[name][back] == column).all()

@@ -61,8 +61,8 @@ def entries(node: Any) -> Iterator[dict[str, Any]]:
             yield node
         node = list(node.values())
     if isinstance(node, list):
-        for one in node:
-            yield from entries(one)
+        for entry in node:
+            yield from entries(entry)
 
 
 _PLACES = {  # of a number in an estimate, and what an entry of a list calls it
@@ -75,11 +75,11 @@ _PLACES = {  # of a number in an estimate, and what an entry of a list calls it
 
 def numbers(entry: dict[str, Any]) -> dict[str, float]:
     """What an entry promises, or a whole estimate says."""
-    found = {
-        own: entry.get(own, (entry.get(part) or {}).get(name))
-        for (part, name), own in _PLACES.items()
+    values = {
+        place: entry.get(place, (entry.get(part) or {}).get(name))
+        for (part, name), place in _PLACES.items()
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 @cache
@@ -95,17 +95,17 @@ def test_a_printed_command_reproduces_its_numbers(
     monkeypatch.chdir(tmp_path)
     if shape := (document.get("family") or {}).get("shape"):  # as --model-out writes it
         Path(f"{shape['name']}.toml").write_text(recommend.model_toml(shape), "utf-8")
-    found = list(entries(document))
-    assert found
-    for entry in found[:: -(-len(found) // _MOST)]:
+    listed = list(entries(document))
+    assert listed
+    for entry in listed[:: -(-len(listed) // _MOST)]:
         words = shlex.split(entry["command"])
         assert "\n" not in entry["command"]
         assert words[0] == "dpplan"
         quick = ["--advice", 0] if words[1] == "estimate" and "--advice" not in words else []
         again = dpplan(*words[1:], *quick, "--json").json()
         again = again["top"][0] if words[1] == "search" and again["top"] else again
-        promised, said = numbers(entry), numbers(again)
-        assert {name: said[name] for name in promised} == pytest.approx(promised, rel=1e-6)
+        promised, text = numbers(entry), numbers(again)
+        assert {name: text[name] for name in promised} == pytest.approx(promised, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", [n for n in REQUESTS if REQUESTS[n].startswith("estimate")])
@@ -114,7 +114,7 @@ def test_advice_keeps_what_was_asked(name: str) -> None:
     document = asked(name)
     request = options(document["command"])
     for entry in document["advice"]:
-        told, layout, change = options(entry["command"]), entry["layout"], entry["change"]
+        stated, layout, change = options(entry["command"]), entry["layout"], entry["change"]
         for option, value in request.given().items():
             if option in {*entry["changes"], "advice"}:
                 continue
@@ -123,7 +123,7 @@ def test_advice_keeps_what_was_asked(name: str) -> None:
             elif option == "where" and entry["kind"] == "keep":  # one layout satisfies it
                 assert layout["recompute"] != "full"
             else:
-                assert getattr(told, option) == value, (option, change)
+                assert getattr(stated, option) == value, (option, change)
         batch = document["layout"]["global_batch"]
         assert layout["global_batch"] == entry["changes"].get("global_batch", batch), change
 
@@ -165,7 +165,7 @@ def test_a_command_is_quoted_for_a_shell_on_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "text"),
     [
         ("dpplan search --model gpt2", "is not a command of dpplan estimate"),
         ("rm -rf /", "is not a command of dpplan estimate"),
@@ -173,8 +173,8 @@ def test_a_command_is_quoted_for_a_shell_on_one_line() -> None:
         ("dpplan estimate 'gpt2", "No closing quotation"),
     ],
 )
-def test_a_command_of_another_kind_is_not_read_back(line: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_command_of_another_kind_is_not_read_back(line: str, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
         pairs_of_command(line, Options, "estimate")
 
 

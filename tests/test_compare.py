@@ -125,13 +125,13 @@ def test_equal_counts_spend_the_same_within_half_a_node(at: Any) -> None:
     target = 32 * each[0]
     assert clusters[0].gpus == 32
     assert equal_of(out.points[0]).off_frac == 0
-    for point, c, one in zip(out.points[1:], clusters[1:], each[1:], strict=True):
+    for point, c, entry in zip(out.points[1:], clusters[1:], each[1:], strict=True):
         assert c.gpus % c.gpus_per_node == 0
         equal = equal_of(point)
-        assert equal.amount == pytest.approx(c.gpus * one)
-        assert equal.off_frac == pytest.approx(c.gpus * one / target - 1)
+        assert equal.amount == pytest.approx(c.gpus * entry)
+        assert equal.off_frac == pytest.approx(c.gpus * entry / target - 1)
         if not equal.without_layout:
-            assert abs(c.gpus * one - target) <= one * c.gpus_per_node / 2 + 1e-9
+            assert abs(c.gpus * entry - target) <= entry * c.gpus_per_node / 2 + 1e-9
     assert len({c.gpus for c in clusters}) > 1
 
 
@@ -174,8 +174,8 @@ def test_equal_money_in_4090s_and_a100s_is_an_answer() -> None:
 
 def test_equal_cost_is_of_the_market_asked_for() -> None:
     def taken(**given: object) -> int:
-        own = CompareOptions(vary=("gpu=rtx4090,a100",), at="cost")
-        point = compare.compare(own, LAYOUTS | {"gpus": 256} | given).points[1]
+        options = CompareOptions(vary=("gpu=rtx4090,a100",), at="cost")
+        point = compare.compare(options, LAYOUTS | {"gpus": 256} | given).points[1]
         return round(equal_of(point).exact_gpus)
 
     assert taken() == round(256 * 0.74 / 1.79)
@@ -186,8 +186,8 @@ def test_equal_cost_is_of_the_market_asked_for() -> None:
 
 def test_no_price_no_equal_cost() -> None:
     def at_equal_cost(gpus: str) -> Comparison:
-        own = CompareOptions(vary=(f"gpu={gpus}",), at="cost")
-        return compare.compare(own, LAYOUTS | {"gpus": 8})
+        options = CompareOptions(vary=(f"gpu={gpus}",), at="cost")
+        return compare.compare(options, LAYOUTS | {"gpus": 8})
 
     with pytest.raises(PlanError, match="no price") as error:
         at_equal_cost("gb200-186gb,a100")
@@ -254,8 +254,8 @@ def test_a_sweep_of_another_number() -> None:
 @given(serial=st.floats(0, 10), parallel=st.floats(0.1, 1e4), first=st.integers(1, 64))
 def test_amdahl_finds_what_made_the_times(serial: float, parallel: float, first: int) -> None:
     gpus = first * 2.0 ** np.arange(6)
-    found = formulas.amdahl_fit(gpus, formulas.amdahl_s(serial, parallel, gpus))
-    assert formulas.amdahl_s(*found, gpus) == pytest.approx(
+    result = formulas.amdahl_fit(gpus, formulas.amdahl_s(serial, parallel, gpus))
+    assert formulas.amdahl_s(*result, gpus) == pytest.approx(
         formulas.amdahl_s(serial, parallel, gpus), rel=1e-6
     )
 
@@ -278,9 +278,9 @@ def test_more_gpus_stop_paying_where_they_bring_less(rates: list[float], share: 
     assert gained[0] == scaling.Gain(1.0, 1.0, None)
     marginal = [gain.marginal_frac for gain in gained]
     assert marginal[1:] == pytest.approx(rates, rel=1e-6)
-    for (gpus, rate), one in zip(line, gained, strict=True):
-        assert one.speed_up == pytest.approx(rate)
-        assert one.efficiency == pytest.approx(rate / gpus)
+    for (gpus, rate), entry in zip(line, gained, strict=True):
+        assert entry.speed_up == pytest.approx(rate)
+        assert entry.efficiency == pytest.approx(rate / gpus)
     stop = scaling.stop_index(marginal, share)
     brought = [frac for frac in marginal[1:stop] if frac is not None]
     assert all(frac >= share for frac in brought)
@@ -315,13 +315,13 @@ def test_nothing_that_fits_has_no_gain() -> None:
     ],
 )
 def test_ranges(text: str, values: list[Any]) -> None:
-    found = dimensions.swept(text)
+    result = dimensions.swept(text)
     assert (
-        [v.update[found.name] for v in found.values] == pytest.approx(values)
+        [v.update[result.name] for v in result.values] == pytest.approx(values)
         if isinstance(values[0], float)
         else values
     )
-    assert [v.update[found.name] for v in found.values] == values or isinstance(values[0], float)
+    assert [v.update[result.name] for v in result.values] == values or isinstance(values[0], float)
 
 
 @given(
@@ -334,12 +334,12 @@ def test_a_range_ends_at_or_before_its_last(
     first: int, times: int, count: int, beyond: float
 ) -> None:
     last = int(first * times**count * (1 + beyond * (times - 1)))
-    found = [v.update["gpus"] for v in dimensions.swept(f"gpus={first}..{last}*{times}").values]
-    assert found == [first * times**i for i in range(count + 1)]
+    items = [v.update["gpus"] for v in dimensions.swept(f"gpus={first}..{last}*{times}").values]
+    assert items == [first * times**i for i in range(count + 1)]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         (["--sweep", "gpus"], "NAME=VALUES"),
         (["--sweep", "gpus=8.."], "not a range"),
@@ -370,7 +370,7 @@ def test_a_range_ends_at_or_before_its_last(
         (["--sweep", "gpus=8,16,20", "--scaling", "weak", "--global-batch", "9"], "--global-batch"),
     ],
 )
-def test_wrong_comparisons_are_refused(words: list[str], said: str) -> None:
+def test_wrong_comparisons_are_refused(words: list[str], text: str) -> None:
     given_ = [
         "--model",
         "gpt2",
@@ -378,7 +378,7 @@ def test_wrong_comparisons_are_refused(words: list[str], said: str) -> None:
         "512",
         *([] if any("gpu=" in w for w in words) else ["--gpu", "a100"]),
     ]
-    refused(dpplan("compare", *given_, *words), said)
+    refused(dpplan("compare", *given_, *words), text)
 
 
 @settings(max_examples=5, deadline=None)
@@ -420,11 +420,11 @@ def test_what_is_typed_and_varied_is_refused_and_a_file_gives_way(tmp_path: Path
 
 def test_requests_that_come_to_the_same_say_so() -> None:
     fixed = {"model": "gpt2", "gpu": "a100", "gpus": 8, "global_batch": 32, "stack": "pytorch-ddp"}
-    one, other = (
+    first, other = (
         compare.compare(CompareOptions(vary=(text,)), fixed).notes
         for text in ("uneven_stages=true,false", "micro_batch=1,2")
     )
-    assert "uneven_stages true and uneven_stages false have the same answer" in one
+    assert "uneven_stages true and uneven_stages false have the same answer" in first
     assert not any("same answer" in note for note in other)
 
 

@@ -70,18 +70,18 @@ def test_shells_complete_verbs_options_and_values(offered) -> None:  # type: ign
 
 
 def test_every_option_and_choice_is_known() -> None:
-    found = verbs()
-    assert list(found) == [*COMMANDS, "help"]
-    assert {*COMMANDS, "layout", "generation"} <= {*found.pop("help").first}
-    for name, verb in found.items():
+    result = verbs()
+    assert list(result) == [*COMMANDS, "help"]
+    assert {*COMMANDS, "layout", "generation"} <= {*result.pop("help").first}
+    for name, verb in result.items():
         assert verb.says, name
         assert "all" in (verb.values["--help"] or ())
         assert verb.flags.keys() == verb.values.keys()
-    negated = [flag for flag in found["estimate"].flags if flag.startswith("--no-")]
+    negated = [flag for flag in result["estimate"].flags if flag.startswith("--no-")]
     assert negated
-    assert all(found["estimate"].values[flag] is None for flag in negated)
-    assert found["estimate"].values["--gpus"] == ()
-    assert "memory" in found["learn"].first
+    assert all(result["estimate"].values[flag] is None for flag in negated)
+    assert result["estimate"].values["--gpus"] == ()
+    assert "memory" in result["learn"].first
 
 
 def test_the_script_is_printed_and_other_shells_are_refused() -> None:

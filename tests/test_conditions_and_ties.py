@@ -42,7 +42,7 @@ def test_a_condition_on_software_is_the_option() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "text"),
     [
         ({"where": ["dispatcher != deepep"]}, "with = and one value"),
         ({"where": ["dispatcher = post"]}, "'alltoall'"),
@@ -52,17 +52,19 @@ def test_a_condition_on_software_is_the_option() -> None:
         ({"where": ["price = 2"]}, "not a layout option"),
     ],
 )
-def test_a_wrong_condition_is_refused(given: dict[str, object], said: str) -> None:
-    with pytest.raises(PlanError, match=said):
+def test_a_wrong_condition_is_refused(given: dict[str, object], text: str) -> None:
+    with pytest.raises(PlanError, match=text):
         api.read_options({**MOE, **given})
 
 
 def test_near_ties_are_ties_of_other_degrees() -> None:
-    found = api.estimate(api.read_options({"model": "llama-3.1-405b", "gpu": "h100", "gpus": 8192}))
-    assert found.near_ties
-    for tie in found.near_ties:
+    estimate = api.estimate(
+        api.read_options({"model": "llama-3.1-405b", "gpu": "h100", "gpus": 8192})
+    )
+    assert estimate.near_ties
+    for tie in estimate.near_ties:
         assert 0 <= 1 + tie.slower_frac <= 1 + TIE
-        seconds = found.step.seconds * (1 + tie.slower_frac)
+        seconds = estimate.step.seconds * (1 + tie.slower_frac)
         options = api.read_options(options_of_command(tie.command, Options, "estimate"))
         again = api.estimate(options, brief=True)
         assert again.step.seconds == pytest.approx(seconds, rel=1e-6)

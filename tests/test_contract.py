@@ -22,12 +22,14 @@ from planner.studies.documents.validate import Validation
 @pytest.mark.parametrize("name", REQUESTS)
 class TestEstimate:
     def test_the_document_is_as_declared(self, name: str) -> None:
-        found = estimated(name).read(Estimate)
-        assert set(found.step.components) <= set(STEP)
-        assert set(found.step.hidden) <= set(STEP)
-        assert found.step.bottleneck in BOTTLENECKS
-        off = {x for each in MECHANISMS if each.NAME not in found.mechanisms for x in each.MEMORY}
-        for stage in found.memory.per_stage:
+        estimate = estimated(name).read(Estimate)
+        assert set(estimate.step.components) <= set(STEP)
+        assert set(estimate.step.hidden) <= set(STEP)
+        assert estimate.step.bottleneck in BOTTLENECKS
+        off = {
+            x for each in MECHANISMS if each.NAME not in estimate.mechanisms for x in each.MEMORY
+        }
+        for stage in estimate.memory.per_stage:
             for part in (stage.components, *(phase.components for phase in stage.phases)):
                 assert set(part) == set(MEMORY) - off
 
@@ -192,20 +194,23 @@ def test_search_document() -> None:
         "search", "--model", "mixtral-8x7b", "--gpus", "64", "--gpu", "h100", "--top", "3", "--json"
     )
     assert answer.status == 0
-    found = answer.json()
+    document = answer.json()
     answer.read(Search)
-    assert len(found["top"]) == 3
-    assert 0 < found["feasible"] <= found["evaluated"]
-    assert all(isinstance(count, int) and count > 0 for count in found["rejected"].values())
-    assert found["rejected"].get("does not fit memory", 0) == found["evaluated"] - found["feasible"]
-    seconds = [one["step"]["seconds"] for one in found["top"]]
+    assert len(document["top"]) == 3
+    assert 0 < document["feasible"] <= document["evaluated"]
+    assert all(isinstance(count, int) and count > 0 for count in document["rejected"].values())
+    assert (
+        document["rejected"].get("does not fit memory", 0)
+        == document["evaluated"] - document["feasible"]
+    )
+    seconds = [entry["step"]["seconds"] for entry in document["top"]]
     for faster, slower in pairwise(seconds):  # within a tie the one with more room comes first
         assert slower >= faster / (1 + TIE)
-    assert all(one["memory"]["verdict"] == "fits" for one in found["top"])
+    assert all(entry["memory"]["verdict"] == "fits" for entry in document["top"])
     best = dpplan(
         "estimate", "--model", "mixtral-8x7b", "--gpus", "64", "--gpu", "h100", "--json"
     ).json()
-    assert best["layout"] == found["top"][0]["layout"]
+    assert best["layout"] == document["top"][0]["layout"]
     assert best["step"]["seconds"] == pytest.approx(seconds[0])
 
 
@@ -224,10 +229,10 @@ def test_search_without_a_fit_exits_3() -> None:
         "search", "--model", "llama-3.1-405b", "--gpus", "8", "--gpu", "rtx3090", "--json"
     )
     assert answer.status == 3
-    found = answer.json()
-    assert found["feasible"] == 0
-    assert found["top"] == []
-    assert found["evaluated"] > 0
+    document = answer.json()
+    assert document["feasible"] == 0
+    assert document["top"] == []
+    assert document["evaluated"] > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -38,12 +38,12 @@ def test_elements_kept_are_those_that_torch_saves() -> None:
     layer), and not what the classes say."""
     kept: dict[str, int] = {}
     for part, count in parts_of(RESNET):
-        for one in part.kept(Stream(2048)):
-            kept[one.name] = kept.get(one.name, 0) + count * one.elements.elements
-    places, said = kept.pop("pooling/places"), kept.pop("projection/output")
+        for entry in part.kept(Stream(2048)):
+            kept[entry.name] = kept.get(entry.name, 0) + count * entry.elements.elements
+    places, text = kept.pop("pooling/places"), kept.pop("projection/output")
     norms = sum(part.outputs for part in RESNET.convolutions)
     assert 2 * sum(kept.values()) + 2 * norms + 2 * 2048 == 42_205_056
-    assert (2 * places * 2, said) == (3_211_264, 1000)
+    assert (2 * places * 2, text) == (3_211_264, 1000)
 
 
 def _evaluated(batch: int, **change: Any) -> Any:
@@ -52,11 +52,11 @@ def _evaluated(batch: int, **change: Any) -> Any:
 
 
 def test_memory_and_time_are_of_the_images() -> None:
-    one, two = _evaluated(128), _evaluated(256)
+    first, two = _evaluated(128), _evaluated(256)
     forward = PHASES.index("forward")
-    kept = [float(found.memory.timeline[0][forward]["activations"][0]) for found in (one, two)]
+    kept = [float(value.memory.timeline[0][forward]["activations"][0]) for value in (first, two)]
     assert kept[1] == pytest.approx(2 * kept[0], rel=0.001)
-    assert 1.7 < float(two.time.seconds[0] / one.time.seconds[0]) < 2.1
+    assert 1.7 < float(two.time.seconds[0] / first.time.seconds[0]) < 2.1
     again = _evaluated(256, recompute="full")
     assert np.all(again.memory.peak < two.memory.peak)
     assert np.all(again.time.seconds > two.time.seconds)
@@ -85,17 +85,20 @@ def test_printed_throughput_is_within_a_sixth(gpu: str, gpus: int) -> None:
     given = {**GIVEN, "gpu": gpu, "gpus": gpus, "stack": "pytorch-ddp", "precision": "fp16"}
     given |= {"optimizer": "sgd-momentum", "micro_batch": 256, "global_batch": 256 * gpus}
     given |= {"recompute": "none", "stack_defaults": True}
-    found = api.estimate(api.read_options(given))
-    assert found.memory.fits
-    assert found.throughput.samples_per_s == pytest.approx(PRINTED[gpu, gpus], rel=1 / 6)
+    estimate = api.estimate(api.read_options(given))
+    assert estimate.memory.fits
+    assert estimate.throughput.samples_per_s == pytest.approx(PRINTED[gpu, gpus], rel=1 / 6)
 
 
 def test_images_are_counted_and_data_parallelism_alone_divides_them() -> None:
-    found = api.estimate(api.read_options(GIVEN))
-    assert found.throughput.samples == "images"
-    assert (found.layout.tp, found.layout.pp, found.layout.cp) == (1, 1, 1)
-    assert found.stack.id in ("pytorch-ddp", "pytorch-fsdp", "deepspeed")
-    assert any("global batch 256 images: as resnet-50 was" in said for said in found.assumptions)
+    estimate = api.estimate(api.read_options(GIVEN))
+    assert estimate.throughput.samples == "images"
+    assert (estimate.layout.tp, estimate.layout.pp, estimate.layout.cp) == (1, 1, 1)
+    assert estimate.stack.id in ("pytorch-ddp", "pytorch-fsdp", "deepspeed")
+    assert any(
+        "global batch 256 images: as resnet-50 was" in assumption
+        for assumption in estimate.assumptions
+    )
     for change, words in (
         ({"tp": 2, "stack": "torchtitan"}, "divides layers of its own|cannot be shared by tp 2"),
         ({"pp": 2, "stack": "deepspeed"}, "does not have --pp 2"),

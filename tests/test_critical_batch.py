@@ -210,7 +210,7 @@ def test_a_known_run_fixes_the_least_of_both() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "option", "said"),
+    ("changes", "option", "text"),
     [
         ({"critical_batch": "4M", "target_loss": 2.0}, "--target-loss", "--critical-batch"),
         (
@@ -231,7 +231,7 @@ def test_a_known_run_fixes_the_least_of_both() -> None:
         ({"gradient_norm": ["8:4", "16:2"]}, "--gradient-norm", "only noise"),
     ],
 )
-def test_wrong_sources_are_refused(changes: dict[str, Any], option: str, said: str) -> None:
-    with pytest.raises(PlanError, match=said) as error:
+def test_wrong_sources_are_refused(changes: dict[str, Any], option: str, text: str) -> None:
+    with pytest.raises(PlanError, match=text) as error:
         read(**changes)
     assert error.value.field == option

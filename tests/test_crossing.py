@@ -19,20 +19,24 @@ def estimated(*more: object) -> Any:
 
 
 def test_tensor_parallelism_over_nodes_is_told_with_the_best_layout_inside() -> None:
-    found = estimated("--gpus-per-node", 2)
-    assert found["layout"]["tp"] > 2
-    one = found["crossing"]
-    assert (one["degree"], one["size"], one["node_gpus"]) == ("tp", found["layout"]["tp"], 2)
-    inside = one["inside"]
+    estimate = estimated("--gpus-per-node", 2)
+    assert estimate["layout"]["tp"] > 2
+    crossing = estimate["crossing"]
+    assert (crossing["degree"], crossing["size"], crossing["node_gpus"]) == (
+        "tp",
+        estimate["layout"]["tp"],
+        2,
+    )
+    inside = crossing["inside"]
     assert inside["layout"]["tp"] <= 2
     again = dpplan(*shlex.split(inside["command"])[1:], "--json").json()
     assert again["layout"] == inside["layout"]
     assert again["step"]["seconds"] == pytest.approx(inside["step_seconds"])
-    ratio = inside["step_seconds"] / found["step"]["seconds"]
+    ratio = inside["step_seconds"] / estimate["step"]["seconds"]
     assert inside["slower_frac"] == pytest.approx(ratio - 1)
     assert inside["within_noise"] == (abs(ratio - 1) <= 0.034)
-    said = dpplan("estimate", *shlex.split(ASKED), "--gpus-per-node", 2).stdout
-    assert f"tp {one['size']} crosses nodes of 2 GPUs" in said
+    answer = dpplan("estimate", *shlex.split(ASKED), "--gpus-per-node", 2).stdout
+    assert f"tp {crossing['size']} crosses nodes of 2 GPUs" in answer
 
 
 def test_a_group_inside_nodes_needs_no_remark_and_one_that_was_asked_for_has_no_other() -> None:

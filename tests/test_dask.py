@@ -18,9 +18,9 @@ from planner.verbs.requests import answer
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    found = Cluster(tmp_path_factory.mktemp("cluster"))
-    yield found
-    found.end()
+    result = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield result
+    result.end()
 
 
 def _asked() -> list[Options]:
@@ -34,21 +34,21 @@ def _asked() -> list[Options]:
 
 
 def test_a_killed_worker_loses_nothing(cluster: Cluster) -> None:
-    asked, seen = _asked(), []
+    request, seen = _asked(), []
 
-    def kill(done: int, of: int) -> None:
-        seen.append((done, of))
+    def kill(done: int, plan: int) -> None:
+        seen.append((done, plan))
         if len(seen) == 2:
             cluster.workers[0].send_signal(signal.SIGKILL)
 
-    here = answer(asked)
+    here = answer(request)
     with workers.workers(None, cluster.address):
         assert workers.processes(None) == 2
-        there = answer(asked, jobs=workers.processes(None), progress=kill)
-    assert [one.report for one in there] == [one.report for one in here]
-    assert [one.refused for one in there] == [one.refused for one in here]
+        document = answer(request, jobs=workers.processes(None), progress=kill)
+    assert [entry.report for entry in document] == [entry.report for entry in here]
+    assert [entry.refused for entry in document] == [entry.refused for entry in here]
     assert here[-1].refused
-    assert seen[-1] == (len(asked), len(asked))
+    assert seen[-1] == (len(request), len(request))
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert cluster.workers[0].wait(30) == -signal.SIGKILL
 
@@ -62,8 +62,8 @@ def test_a_sweep_of_the_command_line_is_the_same(cluster: Cluster) -> None:
 
 def test_validation_is_the_same(cluster: Cluster) -> None:
     with workers.workers(None, cluster.address):
-        there = api.validate([], None, ["small-runs"], jobs=workers.processes(None))
-    assert there == api.validate([], None, ["small-runs"])
+        document = api.validate([], None, ["small-runs"], jobs=workers.processes(None))
+    assert document == api.validate([], None, ["small-runs"])
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nowhere", "tcp://"])

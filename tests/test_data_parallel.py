@@ -107,10 +107,12 @@ def test_broadcasts_of_updated_tensors_are_one_per_rank_that_has_one() -> None:
     )
 
     def more(gpus: int) -> float:
-        of = plans.plan(gpus=gpus, global_batch=1024, software="internevo")
+        plan = plans.plan(gpus=gpus, global_batch=1024, software="internevo")
         rows = plans.rows(gpus, {"zero": 1})
-        before = of.model_copy(update={"stack": silent})
-        parts = (evaluate(one, rows).time.components["data_parallel"][0] for one in (of, before))
+        before = plan.model_copy(update={"stack": silent})
+        parts = (
+            evaluate(entry, rows).time.components["data_parallel"][0] for entry in (plan, before)
+        )
         return float(next(parts) - next(parts))
 
     count = len(tensors(plans.model(), software.fusion.joint_qkv, software.fusion.joint_gate))

@@ -27,9 +27,9 @@ REQUESTS = (
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Workers]:
     with workers.workers(2):
-        found = workers.shared()
-        assert found is not None
-        yield found
+        result = workers.shared()
+        assert result is not None
+        yield result
 
 
 def _answer(words: str, jobs: int) -> dict[str, Any]:

@@ -102,8 +102,8 @@ def test_every_verb_has_the_same_batch(name: str, gpus: int) -> None:
     batch = resolve(read_options(given)).parts[2].global_batch
     model, _ = model_spec(name)
     assert batch == batch_of(model, gpus)
-    own = CompareOptions(vary=("zero=0,1",))
-    requests, notes = requests_of(combinations(own), own, given)
+    ours = CompareOptions(vary=("zero=0,1",))
+    requests, notes = requests_of(combinations(ours), ours, given)
     assert [options.global_batch for options in requests] == [batch, batch]
     assert f"global batch {batch:,} sequences" in notes[0]
     question = read_question(BatchOptions(), {**given, "tokens": "15T"})
@@ -111,9 +111,9 @@ def test_every_verb_has_the_same_batch(name: str, gpus: int) -> None:
 
 
 def test_the_flagship_is_one_question() -> None:
-    found = ask("cluster", {"model": "llama-70b", "gpu": "rtx4090"}, Limits(max_gpus=16), jobs=1)
-    assert isinstance(found, SmallestCluster)
-    assert found.global_batch == batch_of(model_spec("llama-70b")[0], 2048) == 1024
+    document = ask("cluster", {"model": "llama-70b", "gpu": "rtx4090"}, Limits(max_gpus=16), jobs=1)
+    assert isinstance(document, SmallestCluster)
+    assert document.global_batch == batch_of(model_spec("llama-70b")[0], 2048) == 1024
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
@@ -193,15 +193,15 @@ def test_an_unknown_config_has_a_stated_default(tmp_path: Path) -> None:
     text = (Path(__file__).parent / "configs/qwen2.5-0.5b.json").read_text()
     path = tmp_path / "own.json"
     path.write_text(text.replace('"num_hidden_layers": 24', '"num_hidden_layers": 20'))
-    said = "\n".join(resolve(asked(str(path), gpu="a100")).assumptions)
-    assert "sequence length 8,192, its training is not published" in said
-    assert "it reads 32,768" in said
-    assert "none is published" in said
+    sentence = "\n".join(resolve(asked(str(path), gpu="a100")).assumptions)
+    assert "sequence length 8,192, its training is not published" in sentence
+    assert "it reads 32,768" in sentence
+    assert "none is published" in sentence
 
 
 def test_a_precision_that_was_published_is_named() -> None:
-    said = resolve(asked("deepseek-v3", 2048, gpu="h800")).assumptions
-    assert any("was trained in fp8 (arXiv 2412.19437" in sentence for sentence in said)
+    assumptions = resolve(asked("deepseek-v3", 2048, gpu="h800")).assumptions
+    assert any("was trained in fp8 (arXiv 2412.19437" in sentence for sentence in assumptions)
 
 
 # ------------------------------------------------------------------------- what a default decides
@@ -216,11 +216,11 @@ def test_what_would_fit_without_a_default_is_said() -> None:
     loss as a plain script has it."""
     script = {"stack": "pytorch-ddp", "stack_defaults": True}
     given = {"model": "qwen2.5-0.5b", "gpu": "rtx5060ti-16gb", "gpus": 1, **script}
-    found = told(**given)
-    assert not found.memory.fits
-    said = "\n".join(found.without)
-    assert "does not fit at the default sequence of 4,096 tokens; fits at 2,048" in said
-    assert "--loss-chunks 8" in said
+    answer = told(**given)
+    assert not answer.memory.fits
+    text = "\n".join(answer.without)
+    assert "does not fit at the default sequence of 4,096 tokens; fits at 2,048" in text
+    assert "--loss-chunks 8" in text
     assert told(**given, loss_chunks=8).memory.fits
     assert told(**{**given, "stack_defaults": False}).memory.fits  # another kernel of the loss
     asked_for = told(**given, seq_len=4096)
@@ -229,7 +229,7 @@ def test_what_would_fit_without_a_default_is_said() -> None:
 
 def test_a_default_batch_that_starves_the_gpus_is_named() -> None:
     given = {"model": "gpt2-xl", "gpu": "h100", "gpus": 512}
-    assert any("the default batch limits" in said for said in told(**given).without)
+    assert any("the default batch limits" in sentence for sentence in told(**given).without)
     stated = told(**given, global_batch=512)
     assert stated.layout.global_batch == told(**given).layout.global_batch
     assert stated.without == []
@@ -237,14 +237,14 @@ def test_a_default_batch_that_starves_the_gpus_is_named() -> None:
 
 def test_a_chunked_loss_is_proposed_where_logits_dominate() -> None:
     script = {"stack": "pytorch-fsdp", "stack_defaults": True, "seq_len": 2048}
-    found = told(model="qwen2.5-0.5b", gpu="rtx5060ti-16gb", gpus=1, **script)
-    assert found.memory.fits
-    chunked = [one for one in found.advice if one.changes == {"loss_chunks": 8}]
+    answer = told(model="qwen2.5-0.5b", gpu="rtx5060ti-16gb", gpus=1, **script)
+    assert answer.memory.fits
+    chunked = [advice for advice in answer.advice if advice.changes == {"loss_chunks": 8}]
     assert chunked
     assert chunked[0].tokens_change_frac > 0.01
 
 
 def test_no_chunked_loss_is_proposed_beside_a_kernel_that_keeps_no_logits() -> None:
-    found = told(model="gemma-2-2b", gpu="rtx4090", gpus=8, seq_len=8192, stack="pytorch-fsdp")
-    assert found.search.software["loss_kernel"] in ("fused", "fused-linear")
-    assert not [one for one in found.advice if "loss_chunks" in one.changes]
+    answer = told(model="gemma-2-2b", gpu="rtx4090", gpus=8, seq_len=8192, stack="pytorch-fsdp")
+    assert answer.search.software["loss_kernel"] in ("fused", "fused-linear")
+    assert not [advice for advice in answer.advice if "loss_chunks" in advice.changes]

@@ -26,9 +26,9 @@ SMALL = {"flux-1-dev": (48, 146_760, 7_303_424), "sd3-medium": (64, 114_832, 65_
 
 
 def test_diffusion_transformers_count_as_diffusers() -> None:
-    found = {name: catalog.load("models", ModelSpec, name) for name in DIFFUSERS}
-    assert {name: parameter_count(one) for name, one in found.items()} == DIFFUSERS
-    assert {one.samples for one in found.values()} == {"images"}
+    values = {name: catalog.load("models", ModelSpec, name) for name in DIFFUSERS}
+    assert {name: parameter_count(value) for name, value in values.items()} == DIFFUSERS
+    assert {entry.samples for entry in values.values()} == {"images"}
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -54,7 +54,7 @@ def test_images_of_another_size_are_other_tokens() -> None:
     large = api.estimate(api.read_options(given))
     small = api.estimate(api.read_options({**given, "seq_len": 1024}))
     assert small.step.seconds < large.step.seconds
-    said = " ".join(large.assumptions)
+    text = " ".join(large.assumptions)
     lengths = "4,096 tokens per image, 512 of its text, 4,608 of its both"
-    assert f"{lengths}, 1,024 x 1,024 pixels" in said
+    assert f"{lengths}, 1,024 x 1,024 pixels" in text
     assert large.throughput.samples_per_s == pytest.approx(64 / large.step.seconds)

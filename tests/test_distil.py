@@ -46,8 +46,8 @@ def test_weights_of_a_teacher_by_hand() -> None:
     and none where it computes elsewhere."""
     size = parameter_count(TEACHER)
     for more, ranks in (({}, 1), ({"gpus": 8, "zero": 3}, 8), ({"lora": 8}, 1)):
-        held = report(**(TAUGHT | more)).memory.components["reference_model"]
-        assert held == pytest.approx(2 * size / ranks, rel=1e-6)
+        estimate = report(**(TAUGHT | more)).memory.components["reference_model"]
+        assert estimate == pytest.approx(2 * size / ranks, rel=1e-6)
     top = {**TAUGHT, "teacher_top_k": 64}
     for other in ({"teacher_gpus": 2}, {"reference": "precomputed"}):
         assert report(**(top | other)).memory.components["reference_model"] == 0
@@ -57,11 +57,11 @@ def test_a_quantised_teacher_by_hand() -> None:
     """Matrices of its layers in NF4 with double quantisation, embedding and head in 16 bit; every
     matrix is made of its codes once per micro-batch, which takes time and one buffer."""
     wide, narrow = (report(**TAUGHT, teacher_precision=name) for name in (None, "qlora"))
-    held = [one.memory.components["reference_model"] for one in (wide, narrow)]
+    items = [entry.memory.components["reference_model"] for entry in (wide, narrow)]
     ends = 2 * TEACHER.padded_vocab * TEACHER.hidden
     layers = parameter_count(TEACHER) - ends
-    assert held[1] == pytest.approx(2 * ends + 0.5161 * layers, rel=1e-3)
-    assert held[1] < 0.4 * held[0]
+    assert items[1] == pytest.approx(2 * ends + 0.5161 * layers, rel=1e-3)
+    assert items[1] < 0.4 * items[0]
     fused: dict[str, Any] = {"micro_batch": 8, "compile": True, "recompute": "full"}
     seconds = [
         report(**TAUGHT, **fused, teacher_precision=name).step.components["reference"]
@@ -76,15 +76,15 @@ def test_flop_of_a_teacher_by_hand() -> None:
     """2 FLOP per weight of GEMMs and token, and no backward: with compiled layers about two thirds
     of the peak; of the student's own shape the pass of DPO's reference but for its loss."""
     fused: dict[str, Any] = {"micro_batch": 16, "compile": True, "recompute": "full"}
-    found = report(**TAUGHT, **fused).step.components["reference"]
+    estimate = report(**TAUGHT, **fused).step.components["reference"]
     gemms = parameter_count(TEACHER) - TEACHER.padded_vocab * TEACHER.hidden  # of its embedding
     at_peak = 2 * gemms * 16 * 1024 / 989.4e12
-    assert 1.4 < found / at_peak < 2.1
+    assert 1.4 < estimate / at_peak < 2.1
     itself, dpo = (
         report(**{"model": "qwen3-8b", **more, **fused}).step.components["reference"]
         for more in ({"task": "distil", "teacher": "qwen3-8b"}, {"task": "dpo"})
     )
-    assert itself == pytest.approx(found)
+    assert itself == pytest.approx(estimate)
     assert itself == pytest.approx(dpo, rel=0.02)
     sharded = report(**TAUGHT, gpus=8, zero=3, global_batch=128).step.components["reference"]
     assert sharded > report(**TAUGHT).step.components["reference"]  # layers are gathered
@@ -138,8 +138,8 @@ def test_what_a_distillation_does_not_have_is_refused() -> None:
 
 def test_methods_are_compared_beside_a_teacher() -> None:
     given = {name: ONE[name] for name in ("model", "gpu", "seq_len", "stack", "recompute")}
-    own = TuneOptions(method="full-8bit", examples=1000, jobs=1)
-    plain, taught = (tune(own, {**given, **more}) for more in ({}, TAUGHT))
+    options = TuneOptions(method="full-8bit", examples=1000, jobs=1)
+    plain, taught = (tune(options, {**given, **more}) for more in ({}, TAUGHT))
     for was, now in zip(plain.methods, taught.methods, strict=True):
         assert now.fits
         assert (now.run_s or 0) > 2 * (was.run_s or 0)
@@ -173,21 +173,21 @@ def test_bytes_of_the_losses_are_those_of_torch() -> None:
 
     def reverse(s: Any, t: Any) -> Any:
         student = f.softmax(s, dim=-1, dtype=torch.float32)
-        own = f.log_softmax(s, dim=-1, dtype=torch.float32)
+        ours = f.log_softmax(s, dim=-1, dtype=torch.float32)
         theirs = f.log_softmax(t, dim=-1, dtype=torch.float32)
         infinite = torch.isinf(s) | torch.isinf(t)
         products = torch.masked_fill(student * theirs, infinite, 0)
-        products -= torch.masked_fill(student * own, infinite, 0)
+        products -= torch.masked_fill(student * ours, infinite, 0)
         return -products.sum()
 
     def jsd(s: Any, t: Any) -> Any:
         s, t = s / 1.0, t / 1.0  # the temperature
-        own, theirs = (f.log_softmax(one.float(), dim=-1) for one in (s, t))
+        ours, theirs = (f.log_softmax(entry.float(), dim=-1) for entry in (s, t))
         beta = torch.tensor(0.5)
-        both = torch.stack([own + torch.log1p(-beta), theirs + torch.log(beta)])
+        both = torch.stack([ours + torch.log1p(-beta), theirs + torch.log(beta)])
         mixed = torch.logsumexp(both, dim=0)
         of_teacher = f.kl_div(mixed, theirs, reduction="none", log_target=True)
-        of_student = f.kl_div(mixed, own, reduction="none", log_target=True)
+        of_student = f.kl_div(mixed, ours, reduction="none", log_target=True)
         return (beta * of_teacher + (1 - beta) * of_student).sum()
 
     tokens, vocab, chunks = 64, 1024, 8
@@ -197,19 +197,19 @@ def test_bytes_of_the_losses_are_those_of_torch() -> None:
             x = torch.randn(tokens, 1, dtype=torch.bfloat16, requires_grad=True)
             head, its = (torch.randn(1, vocab, dtype=torch.bfloat16) for _ in range(2))
             labels = torch.zeros(tokens, dtype=torch.long).chunk(parts)
-            own = [one @ head for one in x.chunk(parts)]
+            items = [entry @ head for entry in x.chunk(parts)]
             with torch.no_grad():
-                theirs = [one @ its for one in x.chunk(parts)]
-                theirs = [one.float() for one in theirs] if parts == 1 else theirs
-            own = [one.float() for one in own] if parts == 1 else own
-            found = sum(loss(s, t) for s, t in zip(own, theirs, strict=True))
+                theirs = [entry @ its for entry in x.chunk(parts)]
+                theirs = [their.float() for their in theirs] if parts == 1 else theirs
+            items = [entry.float() for entry in items] if parts == 1 else items
+            result = sum(loss(s, t) for s, t in zip(items, theirs, strict=True))
             if DIVERGENCES[name].hard:
-                found = found + sum(
+                result = result + sum(
                     f.cross_entropy(s.float(), to, reduction="sum")
-                    for s, to in zip(own, labels, strict=True)
+                    for s, to in zip(items, labels, strict=True)
                 )
-            del own, theirs
-            found.backward()
+            del items, theirs
+            result.backward()
         return live.peak / (tokens * vocab)
 
     every = TOKENS * STUDENT.padded_vocab

@@ -143,9 +143,9 @@ def test_check_names_the_page_that_is_not_current_or_not_written_any_more(
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "old.md").write_text("gone\n", encoding="utf-8")
     assert build.main(["--check"]) == 1
-    said = capsys.readouterr().err
-    assert "made/one.md" in said
-    assert "made/old.md" in said
+    err = capsys.readouterr().err
+    assert "made/one.md" in err
+    assert "made/old.md" in err
     assert build.main([]) == 0
     assert [path.name for path in (tmp_path / "made").iterdir()] == ["one.md"]
     assert build.main(["--check"]) == 0
@@ -159,11 +159,11 @@ def test_pages_are_short() -> None:
 def test_every_formula_is_documented() -> None:
     formulas.modules()
     page = folder("docs/formulas")
-    for one in FORMULAS.values():
-        if one.module.startswith("formulas."):
-            assert f"## {one.name}\n" in page
-            assert one.equation in page
-            assert f"source: {one.source}" in page
+    for formula in FORMULAS.values():
+        if formula.module.startswith("formulas."):
+            assert f"## {formula.name}\n" in page
+            assert formula.equation in page
+            assert f"source: {formula.source}" in page
 
 
 def test_every_profile_is_in_the_catalogue() -> None:
@@ -199,7 +199,7 @@ def test_every_column_of_a_runs_table_is_documented() -> None:
         re.findall(r'\b(?:whole|number|measured)\(row, "(\w+)"', source)
     )
     page = text("docs/validation.md")
-    table = {one.name for one in COLUMNS}
+    table = {column.name for column in COLUMNS}
     missing = sorted(name for name in read | table | set(REQUIRED) if f"`{name}`" not in page)
     assert read
     assert not missing
@@ -262,7 +262,7 @@ def _as_shipped(name: str) -> str:
 
 def _commands() -> list[tuple[str, int | None]]:
     """Commands in code blocks, with the exit status that the page states for them."""
-    found: dict[str, int | None] = {}
+    values: dict[str, int | None] = {}
     for name in SHOWN:
         if name.startswith((QUESTIONS, LOG, EXAMPLE)):  # the log keeps what was run then
             continue
@@ -272,9 +272,9 @@ def _commands() -> list[tuple[str, int | None]]:
             stated = re.search(r"^Exit status (\d)\.$", after, re.MULTILINE)
             for line in block.group(1).splitlines():
                 if line.startswith("dpplan ") and not _MEASURES.search(line):
-                    one = "\n".join(block.group(1).splitlines()) == line and stated
-                    found[line] = int(stated.group(1)) if one and stated else None
-    return list(found.items())
+                    text = "\n".join(block.group(1).splitlines()) == line and stated
+                    values[line] = int(stated.group(1)) if text and stated else None
+    return list(values.items())
 
 
 def test_readme_shows_commands_and_is_short() -> None:

@@ -172,7 +172,7 @@ CONTEXT: dict[str, Given] = {
     "ep_overlap": EXPERTS,
     "dispatcher_sms": {**EXPERTS, "ep_overlap": True},
     "shared_expert_overlap": EXPERTS,
-    "expandable_segments": {"expandable_segments": False},
+    "expandable_segments": {"stack_defaults": True},
     "expert_kernels": {**EXPERTS, "expert_kernels": "loop"},
     "expert_load": EXPERTS,
     "expert_spread": EXPERTS,
@@ -290,7 +290,7 @@ def _without_echo(document: Any) -> Any:
             for name, value in document.items()
             if name not in {"command", *timed}
         }
-    return [_without_echo(one) for one in document] if isinstance(document, list) else document
+    return [_without_echo(entry) for entry in document] if isinstance(document, list) else document
 
 
 @pytest.fixture(autouse=True)
@@ -318,8 +318,8 @@ def test_an_option_counts_or_is_refused(row: Row) -> None:
     """By the verbs that do not take it, and the quick ones; of those that try many requests one for
     each option, in turn: what they ask is what an estimate answers."""
     many = MANY[[*rows(Options)].index(row.name) % len(MANY)]
-    asked = [v for v in VERBS if v not in MANY or v == many or v not in row.verbs]
-    faults = {verb: _fault(verb, row) for verb in asked}
+    items = [v for v in VERBS if v not in MANY or v == many or v not in row.verbs]
+    faults = {verb: _fault(verb, row) for verb in items}
     assert not {verb: fault for verb, fault in faults.items() if fault}
 
 
@@ -360,7 +360,7 @@ def test_a_plain_request_ignores_nothing(row: Row) -> None:
         assert error.field  # noqa: PT017  (either is right: it counts, or it is refused)
         return
     taken = {f'"{row.name}": {json.dumps(value)}', f'"{row.name}": "{value}"'}
-    assert after != before or any(one in before for one in taken)
+    assert after != before or any(entry in before for entry in taken)
 
 
 NEEDING = [row for row in rows(Options).values() if row.says.needs]
@@ -394,7 +394,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(
-    ("record", "row", "name"), SETTINGS, ids=lambda one: getattr(one, "name", str(one))
+    ("record", "row", "name"), SETTINGS, ids=lambda name: getattr(name, "name", str(name))
 )
 def test_a_setting_acts_in_its_strategies_and_is_refused_by_others(
     record: type, row: Row, name: str, monkeypatch: pytest.MonkeyPatch
@@ -415,7 +415,7 @@ def test_a_setting_acts_in_its_strategies_and_is_refused_by_others(
 
     given = {row.name: "1 MiB" if row.name == "bucket" else from_example(row)}
     assert ask(name, given) != ask(name, {})
-    other = next(one for one in strategies.BY_NAME if one not in row.says.strategies)
+    other = next(entry for entry in strategies.BY_NAME if entry not in row.says.strategies)
     with pytest.raises(PlanError) as error:
         ask(other, given)
     assert error.value.field == row.flag

@@ -32,13 +32,13 @@ def model(**experts: Any) -> ModelSpec:
 
 
 def plan(stack: str = "megatron-core", experts: dict[str, Any] | None = None, **ask: Any) -> Plan:
-    of = model(**(experts or {}))
-    return plans.plan(of, gpus=GPUS, gpu="h100-sxm5-80gb", software=stack, seq_len=2048, **ask)
+    job = model(**(experts or {}))
+    return plans.plan(job, gpus=GPUS, gpu="h100-sxm5-80gb", software=stack, seq_len=2048, **ask)
 
 
-def memory_bound(of: Plan, **layout: Any) -> float:
+def memory_bound(plan: Plan, **layout: Any) -> float:
     rows = plans.rows(GPUS, {"ep": GPUS, "dp": GPUS, **layout})
-    return float(np.ravel(evaluate(of, rows).time.components["memory_bound"])[0])
+    return float(np.ravel(evaluate(plan, rows).time.components["memory_bound"])[0])
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def moved() -> Iterator[list[int]]:
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
-    found: list[int] = []
+    items: list[int] = []
 
     class Count(TorchDispatchMode):
         def __torch_dispatch__(
@@ -62,11 +62,11 @@ def moved() -> Iterator[list[int]]:
                     x.untyped_storage().nbytes() if 0 in x.stride() else x.nbytes for x in tensors
                 )
                 written = sum(x.nbytes for x in tree_leaves(out) if isinstance(x, torch.Tensor))
-                found.append(read + written)
+                items.append(read + written)
             return out
 
     with Count():
-        yield found
+        yield items
 
 
 def both_ways(run: Any, shape: tuple[int, int]) -> tuple[float, float]:
@@ -134,8 +134,8 @@ def test_biases_and_clamps_take_time_where_they_are_operators_of_their_own() -> 
 def test_what_is_clamped_is_kept_beside_what_the_activation_reads() -> None:
     rows = plans.rows(GPUS, {"ep": GPUS, "dp": GPUS, "micro_batch": 1})
     kept = [
-        float(np.ravel(layer_activations(plan(experts=one), rows)["moe/hidden"])[0])
-        for one in ({}, {"clamped": True})
+        float(np.ravel(layer_activations(plan(experts=entry), rows)["moe/hidden"])[0])
+        for entry in ({}, {"clamped": True})
     ]
     # 2048 tokens, four experts each, up and gate of 512 in 16 bit
     assert kept[1] - kept[0] == pytest.approx(2048 * 4 * 2 * 512 * 2)
@@ -143,14 +143,14 @@ def test_what_is_clamped_is_kept_beside_what_the_activation_reads() -> None:
 
 def test_a_loop_over_experts_is_slower_than_grouped_gemms_and_a_fused_one_faster() -> None:
     def seconds(kernels: str) -> float:
-        of = model(experts=128, experts_per_token=8)
+        plan = model(experts=128, experts_per_token=8)
         given: dict[str, Any] = {
             "gpu": "b200-sxm-180gb",
             "software": "nemo",
             "seq_len": 2048,
             "precision": "fp8",
         }
-        of_plan = plans.plan(of, gpus=GPUS, expert_kernels=kernels, **given)
+        of_plan = plans.plan(plan, gpus=GPUS, expert_kernels=kernels, **given)
         return float(evaluate(of_plan, plans.rows(GPUS, {"ep": 4, "dp": GPUS})).time.seconds[0])
 
     assert seconds("fused") < seconds("grouped") < 0.8 * seconds("loop")

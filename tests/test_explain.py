@@ -46,12 +46,12 @@ def test_explained_numbers_reproduce_themselves(explained: Any) -> None:
     """Each formula, called with the numbers that the tree shows going in, gives the number that it
     shows coming out."""
     functions = {
-        what.name: getattr(import_module(f"planner.{what.module}"), what.name)
-        for what in FORMULAS.values()
+        formula.name: getattr(import_module(f"planner.{formula.module}"), formula.name)
+        for formula in FORMULAS.values()
     }
     checked = set()
     for call in calls(explained["explain"]):
-        given = {name: what["value"] for name, what in call.get("inputs", {}).items()}
+        given = {name: value["value"] for name, value in call.get("inputs", {}).items()}
         if not given or not all(
             isinstance(v, int | float | list) for v in (call["output"], *given.values())
         ):
@@ -93,6 +93,6 @@ def test_explain_memory_prints_every_stage_and_phase() -> None:
 
 
 def test_explain_knows_two_parts() -> None:
-    asked = ("estimate", *REQUESTS["dense, fixed"].split())
-    refused(dpplan(*asked, "--explain", "disk"), "'disk'", "'memory' or 'time'")
-    refused(dpplan(*asked, "memory"), "--explain", "memory")
+    request = ("estimate", *REQUESTS["dense, fixed"].split())
+    refused(dpplan(*request, "--explain", "disk"), "'disk'", "'memory' or 'time'")
+    refused(dpplan(*request, "memory"), "--explain", "memory")

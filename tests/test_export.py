@@ -23,7 +23,7 @@ from planner.formats import axolotl, launch
 from planner.formats import recipe as formats
 from planner.formats.documents.export import Export
 from planner.formats.options import ExportOptions
-from planner.formats.target import Asked, Target
+from planner.formats.target import PlanToWrite, Target
 from planner.formats.verbs.export import lost_in
 from planner.inputs import catalog
 from planner.specs.base import PlanError
@@ -36,7 +36,7 @@ from planner.specs.options import Options, options_of_command
 
 ROOT = Path(__file__).parent.parent
 GPU = catalog.load("gpus", GpuSpec, "h100")
-TARGETS = {one.kind: one for one in formats.targets()}
+TARGETS = {target.kind: target for target in formats.targets()}
 PLAN: dict[str, Any] = {"model": "llama-2-7b", "gpu": "h100", "gpus": 16, "global_batch": 64}
 POWERS = st.sampled_from((1, 2, 4))
 
@@ -176,7 +176,7 @@ _OF_EXPERTS = ("ep", "dispatcher", "expert_kernels")
 
 
 @st.composite
-def plans(draw: st.DrawFn, kind: str) -> Asked:
+def plans(draw: st.DrawFn, kind: str) -> PlanToWrite:
     """A plan that a framework can say, without options that do nothing in it."""
     says = SAYS[kind]
     model = catalog.load("models", ModelSpec, draw(st.sampled_from(says["model"])))
@@ -208,7 +208,7 @@ def plans(draw: st.DrawFn, kind: str) -> Asked:
         options["vpp"] = 2
     if kind == "axolotl" and axolotl.refuses_frozen(options):
         options.pop("base_precision", None)
-    return Asked(options, model, max(1, options["gpus"] // 8), min(8, options["gpus"]))
+    return PlanToWrite(options, model, max(1, options["gpus"] // 8), min(8, options["gpus"]))
 
 
 def _idle(options: dict[str, Any], model: ModelSpec, dp: int) -> set[str]:
@@ -240,9 +240,9 @@ def _idle(options: dict[str, Any], model: ModelSpec, dp: int) -> set[str]:
     return {name for name, does_nothing in idle.items() if does_nothing}
 
 
-def files_of(target: Target, asked: Asked) -> dict[str, str]:
-    own = dict(target.write(asked, ()))
-    return {**own, **launch.scripts(target, asked, GPU, ("a comment",))}
+def files_of(target: Target, request: PlanToWrite) -> dict[str, str]:
+    write = dict(target.write(request, ()))
+    return {**write, **launch.scripts(target, request, GPU, ("a comment",))}
 
 
 @pytest.mark.parametrize("kind", SAYS)
@@ -251,9 +251,9 @@ def test_what_is_written_is_read_back(kind: str) -> None:
 
     @settings(max_examples=60, deadline=None, derandomize=True, database=None)
     @given(plans(kind))
-    def holds(asked: Asked) -> None:
-        files = files_of(target, asked)
-        assert lost_in(target, asked, files) == []
+    def holds(request: PlanToWrite) -> None:
+        files = files_of(target, request)
+        assert lost_in(target, request, files) == []
         for name in ("jobset.yaml", "skypilot.yaml"):
             assert isinstance(yaml.safe_load(files[name]), dict)
 
@@ -286,7 +286,7 @@ TUNED: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def tuned(kind: str) -> Iterator[Asked]:
+def tuned(kind: str) -> Iterator[PlanToWrite]:
     """Those of a framework."""
     common = {"model": "llama-3.1-8b", "stack": TARGETS[kind].stacks[0], "gpus": 8, "tp": 1}
     common |= {"pp": 1, "cp": 1, "zero": 3, "micro_batch": 2, "global_batch": 64, "seq_len": 2048}
@@ -294,31 +294,31 @@ def tuned(kind: str) -> Iterator[Asked]:
     model = catalog.load("models", ModelSpec, "llama-3.1-8b")
     for kinds, more in TUNED:
         if kind in kinds.split():
-            yield Asked({**common, **more}, model, 1, 8)
+            yield PlanToWrite({**common, **more}, model, 1, 8)
 
 
 def test_what_fine_tunes_is_read_back() -> None:
     for kind in TARGETS:
-        for asked in tuned(kind):
-            lost = lost_in(TARGETS[kind], asked, files_of(TARGETS[kind], asked))
-            assert lost == [], (kind, asked.options)
+        for request in tuned(kind):
+            lost = lost_in(TARGETS[kind], request, files_of(TARGETS[kind], request))
+            assert lost == [], (kind, request.options)
 
 
 def test_every_framework_is_offered() -> None:
     assert set(TARGETS) == set(get_args(TargetName)) == set(SAYS)
 
 
-def exported(given: dict[str, Any], **own: Any) -> Export:
-    return api.export(api.read_options(given), ExportOptions(**own))
+def exported(given: dict[str, Any], **value: Any) -> Export:
+    return api.export(api.read_options(given), ExportOptions(**value))
 
 
 def test_what_cannot_be_said_is_listed() -> None:
-    found = exported({**PLAN, "pp": 1, "optimizer": "lion", "clock": 0.7}, to="megatron")
-    listed = {one.option: one for one in found.not_expressible}
+    export = exported({**PLAN, "pp": 1, "optimizer": "lion", "clock": 0.7}, to="megatron")
+    listed = {entry.option: entry for entry in export.not_expressible}
     assert set(listed) == {"optimizer"}  # a clock is of the prediction alone
-    assert found.plan["stack"] == "megatron-core"
-    assert "NOT IN THESE FILES: optimizer lion" in found.files[0].text
-    assert "PREDICTED" in found.files[0].text
+    assert export.plan["stack"] == "megatron-core"
+    assert "NOT IN THESE FILES: optimizer lion" in export.files[0].text
+    assert "PREDICTED" in export.files[0].text
 
 
 def test_eight_bit_adam_is_one_that_the_shards_take() -> None:
@@ -327,27 +327,27 @@ def test_eight_bit_adam_is_one_that_the_shards_take() -> None:
     for kind in ("axolotl", "trl", "hf-trainer", "ms-swift", "accelerate", "deepspeed"):
         zero = 2 if kind == "deepspeed" else 3
         files = exported({**given, "zero": zero, "global_batch": 64}, to=kind).files
-        said = "".join(one.text for one in files)
+        text = "".join(file.text for file in files)
         word = "adamw_bnb_8bit" if kind == "deepspeed" else "adamw_torch_8bit"
-        assert word in said, kind
+        assert word in text, kind
 
 
 def test_frozen_weights_that_a_schema_refuses_are_listed() -> None:
     given = {"model": "qwen2.5-7b", "gpu": "h100", "gpus": 8, "lora": 16, "task": "dpo"}
-    found = exported({**given, "base_precision": "nf4", "global_batch": 64}, to="axolotl")
-    assert [one.option for one in found.not_expressible] == ["base_precision"]
-    assert "load_in_4bit" not in found.files[0].text
-    assert "NOT IN THESE FILES: base_precision nf4: its FSDP 2" in found.files[0].text
+    export = exported({**given, "base_precision": "nf4", "global_batch": 64}, to="axolotl")
+    assert [entry.option for entry in export.not_expressible] == ["base_precision"]
+    assert "load_in_4bit" not in export.files[0].text
+    assert "NOT IN THESE FILES: base_precision nf4: its FSDP 2" in export.files[0].text
 
 
 def test_widths_of_a_plain_decoder_are_not_made_up() -> None:
     """A model of parts or towers has none: its files say that it is missing, and torchtune, which
     names every model by a builder, is refused in the name of the option."""
     given = {"model": "falcon-h1-7b", "gpu": "h100", "gpus": 8}
-    found = exported(given, to="megatron")
-    assert "model" in {one.option for one in found.not_expressible}
+    export = exported(given, to="megatron")
+    assert "model" in {entry.option for entry in export.not_expressible}
     assert not any(
-        width in one.text for one in found.files for width in ("--hidden-size", "--num-layers ")
+        width in file.text for file in export.files for width in ("--hidden-size", "--num-layers ")
     )
     with pytest.raises(PlanError, match="torchtune has no builder") as refusal:
         exported(given, to="torchtune")
@@ -385,44 +385,44 @@ def promises() -> ModuleType:
 def test_a_file_plans_what_was_picked(kind: str) -> None:
     """Three requests of the benchmark for each target, others for each: read back and estimated
     again the files take the step and the memory of the pick."""
-    asked = promises().requests()
+    wanted = promises().requests()
     start = list(SAYS).index(kind)
-    for request in asked[start :: len(SAYS)][:3]:
-        found = promises().pair(request, TARGETS[kind])
-        assert found.outcome in ("equal", "no model"), found.line
+    for request in wanted[start :: len(SAYS)][:3]:
+        result = promises().pair(request, TARGETS[kind])
+        assert result.outcome in ("equal", "no model"), result.line
 
 
 def test_the_head_of_a_file_has_the_numbers_of_that_file() -> None:
     """Where a request states what a framework cannot say, beside those of the pick."""
     given = {**PLAN, "model": "llama-3.1-8b", "optimizer": "muon"}
-    found = exported(given, to="torchtitan")
-    assert "optimizer" in {one.option for one in found.not_expressible}
-    assert found.picked is not None
+    export = exported(given, to="torchtitan")
+    assert "optimizer" in {entry.option for entry in export.not_expressible}
+    assert export.picked is not None
     on_cluster = {**given, "gpu": None, "cluster": "aws-p5"}
     assert exported(on_cluster, to="torchtitan").picked is not None
-    assert "--where" not in found.command
-    files = promises().written(found, per_node=False)
+    assert "--where" not in export.command
+    files = promises().written(export, per_node=False)
     back, _ = promises().read_back(files, given)
-    assert back == pytest.approx(promises().numbers_of(found.predicted))
-    assert back != pytest.approx(promises().numbers_of(found.picked))
+    assert back == pytest.approx(promises().numbers_of(export.predicted))
+    assert back != pytest.approx(promises().numbers_of(export.picked))
     assert "PICKED, and not what these files say: " in files["train.toml"]
     estimated = api.estimate(
-        api.read_options(options_of_command(found.pick, Options, "estimate")), brief=True
+        api.read_options(options_of_command(export.pick, Options, "estimate")), brief=True
     )
-    assert estimated.step.seconds == pytest.approx(found.picked.step.seconds)
+    assert estimated.step.seconds == pytest.approx(export.picked.step.seconds)
 
 
 def test_an_estimate_for_a_framework_is_what_its_export_writes() -> None:
     words = ["--model", "llama-2-7b", "--gpu", "h100", "--gpus", "16", "--global-batch", "64"]
     for kind in ("torchtitan", "torchtune", "maxtext", "verl"):
-        found = dpplan("estimate", *words, "--for", kind, "--json").read(Estimate)
+        answer = dpplan("estimate", *words, "--for", kind, "--json").read(Estimate)
         written = dpplan("export", *words, "--to", kind, "--json").read(Export)
-        assert found.layout == written.predicted.layout, kind
-        assert found.step.seconds == pytest.approx(written.predicted.step.seconds), kind
-        assert f"--for-target {kind}" in found.command
-        assert found.pick == written.pick
+        assert answer.layout == written.predicted.layout, kind
+        assert answer.step.seconds == pytest.approx(written.predicted.step.seconds), kind
+        assert f"--for-target {kind}" in answer.command
+        assert answer.pick == written.pick
         best = dpplan("search", *words, "--for", kind, "--top", "1", "--json").read(Search).top[0]
-        assert best.layout == found.layout, kind
+        assert best.layout == answer.layout, kind
     refused = dpplan("estimate", *words, "--for", "nanotron", "--stack", "torchtitan")
     assert "is not what nanotron is" in refused.stderr
     refused = dpplan("export", *words, "--for", "trl", "--to", "torchtune")
@@ -442,11 +442,11 @@ def test_a_saved_answer_is_exported(tmp_path: Path) -> None:
         saved.write_text(answer.stdout)
         whole = answer.json()
         layout = (whole if verb == "estimate" else whole["top"][0])["layout"]
-        found = dpplan("export", str(saved), "--to", "torchtitan", "--json").read(Export)
-        assert found.predicted.layout.micro_batch == layout["micro_batch"]
-        assert found.predicted.layout.recompute == layout["recompute"]
+        recipe = dpplan("export", str(saved), "--to", "torchtitan", "--json").read(Export)
+        assert recipe.predicted.layout.micro_batch == layout["micro_batch"]
+        assert recipe.predicted.layout.recompute == layout["recompute"]
         second = dpplan("export", str(saved), "--to", "torchtitan", "--rank", "2", "--json")
-        assert second.read(Export).predicted.layout != found.predicted.layout
+        assert second.read(Export).predicted.layout != recipe.predicted.layout
     saved.write_text(json.dumps({"command": "dpplan list gpus", "layout": {}}))
     refused = dpplan("export", str(saved), "--to", "torchtitan")
     assert refused.status == 2

@@ -32,7 +32,7 @@ from hypothesis import given, settings
 from test_export import TARGETS, exported, files_of, plans, tuned
 
 from planner.formats.documents.export import Export
-from planner.formats.target import Asked
+from planner.formats.target import PlanToWrite
 
 NEEDS = "needs the extra export-tests, and the framework itself"
 Files = Mapping[str, str]
@@ -48,8 +48,8 @@ EXPERTS: dict[str, Any] = {
 }
 
 
-def text_of(found: Export, name: str) -> str:
-    return next(one.text for one in found.files if one.name == name)
+def text_of(export: Export, name: str) -> str:
+    return next(file.text for file in export.files if file.name == name)
 
 
 @pytest.mark.parametrize("given", [DENSE, EXPERTS], ids=["dense", "experts"])
@@ -59,9 +59,9 @@ def test_torchtitan_takes_its_toml(
     config = pytest.importorskip("torchtitan.config", reason="needs the extra export-tests")
     from torchtitan.distributed import ParallelDims
 
-    found = exported(given, to="torchtitan")
+    export = exported(given, to="torchtitan")
     file = tmp_path / "train.toml"
-    file.write_text(text_of(found, "train.toml"))
+    file.write_text(text_of(export, "train.toml"))
     job = config.ConfigManager().parse_args([f"--job.config_file={file}"])
     p = job.parallelism
     dims = ParallelDims(
@@ -100,16 +100,16 @@ def test_megatron_core_takes_the_arguments(given: dict[str, Any]) -> None:
     from planner.formats.megatron import FORMAT
 
     text = text_of(exported(given, to="megatron"), "run.sh")
-    arguments = {name.replace("-", "_"): one.value for name, one in FORMAT.parse(text).items()}
-    known = {one.name for one in fields(core.TransformerConfig)}
-    said = {_RENAMED.get(name, name): value for name, value in arguments.items()}
+    arguments = {name.replace("-", "_"): value.value for name, value in FORMAT.parse(text).items()}
+    known = {field.name for field in fields(core.TransformerConfig)}
+    values = {_RENAMED.get(name, name): value for name, value in arguments.items()}
     config = core.TransformerConfig(
-        **{name: value for name, value in said.items() if name in known and name != "fp8_recipe"},
+        **{name: value for name, value in values.items() if name in known and name != "fp8_recipe"},
         pipeline_dtype="bf16",
     )
     assert config.tensor_model_parallel_size == given["tp"]
     assert config.num_layers in (32, 48)
-    assert {"recompute_granularity", "num_query_groups", "bf16"} <= set(said) & known
+    assert {"recompute_granularity", "num_query_groups", "bf16"} <= set(values) & known
 
 
 # What each parser makes of the files of one plan; it raises where it refuses them. `needs` are
@@ -119,9 +119,9 @@ def test_megatron_core_takes_the_arguments(given: dict[str, Any]) -> None:
 
 def arguments_of(files: Files) -> list[str]:
     """Words of the arguments that a launch script holds."""
-    found = re.search(r"^ARGS=\(\n(.*?)\n\)", files["run.sh"], re.DOTALL | re.MULTILINE)
-    assert found is not None
-    return shlex.split(found[1])
+    match = re.search(r"^ARGS=\(\n(.*?)\n\)", files["run.sh"], re.DOTALL | re.MULTILINE)
+    assert match is not None
+    return shlex.split(match[1])
 
 
 def checkout(name: str) -> str:
@@ -131,7 +131,7 @@ def checkout(name: str) -> str:
     return str(folder)
 
 
-def megatron_lm(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
+def megatron_lm(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, PlanToWrite], Any]:
     """Its arguments.py, which no wheel holds, with the core beside it."""
     patch.syspath_prepend(checkout("Megatron-LM"))
     for name in [name for name in sys.modules if name.partition(".")[0] == "megatron"]:
@@ -145,23 +145,23 @@ def megatron_lm(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], 
     patch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     parser = importlib.import_module("megatron.training.arguments")
 
-    def parse(files: Files, asked: Asked) -> Any:
-        stages = asked.get("pp", 1) * asked.get("vpp", 1)
+    def parse(files: Files, request: PlanToWrite) -> Any:
+        stages = request.get("pp", 1) * request.get("vpp", 1)
         # the verb gives uneven plans a layout of stages; nvfp4 asks for Transformer Engine
-        if asked.model.layers % stages or asked.get("precision") == "nvfp4":
+        if request.model.layers % stages or request.get("precision") == "nvfp4":
             return None
         patch.setenv("RANK", "0")
-        patch.setenv("WORLD_SIZE", str(asked.options["gpus"]))
+        patch.setenv("WORLD_SIZE", str(request.options["gpus"]))
         patch.setattr(sys, "argv", ["pretrain_gpt.py", *arguments_of(files)])
-        found = parser.validate_args(parser.parse_args())
-        assert found.data_parallel_size == asked.replicas
-        assert found.tensor_model_parallel_size == asked.get("tp")
-        return found
+        result = parser.validate_args(parser.parse_args())
+        assert result.data_parallel_size == request.replicas
+        assert result.tensor_model_parallel_size == request.get("tp")
+        return result
 
     return parse
 
 
-def nanotron(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked], Any]:
+def nanotron(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, PlanToWrite], Any]:
     """Its config classes; kernels that it imports beside them are not called."""
 
     class Kernels(MagicMock):
@@ -180,17 +180,17 @@ def nanotron(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked]
     pytest.importorskip("nanotron.logging", reason=NEEDS)  # in this order: they import each other
     config = importlib.import_module("nanotron.config")
 
-    def parse(files: Files, asked: Asked) -> Any:
+    def parse(files: Files, request: PlanToWrite) -> Any:
         path = folder / "config.yaml"
         path.write_text(files["config.yaml"])
-        found = config.get_config_from_file(str(path))
-        assert found.parallelism.tp == asked.get("tp")
-        return found
+        result = config.get_config_from_file(str(path))
+        assert result.parallelism.tp == request.get("tp")
+        return result
 
     return parse
 
 
-def verl(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
+def verl(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, PlanToWrite], Any]:
     """Hydra composes its configuration with the overrides, and refuses keys that it lacks."""
     hydra = pytest.importorskip("hydra", reason=NEEDS)
     conf = pytest.importorskip("omegaconf", reason=NEEDS).OmegaConf
@@ -199,12 +199,12 @@ def verl(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
         pytest.skip(NEEDS)
     configs = str(Path(where.origin).parent / "trainer" / "config")
 
-    def parse(files: Files, asked: Asked) -> Any:
+    def parse(files: Files, request: PlanToWrite) -> Any:
         with hydra.initialize_config_dir(configs, version_base=None):
-            found = hydra.compose("sft_trainer_engine", overrides=arguments_of(files))
-        conf.resolve(found)
-        assert found.data.train_batch_size == asked.get("global_batch")
-        return found
+            config = hydra.compose("sft_trainer_engine", overrides=arguments_of(files))
+        conf.resolve(config)
+        assert config.data.train_batch_size == request.get("global_batch")
+        return config
 
     return parse
 
@@ -213,29 +213,29 @@ def verl(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
 HERE = {"output_dir": "out", "use_cpu": True, "bf16": False, "tf32": None, "fp16": False}
 
 
-def trl(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked], Any]:
+def trl(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, PlanToWrite], Any]:
     """Its dataclasses; `accelerate` and `deepspeed` of dpplan write the same file."""
-    made = pytest.importorskip("trl", reason=NEEDS)
+    module = pytest.importorskip("trl", reason=NEEDS)
     objectives = {
-        **{"dpo": made.DPOConfig, "ipo": made.DPOConfig, "kto": made.KTOConfig},
-        **{"reward": made.RewardConfig, "sft": made.SFTConfig},
+        **{"dpo": module.DPOConfig, "ipo": module.DPOConfig, "kto": module.KTOConfig},
+        **{"reward": module.RewardConfig, "sft": module.SFTConfig},
         "orpo": importlib.import_module("trl.experimental.orpo").ORPOConfig,
         "simpo": importlib.import_module("trl.experimental.cpo").CPOConfig,
         "distil": importlib.import_module("trl.experimental.gkd").GKDConfig,
     }
     patch.chdir(folder)
 
-    def parse(files: Files, asked: Asked) -> Any:
+    def parse(files: Files, request: PlanToWrite) -> Any:
         write_all(files, folder)
-        config = objectives[asked.get("task", "sft")]
-        parser = made.TrlParser((made.ScriptArguments, config, made.ModelConfig))
-        said = yaml.safe_load(files["train.yaml"]) | HERE | {"dataset_name": "some/data"}
-        (folder / "train.yaml").write_text(yaml.safe_dump(said))
-        _, found, _ = parser.parse_args_and_config(["--config", "train.yaml"])
-        pairs = 1 if issubclass(config, (made.SFTConfig, made.KTOConfig)) else 2
-        assert found.per_device_train_batch_size == asked.get("micro_batch") // pairs
-        assert found.max_length == asked.get("seq_len")
-        return found
+        config = objectives[request.get("task", "sft")]
+        parser = module.TrlParser((module.ScriptArguments, config, module.ModelConfig))
+        document = yaml.safe_load(files["train.yaml"]) | HERE | {"dataset_name": "some/data"}
+        (folder / "train.yaml").write_text(yaml.safe_dump(document))
+        _, result, _ = parser.parse_args_and_config(["--config", "train.yaml"])
+        pairs = 1 if issubclass(config, (module.SFTConfig, module.KTOConfig)) else 2
+        assert result.per_device_train_batch_size == request.get("micro_batch") // pairs
+        assert result.max_length == request.get("seq_len")
+        return result
 
     return parse
 
@@ -245,71 +245,75 @@ def write_all(files: Files, folder: Path) -> None:
         (folder / name).write_text(text)
 
 
-def hf_trainer(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked], Any]:
+def hf_trainer(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, PlanToWrite], Any]:
     """TrainingArguments, and of run_clm.py's own arguments the names."""
     pytest.importorskip("accelerate", reason=NEEDS)  # its TrainingArguments ask for it
-    made = pytest.importorskip("transformers", reason=NEEDS)
-    parser = made.HfArgumentParser(made.TrainingArguments)
-    known = {one.name for one in dataclasses.fields(made.TrainingArguments)}
-    own = {"model_name_or_path", "block_size", "attn_implementation", "torch_dtype", "dtype"}
+    module = pytest.importorskip("transformers", reason=NEEDS)
+    parser = module.HfArgumentParser(module.TrainingArguments)
+    known = {field.name for field in dataclasses.fields(module.TrainingArguments)}
+    ours = {"model_name_or_path", "block_size", "attn_implementation", "torch_dtype", "dtype"}
     patch.chdir(folder)
 
-    def parse(files: Files, asked: Asked) -> Any:
+    def parse(files: Files, request: PlanToWrite) -> Any:
         write_all(files, folder)
-        said = json.loads(files["train.json"]) | HERE
-        assert set(said) <= known | own
-        return parser.parse_dict(said, allow_extra_keys=True)
+        document = json.loads(files["train.json"]) | HERE
+        assert set(document) <= known | ours
+        return parser.parse_dict(document, allow_extra_keys=True)
 
     return parse
 
 
-def axolotl(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
+def axolotl(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, PlanToWrite], Any]:
     schema = pytest.importorskip("axolotl.utils.schemas.config", reason=NEEDS)
     distils = pytest.importorskip("axolotl.integrations.kd.args", reason=NEEDS).KDArgs
     gpu = {"bf16": True, "fp8": True, "tf32": True, "compute_capability": "sm_90"}
 
-    def parse(files: Files, asked: Asked) -> Any:
-        said = yaml.safe_load(files["train.yaml"])
-        said |= {"datasets": [{"path": "some/data", "type": "alpaca"}], "learning_rate": 1e-5}
-        machine = gpu | {"n_gpu": asked.get("gpus"), "n_node": asked.nodes}
-        own = {name: said.pop(name) for name in distils.model_fields if name in said}
-        assert distils(**own).kd_trainer == own.get("kd_trainer")  # of a plugin
-        found = schema.AxolotlConfigWCapabilities(
-            **said, capabilities=machine, env_capabilities={"torch_version": "2.13.0"}
+    def parse(files: Files, request: PlanToWrite) -> Any:
+        document = yaml.safe_load(files["train.yaml"])
+        document |= {"datasets": [{"path": "some/data", "type": "alpaca"}], "learning_rate": 1e-5}
+        machine = gpu | {"n_gpu": request.get("gpus"), "n_node": request.nodes}
+        values = {name: document.pop(name) for name in distils.model_fields if name in document}
+        assert distils(**values).kd_trainer == values.get("kd_trainer")  # of a plugin
+        result = schema.AxolotlConfigWCapabilities(
+            **document, capabilities=machine, env_capabilities={"torch_version": "2.13.0"}
         )
-        assert not found.model_extra
-        assert set(said) <= set(schema.AxolotlConfigWCapabilities.model_fields)
-        return found
+        assert not result.model_extra
+        assert set(document) <= set(schema.AxolotlConfigWCapabilities.model_fields)
+        return result
 
     return parse
 
 
-def llama_factory(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked], Any]:
+def llama_factory(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, PlanToWrite], Any]:
     patch.setenv("DISABLE_VERSION_CHECK", "1")  # of packages that its arguments do not use
     parser = pytest.importorskip("llamafactory.hparams.parser", reason=NEEDS)
     patch.chdir(folder)
 
-    def parse(files: Files, asked: Asked) -> Any:
-        if asked.get("lora") and asked.get("optimizer") in ("galore", "apollo"):
+    def parse(files: Files, request: PlanToWrite) -> Any:
+        if request.get("lora") and request.get("optimizer") in ("galore", "apollo"):
             return None  # it refuses the plan, not the file
         write_all(files, folder)
-        said = yaml.safe_load(files["train.yaml"]) | HERE
-        return parser._parse_train_args(said | {"dataset": "alpaca_en_demo", "template": "qwen"})
+        document = yaml.safe_load(files["train.yaml"]) | HERE
+        return parser._parse_train_args(
+            document | {"dataset": "alpaca_en_demo", "template": "qwen"}
+        )
 
     return parse
 
 
-def ms_swift(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
-    made = pytest.importorskip("swift.arguments", reason=NEEDS)
+def ms_swift(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, PlanToWrite], Any]:
+    module = pytest.importorskip("swift.arguments", reason=NEEDS)
     hf = pytest.importorskip("transformers", reason=NEEDS)
-    sft, rlhf = (hf.HfArgumentParser(one) for one in (made.SftArguments, made.RLHFArguments))
+    sft, rlhf = (
+        hf.HfArgumentParser(entry) for entry in (module.SftArguments, module.RLHFArguments)
+    )
 
-    def parse(files: Files, asked: Asked) -> Any:
+    def parse(files: Files, request: PlanToWrite) -> Any:
         words = arguments_of(files)
         parser = rlhf if "swift.cli.rlhf" in files["run.sh"] else sft
-        found, unknown = argparse.ArgumentParser.parse_known_args(parser, words)
+        result, unknown = argparse.ArgumentParser.parse_known_args(parser, words)
         assert unknown == []
-        return found
+        return result
 
     return parse
 
@@ -317,30 +321,30 @@ def ms_swift(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any
 _QWEN3 = "torchtune.models.qwen3"
 
 
-def torchtune(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, Asked], Any]:
+def torchtune(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[Files, PlanToWrite], Any]:
     """Its components are imported, and their parameters compared with their signatures."""
     config = pytest.importorskip("torchtune.config", reason=NEEDS)
     conf = pytest.importorskip("omegaconf", reason=NEEDS).OmegaConf
 
-    def parse(files: Files, asked: Asked) -> Any:
-        said = conf.create(yaml.safe_load(files["train.yaml"]))
-        said.optimizer.lr = 1e-5
-        if ".qwen3." in said.model._component_ and importlib.util.find_spec(_QWEN3) is None:
-            said.pop("model")  # of releases behind 0.6
-        if said.optimizer._component_.startswith("bitsandbytes."):
-            return said  # which is not imported without a GPU
-        return config.validate(said)
+    def parse(files: Files, request: PlanToWrite) -> Any:
+        document = conf.create(yaml.safe_load(files["train.yaml"]))
+        document.optimizer.lr = 1e-5
+        if ".qwen3." in document.model._component_ and importlib.util.find_spec(_QWEN3) is None:
+            document.pop("model")  # of releases behind 0.6
+        if document.optimizer._component_.startswith("bitsandbytes."):
+            return document  # which is not imported without a GPU
+        return config.validate(document)
 
     return parse
 
 
-def maxtext(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, Asked], Any]:
+def maxtext(patch: pytest.MonkeyPatch, _: Path) -> Callable[[Files, PlanToWrite], Any]:
     """Names of base.yml, which are all that pyconfig.py takes."""
     known = yaml.safe_load((Path(checkout("maxtext")) / "src/maxtext/configs/base.yml").read_text())
 
-    def parse(files: Files, asked: Asked) -> Any:
-        said = yaml.safe_load(files["config.yml"])
-        assert set(said) - {"base_config"} <= set(known)
+    def parse(files: Files, request: PlanToWrite) -> Any:
+        document = yaml.safe_load(files["config.yml"])
+        assert set(document) - {"base_config"} <= set(known)
 
     return parse
 
@@ -369,23 +373,23 @@ def test_its_own_parser_takes_any_plan(
 
     @settings(max_examples=PLANS, deadline=None, derandomize=True, database=None)
     @given(plans(kind))
-    def holds(asked: Asked) -> None:
-        parse(files_of(TARGETS[kind], asked), asked)
+    def holds(request: PlanToWrite) -> None:
+        parse(files_of(TARGETS[kind], request), request)
 
     holds()
-    for asked in tuned(kind):
-        parse(files_of(TARGETS[kind], asked), asked)
+    for query in tuned(kind):
+        parse(files_of(TARGETS[kind], query), query)
 
 
 def test_omegaconf_takes_overrides_of_verl() -> None:
     conf = pytest.importorskip("omegaconf", reason="needs the extra export-tests").OmegaConf
-    found = exported({**DENSE, "tp": 1, "pp": 1, "cp": 1}, to="verl")
-    text = text_of(found, "run.sh")
+    export = exported({**DENSE, "tp": 1, "pp": 1, "cp": 1}, to="verl")
+    text = text_of(export, "run.sh")
     lines = [line.strip() for line in text.splitlines() if line.startswith("  ") and "=" in line]
     whole = ("-", "engine=", "optim=")  # these choose a group of Hydra, whose keys follow
-    held = conf.from_dotlist([line for line in lines if not line.startswith(whole)])
-    assert held.engine.strategy == "fsdp2"
-    assert held.data.train_batch_size == 256
+    kept = conf.from_dotlist([line for line in lines if not line.startswith(whole)])
+    assert kept.engine.strategy == "fsdp2"
+    assert kept.data.train_batch_size == 256
 
 
 SMALL: dict[str, Any] = {
@@ -396,11 +400,11 @@ SMALL: dict[str, Any] = {
 
 def test_deepspeed_takes_its_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = pytest.importorskip("deepspeed.runtime.config", reason="needs the extra export-tests")
-    found = exported({**SMALL, "zero": 3, "offload": "optimizer"}, to="deepspeed")
+    export = exported({**SMALL, "zero": 3, "offload": "optimizer"}, to="deepspeed")
     # it asks torch.distributed how many ranks there are, and checks the batch against them
     monkeypatch.setattr(config.dist, "get_rank", lambda *_: 0)
     monkeypatch.setattr(config.dist, "get_world_size", lambda *_: SMALL["gpus"])
-    read = config.DeepSpeedConfig(json.loads(text_of(found, "ds_config.json")))
+    read = config.DeepSpeedConfig(json.loads(text_of(export, "ds_config.json")))
     assert read.zero_optimization_stage == 3
     assert read.train_batch_size == SMALL["global_batch"]
     assert read.zero_config.offload_optimizer.device == "cpu"
@@ -424,12 +428,12 @@ def test_the_jobset_is_of_its_schema() -> None:
         pytest.skip("JOBSET_CRD does not name the schema of JobSets")
     jsonschema = pytest.importorskip("jsonschema")
     versions = yaml.safe_load(Path(file).read_text())["spec"]["versions"]
-    schema = next(one for one in versions if one["name"] == "v1alpha2")["schema"]
+    schema = next(version for version in versions if version["name"] == "v1alpha2")["schema"]
     whole = strict(schema["openAPIV3Schema"])
     whole["properties"]["metadata"] = {"type": "object"}
     document = yaml.safe_load(text_of(exported(DENSE, to="megatron"), "jobset.yaml"))
     checker = jsonschema.Draft202012Validator(whole)
-    assert [one.message for one in checker.iter_errors(document)] == []
+    assert [iter_error.message for iter_error in checker.iter_errors(document)] == []
     document["spec"]["replicatedJobs"][0]["template"]["spec"]["paralelism"] = 1
     assert list(checker.iter_errors(document))
 
@@ -437,10 +441,10 @@ def test_the_jobset_is_of_its_schema() -> None:
 def strict(schema: Any) -> Any:
     """A schema of Kubernetes that refuses keys it does not name."""
     if isinstance(schema, list):
-        return [strict(one) for one in schema]
+        return [strict(entry) for entry in schema]
     if not isinstance(schema, dict):
         return schema
-    out = {name: strict(one) for name, one in schema.items()}
+    out = {name: strict(value) for name, value in schema.items()}
     if out.get("type") == "object" and "properties" in out:
         out.setdefault("additionalProperties", False)
     if out.get("x-kubernetes-int-or-string"):
@@ -482,8 +486,8 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         controller = subprocess.Popen(["slurmctld", "-D", "-c"], stdout=log, stderr=log)
     try:
         for _ in range(100):
-            asked = subprocess.run(["scontrol", "ping"], capture_output=True, check=False)
-            if b"UP" in asked.stdout:
+            answer = subprocess.run(["scontrol", "ping"], capture_output=True, check=False)
+            if b"UP" in answer.stdout:
                 break
             time.sleep(0.1)
         else:

@@ -93,8 +93,8 @@ def _searched(copy: Path) -> None:
     assert eager["step"]["components"]["bubble"] == usual["step"]["components"]["bubble"] > 0
     alive = [x["memory"]["components"]["activations"] for x in (usual, eager)]
     assert alive[1] == pytest.approx(7 / 4 * alive[0])
-    found = json.loads(run(copy, f"dpplan search {where} --schedule 1f1b-eager --json"))
-    assert found["top"][0]["layout"]["schedule"] == "1f1b-eager"
+    document = json.loads(run(copy, f"dpplan search {where} --schedule 1f1b-eager --json"))
+    assert document["top"][0]["layout"]["schedule"] == "1f1b-eager"
     assert "1f1b-eager" in run(copy, "dpplan list schedules")
 
 
@@ -118,18 +118,18 @@ def _answered(copy: Path) -> None:
 
 def _mixed(copy: Path) -> None:
     """A model of own parts has the size of the paper."""
-    found = estimate(copy, "--model docs/examples/retention.toml --gpu h100 --gpus 8")
-    assert found["model"]["parameters"] == pytest.approx(1.3e9, rel=0.1)
+    answer = estimate(copy, "--model docs/examples/retention.toml --gpu h100 --gpus 8")
+    assert answer["model"]["parameters"] == pytest.approx(1.3e9, rel=0.1)
 
 
 def _added(copy: Path) -> None:
     """An own mechanism is one file: an option, a leaf of memory, a component of the step."""
     given = "--model gpt2 --gpu h100 --gpus 8 --stack pytorch-fsdp --zero 3 --micro-batch 1"
-    found = estimate(copy, f"{given} --lookahead 10")
-    slow = found["memory"]["components"]["slow_weights"]
-    assert slow == pytest.approx(found["model"]["parameters"] / 8 * 4, rel=0.01)
+    answer = estimate(copy, f"{given} --lookahead 10")
+    slow = answer["memory"]["components"]["slow_weights"]
+    assert slow == pytest.approx(answer["model"]["parameters"] / 8 * 4, rel=0.01)
     often = estimate(copy, f"{given} --lookahead 1")
-    seconds = [x["step"]["components"]["lookahead"] for x in (found, often)]
+    seconds = [x["step"]["components"]["lookahead"] for x in (answer, often)]
     assert seconds[1] == pytest.approx(10 * seconds[0])
 
 

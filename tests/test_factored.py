@@ -88,11 +88,11 @@ def test_any_operation_equals_the_plain_one(
     usual = column.EAGER, evaluate.BLOCK
     try:  # whatever is computed at once and whatever is deferred
         column.EAGER, evaluate.BLOCK = eager, 7
-        (found,) = whole.values(compute(whole.columns()))
+        (only,) = whole.values(compute(whole.columns()))
     finally:
         column.EAGER, evaluate.BLOCK = usual
     flat = whole.flat()
-    assert found.tolist() == pytest.approx(
+    assert only.tolist() == pytest.approx(
         np.broadcast_to(compute(flat), whole.count).tolist(), rel=1e-14
     )
 
@@ -185,20 +185,20 @@ def test_an_outline_equals_the_full_estimate(name: str, monkeypatch: pytest.Monk
     plain columns, to 1e-12."""
     plan: Plan = PLANS[name]()
     monkeypatch.setattr("planner.estimate._SMALL", 0)
-    found = search(plan).estimates
-    assert found is not None
-    fast = outline(plan, found.space)
-    full = fast.full(np.arange(found.space.count))
-    for one, other in (
+    estimates = search(plan).estimates
+    assert estimates is not None
+    fast = outline(plan, estimates.space)
+    full = fast.full(np.arange(estimates.space.count))
+    for first, other in (
         (fast.time.seconds, full.time.seconds),
         (fast.time.components["recompute"], full.time.components["recompute"]),
         (fast.memory.device, full.memory.device),
         (fast.memory.host, full.memory.host),
     ):
-        np.testing.assert_allclose(one, other, rtol=1e-12)
+        np.testing.assert_allclose(first, other, rtol=1e-12)
     assert fast.fits.tolist() == full.fits.tolist()
     seconds = sum(
-        np.broadcast_to(leaf, found.space.count) for leaf in full.time.components.values()
+        np.broadcast_to(leaf, estimates.space.count) for leaf in full.time.components.values()
     )
     np.testing.assert_allclose(fast.time.seconds, seconds, rtol=1e-12)
 
@@ -209,7 +209,7 @@ def test_plug_ins_get_plain_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def plain(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*given: Any) -> Any:
-            arrays = [x for one in given for x in (one if isinstance(one, Work) else [one])]
+            arrays = [x for entry in given for x in (entry if isinstance(entry, Work) else [entry])]
             assert {type(x) for x in arrays} == {np.ndarray}
             assert {x.shape for x in arrays} == {(len(arrays[0]),)}
             called.add(name)
@@ -220,12 +220,12 @@ def test_plug_ins_get_plain_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plans.plan(gpus=8, software="torchtitan", global_batch=32, optimizer="shampoo")
     for name in ("1f1b", "interleaved", "zb-v"):
         module = schedules.BY_NAME[name]
-        for said in ("allows", "idle_s", "live_chunks"):
-            monkeypatch.setattr(module, said, plain(f"{name} {said}", getattr(module, said)))
-    own = OPTIMIZERS["shampoo"]
-    assert own.kept is not None
-    assert own.work is not None
-    watched = replace(own, kept=plain("kept", own.kept), work=plain("work", own.work))
+        for key in ("allows", "idle_s", "live_chunks"):
+            monkeypatch.setattr(module, key, plain(f"{name} {key}", getattr(module, key)))
+    shampoo = OPTIMIZERS["shampoo"]
+    assert shampoo.kept is not None
+    assert shampoo.work is not None
+    watched = replace(shampoo, kept=plain("kept", shampoo.kept), work=plain("work", shampoo.work))
     monkeypatch.setitem(OPTIMIZERS, "shampoo", watched)
     columns = allowed_layouts(plan).columns()
     step_time(plan, columns)

@@ -161,7 +161,7 @@ def test_a_window_is_counted_as_what_it_leaves(seq: int) -> None:
 # the last two: most of the time is attention on a GPU whose kernels reach most of its rate, where
 # counting the half that a causal mask hides gave 111 % of the peak
 @pytest.mark.parametrize(
-    "asked",
+    "text",
     [
         "--model phi-3-mini --gpu h100 --gpus 64 --seq-len 131072",
         "--model gemma-2-9b --gpu h100 --gpus 64 --seq-len 131072",
@@ -170,7 +170,7 @@ def test_a_window_is_counted_as_what_it_leaves(seq: int) -> None:
         " --recompute full --clock 1.2",
     ],
 )
-def test_no_utilisation_is_above_the_peak_at_long_sequences(asked: str) -> None:
-    said = dpplan("estimate", *asked.split(), "--json").json()["throughput"]
-    assert 0.1 < said["mfu"] <= said["hfu"] < 0.95
-    assert said["mfu"] < said.get("mfu_palm", 1.0) <= 1
+def test_no_utilisation_is_above_the_peak_at_long_sequences(text: str) -> None:
+    document = dpplan("estimate", *text.split(), "--json").json()["throughput"]
+    assert 0.1 < document["mfu"] <= document["hfu"] < 0.95
+    assert document["mfu"] < document.get("mfu_palm", 1.0) <= 1

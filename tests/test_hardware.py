@@ -89,9 +89,9 @@ def test_profile_loads_under_its_file_name_and_every_number_is_sourced(
 ) -> None:
     spec: Any = catalog.load(kind, KINDS[kind], name)
     assert spec.id == name
-    found = list(numbers(spec))
-    assert found
-    for path, number in found:
+    listed = list(numbers(spec))
+    assert listed
+    for path, number in listed:
         where = f"{kind}/{name}{path}"
         assert number.kind in ("vendor", "measured", "assumed"), where
         assert len(number.source) > 2, where
@@ -191,31 +191,31 @@ def test_fp16_accumulation_of_geforce_is_named_as_such() -> None:
 
 
 def test_volta_and_turing_have_neither_bf16_nor_tf32() -> None:
-    old = [one for name in catalog.ids("gpus") if (one := gpu(name)).architecture in OLD]
-    assert {one.architecture for one in old} == set(OLD)
-    for one in old:
-        assert one.rate("bf16") is None
-        assert one.rate("tf32") is None
-        assert one.rate("fp16") is not None
+    old = [first for name in catalog.ids("gpus") if (first := gpu(name)).architecture in OLD]
+    assert {entry.architecture for entry in old} == set(OLD)
+    for entry in old:
+        assert entry.rate("bf16") is None
+        assert entry.rate("tf32") is None
+        assert entry.rate("fp16") is not None
 
 
 def test_a_card_without_a_table_has_the_shape_of_the_curve_of_another() -> None:
-    own, other = gpu("l4-24gb").kernels, gpu("l40s").kernels
+    kernels, other = gpu("l4-24gb").kernels, gpu("l40s").kernels
     for name in CURVE_SHAPE:
-        mine, theirs = getattr(own, name), getattr(other, name)
+        mine, theirs = getattr(kernels, name), getattr(other, name)
         assert mine == theirs
         assert mine.kind == "assumed"
         assert mine.source == "no GEMM table: as l40s"
-    assert own.sustained_clock < other.sustained_clock  # 72 W and not 350
+    assert kernels.sustained_clock < other.sustained_clock  # 72 W and not 350
 
 
 def test_what_a_card_states_beside_another_is_its_own(tmp_path: Path) -> None:
     text = (catalog.folder("gpus") / "l4-24gb.toml").read_text(encoding="utf-8")
     path = tmp_path / "mine.toml"
     path.write_text(text.replace('like = "l40s"', 'like = "l40s"\nkernel_gap = "9 us"'))
-    found = gpu(str(path)).kernels
-    assert found.kernel_gap == pytest.approx(9e-6)
-    assert found.gemm_launch == gpu("l40s").kernels.gemm_launch
+    kernels = gpu(str(path)).kernels
+    assert kernels.kernel_gap == pytest.approx(9e-6)
+    assert kernels.gemm_launch == gpu("l40s").kernels.gemm_launch
     path.write_text(text.replace('like = "l40s"', 'like = "l40x"'))
     with pytest.raises(PlanError, match=r"kernels\.like: 'l40x' - unknown; did you mean l40"):
         gpu(str(path))
@@ -418,20 +418,20 @@ def test_naming_a_kind_of_fabric_keeps_the_cards_of_the_node(name: str, kind: st
     """Only cards that are slower than any of the kind are replaced, and what was assumed is said;
     the node's own kind changes nothing."""
     node, fabric = gpu(name).node, link(kind)
-    asked = Options(model="gpt2", gpu=name, gpus=2 * node.gpus_per_node)
-    usual, before = cluster_spec(asked)
-    named, after = cluster_spec(asked.changed(inter_node=kind))
+    options = Options(model="gpt2", gpu=name, gpus=2 * node.gpus_per_node)
+    usual, before = cluster_spec(options)
+    named, after = cluster_spec(options.changed(inter_node=kind))
     if link(node.inter_node).fabric == kind:
         assert (named, after) == (usual, before)
         return
     assert named.inter_node.id == kind
     assert named.nic_bandwidth == max(float(node.nic_bandwidth), float(fabric.bandwidth))
     assert any("names no speed" in line for line in after)
-    stated, said = cluster_spec(asked.changed(inter_node=kind, nic_bandwidth="123 Gbit/s"))
+    stated, text = cluster_spec(options.changed(inter_node=kind, nic_bandwidth="123 Gbit/s"))
     assert float(stated.nic_bandwidth) == pytest.approx(123e9 / 8)
-    assert not any("names no speed" in line for line in said)
+    assert not any("names no speed" in line for line in text)
 
 
 def test_a_fabric_whose_name_is_a_speed_has_it() -> None:
-    asked = Options(model="gpt2", gpu="h100", gpus=16, inter_node="roce-100")
-    assert float(cluster_spec(asked)[0].nic_bandwidth) == pytest.approx(12.5e9)
+    options = Options(model="gpt2", gpu="h100", gpus=16, inter_node="roce-100")
+    assert float(cluster_spec(options)[0].nic_bandwidth) == pytest.approx(12.5e9)

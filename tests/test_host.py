@@ -35,25 +35,25 @@ def on(
     host: str = "xeon-8168", *, stack: str = "deepspeed", gpus: int = GPUS, **training: Any
 ) -> Plan:
     """Eight ranks on a host."""
-    of = plans.plan(plans.model(), gpus=gpus, software=stack, **training)
-    cluster = of.cluster.model_copy(update={"host": of_host(host)})
-    return of.model_copy(update={"cluster": cluster})
+    plan = plans.plan(plans.model(), gpus=gpus, software=stack, **training)
+    cluster = plan.cluster.model_copy(update={"host": of_host(host)})
+    return plan.model_copy(update={"cluster": cluster})
 
 
-def with_threads(of: Plan, each: int) -> Plan:
-    cluster = of.cluster.model_copy(update={"host_threads": each})
-    return of.model_copy(update={"cluster": cluster})
+def with_threads(plan: Plan, each: int) -> Plan:
+    cluster = plan.cluster.model_copy(update={"host_threads": each})
+    return plan.model_copy(update={"cluster": cluster})
 
 
 def estimates(
-    of: Plan, where: str = "optimizer", micro_batch: int = 1, **numbers: Any
+    plan: Plan, where: str = "optimizer", micro_batch: int = 1, **numbers: Any
 ) -> Estimates:
     table = plans.rows(GPUS, {"zero": 3, "offload": where, "micro_batch": micro_batch})
-    return evaluate(of, table, numbers=plans.numbers(of, **numbers) if numbers else None)
+    return evaluate(plan, table, numbers=plans.numbers(plan, **numbers) if numbers else None)
 
 
-def update_s(of: Plan, **numbers: Any) -> float:
-    return float(estimates(of, **numbers).time.components["optimizer"][0])
+def update_s(plan: Plan, **numbers: Any) -> float:
+    return float(estimates(plan, **numbers).time.components["optimizer"][0])
 
 
 def test_bytes_of_an_update_by_hand() -> None:
@@ -75,8 +75,8 @@ def test_update_of_one_core_that_was_measured() -> None:
     """One core and two of an EPYC 7003 that scale a vector in place at 27.6 and 41.2 GB/s update
     1.08e9 and 1.43e9 parameters/s with torch's fused AdamW, which moves 28 B of each."""
     for streamed, measured in ((27.6e9, 1.08e9), (41.2e9, 1.43e9)):
-        found = offload.update_bandwidth_bytes_per_s(1.0, streamed, 1e12, 0.62) / 28
-        assert found == pytest.approx(measured, rel=0.1)
+        result = offload.update_bandwidth_bytes_per_s(1.0, streamed, 1e12, 0.62) / 28
+        assert result == pytest.approx(measured, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_update_of_one_core_that_was_measured() -> None:
 def test_published_updates_of_deepspeed(host: str, published: float) -> None:
     """CPU-Adam alone in ZeRO-Offload, table 4, and in SuperOffload: parameters, moments, gradient
     and the 16-bit copy, by one process on all cores."""
-    of = on(host, gpus=1)
+    plan = on(host, gpus=1)
     bytes_alone = 24 + 4 + 2 + 2
-    assert float(update_bandwidth(of)) / bytes_alone == pytest.approx(published, rel=0.2)
+    assert float(update_bandwidth(plan)) / bytes_alone == pytest.approx(published, rel=0.2)
 
 
 def test_threads_of_a_launcher() -> None:
@@ -111,33 +111,33 @@ def test_more_threads_are_faster_until_the_memory_is_full() -> None:
 
 def test_an_update_takes_its_bytes_over_the_memory() -> None:
     """Twice the memory bandwidth halves the update; moments of half the bytes take 16 B of 44."""
-    of = on()
-    slow, fast = (update_s(of, host_update=rate, host_staged=1e30) for rate in (1e8, 2e8))
-    rest = update_s(of, host_update=1e30, host_staged=1e30)
+    plan = on()
+    slow, fast = (update_s(plan, host_update=rate, host_staged=1e30) for rate in (1e8, 2e8))
+    rest = update_s(plan, host_update=1e30, host_staged=1e30)
     assert slow - rest == pytest.approx(2 * (fast - rest), rel=1e-6)
-    m = machine(of)
-    half = of.model_copy(
-        update={"training": of.training.model_copy(update={"moments_precision": "bf16"})}
+    m = machine(plan)
+    half = plan.model_copy(
+        update={"training": plan.training.model_copy(update={"moments_precision": "bf16"})}
     )
-    assert float(cpu_rate(half, m) / cpu_rate(of, m)) == pytest.approx(44 / 36)
+    assert float(cpu_rate(half, m) / cpu_rate(plan, m)) == pytest.approx(44 / 36)
 
 
 def test_ranks_of_a_host_share_it() -> None:
     """Under ZeRO-3 eight ranks on one host update as many parameters as one does, at its rate."""
-    of = on()
-    each = sum(float(x) for x in [update_s(of, host_update=1e8, host_staged=1e30)])
-    without = update_s(of, host_update=1e30, host_staged=1e30)
+    plan = on()
+    each = sum(float(x) for x in [update_s(plan, host_update=1e8, host_staged=1e30)])
+    without = update_s(plan, host_update=1e30, host_staged=1e30)
     parameters = (each - without) * float(1e8 / 44)
     table = plans.rows(GPUS, {"zero": 3, "offload": "optimizer"})
-    whole = evaluate(of, table).memory
+    whole = evaluate(plan, table).memory
     assert parameters > 0
     assert whole.host[0] * GPUS == pytest.approx(parameters * (12 + 2), rel=0.02)
 
 
 def test_gradients_leave_beside_the_backward_pass() -> None:
     """Of 2 s each way and of 3 s with the last, a backward pass of 1.5 s leaves 0.5 and 1.5 s."""
-    one = offload.gradients_exposed_s(1e9, 2e9, 1e9, 1.5, np.array([1.0, 3.0]))
-    assert one == pytest.approx([1.5, 2 * 0.5 + 1.5])
+    first = offload.gradients_exposed_s(1e9, 2e9, 1e9, 1.5, np.array([1.0, 3.0]))
+    assert first == pytest.approx([1.5, 2 * 0.5 + 1.5])
     assert offload.gradients_exposed_s(1e9, 2e9, 1e9, 3.0, 5.0) == 0
 
 
@@ -161,14 +161,14 @@ def test_what_the_update_hides_behind() -> None:
 
 
 def test_hosts_of_the_catalogue_exist_and_are_plausible() -> None:
-    named = {one.host for one in catalog.load_all("clusters", ClusterTemplate)}
-    named |= {one.node.host for one in catalog.load_all("gpus", GpuSpec)}
+    named = {entry.host for entry in catalog.load_all("clusters", ClusterTemplate)}
+    named |= {entry.node.host for entry in catalog.load_all("gpus", GpuSpec)}
     assert named <= set(catalog.ids("hosts"))
-    for one in catalog.load_all("hosts", HostSpec):
-        streamed = float(one.memory_bandwidth * one.stream_frac)
-        assert one.cores % one.sockets == 0
-        assert float(one.core_bandwidth) < streamed < float(one.memory_bandwidth)
-        assert one.cores * float(one.core_bandwidth) > streamed, "all cores fill the memory"
+    for entry in catalog.load_all("hosts", HostSpec):
+        streamed = float(entry.memory_bandwidth * entry.stream_frac)
+        assert entry.cores % entry.sockets == 0
+        assert float(entry.core_bandwidth) < streamed < float(entry.memory_bandwidth)
+        assert entry.cores * float(entry.core_bandwidth) > streamed, "all cores fill the memory"
 
 
 def test_a_host_is_that_of_the_request_of_the_cluster_or_of_the_gpu() -> None:
@@ -191,9 +191,9 @@ def test_a_host_that_is_not_known_widens_the_band() -> None:
     assert (slowest_host(unknown), slowest_host(known)) == pytest.approx((10, 1.44))
     column = list(FEATURES).index("offload")
 
-    def feature(of: Plan, where: str) -> float:
-        e = estimates(of, where)
-        return float(features(of, e.table, e.time)[0, column])
+    def feature(plan: Plan, where: str) -> float:
+        e = estimates(plan, where)
+        return float(features(plan, e.table, e.time)[0, column])
 
     assert 0 < feature(known, "optimizer") < feature(unknown, "optimizer")
     assert feature(unknown, "none") == 0
@@ -201,9 +201,9 @@ def test_a_host_that_is_not_known_widens_the_band() -> None:
 
 def test_the_answer_names_the_host_and_what_other_threads_would_take() -> None:
     e = estimates(on())
-    (said,) = host_update.assumed(e, 0)
-    assert "48 of 48 cores of Two Xeon Platinum 8168" in said
-    assert "--host-threads" in said
+    (only,) = host_update.assumed(e, 0)
+    assert "48 of 48 cores of Two Xeon Platinum 8168" in only
+    assert "--host-threads" in only
     (other,) = host_update.without(e, 0)
     assert "with 1 and" in other
     assert host_update.without(estimates(with_threads(on(), 2)), 0) == []

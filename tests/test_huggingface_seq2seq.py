@@ -65,16 +65,16 @@ def test_stacks_have_layers_of_their_own(tmp_path: Path) -> None:
 
 
 def test_a_file_of_the_catalogues_shape_is_trained_as_that_was(tmp_path: Path) -> None:
-    spec, said = read(tmp_path, "t5")
+    spec, text = read(tmp_path, "t5")
     known = catalog.load("models", ModelSpec, "t5-small")
     assert spec.published == known.published
-    assert any("the shape of t5-small" in one for one in said)
+    assert any("the shape of t5-small" in entry for entry in text)
 
 
 def test_a_head_of_its_own_is_counted(tmp_path: Path) -> None:
-    spec, said = read(tmp_path, "t5", tie_word_embeddings=False)
+    spec, text = read(tmp_path, "t5", tie_word_embeddings=False)
     assert parameter_count(spec) == 60_506_624 + 32_128 * 512
-    assert any("a head of its own" in one for one in said)
+    assert any("a head of its own" in entry for entry in text)
 
 
 @pytest.mark.parametrize(

@@ -178,8 +178,8 @@ def test_rules_of_an_order_say_nothing_beside_a_list(tmp_path: Path) -> None:
 def test_layers_that_choose_keys_are_read_from_a_pattern(tmp_path: Path) -> None:
     glm = default_config("glm_moe_dsa")
     full = [i % 3 == 0 for i in range(glm["num_hidden_layers"])]
-    types = {"indexer_types": ["full" if own else "shared" for own in full]}
-    pattern = {"index_topk_pattern": "".join("S" if not own else "F" for own in full)}
+    types = {"indexer_types": ["full" if option else "shared" for option in full]}
+    pattern = {"index_topk_pattern": "".join("S" if not option else "F" for option in full)}
     counts = [parameter_count(read(tmp_path, {**glm, **keys})[0]) for keys in (types, pattern, {})]
     assert counts[0] == counts[1] < counts[2]
     with pytest.raises(PlanError, match=r"index_topk_pattern: .*F or S for each of"):

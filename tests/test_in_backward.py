@@ -41,12 +41,12 @@ RULE = "weights can be updated in backward"
 def test_where_it_is_possible(software: str, gpus: int, chosen: dict, allowed: bool) -> None:
     layout = plans.layout(gpus, **chosen)
     for turns in (1, 2):
-        of = plans.plan(
+        plan = plans.plan(
             software=software, gpus=gpus, global_batch=layout.dp * turns, mechanisms=(InBackward(),)
         )
         # nothing accumulates: one micro-batch per step
-        able = not lacks(of.stack, {"optimizer_in_backward": True})
-        rule = bool(check(of, Columns.of([layout]))[RULE][0])
+        able = not lacks(plan.stack, {"optimizer_in_backward": True})
+        rule = bool(check(plan, Columns.of([layout]))[RULE][0])
         assert (able and rule) is (allowed and turns == 1)
 
 
@@ -63,17 +63,17 @@ def test_where_it_is_possible(software: str, gpus: int, chosen: dict, allowed: b
     ],
 )
 def test_refusals_name_the_remedy(more: dict, says: list[str]) -> None:
-    asked = {"stack": "pytorch-fsdp", "zero": 3, "micro_batch": 1, **more}
+    values = {"stack": "pytorch-fsdp", "zero": 3, "micro_batch": 1, **more}
     with pytest.raises(PlanError) as refused:
-        api.estimate(api.read_options({**REQUEST, **asked}))
+        api.estimate(api.read_options({**REQUEST, **values}))
     assert all(part in str(refused.value) for part in says), str(refused.value)
 
 
 def run(inside: bool, **training: Any) -> Estimates:
-    of = plans.plan(
+    plan = plans.plan(
         software="pytorch-fsdp", global_batch=8, mechanisms=(InBackward(),) * inside, **training
     )
-    return evaluate(of, plans.rows(8, {"zero": 3, "recompute": "full"}))
+    return evaluate(plan, plans.rows(8, {"zero": 3, "recompute": "full"}))
 
 
 def test_gradients_and_their_passes_are_what_it_saves() -> None:
@@ -85,23 +85,23 @@ def test_gradients_and_their_passes_are_what_it_saves() -> None:
     for name in after.time.components.keys() - {"optimizer", "overhead"}:
         assert after.time.components[name][0] == before.time.components[name][0]
     most = [
-        max(float(phase["gradients"][0]) for phase in one.memory.timeline[0])
-        for one in (before, after)
+        max(float(phase["gradients"][0]) for phase in entry.memory.timeline[0])
+        for entry in (before, after)
     ]
     layers = before.plan.model.layers
     assert most[1] < 2 * most[0] / layers
     ends = [
         sum(
             float(leaf[0])
-            for leaf in one.memory.timeline[0][PHASES.index("optimizer step")].values()
+            for leaf in entry.memory.timeline[0][PHASES.index("optimizer step")].values()
         )
-        for one in (before, after)
+        for entry in (before, after)
     ]
     assert ends[1] < ends[0]
 
 
 def test_rows_say_it() -> None:
-    found = row(
+    cells = row(
         stack="pytorch-fsdp",
         gpus="1",
         dp="1",
@@ -109,6 +109,6 @@ def test_rows_say_it() -> None:
         global_batch="4",
         options="optimizer_in_bwd=1",
     )
-    plan, _ = row_plan(found)
+    plan, _ = row_plan(cells)
     assert plan.mechanisms == (InBackward(),)
-    assert not_expressed(found) == []
+    assert not_expressed(cells) == []

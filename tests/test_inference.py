@@ -54,9 +54,9 @@ def test_a_window_bounds_the_cache() -> None:
     assert longer < 2 * long
 
 
-def plan(of: ModelSpec | None = None, **changes: Any) -> Plan:
+def plan(job: ModelSpec | None = None, **changes: Any) -> Plan:
     """On A100 with 80 GB."""
-    return small_plan(of or model(**changes))
+    return small_plan(job or model(**changes))
 
 
 @given(tp=st.sampled_from([1, 2, 4, 8]), batch=st.integers(1, 500), tokens=st.integers(1, 10**6))
@@ -71,36 +71,36 @@ def test_bytes_grow_with_batch_and_context_and_fall_with_gpus(
 
 def test_heads_beyond_those_of_keys_are_copied() -> None:
     whole, cut = (plan(kv_heads=k) for k in (1, 8))
-    one, eight = (
+    first, eight = (
         float(device_bytes(whole, tp, 8.0, 1e6) - device_bytes(whole, tp, 0.0, 1e6))
         for tp in (1, 8)
     )
-    assert eight == pytest.approx(one, rel=1e-3)
-    one, eight = (
+    assert eight == pytest.approx(first, rel=1e-3)
+    first, eight = (
         float(device_bytes(cut, tp, 8.0, 1e6) - device_bytes(cut, tp, 0.0, 1e6)) for tp in (1, 8)
     )
-    assert eight == pytest.approx(one / 8, rel=1e-3)
+    assert eight == pytest.approx(first / 8, rel=1e-3)
 
 
 @pytest.mark.parametrize(
     "name", ["llama-2-7b", "llama-2-70b", "mixtral-8x7b", "deepseek-v3", "gpt2"]
 )
 def test_the_largest_batch_fits_and_one_more_does_not(name: str) -> None:
-    asked = plan(shipped(name))
-    found = serving(asked)
-    tp = found.gpus
+    planned = plan(shipped(name))
+    result = serving(planned)
+    tp = result.gpus
     assert tp is not None
-    for most in found.max_batch:
+    for most in result.max_batch:
         for more, fits in ((0, True), (1, False)):
-            need = float(device_bytes(asked, tp, float(most.batch + more), float(most.context)))
-            assert (need <= found.budget_bytes) == fits
-        row = [one for one in found.table if one.context == most.context]
-        assert all(one.fits == (one.batch <= most.batch) for one in row)
-    assert found.max_batch[-1].batch >= 1
+            need = float(device_bytes(planned, tp, float(most.batch + more), float(most.context)))
+            assert (need <= result.budget_bytes) == fits
+        row = [entry for entry in result.table if entry.context == most.context]
+        assert all(entry.fits == (entry.batch <= most.batch) for entry in row)
+    assert result.max_batch[-1].batch >= 1
     if tp > 1:
         assert (
-            float(device_bytes(asked, tp // 2, 1.0, float(asked.model.max_positions)))
-            > found.budget_bytes
+            float(device_bytes(planned, tp // 2, 1.0, float(planned.model.max_positions)))
+            > result.budget_bytes
         )
 
 

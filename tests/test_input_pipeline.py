@@ -61,13 +61,13 @@ def test_reads_hold_at_least_the_sample(sample: float, read: float) -> None:
 def test_mlperf_storage_images() -> None:
     """One simulated H100 wants 1,786 images or 204.7 MB (195 MiB) per second."""
     rate = IMAGES / BATCH_S
-    found = dpplan(
+    document = dpplan(
         "input", "--samples-per-s", rate, "--batch", IMAGES, "--sample-bytes", IMAGE_BYTES, "--json"
     ).json()["input"]
-    assert found["samples_per_s"] == pytest.approx(1785.7, abs=0.05)
-    assert found["bytes_per_s"] == pytest.approx(204.75e6, rel=1e-4)
-    assert found["bytes_per_s"] / 2**20 == pytest.approx(195.3, abs=0.05)
-    assert found["bound"] is None
+    assert document["samples_per_s"] == pytest.approx(1785.7, abs=0.05)
+    assert document["bytes_per_s"] == pytest.approx(204.75e6, rel=1e-4)
+    assert document["bytes_per_s"] / 2**20 == pytest.approx(195.3, abs=0.05)
+    assert document["bound"] is None
     # 90 % of the accelerators busy is what the benchmark asks: with nine tenths of the bandwidth
     # the step takes 1 / 0.9 as long
     slow = dpplan(
@@ -79,7 +79,7 @@ def test_mlperf_storage_images() -> None:
         "--sample-bytes",
         IMAGE_BYTES,
         "--data-storage",
-        f"{0.9 * found['bytes_per_s']:.6f} B/s",
+        f"{0.9 * document['bytes_per_s']:.6f} B/s",
         "--json",
     )
     assert slow.status == 3
@@ -106,14 +106,14 @@ def test_workers_by_littles_law() -> None:
         "--read-latency",
         "10 ms",
     )
-    found = dpplan(*words, "--json").json()["input"]
+    document = dpplan(*words, "--json").json()["input"]
     # each of eight GPUs takes 250 samples/s, each sample 10 ms of decoding and 10 ms of waiting:
     # five workers
-    assert found["workers_busy"] == pytest.approx(5)
-    assert found["workers_needed"] == 5
-    assert found["reads_in_flight"] == pytest.approx(20)
-    assert found["host_bytes_per_node"] == pytest.approx(8 * 5 * 2 * 50 * 150e3)
-    assert found["covered_s"] == pytest.approx(5 * 2 * 50 / 250)
+    assert document["workers_busy"] == pytest.approx(5)
+    assert document["workers_needed"] == 5
+    assert document["reads_in_flight"] == pytest.approx(20)
+    assert document["host_bytes_per_node"] == pytest.approx(8 * 5 * 2 * 50 * 150e3)
+    assert document["covered_s"] == pytest.approx(5 * 2 * 50 / 250)
     few = dpplan(*words, "--workers", 4, "--json")
     assert few.status == 3
     assert few.json()["input"]["bound"] == "workers"
@@ -184,9 +184,11 @@ def test_more_of_anything_never_slows(
             "workers": workers,
         }
         spec = InputSpec(**(given_ | changes))
-        one = loading.sample(spec, 1.0, 1)
-        found = loading.times(spec, one, 256.0, 64.0, 2e10)
-        return float(load_s(found["storage"], found["requests"], found["workers"], found["copies"]))
+        first = loading.sample(spec, 1.0, 1)
+        result = loading.times(spec, first, 256.0, 64.0, 2e10)
+        return float(
+            load_s(result["storage"], result["requests"], result["workers"], result["copies"])
+        )
 
     base = wait()
     assert base > 0
@@ -213,12 +215,12 @@ def test_the_workers_and_bandwidth_that_are_named_suffice(
         spec = InputSpec(
             sample_bytes=1e5, worker_samples_per_s=per_worker, read_latency_s=latency, **changes
         )
-        one = loading.sample(spec, 1.0, 1)
-        found = loading.times(spec, one, 8.0 * batch, 8.0, math.inf)
+        first = loading.sample(spec, 1.0, 1)
+        result = loading.times(spec, first, 8.0 * batch, 8.0, math.inf)
         return loading.document(
             spec,
-            one,
-            found,
+            first,
+            result,
             samples=8.0 * batch,
             step_s=8 * batch / rate,
             replicas=8.0,
@@ -226,13 +228,13 @@ def test_the_workers_and_bandwidth_that_are_named_suffice(
             batch=float(batch),
         )
 
-    found = needs()
-    workers = found.workers_needed
+    result = needs()
+    workers = result.workers_needed
     if workers <= 1024:
-        assert needs(workers=workers).wait_s <= 1e-6 * found.load_s + 1e-8 * 8 * batch / rate
+        assert needs(workers=workers).wait_s <= 1e-6 * result.load_s + 1e-8 * 8 * batch / rate
         if workers > 1:
             assert needs(workers=workers - 1).wait_s > 0
-    assert needs(storage_bytes_per_s=found.bytes_per_s * (1 + 1e-9)).wait_s == 0
+    assert needs(storage_bytes_per_s=result.bytes_per_s * (1 + 1e-9)).wait_s == 0
 
 
 REQUEST = ("estimate", "--model", "llama-2-7b", "--gpu", "h100", "--gpus", 64)
@@ -241,18 +243,18 @@ REQUEST = ("estimate", "--model", "llama-2-7b", "--gpu", "h100", "--gpus", 64)
 def test_tokens_are_a_trickle() -> None:
     """Llama 2 7B on 64 H100: 747,000 tokens/s of 2 B are 1.5 MB/s, less than one disk."""
     report = dpplan(*REQUEST, "--data-storage", "nfs", "--json").json()
-    found = report["input"]
-    assert found["bytes_per_s"] == pytest.approx(2 * report["throughput"]["tokens_per_s"])
-    assert found["bytes_per_s"] < 5e6
-    assert found["wait_s"] == 0
+    result = report["input"]
+    assert result["bytes_per_s"] == pytest.approx(2 * report["throughput"]["tokens_per_s"])
+    assert result["bytes_per_s"] < 5e6
+    assert result["wait_s"] == 0
     assert report["step"]["components"]["input"] == 0
     usual = dpplan(*REQUEST, "--json").json()
     assert usual["input"] is None
     assert usual["stragglers"] is None
     assert report["step"]["seconds"] == pytest.approx(usual["step"]["seconds"], rel=1e-12)
-    nfs = next(one for one in storages() if one.id == "nfs")
-    assert found["seconds"]["storage"] == pytest.approx(
-        found["sample_bytes"] * 1024 / (2 * nfs.bytes_per_s(8))
+    nfs = next(storage for storage in storages() if storage.id == "nfs")
+    assert result["seconds"]["storage"] == pytest.approx(
+        result["sample_bytes"] * 1024 / (2 * nfs.bytes_per_s(8))
     )
 
 
@@ -278,16 +280,16 @@ def test_large_samples_bind_and_say_what_to_change() -> None:
     report = dpplan(
         *REQUEST, *LAYOUT, "--sample-bytes", "100 MB", "--data-storage", "nfs", "--json"
     ).json()
-    found, step = report["input"], report["step"]
+    result, step = report["input"], report["step"]
     assert step["bottleneck"] == "input"
     assert step["seconds"] == pytest.approx(1024 * 1e8 / 3e9)  # 1,024 samples of 100 MB at 3 GB/s
-    assert found["wait_s"] == pytest.approx(step["components"]["input"])
-    assert "storage must read" in found["remedy"]
+    assert result["wait_s"] == pytest.approx(step["components"]["input"])
+    assert "storage must read" in result["remedy"]
     text = dpplan(
         *REQUEST, *LAYOUT, "--sample-bytes", "100 MB", "--data-storage", "nfs", "--plain"
     ).stdout
     assert "INPUT-BOUND by storage bandwidth" in text
-    enough = f"{found['bytes_per_s'] * 1.001} B/s"
+    enough = f"{result['bytes_per_s'] * 1.001} B/s"
     assert (
         dpplan(
             *REQUEST, *LAYOUT, "--sample-bytes", "100 MB", "--data-storage", enough, "--json"
@@ -297,7 +299,7 @@ def test_large_samples_bind_and_say_what_to_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "texts"),
     [
         (("--sample-bytes", "0"), ("--sample-bytes", "positive")),
         (("--sample-bytes", "5 GB/s"), ("--sample-bytes",)),
@@ -312,8 +314,8 @@ def test_large_samples_bind_and_say_what_to_change() -> None:
         (("--token-bytes", "0"), ("--token-bytes",)),
     ],
 )
-def test_wrong_requests(words: tuple[str, ...], said: tuple[str, ...]) -> None:
-    refused(dpplan(*REQUEST, *words), *said)
+def test_wrong_requests(words: tuple[str, ...], texts: tuple[str, ...]) -> None:
+    refused(dpplan(*REQUEST, *words), *texts)
 
 
 def test_wrong_rates() -> None:
@@ -337,9 +339,9 @@ def test_a_scenario_file_says_the_same(tmp_path: Path) -> None:
             "2 --json"
         ),
     ).json()
-    told = dpplan("estimate", "--scenario", file, "--json").json()
-    assert told["step"] == flags["step"]
-    assert told["stragglers"] == flags["stragglers"]
-    assert told["input"] == flags["input"]
+    document = dpplan("estimate", "--scenario", file, "--json").json()
+    assert document["step"] == flags["step"]
+    assert document["stragglers"] == flags["stragglers"]
+    assert document["input"] == flags["input"]
     file.write_text('model = "gpt2"\ngpu = "a100"\nworkers = 0\n')
     refused(dpplan("estimate", "--scenario", file), "--workers")

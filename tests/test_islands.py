@@ -109,68 +109,68 @@ def test_pipeline_sends_between_islands_are_as_many_and_take_longer() -> None:
     assert _sends_s(_plan(8.0, nodes=8), 8) == plain
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda one: str(one.name))
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda entry: str(entry.name))
 def test_no_algorithm_gains_by_islands(algorithm: object) -> None:
     def taken(plan: Plan) -> float:
-        found = network(plans.numbers(plan), plan.cluster, 64)
-        return float(np.ravel(algorithm.seconds(found, LARGE))[0])  # type: ignore[attr-defined]
+        links = network(plans.numbers(plan), plan.cluster, 64)
+        return float(np.ravel(algorithm.seconds(links, LARGE))[0])  # type: ignore[attr-defined]
 
     assert taken(_plan(4.0)) >= taken(_plan(None))
 
 
 def test_estimates_agree_with_the_algorithms_they_choose_from() -> None:
     plan = _plan(4.0)
-    found = network(plans.numbers(plan), plan.cluster, 64)
-    each = {one.name: one for one in ALGORITHMS}
-    fastest = min(float(np.ravel(each[name].seconds(found, LARGE))[0]) for name in ("ring", "tree"))
+    links = network(plans.numbers(plan), plan.cluster, 64)
+    each = {algorithm.name: algorithm for algorithm in ALGORITHMS}
+    fastest = min(float(np.ravel(each[name].seconds(links, LARGE))[0]) for name in ("ring", "tree"))
     assert _reduced_s(plan, 64) == pytest.approx(fastest, rel=1e-9)
 
 
 @pytest.mark.parametrize(
-    "given", [{"island_nodes": 8}, {"oversubscription": 2.0}], ids=lambda one: next(iter(one))
+    "given", [{"island_nodes": 8}, {"oversubscription": 2.0}], ids=lambda entry: next(iter(entry))
 )
 def test_half_a_tier_is_refused(given: dict[str, Any]) -> None:
-    asked = Options(model="gpt2", gpu="a100", gpus=64, **given)
+    options = Options(model="gpt2", gpu="a100", gpus=64, **given)
     with pytest.raises(PlanError) as refused:
-        cluster_spec(asked)
+        cluster_spec(options)
     assert "--island-nodes" in str(refused.value)
     assert "--oversubscription" in str(refused.value)
 
 
 def test_the_options_reach_the_cluster_and_silence_the_assumption() -> None:
-    asked = Options(model="gpt2", gpu="a100", gpus=256)
-    _, assumed = cluster_spec(asked)
-    assert any("non-blocking" in one for one in assumed)
-    cluster, assumed = cluster_spec(asked.changed(island_nodes=8, oversubscription=2.0))
+    options = Options(model="gpt2", gpu="a100", gpus=256)
+    _, assumed = cluster_spec(options)
+    assert any("non-blocking" in entry for entry in assumed)
+    cluster, assumed = cluster_spec(options.changed(island_nodes=8, oversubscription=2.0))
     assert cluster.tiers == Tiers(8, 64.0)
-    assert not any("non-blocking" in one for one in assumed)
-    few, assumed = cluster_spec(asked.changed(gpus=64))
+    assert not any("non-blocking" in entry for entry in assumed)
+    few, assumed = cluster_spec(options.changed(gpus=64))
     assert few.tiers.island == np.inf
-    assert not any("non-blocking" in one for one in assumed)
+    assert not any("non-blocking" in entry for entry in assumed)
 
 
 def test_a_file_of_a_cluster_states_its_tiers(tmp_path: Path) -> None:
     shipped = catalog.find("clusters", "dgx-h100").read_text()
     lines = [x for x in shipped.splitlines() if not x.startswith(("island_", "oversub"))]
-    own = tmp_path / "own.toml"
-    own.write_text("\n".join(["island_nodes = 4", "oversubscription = 2", *lines]))
-    cluster, _ = cluster_spec(Options(model="gpt2", cluster=str(own), gpus=64))
+    path = tmp_path / "own.toml"
+    path.write_text("\n".join(["island_nodes = 4", "oversubscription = 2", *lines]))
+    cluster, _ = cluster_spec(Options(model="gpt2", cluster=str(path), gpus=64))
     assert cluster.tiers == Tiers(8, 32.0)
-    own.write_text("\n".join(["island_nodes = 4", "oversubscription = 0.5", *lines]))
+    path.write_text("\n".join(["island_nodes = 4", "oversubscription = 0.5", *lines]))
     with pytest.raises(PlanError, match="oversubscription"):
-        cluster_spec(Options(model="gpt2", cluster=str(own), gpus=64))
+        cluster_spec(Options(model="gpt2", cluster=str(path), gpus=64))
 
 
 def test_a_fabric_stated_to_be_non_blocking_needs_no_islands() -> None:
-    asked = Options(model="gpt2", gpu="a100", gpus=256, oversubscription=1)
-    cluster, assumed = cluster_spec(asked)
+    options = Options(model="gpt2", gpu="a100", gpus=256, oversubscription=1)
+    cluster, assumed = cluster_spec(options)
     assert cluster.tiers.island == np.inf
-    assert not any("non-blocking" in one for one in assumed)
+    assert not any("non-blocking" in entry for entry in assumed)
 
 
 def test_shipped_clusters_say_what_is_above_their_islands() -> None:
-    for one in catalog.load_all("clusters", ClusterTemplate):
-        assert one.island_nodes is None or one.oversubscription is not None, one.id
+    for entry in catalog.load_all("clusters", ClusterTemplate):
+        assert entry.island_nodes is None or entry.oversubscription is not None, entry.id
 
 
 def test_an_island_holds_whole_domains() -> None:

@@ -22,12 +22,12 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("name", SAID)
 def test_a_file_is_read_as_its_program_does(name: str) -> None:
-    found = formats.read({name: (RECIPES / name).read_text()})
-    assert {option: found.options.get(option) for option in SAID[name]} == SAID[name]
-    unknown = {one for one, used in found.arguments.items() if used.use == "not understood"}
+    recipe = formats.read({name: (RECIPES / name).read_text()})
+    assert {option: recipe.options.get(option) for option in SAID[name]} == SAID[name]
+    unknown = {name for name, used in recipe.arguments.items() if used.use == "not understood"}
     assert unknown == UNKNOWN.get(name, set())
-    assert found.options.keys() <= rows(Options).keys()
-    assert resolve(Options(**{"gpu": "h100", **found.options})).plans
+    assert recipe.options.keys() <= rows(Options).keys()
+    assert resolve(Options(**{"gpu": "h100", **recipe.options})).plans
 
 
 FLAGS = """
@@ -102,20 +102,20 @@ spec:
 
 def test_manifests_say_how_many_gpus() -> None:
     for text, expected in MANIFESTS.items():
-        found = formats.read({"job.yaml": text}).options
-        assert {name: found.get(name) for name in expected} == expected, text
+        recipe = formats.read({"job.yaml": text}).options
+        assert {name: recipe.get(name) for name in expected} == expected, text
 
 
 def test_flags_of_torchtitan_are_read() -> None:
-    found = formats.read({"run.sh": FLAGS}).options
+    recipe = formats.read({"run.sh": FLAGS}).options
     expected = {"tp": 2, "gpus": 16, "micro_batch": 2, "seq_len": 8192, "compile": True}
-    assert {name: found[name] for name in expected} == expected
-    assert found["recompute"] == "full"
+    assert {name: recipe[name] for name in expected} == expected
+    assert recipe["recompute"] == "full"
 
 
 def test_launch_lines_say_how_many_gpus() -> None:
     for text, expected in LINES.items():
-        found = formats.read({"job.sh": text}).options
-        said = {name: found[name] for name in ("gpus", "gpus_per_node") if name in found}
-        assert said.items() >= expected.items(), text
-        assert expected or not said, text
+        recipe = formats.read({"job.sh": text}).options
+        values = {name: recipe[name] for name in ("gpus", "gpus_per_node") if name in recipe}
+        assert values.items() >= expected.items(), text
+        assert expected or not values, text

@@ -30,11 +30,11 @@ _OTHERS = (7 + 1 + 2, 14 + 1 + 5)
 _QK = 2
 
 
-def _issued(of: Plan, micro_batch: int = 1) -> tuple[float, float]:
+def _issued(plan: Plan, micro_batch: int = 1) -> tuple[float, float]:
     c = plans.rows(8, {"micro_batch": micro_batch})
-    shape = local_shape(of, **key_of(c))
-    found = issued_operators(shape, machine(of), ())
-    return float(np.ravel(found.forward)[0]), float(np.ravel(found.backward)[0])
+    shape = local_shape(plan, **key_of(c))
+    result = issued_operators(shape, machine(plan), ())
+    return float(np.ravel(result.forward)[0]), float(np.ravel(result.backward)[0])
 
 
 @pytest.mark.parametrize(("norms", "forward", "backward"), [(2, 38, 71), (2 + _QK, 54, 103)])
@@ -62,8 +62,8 @@ def test_bigscience_waits_for_every_kernel_on_a100_alone() -> None:
     waiting, layers, micro_batches = 44e-6, plans.model().layers, 8
 
     def launch(gpu: str, software: str, **chosen: str) -> float:
-        of = plans.plan(software=software, gpu=gpu, precision="fp16", seq_len=4096)
-        time = step_time(of, plans.rows(8, {"micro_batch": 1, **chosen}), None)
+        plan = plans.plan(software=software, gpu=gpu, precision="fp16", seq_len=4096)
+        time = step_time(plan, plans.rows(8, {"micro_batch": 1, **chosen}), None)
         return float(time.components["launch"][0] + time.components["recompute"][0])
 
     assert launch("a100-sxm4-80gb", "bigscience") == pytest.approx(
@@ -85,15 +85,15 @@ def test_a_hugging_face_layer_issues_its_chains_and_hooks() -> None:
 def test_fused_kernels_leave_the_operators_of_the_stack() -> None:
     for change in ({"fused_kernels": True}, {"compile": True}, {"loss_kernel": "fused-linear"}):
         assert _issued(plans.plan(software="hf-deepspeed", **change)) == (30, 39 + 27)
-    own = plans.plan(software="pytorch-fsdp", loss_kernel="fused")
-    assert _issued(own) == _issued(plans.plan(software="pytorch-fsdp"))
+    plan = plans.plan(software="pytorch-fsdp", loss_kernel="fused")
+    assert _issued(plan) == _issued(plans.plan(software="pytorch-fsdp"))
 
 
 def test_a_norm_that_is_said_to_be_eager_stays_so() -> None:
-    of = plans.plan(software="hf-deepspeed", fused_kernels=True, fused_norm=False)
-    assert not of.fused_norm
-    assert of.fused_rotary
-    assert of.fused_gate
+    plan = plans.plan(software="hf-deepspeed", fused_kernels=True, fused_norm=False)
+    assert not plan.fused_norm
+    assert plan.fused_rotary
+    assert plan.fused_gate
 
 
 @pytest.mark.parametrize(
@@ -103,14 +103,14 @@ def test_the_fused_softmax_takes_four_heads_at_a_time(
     heads: int, micro_batch: int, split: bool
 ) -> None:
     small = plans.model(heads=heads, kv_heads=heads, head_dim=64, positions="learned")
-    of = plans.plan(small, software="megatron-lm-2021", attention="fused_softmax")
-    issued = _issued(of, micro_batch)
+    plan = plans.plan(small, software="megatron-lm-2021", attention="fused_softmax")
+    issued = _issued(plan, micro_batch)
     flash = _issued(plans.plan(small, software="megatron-lm-2021", attention="flash2"))
     assert issued == ((flash[0] + 4, flash[1] + 6) if split else flash)
 
 
-def _seconds(of: Plan) -> float:
-    return float(step_time(of, plans.rows(8, {})).seconds[0])
+def _seconds(plan: Plan) -> float:
+    return float(step_time(plan, plans.rows(8, {})).seconds[0])
 
 
 def graphs(*scopes: GraphScope) -> tuple[CudaGraphs, ...]:
@@ -122,8 +122,8 @@ def test_cuda_graphs_take_their_parts_from_the_cpu() -> None:
     layer; of experts, routing and its bookkeeping alone are captured."""
     dense, experts = plans.model(positions="learned"), plans.expert_model(positions="learned")
 
-    def forward(of: ModelSpec, *scopes: GraphScope) -> float:
-        return _issued(plans.plan(of, software="megatron-core", mechanisms=graphs(*scopes)))[0]
+    def forward(model: ModelSpec, *scopes: GraphScope) -> float:
+        return _issued(plans.plan(model, software="megatron-core", mechanisms=graphs(*scopes)))[0]
 
     saved = 1 - 2 / 44
     assert forward(dense, "attn") == pytest.approx(30 * (1 - saved * 8 / 14))
@@ -141,11 +141,11 @@ def test_cuda_graphs_take_their_parts_from_the_cpu() -> None:
 
 
 def test_ablation_leaves_the_operators_of_fused_kernels() -> None:
-    of = plans.plan(software="hf-deepspeed")
+    plan = plans.plan(software="hf-deepspeed")
     c = plans.rows(8, {})
-    fused = dataclasses.replace(machine(of), without=frozenset({"split_operators"}))
-    found = issued_operators(local_shape(of, **key_of(c)), fused, ())
-    assert (float(found.forward[0]), float(found.backward[0])) == (30, 39 + 27)
+    fused = dataclasses.replace(machine(plan), without=frozenset({"split_operators"}))
+    result = issued_operators(local_shape(plan, **key_of(c)), fused, ())
+    assert (float(result.forward[0]), float(result.backward[0])) == (30, 39 + 27)
 
 
 def test_stated_graphs_replace_those_of_the_stack() -> None:
@@ -171,6 +171,6 @@ def test_what_is_fused_or_compiled_is_never_slower() -> None:
 
 def test_long_micro_batches_do_not_wait_for_the_cpu() -> None:
     long: ModelSpec = plans.model(hidden=4096, heads=32, kv_heads=32, head_dim=128)
-    of = plans.plan(long, software="hf-deepspeed", seq_len=8192, global_batch=32)
-    found = step_time(of, plans.rows(8, {"micro_batch": 4}))
-    assert float(found.components["launch"][0]) < 1e-3 * float(found.seconds[0])
+    plan = plans.plan(long, software="hf-deepspeed", seq_len=8192, global_batch=32)
+    result = step_time(plan, plans.rows(8, {"micro_batch": 4}))
+    assert float(result.components["launch"][0]) < 1e-3 * float(result.seconds[0])

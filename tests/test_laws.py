@@ -20,10 +20,10 @@ from planner.specs.plan import Plan
 
 @pytest.mark.parametrize(("software", "shape"), PLANS)
 def test_one_row_equals_many_rows(software: str, shape: str) -> None:
-    of, rows = plan(software, shape), table(shape)
-    many = evaluate(of, rows)
+    planned, rows = plan(software, shape), table(shape)
+    many = evaluate(planned, rows)
     for row in range(len(rows)):
-        alone = evaluate(of, rows.pick(np.array([row])))
+        alone = evaluate(planned, rows.pick(np.array([row])))
         size = float(many.time.seconds[row])
         assert alone.time.seconds[0] == pytest.approx(size, rel=1e-12)
         for ledger, single in (
@@ -43,8 +43,8 @@ def test_one_row_equals_many_rows(software: str, shape: str) -> None:
 
 @pytest.mark.parametrize(("software", "shape"), PLANS)
 def test_parts_add_up_and_nothing_is_negative(software: str, shape: str) -> None:
-    found = evaluate(plan(software, shape), table(shape))
-    time, memory = found.time, found.memory
+    estimates = evaluate(plan(software, shape), table(shape))
+    time, memory = estimates.time, estimates.memory
     assert np.isfinite(time.seconds).all()
     assert np.isfinite(memory.device).all()
     assert sum(time.components.values()) == pytest.approx(time.seconds, rel=1e-12)
@@ -76,20 +76,20 @@ def test_hidden_and_exposed_make_up_all_communication(software: str, shape: str)
 
 @pytest.mark.parametrize(("software", "shape"), PLANS)
 def test_all_stages_equal_representative_stages(software: str, shape: str) -> None:
-    of, rows = plan(software, shape), table(shape)
+    planned, rows = plan(software, shape), table(shape)
     for row in range(len(rows)):
         single = rows.pick(np.array([row]))
-        every = evaluate(of, single, stages=np.arange(single.pp[0])[:, None]).memory
-        assert every.peak[0] == pytest.approx(evaluate(of, single).memory.peak[0], rel=1e-12), (
-            rows.layout(row)
-        )
+        every = evaluate(planned, single, stages=np.arange(single.pp[0])[:, None]).memory
+        assert every.peak[0] == pytest.approx(
+            evaluate(planned, single).memory.peak[0], rel=1e-12
+        ), rows.layout(row)
 
 
 def test_explaining_changes_nothing() -> None:
-    of, rows = plan(shape="experts"), table("experts")
-    silent = evaluate(of, rows)
+    planned, rows = plan(shape="experts"), table("experts")
+    silent = evaluate(planned, rows)
     with recording() as tree:
-        explained = evaluate(of, rows)
+        explained = evaluate(planned, rows)
     assert explained.time.seconds.tolist() == silent.time.seconds.tolist()
     assert explained.memory.peak.tolist() == silent.memory.peak.tolist()
 
@@ -135,12 +135,12 @@ def test_sequence_parallelism_shares_norms_and_residuals() -> None:
 
 
 def test_one_gpu_communicates_with_nobody() -> None:
-    of = plan(gpus=1)
+    planned = plan(gpus=1)
     for chosen in ({}, {"zero": 1}, {"zero": 3, "recompute": "full"}):
-        found = one(of, **chosen)
-        assert sum(kind.seconds[0] for kind in found.time.traffic) == 0
-        assert found.time.components["data_parallel"][0] == 0
-        assert found.memory.communicators[0] == 0
+        result = one(planned, **chosen)
+        assert sum(kind.seconds[0] for kind in result.time.traffic) == 0
+        assert result.time.components["data_parallel"][0] == 0
+        assert result.memory.communicators[0] == 0
 
 
 _COMMUNICATION = (
@@ -154,11 +154,11 @@ _COMMUNICATION = (
 
 @pytest.mark.parametrize(("software", "shape"), PLANS)
 def test_free_links_leave_only_latency(software: str, shape: str) -> None:
-    of, rows = plan(software, shape), table(shape)
-    usual = evaluate(of, rows).time
-    latency = evaluate(of, rows, numbers=plans.numbers(of, **plans.FREE_LINKS)).time
+    planned, rows = plan(software, shape), table(shape)
+    usual = evaluate(planned, rows).time
+    latency = evaluate(planned, rows, numbers=plans.numbers(planned, **plans.FREE_LINKS)).time
     nothing = evaluate(
-        of, rows, numbers=plans.numbers(of, **plans.FREE_LINKS, **plans.NO_LATENCY)
+        planned, rows, numbers=plans.numbers(planned, **plans.FREE_LINKS, **plans.NO_LATENCY)
     ).time
     for name in _COMMUNICATION:
         if name not in usual.components:
@@ -198,10 +198,10 @@ FASTER = (
 )
 
 
-def speed_up(of: Plan, rows: Columns, factor: float) -> np.ndarray:
+def speed_up(plan: Plan, rows: Columns, factor: float) -> np.ndarray:
     """Step time with one number of the machine raised by `factor`, over step time as it is: shape
     (numbers, rows)."""
-    base, count = plans.numbers(of), len(rows)
+    base, count = plans.numbers(plan), len(rows)
     columns: dict[str, Any] = {
         name: np.full((len(FASTER) + 1) * count, float(getattr(base, name)))
         for name in base.names()
@@ -210,9 +210,9 @@ def speed_up(of: Plan, rows: Columns, factor: float) -> np.ndarray:
         for field in ("dense_rate", "wide_rate") if name == "matmul" else (name,):
             columns[field][place * count : (place + 1) * count] *= factor
     many = rows.each(lambda column: np.tile(column, len(FASTER) + 1))
-    seconds = evaluate(of, many, numbers=Machine(**columns)).time.seconds.reshape(-1, count)
+    seconds = evaluate(plan, many, numbers=Machine(**columns)).time.seconds.reshape(-1, count)
     assert seconds[0] == pytest.approx(
-        evaluate(of, rows).time.seconds, rel=1e-12
+        evaluate(plan, rows).time.seconds, rel=1e-12
     )  # a machine per row is the same machine
     return seconds[1:] / seconds[0]
 
@@ -235,10 +235,13 @@ def test_faster_hardware_never_slows_context_parallelism() -> None:
 
 def test_a_slower_network_is_felt_only_across_nodes() -> None:
     for gpus, felt in ((8, False), (16, True)):
-        of = plan(gpus=gpus)
-        slow = plans.numbers(of, nic_per_gpu=1e9)
+        planned = plan(gpus=gpus)
+        slow = plans.numbers(planned, nic_per_gpu=1e9)
         rows = plans.rows(gpus, {"zero": 1}, {"tp": 2, "pp": 2})
-        ratio = evaluate(of, rows, numbers=slow).time.seconds / evaluate(of, rows).time.seconds
+        ratio = (
+            evaluate(planned, rows, numbers=slow).time.seconds
+            / evaluate(planned, rows).time.seconds
+        )
         assert ((ratio > 1.001) == felt).all()
 
 
@@ -282,8 +285,8 @@ def test_virtual_stages_shrink_the_bubble_and_zero_bubble_more() -> None:
     software=st.sampled_from(["nanotron", "megatron-core"]),
 )
 def test_every_layer_is_on_a_stage(layers: int, pp: int, software: str) -> None:
-    found = one(plans.plan(plans.model(layers=layers), gpus=8, software=software), pp=pp)
-    most, last = float(found.time.stage_layers[0]), float(found.time.last_layers[0])
-    held = (pp - 1) * most + last
-    assert held >= layers - 1e-9
-    assert held < layers + pp  # rounding up leaves a layer too many per stage at most
+    result = one(plans.plan(plans.model(layers=layers), gpus=8, software=software), pp=pp)
+    most, last = float(result.time.stage_layers[0]), float(result.time.last_layers[0])
+    kept = (pp - 1) * most + last
+    assert kept >= layers - 1e-9
+    assert kept < layers + pp  # rounding up leaves a layer too many per stage at most

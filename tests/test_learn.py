@@ -31,15 +31,15 @@ MOST_LINES = 300
 @pytest.mark.parametrize("name", lessons())
 def test_a_lesson_is_computed_and_its_claims_are_checked(name: str) -> None:
     """No figure is missing, no line of a chart is empty, and what a verdict rests on holds."""
-    found = pages.lesson(name)
-    assert not found.problems
-    assert [key for key, figure in found.figures.items() if figure.value is None] == []
-    for section in found.sections:
+    page = pages.lesson(name)
+    assert not page.problems
+    assert [key for key, figure in page.figures.items() if figure.value is None] == []
+    for section in page.sections:
         for item in section.items:
             assert "-" not in (item.figures or []), item.text
             if item.chart:
                 assert all(None not in heights for heights in item.chart.series.values())
-    for claim in found.claims:
+    for claim in page.claims:
         assert claim.verdict in pages.VERDICTS
         assert claim.broken == [], claim.number
         assert re.search(r"\d", claim.why), f"claim {claim.number} has no number"
@@ -64,7 +64,7 @@ def test_an_input_moves_the_figures() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "said"),
+    ("name", "given", "text"),
     [
         ("zeros", {}, "must be one of memory"),
         ("zero", {"rank": "8"}, "has billions, ranks"),
@@ -74,8 +74,8 @@ def test_an_input_moves_the_figures() -> None:
         ("memory", {"model": "gpt9"}, "must be one of qwen2.5-0.5b"),
     ],
 )
-def test_a_wrong_input_is_refused(name: str, given: dict[str, str], said: str) -> None:
-    with pytest.raises(PlanError, match=said):
+def test_a_wrong_input_is_refused(name: str, given: dict[str, str], text: str) -> None:
+    with pytest.raises(PlanError, match=text):
         learn.lesson(name, given)
 
 
@@ -98,11 +98,11 @@ def test_a_command_of_a_lesson_is_that_of_the_command_line() -> None:
         "recommend offload --model gpt2 --gpu a100 --gpus 8",
     ):
         printed = json.loads(dpplan(*command.split(), "--json").stdout)
-        found = json.loads(json.dumps(document(command)))
-        same = {key for key in found if found[key] == printed[key]}
+        result = json.loads(json.dumps(document(command)))
+        same = {key for key in result if result[key] == printed[key]}
         # what a brief estimate leaves out
         brief = {"advice", "alternatives", "machine", "provenance", "without", "step"}
-        assert found.keys() - same <= brief
+        assert result.keys() - same <= brief
     refused(dpplan("learn", "--set", "ranks=8"), "--set", "name the lesson")
     assert "1.10 TB" in dpplan("learn", "zero", "--set", "ranks=64").stdout
 
@@ -142,7 +142,7 @@ def test_bars_and_lines_stay_inside_their_chart() -> None:
 
 
 def test_pages_of_the_documentation_are_current_and_short() -> None:
-    for path, made in pages.pages().items():
+    for path, value in pages.pages().items():
         page = (ROOT / path).read_text(encoding="utf-8")
-        assert page == made(), f"{path}: run python docs/build.py"
+        assert page == value(), f"{path}: run python docs/build.py"
         assert page.count("\n") <= MOST_LINES, path

@@ -111,8 +111,8 @@ def test_a_sourced_number_computes_like_a_float() -> None:
     ids=["pickle", "copy", "deep"],
 )
 def test_a_copy_keeps_its_source(again: Any) -> None:
-    one = again(Sourced(1.5, "s", "measured", "a table", "2026-02"))
-    assert (float(one), one.unit, one.kind, one.source, one.date) == (
+    first = again(Sourced(1.5, "s", "measured", "a table", "2026-02"))
+    assert (float(first), first.unit, first.kind, first.source, first.date) == (
         1.5,
         "s",
         "measured",
@@ -166,12 +166,12 @@ def test_nothing_is_recorded_when_off(double: Any) -> None:
 
 
 def test_an_inner_recording_is_its_own(double: Any) -> None:
-    with recording() as one:
+    with recording() as first:
         double(1.0)
         with recording() as two:
             double(2.0)
         double(3.0)
-    assert [call.inputs["x"] for call in one.calls] == [1.0, 3.0]
+    assert [call.inputs["x"] for call in first.calls] == [1.0, 3.0]
     assert [call.inputs["x"] for call in two.calls] == [2.0]
 
 
@@ -196,13 +196,13 @@ def test_threads_record_only_themselves(double: Any) -> None:
         trees[x] = tree
 
     threads = [threading.Thread(target=explain, args=(x,)) for x in (1.0, 2.0)]
-    for one in threads:
-        one.start()
+    for thread in threads:
+        thread.start()
     together.wait()
     double(3.0)  # nobody records this thread
     together.wait()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.join()
     for x, tree in trees.items():
         assert [call.inputs["x"] for call in tree.calls] == [x] * 50
 
@@ -253,18 +253,18 @@ def test_rows_do_not_depend_on_their_order(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_formula_says_what_it_is(name: str) -> None:
-    what = FORMULAS[name]
-    assert what.equation
-    assert len(what.source) >= 5
-    assert what.doc.split("\n\n")[0].endswith("."), "the docstring begins with a sentence"
-    if what.unit not in ("layers", "element", "J"):
+    formula = FORMULAS[name]
+    assert formula.equation
+    assert len(formula.source) >= 5
+    assert formula.doc.split("\n\n")[0].endswith("."), "the docstring begins with a sentence"
+    if formula.unit not in ("layers", "element", "J"):
         try:
-            unit_factor(what.unit)
+            unit_factor(formula.unit)
         except UnitError as error:
             pytest.fail(str(error))
 
 
 def test_names_of_formulas_are_unique() -> None:
     """The tree of an explanation calls them by name alone."""
-    names = [one.name for one in FORMULAS.values()]
+    names = [formula.name for formula in FORMULAS.values()]
     assert len(set(names)) == len(names)

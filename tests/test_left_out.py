@@ -82,20 +82,20 @@ def test_the_rest_works_and_says_what_is_left_out(tmp_path: Path, named: str) ->
     gone = {name for name, part in PARTS.items() if left_out & {name, *part.needs}}
     verbs = [(verb, part) for part in sorted(gone) for verb in PARTS[part].verbs]
     usual = [["--help"], ["estimate", *GPT2], ["search", *GPT2, "--top", "1", "--json"]]
-    found, page = answers(tmp_path, left_out, [*usual, *([verb, "--help"] for verb, _ in verbs)])
-    assert [status for status, _, _ in found[: len(usual)]] == [0] * len(usual), found
-    offered = {line.split()[0] for line in found[0][1].splitlines() if line.startswith("  ")}
+    result, page = answers(tmp_path, left_out, [*usual, *([verb, "--help"] for verb, _ in verbs)])
+    assert [status for status, _, _ in result[: len(usual)]] == [0] * len(usual), result
+    offered = {line.split()[0] for line in result[0][1].splitlines() if line.startswith("  ")}
     assert {"estimate", "search", "serve"} <= offered
     assert not offered & {verb for verb, _ in verbs}
-    assert found[1][1].startswith("GPT-2")
-    for (verb, part), (status, _, said) in zip(verbs, found[len(usual) :], strict=True):
+    assert result[1][1].startswith("GPT-2")
+    for (verb, part), (status, _, sentence) in zip(verbs, result[len(usual) :], strict=True):
         assert status == 2
-        assert said.startswith(f"error: command: {verb!r} - is part of dpplan-{part}, which ")
+        assert sentence.startswith(f"error: command: {verb!r} - is part of dpplan-{part}, which ")
         missing = [f"dpplan-{name}" for name in (part, *PARTS[part].needs) if name in left_out]
-        assert f"pip install {' '.join(missing)}" in said
+        assert f"pip install {' '.join(missing)}" in sentence
     assert "GPUs" in page["answer"]
-    there = {tab for part, tabs in TABS.items() if part not in gone for tab in tabs}
-    assert {*page["tabs"]} & {tab for tabs in TABS.values() for tab in tabs} == there
+    items = {tab for part, tabs in TABS.items() if part not in gone for tab in tabs}
+    assert {*page["tabs"]} & {tab for tabs in TABS.values() for tab in tabs} == items
     assert ("measured" in page["panels"]) == ("studies" not in gone)
     for part, addresses in ADDRESSES.items():
         assert addresses & {*page["addresses"]} == (set() if part in gone else addresses)

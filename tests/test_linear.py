@@ -46,7 +46,7 @@ def asked(table: type[Record], row: Row, text: str) -> None:
     if table is Options:
         api.read_options({"model": "gpt2", "gpu": "a100", "gpus": 4, row.name: text})
     else:
-        given = {one.name: ["x"] for one in rows(table).values() if one.is_needed}
+        given = {row.name: ["x"] for row in rows(table).values() if row.is_needed}
         table(**given | {row.name: [text] if row.is_several else text})
 
 
@@ -133,11 +133,11 @@ HOSTILE: dict[Callable[[str], Any], list[tuple[str, str]]] = {
 
 @pytest.mark.parametrize("read", HOSTILE, ids=lambda read: read.__name__)
 def test_a_hostile_document_is_refused_at_once(read: Callable[[str], Any]) -> None:
-    for text, said in HOSTILE[read]:
+    for text, sentence in HOSTILE[read]:
         started = time.process_time()
         with pytest.raises(ValueError, match=" ") as refusal:
             read(text)
-        assert said in str(refusal.value), text[:30]
+        assert sentence in str(refusal.value), text[:30]
         assert len(str(refusal.value)) < 1000
         assert time.process_time() - started < SECONDS, text[:30]
 
@@ -146,5 +146,5 @@ def test_there_is_one_reader_of_toml_and_yaml() -> None:
     sources = [path for folder in ("planner", "web") for path in (ROOT / folder).rglob("*.py")]
     for word in ("tomllib", "yaml"):
         begins = re.compile(rf"^ *(import|from) {word}\b", re.MULTILINE)
-        found = {p.name for p in sources if begins.search(p.read_text(encoding="utf-8"))}
-        assert found == {"readers.py"}, word
+        items = {p.name for p in sources if begins.search(p.read_text(encoding="utf-8"))}
+        assert items == {"readers.py"}, word

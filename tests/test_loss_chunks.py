@@ -11,9 +11,9 @@ from planner.formulas import memory
 
 
 def chunked(chunks: int, software: str = "pytorch-fsdp", **chosen: int) -> Estimates:
-    of = plans.plan(plans.model(vocab=128_000), software=software, loss_chunks=chunks)
+    plan = plans.plan(plans.model(vocab=128_000), software=software, loss_chunks=chunks)
     return evaluate(
-        of, plans.rows(8, {"zero": of.stack.supports.zero[0], "micro_batch": 4, **chosen})
+        plan, plans.rows(8, {"zero": plan.stack.supports.zero[0], "micro_batch": 4, **chosen})
     )
 
 
@@ -35,10 +35,10 @@ def test_no_more_chunks_than_tokens() -> None:
 
 
 def test_more_chunks_take_less_memory_and_more_time() -> None:
-    found = [chunked(k) for k in (1, 4, 16, 64)]
+    items = [chunked(k) for k in (1, 4, 16, 64)]
     peaks, seconds = (
         [float(x[0]) for x in column]
-        for column in zip(*((e.memory.peak, e.time.seconds) for e in found), strict=True)
+        for column in zip(*((e.memory.peak, e.time.seconds) for e in items), strict=True)
     )
     assert peaks == sorted(peaks, reverse=True)
     assert peaks[0] > peaks[-1]
@@ -48,11 +48,11 @@ def test_more_chunks_take_less_memory_and_more_time() -> None:
 
 @pytest.mark.parametrize("tp", [1, 2, 8])
 def test_tensor_parallel_ranks_share_the_words(tp: int) -> None:
-    one, many = (
+    first, many = (
         chunked(8, "megatron-core", tp=n).memory.timeline[0][2]["logits"][0] for n in (1, tp)
     )
     input_gradient = 4096 * 512 * 2
-    assert many - input_gradient == pytest.approx((one - input_gradient) / tp)
+    assert many - input_gradient == pytest.approx((first - input_gradient) / tp)
 
 
 def test_only_the_loss_changes() -> None:
@@ -62,9 +62,10 @@ def test_only_the_loss_changes() -> None:
 
 
 def test_the_option() -> None:
-    asked = argv("--model llama-3-8b --gpu h100-sxm --gpus 8 --stack pytorch-fsdp --zero 3")
+    request = argv("--model llama-3-8b --gpu h100-sxm --gpus 8 --stack pytorch-fsdp --zero 3")
     plain, parts = (
-        dpplan("estimate", *asked, *more, "--json").json() for more in ((), ("--loss-chunks", "8"))
+        dpplan("estimate", *request, *more, "--json").json()
+        for more in ((), ("--loss-chunks", "8"))
     )
     assert (plain["training"]["loss_chunks"], parts["training"]["loss_chunks"]) == (1, 8)
     loss = [
@@ -74,4 +75,4 @@ def test_the_option() -> None:
     ]
     assert loss[1] < loss[0]
     assert "--loss-chunks 8" in parts["command"]
-    refused(dpplan("estimate", *asked, "--loss-chunks", "0"), "--loss-chunks")
+    refused(dpplan("estimate", *request, "--loss-chunks", "0"), "--loss-chunks")

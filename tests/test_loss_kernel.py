@@ -48,17 +48,17 @@ def in_chunks(x: Tensor, weight: Tensor, labels: Tensor) -> Any:
     logits = [part @ weight.T for part in x.flatten(0, 1).chunk(CHUNKS)]
     targets = labels.flatten().chunk(CHUNKS)
     parts = [
-        cross_entropy(one.float(), of, reduction="sum")
-        for one, of in zip(logits, targets, strict=True)
+        cross_entropy(logit.float(), target, reduction="sum")
+        for logit, target in zip(logits, targets, strict=True)
     ]
     return sum(parts) / TOKENS
 
 
 def counted(software: str, **training: Any) -> float:
-    of = plans.plan(plans.model(vocab=128_000), software=software, **training)
-    zero = of.stack.supports.zero[0]
-    found = evaluate(of, plans.rows(8, {"zero": zero, "micro_batch": 4}))
-    return float(found.memory.timeline[0][2]["logits"][0]) / (4096 * 128_000)
+    plan = plans.plan(plans.model(vocab=128_000), software=software, **training)
+    zero = plan.stack.supports.zero[0]
+    estimates = evaluate(plan, plans.rows(8, {"zero": zero, "micro_batch": 4}))
+    return float(estimates.memory.timeline[0][2]["logits"][0]) / (4096 * 128_000)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_compiled_chunks_keep_16_bit_logits_or_their_gradients() -> None:
     """A large head: all gradients of logits, that of its input, and of its weight as a sum and
     what the last chunk adds to it."""
     by_hand = 2 * 4096 * 128_000 + 2 * 4096 * 512 + 2 * 2 * 128_000 * 512
-    found = counted("torchtune", loss_kernel="chunked", compile=True) * 4096 * 128_000
-    assert found == max(by_hand, (2 + 2 / CHUNKS) * 4096 * 128_000)
+    result = counted("torchtune", loss_kernel="chunked", compile=True) * 4096 * 128_000
+    assert result == max(by_hand, (2 + 2 / CHUNKS) * 4096 * 128_000)
 
 
 def test_chunks_of_liger() -> None:
@@ -97,19 +97,19 @@ def test_chunks_of_liger() -> None:
 
 def test_liger_comes_with_its_other_kernels_where_the_stack_has_them() -> None:
     for software, whole in (("hf-fsdp", True), ("fms-acceleration", False)):
-        of = plans.plan(software=software, loss_kernel="fused-linear")
-        assert of.liger is whole
-        assert of.fused_norm is whole
+        plan = plans.plan(software=software, loss_kernel="fused-linear")
+        assert plan.liger is whole
+        assert plan.fused_norm is whole
 
 
 def test_the_option() -> None:
-    asked: tuple[str, ...] = argv("--model llama-3-8b --gpu h100-sxm --gpus 8 --stack hf-fsdp")
-    asked += ("--zero", "3", "--micro-batch", "4", "--recompute", "full")
+    request: tuple[str, ...] = argv("--model llama-3-8b --gpu h100-sxm --gpus 8 --stack hf-fsdp")
+    request += ("--zero", "3", "--micro-batch", "4", "--recompute", "full")
     plain, liger = (
-        dpplan("estimate", *asked, *more, "--json").json()
+        dpplan("estimate", *request, *more, "--json").json()
         for more in ((), ("--loss-kernel", "liger"))
     )
     assert liger["training"]["loss_kernel"] == "fused-linear"
     assert "--loss-kernel fused-linear" in liger["command"]
     assert liger["memory"]["peak_bytes"] < plain["memory"]["peak_bytes"]
-    refused(dpplan("estimate", *asked, "--loss-kernel", "none"), "--loss-kernel")
+    refused(dpplan("estimate", *request, "--loss-kernel", "none"), "--loss-kernel")

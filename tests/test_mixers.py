@@ -84,8 +84,8 @@ def test_few_heads_wait_for_the_chunks_of_a_sequence_in_turn() -> None:
     # 1 s of FLOP and 1 s of bytes, half of it in the kernel in turn, which 3 s of steps hold up
     work = mixer_work_s(1e12, 2e12, 1e12, 2e12)
     assert work == pytest.approx(2.0)
-    held = mixer_s(work, 3.0, 5.0, ordered_frac=0.5, gap_s=0.1)
-    assert held == pytest.approx(1 + (1 + 3.0**4) ** 0.25 + 0.5)
+    kept = mixer_s(work, 3.0, 5.0, ordered_frac=0.5, gap_s=0.1)
+    assert kept == pytest.approx(1 + (1 + 3.0**4) ** 0.25 + 0.5)
     assert mixer_s(work, 0.0, 0.0, ordered_frac=0.5, gap_s=0.1) == pytest.approx(2.0)
     short = ("h200-sxm-141gb", "gated_delta", 8, 4096, 2, 1, 0.0)
     long = ("h200-sxm-141gb", "gated_delta", 1, 32768, 2, 1, 0.0)
@@ -106,10 +106,10 @@ def test_short_convolution_and_sparse_attention_on_hopper() -> None:
     moved = short_convolution_s(m, "hopper", 1e12).forward
     assert 1e12 / moved == pytest.approx(0.64 * 3.35e12, rel=1e-4)
     flop = 64 * 2048 * 2 * (576 + 512) * 65536.0
-    found = sparse_attention_s(m, "hopper", flop)
+    result = sparse_attention_s(m, "hopper", flop)
     clock = float(m.sustained_clock)
-    assert flop / found.forward == pytest.approx(0.60 * 989e12 * clock, rel=1e-3)
-    assert found.backward == pytest.approx(2.5 * found.forward, rel=1e-3)
+    assert flop / result.forward == pytest.approx(0.60 * 989e12 * clock, rel=1e-3)
+    assert result.backward == pytest.approx(2.5 * result.forward, rel=1e-3)
     # the choice of keys of 16k tokens took 691 to 700 us on H100 and H200 (GLM-5 tables)
     pairs = 16384.0**2 / 2
     with_choice = index_s(m, "hopper", pairs, 0.0, 16384.0 - 2048, 2048.0).forward

@@ -52,7 +52,7 @@ def test_ids_and_aliases_are_unique_and_reachable() -> None:
     assert not any(catalog.is_path(name) for name in names)
     for entry in entries:
         assert all(name == name.lower() for name in (entry["name"], *entry["aliases"]))
-        bare = [one.rpartition("/")[2] for one in entry.get("hub", ())]
+        bare = [item.rpartition("/")[2] for item in entry.get("hub", ())]
         for name in (*entry["aliases"], *entry.get("hub", ()), *bare):
             assert catalog.find("models", name).stem == entry["name"]
 
@@ -188,8 +188,10 @@ def test_leaves_of_latent_attention() -> None:
         "rope_head_dim": 2,
         "value_head_dim": 4,
     }
-    found = leaves(tiny(kv_heads=4, latent=latent))
-    assert {name: count for name, (count, _) in found.items() if name.startswith("attention")} == {
+    by_leaf = leaves(tiny(kv_heads=4, latent=latent))
+    assert {
+        name: count for name, (count, _) in by_leaf.items() if name.startswith("attention")
+    } == {
         "attention/q_down": 8 * 6,
         "attention/q_norm": 6,
         "attention/q_up": 6 * 4 * (3 + 2),
@@ -211,16 +213,16 @@ def test_leaves_of_experts() -> None:
         "shared_gate": True,
     }
     spec = tiny(moe={**moe, "dense_layers": 1}, bias_mlp=True)
-    found = leaves(spec)
-    assert found["mlp/weights"] == (3 * 8 * 16, 1)
-    assert found["mlp/bias_in"] == (2 * 16, 1)
-    assert found["moe/router"] == (8 * 4, 2)
-    assert found["moe/experts"] == (4 * 3 * 8 * 6, 2)
-    assert found["moe/experts_bias"] == (4 * (2 * 6 + 8), 2)
-    assert found["moe/shared"] == (3 * 8 * 12, 2)
-    assert found["moe/shared_bias_in"] == (2 * 12, 2)
-    assert found["moe/shared_bias_out"] == (8, 2)
-    assert found["moe/shared_gate"] == (8, 2)
+    by_leaf = leaves(spec)
+    assert by_leaf["mlp/weights"] == (3 * 8 * 16, 1)
+    assert by_leaf["mlp/bias_in"] == (2 * 16, 1)
+    assert by_leaf["moe/router"] == (8 * 4, 2)
+    assert by_leaf["moe/experts"] == (4 * 3 * 8 * 6, 2)
+    assert by_leaf["moe/experts_bias"] == (4 * (2 * 6 + 8), 2)
+    assert by_leaf["moe/shared"] == (3 * 8 * 12, 2)
+    assert by_leaf["moe/shared_bias_in"] == (2 * 12, 2)
+    assert by_leaf["moe/shared_bias_out"] == (8, 2)
+    assert by_leaf["moe/shared_gate"] == (8, 2)
     idle = 2 * (4 - 2) * (3 * 8 * 6 + 2 * 6 + 8)
     assert parameter_count(spec) - active_parameter_count(spec) == idle
 

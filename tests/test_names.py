@@ -20,7 +20,7 @@ from planner.specs.layout import SCHEDULES
 
 
 @pytest.mark.parametrize(
-    ("kind", "spelled", "found"),
+    ("kind", "spelled", "text"),
     [
         ("gpus", "A100 80GB", "a100-sxm4-80gb"),
         ("gpus", "a100_80_gb", "a100-sxm4-80gb"),
@@ -59,12 +59,12 @@ from planner.specs.layout import SCHEDULES
         ("networks", "InfiniBand NDR", "ib-ndr"),
     ],
 )
-def test_names_however_they_are_spelled(kind: str, spelled: str, found: str) -> None:
-    assert catalog.find(kind, spelled).stem == found
+def test_names_however_they_are_spelled(kind: str, spelled: str, text: str) -> None:
+    assert catalog.find(kind, spelled).stem == text
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "said"),
+    ("kind", "name", "text"),
     [
         ("models", "camembert-base", "is an encoder: the catalogue has none of this name, but"),
         ("models", "xlm-roberta-base", "is an encoder"),
@@ -90,10 +90,10 @@ def test_names_however_they_are_spelled(kind: str, spelled: str, found: str) -> 
         ("stacks", "vllm", "inference"),
     ],
 )
-def test_what_is_of_another_kind_is_named_as_such(kind: str, name: str, said: str) -> None:
+def test_what_is_of_another_kind_is_named_as_such(kind: str, name: str, text: str) -> None:
     with pytest.raises(PlanError) as caught:
         model_spec(name) if kind == "models" else catalog.find(kind, name)
-    assert said in caught.value.remedy
+    assert text in caught.value.remedy
     assert "did you mean" not in caught.value.remedy
 
 
@@ -114,9 +114,9 @@ def test_what_is_of_another_kind_is_named_as_such(kind: str, name: str, said: st
 def test_near_names_are_of_the_same_family_or_size(kind: str, name: str, near: list[str]) -> None:
     with pytest.raises(PlanError) as caught:
         catalog.find(kind, name)
-    said = caught.value.remedy
-    assert all(one in said for one in near)
-    assert bool(near) == ("did you mean" in said)
+    remedy = caught.value.remedy
+    assert all(entry in remedy for entry in near)
+    assert bool(near) == ("did you mean" in remedy)
 
 
 @pytest.mark.parametrize("name", ["no-org/no-model-9b", "hf:Qwen/Qwen3-8B"])
@@ -140,10 +140,10 @@ def test_without_a_network_the_answer_comes_at_once(
 
 
 def test_a_copy_under_another_organisation_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "config_of", lambda asked, *_: refuse(asked))
+    monkeypatch.setattr(hub, "config_of", lambda request, *_: refuse(request))
 
-    def refuse(asked: str) -> Path:
-        raise PlanError("--model", asked, "is not reached")
+    def refuse(text: str) -> Path:
+        raise PlanError("--model", text, "is not reached")
 
     model, inferred = model_spec("unsloth/Qwen3-8B")
     assert model.name == "qwen3-8b"
@@ -197,11 +197,15 @@ def test_a_short_model_file_names_only_what_is_missing(tmp_path: Path) -> None:
 def test_what_is_standard_is_inferred_and_said(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text("layers = 2\nhidden = 4096\nheads = 32\nvocab = 32000\n")
-    model, said = model_spec(str(file))
+    model, text = model_spec(str(file))
     like = model_spec("llama-2-7b")[0]
     assert (model.hidden, model.vocab, model.parts) == (like.hidden, like.vocab, like.parts)
     assert model.name == "mine"
-    assert [one.split(":")[1].split()[0] for one in said] == ["kv_heads", "head_dim", "ffn_hidden"]
+    assert [entry.split(":")[1].split()[0] for entry in text] == [
+        "kv_heads",
+        "head_dim",
+        "ffn_hidden",
+    ]
     file.write_text('layers = 2\nhidden = 768\nheads = 12\nvocab = 50257\nmlp = "plain"\n')
     mlp = model_spec(str(file))[0].mlp_part
     assert mlp is not None
@@ -209,17 +213,17 @@ def test_what_is_standard_is_inferred_and_said(tmp_path: Path) -> None:
 
 
 def test_bare_list_and_version() -> None:
-    found = dpplan("list", "--json").json()
-    assert {one["id"]: one["count"] for one in found}["schedules"] == len(SCHEDULES)
-    for one in found:
-        assert one["count"] == len(dpplan("list", one["id"], "--json").json())
+    document = dpplan("list", "--json").json()
+    assert {entry["id"]: entry["count"] for entry in document}["schedules"] == len(SCHEDULES)
+    for entry in document:
+        assert entry["count"] == len(dpplan("list", entry["id"], "--json").json())
     assert dpplan("--version").stdout.startswith("dpplan ")
     assert dpplan("list", "GPU").status == 0
     assert "Usage" in dpplan("estimate", "-h").stdout
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "text"),
     [
         ("plan --model gpt2", "did you mean `dpplan estimate`?"),
         ("estimat", "did you mean estimate?"),
@@ -233,5 +237,5 @@ def test_bare_list_and_version() -> None:
         ),
     ],
 )
-def test_slips_of_the_command_line_are_answered(typed: str, said: str) -> None:
-    refused(dpplan(*typed.split()), said)
+def test_slips_of_the_command_line_are_answered(typed: str, text: str) -> None:
+    refused(dpplan(*typed.split()), text)

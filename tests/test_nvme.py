@@ -34,14 +34,14 @@ def speed(value: float, unit: str = "B/s") -> Sourced:
 
 
 def with_drives(
-    of: Plan, capacity: float | None = None, read: float = READ, write: float = WRITE
+    plan: Plan, capacity: float | None = None, read: float = READ, write: float = WRITE
 ) -> Plan:
     nvme = NvmeSpec(
         read=speed(read),
         write=speed(write),
         capacity=None if capacity is None else speed(capacity, "B"),
     )
-    return of.model_copy(update={"cluster": of.cluster.model_copy(update={"nvme": nvme})})
+    return plan.model_copy(update={"cluster": plan.cluster.model_copy(update={"nvme": nvme})})
 
 
 def deepspeed(**more: Any) -> Plan:
@@ -149,9 +149,9 @@ def test_at_the_break_even_copies_cost_what_recompute_does(
 
 
 def test_what_leaves_host_memory_is_on_the_drives() -> None:
-    of = deepspeed()
-    m = evaluate(of, TABLE).memory
-    owned = parameter_count(of.model) / GPUS
+    plan = deepspeed()
+    m = evaluate(plan, TABLE).memory
+    owned = parameter_count(plan.model) / GPUS
     tile, parameters = (
         12 * 4 * owned,
         2 * owned,
@@ -169,41 +169,43 @@ def test_what_leaves_host_memory_is_on_the_drives() -> None:
     assert host["params-nvme"] == pytest.approx(
         host["optimizer-nvme"] + parameters
     )  # its buffers, as small as this model
-    for one, other in (
+    for name, other in (
         ("optimizer-nvme", "optimizer"),
         ("params-optimizer-nvme", "params"),
         ("params-nvme", "params"),
     ):
-        assert m.device[AT[one]] == m.device[AT[other]]
+        assert m.device[AT[name]] == m.device[AT[other]]
 
 
 def test_buffers_do_not_grow_with_the_model() -> None:
-    of = deepspeed()
-    one = TABLE.pick([AT["params-nvme"]])
+    plan = deepspeed()
+    first = TABLE.pick([AT["params-nvme"]])
     nothing = np.zeros(1)
     small, large = (
-        Nvme().memory(Stage(of, one, nothing, np.array([owned]), nothing, nothing, 2.0)).host[0]
+        Nvme().memory(Stage(plan, first, nothing, np.array([owned]), nothing, nothing, 2.0)).host[0]
         for owned in (1e9, 1e10)
     )
     assert small == large == pytest.approx(12 * 4 * 1e8 + 2 * 5e8)
 
 
 def test_capacity_decides() -> None:
-    of = deepspeed()
-    need = float(evaluate(of, TABLE).memory.drive[AT["params-nvme"]]) * GPUS
+    plan = deepspeed()
+    need = float(evaluate(plan, TABLE).memory.drive[AT["params-nvme"]]) * GPUS
     for capacity, fits in ((need * 1.01, True), (need * 0.99, False)):
-        found = evaluate(deepspeed(capacity=capacity), TABLE)
+        estimates = evaluate(deepspeed(capacity=capacity), TABLE)
         assert (
-            bool(found.drive_fits[AT["params-nvme"]]) is bool(found.fits[AT["params-nvme"]]) is fits
+            bool(estimates.drive_fits[AT["params-nvme"]])
+            is bool(estimates.fits[AT["params-nvme"]])
+            is fits
         )
-        assert found.drive_fits[AT["params"]]
-        assert found.host_fits.all()
+        assert estimates.drive_fits[AT["params"]]
+        assert estimates.host_fits.all()
 
 
 def test_drives_carry_states_once_a_step_each_way() -> None:
-    of = deepspeed()
-    time = evaluate(of, TABLE).time
-    owned = parameter_count(of.model) / GPUS
+    plan = deepspeed()
+    time = evaluate(plan, TABLE).time
+    owned = parameter_count(plan.model) / GPUS
     shares = READ / GPUS, WRITE / GPUS
     # one tile: nothing overlaps, so that drives add all they take
     expected = 16 * owned / shares[0] + 16 * owned / shares[1]
@@ -222,11 +224,11 @@ def test_drives_carry_states_once_a_step_each_way() -> None:
 
 
 def test_tables_without_drives_have_no_such_component() -> None:
-    of = plans.plan(software="deepspeed")
+    plan = plans.plan(software="deepspeed")
     rows = TABLE.pick(np.arange(3))
-    assert "nvme" not in evaluate(of, rows).time.components
+    assert "nvme" not in evaluate(plan, rows).time.components
     assert "nvme_read" not in {
-        name for name in machine(of).names() if float(getattr(machine(of), name))
+        name for name in machine(plan).names() if float(getattr(machine(plan), name))
     }
 
 
@@ -243,13 +245,13 @@ def test_parameters_from_drives_wait_for_the_slower_of_drive_and_link() -> None:
 
 
 def test_fast_drives_cost_nothing_but_their_buffers() -> None:
-    found = evaluate(deepspeed(read=1e30, write=1e30), TABLE).time.seconds
+    seconds = evaluate(deepspeed(read=1e30, write=1e30), TABLE).time.seconds
     for way, same in (
         ("optimizer-nvme", "optimizer"),
         ("params-optimizer-nvme", "params"),
         ("params-nvme", "params"),
     ):
-        assert found[AT[way]] == pytest.approx(found[AT[same]], rel=1e-9)
+        assert seconds[AT[way]] == pytest.approx(seconds[AT[same]], rel=1e-9)
 
 
 def test_gpus_of_a_node_share_its_drives() -> None:
@@ -283,7 +285,7 @@ def test_a_request_states_its_drives() -> None:
     assert answer["memory"]["nvme_bytes"] > 0
     assert answer["memory"]["nvme_fits"] is True
     assert answer["step"]["components"]["nvme"] > 0
-    numbers = {one["name"]: one for one in answer["machine"]} if answer["machine"] else {}
+    numbers = {entry["name"]: entry for entry in answer["machine"]} if answer["machine"] else {}
     assert numbers["nvme_read"]["value"] == pytest.approx(10e9 / 8)
     assert numbers["nvme_read"]["source"] == "stated in the request"
     slower = dpplan(
@@ -298,13 +300,13 @@ def test_a_request_states_its_drives() -> None:
 
 def test_drives_of_a_profile_serve_who_asks_for_them() -> None:
     words = argv("estimate --model llama-2-13b --gpu h100 --gpus 8 --advice 0 --json")
-    asked = dpplan(*words, "--offload", "optimizer-nvme").json()
-    assert asked["stack"]["id"] == "deepspeed"
-    assert asked["layout"]["zero"] == 3
-    assert asked["memory"]["nvme_bytes"] > 0
+    document = dpplan(*words, "--offload", "optimizer-nvme").json()
+    assert document["stack"]["id"] == "deepspeed"
+    assert document["layout"]["zero"] == 3
+    assert document["memory"]["nvme_bytes"] > 0
     unasked = dpplan(*words, "--offload", "optimizer").json()
     assert "nvme" not in unasked["step"]["components"]
-    assert not any(one["name"].startswith("nvme") for one in unasked["machine"])
+    assert not any(entry["name"].startswith("nvme") for entry in unasked["machine"])
 
 
 def test_what_cannot_be_is_refused() -> None:
@@ -362,26 +364,26 @@ def test_a_layer_by_hand() -> None:
     )
     whole = {"send_recv_frac": speed(1.0, "1"), "host_bandwidth": None}
     link = catalog.load("networks", LinkSpec, "pcie4").model_copy(update=whole)
-    of = plans.plan(gpus=1)
+    plan = plans.plan(gpus=1)
     for rate, cheaper in ((25.1e9, "swap"), (24.9e9, "recompute")):
-        found = swaps.over(of, link.model_copy(update={"bandwidth": speed(rate)}), layer)
-        assert found.cheaper == cheaper
-        assert found.copy_s == pytest.approx(1e9 / rate)
-        assert found.out_exposed_s == pytest.approx(1e9 / rate - 0.02)
-        assert found.back_exposed_s == pytest.approx(max(1e9 / rate - 0.04, 0))
-        assert found.hidden_s + found.out_exposed_s + found.back_exposed_s == pytest.approx(
-            found.in_turn_s
+        result = swaps.over(plan, link.model_copy(update={"bandwidth": speed(rate)}), layer)
+        assert result.cheaper == cheaper
+        assert result.copy_s == pytest.approx(1e9 / rate)
+        assert result.out_exposed_s == pytest.approx(1e9 / rate - 0.02)
+        assert result.back_exposed_s == pytest.approx(max(1e9 / rate - 0.04, 0))
+        assert result.hidden_s + result.out_exposed_s + result.back_exposed_s == pytest.approx(
+            result.in_turn_s
         )
-        assert found.cheaper_in_turn == "recompute"
+        assert result.cheaper_in_turn == "recompute"
     assert 1e9 / outside.break_even_copy_s(0.02, 0.04, 0.02) == pytest.approx(25e9)
 
 
 def test_layer_seconds_are_those_of_the_step() -> None:
     """Eight layers and sixteen micro-batches of one GPU: what the step has as recompute, and as the
     work of its layers."""
-    of = plans.plan(gpus=1, software="pytorch-ddp", global_batch=16)
+    plan = plans.plan(gpus=1, software="pytorch-ddp", global_batch=16)
     table = plans.rows(1, {"recompute": "none"}, {"recompute": "full"})
-    seconds, time = layer_seconds(of, table), evaluate(of, table).time
+    seconds, time = layer_seconds(plan, table), evaluate(plan, table).time
     assert (
         seconds.again[0]
         == seconds.again[1]
@@ -393,37 +395,43 @@ def test_layer_seconds_are_those_of_the_step() -> None:
 
 
 def answered(*more: str) -> dict[str, Any]:
-    found: dict[str, Any] = dpplan(
+    document: dict[str, Any] = dpplan(
         "recommend", "offload", "--model", "llama-2-7b", *more, "--json"
     ).json()
-    return found
+    return document
 
 
 def test_faster_links_never_cost_more_and_the_break_even_parts_them() -> None:
-    found = answered("--gpu", "a100", "--gpus", "8")
-    assert [one["id"] for one in found["links"]] == ["pcie3", "pcie4", "pcie5", "nvlink-c2c"]
-    added = [one["out_exposed_s"] + one["back_exposed_s"] for one in found["links"]]
+    document = answered("--gpu", "a100", "--gpus", "8")
+    assert [link["id"] for link in document["links"]] == ["pcie3", "pcie4", "pcie5", "nvlink-c2c"]
+    added = [link["out_exposed_s"] + link["back_exposed_s"] for link in document["links"]]
     assert added == sorted(added, reverse=True)
-    layer = found["layer"]
+    layer = document["layer"]
     assert 0 < layer["recompute_kept_bytes"] < layer["kept_bytes"]
     assert layer["hidden_bytes_per_s"] >= layer["break_even_bytes_per_s"]
-    for one in found["links"]:
-        assert (one["bytes_per_s"] > layer["break_even_bytes_per_s"]) == (one["cheaper"] == "swap")
-        assert (one["bytes_per_s"] >= layer["hidden_bytes_per_s"]) == (
-            one["out_exposed_s"] + one["back_exposed_s"] == 0
+    for entry in document["links"]:
+        assert (entry["bytes_per_s"] > layer["break_even_bytes_per_s"]) == (
+            entry["cheaper"] == "swap"
         )
-    assert found["links"][-1]["cheaper"] == "swap"  # NVLink-C2C hides a layer of 7B behind an A100
-    longer = [row["break_even_bytes_per_s"] for row in found["lengths"]]
+        assert (entry["bytes_per_s"] >= layer["hidden_bytes_per_s"]) == (
+            entry["out_exposed_s"] + entry["back_exposed_s"] == 0
+        )
+    assert (
+        document["links"][-1]["cheaper"] == "swap"
+    )  # NVLink-C2C hides a layer of 7B behind an A100
+    longer = [row["break_even_bytes_per_s"] for row in document["lengths"]]
     assert (
         longer[-1] < longer[0]
     )  # attention grows with the square of the length, its bytes with the length
-    link = next(one["bytes_per_s"] for one in found["links"] if one["id"] == found["host_link"])
-    for one in found["bounds"]:
-        half = next(need["bytes_per_s"] for need in one["needed"] if need["share_frac"] == 0.5)
-        assert one["efficiency_frac"] == pytest.approx(
-            link * one["ranks"] / (link * one["ranks"] + half)
+    link = next(
+        link["bytes_per_s"] for link in document["links"] if link["id"] == document["host_link"]
+    )
+    for entry in document["bounds"]:
+        half = next(need["bytes_per_s"] for need in entry["needed"] if need["share_frac"] == 0.5)
+        assert entry["efficiency_frac"] == pytest.approx(
+            link * entry["ranks"] / (link * entry["ranks"] + half)
         )
-    assert [one["what"] for one in found["bounds"]] == [
+    assert [bound["what"] for bound in document["bounds"]] == [
         "parameters and gradients",
         "optimizer states",
         "activation checkpoints",

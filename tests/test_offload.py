@@ -29,16 +29,16 @@ GPUS = 8
 
 
 def both(
-    of: Plan, numbers: dict[str, float] | None = None, **chosen: Any
+    plan: Plan, numbers: dict[str, float] | None = None, **chosen: Any
 ) -> tuple[Estimates, Estimates]:
     """The layout without and with offloaded activations."""
-    zero = of.stack.supports.zero[0]
+    zero = plan.stack.supports.zero[0]
     tables = (
         plans.rows(GPUS, {"zero": zero, "micro_batch": 2, "offload": where, **chosen})
         for where in ("none", "activations")
     )
-    m = plans.numbers(of, **numbers) if numbers else None
-    without, with_ = (evaluate(of, table, numbers=m) for table in tables)
+    m = plans.numbers(plan, **numbers) if numbers else None
+    without, with_ = (evaluate(plan, table, numbers=m) for table in tables)
     return without, with_
 
 
@@ -69,19 +69,19 @@ def test_what_left_the_device_is_on_the_host(software: str, shape: str) -> None:
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("software", IN_TURN)
 def test_hooks_move_everything_that_recompute_keeps(software: str, recompute: str) -> None:
-    of = plans.plan(SHAPES["dense"], software=software)
-    without, with_ = both(of, recompute=recompute)
+    plan = plans.plan(SHAPES["dense"], software=software)
+    without, with_ = both(plan, recompute=recompute)
     host, layer = float(with_.memory.host[0]), float(without.memory.layer_bytes[0])
     # torch packs weights too: a linear layer saves its own for the gradient of its input; a
     # checkpoint saves its input alone
     layer_weights = sum(
-        leaf.count for leaf in parameter_leaves(of.model) if leaf.place not in ("first", "last")
+        leaf.count for leaf in parameter_leaves(plan.model) if leaf.place not in ("first", "last")
     )
     weights = 0.0 if recompute == "full" else 2.0 * 8 * layer_weights
     if recompute == "none":
         assert host == pytest.approx(8 * layer + weights)
     if recompute == "full":
-        assert host == pytest.approx(8 * float(one_input(of, with_.table)[0]))
+        assert host == pytest.approx(8 * float(one_input(plan, with_.table)[0]))
     gone = (
         without.memory.timeline[0][1]["activations"][0]
         - with_.memory.timeline[0][1]["activations"][0]
@@ -94,10 +94,10 @@ def test_hooks_move_everything_that_recompute_keeps(software: str, recompute: st
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 @pytest.mark.parametrize("software", [*BESIDE, *IN_TURN])
 def test_copies_carry_what_is_on_the_host_out_and_back(software: str, shape: str) -> None:
-    of = plans.plan(SHAPES[shape], software=software)
+    plan = plans.plan(SHAPES[shape], software=software)
     for bandwidth in (1e7, 1e9, 1e11, 1e13):
-        _, with_ = both(of, {"host_copy_bandwidth": bandwidth})
-        microbatches = of.training.global_batch / (float(with_.table.dp[0]) * 2)
+        _, with_ = both(plan, {"host_copy_bandwidth": bandwidth})
+        microbatches = plan.training.global_batch / (float(with_.table.dp[0]) * 2)
         taken = with_.time.components["offload"][0] + with_.time.hidden["offload"][0]
         assert taken == pytest.approx(2 * microbatches * with_.memory.host[0] / bandwidth)
         if software in IN_TURN:
@@ -114,46 +114,46 @@ def test_an_infinitely_fast_link_costs_nothing(software: str) -> None:
 
 
 def test_a_layer_takes_the_longer_of_its_work_and_its_copy() -> None:
-    of = plans.plan(SHAPES["dense"], software="megatron-core")
-    slow, slower = (both(of, {"host_copy_bandwidth": rate})[1] for rate in (1e5, 5e4))
+    plan = plans.plan(SHAPES["dense"], software="megatron-core")
+    slow, slower = (both(plan, {"host_copy_bandwidth": rate})[1] for rate in (1e5, 5e4))
     # bound by the link both ways: twice the copy time is twice the time of all layers
     assert slower.time.ranks.slowest_s()[0] == pytest.approx(
         2 * slow.time.ranks.slowest_s()[0], rel=0.01
     )
     seconds = [
-        both(of, {"host_copy_bandwidth": rate})[1].time.seconds[0]
+        both(plan, {"host_copy_bandwidth": rate})[1].time.seconds[0]
         for rate in np.geomspace(1e6, 1e13, 15)
     ]
     assert seconds == sorted(seconds, reverse=True)
 
 
 def test_without_overlap_nothing_hides() -> None:
-    of = plans.plan(SHAPES["dense"], software="megatron-core", overlap=False)
-    assert both(of)[1].time.hidden["offload"][0] == 0
+    plan = plans.plan(SHAPES["dense"], software="megatron-core", overlap=False)
+    assert both(plan)[1].time.hidden["offload"][0] == 0
 
 
 def test_gpus_of_a_host_share_its_bridges() -> None:
     rates = []
     for gpus in (1, 2, 8):
-        of = plans.plan(SHAPES["dense"], gpus=gpus, software="megatron-core")
-        link = of.cluster.host_link
+        plan = plans.plan(SHAPES["dense"], gpus=gpus, software="megatron-core")
+        link = plan.cluster.host_link
         alone, bridges = (
             float(link.bandwidth) * float(link.send_recv_frac),
             float(there(link.host_bandwidth)),
         )
-        rates.append(float(machine(of).host_copy_bandwidth))
+        rates.append(float(machine(plan).host_copy_bandwidth))
         assert rates[-1] == pytest.approx(min(alone, bridges / gpus))
     assert rates[0] > rates[2]
 
 
 def test_one_row_with_and_one_without_do_not_disturb_each_other() -> None:
-    of = plans.plan(SHAPES["dense"], software="pytorch-fsdp")
+    plan = plans.plan(SHAPES["dense"], software="pytorch-fsdp")
     table = plans.rows(
         GPUS, {"zero": 3}, {"zero": 3, "offload": "activations"}, {"zero": 3, "offload": "params"}
     )
-    together = evaluate(of, table)
+    together = evaluate(plan, table)
     for row in range(3):
-        alone = evaluate(of, table.pick([row]))
+        alone = evaluate(plan, table.pick([row]))
         assert alone.time.seconds[0] == pytest.approx(together.time.seconds[row], rel=1e-12)
         assert alone.memory.host[0] == together.memory.host[row]
     assert together.time.components["offload"][[0, 2]].tolist() == [0, 0]
@@ -189,8 +189,10 @@ def test_only_stacks_that_can_offload_activations() -> None:
 
 
 def test_the_search_offloads_only_when_asked() -> None:
-    asked, unasked = (dpplan("estimate", *words, "--json").json() for words in (ASKED, ASKED[:-2]))
-    assert asked["layout"]["offload"] == "activations"
+    request, unasked = (
+        dpplan("estimate", *words, "--json").json() for words in (ASKED, ASKED[:-2])
+    )
+    assert request["layout"]["offload"] == "activations"
     for report in (unasked["layout"], *(x["layout"] for x in unasked["alternatives"])):
         assert report["offload"] == "none"
     assert "offload" not in unasked["step"]["components"]
@@ -247,32 +249,32 @@ def test_copies_share_pcie_with_collectives_of_the_layer() -> None:
     ],
 )
 def test_recommend_offload_says_what_estimate_says(words: str) -> None:
-    found = dpplan("recommend", "offload", *words.split(), "--json").json()
-    if found["refused"] is None:
+    document = dpplan("recommend", "offload", *words.split(), "--json").json()
+    if document["refused"] is None:
         answers = {
             choice["what"]: dpplan(
                 *shlex.split(choice["command"])[1:], "--advice", 0, "--json"
             ).json()
-            for choice in found["choices"]
+            for choice in document["choices"]
         }
-        steps = {choice["what"]: choice["step_seconds"] for choice in found["choices"]}
+        steps = {choice["what"]: choice["step_seconds"] for choice in document["choices"]}
         swapped = answers["offload activations"]
         assert steps == {
-            what: pytest.approx(answer["step"]["seconds"]) for what, answer in answers.items()
+            name: pytest.approx(answer["step"]["seconds"]) for name, answer in answers.items()
         }
-        wanted = {**found["layout"], "recompute": "none", "offload": "activations"}
+        wanted = {**document["layout"], "recompute": "none", "offload": "activations"}
         assert swapped["layout"] == wanted
         swap_s = swapped["step"]["seconds"]
         faster = "swap" if swap_s < steps["recompute full"] else "recompute"
-        fits = {one["fits"] for one in found["choices"]}
-        assert found["verdict"] == faster or len(fits) == 2
+        fits = {choice["fits"] for choice in document["choices"]}
+        assert document["verdict"] == faster or len(fits) == 2
     else:
         degrees = {
-            name: found["layout"][name]
+            name: document["layout"][name]
             for name in ("tp", "pp", "vpp", "micro_batch")
             if flag(name) not in words.split()
         }
         layout = [part for name, value in degrees.items() for part in (flag(name), value)]
         away = ("--recompute", "none", "--offload", "activations", *layout)
         assert dpplan("estimate", *words.split(), *away, "--json").status == 2
-        assert found["verdict"] != "swap"
+        assert document["verdict"] != "swap"

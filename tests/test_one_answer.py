@@ -36,9 +36,9 @@ def estimated(name: str) -> Any:
 def figures(report: Any) -> dict[str, float]:
     """The numbers of a report, of whatever verb."""
     layout, run = report["layout"], report.get("run") or {}
-    found = {name: float(size) for name, size in layout.items() if isinstance(size, int)}
-    found |= {"step": report["step"]["seconds"], "memory": report["memory"]["device_bytes"]}
-    return found | {name: run[name] for name in ("days", "cost_usd") if run.get(name)}
+    values = {name: float(size) for name, size in layout.items() if isinstance(size, int)}
+    values |= {"step": report["step"]["seconds"], "memory": report["memory"]["device_bytes"]}
+    return values | {name: run[name] for name in ("days", "cost_usd") if run.get(name)}
 
 
 def of_search(name: str) -> Any:
@@ -60,36 +60,36 @@ def of_batches(name: str) -> Any:
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize("verb", [of_search, of_compare, of_batches])
 def test_a_report_is_that_of_estimate(verb: Any, name: str) -> None:
-    found, wanted = figures(verb(name)), figures(estimated(name))
-    assert found == pytest.approx({key: wanted[key] for key in found}, rel=1e-9)
+    result, wanted = figures(verb(name)), figures(estimated(name))
+    assert result == pytest.approx({key: wanted[key] for key in result}, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_questions_asked_backwards_start_from_the_same_plan(name: str) -> None:
-    found = estimated(name)
-    count, step = found["cluster"]["gpus"], found["step"]["seconds"]
+    estimate = estimated(name)
+    count, step = estimate["cluster"]["gpus"], estimate["step"]["seconds"]
     most = ("--max-gpus", count, *TOKENS, "--jobs", 1)
     (kind,) = asked("recommend cluster", name, *most, gpus=False)["types"]
-    same = next(one for one in kind["tried"] if one["gpus"] == count)
+    same = next(entry for entry in kind["tried"] if entry["gpus"] == count)
     assert same["step_seconds"] == pytest.approx(step)
-    assert same["days"] == pytest.approx(found["run"]["days"])
+    assert same["days"] == pytest.approx(estimate["run"]["days"])
     wires = asked("recommend bandwidth", name, "--jobs", 1)
-    assert wires["layout"] == found["layout"]
+    assert wires["layout"] == estimate["layout"]
     assert wires["step"]["seconds"] == pytest.approx(step)
-    assert asked("recommend offload", name)["layout"] == found["layout"]
+    assert asked("recommend offload", name)["layout"] == estimate["layout"]
     sweep = ("--sweep", f"gpus={count}..{2 * count}", *TOKENS, "--jobs", 1)
     first = asked("batch", name, *sweep, gpus=False)["regimes"]["strong"]["points"][0]
     assert first["step_seconds"] == pytest.approx(step)
     # in whole steps
-    assert first["days"] == pytest.approx(found["run"]["days"], rel=1 / first["steps"])
+    assert first["days"] == pytest.approx(estimate["run"]["days"], rel=1 / first["steps"])
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_schedule_takes_the_step_without_what_comes_after_it(name: str) -> None:
     """Timed action by action: within 5 % of the closed forms of the estimate, which add the fixed
     cost of a step and, beside what layers wait for, the reductions at its end."""
-    found, timed = estimated(name), asked("schedule", name)
-    parts, step = found["step"]["components"], found["step"]["seconds"]
+    estimate, timed = estimated(name), asked("schedule", name)
+    parts, step = estimate["step"]["components"], estimate["step"]["seconds"]
     least = step - parts["overhead"] - parts["data_parallel"]
     reduced_s = max(timed["durations"]["optimizer_s"])
     assert 0.95 * least <= timed["makespan_s"] - reduced_s <= 1.05 * step

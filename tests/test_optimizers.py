@@ -31,8 +31,8 @@ from planner.specs.names import OptimizerName
 
 def told(gpus: int, software: str, layout: dict[str, Any], **training: Any) -> Estimates:
     shape = training.pop("model", None)
-    of = plans.plan(shape, software=software, gpus=gpus, **training)
-    return evaluate(of, plans.rows(gpus, layout))
+    plan = plans.plan(shape, software=software, gpus=gpus, **training)
+    return evaluate(plan, plans.rows(gpus, layout))
 
 
 def test_every_name_has_an_entry_and_a_ledger() -> None:
@@ -55,19 +55,19 @@ def test_every_name_has_an_entry_and_a_ledger() -> None:
 def test_states_are_those_of_torch() -> None:
     """Bytes of a 96 x 160 weight in the states of torch.optim after a step, without counters."""
     torch = pytest.importorskip("torch")
-    made: dict[Any, Any] = {
+    values: dict[Any, Any] = {
         "adam": torch.optim.AdamW,
         "adafactor": torch.optim.Adafactor,
         "muon": torch.optim.Muon,
         "sgd-momentum": lambda p: torch.optim.SGD(p, momentum=0.9),
     }
-    for name, make in made.items():
+    for name, make in values.items():
         weight = torch.nn.Parameter(torch.randn(96, 160))
         optimizer = make([weight])
         weight.grad = torch.randn_like(weight)
         optimizer.step()
-        held = sum(v.nbytes for s in optimizer.state.values() for k, v in s.items() if k != "step")
-        assert OPTIMIZERS[name].matrix_bytes(96.0, 160.0) == held, name
+        kept = sum(v.nbytes for s in optimizer.state.values() for k, v in s.items() if k != "step")
+        assert OPTIMIZERS[name].matrix_bytes(96.0, 160.0) == kept, name
 
 
 def test_eight_bit_states() -> None:
@@ -97,7 +97,9 @@ def test_newton_schulz_is_what_torch_counts() -> None:
         work = OPTIMIZERS["muon"].work
         assert work is not None
         products = work(float(rows), float(columns)).gemms
-        assert flop == sum(2 * one.m * one.n * one.k * one.times for one in products)
+        assert flop == sum(
+            2 * product.m * product.n * product.k * product.times for product in products
+        )
 
 
 def test_preconditioners_by_hand() -> None:
@@ -111,12 +113,12 @@ def test_preconditioners_by_hand() -> None:
 def test_matrices_are_the_weights_of_the_gemms() -> None:
     """Over the catalogue: all that a GEMM multiplies by, in layers, is in a matrix once."""
     for model in catalog.load_all("models", ModelSpec):
-        of = plans.plan(model)
-        found = layer_matrices(of, np.ones(1), np.ones(1))
-        held = model.layers * float(sum(one.elements for one in found)[0])
+        plan = plans.plan(model)
+        result = layer_matrices(plan, np.ones(1), np.ones(1))
+        kept = model.layers * float(sum(entry.elements for entry in result)[0])
         leaves = parameter_leaves(model)
         weights = sum(x.count * x.times for x in leaves if x.matmul and x.place == "layer")
-        assert held == pytest.approx(weights, rel=0.01), model.name
+        assert kept == pytest.approx(weights, rel=0.01), model.name
 
 
 def test_muon_shares_matrices_and_adam_the_rest() -> None:
@@ -129,12 +131,12 @@ def test_muon_shares_matrices_and_adam_the_rest() -> None:
         **{"norm": "layernorm", "positions": "learned", "mlp": "plain", "tied_embeddings": True},
         **{"ffn_hidden": 2048, "moe": Experts(experts=8, experts_per_token=2, ffn_hidden=1024)},
     )
-    held = []
+    items = []
     for zero in (0, 1):
         layout = {"dp": 8, "ep": 8, "zero": zero}
-        found = told(8, "megatron-core", layout, model=model, optimizer="muon").memory
-        held.append(float(found.components["optimizer"][0]))
-    assert (held[0] - held[1]) / 2**30 == pytest.approx(1.0214 - 0.6912, rel=0.05)
+        memory = told(8, "megatron-core", layout, model=model, optimizer="muon").memory
+        items.append(float(memory.components["optimizer"][0]))
+    assert (items[0] - items[1]) / 2**30 == pytest.approx(1.0214 - 0.6912, rel=0.05)
 
 
 def test_muon_that_is_gathered_is_most_of_a_step_without_accumulation() -> None:
@@ -142,11 +144,11 @@ def test_muon_that_is_gathered_is_most_of_a_step_without_accumulation() -> None:
     many. Where matrices are dealt out a rank does its part alone."""
 
     def share(software: str, turns: int, **layout: int) -> tuple[float, float]:
-        one = told(
+        time = told(
             8, software, {"dp": 8, **layout}, optimizer="muon", global_batch=8 * turns, seq_len=256
         ).time
-        work = float(one.components["optimizer"][0])
-        return work / float(one.seconds[0]), work
+        work = float(time.components["optimizer"][0])
+        return work / float(time.seconds[0]), work
 
     few, many = (share("pytorch-fsdp", turns, zero=3) for turns in (1, 32))
     assert few[1] == pytest.approx(many[1])
@@ -175,8 +177,8 @@ def test_pages_leave_as_far_as_there_is_no_room() -> None:
     gpu = usual.plan.cluster.gpu.model_copy(update={"usable_memory": need - states / 4})
     cluster = usual.plan.cluster.model_copy(update={"gpu": gpu})
     adam, paged = (
-        evaluate(one.plan.model_copy(update={"cluster": cluster}), plans.rows(1, {}))
-        for one in (usual, wide)
+        evaluate(entry.plan.model_copy(update={"cluster": cluster}), plans.rows(1, {}))
+        for entry in (usual, wide)
     )
     assert not adam.fits[0]
     assert paged.fits[0]
@@ -219,8 +221,10 @@ def test_gradients_reduced_in_bf16_are_cast_for_the_update() -> None:
 
 
 def test_refusals_name_the_reason() -> None:
-    asked: tuple[str, ...] = argv("estimate --model qwen2.5-0.5b --gpu h100 --gpus 8 --micro-batch")
-    asked = (*asked, "1", "--global-batch", "64")
+    request: tuple[str, ...] = argv(
+        "estimate --model qwen2.5-0.5b --gpu h100 --gpus 8 --micro-batch"
+    )
+    request = (*request, "1", "--global-batch", "64")
     flat = ("--stack", "composer-fsdp", "--zero", "3", "--optimizer")
     for words, says in (
         ((*flat, "muon"), "pieces of flat buffers"),
@@ -237,16 +241,16 @@ def test_refusals_name_the_reason() -> None:
         (("--precision", "fp32", "--moments-precision", "bf16"), "fp32"),
         (("--state-precision", "bf16", "--moments-precision", "fp8"), "one state"),
     ):
-        refused(dpplan(*asked, *words), says)
+        refused(dpplan(*request, *words), says)
 
 
 def test_advice_proposes_types_that_the_stack_has() -> None:
     """Where a plan is short of memory, and none was asked for."""
 
     def proposed(software: str, **training: Any) -> set[str]:
-        of = plans.plan(software=software, **training)
-        found = request_changes(of, fits=False, everything=False, promise=Promise())
-        return {key for one in found for key in one.update}
+        plan = plans.plan(software=software, **training)
+        result = request_changes(plan, fits=False, everything=False, promise=Promise())
+        return {key for entry in result for key in entry.update}
 
     types = {"moments_precision", "master_precision", "gradient_precision"}
     assert {"optimizer", *types} <= proposed("megatron-core")
@@ -267,8 +271,8 @@ def test_states_in_a_subspace_are_those_of_galores_table() -> None:
             head_dim=hidden // 16,
             vocab=32_000,
         )
-        of = plans.plan(shape, optimizer="galore", optimizer_rank=rank, state_precision="bf16")
-        kept = state_ledger(of)
+        plan = plans.plan(shape, optimizer="galore", optimizer_rank=rank, state_precision="bf16")
+        kept = state_ledger(plan)
         every = sum(leaf.count * leaf.times for leaf in parameter_leaves(shape))
         counted = (kept["parameters"] + kept["optimizer"]) * every / 2**30
         assert counted == pytest.approx(published, rel=0.06)
@@ -295,5 +299,5 @@ def test_a_lower_rank_takes_less_memory_and_a_subspace_found_takes_time() -> Non
     assert low.memory.components["optimizer"][0] < whole.memory.components["optimizer"][0]
     assert low.memory.components["optimizer"][0] == random.memory.components["optimizer"][0]
     assert random.time.seconds[0] < low.time.seconds[0]
-    asked = ("--model", "llama-3-8b", "--gpu", "h100", "--gpus", "1", "--stack", "pytorch-ddp")
-    refused(dpplan("estimate", *asked, "--optimizer-rank", "8"), "--optimizer-rank")
+    request = ("--model", "llama-3-8b", "--gpu", "h100", "--gpus", "1", "--stack", "pytorch-ddp")
+    refused(dpplan("estimate", *request, "--optimizer-rank", "8"), "--optimizer-rank")

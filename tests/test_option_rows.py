@@ -59,7 +59,7 @@ def test_every_column_has_its_type() -> None:
     row: Any = make("Row", {**hints, **_NAMED, **_NUMBERS, **_LISTS}, total=False)
     row.__pydantic_config__ = ConfigDict(extra="forbid", strict=True)
     rows_of: TypeAdapter[Any] = TypeAdapter(row)
-    for section in (one for file in FILES for one in table.tables(file).values()):
+    for section in (entry for file in FILES for entry in table.tables(file).values()):
         for each in section.values():
             rows_of.validate_python(each)
 
@@ -87,10 +87,10 @@ def test_a_fault_is_one_clear_error(fault: str, monkeypatch: pytest.MonkeyPatch)
 
         made_up: int = 1
 
-    section, said = FAULTS[fault]
+    section, text = FAULTS[fault]
     tables = {table.key(MadeUp): section}
     monkeypatch.setattr(table, "tables", lambda file: tables)
-    with pytest.raises(TypeError, match=said):
+    with pytest.raises(TypeError, match=text):
         rows(MadeUp)
     tables[table.key(MadeUp)] = {"made_up": ROW}
     assert rows(MadeUp)["made_up"].says.help == "Made up"

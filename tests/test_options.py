@@ -108,7 +108,7 @@ def test_the_schema_that_ships_is_printed_by_the_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "text"),
     [
         ({"gpus": True}, "--gpus"),
         ({"gpus": 0}, "between 1 and 1,000,000"),
@@ -118,8 +118,8 @@ def test_the_schema_that_ships_is_printed_by_the_command() -> None:
         ({"recompute": "some"}, "must be none, selective"),
     ],
 )
-def test_options_are_checked_when_they_are_made(given: dict[str, object], said: str) -> None:
-    with pytest.raises(PlanError, match=said):
+def test_options_are_checked_when_they_are_made(given: dict[str, object], text: str) -> None:
+    with pytest.raises(PlanError, match=text):
         Options(**{"model": "gpt2", **given})  # type: ignore[arg-type]
 
 
@@ -172,6 +172,6 @@ def test_short_help_fits_a_screen_at_100_columns(
 
 
 def test_what_a_verb_does_not_take_says_why() -> None:
-    asked = dpplan("schedule", "--pp", 4, "--jitter", "1%")
-    refused(asked, "--jitter", "changes whole steps", "leave it out of `dpplan schedule`")
+    answer = dpplan("schedule", "--pp", 4, "--jitter", "1%")
+    refused(answer, "--jitter", "changes whole steps", "leave it out of `dpplan schedule`")
     assert "--jitter" not in dpplan("schedule", "--help", "all").stdout

@@ -86,16 +86,16 @@ def test_the_slowest_of_many_agrees_with_drawing_them() -> None:
 def test_without_prefetching_every_gather_and_reduction_is_waited_for() -> None:
     """A stack that does not prefetch: sharded communication adds its whole time, and the step is
     never shorter for it."""
-    of = plans.plan(software="pytorch-fsdp", gpus=16, global_batch=16)
-    waits = of.model_copy(
+    plan = plans.plan(software="pytorch-fsdp", gpus=16, global_batch=16)
+    waits = plan.model_copy(
         update={
-            "stack": of.stack.model_copy(
-                update={"overlap": of.stack.overlap.model_copy(update={"prefetch": False})}
+            "stack": plan.stack.model_copy(
+                update={"overlap": plan.stack.overlap.model_copy(update={"prefetch": False})}
             )
         }
     )
     table = plans.rows(16, {"zero": 3})
-    beside, alone = (evaluate(p, table).time for p in (of, waits))
+    beside, alone = (evaluate(p, table).time for p in (plan, waits))
     assert alone.seconds[0] >= beside.seconds[0]
     whole = sum(t.seconds[0] for t in alone.traffic if t.group == "data")
     assert alone.components["data_parallel"][0] >= whole * (1 - 1e-9)
@@ -125,8 +125,8 @@ def test_where_nothing_overlaps_nothing_is_hidden(
     rows = plans.rows(8, *layouts)
 
     def hidden(overlap: bool | None) -> np.ndarray:
-        of = plans.plan(shape, gpu="h100-sxm5-80gb", software=software, overlap=overlap)
-        return np.asarray(total(evaluate(of, rows).time.hidden))
+        plan = plans.plan(shape, gpu="h100-sxm5-80gb", software=software, overlap=overlap)
+        return np.asarray(total(evaluate(plan, rows).time.hidden))
 
     assert (hidden(None) > 0).all()
     assert hidden(False) == pytest.approx(0.0, abs=1e-12)
@@ -135,12 +135,12 @@ def test_where_nothing_overlaps_nothing_is_hidden(
 def test_tokens_go_to_experts_once_for_all_tensor_parallel_ranks() -> None:
     """Under sequence parallelism each of tp ranks holds 1/tp of the tokens and sends those: over
     the same links the exchange moves 1/tp of what ranks with all tokens send."""
-    of = plans.plan(plans.expert_model(), gpus=8)
+    plan = plans.plan(plans.expert_model(), gpus=8)
     rows = plans.rows(
         8,
         {"tp": 2, "ep": 4, "sequence_parallel": True},
         {"tp": 2, "ep": 4, "sequence_parallel": False},
     )
-    traffic = evaluate(of, rows).time.traffic
-    (sent,) = (one for one in traffic if one.operation == "all_to_all")
+    traffic = evaluate(plan, rows).time.traffic
+    (sent,) = (entry for entry in traffic if entry.operation == "all_to_all")
     assert sent.bytes[0] == pytest.approx(sent.bytes[1] / 2)

@@ -23,20 +23,24 @@ from planner.specs.parts.base import MOST_LAYERS
 def test_products_are_the_weights(name: str) -> None:
     """GEMMs and tensors are declared apart; both know every weight."""
     model = model_of(name)
-    of = stream_of(model)
+    plan = stream_of(model)
     for part in {part for kind in layers_of(model).kinds for part in kind.parts}:
-        own = [one for one in part.tensors(of) if one.matmul and one.shard != "expert"]
-        weights = sum(one.count for one in own)
-        products = sum(one.times * one.k * one.n.elements for one in part.products(of))
+        kept = [
+            tensor for tensor in part.tensors(plan) if tensor.matmul and tensor.shard != "expert"
+        ]
+        weights = sum(entry.count for entry in kept)
+        products = sum(
+            product.times * product.k * product.n.elements for product in part.products(plan)
+        )
         assert products == weights, part.type
 
 
 def test_a_stack_repeats_until_all_layers_are_there() -> None:
-    found = layers_of(model_of("gemma3_text"))
-    assert [kind.name for kind in found.kinds] == ["short + mlp", "attention + mlp"]
-    assert found.order == (0, 0, 0, 0, 0, 1, 0, 0)
-    assert found.counts == (7, 1)
-    assert [kind.norms for kind in found.kinds] == [4, 4]
+    result = layers_of(model_of("gemma3_text"))
+    assert [kind.name for kind in result.kinds] == ["short + mlp", "attention + mlp"]
+    assert result.order == (0, 0, 0, 0, 0, 1, 0, 0)
+    assert result.counts == (7, 1)
+    assert [kind.norms for kind in result.kinds] == [4, 4]
 
 
 def test_side_by_side_parts_share_a_norm() -> None:
@@ -58,11 +62,11 @@ def test_a_flat_decoder_is_its_stack() -> None:
     stacked = ModelSpec.model_validate({**fields, "parts": [short], "stack": stack})
     assert parameter_leaves(stacked) == parameter_leaves(flat)
     assert layers_of(stacked).order == layers_of(flat).order
-    own, other = (
+    ours, other = (
         [[part.core() for part in kind.parts] for kind in layers_of(model).kinds]
         for model in (flat, stacked)
     )
-    assert own == other
+    assert ours == other
 
 
 @pytest.mark.parametrize(
@@ -94,9 +98,9 @@ def test_pairs_that_masks_leave() -> None:
     # entries of 3 tokens, seen from the last of them on, and 4 tokens near by
     entries = {(i, j) for i in range(s) for j in range(s // 3) if (j + 1) * 3 <= i + 1}
     near = masks[Attended(1, 8, 8, window=4)]
-    found = float(core_pairs(Attended(1, 8, 8, rate=3, near=4), float(s)))
+    number = float(core_pairs(Attended(1, 8, 8, rate=3, near=4), float(s)))
     # the entry of a query's own tokens counts half of the time it takes to be whole
-    assert found == pytest.approx(len(entries) - s / 3 + s / 2 + len(near) - 2)
+    assert number == pytest.approx(len(entries) - s / 3 + s / 2 + len(near) - 2)
     for core, pairs in masks.items():
         # the diagonal counts half, as s^2 / 2 has it
         half = (core.window or s) / 2 if core.mask == "causal" and not core.keys else 0.0
@@ -109,27 +113,29 @@ def test_pairs_that_masks_leave() -> None:
 def test_the_example_of_a_new_mixer_is_whole() -> None:
     """docs/extending shows it: what it declares has to agree with itself."""
     path = Path(__file__).parent.parent / "docs" / "examples" / "part.py"
-    found = runpy.run_path(str(path))
-    part = found["Retention"](name="retention", heads=4, key_dim=8, value_dim=16)
-    of = Stream(hidden=32)
-    weights = sum(one.count for one in part.tensors(of))
+    result = runpy.run_path(str(path))
+    part = result["Retention"](name="retention", heads=4, key_dim=8, value_dim=16)
+    plan = Stream(hidden=32)
+    weights = sum(tensor.count for tensor in part.tensors(plan))
     assert weights == 32 * 2 * (32 + 64) + 64 * 32
-    assert weights == sum(one.k * one.n.elements for one in part.products(of))
+    assert weights == sum(product.k * product.n.elements for product in part.products(plan))
     assert float(core_forward_flop(part.core()[0], 10.0)) == 10 * part.core()[0].flop
     assert [limit.count for limit in part.limits()] == [4]
-    assert sum(one.elements.local(2.0) for one in part.kept(of)) == (2 * 96 + 2 * 64) / 2
+    assert sum(entry.elements.local(2.0) for entry in part.kept(plan)) == (2 * 96 + 2 * 64) / 2
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_what_tensor_parallelism_divides_is_whole_on_one_rank(name: str) -> None:
     """Shares of all ranks add up to the whole, or to more where units are repeated."""
     model = model_of(name)
-    of = stream_of(model)
+    plan = stream_of(model)
     for part in {part for kind in layers_of(model).kinds for part in kind.parts}:
-        for tensor in part.tensors(of):
+        for tensor in part.tensors(plan):
             assert float(tensor.local(1.0)) == tensor.count
             assert 2 * float(tensor.local(2.0)) >= tensor.count
-        kept = [one.elements for one in part.kept(of)] + [one.elements for one in part.streams(of)]
+        kept = [entry.elements for entry in part.kept(plan)] + [
+            stream.elements for stream in part.streams(plan)
+        ]
         for elements in kept:
             assert float(elements.local(1.0)) == elements.elements
 

@@ -63,18 +63,18 @@ def play(
         moved = False
         for rank, actions in todo.items():
             while actions:
-                what, chunk, i = actions[0]
+                subject, chunk, i = actions[0]
                 stage = chunk * p + rank
-                if what == "F":
+                if subject == "F":
                     before = ends.get(("F", stage - 1, i), None if stage else 0.0)
                 else:
                     last = stage == p * v - 1
                     before = ends.get(("F", stage, i) if last else ("B", stage + 1, i))
                 if before is None:
                     break
-                clock[rank] = max(clock[rank], before) + seconds[what]
-                ends[what, stage, i] = clock[rank]
-                live[rank] += 1 if what == "F" else -1
+                clock[rank] = max(clock[rank], before) + seconds[subject]
+                ends[subject, stage, i] = clock[rank]
+                live[rank] += 1 if subject == "F" else -1
                 peak[rank] = max(peak[rank], live[rank])
                 actions.pop(0)
                 moved = True

@@ -45,20 +45,22 @@ def plan() -> plans.Plan:
 )
 def test_busy_and_bubble_are_those_of_the_timed_schedule(row: int) -> None:
     """m times the slowest rank and the bubble, against the lists timed with every micro-batch."""
-    one = evaluate(plan(), plans.rows(GPUS, ROWS[row]))
-    layout = one.table.layout(0)
-    m = round(one.plan.training.global_batch / (layout.dp * layout.micro_batch))
+    estimates = evaluate(plan(), plans.rows(GPUS, ROWS[row]))
+    layout = estimates.table.layout(0)
+    m = round(estimates.plan.training.global_batch / (layout.dp * layout.micro_batch))
     p, v = layout.pp, layout.vpp
-    f, i, w = chunk_seconds(one.plan, one.time.ranks.each, p, v)
+    f, i, w = chunk_seconds(estimates.plan, estimates.time.ranks.each, p, v)
     lists = schedules.fitted_actions(layout.schedule, p, m, v, f[:, 0], i[:, 0], w[:, 0], 0.0)
     timed = timing.timed(timing.compiled(lists), timing.Durations(f, i, w))
     taken = float((timed.span if schedules.free_running(layout.schedule) else timed.makespan)[0])
-    said = m * float(one.time.ranks.slowest_s()[0]) + float(one.time.components["bubble"][0])
+    text = m * float(estimates.time.ranks.slowest_s()[0]) + float(
+        estimates.time.components["bubble"][0]
+    )
     # DualPipe shares the head between two ranks, the estimate leaves it on one: never too short
     assert (
-        said == pytest.approx(taken, rel=0.02)
+        text == pytest.approx(taken, rel=0.02)
         if layout.schedule != "dualpipe"
-        else said >= taken * (1 - 1e-9)
+        else text >= taken * (1 - 1e-9)
     )
 
 
@@ -91,16 +93,16 @@ def test_less_bubble_for_better_schedules() -> None:
 def test_embedding_and_head_count_as_layers_where_that_divides() -> None:
     """14 layers on 4 stages: 3, 4, 4, 3. On 3 stages neither 14 nor 16 divides, and layers are
     placed by cost."""
-    found = evaluate(
+    time = evaluate(
         plans.plan(plans.model(layers=14), gpus=GPUS, software="megatron-core"),
         plans.rows(GPUS, {"pp": 4}),
     ).time
-    assert [float(n[0]) for n in found.ranks.layers] == [3, 4, 3]
-    found = evaluate(
+    assert [float(n[0]) for n in time.ranks.layers] == [3, 4, 3]
+    time = evaluate(
         plans.plan(plans.model(layers=15), gpus=GPUS, software="megatron-core"),
         plans.rows(GPUS, {"pp": 4}),
     ).time
-    first, middle, last = (float(n[0]) for n in found.ranks.layers)
+    first, middle, last = (float(n[0]) for n in time.ranks.layers)
     assert first + 2 * middle + last == 15
 
 

@@ -27,13 +27,13 @@ def test_megatrons_example_reads_as_its_table() -> None:
     chunks = pipeline_layout("Et*3|(tt|)*29,m|L")
     assert len(chunks) == 32
     assert chunks[0] == Chunk(True, 3, 0, False)
-    assert {(one.layers, one.mtp) for one in chunks[1:30]} == {(2, 0)}
+    assert {(chunk.layers, chunk.mtp) for chunk in chunks[1:30]} == {(2, 0)}
     assert chunks[30:] == (Chunk(False, 0, 1, False), Chunk(False, 0, 0, True))
-    assert sum(one.layers for one in chunks) == 61
+    assert sum(chunk.layers for chunk in chunks) == 61
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("", "one E"),
         ("tt|L", "one E"),
@@ -53,9 +53,9 @@ def test_megatrons_example_reads_as_its_table() -> None:
         ("E" + "(t*999999|)*999999" * 100 + "L", "letters"),
     ],
 )
-def test_a_wrong_layout_says_what_is_wrong(text: str, said: str) -> None:
+def test_a_wrong_layout_says_what_is_wrong(text: str, sentence: str) -> None:
     started = time.process_time()
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=sentence):
         pipeline_layout(text)
     assert time.process_time() - started < 0.5
 
@@ -79,17 +79,17 @@ def test_stating_what_the_stack_would_do_changes_nothing(pp: int, vpp: int) -> N
     stated = free.model_copy(update={"request": LayoutRequest(pipeline_layout=text)})
     row = {"pp": pp, "vpp": vpp, "ep": 8, "schedule": "interleaved" if vpp > 1 else "1f1b"}
     every = np.arange(float(pp))[:, None]
-    one, other = (evaluate(of, plans.rows(8 * pp, row), every) for of in (free, stated))
-    assert other.time.seconds[0] == one.time.seconds[0]
-    assert other.memory.stage_peaks.tolist() == one.memory.stage_peaks.tolist()
+    first, other = (evaluate(subject, plans.rows(8 * pp, row), every) for subject in (free, stated))
+    assert other.time.seconds[0] == first.time.seconds[0]
+    assert other.memory.stage_peaks.tolist() == first.memory.stage_peaks.tolist()
 
 
 def test_the_slowest_stage_sets_the_pace() -> None:
     """Twelve layers on four stages: 3 each, or 1, 5, 5 and 1."""
-    of = plans.plan(plans.model(layers=12), gpus=4, software="megatron-core", global_batch=64)
-    bad = of.model_copy(update={"request": LayoutRequest(pipeline_layout="Et|t*5|t*5|tL")})
+    plan = plans.plan(plans.model(layers=12), gpus=4, software="megatron-core", global_batch=64)
+    bad = plan.model_copy(update={"request": LayoutRequest(pipeline_layout="Et|t*5|t*5|tL")})
     row = plans.rows(4, {"pp": 4})
-    even, uneven = (evaluate(one, row).time for one in (of, bad))
+    even, uneven = (evaluate(entry, row).time for entry in (plan, bad))
     assert [float(n[0]) for n in uneven.ranks.layers] == [1, 5, 1]
     layer = float(even.components["matmul"][0]) - 64 * float(even.ranks.each.head.forward[0])
     assert uneven.components["matmul"][0] > 1.3 * even.components["matmul"][0] > layer > 0
@@ -97,14 +97,16 @@ def test_the_slowest_stage_sets_the_pace() -> None:
 
 def test_an_mtp_layer_is_a_layer_a_head_and_a_projection() -> None:
     def layouts(text: str) -> Estimates:
-        of = plans.plan(plans.model(layers=4), gpus=2, request=LayoutRequest(pipeline_layout=text))
-        return evaluate(of, plans.rows(2, {"pp": 2}))
+        plan = plans.plan(
+            plans.model(layers=4), gpus=2, request=LayoutRequest(pipeline_layout=text)
+        )
+        return evaluate(plan, plans.rows(2, {"pp": 2}))
 
     plain, mtp = layouts("Ett|ttL"), layouts("Ett|ttmL")
     each = mtp.time.ranks.each
     module = sum(float(np.sum(x)) for w in (each.mean, each.head, each.module) for x in w)
     assert float(np.sum(each.module.forward)) > 0
-    slowest = [float(one.time.ranks.slowest_s()[0]) for one in (plain, mtp)]
+    slowest = [float(entry.time.ranks.slowest_s()[0]) for entry in (plain, mtp)]
     assert slowest[1] - slowest[0] == pytest.approx(module)
     assert mtp.memory.stage_layers[-1][0] == 3
 
@@ -112,18 +114,18 @@ def test_an_mtp_layer_is_a_layer_a_head_and_a_projection() -> None:
 def test_a_layout_fixes_the_chunks_and_is_refused_where_it_does_not_go() -> None:
     options = {"model": "deepseek-v3", "gpu": "h800", "gpus": 2048}
     text = "Et*4|(t*4|)*14tmL"
-    found = api.estimate(api.read_options({**options, "pp": 8, "pipeline_layout": text}))
-    assert (found.layout.pp, found.layout.vpp) == (8, 2)
-    assert found.layout.pipeline_layout == text
-    assert found.memory.per_stage[0].holds == "Et*4|t*4"
-    assert found.memory.per_stage[-1].holds == "t*4|tmL"
-    for more, said in (
+    estimate = api.estimate(api.read_options({**options, "pp": 8, "pipeline_layout": text}))
+    assert (estimate.layout.pp, estimate.layout.vpp) == (8, 2)
+    assert estimate.layout.pipeline_layout == text
+    assert estimate.memory.per_stage[0].holds == "Et*4|t*4"
+    assert estimate.memory.per_stage[-1].holds == "t*4|tmL"
+    for more, sentence in (
         ({"pipeline_layout": "Et*4|tL"}, "has 5 layers"),
         ({"pipeline_layout": text, "pp": 8, "vpp": 4}, "--vpp 2"),
         ({"pipeline_layout": text, "pp": 32}, "nearest: --pp 16"),
         ({"pipeline_layout": text, "stack": "megatron-lm-2022"}, "--stack megatron-core"),
     ):
-        with pytest.raises(PlanError, match=said):
+        with pytest.raises(PlanError, match=sentence):
             api.estimate(api.read_options({**options, **more}))
 
 
@@ -136,5 +138,5 @@ def test_runs_say_what_their_stages_hold() -> None:
     ):
         stated = {**row, "options": words, "vpp": "4" if chunks else "1"}
         plan, layout = row_plan(stated)
-        held = contents(plan, layout.pp, layout.vpp).layers
-        assert held.reshape(-1).tolist() == (chunks or [16, 16, 16, 13])
+        layers = contents(plan, layout.pp, layout.vpp).layers
+        assert layers.reshape(-1).tolist() == (chunks or [16, 16, 16, 13])

@@ -29,8 +29,8 @@ def install(site: Path, name: str, points: Mapping[str, Mapping[str, str]], **fi
     (metadata / "METADATA").write_text(head, "utf-8")
     lines = [
         line
-        for group, own in points.items()
-        for line in (f"[{group}]", *(f"{key} = {value}" for key, value in own.items()))
+        for group, point in points.items()
+        for line in (f"[{group}]", *(f"{key} = {value}" for key, value in point.items()))
     ]
     (metadata / "entry_points.txt").write_text("\n".join(lines), "utf-8")
     for module, text in files.items():
@@ -58,12 +58,12 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_format_of_the_example_is_read(example: Path) -> None:
-    found = run(example, "read", FILE, "--gpu", "h100", "--json").json()
-    assert found["kinds"] == ["litgpt"]
-    assert found["counts"]["not understood"] == 0
-    assert found["options"]["global_batch"] == 512
-    assert found["options"]["tokens"] == 3e12
-    assert found["estimate"]["layout"]["zero"] == 3
+    document = run(example, "read", FILE, "--gpu", "h100", "--json").json()
+    assert document["kinds"] == ["litgpt"]
+    assert document["counts"]["not understood"] == 0
+    assert document["options"]["global_batch"] == 512
+    assert document["options"]["tokens"] == 3e12
+    assert document["estimate"]["layout"]["zero"] == 3
     without = run(example, "read", FILE, "--gpu", "h100", "--json", DPPLAN_PLUGINS="off")
     assert "litgpt" not in without.stdout
 
@@ -75,11 +75,11 @@ def test_the_mechanism_of_the_example_acts(example: Path) -> None:
         run(example, *given, "--staged-checkpoint", every).json() for every in ("10", "1")
     )
     assert "staged_checkpoint" not in off["step"]["components"]
-    seconds = [one["step"]["components"]["staged_checkpoint"] for one in (tenth, each)]
+    seconds = [entry["step"]["components"]["staged_checkpoint"] for entry in (tenth, each)]
     assert seconds[1] == pytest.approx(10 * seconds[0])
     copied = 12 * off["model"]["parameters"] / 8
-    held = [one["memory"]["host_bytes"] for one in (off, each)]
-    assert held[1] - held[0] == pytest.approx(copied, rel=0.01)
+    items = [entry["memory"]["host_bytes"] for entry in (off, each)]
+    assert items[1] - items[0] == pytest.approx(copied, rel=0.01)
 
 
 def test_without_plugins_the_option_is_unknown(example: Path) -> None:
@@ -91,19 +91,19 @@ BROKEN = {group: {f"broken-{group}": "broken"} for group in ("verbs", "mechanism
 
 
 def test_a_broken_plugin_is_one_sentence_and_the_rest_works(tmp_path: Path) -> None:
-    points = {f"dpplan.{group}": own for group, own in BROKEN.items()}
+    points = {f"dpplan.{group}": value for group, value in BROKEN.items()}
     points["dpplan.formats"] = {"empty": "empty"}
     points["dpplan.models"] = {"nowhere": "nowhere.at.all"}
     install(tmp_path, "clumsy", points, broken="import nothing_of_that_name", empty="")
-    found = run(tmp_path, "search", *GPT2, "--stack", "megatron-core", "--top", "1")
-    assert found.status == 0
-    assert found.stdout.startswith("Layouts of GPT-2")
-    said = found.stderr.splitlines()
+    answer = run(tmp_path, "search", *GPT2, "--stack", "megatron-core", "--top", "1")
+    assert answer.status == 0
+    assert answer.stdout.startswith("Layouts of GPT-2")
+    text = answer.stderr.splitlines()
     for group in ("mechanisms", "schedules"):
         line = f"warning: left out a plug-in, dpplan.{group} 'broken-{group}' of clumsy: "
-        assert sum(one.startswith(line) for one in said) == 1
-    assert all("clumsy" in one for one in said)
-    assert "Traceback" not in found.stderr
+        assert sum(entry.startswith(line) for entry in text) == 1
+    assert all("clumsy" in entry for entry in text)
+    assert "Traceback" not in answer.stderr
     listed = run(tmp_path, "--help")
     assert listed.status == 0
     assert "estimate" in listed.stdout
@@ -165,8 +165,8 @@ def test_an_option_that_is_there_is_an_error_with_both(
     text = OWN_MECHANISM.replace("{option}", option)
     install(tmp_path, "greedy", {"dpplan.mechanisms": {"greedy": "greedy_code"}}, greedy_code=text)
     flag = f"--{option.replace('_', '-')}"
-    said = (flag, f"{module} of dpplan", "greedy_code of greedy", "DPPLAN_PLUGINS=off")
-    refused(run(tmp_path, "estimate", *GPT2), *said)
+    sentence = (flag, f"{module} of dpplan", "greedy_code of greedy", "DPPLAN_PLUGINS=off")
+    refused(run(tmp_path, "estimate", *GPT2), *sentence)
     answer = run(tmp_path, "estimate", *GPT2, DPPLAN_PLUGINS="off")
     assert answer.status == 0
 
@@ -176,8 +176,8 @@ def test_two_mechanisms_with_one_option_are_both_named(tmp_path: Path) -> None:
         points = {"dpplan.mechanisms": {name: f"{name}_code"}}
         text = OWN_MECHANISM.replace("{option}", "everything")
         install(tmp_path, name, points, **{f"{name}_code": text})
-    said = ("--everything", "first_code of first", "second_code of second")
-    refused(run(tmp_path, "estimate", *GPT2), *said)
+    sentence = ("--everything", "first_code of first", "second_code of second")
+    refused(run(tmp_path, "estimate", *GPT2), *sentence)
 
 
 def test_two_distributions_with_one_name_are_both_named(tmp_path: Path) -> None:
@@ -217,9 +217,9 @@ def test_verbs_models_stacks_and_schedules_come_from_outside(tmp_path: Path) -> 
         (tmp_path / package / f"{name}.toml").write_text(named, "utf-8")
     assert run(tmp_path, "hello").stdout == "hello\n"
     words = ("--model", "my-model", "--stack", "my-stack", "--schedule", "1f1b-eager", "--pp", "4")
-    found = run(tmp_path, "estimate", *words, "--gpu", "h100", "--gpus", "32", "--json").json()
-    assert found["layout"]["schedule"] == "1f1b-eager"
-    assert found["stack"]["id"] == "my-stack"
+    document = run(tmp_path, "estimate", *words, "--gpu", "h100", "--gpus", "32", "--json").json()
+    assert document["layout"]["schedule"] == "1f1b-eager"
+    assert document["stack"]["id"] == "my-stack"
     assert "my-model" in run(tmp_path, "list", "models").stdout
 
 

@@ -38,21 +38,21 @@ def plan(precision: str, gpu: str = "gb300-279gb", stack: str = "nemo", **more: 
     )
 
 
-def of_layer(of: Plan) -> tuple[float, float]:
+def of_layer(plan: Plan) -> tuple[float, float]:
     """(GEMMs, casts) of a layer and micro-batch, both ways, in seconds."""
     ones = {name: np.ones(1) for name in ("tp", "cp", "ep", "micro_batch")}
-    shape = local_shape(of, **ones, sequence_parallel=np.zeros(1))
-    m: Machine = machine(of)
-    found = [(weight_gemms_s(of, m, p), casts_s(of, m, p)) for p in weight_gemms(shape)]
+    shape = local_shape(plan, **ones, sequence_parallel=np.zeros(1))
+    m: Machine = machine(plan)
+    items = [(weight_gemms_s(plan, m, p), casts_s(plan, m, p)) for p in weight_gemms(shape)]
     return (
-        sum(float((gemm.forward + gemm.backward)[0]) for gemm, _ in found),
-        sum(float((cast.forward + cast.backward)[0]) for _, cast in found),
+        sum(float((gemm.forward + gemm.backward)[0]) for gemm, _ in items),
+        sum(float((cast.forward + cast.backward)[0]) for _, cast in items),
     )
 
 
-def leaf(of: Plan, name: str, **layout: Any) -> float:
+def leaf(plan: Plan, name: str, **layout: Any) -> float:
     rows = plans.rows(8, {"dp": 8, **layout})
-    return float(np.ravel(evaluate(of, rows).memory.components[name])[0])
+    return float(np.ravel(evaluate(plan, rows).memory.components[name])[0])
 
 
 def test_scales_by_hand() -> None:
@@ -67,8 +67,8 @@ def test_scales_by_hand() -> None:
         "nvfp4": elements // 2 + elements // 16,
     }
     for name, by_hand in whole.items():
-        one = RECIPES[name]
-        assert elements * casts.operand_bytes(one.element, one.scale, one.block) == by_hand
+        recipe = RECIPES[name]
+        assert elements * casts.operand_bytes(recipe.element, recipe.scale, recipe.block) == by_hand
     # read once to find the largest value and once to cast, two copies of 9/16 byte written
     four = RECIPES["nvfp4"]
     each = casts.operand_bytes(four.element, four.scale, four.block)
@@ -80,10 +80,10 @@ def test_scales_by_hand() -> None:
 
 @pytest.mark.parametrize("gpu", ["b200-sxm-180gb", "gb200-186gb", "b300-sxm-270gb", "gb300-279gb"])
 def test_fewer_bits_are_never_slower_in_large_gemms(gpu: str) -> None:
-    of = {name: of_layer(plan(name, gpu)) for name in ("bf16", "mxfp8", "fp8-delayed", "nvfp4")}
-    gemm = {name: seconds for name, (seconds, _) in of.items()}
+    values = {name: of_layer(plan(name, gpu)) for name in ("bf16", "mxfp8", "fp8-delayed", "nvfp4")}
+    gemm = {name: seconds for name, (seconds, _) in values.items()}
     assert gemm["bf16"] > gemm["mxfp8"] > gemm["fp8-delayed"] > gemm["nvfp4"]
-    cast = {name: seconds for name, (_, seconds) in of.items()}
+    cast = {name: seconds for name, (_, seconds) in values.items()}
     assert cast["bf16"] == 0 < cast["fp8-delayed"] < cast["mxfp8"] < cast["nvfp4"]
 
 
@@ -103,10 +103,11 @@ def test_transformer_engine_s_own_times_on_b300() -> None:
         ("mxfp8", 7.161e-3, 0.12),
         ("fp8-tensorwise", 6.812e-3, 0.12),
     ):
-        of = plan(name, "b300-sxm-270gb")
-        numbers = machine(of)
+        planned = plan(name, "b300-sxm-270gb")
+        numbers = machine(planned)
         seconds = sum(
-            float(gemm_s(of, numbers, *map(float, shape), recipe=of.recipe)) for shape in shapes
+            float(gemm_s(planned, numbers, *map(float, shape), recipe=planned.recipe))
+            for shape in shapes
         )
         assert seconds == pytest.approx(measured, rel=within), name
 
@@ -126,11 +127,11 @@ def test_what_weights_take() -> None:
         ("fp8-tensorwise", "gb300-279gb", 1.0),
         ("fp8-tensorwise", "h100-sxm5-80gb", 2.0),
     ):
-        own = plan(name, gpu)
-        assert leaf(own, "low_precision_copies", zero=1) == 0
-        assert wide - leaf(own, "parameters", zero=1) == pytest.approx((2 - each) * weights)
-    asked = plan("mxfp8", stack="megatron-core", low_parts=("weights",))
-    assert leaf(asked, "low_precision_copies", zero=1) == 0
+        job = plan(name, gpu)
+        assert leaf(job, "low_precision_copies", zero=1) == 0
+        assert wide - leaf(job, "parameters", zero=1) == pytest.approx((2 - each) * weights)
+    planned = plan("mxfp8", stack="megatron-core", low_parts=("weights",))
+    assert leaf(planned, "low_precision_copies", zero=1) == 0
     blocks = plan("fp8-blockwise", "h100-sxm5-80gb")
     assert leaf(blocks, "low_precision_copies", zero=1) == pytest.approx(
         weights * 2 * (1 + 4 / 128)
@@ -166,11 +167,11 @@ def test_what_travels_in_fewer_bits() -> None:
 
 
 def test_attention_in_fp8_is_faster_where_it_is_asked_for() -> None:
-    whole, asked = (
-        float(np.ravel(evaluate(of, plans.rows(8, {"dp": 8})).time.components["attention"])[0])
-        for of in (plan("mxfp8"), plan("mxfp8", low_parts=("attention", "weights")))
+    whole, request = (
+        float(np.ravel(evaluate(subject, plans.rows(8, {"dp": 8})).time.components["attention"])[0])
+        for subject in (plan("mxfp8"), plan("mxfp8", low_parts=("attention", "weights")))
     )
-    assert asked < whole < 1.3 * asked
+    assert request < whole < 1.3 * request
 
 
 def test_gpus_refuse_what_their_units_do_not_have() -> None:
@@ -189,12 +190,12 @@ def test_gpus_refuse_what_their_units_do_not_have() -> None:
     }
     for name, formats in has.items():
         gpu = catalog.load("gpus", GpuSpec, name)
-        assert all(gpu.rate(one) for one in formats)
-        assert not any(gpu.rate(one) for one in lacks.get(name, ()))
-    told = dpplan("estimate", "--model", "llama3-8b", "--gpu", "h100", "--precision", "mxfp8")
-    assert told.status != 0
-    assert "came with Blackwell" in told.stderr
-    assert "fp8-blockwise" in told.stderr
+        assert all(gpu.rate(entry) for entry in formats)
+        assert not any(gpu.rate(entry) for entry in lacks.get(name, ()))
+    answer = dpplan("estimate", "--model", "llama3-8b", "--gpu", "h100", "--precision", "mxfp8")
+    assert answer.status != 0
+    assert "came with Blackwell" in answer.stderr
+    assert "fp8-blockwise" in answer.stderr
 
 
 def test_stacks_refuse_recipes_that_they_do_not_have() -> None:
@@ -204,35 +205,37 @@ def test_stacks_refuse_recipes_that_they_do_not_have() -> None:
         assert set(stack.precision.weights) <= set(stack.precision.recipes)
         assert set(stack.precision.dispatch) <= set(stack.precision.recipes)
     ask = ("estimate", "--model", "llama3-8b", "--gpu", "gb300", "--gpus", "8")
-    told = dpplan(*ask, "--precision", "nvfp4", "--stack", "torchtitan")
-    assert told.status != 0
-    assert "fp8-tensorwise, fp8-rowwise, mxfp8" in told.stderr
+    answer = dpplan(*ask, "--precision", "nvfp4", "--stack", "torchtitan")
+    assert answer.status != 0
+    assert "fp8-tensorwise, fp8-rowwise, mxfp8" in answer.stderr
     assert dpplan(*ask, "--precision", "nvfp4").status == 0, "other stacks have it"
-    told = dpplan(*ask, "--low-precision", "weights")
-    assert told.status != 0
-    told = dpplan(*ask, "--precision", "fp8", "--low-precision", "dispatch")
-    assert "has none" in told.stderr
+    answer = dpplan(*ask, "--low-precision", "weights")
+    assert answer.status != 0
+    answer = dpplan(*ask, "--precision", "fp8", "--low-precision", "dispatch")
+    assert "has none" in answer.stderr
 
 
 def test_nvidia_s_recipe_of_llama_3_70b_in_mxfp8_fits_64_gb300() -> None:
     """llama3_70b_pretrain_64gpu_gb300_fp8mx_config of Megatron-Bridge, which ran."""
     layout = argv("--tp 1 --pp 4 --vpp 5 --micro-batch 1 --global-batch 256 --recompute none")
     ask = ("--model", "llama3-70b", "--gpu", "gb300", "--gpus", "64", "--stack", "nemo")
-    told = dpplan("estimate", *ask, *layout, "--seq-len", "8192", "--precision", "mxfp8")
-    assert "DOES NOT FIT" not in told.stdout.upper()
-    assert "GiB short" not in told.stdout
+    answer = dpplan("estimate", *ask, *layout, "--seq-len", "8192", "--precision", "mxfp8")
+    assert "DOES NOT FIT" not in answer.stdout.upper()
+    assert "GiB short" not in answer.stdout
 
 
 def test_rows_name_their_recipes() -> None:
-    for options, precision, found in (
+    for options, precision, match in (
         ("fp_recipe=nvfp4", "fp4", "nvfp4"),
         ("fp_recipe=mxfp8", "fp8", "mxfp8"),
         ("fp8_recipe=fp8-cs", "fp8", "fp8-tensorwise"),
         ("", "fp8", "fp8"),
     ):
-        of, _ = row_plan(row(gpu="gb300-279gb", stack="nemo", precision=precision, options=options))
-        assert of.training.precision == found
-    assert of.precision == "fp8-tensorwise", "what NeMo calls fp8"
+        plan, _ = row_plan(
+            row(gpu="gb300-279gb", stack="nemo", precision=precision, options=options)
+        )
+        assert plan.training.precision == match
+    assert plan.precision == "fp8-tensorwise", "what NeMo calls fp8"
     gathers = row(gpu="gb200-186gb", precision="fp8", options="fp_recipe=mxfp8;fp8_param_gather=1")
     assert row_plan(gathers)[0].is_low("weights")
     with pytest.raises(PlanError, match="nvfp4"):

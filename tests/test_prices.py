@@ -24,7 +24,7 @@ from planner.specs.options.own import CompareOptions
 from planner.units import in_unit
 from planner.verbs import compare
 
-MARKETS = [one.id for one in markets()]
+MARKETS = [market.id for market in markets()]
 FIXED = {
     "model": "gpt2",
     "seq_len": 512,
@@ -47,25 +47,27 @@ def listed(market: str | None = None, **machine: Any) -> tuple[str, float | None
 
 def test_every_price_names_an_exact_gpu_a_market_a_date_and_a_source() -> None:
     lists = prices().list
-    assert {one.market for one in lists} == set(MARKETS)
-    for one in lists:
-        assert set(one.usd_per_gpu_hour) <= set(catalog.ids("gpus")), one.title
-        assert "2026-01" < one.date < "2026-12"
-        for usd in one.usd_per_gpu_hour.values():
+    assert {entry.market for entry in lists} == set(MARKETS)
+    for item in lists:
+        assert set(item.usd_per_gpu_hour) <= set(catalog.ids("gpus")), item.title
+        assert "2026-01" < item.date < "2026-12"
+        for usd in item.usd_per_gpu_hour.values():
             assert 0.1 < in_unit(float(usd), "USD/h") < 20  # base unit: USD per second
-    keys = [(one.provider, one.market, gpu) for one in lists for gpu in one.usd_per_gpu_hour]
+    keys = [
+        (entry.provider, entry.market, gpu) for entry in lists for gpu in entry.usd_per_gpu_hour
+    ]
     assert len(keys) == len(set(keys))
-    terms = {one.id for one in markets() if one.terms == one.id}
-    assert all(one.terms in terms for one in markets())
+    terms = {market.id for market in markets() if market.terms == market.id}
+    assert all(market.terms in terms for market in markets())
 
 
 @pytest.mark.parametrize("market", [None, *MARKETS])
 def test_every_gpu_has_a_price_of_the_market_asked_for_or_none(market: str | None) -> None:
     for gpu in catalog.ids("gpus"):
-        found, usd, _ = listed(market, gpu=gpu)
-        assert found == (market or MARKETS[0])
-        on_lists = [one for one in prices().list if one.market == found]
-        assert (usd is None) == all(gpu not in one.usd_per_gpu_hour for one in on_lists)
+        result, usd, _ = listed(market, gpu=gpu)
+        assert result == (market or MARKETS[0])
+        on_lists = [entry for entry in prices().list if entry.market == result]
+        assert (usd is None) == all(gpu not in on_list.usd_per_gpu_hour for on_list in on_lists)
 
 
 def test_a_market_names_those_that_have_a_price() -> None:
@@ -77,7 +79,7 @@ def test_a_market_names_those_that_have_a_price() -> None:
 def test_a_providers_cluster_has_its_providers_price_or_none() -> None:
     owned = [c for c in catalog.load_all("clusters", ClusterTemplate) if c.provider]
     assert len(owned) > 9
-    titles = {(one.provider, one.title) for one in prices().list}
+    titles = {(entry.provider, entry.title) for entry in prices().list}
     for cluster, market in itertools.product(owned, [None, *MARKETS]):
         _, usd, title = listed(market, cluster=cluster.id)
         assert usd is None or (cluster.provider, title) in titles
@@ -130,14 +132,14 @@ def test_no_comparison_mixes_kinds_of_price(market: str | None) -> None:
 def test_what_is_cheapest_elsewhere_is_what_is_cheapest_there() -> None:
     here = side_by_side(GPUS).prices
     assert here.covering == ["survey-lowest"]
-    for one in here.elsewhere:
-        other = side_by_side(GPUS, market=one.market).prices
+    for item in here.elsewhere:
+        other = side_by_side(GPUS, market=item.market).prices
         its = there(other.cheapest)
-        assert its.label == one.label != there(here.cheapest).label
-        assert its.cost_usd == pytest.approx(one.cost_usd)
-        assert not other.elsewhere or its.market == one.market
-    elsewhere = {one.market for one in here.elsewhere}
-    interrupted = {one.id for one in markets() if one.preempted_after is not None}
+        assert its.label == item.label != there(here.cheapest).label
+        assert its.cost_usd == pytest.approx(item.cost_usd)
+        assert not other.elsewhere or its.market == item.market
+    elsewhere = {entry.market for entry in here.elsewhere}
+    interrupted = {market.id for market in markets() if market.preempted_after is not None}
     assert interrupted.isdisjoint(elsewhere)  # such runs take longer than on machines that stay
     for market in set(MARKETS) - interrupted - elsewhere - {MARKETS[0]}:
         cheapest = side_by_side(GPUS, market=market).prices.cheapest
@@ -145,25 +147,25 @@ def test_what_is_cheapest_elsewhere_is_what_is_cheapest_there() -> None:
 
 
 def test_the_order_of_gpus_changes_nothing() -> None:
-    one, other = (side_by_side(gpus).prices for gpus in (GPUS, GPUS[::-1]))
-    assert (one.cheapest, one.elsewhere) == (other.cheapest, other.elsewhere)
+    first, other = (side_by_side(gpus).prices for gpus in (GPUS, GPUS[::-1]))
+    assert (first.cheapest, first.elsewhere) == (other.cheapest, other.elsewhere)
 
 
 def test_own_hardware_and_stated_prices_are_kinds_of_their_own() -> None:
-    own = side_by_side(["h100", "a100"], capex="30000").prices
-    assert own.markets == ["own"]
-    assert own.elsewhere == []
+    prices = side_by_side(["h100", "a100"], capex="30000").prices
+    assert prices.markets == ["own"]
+    assert prices.elsewhere == []
     mixed = compare.compare(
         CompareOptions(vary=("capex=search,30000",)), {**FIXED, "gpus": 8, "gpu": "h100"}
     )
     assert mixed.prices.markets == ["on-demand", "own"]
-    for words, said in (
+    for words, sentence in (
         ("--capex 3e4 --price 2", "--price"),
         ("--price 2 --market spot", "give one"),
     ):
         refused(
             dpplan("estimate", "--model", "gpt2", "--gpu", "a100", "--gpus", 8, *words.split()),
-            said,
+            sentence,
         )
 
 
@@ -179,17 +181,19 @@ def test_amounts_name_market_provider_and_date() -> None:
 
 def test_hardware_that_costs_nothing_is_answered_and_never_the_cheapest() -> None:
     """Own machines that are paid for: no cost, no ratio to it, and nothing to compare."""
-    asked = ("--model", "gpt2", "--gpu", "h100", "--gpus", 8, "--tokens", "1B", "--price", 0)
-    found = dpplan("search", *asked, "--json").json()
-    assert found["top"][0]["run"]["cost_usd"] == 0
-    assert found["top"][0]["per_token"]["usd_per_million_tokens"] == 0
-    assert found["top"][0]["per_token"]["tokens_per_usd"] is None
-    refused(dpplan("search", *asked, "--objective", "tokens-per-dollar"), "--objective", "costs 0")
-    two = ("compare", *asked[:2], *asked[4:], "--vary", "gpu=h100,a100")
+    request = ("--model", "gpt2", "--gpu", "h100", "--gpus", 8, "--tokens", "1B", "--price", 0)
+    document = dpplan("search", *request, "--json").json()
+    assert document["top"][0]["run"]["cost_usd"] == 0
+    assert document["top"][0]["per_token"]["usd_per_million_tokens"] == 0
+    assert document["top"][0]["per_token"]["tokens_per_usd"] is None
+    refused(
+        dpplan("search", *request, "--objective", "tokens-per-dollar"), "--objective", "costs 0"
+    )
+    two = ("compare", *request[:2], *request[4:], "--vary", "gpu=h100,a100")
     assert dpplan(*two, "--json").json()["prices"]["cheapest"] is None
     refused(dpplan(*two, "--at", "cost"), "--at", "cost nothing")
     electric = ("--capex", 0, "--electricity", 0.1)
-    assert dpplan("estimate", *asked[:-2], *electric, "--json").json()["run"]["cost_usd"] > 0
+    assert dpplan("estimate", *request[:-2], *electric, "--json").json()["run"]["cost_usd"] > 0
 
 
 def test_spot_machines_are_taken_back() -> None:
@@ -252,4 +256,4 @@ def test_spot_can_cost_more_than_machines_that_are_kept() -> None:
     )
     assert there(dear.cluster.usd_per_gpu_hour) < there(cheap.cluster.usd_per_gpu_hour)
     assert there(dear.run.cost_usd) > there(cheap.run.cost_usd)
-    assert any("taken back" in one for one in dear.assumptions)
+    assert any("taken back" in assumption for assumption in dear.assumptions)

@@ -56,22 +56,22 @@ def test_stdout_and_stderr_of_any_kind(line: str, status: int, out: str, err: st
 
 def test_a_command_whose_answer_nobody_can_read_says_so() -> None:
     answer = shell("$DPPLAN list gpus >/dev/full; echo $? >&2; $DPPLAN list none 2>&-", DPPLAN)
-    said, status = answer.stderr.splitlines()
-    assert said.startswith("error: stdout cannot be written")
+    text, status = answer.stderr.splitlines()
+    assert text.startswith("error: stdout cannot be written")
     assert status == "2"
     assert answer.stdout == ""  # closed stderr does not become stdout
     assert answer.returncode == 2
 
 
 @pytest.mark.parametrize(
-    ("number", "said"),
+    ("number", "text"),
     [
         (signal.SIGINT, "interrupted"),
         (signal.SIGTERM, "ended by SIGTERM"),
         (signal.SIGHUP, "ended by SIGHUP"),
     ],
 )
-def test_a_signal_ends_it_with_one_sentence(number: signal.Signals, said: str) -> None:
+def test_a_signal_ends_it_with_one_sentence(number: signal.Signals, text: str) -> None:
     """Also one that meets the end of an object, where Python only reports what is raised."""
     code = (
         "import os, signal, time\n"
@@ -82,17 +82,17 @@ def test_a_signal_ends_it_with_one_sentence(number: signal.Signals, said: str) -
     )
     answer = shell("$DPPLAN", code)
     assert answer.returncode == 128 + number
-    assert answer.stderr == f"{said}: files that were named are whole, or were not written\n"
+    assert answer.stderr == f"{text}: files that were named are whole, or were not written\n"
 
 
 def test_a_signal_leaves_no_unfinished_file(tmp_path: Path) -> None:
-    there = tmp_path / "there"
-    there.write_text("what was there")
+    path = tmp_path / "there"
+    path.write_text("what was there")
     code = SMALL.format(
         "import os, signal, time; from pathlib import Path; from planner.inputs import files\n"
         "    os.fsync = lambda _: os.kill(os.getpid(), signal.SIGTERM)\n"
-        f"    files.write_text(Path({str(there)!r}), '--html', 'new')"
+        f"    files.write_text(Path({str(path)!r}), '--html', 'new')"
     )
     assert shell("$DPPLAN", code).returncode == 143
     assert os.listdir(tmp_path) == ["there"]
-    assert there.read_text() == "what was there"
+    assert path.read_text() == "what was there"

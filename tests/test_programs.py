@@ -74,10 +74,10 @@ trainer: {nnodes: 2, n_gpus_per_node: 8}
 
 
 def test_verl_yaml_is_of_verl_alone() -> None:
-    found = formats.read({"ppo.yaml": _VERL})
-    assert found.kinds == ("verl",)
-    said = {"global_batch": 1280, "seq_len": 1024, "gpus": 16, "micro_batch": 4}
-    assert {name: found.options.get(name) for name in said} == said
+    recipe = formats.read({"ppo.yaml": _VERL})
+    assert recipe.kinds == ("verl",)
+    values = {"global_batch": 1280, "seq_len": 1024, "gpus": 16, "micro_batch": 4}
+    assert {name: recipe.options.get(name) for name in values} == values
 
 
 def test_older_verl_counts_a_micro_batch_under_another_name() -> None:
@@ -98,9 +98,9 @@ _PAIRS = "model_name_or_path: a/b\nper_device_train_batch_size: 2\nmax_length: 1
     ],
 )
 def test_orpo_is_not_taken_for_dpo(rest: str, task: str | None) -> None:
-    found = formats.read({"config.yaml": _PAIRS + rest})
-    assert found.options.get("task") == task
-    assert (found.arguments["beta"].use == "not understood") is (task is None)
+    recipe = formats.read({"config.yaml": _PAIRS + rest})
+    assert recipe.options.get("task") == task
+    assert (recipe.arguments["beta"].use == "not understood") is (task is None)
 
 
 def test_frozen_weights_without_a_type_are_said_to_be_wide_in_newer_trl() -> None:
@@ -114,16 +114,16 @@ def test_frozen_weights_without_a_type_are_said_to_be_wide_in_newer_trl() -> Non
 
 def test_a_script_of_grpo_is_not_of_the_plain_trainer() -> None:
     text = "torchrun src/open_r1/grpo_vllm.py --model_name_or_path a/b --num_generations 8"
-    found = formats.read({"a.sh": text})
-    assert found.kinds[0] == "trl"
-    assert found.arguments["script"].use == "not understood"
+    recipe = formats.read({"a.sh": text})
+    assert recipe.kinds[0] == "trl"
+    assert recipe.arguments["script"].use == "not understood"
 
 
 def test_the_name_of_a_model_is_shown_and_a_path_is_not() -> None:
     text = "torchrun pretrain_gpt.py --micro-batch-size 1 --tokenizer-model {}"
     for name, shown in (("meta-llama/Llama-3.1-8B", True), ("/data/private/tok.model", False)):
-        found = formats.read({"a.sh": text.format(name)}).arguments["tokenizer-model"]
-        assert (found.value == name) is shown
+        recipe = formats.read({"a.sh": text.format(name)}).arguments["tokenizer-model"]
+        assert (recipe.value == name) is shown
 
 
 _OLD = "torchrun pretrain_gpt.py --micro-batch-size 1 "
@@ -140,9 +140,9 @@ _OLD = "torchrun pretrain_gpt.py --micro-batch-size 1 "
     ],
 )
 def test_recompute_by_the_names_of_older_releases(arguments: str, recompute: str) -> None:
-    found = formats.read({"a.sh": _OLD + arguments})
-    assert found.options["recompute"] == recompute
-    assert not [n for n, used in found.arguments.items() if used.use == "not understood"]
+    recipe = formats.read({"a.sh": _OLD + arguments})
+    assert recipe.options["recompute"] == recompute
+    assert not [n for n, used in recipe.arguments.items() if used.use == "not understood"]
 
 
 _UNREAD = (
@@ -157,10 +157,10 @@ def _read(length: int, **typed: Any) -> Read:
 
 
 def test_no_verdict_on_memory_where_an_unread_argument_decides_it() -> None:
-    found = _read(32768, tp=8)
-    assert found.undecided == {"recompute": ["our-activation-checkpointing"]}
-    assert {one.value: one.fits for one in found.possible} == {"none": False, "full": True}
-    verdict = view(found).verdict
+    result = _read(32768, tp=8)
+    assert result.undecided == {"recompute": ["our-activation-checkpointing"]}
+    assert {entry.value: entry.fits for entry in result.possible} == {"none": False, "full": True}
+    verdict = view(result).verdict
     assert verdict.startswith(
         "undecided: --recompute (our-activation-checkpointing not understood)"
     )
@@ -172,9 +172,9 @@ def test_what_fits_either_way_is_said_to() -> None:
 
 
 def test_what_is_typed_is_decided() -> None:
-    found = _read(1024, tp=8, recompute="full")
-    assert found.undecided == {}
-    assert not view(found).verdict.startswith("undecided")
+    result = _read(1024, tp=8, recompute="full")
+    assert result.undecided == {}
+    assert not view(result).verdict.startswith("undecided")
 
 
 def test_options_of_undecided_arguments_exist() -> None:

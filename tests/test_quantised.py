@@ -28,14 +28,14 @@ LORA = AdapterSpec(rank=16, targets=("q_proj", "k_proj", "v_proj", "o_proj"), pr
 
 
 def told(base: str | None, gpus: int = 1, model: Any = None, **layout: Any) -> Estimates:
-    of = plans.plan(
+    plan = plans.plan(
         model, software="hf-fsdp", gpus=gpus, adapter=LORA, base_precision=base, seq_len=1024
     )
-    return evaluate(of, plans.rows(gpus, {"zero": 0, **layout}))
+    return evaluate(plan, plans.rows(gpus, {"zero": 0, **layout}))
 
 
-def leaf(one: Estimates, name: str, phase: int = 0) -> float:
-    return float(one.memory.timeline[0][phase][name][0])
+def leaf(estimates: Estimates, name: str, phase: int = 0) -> float:
+    return float(estimates.memory.timeline[0][phase][name][0])
 
 
 def test_bytes_of_a_matrix_are_those_of_the_libraries() -> None:
@@ -85,15 +85,15 @@ BY_LIBRARY: dict[tuple[str, BaseName, int | None], int] = {
 def test_bytes_of_models_are_those_of_the_libraries() -> None:
     """0.520 bytes per parameter of AWQ and GPTQ in groups of 128, 0.579 in groups of 32, 0.5625 of
     HQQ. TheBloke/Llama-2-70B-AWQ is 36.61 GB with embedding, head and norms in 16 bit."""
-    one = plans.rows(1, {})
+    first = plans.rows(1, {})
     for (name, base, group), size in BY_LIBRARY.items():
         model = catalog.load("models", ModelSpec, name)
-        of = plans.plan(model, gpus=1, software="hf-fsdp")
-        found = sum(
+        plan = plans.plan(model, gpus=1, software="hf-fsdp")
+        result = sum(
             float((m.count * BASES[base].matrix_bytes(m.rows, m.columns, group))[0])
-            for m in held_matrices(of, one.tp, one.ep)
+            for m in held_matrices(plan, first.tp, first.ep)
         )
-        assert found * model.layers == size
+        assert result * model.layers == size
         if (name, base) == ("llama-2-70b", "awq"):
             wide = 2 * (2 * model.vocab + 2 * model.layers + 1) * model.hidden
             assert round((size + wide) / 1e9, 2) == 36.61
@@ -104,9 +104,9 @@ def test_what_was_measured_after_training() -> None:
     adapters and moments in fp32 (fms-acceleration, scripts/benchmarks/refs)."""
     mistral = catalog.load("models", ModelSpec, "mistral-7b")
     for base, measured in (("nf4-double", 4.0107), ("gptq", 4.0390)):
-        found = told(base, model=mistral)
-        held = sum(leaf(found, name) for name in ("parameters", "optimizer", "workspaces"))
-        assert held / 2**30 == pytest.approx(measured, rel=0.003)
+        answer = told(base, model=mistral)
+        kept = sum(leaf(answer, name) for name in ("parameters", "optimizer", "workspaces"))
+        assert kept / 2**30 == pytest.approx(measured, rel=0.003)
 
 
 def test_embedding_head_norms_and_routers_stay_in_16_bit() -> None:
@@ -125,9 +125,9 @@ def test_embedding_head_norms_and_routers_stay_in_16_bit() -> None:
 
 
 def test_a_matrix_is_made_in_16_bit_for_each_gemm() -> None:
-    found = told("nf4", micro_batch=1)
+    answer = told("nf4", micro_batch=1)
     largest = 2 * 512 * 1408
-    assert [leaf(found, "dequantised_weights", phase) for phase in range(7)] == [
+    assert [leaf(answer, "dequantised_weights", phase) for phase in range(7)] == [
         0.0,
         largest,
         0.0,
@@ -143,11 +143,11 @@ def test_int8_makes_its_matrix_in_the_type_it_was_given() -> None:
     it is given to 16 bit first."""
     for base, each in (("int8", (2, 4)), ("nf4", (2, 2))):
         for upcast, size in zip((None, "norms"), each, strict=True):
-            of = plans.plan(
+            plan = plans.plan(
                 software="hf-fsdp", gpus=1, adapter=LORA, base_precision=base, base_upcast=upcast
             )
-            found = evaluate(of, plans.rows(1, {"zero": 0}))
-            assert leaf(found, "dequantised_weights", 3) == size * 512 * 1408
+            estimates = evaluate(plan, plans.rows(1, {"zero": 0}))
+            assert leaf(estimates, "dequantised_weights", 3) == size * 512 * 1408
 
 
 def test_shards_travel_as_they_are_kept() -> None:
@@ -163,28 +163,28 @@ def test_making_them_takes_time_and_int8_multiplies_codes_forward() -> None:
 
 
 def test_on_the_command_line() -> None:
-    asked: tuple[str, ...] = argv("--model llama-3-8b --gpu rtx4090 --gpus 1 --stack hf-fsdp")
-    asked += ("--seq-len", "2048", "--micro-batch", "1", "--global-batch", "1")
-    asked += ("--recompute", "full")
+    request: tuple[str, ...] = argv("--model llama-3-8b --gpu rtx4090 --gpus 1 --stack hf-fsdp")
+    request += ("--seq-len", "2048", "--micro-batch", "1", "--global-batch", "1")
+    request += ("--recompute", "full")
     lora = ("--lora", "16", "--loss-kernel", "liger")
     wide, narrow = (
-        dpplan("estimate", *asked, *lora, *more, "--json").json()
+        dpplan("estimate", *request, *lora, *more, "--json").json()
         for more in ((), ("--base-precision", "qlora"))
     )
     assert narrow["training"]["base_precision"] == "nf4-double"
     assert "--base-precision nf4-double" in narrow["command"]
     assert narrow["memory"]["peak_bytes"] < 9 * 2**30 < wide["memory"]["peak_bytes"]
-    refused(dpplan("estimate", *asked, "--base-precision", "nf4"), "--base-precision")
+    refused(dpplan("estimate", *request, "--base-precision", "nf4"), "--base-precision")
     bad = ("--base-precision", "nf4", "--base-group", "64")
-    refused(dpplan("estimate", *asked, *lora, *bad), "--base-group")
+    refused(dpplan("estimate", *request, *lora, *bad), "--base-group")
 
 
 def test_adapters_that_do_not_fit_are_told_of_nf4() -> None:
-    asked: tuple[str, ...] = argv(
+    request: tuple[str, ...] = argv(
         "--model llama-3-8b --gpu v100-sxm2-16gb --gpus 1 --stack hf-fsdp"
     )
-    asked += ("--seq-len", "1024", "--micro-batch", "1", "--global-batch", "1", "--lora", "16")
-    found = dpplan("estimate", *asked, "--json").json()
-    told = [one for one in found["advice"] if "base_precision" in one["changes"]]
-    assert told
-    assert told[0]["fits"]
+    request += ("--seq-len", "1024", "--micro-batch", "1", "--global-batch", "1", "--lora", "16")
+    document = dpplan("estimate", *request, "--json").json()
+    kept = [advice for advice in document["advice"] if "base_precision" in advice["changes"]]
+    assert kept
+    assert kept[0]["fits"]

@@ -27,8 +27,8 @@ def test_the_answer_holds(question: questions.Question) -> None:
     for check in question.holds:
         bounds = (check.least, check.most, check.equals, check.contains)
         assert any(bound is not None for bound in bounds), check
-        found = questions.broken(question, check)
-        assert found is None, f"{found}: {check.why}"
+        result = questions.broken(question, check)
+        assert result is None, f"{result}: {check.why}"
 
 
 def test_the_pages_are_current() -> None:

@@ -90,10 +90,10 @@ def spelled(row: Row, value: float) -> Any:
 
 def outside(row: Row) -> list[float]:
     """The numbers next to the bounds, on the wrong side."""
-    one = row.kind is int
+    holds = row.kind is int
     low, high = row.says.least or 0.0, row.says.most or 0.0
-    below = low - 1 if one else low * 0.99 or -1e-9
-    return [below, -1 - low, high + 1 if one else high * 1.01, high * 1e30]
+    below = low - 1 if holds else low * 0.99 or -1e-9
+    return [below, -1 - low, high + 1 if holds else high * 1.01, high * 1e30]
 
 
 @pytest.mark.parametrize("key", NUMBERS, ids=".".join)
@@ -175,36 +175,36 @@ def test_at_the_bounds_every_figure_is_a_number(name: str, value: float) -> None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            found = api.estimate(api.read_options(given), brief=True)
+            estimate = api.estimate(api.read_options(given), brief=True)
         except PlanError:
             return
-    assert all(math.isfinite(x) for x in _floats(plain(found)))
-    assert all(x >= 0 for x in found.step.components.values())
-    assert sum(found.step.components.values()) == pytest.approx(found.step.seconds)
-    assert 0 <= found.throughput.mfu <= found.throughput.hfu <= 1
-    assert 0 < found.run.goodput <= 1
+    assert all(math.isfinite(x) for x in _floats(plain(estimate)))
+    assert all(x >= 0 for x in estimate.step.components.values())
+    assert sum(estimate.step.components.values()) == pytest.approx(estimate.step.seconds)
+    assert 0 <= estimate.throughput.mfu <= estimate.throughput.hfu <= 1
+    assert 0 < estimate.run.goodput <= 1
 
 
 def _floats(value: Any) -> Iterator[float]:
     if isinstance(value, float):
         yield value
     elif isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _floats(one)
+        for entry in value.values() if isinstance(value, dict) else value:
+            yield from _floats(entry)
 
 
 def _specs(spec: Any) -> set[type[Spec]]:
     """The specs that a file may hold."""
-    found, todo = set(), [spec]
+    names, todo = set(), [spec]
     while todo:
-        one = todo.pop()
-        if inspect.isclass(one) and issubclass(one, Spec) and one not in found:
-            found.add(one)
-            one.model_rebuild()
-            todo += [field.annotation for field in one.model_fields.values()]
+        first = todo.pop()
+        if inspect.isclass(first) and issubclass(first, Spec) and first not in names:
+            names.add(first)
+            first.model_rebuild()
+            todo += [field.annotation for field in first.model_fields.values()]
         else:
-            todo += get_args(one)
-    return found
+            todo += get_args(first)
+    return names
 
 
 FILES = (hardware.GpuSpec, hardware.LinkSpec, hardware.StorageSpec, ClusterTemplate, StackSpec)
@@ -218,9 +218,9 @@ def test_numbers_of_files_have_bounds() -> None:
                 continue
             words = {
                 word
-                for one in field.metadata
+                for entry in field.metadata
                 for word in ("ge", "gt", "le", "lt")
-                if hasattr(one, word)
+                if hasattr(entry, word)
             }
             assert words & {"ge", "gt"}, (spec, name)
             assert words & {"le", "lt"}, (spec, name)
@@ -241,6 +241,6 @@ def test_a_quantity_of_a_file_is_within_its_range(unit: str) -> None:
 
 
 def test_the_line_is_that_of_the_command_too() -> None:
-    asked = ("estimate", "--model", "gpt2", "--gpu", "h100")
+    request = ("estimate", "--model", "gpt2", "--gpu", "h100")
     for flag, text in (("--gpus", "１２"), ("--price", "1e-300"), ("--data-iops", "1e-30")):
-        refused(dpplan(*asked, flag, text), flag)
+        refused(dpplan(*request, flag, text), flag)

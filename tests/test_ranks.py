@@ -54,13 +54,13 @@ def ran() -> list[dict[str, Any]]:
 @pytest.fixture
 def seen(ran: list[dict[str, Any]]) -> list[dict[str, dict[str, int]]]:
     """Bytes of every rank."""
-    return [one["bytes"] for one in ran]
+    return [entry["bytes"] for entry in ran]
 
 
 def predicted(mode: str) -> list[list[Ledger]]:
     """Ledgers of every stage and phase."""
     software, chosen = LAYOUTS[mode]
-    of = plans.plan(
+    plan = plans.plan(
         SHAPE,
         gpus=RANKS,
         software=software,
@@ -70,7 +70,7 @@ def predicted(mode: str) -> list[list[Ledger]]:
     )
     stages = np.arange(float(chosen.get("pp", 1)))[:, None]
     return evaluate(
-        of, plans.rows(RANKS, {**chosen, "micro_batch": 2}), stages=stages
+        plan, plans.rows(RANKS, {**chosen, "micro_batch": 2}), stages=stages
     ).memory.timeline
 
 
@@ -78,16 +78,16 @@ def predicted(mode: str) -> list[list[Ledger]]:
 @pytest.mark.parametrize("state", ["parameters", "gradients", "optimizer"])
 def test_bytes_of_every_rank(seen: list[dict[str, dict[str, int]]], mode: str, state: str) -> None:
     stages = predicted(mode)
-    said = [float(stage[PHASES.index("optimizer step")][state][0]) for stage in stages]
+    items = [float(stage[PHASES.index("optimizer step")][state][0]) for stage in stages]
     saw = [rank[mode][state] for rank in seen]
     if (mode, state) == (
         "zero-1",
         "optimizer",
     ):  # ZeroRedundancyOptimizer deals out whole tensors: even to one of them
-        assert sum(saw) == RANKS * said[0]
-        assert saw == pytest.approx(RANKS * said, rel=0.02)
+        assert sum(saw) == RANKS * items[0]
+        assert saw == pytest.approx(RANKS * items, rel=0.02)
     else:
-        assert saw == (said if mode == "pipeline" else RANKS * said)
+        assert saw == (items if mode == "pipeline" else RANKS * items)
 
 
 def test_gathered_parameters(seen: list[dict[str, dict[str, int]]]) -> None:
@@ -117,11 +117,11 @@ def test_buckets_equal_those_of_a_real_ddp_run(
         vocab=ddp_ranks.VOCAB,
         tied_embeddings=tied,
     )
-    real, second = (one["buckets"][f"{tied} {cap_mib}"] for one in ran)
+    real, second = (entry["buckets"][f"{tied} {cap_mib}"] for entry in ran)
     assert real == second
-    ours = [one.elements for one in reversed(tensors(model))]
+    ours = [tensor.elements for tensor in reversed(tensors(model))]
     assert ours == real["arrived"]
     cap = BUCKET_CAP_BYTES if cap_mib is None else cap_mib * 2**20
-    found = assign([4 * n for n in ours], first_bytes(cap), cap)
-    assert len(found) > 3
-    assert [[ours[i] for i in bucket] for bucket in found] == real["buckets"]
+    assigned = assign([4 * n for n in ours], first_bytes(cap), cap)
+    assert len(assigned) > 3
+    assert [[ours[i] for i in bucket] for bucket in assigned] == real["buckets"]

@@ -28,8 +28,8 @@ def read(*names: str) -> formats.Recipe:
 
 
 def test_a_script_of_megatron_is_read() -> None:
-    found = read("megatron.sh")
-    assert "megatron" in found.kinds
+    recipe = read("megatron.sh")
+    assert "megatron" in recipe.kinds
     expected = {
         "model": "qwen3-30b-a3b",
         "stack": "megatron-core",
@@ -51,7 +51,7 @@ def test_a_script_of_megatron_is_read() -> None:
         "expandable_segments": True,
         "tokens": 1000 * 512 * 4096,
     }
-    assert {name: found.options[name] for name in expected} == expected
+    assert {name: recipe.options[name] for name in expected} == expected
 
 
 def test_every_argument_is_accounted_for() -> None:
@@ -61,14 +61,19 @@ def test_every_argument_is_accounted_for() -> None:
     assert used["context-parallel-size"].use == "implied"  # not in the file: the default
     assert used["lr"].use == used["eval-iters"].use == "irrelevant"
     assert used["frobnicate"].use == "not understood"
-    assert {one.use for one in used.values()} <= {"read", "implied", "irrelevant", "not understood"}
+    assert {algorithm.use for algorithm in used.values()} <= {
+        "read",
+        "implied",
+        "irrelevant",
+        "not understood",
+    }
 
 
 def test_neither_secrets_nor_paths_are_repeated() -> None:
-    said = repr(read("megatron.sh"))
-    assert "lustre" not in said
-    assert "someone" not in said
-    assert "0123456789abcdef" not in said
+    text = repr(read("megatron.sh"))
+    assert "lustre" not in text
+    assert "someone" not in text
+    assert "0123456789abcdef" not in text
 
 
 SECRETS = {  # what is nobody's business, by what it would be taken for
@@ -100,26 +105,26 @@ def test_no_answer_and_no_error_tells_a_secret_of_a_file() -> None:
     for name, text in _SPOILT.items():
         for gpu in ({}, {"gpu": "h100", "gpus": 8, "advice": 0}):
             try:
-                found = answer(planned({name: text.format(**words)}, gpu))
-                said = to_json(found) + repr(view(found, full=True))
+                document = answer(planned({name: text.format(**words)}, gpu))
+                sentence = to_json(document) + repr(view(document, full=True))
             except PlanError as error:
-                said = f"{error} {error.field} {error.value}"
-            assert not [one for one in parts if one in said], (name, said)
+                sentence = f"{error} {error.field} {error.value}"
+            assert not [part for part in parts if part in sentence], (name, sentence)
 
 
 def test_a_yaml_of_megatron_arguments() -> None:
-    found = read("megatron.yaml").options
-    assert found["pp"] == 4
-    assert found["zero"] == 0
-    assert found["recompute"] == "block:1"
-    assert found["precision"] == "bf16"
-    assert '"layers": 12' in found["model"]
+    recipe = read("megatron.yaml").options
+    assert recipe["pp"] == 4
+    assert recipe["zero"] == 0
+    assert recipe["recompute"] == "block:1"
+    assert recipe["precision"] == "bf16"
+    assert '"layers": 12' in recipe["model"]
 
 
 def test_two_files_that_contradict_each_other_are_refused() -> None:
-    one, two = "A=1; train.py --micro-batch-size 1 --bf16", "train.py --micro-batch-size 2"
+    text, two = "A=1; train.py --micro-batch-size 1 --bf16", "train.py --micro-batch-size 2"
     with pytest.raises(PlanError, match=r"b\.sh, line 1.*a\.sh, line 1"):
-        formats.read({"a.sh": one, "b.sh": two})
+        formats.read({"a.sh": text, "b.sh": two})
 
 
 WORDS = {  # of the command `run`, bars between them
@@ -139,13 +144,15 @@ WORDS = {  # of the command `run`, bars between them
 
 def test_words_of_a_shell_script() -> None:
     for text, words in WORDS.items():
-        found = next(one for one in script(text).commands if one.words[0].text == "run")
-        assert [one.text for one in found.words[1:]] == words.split("|"), text
+        result = next(
+            command for command in script(text).commands if command.words[0].text == "run"
+        )
+        assert [word.text for word in result.words[1:]] == words.split("|"), text
 
 
 def test_what_only_running_a_script_tells_is_unknown() -> None:
-    found = script("A=$(rm -rf x); B=`date`; run $A $B $C ${D:-$E}").commands[-1]
-    assert [one.unknown for one in found.words[1:]] == [
+    result = script("A=$(rm -rf x); B=`date`; run $A $B $C ${D:-$E}").commands[-1]
+    assert [word.unknown for word in result.words[1:]] == [
         ("$(rm -rf x)",),
         ("`date`",),
         ("C",),
@@ -165,22 +172,22 @@ def test_broken_and_hostile_scripts_end_in_one_sentence() -> None:
 
 def test_read_answers_with_the_plan_and_its_estimate() -> None:
     words = ["read", RECIPES / "megatron.sh", "--gpu", "h100", "--gpus", 32, "--advice", 0]
-    found = dpplan(*words, "--json").json()
-    assert found["kind"] == "megatron"
-    assert found["missing"] == []
-    assert found["options"]["tp"] == found["estimate"]["layout"]["tp"] == 2
-    assert found["arguments"]["lr"] == {"value": 3e-4, "use": "irrelevant", "note": ""}
-    assert sum(found["counts"].values()) == len(found["arguments"])
+    document = dpplan(*words, "--json").json()
+    assert document["kind"] == "megatron"
+    assert document["missing"] == []
+    assert document["options"]["tp"] == document["estimate"]["layout"]["tp"] == 2
+    assert document["arguments"]["lr"] == {"value": 3e-4, "use": "irrelevant", "note": ""}
+    assert sum(document["counts"].values()) == len(document["arguments"])
     other = dpplan(*words, "--tp", 4, "--json").json()  # what is typed wins
     assert other["estimate"]["layout"]["tp"] == 4
-    command = shlex.split(found["command"])[1:]
-    assert dpplan(*command, "--json").json()["step"] == found["estimate"]["step"]
+    command = shlex.split(document["command"])[1:]
+    assert dpplan(*command, "--json").json()["step"] == document["estimate"]["step"]
 
 
 def test_without_a_gpu_the_arguments_are_read_all_the_same() -> None:
-    found = dpplan("read", RECIPES / "megatron.yaml", "--json").json()
-    assert found["missing"] == ["gpu", "gpus"]
-    assert found["estimate"] is None
+    document = dpplan("read", RECIPES / "megatron.yaml", "--json").json()
+    assert document["missing"] == ["gpu", "gpus"]
+    assert document["estimate"] is None
     text = dpplan("read", RECIPES / "megatron.yaml").stdout
     assert "the files do not say --gpu and --gpus; give them" in text
 
@@ -190,35 +197,35 @@ def test_a_recipe_goes_where_a_scenario_goes() -> None:
     recipe = ("--recipe", RECIPES / "megatron.sh")
     estimate = dpplan("estimate", *recipe, *typed).json()
     assert estimate["layout"]["vpp"] == 4
-    found = dpplan("compare", *recipe, "--gpu", "h100", "--vary", "gpus=32,64", "--json").json()
-    assert len(found["points"]) == 2
+    document = dpplan("compare", *recipe, "--gpu", "h100", "--vary", "gpus=32,64", "--json").json()
+    assert len(document["points"]) == 2
 
 
 def test_a_plan_that_its_own_arguments_contradict_is_an_answer() -> None:
     text = "train.py --num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 512" + (
         " --max-position-embeddings 512 --micro-batch-size 4 --global-batch-size 6 --bf16"
     )
-    found = read_files({"a.sh": text}, {"gpu": "h100", "gpus": 8})
-    assert found.estimate is None
-    assert "batch" in there(found.refused)
+    recipe = read_files({"a.sh": text}, {"gpu": "h100", "gpus": 8})
+    assert recipe.estimate is None
+    assert "batch" in there(recipe.refused)
 
 
 def test_hybrid_shards_of_gathered_weights() -> None:
     """FSDP that keeps weights gathered shards in groups, too: torchtitan's replicas of 8 shards,
     never resharded, on 128 GPUs."""
-    found = read_files(
+    recipe = read_files(
         {"torchtitan.toml": (RECIPES / "torchtitan.toml").read_text()},
         {"gpu": "h100", "gpus": 128, "advice": 0},
     )
-    assert found.estimate is not None, found.refused
-    layout = found.estimate.layout
+    assert recipe.estimate is not None, recipe.refused
+    layout = recipe.estimate.layout
     assert (layout.zero, layout.shard_group, layout.dp, layout.pp) == (2, 8, 16, 2)
     whole = read_files(
         {"torchtitan.toml": (RECIPES / "torchtitan.toml").read_text()},
         {"gpu": "h100", "gpus": 128, "advice": 0, "shard_group": 16},
     ).estimate
     assert whole is not None
-    states = [one.memory.components["optimizer"] for one in (found.estimate, whole)]
+    states = [entry.memory.components["optimizer"] for entry in (recipe.estimate, whole)]
     assert states[0] == pytest.approx(2 * states[1])
 
 
@@ -243,19 +250,19 @@ def test_a_recipe_becomes_a_row_without_a_result(tmp_path: Path) -> None:
     assert first == second
     assert (first["outcome"], first["step_s"], first["source"]) == ("planned", "", "dpplan read")
     done = {**second, "step_s": "10"}
-    found = validate_rows([first, done, {**first, "outcome": "oom"}])
-    assert [one.outcome for one in found.rows] == ["ok", "oom"]
-    assert found.summary.ran.n == 1
-    assert found.skipped[0].reason.startswith("no result yet")
+    document = validate_rows([first, done, {**first, "outcome": "oom"}])
+    assert [row.outcome for row in document.rows] == ["ok", "oom"]
+    assert document.summary.ran.n == 1
+    assert document.skipped[0].reason.startswith("no result yet")
     refused(dpplan("read", RECIPES / "megatron.yaml", "--append", table), "--append")
 
 
 def test_the_same_over_http(client: TestClient) -> None:
     text = (RECIPES / "megatron.yaml").read_text()
-    asked = {"files": {"model_config.yaml": text}, "gpu": "a100", "gpus": 8, "advice": 0}
-    found = client.post("/api/read", json=asked).json()
-    assert found["kind"] == "megatron"
-    assert found["estimate"]["layout"]["pp"] == 4
+    values = {"files": {"model_config.yaml": text}, "gpu": "a100", "gpus": 8, "advice": 0}
+    document = client.post("/api/read", json=values).json()
+    assert document["kind"] == "megatron"
+    assert document["estimate"]["layout"]["pp"] == 4
     assert client.post("/api/read", json={"gpu": "a100"}).status_code == 422
     wrong = client.post("/api/read", json={"files": {"a.yaml": "MODEL_ARGS: [1"}})
     assert "line 1" in wrong.text
@@ -267,10 +274,10 @@ SAID = said("megatron")
 
 def test_recipes_around_megatron() -> None:
     for name, expected in SAID.items():
-        found = planned(texts((str(RECIPES / name),)), {})
-        options = found.recipe.options
-        assert {one: options.get(one) for one in expected} == expected, name
-        assert "/shared" not in repr(found.recipe.arguments), name
+        plan = planned(texts((str(RECIPES / name),)), {})
+        options = plan.recipe.options
+        assert {entry: options.get(entry) for entry in expected} == expected, name
+        assert "/shared" not in repr(plan.recipe.arguments), name
 
 
 def test_a_recipe_of_python_is_named_and_never_run() -> None:
@@ -279,31 +286,31 @@ def test_a_recipe_of_python_is_named_and_never_run() -> None:
         planned(texts((path,)), {})
     with pytest.raises(PlanError, match="no recipe of this name; it has small_pretrain"):
         texts((f"{path}:other",))
-    found = formats.read(texts((f"{path}:llama3_70b_pretrain_config",)))
-    assert found.options["model"] == "llama-3-70b"
-    assert found.arguments["__import__"].use == "not understood"
+    recipe = formats.read(texts((f"{path}:llama3_70b_pretrain_config",)))
+    assert recipe.options["model"] == "llama-3-70b"
+    assert recipe.arguments["__import__"].use == "not understood"
     with pytest.raises(PlanError, match=r"line 1, column 5"):
         formats.read({"a.py": "cfg.(ConfigContainer)"})
 
 
 def test_what_does_not_act_is_left_out_and_said() -> None:
     text = (RECIPES / "bridge.yaml").read_text() + "peft:\n  dim: 16\n"
-    found = planned({"a.yaml": text}, {"gpu": "h100", "gpus": 16})
-    assert found.options["lora"] == 16
+    plan = planned({"a.yaml": text}, {"gpu": "h100", "gpus": 16})
+    assert plan.options["lora"] == 16
     wide = text.replace("seq_length: 8192", "seq_length: 8192\n  cp_comm_type: p2p")
-    found = planned({"a.yaml": wide}, {"gpu": "h100", "gpus": 16})
-    assert "cp_comm_type" not in found.options
-    assert found.recipe.arguments["cp-comm-type"].use == "not understood"
-    assert any(note.startswith("left out: --cp-comm-type") for note in found.recipe.notes)
+    plan = planned({"a.yaml": wide}, {"gpu": "h100", "gpus": 16})
+    assert "cp_comm_type" not in plan.options
+    assert plan.recipe.arguments["cp-comm-type"].use == "not understood"
+    assert any(note.startswith("left out: --cp-comm-type") for note in plan.recipe.notes)
 
 
 def test_a_format_reads_what_it_writes() -> None:
     """Both ways of every argument that is one to one."""
-    for one in formats.formats():
-        for argument in one.table:
+    for entry in formats.formats():
+        for argument in entry.table:
             for word, ours in argument.words.items():
                 if ours is not None:
-                    assert argument.ours(argument.theirs(ours)) == ours, (one.kind, word)
+                    assert argument.ours(argument.theirs(ours)) == ours, (entry.kind, word)
 
 
 def test_hostile_files_are_read_or_refused_at_once() -> None:
@@ -349,8 +356,8 @@ def test_broken_files_are_one_sentence_with_their_place() -> None:
 
 def test_numbers_and_names_that_are_none_are_faults_of_the_file() -> None:
     trainer = "per_device_train_batch_size: {}\nmodel_name_or_path: {}\nmax_length: 128\n"
-    found = formats.read({"a.yaml": trainer.format("1e999999", "gpt2")})
-    assert found.arguments["per_device_train_batch_size"].use == "not understood"
+    recipe = formats.read({"a.yaml": trainer.format("1e999999", "gpt2")})
+    assert recipe.arguments["per_device_train_batch_size"].use == "not understood"
     endless = "base_emb_dim: 8\nper_device_batch_size: 1.0e+308\nici_tensor_parallelism: 64\n"
     assert "micro_batch" not in formats.read({"a.yml": endless}).options
     named = planned({"a.yaml": trainer.format(1, "Qwen/Qwen3--1B")}, {"gpu": "h100", "gpus": 8})

@@ -21,7 +21,7 @@ from planner.formats import (
     trl,
 )
 from planner.formats import recipe as formats
-from planner.formats.target import Asked
+from planner.formats.target import PlanToWrite
 from planner.formats.verbs.read import read as read_files
 from planner.inputs import catalog
 from planner.specs.base import PlanError
@@ -50,14 +50,14 @@ TASKS = said("tasks")
 
 def test_objectives_of_preferences() -> None:
     for text, says in TASKS.items():
-        found = formats.read({"a.yaml": text})
-        assert of(dict(found.options), *says) == says, text
+        recipe = formats.read({"a.yaml": text})
+        assert of(dict(recipe.options), *says) == says, text
 
 
 def test_what_is_trained() -> None:
     for text, says in ADAPTED.items():
-        found = formats.read({"a.yaml": text})
-        assert of(dict(found.options), *says) == says, text
+        recipe = formats.read({"a.yaml": text})
+        assert of(dict(recipe.options), *says) == says, text
 
 
 def test_what_files_say() -> None:
@@ -73,20 +73,20 @@ def test_every_argument_is_accounted_for() -> None:
     assert used["max_length"].use == used["distributed_type"].use == "read"
     used = read("axolotl.yaml").arguments
     assert "its name says zero 3" in used["deepspeed"].note
-    assert not [name for name, one in used.items() if one.use == "not understood"]
+    assert not [name for name, algorithm in used.items() if algorithm.use == "not understood"]
 
 
 def test_neither_secrets_nor_paths_are_repeated() -> None:
-    said = repr([read(name).arguments for name in ("trl.yaml", "torchtune.yaml", "axolotl.yaml")])
+    text = repr([read(name).arguments for name in ("trl.yaml", "torchtune.yaml", "axolotl.yaml")])
     for hidden in ("someone", "hf_0123", "/tmp", "deepspeed_configs"):
-        assert hidden not in said
+        assert hidden not in text
 
 
 def test_two_files_that_contradict_each_other_are_refused() -> None:
-    one = "distributed_type: MULTI_GPU\nmixed_precision: fp16\nnum_processes: 8\n"
+    text = "distributed_type: MULTI_GPU\nmixed_precision: fp16\nnum_processes: 8\n"
     two = "per_device_train_batch_size: 1\nbf16: true\n"
     with pytest.raises(PlanError, match=r"fp16.*mixed_precision|bf16.*mixed_precision"):
-        formats.read({"a.yaml": one, "b.yaml": two})
+        formats.read({"a.yaml": text, "b.yaml": two})
 
 
 BROKEN = said("broken")
@@ -152,17 +152,17 @@ def test_adapters_that_are_written_read_the_same(drawn: dict, adapters: dict) ->
     plan = drawn | adapters | {"zero": 0, "stack": "hf-trainer", "precision": "bf16"}
     for kind in ("trl", "axolotl", "llama-factory", "ms-swift"):
         name = "a.sh" if kind == "ms-swift" else "a.yaml"
-        found = formats.read({name: TRAINERS[kind].write(plan)})
+        recipe = formats.read({name: TRAINERS[kind].write(plan)})
         same = set(adapters) | {"micro_batch", "grad_accum", "seq_len"}
-        assert of(dict(found.options), *same) == of(plan, *same), kind
+        assert of(dict(recipe.options), *same) == of(plan, *same), kind
 
 
 def test_llama_factory_leaves_norms_in_fp32_and_sends_checkpoints_to_the_host() -> None:
     plan = {"model": "llama-3.1-8b", "stack": "hf-trainer", "lora": 16, "precision": "bf16"}
     plan |= {"base_precision": "nf4-double", "base_upcast": "norms", "offload": "activations"}
-    found = formats.read({"a.yaml": llama_factory.write(plan | {"micro_batch": 1})})
+    recipe = formats.read({"a.yaml": llama_factory.write(plan | {"micro_batch": 1})})
     same = ("base_precision", "base_upcast", "offload", "recompute")
-    assert of(dict(found.options), *same) == of(plan | {"recompute": "full"}, *same)
+    assert of(dict(recipe.options), *same) == of(plan | {"recompute": "full"}, *same)
     whole = formats.read({"a.yaml": llama_factory.write({**plan, "base_precision": None})})
     assert "base_upcast" not in whole.options  # what follows casts back
 
@@ -180,11 +180,13 @@ def test_a_plan_that_is_written_reads_the_same(drawn: dict, stage: int, offload:
         files = {"train.yaml": TRAINERS[kind].write(plan), "launch.yaml": accelerate.write(plan)}
         if plan["stack"] == "hf-deepspeed":
             files["ds_config.json"] = deepspeed.write(plan)
-        found = formats.read(files)
-        assert kind in found.kinds
+        recipe = formats.read(files)
+        assert kind in recipe.kinds
         same = [name for name in plan if name != "gpus_per_node" or plan["gpus"] > 8]
-        assert of(dict(found.options), *same) == of(plan, *same), (kind, files)
-        assert not [n for n, one in found.arguments.items() if one.use == "not understood"], kind
+        assert of(dict(recipe.options), *same) == of(plan, *same), (kind, files)
+        assert not [
+            n for n, argument in recipe.arguments.items() if argument.use == "not understood"
+        ], kind
 
 
 WRITTEN = {"hf-trainer", "trl", "ms-swift", "torchtune"}
@@ -194,7 +196,7 @@ def test_files_to_start_a_plan_say_it() -> None:
     """Of every trainer, on every stack that it is, with run.sh where that says the GPUs."""
     gpu = catalog.load("gpus", GpuSpec, "h100")
     model = catalog.load("models", ModelSpec, "llama-3.1-8b")
-    targets = {one.kind: one for one in formats.targets()}
+    targets = {target.kind: target for target in formats.targets()}
     assert set(targets) >= WRITTEN
     usual = {"gpus": 16, "seq_len": 8192, "precision": "bf16", "optimizer": "adam"}
     usual |= {"micro_batch": 2, "recompute": "full"}
@@ -204,19 +206,19 @@ def test_files_to_start_a_plan_say_it() -> None:
             stages = {"hf-trainer": [0], "torchtune": [3]}.get(stack, [2, 3])
             for zero in stages[1:] if (kind, stack) == ("ms-swift", "hf-fsdp") else stages:
                 plan = {**usual, "model": "llama-3.1-8b", "stack": stack, "zero": zero}
-                asked = Asked(plan | {"global_batch": 128}, model, 2, 8)
-                own = dict(target.write(asked, ("PREDICTED",)))
-                files = own | launch.scripts(target, asked, gpu, ())
+                request = PlanToWrite(plan | {"global_batch": 128}, model, 2, 8)
+                write = dict(target.write(request, ("PREDICTED",)))
+                files = write | launch.scripts(target, request, gpu, ())
                 without = (*launch.LAUNCHERS, *([launch.RUN] if target.per_node else []))
                 texts = {name: text for name, text in files.items() if name not in without}
-                found = dict(formats.read(texts).options)
-                named = catalog.load("models", ModelSpec, found["model"])
+                options = dict(formats.read(texts).options)
+                named = catalog.load("models", ModelSpec, options["model"])
                 assert named.name == model.name, kind
-                same = [one for one in plan if one not in ("model", "stack")]
-                assert of(found, *same) == of(plan, *same), (kind, stack, zero)
-                accumulated = found["grad_accum"] * found["micro_batch"] * found["gpus"]
+                same = [entry for entry in plan if entry not in ("model", "stack")]
+                assert of(options, *same) == of(plan, *same), (kind, stack, zero)
+                accumulated = options["grad_accum"] * options["micro_batch"] * options["gpus"]
                 assert accumulated == 128, (kind, stack)
-                assert found["stack"] in (stack, "deepspeed"), (kind, stack)
+                assert options["stack"] in (stack, "deepspeed"), (kind, stack)
 
 
 # recipe and what is put in it -> how documents become rows
@@ -234,17 +236,17 @@ ROWS = {
 
 
 def test_how_documents_become_rows() -> None:
-    own = re.compile(r"^(packing|sample_packing|pad_to_sequence_len|group_by_length):.*\n", re.M)
+    ours = re.compile(r"^(packing|sample_packing|pad_to_sequence_len|group_by_length):.*\n", re.M)
     for (name, more), way in ROWS.items():
-        text = own.sub("", (RECIPES / name).read_text()) + f"\n{more}\n"
+        text = ours.sub("", (RECIPES / name).read_text()) + f"\n{more}\n"
         assert formats.read({name: text}).options.get("packing") == way, (name, more)
-    text = own.sub("", (RECIPES / "trl.yaml").read_text())
+    text = ours.sub("", (RECIPES / "trl.yaml").read_text())
     seconds = {}
     for way in ("packing: false", "group_by_length: true", "packing: true"):
         given = {"gpu": "h100", "gpus": 8, "advice": 0, "length_mean": 500}
-        found = read_files({"a.yaml": f"{text}\n{way}\n"}, given)
-        assert found.estimate is not None
-        seconds[way] = found.estimate.step.seconds
+        recipe = read_files({"a.yaml": f"{text}\n{way}\n"}, given)
+        assert recipe.estimate is not None
+        seconds[way] = recipe.estimate.step.seconds
         without = read_files(
             {"a.yaml": f"{text}\n{way}\n"}, {"gpu": "h100", "gpus": 8, "advice": 0}
         )

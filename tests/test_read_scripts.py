@@ -74,7 +74,7 @@ def notebook(code: str) -> str:
 def said(name: str, text: str) -> dict[str, Any]:
     """The plan of a script, all of whose arguments are understood."""
     recipe = formats.read({name: text})
-    assert [n for n, one in recipe.arguments.items() if one.use == "not understood"] == []
+    assert [n for n, argument in recipe.arguments.items() if argument.use == "not understood"] == []
     return dict(recipe.options)
 
 
@@ -127,8 +127,8 @@ IN_FOUR_BIT = {"base_precision": "nf4-double", "optimizer": "paged-adam8bit"}
     ids=("python", "unsloth", "command", "objective", "llama-factory"),
 )
 def test_a_script_says_its_plan(name: str, text: str, kind: str, options: dict[str, Any]) -> None:
-    found = said(name, text)
-    assert {one: found.get(one) for one in options} == options
+    result = said(name, text)
+    assert {option: result.get(option) for option in options} == options
     assert formats.read({name: text}).kinds[0] == kind
 
 
@@ -144,8 +144,12 @@ def test_the_last_of_two_configurations_counts_and_both_are_listed() -> None:
     again = QLORA + "\nargs = SFTConfig(max_length=512, per_device_train_batch_size=1)\n"
     recipe = formats.read({"train.py": again})
     assert recipe.options["seq_len"] == 512
-    first = [one for name, one in recipe.arguments.items() if name.startswith("max_length (line")]
-    assert [(one.value, one.use) for one in first] == [(2048, "irrelevant")]
+    first = [
+        argument
+        for name, argument in recipe.arguments.items()
+        if name.startswith("max_length (line")
+    ]
+    assert [(entry.value, entry.use) for entry in first] == [(2048, "irrelevant")]
 
 
 def test_adapters_that_a_script_may_train_are_not_passed_over() -> None:
@@ -173,9 +177,9 @@ def test_a_broken_script_is_one_sentence_with_its_place() -> None:
 
 @pytest.mark.parametrize("text", ["-" * 3000 + "1", "(" * 150 + ")" * 150, "[" * 400, "a" * 10**5])
 def test_a_script_that_was_written_to_harm_is_one_sentence(text: str) -> None:
-    found = f"args = SFTConfig(max_length={text})\n"
+    result = f"args = SFTConfig(max_length={text})\n"
     with_it = f"args = SFTConfig(per_device_train_batch_size=1)\nx = {text}\n"
-    for script in (found, with_it):
+    for script in (result, with_it):
         with suppress(PlanError):  # and no other error
             formats.read({"train.py": script})
 

@@ -78,8 +78,8 @@ def step(job: Job = JOB, pools: Pools = HERE, keeps: Keeps = KEEPS, **engine: An
     return rl_step(trained(), dataclasses.replace(ENGINE, **engine), job, pools, keeps)
 
 
-def seconds(found: RlStep) -> dict[str, float]:
-    return {phase.name: phase.seconds for phase in found.phases}
+def seconds(step: RlStep) -> dict[str, float]:
+    return {phase.name: phase.seconds for phase in step.phases}
 
 
 def changed(**update: Any) -> Job:
@@ -103,18 +103,18 @@ def test_the_cache_is_read_once_per_token() -> None:
     """28 layers x 2 x 4 heads x 128 elements x 2 B of every token of context."""
     plan = trained().plan
     m = machine(plan)
-    one, two = (float(pass_s(plan, m, ENGINE, 64.0, 64.0 * n)) for n in (1024.0, 3072.0))
+    first, two = (float(pass_s(plan, m, ENGINE, 64.0, 64.0 * n)) for n in (1024.0, 3072.0))
     moved = 64 * 2048 * 28 * 2 * 4 * 128 * 2.0
     rate = 1 / (float(m.memory_bandwidth) * float(m.gemm_memory_frac))
-    assert two - one == pytest.approx(moved * rate, rel=1e-6)
+    assert two - first == pytest.approx(moved * rate, rel=1e-6)
 
 
 def test_without_responses_only_prompts_are_left() -> None:
-    made = generate(
+    generation = generate(
         trained().plan, machine(trained().plan), ENGINE, changed(response=1e-6, sigma=0.0), HERE
     )
-    assert made.drain_s + made.full_s < 1e-3 * made.prompts_s
-    assert made.seconds == pytest.approx(made.prompts_s, rel=1e-2)
+    assert generation.drain_s + generation.full_s < 1e-3 * generation.prompts_s
+    assert generation.seconds == pytest.approx(generation.prompts_s, rel=1e-2)
 
 
 def test_an_endless_link_makes_refit_nothing() -> None:
@@ -128,11 +128,11 @@ def test_an_endless_link_makes_refit_nothing() -> None:
 def test_equal_lengths_take_length_times_a_token() -> None:
     job = changed(sigma=0.0)
     plan, m = trained().plan, machine(trained().plan)
-    made = generate(plan, m, ENGINE, job, HERE)
+    generation = generate(plan, m, ENGINE, job, HERE)
     lengths = np.linspace(0.5, 799.5, 800)
     each = step_s(plan, m, ENGINE, 128.0, job.prompt + lengths)
-    assert made.drain_s == pytest.approx(float(each.sum()), rel=1e-3)
-    assert made.longest == pytest.approx(800.0, rel=1e-9)
+    assert generation.drain_s == pytest.approx(float(each.sum()), rel=1e-3)
+    assert generation.longest == pytest.approx(800.0, rel=1e-9)
 
 
 def test_the_mean_length_is_that_of_the_cut_distribution() -> None:
@@ -150,9 +150,9 @@ def test_the_mean_length_is_that_of_the_cut_distribution() -> None:
 def test_the_longest_of_a_batch_is_that_of_drawn_batches() -> None:
     rng = np.random.default_rng(2)
     job = changed(longest=1e5, response=500.0)
-    made = generate(trained().plan, machine(trained().plan), ENGINE, job, HERE)
+    generation = generate(trained().plan, machine(trained().plan), ENGINE, job, HERE)
     drawn = np.exp(rng.normal(math.log(median_length(job)), job.sigma, (4000, 1024))).max(axis=1)
-    assert made.longest == pytest.approx(drawn.mean(), rel=0.02)
+    assert generation.longest == pytest.approx(drawn.mean(), rel=0.02)
 
 
 def test_experts_touched_by_drawn_tokens() -> None:
@@ -162,8 +162,8 @@ def test_experts_touched_by_drawn_tokens() -> None:
             len({e for _ in range(tokens) for e in rng.choice(128, 8, replace=False)})
             for _ in range(60)
         ]
-        found = float(formulas.touched_experts(float(tokens), 128.0, 8.0))
-        assert found == pytest.approx(np.mean(drawn), rel=0.03)
+        number = float(formulas.touched_experts(float(tokens), 128.0, 8.0))
+        assert number == pytest.approx(np.mean(drawn), rel=0.03)
 
 
 def test_forward_alone_is_part_of_the_training_step() -> None:
@@ -173,16 +173,16 @@ def test_forward_alone_is_part_of_the_training_step() -> None:
 
 def test_phases_add_up_where_they_wait_for_each_other() -> None:
     for pools in (HERE, APART):
-        found = step(pools=pools)
-        assert found.seconds == pytest.approx(sum(seconds(found).values()), rel=1e-12)
+        result = step(pools=pools)
+        assert result.seconds == pytest.approx(sum(seconds(result).values()), rel=1e-12)
 
 
 def test_separate_pools_off_policy_take_the_slower() -> None:
-    found = step(changed(ahead=1), APART)
-    parts = seconds(found)
+    result = step(changed(ahead=1), APART)
+    parts = seconds(result)
     training = sum(s for n, s in parts.items() if n not in ("generation", "refit"))
     slower = max(parts["generation"], training) + parts["refit"]
-    assert found.seconds == pytest.approx(slower, rel=1e-12)
+    assert result.seconds == pytest.approx(slower, rel=1e-12)
     # the tail of long responses is filled by the next steps' prompts, more so the further ahead
     ahead = [seconds(step(changed(ahead=k), APART))["generation"] for k in (0, 1, 2, 8, 64)]
     assert ahead == sorted(ahead, reverse=True)
@@ -195,19 +195,21 @@ def test_ahead_of_training_the_prompts_of_all_steps_are_under_way() -> None:
         seconds(step(changed(ahead=8), APART, most_sequences=n))["generation"] for n in (128, 1024)
     )
     assert many < 0.8 * few
-    one = [
+    items = [
         seconds(step(changed(ahead=1), APART, most_sequences=n))["generation"] for n in (128, 1024)
     ]
-    assert one[0] == one[1]
+    assert items[0] == items[1]
 
 
 def test_the_one_shot_sum_stays_inside_a_host() -> None:
     """Ranks on two hosts of one NVLink domain sum with the library, two sums of 8 layers."""
-    one, two = (plans.plan(gpu="gb200-186gb", gpus=16, gpus_per_node=n) for n in (8, 4))
+    first, two = (plans.plan(gpu="gb200-186gb", gpus=16, gpus_per_node=n) for n in (8, 4))
     assert two.cluster.tiers.domain >= 8
     for tp, more in ((4, 0.0), (8, 10e-6)):
         engine = dataclasses.replace(ENGINE, tp=tp)
-        took = [float(pass_s(of, machine(of), engine, 1.0, 1.0)) for of in (one, two)]
+        took = [
+            float(pass_s(subject, machine(subject), engine, 1.0, 1.0)) for subject in (first, two)
+        ]
         assert (took[1] - took[0]) / 16 >= more
         assert took[1] == pytest.approx(took[0]) or more
 
@@ -253,22 +255,22 @@ ASKED: dict[str, Any] = {
 
 
 def test_the_answer_is_of_the_split_that_is_asked_for() -> None:
-    found = rl(RlOptions(generation_gpus=6, ahead=1), ASKED)
-    (split,) = found.splits
+    options = rl(RlOptions(generation_gpus=6, ahead=1), ASKED)
+    (split,) = options.splits
     assert (split.generation_gpus, split.training_gpus, split.taken) == (6, 2, True)
-    assert found.training.gpus == 2
-    assert found.step_low_s < found.step_s < found.step_high_s
-    assert found.generation.engines * found.generation.tp == 6
+    assert options.training.gpus == 2
+    assert options.step_low_s < options.step_s < options.step_high_s
+    assert options.generation.engines * options.generation.tp == 6
 
 
 def test_the_split_that_is_taken_is_the_fastest_that_fits() -> None:
     """Off policy on GPUs of its own, and shared by default where the framework does so."""
-    found = rl(RlOptions(ahead=1), ASKED)
-    fitting = [one.step_s for one in found.splits if one.fits and one.step_s]
-    assert found.step_s == min(fitting)
-    assert not any(one.shared for one in found.splits)
+    options = rl(RlOptions(ahead=1), ASKED)
+    fitting = [split.step_s for split in options.splits if split.fits and split.step_s]
+    assert options.step_s == min(fitting)
+    assert not any(split.shared for split in options.splits)
     shared = rl(RlOptions(), ASKED)
-    assert [one.shared for one in shared.splits if one.taken] == [True]
+    assert [split.shared for split in shared.splits if split.taken] == [True]
 
 
 def test_the_formulas_of_a_step_are_recorded() -> None:
@@ -286,22 +288,22 @@ def test_the_formulas_of_a_step_are_recorded() -> None:
 def test_a_stack_without_what_is_asked_for_leaves_the_others_of_the_framework() -> None:
     """verl trains on FSDP, which has no tensor parallelism, and on Megatron-Core, which has."""
     given = {"model": "gpt2", "gpu": "a100", "gpus": 2, "tp": 2}
-    found = rl(RlOptions(prompts=16, response_length=256), given)
-    assert (found.training.stack, found.training.layout.tp) == ("megatron-core", 2)
-    assert found.fits
+    options = rl(RlOptions(prompts=16, response_length=256), given)
+    assert (options.training.stack, options.training.layout.tp) == ("megatron-core", 2)
+    assert options.fits
 
 
 def test_cost_and_work() -> None:
-    found = rl(RlOptions(updates=2, update_batch=256, kept="50%"), {**ASKED, "price": 2.0})
-    assert found.work.sequences == 1024
-    assert found.work.trained == 512
-    assert found.work.optimizer_steps == 4
-    assert found.usd_per_1000_steps == pytest.approx(1000 * found.step_s * 8 * 2.0 / 3600)
+    options = rl(RlOptions(updates=2, update_batch=256, kept="50%"), {**ASKED, "price": 2.0})
+    assert options.work.sequences == 1024
+    assert options.work.trained == 512
+    assert options.work.optimizer_steps == 4
+    assert options.usd_per_1000_steps == pytest.approx(1000 * options.step_s * 8 * 2.0 / 3600)
 
 
 def test_algorithms_and_frameworks_set_phases() -> None:
-    def phases(**own: Any) -> set[str]:
-        return {p.name for p in rl(RlOptions(generation_gpus=4, **own), ASKED).phases}
+    def phases(**value: Any) -> set[str]:
+        return {p.name for p in rl(RlOptions(generation_gpus=4, **value), ASKED).phases}
 
     assert "training of the critic" in phases(algorithm="ppo") - phases()
     assert "reference log-probabilities" in phases(framework="nemo-rl")
@@ -311,7 +313,7 @@ def test_algorithms_and_frameworks_set_phases() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "given", "field"),
+    ("value", "given", "field"),
     [
         ({"framework": "verlm"}, {}, "--framework"),
         ({"generation_gpus": 8}, {}, "--generation-gpus"),
@@ -323,9 +325,9 @@ def test_algorithms_and_frameworks_set_phases() -> None:
         ({}, {"model": "dit-xl-2"}, "--model"),
     ],
 )
-def test_a_wrong_request_names_field_and_remedy(own: Any, given: Any, field: str) -> None:
+def test_a_wrong_request_names_field_and_remedy(value: Any, given: Any, field: str) -> None:
     with pytest.raises(PlanError, match=field):
-        rl(RlOptions(**own), {**ASKED, **given})
+        rl(RlOptions(**value), {**ASKED, **given})
 
 
 # ------------------------------------------------------------------------------ measured rows
@@ -353,6 +355,6 @@ def test_a_row_that_does_not_say_what_it_generates_is_set_apart() -> None:
     assert "algorithm" in run.not_expressed
     assert not run.phases
     others = ({"mean_seq_len": "9000"}, {"generation_tp": "3"}, {"algorithm": "swe"})
-    wrong = validate_rows([{**ROW, **one} for one in (*others, {"prompts_per_step": ""})])
+    wrong = validate_rows([{**ROW, **entry} for entry in (*others, {"prompts_per_step": ""})])
     named = ("mean_seq_len is", "--generation-tp: 3", "algorithm is", "prompts_per_step is")
-    assert all(name in one.reason for name, one in zip(named, wrong.skipped, strict=True))
+    assert all(name in entry.reason for name, entry in zip(named, wrong.skipped, strict=True))

@@ -121,18 +121,18 @@ def profile(tmp_path: Path, unstated: str) -> str:
 def test_what_a_recipe_does_not_say_is_a_fact_of_its_stack(tmp_path: Path) -> None:
     """Its table is known, not open; what the table does not name is searched."""
     silent = row(zero="", sequence_parallel="", tp=2, dp=4)
-    for told in (True, False):
-        own = f"[unstated]\nzero = 3\nsequence_parallel = {str(told).lower()}\n"
-        known = silent | {"stack": profile(tmp_path, own)}
+    for value in (True, False):
+        ours = f"[unstated]\nzero = 3\nsequence_parallel = {str(value).lower()}\n"
+        known = silent | {"stack": profile(tmp_path, ours)}
         _, layout = row_plan(known)
-        assert (layout.zero, layout.sequence_parallel) == (3, told)
+        assert (layout.zero, layout.sequence_parallel) == (3, value)
         assert left_open(known) == ()
     unknown = silent | {"stack": profile(tmp_path, "")}
     assert left_open(unknown) == ("zero", "sequence_parallel")
-    said = known | {"zero": "2", "recompute": "selective", "sequence_parallel": "0"}
-    _, layout = row_plan(said)
+    text = known | {"zero": "2", "recompute": "selective", "sequence_parallel": "0"}
+    _, layout = row_plan(text)
     assert (layout.zero, layout.recompute, layout.sequence_parallel) == (2, "selective", False)
-    assert left_open(said) == ()
+    assert left_open(text) == ()
 
 
 def test_a_gpt_of_megatron_trains_as_its_scripts_do() -> None:
@@ -211,15 +211,15 @@ def test_recipes_of_a_release_complete_rows_that_print_results_alone() -> None:
     for other in ({"gpu": "a100-sxm4-80gb"}, {"ep": "4"}, {"stack": "torchtitan"}):
         assert completed(options="release=26.04", **other) == {"release": "26.04"}
     # what a row says comes first, unless it was read from the sources of another release
-    own = {"model": "openai/gpt-oss-120b", "pp": "1", "micro_batch": "4", "precision": "bf16"}
-    own |= {"gpu": "b200-sxm-180gb"}
+    values = {"model": "openai/gpt-oss-120b", "pp": "1", "micro_batch": "4", "precision": "bf16"}
+    values |= {"gpu": "b200-sxm-180gb"}
     for named, dispatcher in (("", "alltoall"), ("recipe=x;", "hybridep")):
-        row = completed(options=f"{named}dispatcher=alltoall;release=26.04", **own)
+        row = completed(options=f"{named}dispatcher=alltoall;release=26.04", **values)
         assert row["dispatcher"] == dispatcher
 
 
 def test_multi_token_prediction_is_trained_where_the_row_or_its_recipe_says() -> None:
-    row = next(one for one in rows() if one["run_id"] == "nemo-moe-0062")
+    row = next(row for row in rows() if row["run_id"] == "nemo-moe-0062")
     assert row_plan(row)[0].model.mtp == 1
     assert row_plan(row | {"model": "DeepSeekV3 (w/o MTP)"})[0].model.mtp == 0
     assert row_plan(row | {"options": "release=25.09;mtp=2"})[0].model.mtp == 2

@@ -33,8 +33,8 @@ def _rows(zero: int) -> Columns:
 
 
 def _traffic(zero: int, **training: Any) -> dict[str, Any]:
-    found = evaluate(plans.plan(software="deepspeed", **NODES, **training), _rows(zero)).time
-    return {one.what: one for one in found.traffic if one.group == "data"}
+    time = evaluate(plans.plan(software="deepspeed", **NODES, **training), _rows(zero)).time
+    return {entry.what: entry for entry in time.traffic if entry.group == "data"}
 
 
 def test_each_part_that_is_off_is_waited_for() -> None:
@@ -44,9 +44,9 @@ def test_each_part_that_is_off_is_waited_for() -> None:
     for stack, zero in (("megatron-core", 0), ("megatron-core", 1), ("torchtitan", 3)):
 
         def step(software: str, stage: int, parts: tuple[str, ...] | None) -> tuple[float, float]:
-            of = plans.plan(software=software, data_overlap=parts, **NODES)
-            time = evaluate(of, _rows(stage)).time
-            data = [one for one in time.traffic if one.group == "data"]
+            plan = plans.plan(software=software, data_overlap=parts, **NODES)
+            time = evaluate(plan, _rows(stage)).time
+            data = [entry for entry in time.traffic if entry.group == "data"]
             return float(time.seconds[0]), sum(float(x.seconds[0] - x.exposed[0]) for x in data)
 
         times = [step(stack, zero, parts) for parts in orders]
@@ -74,12 +74,12 @@ def test_zero_pp_moves_what_the_paper_says() -> None:
     assert quantised[reduced].bytes == pytest.approx(whole[reduced].bytes / 4)
 
     def peak(**training: Any) -> float:
-        of = plans.plan(software="deepspeed", **NODES, **training)
-        return float(evaluate(of, _rows(3)).memory.peak[0])
+        plan = plans.plan(software="deepspeed", **NODES, **training)
+        return float(evaluate(plan, _rows(3)).memory.peak[0])
 
-    own = parameter_count(plans.model())
+    count = parameter_count(plans.model())
     copied = peak(mechanisms=(Hpz(8),)) - peak()
-    assert copied == pytest.approx(2 * own / 8, rel=0.35)  # and fragmentation
+    assert copied == pytest.approx(2 * count / 8, rel=0.35)  # and fragmentation
     assert peak(mechanisms=(Zeropp(codes),)) == peak()
 
 
@@ -88,9 +88,9 @@ def test_buckets_of_deepspeed_by_their_size() -> None:
     parameters are sharded: their default is 5e8 elements of 2 bytes."""
 
     def buckets(zero: int, **training: Any) -> float:
-        of = plans.plan(software="deepspeed", **NODES, **training)
-        found = evaluate(of, _rows(zero)).memory.components
-        return float(np.max(found["communication_buckets"]))
+        plan = plans.plan(software="deepspeed", **NODES, **training)
+        components = evaluate(plan, _rows(zero)).memory.components
+        return float(np.max(components["communication_buckets"]))
 
     for zero, count in ((2, 2), (3, 1)):
         assert buckets(zero) == count * 1e9
@@ -106,10 +106,12 @@ def test_deepspeed_says_how_replicas_are_kept_in_step() -> None:
 
     def options(stage: int, overlap: str) -> dict[str, Any]:
         files = {"ds.json": zero % (stage, overlap), "train.yaml": trainer}
-        found = planned(files, {"gpu": "h100", "gpus": 16})
-        unread = [n for n, one in found.recipe.arguments.items() if one.use == "not understood"]
+        plan = planned(files, {"gpu": "h100", "gpus": 16})
+        unread = [
+            n for n, argument in plan.recipe.arguments.items() if argument.use == "not understood"
+        ]
         assert unread == []
-        return dict(found.options)
+        return dict(plan.options)
 
     third = options(3, "true")
     assert third["dp_bucket"] == 2 * 4096**2  # as transformers resolves auto: hidden x hidden
@@ -127,9 +129,9 @@ def test_deepspeed_says_how_much_is_updated_at_a_time() -> None:
 
     def options(more: str) -> tuple[float | None, str]:
         files = {"ds.json": f'{{"zero_optimization": {{{more}}}}}', "train.yaml": trainer}
-        found = planned(files, {"gpu": "h100", "gpus": 2})
-        said = found.recipe.arguments.get("zero_optimization.sub_group_size")
-        return found.options.get("sub_group_size"), said.use if said else ""
+        plan = planned(files, {"gpu": "h100", "gpus": 2})
+        response = plan.recipe.arguments.get("zero_optimization.sub_group_size")
+        return plan.options.get("sub_group_size"), response.use if response else ""
 
     assert options('"stage": 3, "sub_group_size": 1e8') == (1e8, "read")
     assert options('"stage": 3, "sub_group_size": 1e9') == (None, "implied")
@@ -154,10 +156,10 @@ def test_deepspeed_says_how_much_is_updated_at_a_time() -> None:
 
 def test_megatron_says_what_runs_beside_compute() -> None:
     base = "torchrun pretrain_gpt.py --tensor-model-parallel-size 1 --use-distributed-optimizer"
-    said = {
+    values = {
         "": "none",
         " --overlap-grad-reduce": "reduce",
         " --overlap-grad-reduce --overlap-param-gather": None,
     }
-    for more, parts in said.items():
+    for more, parts in values.items():
         assert formats.read({"a.sh": base + more}).options.get("dp_overlap") == parts, more

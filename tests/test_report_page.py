@@ -81,32 +81,32 @@ class Page(HTMLParser):
             self.title += data
 
 
-def page_of(said: Estimate) -> str:
-    return written(view(said), said.command)
+def page_of(estimate: Estimate) -> str:
+    return written(view(estimate), estimate.command)
 
 
 def test_the_page_says_what_the_report_says() -> None:
-    said = report()
-    text = page_of(said)
+    estimate = report()
+    text = page_of(estimate)
     page = Page(text)
     cells = {row[0]: row[1:] for row in page.rows if row}
     assert page.title == "Llama 2 7B on 16 x NVIDIA H100 SXM5 80 GB"
     assert cells["memory"][0].startswith("fits: ")
-    assert span(said.step.low, said.step.high, "s") in text
-    assert show(said.memory.device_bytes, "B") in cells["memory"][0]
-    assert f"{said.throughput.tokens_per_s:,.0f} tokens/s" in cells["throughput"][0]
-    assert f"MFU {100 * said.throughput.mfu:.1f} %" in text
-    assumed = [f"assumed: {text}" for text in said.assumptions]
+    assert span(estimate.step.low, estimate.step.high, "s") in text
+    assert show(estimate.memory.device_bytes, "B") in cells["memory"][0]
+    assert f"{estimate.throughput.tokens_per_s:,.0f} tokens/s" in cells["throughput"][0]
+    assert f"MFU {100 * estimate.throughput.mfu:.1f} %" in text
+    assumed = [f"assumed: {text}" for text in estimate.assumptions]
     assert [item for item in page.items if item in assumed] == assumed
-    for stage in said.memory.per_stage:
+    for stage in estimate.memory.per_stage:
         for phase in stage.phases:
             rows = [row for row in page.rows if row[:2] == [str(stage.stage), phase.name]]
             assert [row[-1] for row in rows] == [show(phase.bytes, "B")]
-    for part, seconds in said.step.components.items():
+    for part, seconds in estimate.step.components.items():
         assert cells[part.replace("_", " ")][0] == show(seconds, "s")
-    for number in said.machine:
+    for number in estimate.machine:
         assert any(number.source in row for row in page.rows)
-    assert said.command in text
+    assert estimate.command in text
 
 
 def test_a_plan_that_does_not_fit_says_so() -> None:
@@ -118,24 +118,24 @@ def test_a_plan_that_does_not_fit_says_so() -> None:
 
 
 def test_bars_of_a_stage_add_up_to_what_lies_on_the_device() -> None:
-    said = report()
-    figure = estimate_figures.stages(said).figure
-    worst, outside = said.memory.worst_stage, said.memory.outside
-    for i, stage in enumerate(said.memory.per_stage):
+    estimate = report()
+    figure = estimate_figures.stages(estimate).figure
+    worst, outside = estimate.memory.worst_stage, estimate.memory.outside
+    for i, stage in enumerate(estimate.memory.per_stage):
         height = sum(trace["y"][i] for trace in figure["data"])
         assert height * GIB == pytest.approx(
             stage.reserved_bytes + outside.context + outside.communicators
         )
         if stage.stage == worst:
-            assert height * GIB == pytest.approx(said.memory.device_bytes)
+            assert height * GIB == pytest.approx(estimate.memory.device_bytes)
     (line,) = figure["layout"]["shapes"]
-    assert line["y0"] == line["y1"] == said.memory.capacity_bytes / GIB
+    assert line["y0"] == line["y1"] == estimate.memory.capacity_bytes / GIB
 
 
 def test_bars_of_a_phase_add_up_and_every_stage_can_be_chosen() -> None:
-    said = report()
-    chart = estimate_figures.phases(said)
-    figure, stages = chart.figure, said.memory.per_stage
+    estimate = report()
+    chart = estimate_figures.phases(estimate)
+    figure, stages = chart.figure, estimate.memory.per_stage
     assert [choice.label for choice in chart.choices] == [
         f"stage {stage.stage}" for stage in stages
     ]
@@ -147,46 +147,48 @@ def test_bars_of_a_phase_add_up_and_every_stage_can_be_chosen() -> None:
     shown = [trace["y"] for trace in figure["data"]]
     (chosen,) = [i for i, choice in enumerate(chart.choices) if choice.chosen]
     assert shown == chart.choices[chosen].restyle["y"]
-    assert stages[chosen].stage == said.memory.worst_stage
-    assert '"label":"stage 3","method":"restyle"' in page_of(said)
+    assert stages[chosen].stage == estimate.memory.worst_stage
+    assert '"label":"stage 3","method":"restyle"' in page_of(estimate)
 
 
 def test_the_waterfall_descends_to_the_step_and_hides_what_is_hidden() -> None:
-    said = report()
-    adding, hidden, whole = estimate_figures.waterfall(said).figure["data"]
+    estimate = report()
+    adding, hidden, whole = estimate_figures.waterfall(estimate).figure["data"]
     end = 0.0
     for start, seconds in zip(adding["base"], adding["x"], strict=True):
         assert start == pytest.approx(end)
         end = start + seconds
-    assert end == pytest.approx(said.step.seconds)
-    assert whole["x"] == [said.step.seconds]
-    assert whole["x"][0] + whole["error_x"]["array"][0] == pytest.approx(said.step.high)
-    assert whole["x"][0] - whole["error_x"]["arrayminus"][0] == pytest.approx(said.step.low)
-    assert sum(hidden["x"]) == pytest.approx(sum(said.step.hidden.values()))
+    assert end == pytest.approx(estimate.step.seconds)
+    assert whole["x"] == [estimate.step.seconds]
+    assert whole["x"][0] + whole["error_x"]["array"][0] == pytest.approx(estimate.step.high)
+    assert whole["x"][0] - whole["error_x"]["arrayminus"][0] == pytest.approx(estimate.step.low)
+    assert sum(hidden["x"]) == pytest.approx(sum(estimate.step.hidden.values()))
     assert hidden["marker"]["pattern"]["shape"] == "/"
     assert "pattern" not in adding["marker"]
 
 
 def test_names_are_escaped() -> None:
-    said = plain()
+    sentence = plain()
     bad = '</script><script>alert("1")</script>'
-    said["model"]["title"] = said["command"] = said["assumptions"][0] = said["stack"]["title"] = bad
-    said["memory"]["per_stage"][0]["phases"][0]["name"] = bad
-    said["machine"][0]["source"] = bad
-    usual, text = page_of(report()), page_of(typed(said))
+    sentence["model"]["title"] = sentence["command"] = sentence["assumptions"][0] = sentence[
+        "stack"
+    ]["title"] = bad
+    sentence["memory"]["per_stage"][0]["phases"][0]["name"] = bad
+    sentence["machine"][0]["source"] = bad
+    usual, text = page_of(report()), page_of(typed(sentence))
     assert "<script>alert" not in text
     assert Page(text).tags == Page(usual).tags  # no name became markup
     assert f"assumed: {bad}" in Page(text).items
 
 
 def test_one_stage_and_nothing_hidden() -> None:
-    said = plain()
-    said["memory"]["per_stage"] = said["memory"]["per_stage"][:1]
-    said["memory"]["worst_stage"], said["step"]["hidden"], said["communication"] = 0, {}, []
-    one = typed(said)
-    assert len(estimate_figures.waterfall(one).figure["data"]) == 2
-    assert estimate_figures.phases(one).choices == []
-    assert "stage 0" in page_of(one)
+    text = plain()
+    text["memory"]["per_stage"] = text["memory"]["per_stage"][:1]
+    text["memory"]["worst_stage"], text["step"]["hidden"], text["communication"] = 0, {}, []
+    first = typed(text)
+    assert len(estimate_figures.waterfall(first).figure["data"]) == 2
+    assert estimate_figures.phases(first).choices == []
+    assert "stage 0" in page_of(first)
 
 
 def test_the_page_opens_without_a_network(tmp_path: Path) -> None:
@@ -210,7 +212,7 @@ def test_the_page_opens_without_a_network(tmp_path: Path) -> None:
 
 
 def test_bad_paths_and_clashing_names_are_refused(tmp_path: Path) -> None:
-    one = tmp_path / "one.html"
+    target = tmp_path / "one.html"
     refused(
         dpplan("estimate", *ASKED, "--html", tmp_path / "no" / "x.html"),
         "--html",
@@ -218,16 +220,14 @@ def test_bad_paths_and_clashing_names_are_refused(tmp_path: Path) -> None:
     )
     refused(dpplan("estimate", *ASKED, "--html", tmp_path), "--html", "cannot be written")
     refused(
-        dpplan("estimate", *ASKED, "--html", one, "--trace", tmp_path / "." / "one.html"),
+        dpplan("estimate", *ASKED, "--html", target, "--trace", tmp_path / "." / "one.html"),
         "--html",
         "named twice",
     )
-    asked = tmp_path / "asked.toml"
-    asked.write_text('model = "llama-2-7b"\ngpu = "a100"\ngpus = 8\n', encoding="utf-8")
-    refused(
-        dpplan("estimate", "--scenario", asked, "--html", asked), "--html", "this request reads"
-    )
-    assert asked.read_text(encoding="utf-8").startswith("model")
+    path = tmp_path / "asked.toml"
+    path.write_text('model = "llama-2-7b"\ngpu = "a100"\ngpus = 8\n', encoding="utf-8")
+    refused(dpplan("estimate", "--scenario", path, "--html", path), "--html", "this request reads")
+    assert path.read_text(encoding="utf-8").startswith("model")
     assert os.listdir(tmp_path) == ["asked.toml"]
 
 

@@ -34,13 +34,13 @@ def judged(text: str) -> Requirement:
 
 
 def test_status_4_when_one_of_several_does_not_hold_0_when_all_do() -> None:
-    held = dpplan("estimate", *WORDS, "--require", "memory < 90%", "--require", "fits", "--json")
-    assert held.status == 0
-    assert [one["holds"] for one in held.json()["requirements"]] == [True, True]
+    answer = dpplan("estimate", *WORDS, "--require", "memory < 90%", "--require", "fits", "--json")
+    assert answer.status == 0
+    assert [requirement["holds"] for requirement in answer.json()["requirements"]] == [True, True]
     failed = dpplan("estimate", *WORDS, "--require", "fits", "--require", "step < 1 ms", "--json")
     assert failed.status == 4
     assert failed.stderr == ""
-    assert [one["holds"] for one in failed.json()["requirements"]] == [True, False]
+    assert [requirement["holds"] for requirement in failed.json()["requirements"]] == [True, False]
     text = dpplan("estimate", *WORDS, "--require", "step < 1 ms")
     assert text.status == 4
     assert "DOES NOT HOLD" in text.stdout
@@ -55,7 +55,7 @@ def test_status_3_wins_where_nothing_fits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("memory < 90", "unit"),
         ("memory < 3 s", "is in s"),
@@ -77,8 +77,8 @@ def test_status_3_wins_where_nothing_fits() -> None:
         ("memory < 90% and fits", "unknown unit"),
     ],
 )
-def test_a_requirement_that_cannot_be_read_is_refused(text: str, said: str) -> None:
-    refused(dpplan("estimate", *WORDS, "--require", text), "--require", said)
+def test_a_requirement_that_cannot_be_read_is_refused(text: str, sentence: str) -> None:
+    refused(dpplan("estimate", *WORDS, "--require", text), "--require", sentence)
 
 
 def test_what_the_request_leaves_unknown_is_refused() -> None:
@@ -177,7 +177,10 @@ def test_a_scenario_file_may_hold_a_list(tmp_path: Path, name: str, text: str) -
     path.write_text(text, encoding="utf-8")
     answer = dpplan("estimate", "--scenario", path, "--json")
     assert answer.status == 4
-    assert [one["text"] for one in answer.json()["requirements"]] == ["fits", "step < 1 ms"]
+    assert [requirement["text"] for requirement in answer.json()["requirements"]] == [
+        "fits",
+        "step < 1 ms",
+    ]
     assert (
         dpplan("estimate", "--scenario", path, "--require", "fits").status == 0
     )  # the command line wins

@@ -30,14 +30,14 @@ def wrote(path: Path) -> None:
 
 
 def test_mode_and_owner_stay_and_a_new_file_has_those_of_any_other(tmp_path: Path) -> None:
-    there = tmp_path / "there"
-    there.write_text(OLD)
-    there.chmod(0o604)
+    path = tmp_path / "there"
+    path.write_text(OLD)
+    path.chmod(0o604)
     if os.geteuid() == 0:
-        os.chown(there, 65534, 65534)
-    before = there.stat()
-    wrote(there)
-    now = there.stat()
+        os.chown(path, 65534, 65534)
+    before = path.stat()
+    wrote(path)
+    now = path.stat()
     assert (now.st_mode, now.st_uid, now.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
     assert now.st_ino != before.st_ino  # replaced, not written over
     usual = os.umask(0o027)
@@ -50,19 +50,19 @@ def test_mode_and_owner_stay_and_a_new_file_has_those_of_any_other(tmp_path: Pat
 
 def test_links_stay_links(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    there = tmp_path / "folder" / "there"
-    there.write_text(OLD)
+    path = tmp_path / "folder" / "there"
+    path.write_text(OLD)
     for name, target in (("near", "folder/there"), ("far", "near"), ("dangling", "folder/new")):
         link = tmp_path / name
         link.symlink_to(target)
         wrote(link)
         assert os.readlink(link) == target
-    assert there.read_text() == (tmp_path / "folder" / "new").read_text() == NEW
+    assert path.read_text() == (tmp_path / "folder" / "new").read_text() == NEW
     twin = tmp_path / "twin"
-    os.link(there, twin)
-    there.write_text(OLD * 100)
+    os.link(path, twin)
+    path.write_text(OLD * 100)
     wrote(twin)
-    assert os.path.samefile(there, twin)
+    assert os.path.samefile(path, twin)
     loop = tmp_path / "loop"
     loop.symlink_to("loop")
     with pytest.raises(PlanError, match="symbolic links"):
@@ -94,10 +94,10 @@ def test_a_device_or_a_pipe_is_written_through(tmp_path: Path) -> None:
 def test_what_fails_leaves_what_was_there(
     way: str, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = tmp_path / "there"
-    there.write_text(OLD)
+    path = tmp_path / "there"
+    path.write_text(OLD)
     if way == "in place":
-        os.link(there, tmp_path / "twin")
+        os.link(path, tmp_path / "twin")
     names = sorted(os.listdir(tmp_path))
 
     def fails(*_: object) -> None:
@@ -105,53 +105,53 @@ def test_what_fails_leaves_what_was_there(
 
     monkeypatch.setattr(os, "fsync" if way == "replace" else "posix_fallocate", fails)
     with pytest.raises((PlanError, KeyboardInterrupt)):
-        files.write_text(there, "--html", NEW * 1000)
-    assert there.read_text() == OLD
+        files.write_text(path, "--html", NEW * 1000)
+    assert path.read_text() == OLD
     assert sorted(os.listdir(tmp_path)) == names
 
 
 def test_a_folder_that_takes_no_new_name_still_has_files_that_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there, make = tmp_path / "there", os.open
+    target, make = tmp_path / "there", os.open
 
     def closed(path: Any, flags: int, *mode: int) -> int:
         if flags & os.O_CREAT:
             raise PermissionError(13, "Permission denied")
         return make(path, flags, *mode)
 
-    there.write_text(OLD * 10)
+    target.write_text(OLD * 10)
     monkeypatch.setattr(os, "open", closed)  # the superuser may write everywhere
-    wrote(there)
+    wrote(target)
     with pytest.raises(PlanError, match="Permission denied"):
         files.write_text(tmp_path / "new", "--html", NEW)
 
 
 def test_writers_at_once_leave_one_whole_result(tmp_path: Path) -> None:
-    there, failed = tmp_path / "there", []
+    path, failed = tmp_path / "there", []
     texts = [str(i) * 100_000 for i in range(4)]
     (tmp_path / "there.partial").write_text(OLD)
 
     def write(text: str) -> None:
         try:
             for _ in range(5):
-                files.write_text(there, "--html", text)
+                files.write_text(path, "--html", text)
         except PlanError as error:
             failed.append(error)
 
     writers = [threading.Thread(target=write, args=(text,)) for text in texts]
-    for one in writers:
-        one.start()
-    for one in writers:
-        one.join()
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
     assert failed == []
-    assert there.read_text() in texts
+    assert path.read_text() in texts
     assert (tmp_path / "there.partial").read_text() == OLD
     assert sorted(os.listdir(tmp_path)) == ["there", "there.partial"]
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "text"),
     [
         ("folder", "is a folder"),
         ("new/", "is a folder"),
@@ -164,13 +164,13 @@ def test_writers_at_once_leave_one_whole_result(tmp_path: Path) -> None:
     ],
 )
 def test_a_name_that_cannot_be_written_is_refused_before_anything_is_computed(
-    name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     os.symlink("loop", "loop")
     os.mkdir("folder")
     Path("file").write_text(OLD)
-    refused(dpplan("estimate", "--model", "no-such-model", "--html", name), "--html", said)
+    refused(dpplan("estimate", "--model", "no-such-model", "--html", name), "--html", text)
 
 
 def test_the_longest_name_can_be_written(tmp_path: Path) -> None:
@@ -231,8 +231,10 @@ def test_no_result_replaces_a_profile_that_the_request_reads(
 def test_what_worker_processes_read_comes_back_with_their_answers(tmp_path: Path) -> None:
     model = tmp_path / "own.toml"
     model.write_text(MODEL)
-    asked = Options(model=str(model), gpu="a100", gpus=1)
-    answered = pickle.loads(pickle.dumps(requests._answered(requests._Unit([asked], [None], True))))
+    options = Options(model=str(model), gpu="a100", gpus=1)
+    answered = pickle.loads(
+        pickle.dumps(requests._answered(requests._Unit([options], [None], True)))
+    )
     with files.remembered():
         files.note(answered.read)
         with pytest.raises(PlanError, match="this request reads"):

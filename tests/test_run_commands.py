@@ -45,26 +45,26 @@ def test_the_command_of_a_run_is_the_request_that_is_scored(table: Path) -> None
 def test_the_command_of_a_run_gives_the_number_that_is_scored() -> None:
     rows = list(chain.from_iterable(map(read_rows, TABLES)))
     every = [row for i, row in enumerate(rows) if not is_phased(row) and i % 25 == 0]
-    found = validate_rows(every)
-    assert [run.run_id for run in found.rows] == [row["run_id"] for row in every]
-    for run in found.rows:
-        one = chosen(typed(run.command))
-        assert float(one.time.seconds[0]) == pytest.approx(run.predicted_step_s, rel=1e-9)
-        peak = memory.peak_bytes(one, run.memory_kind) / 2**30
+    document = validate_rows(every)
+    assert [run.run_id for run in document.rows] == [row["run_id"] for row in every]
+    for run in document.rows:
+        estimates = chosen(typed(run.command))
+        assert float(estimates.time.seconds[0]) == pytest.approx(run.predicted_step_s, rel=1e-9)
+        peak = memory.peak_bytes(estimates, run.memory_kind) / 2**30
         assert peak == pytest.approx(run.predicted_peak_gib, rel=1e-9), run.command
 
 
 def test_the_command_of_a_run_of_reinforcement_learning_is_of_rl() -> None:
     """It gives the step that is scored, and the row as a recipe of another verb names it."""
     phased = [row for table in TABLES for row in read_rows(table) if is_phased(row)]
-    found = validate_rows(phased)
-    assert [run.run_id for run in found.rows] == [row["run_id"] for row in phased]
-    for run in found.rows:
+    document = validate_rows(phased)
+    assert [run.run_id for run in document.rows] == [row["run_id"] for row in phased]
+    for run in document.rows:
         verb, *words = shlex.split(run.command)[1:]
         answer = dpplan(verb, *words, "--json").json()
         assert answer["step_s"] == pytest.approx(run.predicted_step_s, rel=1e-9)
-    refused = dpplan("estimate", "--recipe", f"nemo-rl.csv:{found.rows[0].run_id}")
-    assert found.rows[0].command in refused.stderr
+    refused = dpplan("estimate", "--recipe", f"nemo-rl.csv:{document.rows[0].run_id}")
+    assert document.rows[0].command in refused.stderr
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda path: path.stem)
@@ -73,9 +73,9 @@ def test_a_row_is_a_recipe(table: Path) -> None:
     row = next((row for row in read_rows(table) if not is_phased(row)), None)
     if row is None:
         return
-    found = as_recipe.planned((f"{table.name}:{row['run_id']}",), {})
-    assert (found.refused, found.missing) == ("", ())
-    assert read_options(found.options) == typed(command_line(read(row).options))
+    planned = as_recipe.planned((f"{table.name}:{row['run_id']}",), {})
+    assert (planned.refused, planned.missing) == ("", ())
+    assert read_options(planned.options) == typed(command_line(read(row).options))
 
 
 def test_a_row_answers_the_number_of_its_validation_and_typed_options_beat_it() -> None:

@@ -265,7 +265,7 @@ def test_spot_prices_are_listed_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         ("--storage 20", "unit"),
         ("--storage 0GB/s", "positive"),
@@ -283,25 +283,25 @@ def test_spot_prices_are_listed_ones() -> None:
         ("--capex nan", "--capex"),
     ],
 )
-def test_a_wrong_option_of_the_run_is_refused(words: str, said: str) -> None:
+def test_a_wrong_option_of_the_run_is_refused(words: str, text: str) -> None:
     refused(
-        dpplan("estimate", "--model", "gpt2", "--gpu", "a100", "--gpus", 8, *words.split()), said
+        dpplan("estimate", "--model", "gpt2", "--gpu", "a100", "--gpus", 8, *words.split()), text
     )
 
 
 def test_storages_differ_in_writing_and_the_asked_one_counts() -> None:
-    by_id = {one["id"]: one for one in run_of()["reliability"]["storages"]}
-    assert set(by_id) == {one.id for one in storages()}
-    for name, one in by_id.items():
-        asked = run_of(f"--storage {name}")
-        assert asked["reliability"]["checkpoint_write_s"] == pytest.approx(one["write_s"])
-        assert asked["goodput"] == pytest.approx(one["goodput"])
-        assert one["write_s"] == pytest.approx(
-            run_of()["reliability"]["checkpoint_bytes"] / one["bytes_per_s"]
+    by_id = {storage["id"]: storage for storage in run_of()["reliability"]["storages"]}
+    assert set(by_id) == {storage.id for storage in storages()}
+    for name, value in by_id.items():
+        request = run_of(f"--storage {name}")
+        assert request["reliability"]["checkpoint_write_s"] == pytest.approx(value["write_s"])
+        assert request["goodput"] == pytest.approx(value["goodput"])
+        assert value["write_s"] == pytest.approx(
+            run_of()["reliability"]["checkpoint_bytes"] / value["bytes_per_s"]
         )
-    order = sorted(by_id.values(), key=lambda one: one["write_s"])
-    assert [one["goodput"] for one in order] == sorted(
-        (one["goodput"] for one in order), reverse=True
+    order = sorted(by_id.values(), key=lambda entry: entry["write_s"])
+    assert [entry["goodput"] for entry in order] == sorted(
+        (entry["goodput"] for entry in order), reverse=True
     )
     assert run_of()["goodput"] == by_id["parallel-fs"]["goodput"]
 
@@ -310,9 +310,9 @@ def test_a_storage_has_one_speed() -> None:
     speed: Any = {"value": "1 GB/s", "source": "here"}
     assert StorageSpec(id="a", title="a", per_node=speed).bytes_per_s(4) == 4e9
     assert StorageSpec(id="a", title="a", whole=speed).bytes_per_s(4) == 1e9
-    for one in (None, speed):
+    for entry in (None, speed):
         with pytest.raises(ValueError, match="not both"):
-            StorageSpec(id="a", title="a", per_node=one, whole=one)
+            StorageSpec(id="a", title="a", per_node=entry, whole=entry)
 
 
 def test_replicas_that_train_on_by_hand() -> None:

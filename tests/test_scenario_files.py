@@ -36,9 +36,9 @@ ASKED: dict[str, Any] = {
 }
 
 
-def flags(asked: dict[str, Any]) -> list[str]:
+def flags(request: dict[str, Any]) -> list[str]:
     words: list[str] = []
-    for name, value in asked.items():
+    for name, value in request.items():
         words += (
             [f"--{name}" if value else f"--no-{name}"]
             if isinstance(value, bool)
@@ -57,8 +57,10 @@ def by_flags() -> Any:
 def apart(answer: Any) -> tuple[Any, Any]:
     """An answer without where its values are from, and that alone."""
     scenario = answer.pop("scenario")
-    if any("over" in one for one in scenario.values()):
-        answer["assumptions"] = [one for one in answer["assumptions"] if " is typed: " not in one]
+    if any("over" in entry for entry in scenario.values()):
+        answer["assumptions"] = [
+            assumption for assumption in answer["assumptions"] if " is typed: " not in assumption
+        ]
     return answer, scenario
 
 
@@ -67,20 +69,20 @@ def apart(answer: Any) -> tuple[Any, Any]:
 def test_a_scenario_file_equals_flags(
     suffix: str, dashes: bool, tmp_path: Path, by_flags: Any
 ) -> None:
-    asked = ASKED if dashes else {name.replace("-", "_"): value for name, value in ASKED.items()}
+    request = ASKED if dashes else {name.replace("-", "_"): value for name, value in ASKED.items()}
     file = tmp_path / f"scenario.{suffix}"
     if suffix == "json":
-        file.write_text(json.dumps(asked), encoding="utf-8")
+        file.write_text(json.dumps(request), encoding="utf-8")
     else:
         sign = " = " if suffix == "toml" else ": "
         file.write_text(
-            "".join(f"{k}{sign}{json.dumps(v)}\n" for k, v in asked.items()), encoding="utf-8"
+            "".join(f"{k}{sign}{json.dumps(v)}\n" for k, v in request.items()), encoding="utf-8"
         )
     answer = dpplan("estimate", "--scenario", file, "--json")
     assert answer.status == 0
-    found, scenario = apart(answer.json())
-    assert found == by_flags
-    for line, name in enumerate(asked, 2 if suffix == "json" else 1):
+    result, scenario = apart(answer.json())
+    assert result == by_flags
+    for line, name in enumerate(request, 2 if suffix == "json" else 1):
         where = f"scenario.{suffix}:{1 if suffix == 'json' else line}"
         value = {"value": ASKED[name.replace("_", "-")], "from": "file", "where": where}
         assert scenario[name.replace("-", "_")] == value
@@ -101,14 +103,14 @@ def test_flags_override_the_scenario_file(tmp_path: Path, by_flags: Any) -> None
     )
     words = ["--tp", "2", "--sequence-parallel", "--no-flash-attention", "--gpu", "a100"]
     answer = dpplan("estimate", "--scenario", file, *words, "--json").json()
-    said = "--tp 2 is typed: scenario.json:1 says 16"
-    assert said in answer["assumptions"]
-    assert said in dpplan("estimate", "--scenario", file, *words).stdout
-    found, scenario = apart(answer)
-    assert found == by_flags
+    text = "--tp 2 is typed: scenario.json:1 says 16"
+    assert text in answer["assumptions"]
+    assert text in dpplan("estimate", "--scenario", file, *words).stdout
+    result, scenario = apart(answer)
+    assert result == by_flags
     over = {"value": 2, "from": "typed", "where": "--tp", "over": "scenario.json:1 says 16"}
     assert scenario["tp"] == over
-    assert {name for name, one in scenario.items() if "over" in one} == {
+    assert {name for name, value in scenario.items() if "over" in value} == {
         "tp",
         "sequence_parallel",
         "flash_attention",
@@ -132,14 +134,14 @@ def test_flags_override_the_scenario_file(tmp_path: Path, by_flags: Any) -> None
 )
 def test_what_is_fixed_stays_fixed(option: str, values: list[Any]) -> None:
     for value in values:
-        asked = {"model": "llama-2-7b", "gpu": "a100", "gpus": 32, "advice": 0, option: value}
-        asked["stack-defaults"] = value != values[0]  # once with free options, too
+        by_name = {"model": "llama-2-7b", "gpu": "a100", "gpus": 32, "advice": 0, option: value}
+        by_name["stack-defaults"] = value != values[0]  # once with free options, too
         if option in ("vpp", "schedule"):
-            asked["pp"] = 4
+            by_name["pp"] = 4
         if option == "sequence-parallel":
-            asked["tp"] = 4
-        r = dpplan("estimate", *flags(asked), "--json").json()
-        assert "layout" in r, (asked, r)
+            by_name["tp"] = 4
+        r = dpplan("estimate", *flags(by_name), "--json").json()
+        assert "layout" in r, (by_name, r)
         for layout in (r["layout"], *(other["layout"] for other in r["alternatives"])):
             kept = value
             if option == "recompute":  # by the name of what it is in chunks of so many layers

@@ -259,12 +259,12 @@ def test_trace_of_a_schedule(name: str, tmp_path: Path) -> None:
         ).status
         == 0
     )
-    found = json.loads(path.read_text(encoding="utf-8"))
-    well_formed(found["traceEvents"])
-    slices = [e for e in found["traceEvents"] if e["ph"] == "X"]
+    document = json.loads(path.read_text(encoding="utf-8"))
+    well_formed(document["traceEvents"])
+    slices = [e for e in document["traceEvents"] if e["ph"] == "X"]
     lists = schedules.actions(name, 4, 8)
     assert len(slices) == sum(len(a.parts or (a,)) for row in lists for a in row)
-    arrows = [e for e in found["traceEvents"] if e["ph"] == "s"]
+    arrows = [e for e in document["traceEvents"] if e["ph"] == "s"]
     assert len(arrows) == sum(
         a.kind.startswith("SEND") for row in base.with_sends(lists) for a in row
     )
@@ -302,44 +302,47 @@ def test_trace_of_a_schedule(name: str, tmp_path: Path) -> None:
 )
 def test_trace_of_an_estimate(given: dict[str, Any]) -> None:
     options = read_options(given)
-    one = chosen(options)
-    found = json.loads(step_trace.text(options))
-    well_formed(found["traceEvents"])
-    seconds = float(one.time.seconds[0])
-    assert found["otherData"]["estimated_step_s"] == pytest.approx(seconds)
-    overhead = float(one.time.components["overhead"][0])
-    assert found["otherData"]["drawn_s"] == pytest.approx(seconds - overhead, rel=0.05)
+    estimates = chosen(options)
+    document = json.loads(step_trace.text(options))
+    well_formed(document["traceEvents"])
+    seconds = float(estimates.time.seconds[0])
+    assert document["otherData"]["estimated_step_s"] == pytest.approx(seconds)
+    overhead = float(estimates.time.components["overhead"][0])
+    assert document["otherData"]["drawn_s"] == pytest.approx(seconds - overhead, rel=0.05)
     names = {
         e["args"]["name"]
-        for e in found["traceEvents"]
+        for e in document["traceEvents"]
         if e["ph"] == "M" and e["name"] == "thread_name"
     }
     assert {"compute", "pipeline parallel", "data parallel"} <= names
-    assert ("tensor parallel" in names) == (float(one.table.tp[0]) > 1)
-    buckets = [e for e in found["traceEvents"] if e["ph"] == "X" and "bucket" in e["name"]]
+    assert ("tensor parallel" in names) == (float(estimates.table.tp[0]) > 1)
+    buckets = [e for e in document["traceEvents"] if e["ph"] == "X" and "bucket" in e["name"]]
     assert bool(buckets) == (given.get("zero") != 3)
     if given.get("zero") == 0:  # buckets start while the backward still computes
-        last = max(e["ts"] + e["dur"] for e in found["traceEvents"] if e.get("cat") == "backward")
+        last = max(
+            e["ts"] + e["dur"] for e in document["traceEvents"] if e.get("cat") == "backward"
+        )
         assert min(e["ts"] for e in buckets) < last
 
 
 def test_arrows_join_what_sends_and_what_waits() -> None:
     program = checks.checked(schedules.actions("1f1b", 2, 2))
-    one = timing.timed(program, timing.Durations(send=0.5), keep=True)
+    first = timing.timed(program, timing.Durations(send=0.5), keep=True)
     pairs = [
-        (a.stage, b.stage, a.kind, a.microbatch) for a, b in messages(list(intervals(program, one)))
+        (a.stage, b.stage, a.kind, a.microbatch)
+        for a, b in messages(list(intervals(program, first)))
     ]
     assert sorted(pairs) == [(0, 1, "F", 0), (0, 1, "F", 1), (1, 0, "B", 0), (1, 0, "B", 1)]
 
 
 def test_a_long_step_is_drawn_pass_by_pass() -> None:
     """Detail per layer gives way to one slice per pass before a trace becomes too large to load."""
-    one = chosen(
+    options = chosen(
         read_options(
             {"model": "gpt2", "gpu": "a100", "gpus": 1, "micro_batch": 1, "global_batch": 4096}
         )
     )
-    assert len(step_trace.of_estimate(one).events) < 3 * step_trace.MOST_LAYER_SLICES
+    assert len(step_trace.of_estimate(options).events) < 3 * step_trace.MOST_LAYER_SLICES
 
 
 def test_a_page_that_loads_and_sends_nothing(tmp_path: Path) -> None:
@@ -364,20 +367,20 @@ def test_a_layout_is_drawn_as_it_was_estimated(pp: int, zero: int) -> None:
     given = {"model": "gpt2", "gpu": "a100", "gpus": 8, "pp": pp, "zero": zero, "stack": stack}
     drawn = draw(ScheduleOptions(), given).document
     assert drawn.estimate is not UNSET
-    of, step = drawn.estimate, drawn.estimate.step
-    assert of.layout.pp == pp
-    parts = drawn.step_s + sum(of.around.values()) + of.transfers_s
+    estimate, step = drawn.estimate, drawn.estimate.step
+    assert estimate.layout.pp == pp
+    parts = drawn.step_s + sum(estimate.around.values()) + estimate.transfers_s
     assert parts == pytest.approx(step.seconds, rel=1e-6)
-    assert of.around == {"overhead": step.components["overhead"]}
+    assert estimate.around == {"overhead": step.components["overhead"]}
     if pp == 1:
-        assert of.transfers_s == 0
+        assert estimate.transfers_s == 0
     else:
-        assert abs(of.transfers_s) < 0.05 * step.seconds
+        assert abs(estimate.transfers_s) < 0.05 * step.seconds
 
 
 def test_messages_that_there_are_not_are_refused() -> None:
-    one = refused("--model", "gpt2", "--gpu", "a100", "--pp", "1", "--sends")
-    assert (one["field"], "--pp 2" in one["remedy"]) == ("--sends", True)
+    first = refused("--model", "gpt2", "--gpu", "a100", "--pp", "1", "--sends")
+    assert (first["field"], "--pp 2" in first["remedy"]) == ("--sends", True)
     free = refused("--schedule", "1f1b", "--pp", "2", "--microbatches", "2", "--blocking-sends")
     assert (free["field"], "--p2p-s" in free["remedy"]) == ("--blocking-sends", True)
 

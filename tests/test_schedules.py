@@ -39,19 +39,19 @@ def test_live_chunks_are_those_of_the_list(name: str) -> None:
         if name == "zb-2p" or (name == "zb-v" and m < 2 * p - 1):
             continue  # the closed form is a limit that short runs do not reach
         peak = checks.peak_live(schedules.actions(name, p, m, v))
-        said = schedules.BY_NAME[name].live_chunks(
+        text = schedules.BY_NAME[name].live_chunks(
             np.arange(p, dtype=float), float(p), float(v), float(m)
         ) + np.zeros(p)
-        assert peak == said.tolist(), (p, m, v)
+        assert peak == text.tolist(), (p, m, v)
 
 
 @pytest.mark.parametrize("name", ["zb-1p", "zb-2p", "zb-v"])
 def test_no_rank_holds_more_than_the_limit(name: str) -> None:
     for _, p, m, v in (shape for shape in SHAPES if shape[0] == name):
-        said = schedules.BY_NAME[name].live_chunks(
+        text = schedules.BY_NAME[name].live_chunks(
             np.arange(p, dtype=float), float(p), float(v), float(m)
         )
-        limit = 2 * p if name == "zb-2p" else said.max()
+        limit = 2 * p if name == "zb-2p" else text.max()
         assert max(checks.peak_live(schedules.actions(name, p, m, v))) <= limit
 
 
@@ -159,8 +159,8 @@ def test_closed_form_equals_the_simulation(name: str) -> None:
         for _, p, m, v in (shape for shape in SHAPES if shape[0] == name):
             if name == "interleaved" and m < p:
                 continue
-            one = timed(name, p, m, v, work)
-            taken = (one.span if schedules.free_running(name) else one.makespan)[0]
+            timing = timed(name, p, m, v, work)
+            taken = (timing.span if schedules.free_running(name) else timing.makespan)[0]
             assert taken == pytest.approx(m * sum(work) + idle(name, p, m, v, work)), (
                 p,
                 m,
@@ -204,12 +204,12 @@ def test_closed_form_is_near_on_uneven_stages(
     at = (each[0] + each[1] + each[2]).argmax(axis=0)
     slow = Work(*(np.take_along_axis(x, at[None], 0)[0] for x in each))
     fill = Work(*(x.sum(axis=0) - y for x, y in zip(each, slow, strict=True)))
-    said = m * sum(slow) + schedules.BY_NAME[name].idle_s(fill, slow, float(p), float(m), float(v))
-    one = timing.timed(
+    text = m * sum(slow) + schedules.BY_NAME[name].idle_s(fill, slow, float(p), float(m), float(v))
+    entry = timing.timed(
         schedules.program(name, p, m, v), timing.Durations(parts[0], parts[1], parts[2])
     )
-    taken = one.span if schedules.free_running(name) else one.makespan
-    assert np.abs(said / taken - 1).max() < most
+    taken = entry.span if schedules.free_running(name) else entry.makespan
+    assert np.abs(text / taken - 1).max() < most
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,8 @@ def test_closed_form_where_it_holds(name: str, works: list[Work]) -> None:
         for _, p, m, v in (
             shape for shape in SHAPES if shape[0] == name and shape[2] >= 2 * shape[1]
         ):
-            one = timed(name, p, m, v, work)
-            taken = (one.span if schedules.free_running(name) else one.makespan)[0]
+            timing = timed(name, p, m, v, work)
+            taken = (timing.span if schedules.free_running(name) else timing.makespan)[0]
             assert taken == pytest.approx(m * sum(work) + idle(name, p, m, v, work)), (
                 p,
                 m,
@@ -257,8 +257,8 @@ def test_published_bubbles(name: str, seconds: float) -> None:
     2104.04473 section 2.2 (1F1B, GPipe, interleaved), 2211.05953 table 1 (breadth-first),
     2401.10241 tables 1 and section 6 (zero bubble), 2412.19437 table 2."""
     v = schedules.default_chunks(name)
-    one = timed(name, 8, 32, v)
-    taken = (one.span if schedules.free_running(name) else one.makespan)[0]
+    timing = timed(name, 8, 32, v)
+    taken = (timing.span if schedules.free_running(name) else timing.makespan)[0]
     assert taken - 32 * 3 == pytest.approx(seconds)
 
 

@@ -89,8 +89,8 @@ def test_makespan_equals_a_discrete_event_simulation(data: st.DataObject) -> Non
     )
     slow = np.array(data.draw(st.lists(st.floats(0.5, 3.0), min_size=p, max_size=p)))
     work = {"F": f, "I": i, "W": w, "B": i + w}
-    one = timing.timed(program, timing.Durations(f, i, w, send=send, slowdown=slow))
-    assert float(one.end.max()) == pytest.approx(
+    first = timing.timed(program, timing.Durations(f, i, w, send=send, slowdown=slow))
+    assert float(first.end.max()) == pytest.approx(
         by_events(lists, work, send, slow), rel=1e-9, abs=1e-9
     )
 
@@ -214,8 +214,8 @@ def test_durations_that_do_not_fit(durations: timing.Durations, field: str) -> N
 
 def test_a_timeline_is_as_wide_as_asked_and_shows_every_rank() -> None:
     program = schedules.program("1f1b", 4, 4, 1)
-    one = timing.timed(program, timing.Durations(), keep=True)
-    lines = timeline(program, one, 40)
+    first = timing.timed(program, timing.Durations(), keep=True)
+    lines = timeline(program, first, 40)
     assert all(len(line) <= 40 for line in lines)
     assert lines[3] == "rank 3 |...0aa1bb2cc3dd......|"
     assert lines[0].startswith("rank 0 |0123......aa")
@@ -231,10 +231,10 @@ def test_intervals_neither_overlap_nor_vanish() -> None:
     for name in SCHEDULES:
         v = schedules.default_chunks(name)
         program = schedules.program(name, 4, 8, v)
-        found = list(intervals(program, timing.timed(program, timing.Durations(), keep=True)))
-        assert len(found) == sum(
+        listed = list(intervals(program, timing.timed(program, timing.Durations(), keep=True)))
+        assert len(listed) == sum(
             len(a.parts or (a,)) for row in schedules.actions(name, 4, 8, v) for a in row
         )
         for rank in range(4):
-            mine = sorted((x.start, x.end) for x in found if x.rank == rank)
+            mine = sorted((x.start, x.end) for x in listed if x.rank == rank)
             assert all(a[1] <= b[0] + 1e-9 for a, b in itertools.pairwise(mine))

@@ -38,8 +38,8 @@ WORDS = {  # of the command `run`, bars between them
 
 @pytest.mark.parametrize("text", WORDS)
 def test_words_are_those_of_bash(text: str) -> None:
-    found = next(one for one in script(text).commands if one.words[0].text == "run")
-    assert [one.text for one in found.words[1:]] == WORDS[text].split("|")
+    result = next(command for command in script(text).commands if command.words[0].text == "run")
+    assert [word.text for word in result.words[1:]] == WORDS[text].split("|")
 
 
 def test_a_quote_of_escapes_that_is_never_closed_is_refused() -> None:
@@ -58,14 +58,14 @@ def test_a_quote_of_escapes_that_is_never_closed_is_refused() -> None:
     ],
 )
 def test_what_an_undecided_branch_sets_is_unknown(text: str) -> None:
-    found = next(one for one in script(text).commands if one.words[0].text == "run")
-    assert [bool(one.unknown) for one in found.words[1:]] == [True]
+    command = next(command for command in script(text).commands if command.words[0].text == "run")
+    assert [bool(word.unknown) for word in command.words[1:]] == [True]
 
 
 def test_arguments_beside_those_of_an_undecided_branch_are_kept() -> None:
-    found = script("A='--bf16'\nif [ -f x ]; then A=\"$A --fp8\"; fi\nrun $A")
-    assert [one.text for one in found.commands[-1].words[1:]] == ["--bf16"]
-    assert [one.text for one in found.skipped] == ["A"]
+    parsed = script("A='--bf16'\nif [ -f x ]; then A=\"$A --fp8\"; fi\nrun $A")
+    assert [word.text for word in parsed.commands[-1].words[1:]] == ["--bf16"]
+    assert [entry.text for entry in parsed.skipped] == ["A"]
 
 
 # ----- against bash -----
@@ -139,11 +139,13 @@ def test_scripts_are_read_as_bash_reads_them(tmp_path: Path) -> None:
             cwd=tmp_path,
             check=False,
         )
-        found = [one.words for one in script(text).commands if one.words[0].text == "run"]
-        if ran.stderr or any(word.unknown for words in found for word in words):
+        items = [
+            command.words for command in script(text).commands if command.words[0].text == "run"
+        ]
+        if ran.stderr or any(word.unknown for words in items for word in words):
             continue
         printed = ran.stdout.decode().split("\0")[:-1]
-        ours = [w for ws in found for w in ("{begin}", *(one.text for one in ws[1:]), "{end}")]
+        ours = [w for ws in items for w in ("{begin}", *(w.text for w in ws[1:]), "{end}")]
         assert ours == printed, text
         compared += 1
     assert compared > 20
@@ -155,22 +157,22 @@ def test_scripts_are_read_as_bash_reads_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["$DEGREE", "abc"])
 def test_a_degree_that_is_no_number_is_not_understood(value: str) -> None:
     line = f"torchrun -m torchtitan.train --parallelism.data_parallel_shard_degree {value}"
-    found = formats.read({"run.sh": line}).arguments
-    assert found["parallelism.data_parallel_shard_degree"].use == "not understood"
+    recipe = formats.read({"run.sh": line}).arguments
+    assert recipe["parallelism.data_parallel_shard_degree"].use == "not understood"
 
 
-@pytest.mark.parametrize("name", sorted(one.name for one in RECIPES.iterdir()))
+@pytest.mark.parametrize("name", sorted(path.name for path in RECIPES.iterdir()))
 def test_a_word_in_the_place_of_any_number_is_not_understood(name: str) -> None:
     text = (RECIPES / name).read_text()
     if name.endswith(".py"):  # of several recipes
         text = next(iter(recipes_in(text).values()))
-    for one, values in formats.parts(name, text).items():
+    for key, values in formats.parts(name, text).items():
         for argument, value in values.items():
             if isinstance(value.value, int) and not isinstance(value.value, bool):
-                held = {**values, argument: Value("many", value.line)}
-                assert one.read(held).values[argument] is not None
-                held[argument] = replace(value, value=0)
-                one.read(held)
+                by_name = {**values, argument: Value("many", value.line)}
+                assert key.read(by_name).values[argument] is not None
+                by_name[argument] = replace(value, value=0)
+                key.read(by_name)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGPROF"), reason="there are no timers here")

@@ -47,8 +47,8 @@ def test_folders_of_the_navigation_become_their_pages(tmp_path: Path) -> None:
 
 def test_links_out_of_the_site_become_text_and_others_follow() -> None:
     known = {"start.md", "log/index.md", "CHANGELOG.md"}
-    said = "[a](../start.md#x) [b](../../CHANGELOG.md) [c](../../planner/api.py) [d](https://e.org)"
-    assert site.linked(said, "log/index.md", known) == (
+    text = "[a](../start.md#x) [b](../../CHANGELOG.md) [c](../../planner/api.py) [d](https://e.org)"
+    assert site.linked(text, "log/index.md", known) == (
         "[a](../start.md#x) [b](../CHANGELOG.md) c [d](https://e.org)"
     )
     assert site.linked("[a](docs/start.md)", "CHANGELOG.md", known) == "[a](start.md)"

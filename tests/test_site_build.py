@@ -42,9 +42,9 @@ def test_the_strict_build_asks_nothing_of_the_network(site: Path) -> None:
     """Scripts, styles, fonts and pictures; links of the text may lead elsewhere."""
     for page in site.rglob("*.html"):
         text = page.read_text("utf-8")
-        asked = re.findall(r'<(?:script|img|iframe)[^>]*src="?(https?:)?//', text)
-        asked += re.findall(r'<link[^>]*rel="?(?:stylesheet|preconnect)[^>]*https?:', text)
-        assert not asked, page
+        matches = re.findall(r'<(?:script|img|iframe)[^>]*src="?(https?:)?//', text)
+        matches += re.findall(r'<link[^>]*rel="?(?:stylesheet|preconnect)[^>]*https?:', text)
+        assert not matches, page
     assert len(list(site.rglob("*.html"))) > 150
 
 
@@ -77,8 +77,8 @@ def test_pages_opened_as_files_are_searched(site: Path) -> None:
 
 def test_distributions_are_as_the_registry_wants_them(tmp_path: Path) -> None:
     pytest.importorskip("twine", reason=NEEDS)
-    made = run("build", "--no-isolation", "--outdir", tmp_path, ROOT)
-    assert made.returncode == 0, made.stderr
+    answer = run("build", "--no-isolation", "--outdir", tmp_path, ROOT)
+    assert answer.returncode == 0, answer.stderr
     (wheel,), (source,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
     done = run("twine", "check", "--strict", wheel, source)
     assert done.returncode == 0, done.stdout

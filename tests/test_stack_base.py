@@ -34,19 +34,19 @@ def own(folder: Path, base: str) -> StackSpec:
 
 def test_a_file_says_what_differs_and_what_is_its_own(tmp_path: Path) -> None:
     """Everything else is of the base, but for its names and whose runs are its own."""
-    base, found = catalog.load("stacks", StackSpec, "nemo"), own(tmp_path, "nemo")
-    assert (found.id, found.aliases, found.printed_in) == ("own", (), {})
-    assert found.supports.recompute == ["full"]
-    assert float(found.launch.operator) == pytest.approx(20e-6)
+    base, result = catalog.load("stacks", StackSpec, "nemo"), own(tmp_path, "nemo")
+    assert (result.id, result.aliases, result.printed_in) == ("own", (), {})
+    assert result.supports.recompute == ["full"]
+    assert float(result.launch.operator) == pytest.approx(20e-6)
     rest = {"launch": {"operator"}, "supports": {"recompute"}}
     names = {"id", "title", "source", "aliases", "base", "release_of", "since", "printed_in"}
     apart: Any = {**dict.fromkeys(names, True), **rest}
-    assert found.model_dump(exclude=apart) == base.model_dump(exclude=apart)
+    assert result.model_dump(exclude=apart) == base.model_dump(exclude=apart)
 
 
 def test_a_base_of_a_base(tmp_path: Path) -> None:
-    found = own(tmp_path, "hf-fsdp")
-    assert (found.base, found.fusion.liger, found.unstated.zero) == ("hf-fsdp", True, 3)
+    result = own(tmp_path, "hf-fsdp")
+    assert (result.base, result.fusion.liger, result.unstated.zero) == ("hf-fsdp", True, 3)
 
 
 def test_a_base_has_to_ship(tmp_path: Path) -> None:

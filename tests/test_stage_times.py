@@ -43,15 +43,15 @@ def planned(*layers: str, **changes: Any) -> Plan:
     return plans.plan(mixed(*layers, **changes), gpus=GPUS, software="torchtitan")
 
 
-def evaluated(of: Plan, *chosen: dict[str, Any]) -> Estimates:
+def evaluated(plan: Plan, *chosen: dict[str, Any]) -> Estimates:
     """Without the time to issue operators, which layers share."""
-    fast = replace(plans.numbers(of), operator_launch=0.0)
-    return evaluate(of, plans.rows(GPUS, *chosen), numbers=fast)
+    fast = replace(plans.numbers(plan), operator_launch=0.0)
+    return evaluate(plan, plans.rows(GPUS, *chosen), numbers=fast)
 
 
-def stages(of: Plan, **chosen: Any) -> list[float]:
+def stages(plan: Plan, **chosen: Any) -> list[float]:
     """Seconds of the first, a middle and the last stage."""
-    return [float(total_s(one)[0]) for one in evaluated(of, chosen).time.ranks.work]
+    return [float(total_s(entry)[0]) for entry in evaluated(plan, chosen).time.ranks.work]
 
 
 def test_each_stage_takes_what_its_own_layers_take() -> None:
@@ -69,12 +69,12 @@ def test_each_stage_takes_what_its_own_layers_take() -> None:
 def test_the_slowest_stage_is_found_wherever_it_is() -> None:
     """Eight layers on four stages: of the inner ones the third has the heavy layers."""
     layers = [LIGHT] * 4 + [HEAVY] * 2 + [LIGHT] * 2
-    of = planned(*layers)
-    time = evaluated(of, {"pp": 4}).time
+    plan = planned(*layers)
+    time = evaluated(plan, {"pp": 4}).time
     assert [float(n[0]) for n in time.ranks.number] == [0, 2, 3]
     middle = total_s(time.ranks.work[1])[0]
     assert time.ranks.slowest_s()[0] == middle > total_s(time.ranks.work[2])[0]
-    micro = of.training.global_batch / 2
+    micro = plan.training.global_batch / 2
     each = 2 * total_s(time.ranks.each.layer[1])[0]
     assert micro * each == pytest.approx(micro * middle, rel=1e-12)
     compute = sum(float(time.components[name][0]) for name in ("matmul", "attention"))
@@ -91,50 +91,50 @@ def test_a_dearer_layer_never_makes_a_step_faster() -> None:
     before, issued = np.zeros(len(ways)), np.zeros(len(ways))
     for heavy in range(9):  # in an order that no stage is made of
         at = [0, 5, 2, 7, 4, 1, 6, 3][:heavy]
-        of = planned(*[HEAVY if i in at else LIGHT for i in range(8)])
-        seconds = evaluated(of, *ways).time.seconds
+        plan = planned(*[HEAVY if i in at else LIGHT for i in range(8)])
+        seconds = evaluated(plan, *ways).time.seconds
         assert np.all(seconds >= before * (1 - 1e-14))
         before = seconds
         # a heavy layer may hide the launches of a stage that does not have it: dealt out over all
-        seconds = evaluate(of, plans.rows(GPUS, *ways)).time.seconds
+        seconds = evaluate(plan, plans.rows(GPUS, *ways)).time.seconds
         assert np.all(seconds >= issued * (1 - 1e-5))
         issued = seconds
 
 
 def test_the_bubble_of_unlike_stages_is_that_of_the_timed_schedule() -> None:
-    of = planned(*[LIGHT] * 6, *[HEAVY] * 4, *[LIGHT] * 6)
+    plan = planned(*[LIGHT] * 6, *[HEAVY] * 4, *[LIGHT] * 6)
     for row in (
         {"pp": 4, "schedule": "1f1b"},
         {"pp": 4, "schedule": "gpipe"},
         {"pp": 4, "schedule": "zb-h1"},
         {"pp": 4, "vpp": 2, "schedule": "interleaved"},
     ):
-        one = evaluate(of, plans.rows(GPUS, row))
-        layout, time = one.table.layout(0), one.time
-        m = round(of.training.global_batch / (layout.dp * layout.micro_batch))
-        f, i, w = chunk_seconds(of, time.ranks.each, layout.pp, layout.vpp)
+        estimates = evaluate(plan, plans.rows(GPUS, row))
+        layout, time = estimates.table.layout(0), estimates.time
+        m = round(plan.training.global_batch / (layout.dp * layout.micro_batch))
+        f, i, w = chunk_seconds(plan, time.ranks.each, layout.pp, layout.vpp)
         name, p, v = layout.schedule, layout.pp, layout.vpp
         lists = schedules.fitted_actions(name, p, m, v, f[:, 0], i[:, 0], w[:, 0], 0.0)
         timed = timing.timed(timing.compiled(lists), timing.Durations(f, i, w))
         taken = float((timed.span if schedules.free_running(name) else timed.makespan)[0])
-        said = m * float(time.ranks.slowest_s()[0]) + float(time.components["bubble"][0])
-        assert said == pytest.approx(taken, rel=0.03), row
+        text = m * float(time.ranks.slowest_s()[0]) + float(time.components["bubble"][0])
+        assert text == pytest.approx(taken, rel=0.03), row
 
 
 def test_launches_of_all_layers_are_hidden_together() -> None:
     """The CPU runs ahead: a kind that keeps the GPU long hides the launches of another, and no kind
     is faster than its work."""
-    of = planned(*[LIGHT, HEAVY] * 4)
-    slow = replace(plans.numbers(of), operator_launch=3e-5)
+    plan = planned(*[LIGHT, HEAVY] * 4)
+    slow = replace(plans.numbers(plan), operator_launch=3e-5)
     table = plans.rows(GPUS, {})
-    time, free = evaluate(of, table, numbers=slow).time, evaluated(of, {}).time
+    time, free = evaluate(plan, table, numbers=slow).time, evaluated(plan, {}).time
     alone = sum(
         evaluate(planned(*[kind] * 8), table, numbers=slow).time.components["launch"][0] / 2
         for kind in (LIGHT, HEAVY)
     )
     assert 0 < time.components["launch"][0] < alone
-    for own, least in zip(time.ranks.each.layer, free.ranks.each.layer, strict=True):
-        assert total_s(own)[0] >= total_s(least)[0] * (1 - 1e-12)
+    for option, least in zip(time.ranks.each.layer, free.ranks.each.layer, strict=True):
+        assert total_s(option)[0] >= total_s(least)[0] * (1 - 1e-12)
 
 
 def test_layers_of_one_kind_have_one_cost_whatever_they_are_called() -> None:
@@ -149,11 +149,11 @@ def test_layers_of_one_kind_have_one_cost_whatever_they_are_called() -> None:
     )
     assert len(timed_kinds(named).kinds) == 1
     assert timed_kinds(mixed(LIGHT, HEAVY, LIGHT)).counts == (2, 1)
-    one, other = (
+    first, other = (
         evaluate(plans.plan(shape), plans.rows(8, {"pp": 2}, {"tp": 2}, {"recompute": "full"})).time
         for shape in (named, plans.model(layers=4))
     )
-    assert one.seconds == pytest.approx(other.seconds, rel=1e-12)
+    assert first.seconds == pytest.approx(other.seconds, rel=1e-12)
 
 
 def test_unlike_layers_are_dealt_out_by_what_they_cost() -> None:
@@ -162,13 +162,13 @@ def test_unlike_layers_are_dealt_out_by_what_they_cost() -> None:
     layers = [*[LIGHT] * 6, *[HEAVY] * 2]
 
     def chunks(pp: int, *layers: str, **request: Any) -> list[float]:
-        of = plans.plan(
+        plan = plans.plan(
             mixed(*layers, vocab=128),
             gpus=GPUS,
             software="megatron-core",
             request=LayoutRequest(**request),
         )
-        return contents(of, pp, 1).layers.reshape(-1).tolist()
+        return contents(plan, pp, 1).layers.reshape(-1).tolist()
 
     assert chunks(2, *layers) == [4, 4]
     assert chunks(2, *layers, uneven_stages=True) == [6, 2]
@@ -201,22 +201,22 @@ def test_no_other_way_makes_the_dearest_chunk_cheaper(
 
 def test_advice_tells_what_dealing_out_by_cost_is_worth() -> None:
     unlike = mixed(*[LIGHT] * 6, *[HEAVY] * 2, vocab=128)
-    of = plans.plan(unlike, gpus=GPUS, software="megatron-core")
-    (change,) = by_cost(of, plans.layout(GPUS, pp=2))
+    plan = plans.plan(unlike, gpus=GPUS, software="megatron-core")
+    (change,) = by_cost(plan, plans.layout(GPUS, pp=2))
     assert change.update == {"uneven_stages": True}
     assert "Et*6|ttL" in change.text
-    assert by_cost(of, plans.layout(GPUS)) == []
+    assert by_cost(plan, plans.layout(GPUS)) == []
     assert by_cost(plans.plan(mixed(*[LIGHT] * 8), gpus=GPUS), plans.layout(GPUS, pp=2)) == []
 
 
 def test_a_report_says_which_stage_is_the_slowest_and_why() -> None:
-    of = planned(*[LIGHT] * 4, *[HEAVY] * 2, *[LIGHT] * 2)
-    one = evaluated(of, {"pp": 4})
-    found = pace(one)
-    assert int(found.seconds.argmax()) == 2
-    assert found.above_frac > 0
-    assert found.seconds[2] == pytest.approx(one.time.ranks.slowest_s()[0], rel=1e-12)
-    assert found.slowest is not None
-    assert found.slowest.startswith("stage 2 is the slowest")
-    assert "it has 2 layers of attention + wide (" in found.slowest
-    assert pace(evaluate(of, plans.rows(GPUS, {}))).slowest is None
+    plan = planned(*[LIGHT] * 4, *[HEAVY] * 2, *[LIGHT] * 2)
+    first = evaluated(plan, {"pp": 4})
+    result = pace(first)
+    assert int(result.seconds.argmax()) == 2
+    assert result.above_frac > 0
+    assert result.seconds[2] == pytest.approx(first.time.ranks.slowest_s()[0], rel=1e-12)
+    assert result.slowest is not None
+    assert result.slowest.startswith("stage 2 is the slowest")
+    assert "it has 2 layers of attention + wide (" in result.slowest
+    assert pace(evaluate(plan, plans.rows(GPUS, {}))).slowest is None

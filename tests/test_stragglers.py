@@ -145,27 +145,29 @@ def test_splits_by_hand() -> None:
 
 
 @given(
-    own=st.floats(0.2, 1),
+    ours=st.floats(0.2, 1),
     other=st.floats(0.2, 1),
     replicas=st.integers(2, 40),
     part=SHARE,
     m=st.integers(1, 60),
 )
 def test_proportional_split_is_the_best_of_whole_micro_batches(
-    own: float, other: float, replicas: int, part: float, m: int
+    ours: float, other: float, replicas: int, part: float, m: int
 ) -> None:
     second = min(max(round(part * replicas), 1), replicas - 1)
     first = replicas - second
-    ends = sorted([k * own for k in range(1, 6 * m + 2)] + [k * other for k in range(1, 6 * m + 2)])
+    ends = sorted(
+        [k * ours for k in range(1, 6 * m + 2)] + [k * other for k in range(1, 6 * m + 2)]
+    )
 
     def done(t: float) -> float:
-        return first * math.floor(t / own + 1e-9) + second * math.floor(t / other + 1e-9)
+        return first * math.floor(t / ours + 1e-9) + second * math.floor(t / other + 1e-9)
 
     brute = next(t for t in ends if done(t) >= replicas * m)
-    value = float(proportional_split_s(own * m, other * m, replicas, second, m))
+    value = float(proportional_split_s(ours * m, other * m, replicas, second, m))
     assert value == pytest.approx(brute, rel=1e-6)
-    ideal = replicas * m / (first / own + second / other)
-    assert ideal * (1 - 1e-9) <= value <= float(equal_split_s(own * m, other * m)) * (1 + 1e-9)
+    ideal = replicas * m / (first / ours + second / other)
+    assert ideal * (1 - 1e-9) <= value <= float(equal_split_s(ours * m, other * m)) * (1 + 1e-9)
 
 
 @given(mean=st.floats(0.01, 3), sigma=st.floats(0, 2))
@@ -201,8 +203,8 @@ def test_sorted_micro_batches_as_drawn(documents: int) -> None:
     drawn = random.lognormal(math.log(mean) - sigma**2 / 2, sigma, (2000, 50 * documents))
     lists = np.sort(np.minimum(drawn, 1.0), axis=1).reshape(2000, 50, documents)
     for order in (1.0, 2.0):
-        found = float(bucketed_moment(mean, sigma, float(documents), order))
-        assert found == pytest.approx((lists.max(axis=2) ** order).mean(), rel=2e-2)
+        number = float(bucketed_moment(mean, sigma, float(documents), order))
+        assert number == pytest.approx((lists.max(axis=2) ** order).mean(), rel=2e-2)
     shuffled = random.permuted(drawn, axis=1).reshape(2000, 50, documents).max(axis=2)
     square = np.minimum(shuffled, 1.0) ** 2
     assert float(longest_moment(mean, sigma, documents, 2.0)) == pytest.approx(
@@ -238,22 +240,22 @@ def test_packed_rows_under_a_window_as_drawn(mean: float, sigma: float, window: 
     pairs = np.where(lengths > window, window * lengths - window**2 / 2, lengths**2 / 2)
     drawn = pairs.sum() / lengths.sum() / (window - window**2 / 2)
     first, second = (float(cut_moment(mean / window, sigma, k)) for k in (1.0, 2.0))
-    said = packed_window_frac(float(cut_moment(mean, sigma, 1.0)), first, second, window)
-    assert float(said) == pytest.approx(drawn, rel=0.02)
+    text = packed_window_frac(float(cut_moment(mean, sigma, 1.0)), first, second, window)
+    assert float(text) == pytest.approx(drawn, rel=0.02)
 
 
 def test_a_window_as_long_as_the_row_is_none() -> None:
     first, second = (float(cut_moment(0.2, 1.0, k)) for k in (1.0, 2.0))
-    said = float(packed_window_frac(first, first, second, 1.0))
-    assert said == pytest.approx(float(packed_attention_frac(first, second)))
+    number = float(packed_window_frac(first, first, second, 1.0))
+    assert number == pytest.approx(float(packed_attention_frac(first, second)))
 
 
 def test_models_with_windows_are_packed() -> None:
     """Documents far shorter than the window are attended to as those of a model without one; long
     ones take the work that the window leaves them."""
-    asked = {"gpu": "h100", "gpus": 1, "lora": 8, "global_batch": 8, "seq_len": 8192, "advice": 0}
+    values = {"gpu": "h100", "gpus": 1, "lora": 8, "global_batch": 8, "seq_len": 8192, "advice": 0}
     for mean, within in ((64, 1e-3), (4000, None)):
-        given = {**asked, "length_mean": mean, "length_sigma": 0.5}
+        given = {**values, "length_mean": mean, "length_sigma": 0.5}
         windowed, plain = (
             api.estimate(api.read_options({"model": name, **given})).step.components["attention"]
             for name in ("mistral-7b", "mistral-7b-v0.3")

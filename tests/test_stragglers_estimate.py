@@ -189,9 +189,11 @@ ALL = (
 
 def test_search_and_estimate_agree() -> None:
     """Factored columns of a search, and plain ones of an estimate."""
-    found = dpplan("search", *REQUEST, *ALL, "--top", 1, "--json").json()
+    document = dpplan("search", *REQUEST, *ALL, "--top", 1, "--json").json()
     report = dpplan("estimate", *REQUEST, *ALL, "--json").json()
-    assert found["top"][0]["step"]["seconds"] == pytest.approx(report["step"]["seconds"], rel=1e-9)
+    assert document["top"][0]["step"]["seconds"] == pytest.approx(
+        report["step"]["seconds"], rel=1e-9
+    )
     assert report["step"]["components"]["stragglers"] == pytest.approx(
         sum(report["stragglers"]["seconds"].values()), rel=1e-9
     )
@@ -219,7 +221,7 @@ def test_a_comparison_keeps_requests_apart() -> None:
 
 def test_text_names_the_reasons() -> None:
     out = dpplan("estimate", *REQUEST, *ALL, "--tokens", "1T", "--plain").stdout
-    for said in (
+    for name in (
         "Waiting for the slowest rank",
         "slow hosts",
         "jitter of equal ranks",
@@ -228,11 +230,11 @@ def test_text_names_the_reasons() -> None:
         "proportional split",
         "useful tokens/s",
     ):
-        assert said in out
+        assert name in out
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "texts"),
     [
         (("--jitter", "-1%"), ("--jitter", "between 0 and 1")),
         (("--jitter", "150%"), ("--jitter", "between 0 and 1")),
@@ -258,13 +260,13 @@ def test_text_names_the_reasons() -> None:
         (("--length-mean", "800", "--length-sigma", "9"), ("--length-sigma",)),
     ],
 )
-def test_wrong_requests(words: tuple[str, ...], said: tuple[str, ...]) -> None:
-    refused(dpplan("estimate", *REQUEST, *words), *said)
+def test_wrong_requests(words: tuple[str, ...], texts: tuple[str, ...]) -> None:
+    refused(dpplan("estimate", *REQUEST, *words), *texts)
 
 
 def test_packing_beside_blocks_is_refused_where_it_is_asked_for() -> None:
     """A query of Llama 4 sees its block of the sequence, wherever its document begins."""
-    asked = ("--model", "llama-4-scout", "--gpu", "h100", "--gpus", 64, "--length-mean", 800)
-    refused(dpplan("estimate", *asked, "--packing", "packed"), "--packing", "padded")
-    said = dpplan("estimate", *asked, "--json").json()
-    assert said["stragglers"]["lengths"]["packing"] == "padded"
+    request = ("--model", "llama-4-scout", "--gpu", "h100", "--gpus", 64, "--length-mean", 800)
+    refused(dpplan("estimate", *request, "--packing", "packed"), "--packing", "padded")
+    document = dpplan("estimate", *request, "--json").json()
+    assert document["stragglers"]["lengths"]["packing"] == "padded"

@@ -74,15 +74,15 @@ def test_traffic_of_strategies_in_psi(name: str, psi: float) -> None:
     """Four micro-batches on 16 GPUs; Psi: all gradients as they are on the wire (all of these have
     both types alike)."""
     x = context(name)
-    one = sync.wire_bytes(x.plan) * parameter_count(x.plan.model) * 15 / 16
-    assert sent(BY_NAME[name].cost(x)) == pytest.approx(psi * one, rel=1e-9)
+    first = sync.wire_bytes(x.plan) * parameter_count(x.plan.model) * 15 / 16
+    assert sent(BY_NAME[name].cost(x)) == pytest.approx(psi * first, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", [one.name for one in STRATEGIES if one.is_plan])
+@pytest.mark.parametrize("name", [strategy.name for strategy in STRATEGIES if strategy.is_plan])
 def test_an_evaluated_strategy_is_its_estimate(name: str) -> None:
     x = context(name)
-    found = BY_NAME[name].cost(x)
-    assert found.step_s == pytest.approx(x.estimates.time.seconds)
+    costs = BY_NAME[name].cost(x)
+    assert costs.step_s == pytest.approx(x.estimates.time.seconds)
 
 
 @pytest.mark.parametrize("name", ["zero-3", "fsdp-full-shard"])
@@ -103,8 +103,8 @@ def test_reducing_always_is_ddp_once_per_micro_batch() -> None:
     whole, once = cost("ddp-sync-always"), cost("ddp")
     assert whole.exposed_s == pytest.approx(4 * once.exposed_s, rel=0.05)
     assert sent(whole) == pytest.approx(4 * sent(once))
-    one, other = (cost(name, micro_batch=16) for name in ("ddp-sync-always", "ddp"))
-    assert one.step_s == pytest.approx(other.step_s, rel=1e-3)
+    first, other = (cost(name, micro_batch=16) for name in ("ddp-sync-always", "ddp"))
+    assert first.step_s == pytest.approx(other.step_s, rel=1e-3)
 
 
 def test_estimates_gather_what_zero_2_updated() -> None:
@@ -122,36 +122,36 @@ def test_estimates_gather_what_zero_2_updated() -> None:
         assert float(rows[0].exposed[0]) == pytest.approx(float(rows[0].seconds[0]))
 
 
-@pytest.mark.parametrize("one", STRATEGIES, ids=lambda one: one.name)
-def test_every_strategy_gives_finite_times_and_bytes(one: strategies.Strategy) -> None:
-    gpus = 8 if one.refuses(plans.plan(gpus=16)) else 16
-    found = cost(one.name, gpus)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda entry: entry.name)
+def test_every_strategy_gives_finite_times_and_bytes(strategy: strategies.Strategy) -> None:
+    gpus = 8 if strategy.refuses(plans.plan(gpus=16)) else 16
+    costs = cost(strategy.name, gpus)
     for column in (
-        found.compute_s,
-        found.exposed_s,
-        found.hidden_s,
-        found.forward_bytes,
-        found.backward_bytes,
-        found.optimizer_bytes,
-        found.leaving_bytes,
+        costs.compute_s,
+        costs.exposed_s,
+        costs.hidden_s,
+        costs.forward_bytes,
+        costs.backward_bytes,
+        costs.optimizer_bytes,
+        costs.leaving_bytes,
     ):
         assert np.isfinite(column).all()
         assert (column >= 0).all()
-    assert (found.compute_s > 0).all()
-    assert sent(found) > 0
+    assert (costs.compute_s > 0).all()
+    assert sent(costs) > 0
     assert (
-        found.leaving_bytes
-        <= found.forward_bytes + found.backward_bytes + found.optimizer_bytes + 1e-6
+        costs.leaving_bytes
+        <= costs.forward_bytes + costs.backward_bytes + costs.optimizer_bytes + 1e-6
     ).all() or (
-        one.family == "server"  # where all of it leaves, both ways
+        strategy.family == "server"  # where all of it leaves, both ways
     )
-    assert one.source
-    assert one.differs
+    assert strategy.source
+    assert strategy.differs
 
 
 def test_names_are_unique_and_families_complete() -> None:
     assert len(BY_NAME) == len(STRATEGIES)
-    assert {one.family for one in STRATEGIES} == {
+    assert {strategy.family for strategy in STRATEGIES} == {
         "DDP",
         "ZeRO",
         "FSDP",
@@ -201,9 +201,9 @@ BILLION = plans.model(
 
 @pytest.mark.parametrize("nic", [5e9, 20e9, 100e9])
 def test_synchronous_reduction_is_slower_than_overlapped(nic: float) -> None:
-    for one, other in (("tf-multi-worker-mirrored", "ddp"), ("jax-pmap", "jax-pjit")):
+    for first, other in (("tf-multi-worker-mirrored", "ddp"), ("jax-pmap", "jax-pjit")):
         synchronous, overlapped = (
-            cost(name, shape=BILLION, nic_per_gpu=nic, slowdown=0.0) for name in (one, other)
+            cost(name, shape=BILLION, nic_per_gpu=nic, slowdown=0.0) for name in (first, other)
         )
         assert float(synchronous.exposed_s[0]) > float(overlapped.exposed_s[0])
 
@@ -233,16 +233,16 @@ def test_fewer_exchanges_send_fewer_bytes(gpus: int) -> None:
 def test_diloco_sends_between_nodes_once_in_h_steps() -> None:
     # 64 GPUs, 8 nodes: a GPU has an eighth of 4 P bytes to average over 8 nodes, 2 * 7/8 of it,
     # every 500 steps
-    found = cost("diloco", 64)
+    costs = cost("diloco", 64)
     whole = 4.0 * parameter_count(context("ddp").plan.model)
-    assert float(found.leaving_bytes[0]) == pytest.approx(whole / 8 * 2 * 7 / 8 / 500)
-    assert float(found.leaving_bytes[0]) < 0.003 * float(cost("ddp", 64).leaving_bytes[0])
+    assert float(costs.leaving_bytes[0]) == pytest.approx(whole / 8 * 2 * 7 / 8 / 500)
+    assert float(costs.leaving_bytes[0]) < 0.003 * float(cost("ddp", 64).leaving_bytes[0])
 
 
 def test_incast_at_the_servers() -> None:
     """One server takes eight times as long as eight; more than the workers' own cards they cannot
     use."""
-    one, eight, many = (
+    first, eight, many = (
         float(
             cost(
                 "ps-sync",
@@ -255,7 +255,7 @@ def test_incast_at_the_servers() -> None:
         )
         for n in (1, 8, 64)
     )
-    assert one == pytest.approx(8 * eight, rel=1e-6)
+    assert first == pytest.approx(8 * eight, rel=1e-6)
     assert many == pytest.approx(eight, rel=1e-6)
 
 
@@ -269,9 +269,10 @@ def test_what_staleness_and_backups_save_and_cost() -> None:
         for name in ("ps-sync", "ps-backup", "ps-bounded", "ps-async")
     ]
     assert times == sorted(times, reverse=True)
-    steps = BY_NAME["ps-backup"].steps(context("ps-backup", settings=StrategySettings(backups=4)))
+    four = context("ps-backup", settings=StrategySettings(backups=4))
+    steps = BY_NAME["ps-backup"].steps_of(four)
     assert steps.factor == pytest.approx(16 / 12)
-    assert "staleness 15" in BY_NAME["ps-async"].steps(context("ps-async")).source
+    assert "staleness 15" in BY_NAME["ps-async"].steps_of(context("ps-async")).source
 
 
 @pytest.mark.parametrize("name", sorted(CODECS))

@@ -32,23 +32,27 @@ def answered() -> Any:
 
 
 def test_the_command_answers_for_every_strategy() -> None:
-    found = answered()
-    assert [one["name"] for one in found["strategies"]] == [one.name for one in STRATEGIES]
-    refused = {one["name"] for one in found["strategies"] if one["refused"]}
+    document = answered()
+    assert [strategy["name"] for strategy in document["strategies"]] == [
+        strategy.name for strategy in STRATEGIES
+    ]
+    refused = {strategy["name"] for strategy in document["strategies"] if strategy["refused"]}
     assert refused == {"data-parallel", "tf-mirrored"}  # two nodes
-    for one in found["strategies"]:
-        if one["refused"]:
+    for entry in document["strategies"]:
+        if entry["refused"]:
             continue
-        step = one["step"]
+        step = entry["step"]
         assert step["seconds"] == pytest.approx(step["compute_s"] + step["exposed_s"])
-        per_token = step["seconds"] * one["statistics"]["steps_factor"] / (512 * 1024)
-        assert one["seconds_per_token"] == pytest.approx(per_token)
-        assert one["timeline"] is None
+        per_token = step["seconds"] * entry["statistics"]["steps_factor"] / (512 * 1024)
+        assert entry["seconds_per_token"] == pytest.approx(per_token)
+        assert entry["timeline"] is None
 
 
 def test_a_plan_of_the_table_is_what_estimate_answers() -> None:
-    found = next(one for one in answered()["strategies"] if one["name"] == "zero-1")
-    layout = found["layout"]
+    strategy = next(
+        strategy for strategy in answered()["strategies"] if strategy["name"] == "zero-1"
+    )
+    layout = strategy["layout"]
     words = [
         "estimate",
         *REQUEST[1:],
@@ -64,14 +68,14 @@ def test_a_plan_of_the_table_is_what_estimate_answers() -> None:
         "--json",
     ]
     report = dpplan(*words).json()
-    assert report["step"]["seconds"] == pytest.approx(found["step"]["seconds"])
-    assert report["memory"]["device_bytes"] == pytest.approx(found["device_bytes"])
+    assert report["step"]["seconds"] == pytest.approx(strategy["step"]["seconds"])
+    assert report["memory"]["device_bytes"] == pytest.approx(strategy["device_bytes"])
 
 
 def test_one_strategy_in_full() -> None:
-    found = dpplan(*REQUEST, "--strategy", "ddp", "--json").json()
-    (one,) = found["strategies"]
-    line = one["timeline"]
+    document = dpplan(*REQUEST, "--strategy", "ddp", "--json").json()
+    (strategy,) = document["strategies"]
+    line = strategy["timeline"]
     assert sum(b["bytes"] for b in line["buckets"]) == pytest.approx(
         4 * parameter_count_of("gpt2-medium")
     )
@@ -91,13 +95,13 @@ def parameter_count_of(name: str) -> int:
 
 
 def test_the_statistical_cost_is_a_parameter() -> None:
-    one = dpplan(*REQUEST, "--strategy", "diloco", "--json").json()["strategies"][0]
+    document = dpplan(*REQUEST, "--strategy", "diloco", "--json").json()["strategies"][0]
     other = dpplan(*REQUEST, "--strategy", "diloco", "--steps-factor", 1.25, "--json").json()[
         "strategies"
     ][0]
-    assert other["seconds_per_token"] == pytest.approx(1.25 * one["seconds_per_token"])
+    assert other["seconds_per_token"] == pytest.approx(1.25 * document["seconds_per_token"])
     assert other["statistics"]["source"] == "stated in the request"
-    assert other["step"] == one["step"]
+    assert other["step"] == document["step"]
 
 
 def test_nothing_that_fits_is_status_3() -> None:
@@ -138,19 +142,21 @@ def test_no_method_heads_the_list_by_steps_that_it_is_assumed_not_to_need() -> N
     what others save is told as the steps that it pays for."""
     words = ("strategies", "--model", "gpt2", "--gpu", "rtx4090", "--gpus", 64)
     slow = ("--inter-node", "tcp-10", "--global-batch", 512)
-    found = dpplan(*words, *slow, "--json").json()
-    by_name = {one["name"]: one for one in found["strategies"] if not one["refused"]}
-    best = by_name[found["best"]]
+    document = dpplan(*words, *slow, "--json").json()
+    by_name = {
+        strategy["name"]: strategy for strategy in document["strategies"] if not strategy["refused"]
+    }
+    best = by_name[document["best"]]
     assert best["statistics"]["exact"]
     assert best["statistics"]["steps_factor"] == 1
-    for one in by_name.values():
-        even = one["statistics"]["break_even_steps"]
-        if one["statistics"]["exact"]:
+    for entry in by_name.values():
+        even = entry["statistics"]["break_even_steps"]
+        if entry["statistics"]["exact"]:
             assert even is None
-            assert one["step"]["seconds"] >= best["step"]["seconds"] or not one["fits"]
+            assert entry["step"]["seconds"] >= best["step"]["seconds"] or not entry["fits"]
         else:
-            assert even * one["step"]["seconds"] == pytest.approx(best["step"]["seconds"])
-    inexact = {name for name, one in by_name.items() if not one["statistics"]["exact"]}
+            assert even * entry["step"]["seconds"] == pytest.approx(best["step"]["seconds"])
+    inexact = {name for name, value in by_name.items() if not value["statistics"]["exact"]}
     assert {"ddp-powersgd-hook", "top-k", "local-sgd", "diloco", "ps-async"} <= inexact
     assert by_name["ddp-powersgd-hook"]["statistics"]["break_even_steps"] > 2
     alone = dpplan(*words, *slow, "--strategy", "diloco", "--json").json()["strategies"][0]
@@ -160,13 +166,13 @@ def test_no_method_heads_the_list_by_steps_that_it_is_assumed_not_to_need() -> N
 def test_buckets_of_any_size() -> None:
     """Each gradient alone pays a start each; one bucket for all hides nothing."""
     words = ("strategies", "--model", "gpt2", "--gpu", "a100", "--gpus", 64, "--strategy", "ddp")
-    found = {
+    document = {
         size: dpplan(*words, "--bucket", size, "--json").json()["strategies"][0]
         for size in ("1 B", "25 MiB", "1 TB")
     }
-    counts = [len(one["timeline"]["buckets"]) for one in found.values()]
+    counts = [len(entry["timeline"]["buckets"]) for entry in document.values()]
     assert counts[0] > counts[1] > counts[2] == 1
-    alone, usual, one = (found[size]["step"] for size in found)
+    alone, usual, first = (document[size]["step"] for size in document)
     assert usual["exposed_s"] < alone["exposed_s"]
-    assert one["hidden_s"] == pytest.approx(0, abs=1e-9)
+    assert first["hidden_s"] == pytest.approx(0, abs=1e-9)
     assert usual["hidden_s"] > 0

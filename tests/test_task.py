@@ -77,8 +77,8 @@ def test_weights_and_logits_of_a_reference() -> None:
     assert sharded.components["reference_model"] == pytest.approx(2 * PARAMETERS / 8)
     shared = report(task="dpo", lora=16).memory
     assert shared.components["reference_model"] == 0
-    held = report(task="dpo", lora=16, reference="held").memory
-    assert held.components["reference_model"] == pytest.approx(2 * PARAMETERS)
+    estimate = report(task="dpo", lora=16, reference="held").memory
+    assert estimate.components["reference_model"] == pytest.approx(2 * PARAMETERS)
 
 
 def test_what_an_objective_does_not_have_is_refused() -> None:
@@ -93,14 +93,14 @@ def test_what_an_objective_does_not_have_is_refused() -> None:
 def test_pairs_are_two_sequences_of_the_data() -> None:
     """1,000 pairs at per_device_train_batch_size 1 of TRL: 1,000 micro-batches of two sequences."""
     given = {name: ONE[name] for name in ("model", "gpu", "seq_len")}
-    own = TuneOptions(method="full-bf16", examples=1000, jobs=1)
-    one, pairs = (tune(own, {**given, **more}) for more in ({}, {"task": "dpo"}))
-    assert (one.data.sequences, pairs.data.sequences) == (1000, 2000)
+    options = TuneOptions(method="full-bf16", examples=1000, jobs=1)
+    first, pairs = (tune(options, {**given, **more}) for more in ({}, {"task": "dpo"}))
+    assert (first.data.sequences, pairs.data.sequences) == (1000, 2000)
     row = pairs.methods[0]
     assert row.layout is not None
     assert row.layout.micro_batch % 2 == 0
     assert (row.largest_micro_batch or 1) % 2 == 0
-    assert (row.run_s or 0) > 2.5 * (one.methods[0].run_s or 1)
+    assert (row.run_s or 0) > 2.5 * (first.methods[0].run_s or 1)
 
 
 def test_a_model_of_rewards_has_a_score_in_place_of_words() -> None:
@@ -111,15 +111,15 @@ def test_a_model_of_rewards_has_a_score_in_place_of_words() -> None:
     assert reward.model.parameters == PARAMETERS + shape.hidden  # its head is tied
     assert "reference" not in reward.step.components
     ends = ("head/matmul/logits", "head/memory_bound/loss")
-    was, now = (sum(one.step.operators[n] for n in ends) for one in (plain, reward))
+    was, now = (sum(entry.step.operators[n] for n in ends) for entry in (plain, reward))
     assert now < 0.02 * was
     logits = reward.memory.per_stage[0].phases[2].components["logits"]
     assert logits < 1e6
     adapted = report(brief=False, task="reward", lora=8, lora_targets="q_proj+v_proj")
     heads = flat_of(shape)
     rank = 8 * (shape.hidden + heads.heads * heads.head_dim + shape.hidden + 128)
-    said = next(text for text in adapted.assumptions if text.startswith("trained:"))
-    assert f"{shape.layers * rank + shape.hidden:,} of" in said
+    assumption = next(text for text in adapted.assumptions if text.startswith("trained:"))
+    assert f"{shape.layers * rank + shape.hidden:,} of" in assumption
     with pytest.raises(PlanError, match="reads no words"):
         report(model="resnet-50", task="reward", seq_len=None)
 
@@ -128,18 +128,18 @@ def test_a_precomputed_reference_takes_one_pass_over_the_examples() -> None:
     """Once, however many epochs there are: in the time and cost of a run, not in its steps."""
     given = {name: ONE[name] for name in ("model", "gpu", "seq_len", "micro_batch")}
     given |= {"task": "dpo", "stack": "pytorch-ddp", "recompute": "full"}
-    own = TuneOptions(method="full-bf16", examples=1000, epochs=3, jobs=1)
-    before, held = (
-        tune(own, {**given, "reference": one}).methods[0] for one in ("precomputed", "held")
+    options = TuneOptions(method="full-bf16", examples=1000, epochs=3, jobs=1)
+    before, kept = (
+        tune(options, {**given, "reference": name}).methods[0] for name in ("precomputed", "held")
     )
     steps = 2 * 1000 / 16
     once = api.estimate(api.read_options({**ONE, **given, "state_precision": "bf16"}), brief=True)
     expected = once.step.components["reference"] * steps
     assert before.before_s == pytest.approx(expected, rel=1e-3)
-    assert held.before_s == 0
-    saved = (held.step_seconds or 0) - (before.step_seconds or 0)
-    gone = (held.run_s or 0) - (before.run_s or 0)
+    assert kept.before_s == 0
+    saved = (kept.step_seconds or 0) - (before.step_seconds or 0)
+    gone = (kept.run_s or 0) - (before.run_s or 0)
     assert gone == pytest.approx(3 * steps * saved - expected, rel=0.02)
     assert before.cost_usd == pytest.approx(
-        there(held.cost_usd) / there(held.run_s) * there(before.run_s)
+        there(kept.cost_usd) / there(kept.run_s) * there(before.run_s)
     )

@@ -15,8 +15,8 @@ from planner.specs.names import TensorOverlap
 
 def _hidden(gpu: str, software: str, way: TensorOverlap | None, **training: Any) -> float:
     active = () if way is None else (TpOverlap(way),)
-    of = plans.plan(gpu=gpu, software=software, mechanisms=active, **training)
-    return float(machine(of).tensor_hidden)
+    plan = plans.plan(gpu=gpu, software=software, mechanisms=active, **training)
+    return float(machine(plan).tensor_hidden)
 
 
 def test_user_buffers_hide_what_recipes_with_them_hide() -> None:
@@ -49,7 +49,7 @@ def test_the_option_leaves_a_quarter_and_what_sharing_the_chip_costs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "text"),
     [
         (("--stack", "megatron-core", "--tp-overlap", "async", "--tp", "2"), "user-buffers"),
         (("--stack", "pytorch-fsdp", "--tp-overlap", "user-buffers"), "does not have --tp-overlap"),
@@ -57,10 +57,10 @@ def test_the_option_leaves_a_quarter_and_what_sharing_the_chip_costs() -> None:
         (("--tp-overlap", "none", "--tp", "2", "--no-sequence-parallel"), "sequence"),
     ],
 )
-def test_what_cannot_act_is_refused(given: tuple[str, ...], said: str) -> None:
+def test_what_cannot_act_is_refused(given: tuple[str, ...], text: str) -> None:
     refused = dpplan("estimate", "--model", "gpt2", "--gpu", "h100", "--gpus", "8", *given)
     assert refused.status != 0
-    assert said in refused.stderr
+    assert text in refused.stderr
 
 
 def test_buffers_of_other_gpus_need_peer_to_peer() -> None:

@@ -134,27 +134,31 @@ def test_towers_of_one_length_are_a_model_without_any() -> None:
     raw["towers"] = [{"name": "rest", "tokens": 197}]
     split = ModelSpec.model_validate(raw)
     assert parameter_count(split) == parameter_count(whole)
-    found = []
+    items = []
     for spec in (whole, split):
         plan = plans.plan(spec, seq_len=197, global_batch=64, gpus=8)
         rows = plans.rows(8, {"micro_batch": 8}, {"tp": 2, "micro_batch": 8, "recompute": "full"})
-        found.append(evaluate(plan, rows))
-    one, two = found
-    np.testing.assert_allclose(two.time.seconds, one.time.seconds, rtol=0.01)
-    np.testing.assert_allclose(two.memory.peak, one.memory.peak, rtol=0.02)
+        items.append(evaluate(plan, rows))
+    entry, two = items
+    np.testing.assert_allclose(two.time.seconds, entry.time.seconds, rtol=0.01)
+    np.testing.assert_allclose(two.memory.peak, entry.memory.peak, rtol=0.02)
 
 
 def test_every_model_of_samples_is_estimated_on_one_gpu_and_on_eight() -> None:
-    found = [one for one in catalog.load_all("models", ModelSpec) if of_samples(one)]
-    assert len(found) >= 20
-    for spec in found:
+    kept = [entry for entry in catalog.load_all("models", ModelSpec) if of_samples(entry)]
+    assert len(kept) >= 20
+    for spec in kept:
         assert spec.published.sequence is not None, spec.name
         length = spec.published.sequence.tokens
         for gpus in (1, 8):
             plan = plans.plan(spec, software="pytorch-fsdp", seq_len=length, gpus=gpus)
-            one = evaluate(plan, plans.rows(gpus, {"zero": 3 * (gpus > 1)}))
-            assert np.all(np.isfinite(one.time.seconds) & (one.time.seconds > 0)), spec.name
-            assert np.all(np.isfinite(one.memory.peak) & (one.memory.peak > 0)), spec.name
+            estimates = evaluate(plan, plans.rows(gpus, {"zero": 3 * (gpus > 1)}))
+            assert np.all(np.isfinite(estimates.time.seconds) & (estimates.time.seconds > 0)), (
+                spec.name
+            )
+            assert np.all(np.isfinite(estimates.memory.peak) & (estimates.memory.peak > 0)), (
+                spec.name
+            )
 
 
 @pytest.mark.parametrize(
@@ -176,12 +180,12 @@ def test_towers_that_do_not_fit_the_stack_are_refused(change: Any, words: str) -
 
 def test_t5_is_planned_in_samples_and_not_over_a_pipeline() -> None:
     given = {"model": "t5-3b", "gpu": "a100-80gb", "gpus": 8, "advice": 0}
-    found = api.estimate(api.read_options(given))
-    assert found.layout.pp == found.layout.cp == 1
-    assert found.throughput.samples == "samples"
-    assert found.throughput.samples_per_s == pytest.approx(2048 / found.step.seconds)
-    said = " ".join(found.assumptions)
-    assert "512 tokens per sample, 114 of its decoder" in said
-    assert "global batch 2,048 samples" in said
+    estimate = api.estimate(api.read_options(given))
+    assert estimate.layout.pp == estimate.layout.cp == 1
+    assert estimate.throughput.samples == "samples"
+    assert estimate.throughput.samples_per_s == pytest.approx(2048 / estimate.step.seconds)
+    text = " ".join(estimate.assumptions)
+    assert "512 tokens per sample, 114 of its decoder" in text
+    assert "global batch 2,048 samples" in text
     with pytest.raises(PlanError, match="samples of several lengths"):
         api.estimate(api.read_options({**given, "pp": 2, "stack": "megatron-core"}))

@@ -25,12 +25,12 @@ from planner.verbs.tune.methods import BY_NAME, METHODS, SET
 SMALL: dict[str, Any] = {"model": "qwen2.5-0.5b", "gpu": "rtx4090", "seq_len": 1024}
 
 
-def answered(given: dict[str, Any] = SMALL, **own: Any) -> Tuning:
-    return tune(TuneOptions(jobs=1, **own), given)
+def answered(given: dict[str, Any] = SMALL, **value: Any) -> Tuning:
+    return tune(TuneOptions(jobs=1, **value), given)
 
 
-def row_of(found: Tuning, name: str) -> TuneMethod:
-    return next(row for row in found.methods if row.name == name)
+def row_of(document: Tuning, name: str) -> TuneMethod:
+    return next(row for row in document.methods if row.name == name)
 
 
 def estimate(command: str) -> Any:
@@ -56,14 +56,14 @@ def test_what_methods_set_cannot_be_given_beside_them() -> None:
 
 def test_methods_have_names_of_their_own_and_are_all_asked() -> None:
     assert len(BY_NAME) == len(METHODS)
-    assert len({str(sorted(one.pairs.items(), key=str)) for one in METHODS}) == len(METHODS)
+    assert len({str(sorted(method.pairs.items(), key=str)) for method in METHODS}) == len(METHODS)
     with pytest.raises(PlanError, match="did you mean full-8bit"):
         answered(method="full8bit")
 
 
 def test_each_answer_is_that_of_its_command() -> None:
-    found = answered(method="full-bf16+full-paged", examples=1000, epochs=2)
-    for row in found.methods:
+    document = answered(method="full-bf16+full-paged", examples=1000, epochs=2)
+    for row in document.methods:
         alone = estimate(row.command)
         assert row.memory is not None
         assert alone.memory.device_bytes == pytest.approx(row.memory.device_bytes)
@@ -77,8 +77,8 @@ def test_each_answer_is_that_of_its_command() -> None:
 
 
 def test_the_longest_context_and_micro_batch_fit_and_the_next_do_not() -> None:
-    found = answered({**SMALL, "model": "llama-2-7b", "gpu": "h100"}, method="full-paged")
-    row = row_of(found, "full-paged")
+    document = answered({**SMALL, "model": "llama-2-7b", "gpu": "h100"}, method="full-paged")
+    row = row_of(document, "full-paged")
     for command, size, option in (
         (row.context_command, row.longest_context, "seq-len"),
         (row.micro_batch_command, row.largest_micro_batch, "micro-batch"),
@@ -96,10 +96,10 @@ def test_less_state_holds_a_longer_context_and_a_larger_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = ("full", "full-8bit", "full-paged")
-    few = [one for one in sizes.models() if one.name.startswith(("qwen2.5", "llama-2"))]
+    few = [model for model in sizes.models() if model.name.startswith(("qwen2.5", "llama-2"))]
     monkeypatch.setattr(sizes, "models", lambda: few)
-    found = answered(method="+".join(names), largest=True)
-    rows_ = [row_of(found, name) for name in names]
+    text = answered(method="+".join(names), largest=True)
+    rows_ = [row_of(text, name) for name in names]
     models = [row.largest_model.parameters for row in rows_ if row.largest_model]
     contexts = [row.longest_context or 0 for row in rows_]
     assert len(models) == len(names)
@@ -114,26 +114,26 @@ def test_less_state_holds_a_longer_context_and_a_larger_model(
     assert row.largest_model is not None
     assert row.even_model is not None
     assert row.most_model is not None
-    sizes_ = [one.parameters for one in (row.largest_model, row.even_model, row.most_model)]
+    sizes_ = [entry.parameters for entry in (row.largest_model, row.even_model, row.most_model)]
     assert sizes_ == sorted(sizes_)
     assert sizes_[0] < sizes_[-1]
     assert 0.05 <= estimate(row.most_model.command).memory.fit_chance < 0.95
 
 
 def test_a_method_that_frees_gradients_has_one_micro_batch_a_step() -> None:
-    found = answered({**SMALL, "global_batch": 64}, method="full-8bit+full-in-backward")
-    several, one = found.methods
+    document = answered({**SMALL, "global_batch": 64}, method="full-8bit+full-in-backward")
+    several, first = document.methods
     assert several.layout is not None
-    assert one.layout is not None
+    assert first.layout is not None
     assert several.layout.global_batch == 64
-    assert one.layout.grad_accum == 1
-    assert one.layout.global_batch == one.layout.micro_batch <= (one.largest_micro_batch or 0)
+    assert first.layout.grad_accum == 1
+    assert first.layout.global_batch == first.layout.micro_batch <= (first.largest_micro_batch or 0)
 
 
 def test_where_nothing_fits_each_says_why() -> None:
-    found = answered({**SMALL, "model": "llama-2-70b"}, method="full+full-paged")
-    assert found.fastest is None
-    assert all(row.why and not row.fits for row in found.methods)
+    document = answered({**SMALL, "model": "llama-2-70b"}, method="full+full-paged")
+    assert document.fastest is None
+    assert all(row.why and not row.fits for row in document.methods)
 
 
 def test_lengths_by_their_mean_and_longest() -> None:
@@ -144,8 +144,8 @@ def test_lengths_by_their_mean_and_longest() -> None:
     assert sigma == pytest.approx(0.867, abs=1e-3)
     assert 300 * math.exp(-sigma * sigma / 2 + z * sigma) == pytest.approx(3000)
     given = {**SMALL, "seq_len": None, "length_mean": 300.0}
-    found = answered(given, method="full-bf16", examples=1000, length_max=1024)
-    data = found.data
+    document = answered(given, method="full-bf16", examples=1000, length_max=1024)
+    data = document.data
     assert data.seq_len == 1024
     # packed: as many rows as the tokens fill, but for the little that is cut
     assert data.sequences == math.ceil(data.useful_tokens / 1024)
@@ -168,12 +168,12 @@ def test_rows_as_long_as_the_longest_take_the_tokens_that_are_computed() -> None
     the same kernels."""
     given = {**SMALL, "length_mean": 200.0, "length_sigma": 1.0, "micro_batch": 4}
     given["stack_defaults"] = True
-    found = {
+    values = {
         packing: answered({**given, "packing": packing}, method="full-bf16", examples=1000)
         for packing in ("padded", "longest", "bucketed")
     }
-    rows_ = {packing: one.methods[0] for packing, one in found.items()}
-    mean = found["longest"].data.useful_tokens / 1000
+    rows_ = {packing: value.methods[0] for packing, value in values.items()}
+    mean = values["longest"].data.useful_tokens / 1000
     longest = float(stragglers.longest_moment(200 / 1024, 1.0, 4.0, 1.0)) * 1024
     assert rows_["longest"].useful_frac == pytest.approx(mean / longest, rel=1e-3)
     assert rows_["padded"].useful_frac == pytest.approx(mean / 1024, rel=1e-3)
@@ -201,13 +201,18 @@ def test_the_peak_is_that_of_the_longest_row_that_comes() -> None:
     expected = float(stragglers.longest_moment(200 / 4096, 0.5, 1000.0, 1.0)) * 4096
     assert expected == pytest.approx(200 * math.exp(-0.125 + 0.5 * 3.24), rel=0.05)
     stated = {**given, "length_sigma": None}
-    for packing, more, own in (("longest", given, {}), ("bucketed", stated, {"length_max": 890})):
-        found = answered({**more, "packing": packing}, method="full-bf16", examples=1000, **own)
-        tokens = own.get("length_max", math.ceil(expected))
-        assert any(f"rows of {tokens:,}" in said for said in found.notes) or any(
-            f"micro-batches of {tokens:,}" in said for said in found.notes
+    for packing, more, option in (
+        ("longest", given, {}),
+        ("bucketed", stated, {"length_max": 890}),
+    ):
+        document = answered(
+            {**more, "packing": packing}, method="full-bf16", examples=1000, **option
         )
-        row, short = found.methods[0], {**SMALL, "seq_len": tokens, "micro_batch": 2}
+        tokens = option.get("length_max", math.ceil(expected))
+        assert any(f"rows of {tokens:,}" in note for note in document.notes) or any(
+            f"micro-batches of {tokens:,}" in note for note in document.notes
+        )
+        row, short = document.methods[0], {**SMALL, "seq_len": tokens, "micro_batch": 2}
         plain = answered(short, method="full-bf16").methods[0]
         assert row.memory is not None
         assert plain.memory is not None
@@ -279,18 +284,18 @@ def test_replicas_wait_for_the_longest_rows_of_all() -> None:
     given = {"model": "qwen2.5-0.5b", "gpu": "a100", "gpus": 2, "seq_len": 1024, "zero": 3}
     given |= {"global_batch": 8, "micro_batch": 1, "length_mean": 200.0, "packing": "longest"}
     report = api.estimate(api.read_options(given), brief=True)
-    two, one = (float(stragglers.longest_moment(200 / 1024, 1.0, n, 1.0)) for n in (2.0, 1.0))
+    two, first = (float(stragglers.longest_moment(200 / 1024, 1.0, n, 1.0)) for n in (2.0, 1.0))
     assert report.stragglers is not None
     assert report.stragglers.lengths is not None
-    assert report.stragglers.lengths.imbalance_frac == pytest.approx(two / one - 1, rel=1e-6)
+    assert report.stragglers.lengths.imbalance_frac == pytest.approx(two / first - 1, rel=1e-6)
     assert report.stragglers.seconds["lengths"] > 0
 
 
 def test_pages_that_can_leave_do_not_lower_the_chance_to_fit() -> None:
     """All weights of 8B on 24 GB: states fill what is left of the card, and leave where more is
     needed. What has to stay decides."""
-    found = answered({**SMALL, "model": "llama-3.1-8b"}, method="full-paged")
-    row = found.methods[0]
+    document = answered({**SMALL, "model": "llama-3.1-8b"}, method="full-paged")
+    row = document.methods[0]
     assert row.memory is not None
     assert row.memory.headroom_bytes == pytest.approx(0, abs=1)
     assert row.memory.verdict == "fits"

@@ -14,15 +14,15 @@ from planner.specs.model import ModelSpec
 def test_uneven_stages_are_searched_where_layers_do_not_divide() -> None:
     """Eight layers on six GPUs: stages of three, three and two. Unequal chunks only where asked."""
     odd = plans.plan(gpus=6, global_batch=60, request=LayoutRequest(recompute="none"))
-    found = search(odd).estimates
-    assert found is not None
-    assert set(found.table.pp) == {1.0, 2.0, 3.0, 6.0}
+    estimates = search(odd).estimates
+    assert estimates is not None
+    assert set(estimates.table.pp) == {1.0, 2.0, 3.0, 6.0}
 
     def chunks(uneven: bool | None) -> set[int]:
         request = LayoutRequest(pp=2, schedule="interleaved", uneven_stages=uneven)
-        found = search(plans.plan(plans.model(layers=20), request=request)).estimates
-        assert found is not None
-        return set(found.table.vpp.astype(int).tolist())
+        estimates = search(plans.plan(plans.model(layers=20), request=request)).estimates
+        assert estimates is not None
+        return set(estimates.table.vpp.astype(int).tolist())
 
     assert chunks(None) == chunks(False) == {2, 5, 10, 11}  # 11: with embedding and head as chunks
     assert chunks(True) == {2, 3, 4, 5, 10, 11}
@@ -38,12 +38,12 @@ def test_models_get_the_pipelines_they_were_trained_with() -> None:
     ):
         shape = catalog.load("models", ModelSpec, name)
         request = LayoutRequest(tp=8 if vpp == 8 else 4, pp=pp, vpp=vpp, ep=1, recompute="full")
-        found = search(
+        searched = search(
             plans.plan(
                 shape, gpus=gpus, gpus_per_node=8, global_batch=2048, seq_len=2048, request=request
             )
         )
-        assert found.estimates is not None, name
+        assert searched.estimates is not None, name
     none = search(plans.plan(plans.model(layers=6), gpus=8, request=LayoutRequest(pp=8, dp=1)))
     assert none.estimates is None  # eight stages of six layers
 
@@ -53,17 +53,17 @@ def test_the_chunks_of_deepseek_v3_are_those_of_its_recipes() -> None:
     beside the head in the last."""
     shape = catalog.load("models", ModelSpec, "deepseek-v3")
     for pp, vpp in ((16, 1), (4, 4), (8, 2)):
-        held = contents(plans.plan(shape, software="megatron-core"), pp, vpp)
-        assert held.layers.reshape(-1).tolist() == [4] * 15 + [1]
-        assert held.kinds[0].reshape(-1).tolist() == [3, *[0] * 15]
-    held = contents(plans.plan(shape, software="megatron-core"), 16, 2)
-    assert held.layers.reshape(-1).tolist() == [2] * 30 + [1, 0]
+        kept = contents(plans.plan(shape, software="megatron-core"), pp, vpp)
+        assert kept.layers.reshape(-1).tolist() == [4] * 15 + [1]
+        assert kept.kinds[0].reshape(-1).tolist() == [3, *[0] * 15]
+    kept = contents(plans.plan(shape, software="megatron-core"), 16, 2)
+    assert kept.layers.reshape(-1).tolist() == [2] * 30 + [1, 0]
 
 
 def test_other_stacks_deal_layers_out_in_their_own_way() -> None:
     def layers(software: str) -> list[float]:
-        of = plans.plan(plans.model(layers=11), software=software)
-        return contents(of, 4, 1).layers.reshape(-1).tolist()
+        plan = plans.plan(plans.model(layers=11), software=software)
+        return contents(plan, 4, 1).layers.reshape(-1).tolist()
 
     assert layers("megatron-deepspeed") == [3, 3, 3, 2]
     assert layers("internevo") == [2, 3, 3, 3]  # partition_uniform: the last take one more

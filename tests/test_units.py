@@ -129,9 +129,9 @@ def test_numbers_that_are_not_finite(number: float) -> None:
 
 
 def test_an_unknown_unit_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UnitError, match=r"unknown unit 'GbpS'.*Gbit/s") as found:
+    with pytest.raises(UnitError, match=r"unknown unit 'GbpS'.*Gbit/s") as result:
         parse("400 GbpS", "B/s")
-    assert "FLOP" not in str(found.value), "units of other things are no help"
+    assert "FLOP" not in str(result.value), "units of other things are no help"
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_spellings_of_the_field(unit: str, value: float, texts: list[str]) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "unit", "said"),
+    ("text", "unit", "sentence"),
     [
         ("400 gb/s", "B/s", "Gbit/s or GB/s"),
         ("80 gb", "B", "GB"),
@@ -166,8 +166,8 @@ def test_spellings_of_the_field(unit: str, value: float, texts: list[str]) -> No
         ("$ten", "USD", "US dollars"),
     ],
 )
-def test_what_may_mean_two_things_names_both(text: str, unit: str, said: str) -> None:
-    with pytest.raises(UnitError, match=said):
+def test_what_may_mean_two_things_names_both(text: str, unit: str, sentence: str) -> None:
+    with pytest.raises(UnitError, match=sentence):
         parse(text, unit)
 
 

@@ -35,13 +35,13 @@ WHOLE = {
 @pytest.mark.parametrize("option", WHOLE)
 @pytest.mark.parametrize("verb", [["schedule", "--pp", 4], ["recommend", "offload"]])
 def test_what_a_part_of_a_step_does_not_show_is_refused(verb: list[object], option: str) -> None:
-    asked = dpplan(
+    answer = dpplan(
         *verb,
         *argv("--model gpt2 --gpu a100 --gpus 8"),
         "--" + option.replace("_", "-"),
         WHOLE[option],
     )
-    refused(asked, "--" + option.replace("_", "-"), "leave it out of `dpplan")
+    refused(answer, "--" + option.replace("_", "-"), "leave it out of `dpplan")
 
 
 @pytest.mark.parametrize("option", OWN)

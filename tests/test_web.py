@@ -22,26 +22,28 @@ CONFIG = (ROOT / "tests" / "configs" / "llama-3.1-8b.json").read_text(encoding="
 CALIBRATION = (ROOT / "docs" / "examples" / "calibration.toml").read_text(encoding="utf-8")
 
 
-def agree(client: TestClient, asked: dict[str, str]) -> None:
+def agree(client: TestClient, request: dict[str, str]) -> None:
     """The command line, the API, the library and the page say the same, to the last digit.
 
     The page is told to leave the run's tokens open where they are: it has a default of its own.
     """
-    words = [word for key, value in asked.items() for word in (f"--{key.replace('_', '-')}", value)]
-    said = dpplan("estimate", *words, "--json")
-    answer = client.get("/api/estimate", params=asked)
-    if said.status == 2:
-        assert answer.status_code == 422, (asked, said.stderr)
-        error = said.json()["error"]
+    words = [
+        word for key, value in request.items() for word in (f"--{key.replace('_', '-')}", value)
+    ]
+    text = dpplan("estimate", *words, "--json")
+    answer = client.get("/api/estimate", params=request)
+    if text.status == 2:
+        assert answer.status_code == 422, (request, text.stderr)
+        error = text.json()["error"]
         assert answer.json()["field"] == error["field"]
         assert answer.json()["message"].endswith(error["remedy"])
-        assert client.get("/", params=asked).status_code == 422
+        assert client.get("/", params=request).status_code == 422
         return
-    document = said.json()
+    document = text.json()
     assert answer.status_code == 200, answer.text
-    assert answer.json() == document, asked
-    page = Page(client.get("/", params={"tokens": "", **asked}).text)
-    assert page.figures, asked
+    assert answer.json() == document, request
+    page = Page(client.get("/", params={"tokens": "", **request}).text)
+    assert page.figures, request
     for key, value in page.figures.items():
         assert value == at(document, key), key
 
@@ -65,8 +67,8 @@ def test_the_page_answers_its_own_default_for_the_tokens_of_a_run(client: TestCl
     """Docs say that it fills them in; the numbers are those of that many tokens, typed."""
     left_out = {name: value for name, value in FIXED.items() if name != "tokens"}
     typed = {**left_out, "tokens": str(START["tokens"])}
-    filled, said = (Page(client.get("/", params=asked).text) for asked in (left_out, typed))
-    assert filled.figures == said.figures
+    filled, text = (Page(client.get("/", params=request).text) for request in (left_out, typed))
+    assert filled.figures == text.figures
     assert filled.figures["run.days"] == at(
         client.get("/api/estimate", params=typed).json(), "run.days"
     )
@@ -103,9 +105,9 @@ SCENARIOS = st.fixed_dictionaries(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     derandomize=True,
 )
-@given(asked=SCENARIOS)
-def test_they_agree_over_random_scenarios(client: TestClient, asked: dict[str, str]) -> None:
-    agree(client, asked)
+@given(request=SCENARIOS)
+def test_they_agree_over_random_scenarios(client: TestClient, request: dict[str, str]) -> None:
+    agree(client, request)
 
 
 def test_posted_options_are_those_of_the_address(client: TestClient) -> None:
@@ -114,24 +116,30 @@ def test_posted_options_are_those_of_the_address(client: TestClient) -> None:
         client.post("/api/estimate", json=typed).json()
         == client.get("/api/estimate", params=FIXED).json()
     )
-    found = client.post("/api/search", json={**typed, "top": 1}).json()
-    assert found["evaluated"] >= found["feasible"] > 0
+    document = client.post("/api/search", json={**typed, "top": 1}).json()
+    assert document["evaluated"] >= document["feasible"] > 0
 
 
 def test_the_other_documents_are_those_of_the_command_line(client: TestClient) -> None:
-    found = client.get("/api/search", params={**REQUEST, "top": "2"}).json()
-    said = dpplan(
+    result = client.get("/api/search", params={**REQUEST, "top": "2"}).json()
+    document = dpplan(
         "search",
         *[w for k, v in REQUEST.items() for w in (f"--{k.replace('_', '-')}", v)],
         *argv("--top 2 --json"),
     ).json()
-    assert {k: v for k, v in found.items() if k != "seconds"} == {
-        k: v for k, v in said.items() if k != "seconds"
+    assert {k: v for k, v in result.items() if k != "seconds"} == {
+        k: v for k, v in document.items() if k != "seconds"
     }
     words: tuple[str, ...] = argv("--schedule zb-h1 --pp 4 --microbatches 8 --forward-s 1 --sends")
-    asked = {"schedule": "zb-h1", "pp": "4", "microbatches": "8", "forward_s": "1", "sends": "true"}
+    values = {
+        "schedule": "zb-h1",
+        "pp": "4",
+        "microbatches": "8",
+        "forward_s": "1",
+        "sends": "true",
+    }
     assert (
-        client.get("/api/schedule", params=asked).json()
+        client.get("/api/schedule", params=values).json()
         == dpplan("schedule", *words, "--json").json()
     )
     table = rows(api.Options)
@@ -165,13 +173,13 @@ def test_exports_lead_back(client: TestClient) -> None:
     posted = client.post("/page/scenario", content=document.content, headers=TOML)
     assert dict(parse_qsl(posted.json()["query"])) == FIXED
     command = client.get("/api/export", params={**FIXED, "to": "command"}).text
-    said = dpplan(*command.split()[1:], "--json").json()
-    assert said == client.get("/api/export", params={**FIXED, "to": "json"}).json()
+    answer = dpplan(*command.split()[1:], "--json").json()
+    assert answer == client.get("/api/export", params={**FIXED, "to": "json"}).json()
     table = client.get(
         "/api/export", params={**FIXED, "to": "csv", "chart": "step-time"}
     ).text.splitlines()
     assert table[0] == "part,time (s),share (share),hidden beside it (s)"
-    assert float(table[-1].split(",")[1]) == said["step"]["seconds"]
+    assert float(table[-1].split(",")[1]) == answer["step"]["seconds"]
     recipe = client.get("/api/export", params={**FIXED, "to": "megatron"}).json()
     assert "--tensor-model-parallel-size" in recipe["files"][0]["text"]
     assert client.get("/api/export", params={**FIXED, "to": "model"}).status_code == 422
@@ -181,8 +189,8 @@ def test_exports_lead_back(client: TestClient) -> None:
 
 
 def test_a_pasted_model_is_read_from_memory(client: TestClient) -> None:
-    asked = {"config": CONFIG, "gpu": "h100-sxm5-80gb", "gpus": "8"}
-    document = client.get("/api/estimate", params=asked).json()
+    values = {"config": CONFIG, "gpu": "h100-sxm5-80gb", "gpus": "8"}
+    document = client.get("/api/estimate", params=values).json()
     words = (
         "--model",
         str(ROOT / "tests/configs/llama-3.1-8b.json"),
@@ -191,43 +199,45 @@ def test_a_pasted_model_is_read_from_memory(client: TestClient) -> None:
         "--gpus",
         "8",
     )
-    said = dpplan("estimate", *words, "--json").json()
-    assert document["step"] == said["step"]
-    assert document["memory"] == said["memory"]
+    answer = dpplan("estimate", *words, "--json").json()
+    assert document["step"] == answer["step"]
+    assert document["memory"] == answer["memory"]
     assert document["model"]["source"] == "model.json"
     assert (
-        client.post("/api/estimate", json={**asked, "gpus": 8, "config": json.loads(CONFIG)}).json()
+        client.post(
+            "/api/estimate", json={**values, "gpus": 8, "config": json.loads(CONFIG)}
+        ).json()
         == document
     )
-    text = client.get("/", params=asked).text
+    text = client.get("/", params=values).text
     assert "llama model of model.json" in text
     assert str(ROOT) not in text
-    pasted = client.get("/api/export", params={**asked, "to": "model"}).text
+    pasted = client.get("/api/export", params={**values, "to": "model"}).text
     assert json.loads(pasted) == json.loads(CONFIG)
-    own = (ROOT / "docs" / "examples" / "model.toml").read_text(encoding="utf-8")
-    assert client.get("/api/estimate", params={**asked, "config": own}).status_code == 200
+    path = (ROOT / "docs" / "examples" / "model.toml").read_text(encoding="utf-8")
+    assert client.get("/api/estimate", params={**values, "config": path}).status_code == 200
 
 
 def test_a_pasted_calibration_moves_the_numbers(client: TestClient) -> None:
-    asked = {**REQUEST, "gpu": "rtx4090", "model": "gpt2"}
-    before = client.get("/api/estimate", params=asked).json()
-    after = client.get("/api/estimate", params={**asked, "calibration": CALIBRATION}).json()
+    values = {**REQUEST, "gpu": "rtx4090", "model": "gpt2"}
+    before = client.get("/api/estimate", params=values).json()
+    after = client.get("/api/estimate", params={**values, "calibration": CALIBRATION}).json()
     assert after["step"]["seconds"] > before["step"]["seconds"]
     assert after["provenance"]["measured_frac"] > before["provenance"]["measured_frac"]
-    late = client.get("/page/late", params={**asked, "calibration": CALIBRATION}).json()
+    late = client.get("/page/late", params={**values, "calibration": CALIBRATION}).json()
     assert "kernels.gemm_efficiency" in late["rests"]
     assert "What the calibration changes" in late["rests"]
     wrong = client.get(
-        "/api/estimate", params={**asked, "gpu": "a100-sxm4-80gb", "calibration": CALIBRATION}
+        "/api/estimate", params={**values, "gpu": "a100-sxm4-80gb", "calibration": CALIBRATION}
     )
     assert wrong.status_code == 422
     assert "was measured on rtx4090" in wrong.json()["message"]
 
 
 def test_pasted_texts_are_not_kept() -> None:
-    asked = [("model", "gpt2"), ("gpu", "a100")]
-    assert run._key("estimate", (asked,)) is not None
-    assert run._key("estimate", ([*asked, ("calibration", "x = 1")],)) is None
+    items = [("model", "gpt2"), ("gpu", "a100")]
+    assert run._key("estimate", (items,)) is not None
+    assert run._key("estimate", ([*items, ("calibration", "x = 1")],)) is None
     assert run._key("estimate", ([("config", CONFIG), ("gpu", "a100")],)) is None
     assert run._key("estimate", (b'{"model": "gpt2"}',)) is None
 
@@ -238,7 +248,10 @@ def test_requirements_and_conditions_may_be_given_more_than_once(client: TestCli
         params={**REQUEST, "require": ["fits", "memory < 90%"], "where": ["tp <= 2", "pp = 1"]},
     )
     document = answer.json()
-    assert [one["text"] for one in document["requirements"]] == ["fits", "memory < 90%"]
+    assert [requirement["text"] for requirement in document["requirements"]] == [
+        "fits",
+        "memory < 90%",
+    ]
     assert (document["layout"]["tp"] <= 2, document["layout"]["pp"]) == (True, 1)
     assert client.get("/api/estimate", params={**REQUEST, "require": "nothing"}).status_code == 422
     assert (

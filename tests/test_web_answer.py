@@ -30,13 +30,13 @@ def test_a_published_run_is_the_row_it_is_made_of(client: TestClient) -> None:
         with path.open(encoding="utf-8", newline="") as file:
             measured |= {row["run_id"]: row for row in csv.DictReader(file)}
     assert len(presets()) > 40
-    for one in presets().values():
-        row, asked = measured[one.run_id], dict(one.pairs)
-        assert (float(row["step_s"]), row["source"]) == (one.step_s, one.source)
+    for preset in presets().values():
+        row, pairs = measured[preset.run_id], dict(preset.pairs)
+        assert (float(row["step_s"]), row["source"]) == (preset.step_s, preset.source)
         for name in ("gpu", "gpus", "tp", "pp", "seq_len", "global_batch", "micro_batch"):
-            if name in asked and row[name]:
-                assert asked[name] == row[name], (one.run_id, name)
-        assert state.of_pairs(one.pairs).query  # nothing in it is wrong
+            if name in pairs and row[name]:
+                assert pairs[name] == row[name], (preset.run_id, name)
+        assert state.of_pairs(preset.pairs).query  # nothing in it is wrong
     first, second = list(presets())[:2]
     page = client.get("/", params={"preset": first})
     led = Page(page.text).links
@@ -48,22 +48,22 @@ def test_a_published_run_is_the_row_it_is_made_of(client: TestClient) -> None:
 
 
 def test_a_report_holds_what_it_was_made_of_and_is_read_back(client: TestClient) -> None:
-    asked = {**FIXED, "require": "days < 3", "price": "1.5"}
-    answer = client.get("/report", params=asked)
+    values = {**FIXED, "require": "days < 3", "price": "1.5"}
+    answer = client.get("/report", params=values)
     assert answer.status_code == 200
-    found, text = state.of_pairs(list(asked.items())), answer.text
-    document = api.estimate(found.options)
+    result, text = state.of_pairs(list(values.items())), answer.text
+    document = api.estimate(result.options)
     assert len(answer.content) < limits.MAX_SCENARIO_BYTES
-    for said in (*document.assumptions, document.command, document.throughput.flop_convention):
-        assert said in html.unescape(text)
+    for sentence in (*document.assumptions, document.command, document.throughput.flop_convention):
+        assert sentence in html.unescape(text)
     assert re.search(r"dpplan \d+\.\d+\.\d+, \d{4}-\d\d-\d\d<", text)
-    for name in asked:  # every input, with its option
+    for name in values:  # every input, with its option
         assert f"<code>{rows(api.Options)[name].flag}</code>" in text, name
     assert "days &lt; 3 does not hold" in text
     assert not [tag for tag, _ in Page(text).tags if tag in ("script", "link", "img")]
-    assert state.scenario_of(answer.content) == found
-    picture = f'<svg xmlns="http://www.w3.org/2000/svg" data-dpplan-state="{found.query}"></svg>'
-    assert state.scenario_of(picture.replace("&", "&amp;").encode()) == found
+    assert state.scenario_of(answer.content) == result
+    picture = f'<svg xmlns="http://www.w3.org/2000/svg" data-dpplan-state="{result.query}"></svg>'
+    assert state.scenario_of(picture.replace("&", "&amp;").encode()) == result
     pasted = state.of_mapping({"config": '{"a": "<\\"&>"}', "gpu": "a100", "gpus": 8})
     assert state.scenario_of(report(document, pasted).encode()) == pasted
     with pytest.raises(api.PlanError, match="option"):
@@ -83,15 +83,15 @@ def test_every_input_and_every_figure_is_in_the_glossary(client: TestClient) -> 
 def test_the_verdict_has_three_states() -> None:
     """With room, within the error of memory on either side, and not: by colour, words and
     chance."""
-    asked = state.of_pairs(list(FIXED.items()))
-    found = api.estimate(asked.options, brief=True)
-    said = {}
+    request = state.of_pairs(list(FIXED.items()))
+    estimate = api.estimate(request.options, brief=True)
+    values = {}
     for verdict, chance in zip(get_args(Verdict), (0.99, 0.7, 0.3, 0.01), strict=True):
-        memory = changed(found.memory, verdict=verdict, fit_chance=chance)
-        shown = view.answer(changed(found, memory=memory), asked)
+        memory = changed(estimate.memory, verdict=verdict, fit_chance=chance)
+        shown = view.answer(changed(estimate, memory=memory), request)
         assert f"{chance:.0%}".replace("%", " %") in shown["detail"]
-        said[verdict] = shown["mark"], shown["verdict"].partition(":")[0]
-    assert said == {
+        values[verdict] = shown["mark"], shown["verdict"].partition(":")[0]
+    assert values == {
         "fits": ("yes", "It fits, with room"),
         "may not fit": ("maybe", "Tight"),
         "probably does not fit": ("maybe", "Tight"),

@@ -47,14 +47,14 @@ SHORT = {"model": "llama-2-7b", "gpu": "rtx4090", "gpus": "2", "seq_len": "2048"
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with served() as found:
-        yield found
+    with served() as result:
+        yield result
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with launched() as made:
-        yield made
+    with launched() as result:
+        yield result
 
 
 @dataclass
@@ -70,20 +70,20 @@ class Watched:
 def watched(browser: Browser, address: str) -> Watched:
     context = browser.new_context(accept_downloads=True)
     context.set_default_timeout(WAIT_MS)
-    made = Watched(context.new_page(), [])
+    result = Watched(context.new_page(), [])
 
     def said(message: ConsoleMessage) -> None:
         if message.type == "error" and "422" not in message.text:
-            made.wrong.append(message.text)
+            result.wrong.append(message.text)
 
     def asked(request: Request) -> None:
         if not request.url.startswith((address, "data:", "blob:")):
-            made.wrong.append(f"asked {request.url}")
+            result.wrong.append(f"asked {request.url}")
 
-    made.page.on("pageerror", lambda error: made.wrong.append(error.stack or str(error)))
-    made.page.on("console", said)
-    made.page.on("request", asked)
-    return made
+    result.page.on("pageerror", lambda error: result.wrong.append(error.stack or str(error)))
+    result.page.on("console", said)
+    result.page.on("request", asked)
+    return result
 
 
 @pytest.fixture
@@ -91,29 +91,29 @@ def page(watched: Watched) -> Iterator[Page]:
     """A page that fails the test when a script fails, when anything is refused by the policy, or
     when it asks elsewhere. The next test finds nothing that this one kept."""
     watched.wrong.clear()
-    made = watched.page
-    made.set_viewport_size({"width": 1360, "height": 900})
-    made.emulate_media(media="null", color_scheme="null", reduced_motion="null")
-    yield made
-    made.unroute_all(behavior="ignoreErrors")
-    made.evaluate("() => localStorage.clear()")
+    result = watched.page
+    result.set_viewport_size({"width": 1360, "height": 900})
+    result.emulate_media(media="null", color_scheme="null", reduced_motion="null")
+    yield result
+    result.unroute_all(behavior="ignoreErrors")
+    result.evaluate("() => localStorage.clear()")
     assert watched.wrong == []
 
 
-def read(asked: dict[str, str]) -> api.Options:
+def read(request: dict[str, str]) -> api.Options:
     """What an address asks for, as options: tests of the server compare those with the command."""
-    return of_pairs(list(asked.items())).options
+    return of_pairs(list(request.items())).options
 
 
 def test_journeys_on_one_plan(page: Page, address: str) -> None:
     """The numbers of the command line (journey 9), their formulas (8), a link (5), numbers that no
     list has (17), a batch in tokens, and figures before and after: one load of the page."""
     go(page, address, FIXED)
-    person, said = Person(page), api.estimate(read(FIXED))
-    found = figures(page)
-    assert found["step.seconds"] == said.step.seconds
-    assert found["memory.device_bytes"] == said.memory.device_bytes
-    assert found["run.cost_usd"] == said.run.cost_usd
+    person, estimate = Person(page), api.estimate(read(FIXED))
+    result = figures(page)
+    assert result["step.seconds"] == estimate.step.seconds
+    assert result["memory.device_bytes"] == estimate.memory.device_bytes
+    assert result["run.cost_usd"] == estimate.run.cost_usd
     for name in ("memory-stages", "memory-phases", "step-time"):
         expect(page.locator(f"#chart-{name} .main-svg").first).to_be_visible()
     expect(page.locator("#assumed")).to_contain_text("% of what moves the step time is assumed")
@@ -123,7 +123,7 @@ def test_journeys_on_one_plan(page: Page, address: str) -> None:
         person.did(9)
         assert content.startswith(start)
         if kind == "csv":
-            assert float(content.decode().splitlines()[-1].split(",")[1]) == found["step.seconds"]
+            assert float(content.decode().splitlines()[-1].split(",")[1]) == result["step.seconds"]
 
     drawer, shown = page.locator("#drawer"), {}
     for part in ("cost", "days", "energy", "mfu"):  # each is explained by its own formulas
@@ -141,10 +141,10 @@ def test_journeys_on_one_plan(page: Page, address: str) -> None:
     expect(page.locator(".toast")).to_contain_text("It works on this machine only")
     assert page.evaluate("window.copied") == page.url
     page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(Error()) }")
-    with page.expect_event("dialog") as asked:
+    with page.expect_event("dialog") as request:
         page.once("dialog", lambda dialog: dialog.dismiss())
         person.click("#share")
-    assert asked.value.default_value == page.url
+    assert request.value.default_value == page.url
 
     person.clicks = 0
     person.type("Global batch size", "1.475M tokens")
@@ -161,8 +161,8 @@ def test_journeys_on_one_plan(page: Page, address: str) -> None:
     line = page.locator(".against")
     expect(line).to_contain_text("Number of GPUs 8 → 24; Global batch size 64 → 360")
     was = page.locator(".card a[data-key='step.seconds'] .was")
-    change = figures(page)["step.seconds"] / found["step.seconds"] - 1
-    shown_before = show(found["step.seconds"], "s")
+    change = figures(page)["step.seconds"] / result["step.seconds"] - 1
+    shown_before = show(result["step.seconds"], "s")
     expect(was).to_contain_text(f"was {shown_before}, {percent(change, 1, sign=True)}")
     person.click("#pin")
     expect(was).to_have_count(0)
@@ -178,14 +178,14 @@ def test_journeys_on_one_plan(page: Page, address: str) -> None:
 def test_what_is_taken_along_is_read_back(page: Page, address: str, tmp_path: Path) -> None:
     """A report, a picture, an answer as JSON and a scenario file (9, 13); the theme (16): paper is
     light, and says date, version, inputs and assumptions."""
-    asked = {**FIXED, "price": "2.25", "power_limit": "300 W", "flash_attention": "false"}
-    go(page, address, asked)
-    found, person = figures(page), Person(page)
+    values = {**FIXED, "price": "2.25", "power_limit": "300 W", "flash_attention": "false"}
+    go(page, address, values)
+    result, person = figures(page), Person(page)
     person.click("#export")
     command = page.locator("#drawer pre.command").first
     expect(command).to_contain_text("dpplan estimate --model llama-2-7b")
     given = pairs_of_command(command.inner_text(), api.Options, "estimate")
-    assert api.estimate(of_pairs(given).options).step.seconds == found["step.seconds"]
+    assert api.estimate(of_pairs(given).options).step.seconds == result["step.seconds"]
     picture = person.download("[data-card=svg]")
     person.did(13)
     assert person.download("[data-card=png]").read_bytes().startswith(b"\x89PNG")
@@ -194,16 +194,16 @@ def test_what_is_taken_along_is_read_back(page: Page, address: str, tmp_path: Pa
     page.keyboard.press("Escape")
     page.locator("#f-gpus").select_option("16")
     expect(page).to_have_url(re.compile("gpus=16"))
-    for one, name in ((report, "report.html"), (picture, "answer.svg"), (answer, "answer.json")):
+    for first, name in ((report, "report.html"), (picture, "answer.svg"), (answer, "answer.json")):
         file = tmp_path / name
-        file.write_bytes(one.read_bytes())
+        file.write_bytes(first.read_bytes())
         page.locator("#scenario-file").set_input_files(file)
         expect(page).to_have_url(re.compile("gpus=8"))
         settled(page)
-        assert figures(page) == found, name
+        assert figures(page) == result, name
         page.go_back()
         settled(page)
-    assert figures(page) != found
+    assert figures(page) != result
     button = page.locator("#theme")
     button.click()
     button.click()
@@ -284,8 +284,8 @@ def test_advice_is_applied_by_a_click_unless_it_is_of_before(page: Page, address
     expect(page.locator(".badge")).to_contain_text("It does not fit")
     button = page.get_by_role("link", name=re.compile("^Apply: 4x the GPUs")).first
     expect(button).to_be_visible()
-    held: list[Route] = []
-    page.route(re.compile("/page/(view|late)"), lambda route: held.append(route))
+    items: list[Route] = []
+    page.route(re.compile("/page/(view|late)"), lambda route: items.append(route))
     page.locator("#f-seq_len").select_option("1024")
     expect(page.locator("#answer")).to_have_attribute("aria-busy", "true")
     changed = page.url
@@ -293,8 +293,8 @@ def test_advice_is_applied_by_a_click_unless_it_is_of_before(page: Page, address
     button.dispatch_event("click")  # Playwright waits for what is disabled, people do not
     expect(page.locator(".toast")).to_contain_text("previous figures")
     assert page.url == changed
-    for one in held:
-        one.continue_()
+    for entry in items:
+        entry.continue_()
     page.unroute_all(behavior="ignoreErrors")
     settled(page)
     expect(page.locator("#answer")).to_have_attribute("aria-busy", "false")
@@ -321,8 +321,14 @@ def test_advice_is_applied_by_a_click_unless_it_is_of_before(page: Page, address
 def test_every_panel_is_drawn_and_from_there_tabs_go_on(page: Page, address: str) -> None:
     """A point of the front fixes its layout (18); the pipeline, in a window of time (10); which
     batch and number of GPUs pay (7); the cheapest cluster for 30 days (3)."""
-    asked = {"model": "gpt2", "gpu": "a100-sxm4-80gb", "gpus": "4", "global_batch": "16", "pp": "2"}
-    go(page, address, {**asked, "schedule": "1f1b", "stack": "megatron-core"})
+    values = {
+        "model": "gpt2",
+        "gpu": "a100-sxm4-80gb",
+        "gpus": "4",
+        "global_batch": "16",
+        "pp": "2",
+    }
+    go(page, address, {**values, "schedule": "1f1b", "stack": "megatron-core"})
     person = Person(page)
     for name in ("scaling", "roofline", "schedule", "crossover", "measured", "pareto"):
         # in one step: a panel above that arrives meanwhile replaces what stood there
@@ -348,14 +354,14 @@ def test_every_panel_is_drawn_and_from_there_tabs_go_on(page: Page, address: str
     settled(page)
     assert figures(page)["step.seconds"] == pytest.approx(table[-1], rel=1e-12)
     filled = {name for name in state(page) if f"from.{name}" in state(page)}
-    said = page.locator(".against").inner_text()
-    more = re.search(r"and (\d+) more", said)
-    assert said.count("→") + int(more[1] if more else 0) == len(filled) > 0
+    text = page.locator(".against").inner_text()
+    more = re.search(r"and (\d+) more", text)
+    assert text.count("→") + int(more[1] if more else 0) == len(filled) > 0
     chart.locator("summary").click()
     expect(chart.locator("tbody tr").first).to_be_visible()
     expect(page.locator("#chart-heat-map")).to_be_attached()
 
-    tabs, found = page.locator(".tabs"), page.locator("#found")
+    tabs, result = page.locator(".tabs"), page.locator("#found")
     person.click(tabs.get_by_role("link", name="Schedule"))
     whole = page.locator(".verdict-line").inner_text()
     person.click(page.get_by_role("link", name="Zoom in"))
@@ -365,7 +371,7 @@ def test_every_panel_is_drawn_and_from_there_tabs_go_on(page: Page, address: str
     anyone_reads(page, "/schedule")
     person.click(tabs.get_by_role("link", name="Batch"))
     person.did(7)
-    expect(found.locator("tr.here").first).to_be_visible()
+    expect(result.locator("tr.here").first).to_be_visible()
     anyone_reads(page, "/batch")
     person.click(tabs.get_by_role("link", name="Find a cluster"))
     person.write("Training tokens", "100B")
@@ -373,7 +379,7 @@ def test_every_panel_is_drawn_and_from_there_tabs_go_on(page: Page, address: str
     page.keyboard.press("Enter")
     expect(page.locator(".verdict-line")).to_contain_text("Cheapest")
     anyone_reads(page, "/recommend")
-    person.click(found.locator("tr.here a"))
+    person.click(result.locator("tr.here a"))
     person.did(3)
     settled(page)
     expect(page.locator(".badge")).to_contain_text("It fits")
@@ -561,8 +567,8 @@ def test_no_width_cuts_anything_and_a_phone_has_it_in_sight(page: Page, address:
     go(page, address, FIXED)
     person = Person(page)
     first, bar = page.locator("#f-gpu"), page.locator(".bar")
-    for one in (first, page.locator("[data-for=gpus]"), bar):
-        expect(one).to_be_in_viewport()
+    for entry in (first, page.locator("[data-for=gpus]"), bar):
+        expect(entry).to_be_in_viewport()
     assert page.locator("#form details.group[open]").count() == 2
     expect(bar).to_contain_text(show(figures(page)["step.seconds"], "s"))
     person.choose("GPU", "h100-sxm5-80gb")
@@ -584,12 +590,12 @@ def test_no_width_cuts_anything_and_a_phone_has_it_in_sight(page: Page, address:
 def test_every_tab_is_reached_by_keys_and_read_by_anyone(page: Page, address: str) -> None:
     """On a phone: a tab opens with Enter and takes model and GPUs along."""
     page.set_viewport_size({"width": 390, "height": 844})
-    asked = {"model": "gpt2", "gpu": "a100-sxm4-80gb", "gpus": "8"}
-    page.goto(f"{address}/export?{urlencode(asked)}")
+    values = {"model": "gpt2", "gpu": "a100-sxm4-80gb", "gpus": "8"}
+    page.goto(f"{address}/export?{urlencode(values)}")
     page.locator(".tabs a[data-path='/strategies']").focus()
     page.keyboard.press("Enter")
     expect(page.locator(".tabs [aria-current=page]")).to_have_text("Strategies")
-    assert dict(parse_qsl(urlsplit(page.url).query)) == asked
+    assert dict(parse_qsl(urlsplit(page.url).query)) == values
     paths = {tab.path for tab in TABS if isinstance(tab, Tab)}
     for path in sorted(paths - WALKED):
         page.goto(f"{address}{path}?{urlencode(PAIRS[path])}")
@@ -605,8 +611,8 @@ COMPARED = {"a": urlencode(FIXED), "b": urlencode(SHORT)}
 def test_nothing_stands_in_anyones_way(page: Page, address: str) -> None:
     """axe finds no violation on any page, with its drawer open, nor where a request is wrong."""
     page.emulate_media(reduced_motion="reduce")
-    asked = urlencode({**FIXED, "pp": "2", "vpp": "1", "schedule": "1f1b"})
-    page.goto(f"{address}/?{asked}")
+    request = urlencode({**FIXED, "pp": "2", "vpp": "1", "schedule": "1f1b"})
+    page.goto(f"{address}/?{request}")
     settled(page)
     page.locator("[data-panel=pareto] section").first.scroll_into_view_if_needed()
     expect(page.locator("#chart-heat-map .main-svg").first).to_be_visible()
@@ -630,10 +636,10 @@ def test_nothing_stands_in_anyones_way(page: Page, address: str) -> None:
     for path in (
         f"/compare?{urlencode(COMPARED)}",
         f"/?{urlencode({**FIXED, 'tp': '3'})}",
-        f"/explain?{asked}",
-        f"/export?{asked}",
-        f"/report?{asked}",
-        f"/panel/roofline?{asked}",
+        f"/explain?{request}",
+        f"/export?{request}",
+        f"/report?{request}",
+        f"/panel/roofline?{request}",
         "/compare",
         "/reference",
         "/presets",

@@ -184,19 +184,19 @@ def test_a_token_is_the_password_of_any_user() -> None:
 
     assert [asked(basic(f"{user}:{TOKEN}")) for user in ("", "me", "é")] == [200] * 3
     wrong = (None, "", "Basic", "Basic ?", f"Bearer {TOKEN}", basic(TOKEN), basic(f":{TOKEN}x"))
-    assert [asked(one) for one in (*wrong, basic(":"), basic(":é"))] == [401] * 9
+    assert [asked(entry) for entry in (*wrong, basic(":"), basic(":é"))] == [401] * 9
     assert TOKEN not in repr(Served(token=TOKEN))
 
 
 def test_a_fault_is_answered_as_strictly_as_a_page() -> None:
-    made = create()
+    result = create()
 
-    @made.get("/api/fault")
-    @made.get("/fault")
+    @result.get("/api/fault")
+    @result.get("/fault")
     def fault() -> None:
         raise RuntimeError("secret of the server")
 
-    client = TestClient(made, "http://localhost", raise_server_exceptions=False)
+    client = TestClient(result, "http://localhost", raise_server_exceptions=False)
     for path, kind in (("/api/fault", "application/json"), ("/fault", "text/html")):
         answer = client.get(path)
         assert answer.status_code == 500
@@ -278,16 +278,16 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("hasty")
 def test_every_silence_ends() -> None:
     async def talk(connect: Callable[[bytes], Awaitable[Stream]]) -> None:
-        held = {name: await connect(sent) for name, (sent, _) in SILENT.items()}
+        values = {name: await connect(sent) for name, (sent, _) in SILENT.items()}
         drips = [await connect(sent) for name, (sent, _) in SILENT.items() if " head" in name]
         for _ in range(12):  # a byte now and then is silence too
             await asyncio.sleep(0.1)
             for _, writer in drips:
                 writer.write(b"x")
-        for name, stream in held.items():
-            said = await ends(stream)
-            assert SILENT[name][1] in said[:20], name
-            assert len(said) < len(LARGE), name
+        for name, stream in values.items():
+            text = await ends(stream)
+            assert SILENT[name][1] in text[:20], name
+            assert len(text) < len(LARGE), name
         for stream in drips:
             await ends(stream)
         assert await answered(connect)
@@ -300,13 +300,13 @@ def test_silent_clients_keep_nobody_out(name: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(limits, "ADDRESS_CONNECTIONS", 8)
 
     async def talk(connect: Callable[[bytes], Awaitable[Stream]]) -> None:
-        held = []
+        items = []
         for _ in range(20):
-            held.append(await connect(SILENT[name][0]))
+            items.append(await connect(SILENT[name][0]))
             await asyncio.sleep(0.005)
         await asyncio.sleep(0.1)
         assert await answered(connect)
-        for _, writer in held:
+        for _, writer in items:
             writer.transport.abort()
 
     with_server(talk)
@@ -318,11 +318,11 @@ def test_where_all_are_being_answered_the_next_is_told_so(monkeypatch: pytest.Mo
     async def talk(connect: Callable[[bytes], Awaitable[Stream]]) -> None:
         slow = [await connect(b"GET /slow" + HEAD[5:] + b"\r\n") for _ in range(3)]
         await asyncio.sleep(0.2)
-        said = await ends(await connect(HEAD + b"\r\n"))
-        assert said.startswith(b"HTTP/1.1 503 ")
-        assert b"retry-after" in said
+        text = await ends(await connect(HEAD + b"\r\n"))
+        assert text.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after" in text
         for name, value in HEADERS:
-            assert name + b": " + value in said
+            assert name + b": " + value in text
         for reader, _ in slow:
             assert b"200" in await reader.readline()
 
@@ -342,9 +342,9 @@ def test_where_all_are_being_answered_the_next_is_told_so(monkeypatch: pytest.Mo
 )
 def test_what_is_no_request_is_answered_strictly(sent: bytes, status: bytes) -> None:
     async def talk(connect: Callable[[bytes], Awaitable[Stream]]) -> None:
-        said = await ends(await connect(sent))
-        assert said.split(b" ")[1] == status
-        assert all(name + b": " + value in said for name, value in HEADERS)
+        text = await ends(await connect(sent))
+        assert text.split(b" ")[1] == status
+        assert all(name + b": " + value in text for name, value in HEADERS)
         assert await answered(connect)
 
     with_server(talk)
@@ -376,15 +376,15 @@ TEAM = ROOT / "docs" / "examples" / "team"
 def test_the_proxy_of_the_team_example_lets_through_what_the_server_reads() -> None:
     """nginx reads sizes in k and seconds as written; its limits are never above the server's."""
     text = (TEAM / "nginx.conf").read_text()
-    said = dict(re.findall(r"^ *(\w+) ([^;]+);", text, re.MULTILINE))
+    findall = dict(re.findall(r"^ *(\w+) ([^;]+);", text, re.MULTILINE))
     sizes = [int(size) for size in re.findall(r"client_max_body_size (\d+);", text)]
     assert sizes == [limits.MAX_BODY_BYTES, limits.MAX_UPLOAD_BYTES]
     assert re.findall(r"location = (\S+)", text) == list(UPLOADS)
-    assert said["large_client_header_buffers"] == f"4 {limits.HEAD_BYTES // 1024}k"
-    assert float(said["proxy_read_timeout"].removesuffix("s")) > 2 * limits.HEAVY_S
-    assert float(said["client_header_timeout"].removesuffix("s")) <= limits.HEAD_S
-    assert float(said["keepalive_timeout"].removesuffix("s")) <= limits.IDLE_S
-    assert int(said["limit_conn"].split()[1]) < limits.ADDRESS_CONNECTIONS  # all are the proxy's
+    assert findall["large_client_header_buffers"] == f"4 {limits.HEAD_BYTES // 1024}k"
+    assert float(findall["proxy_read_timeout"].removesuffix("s")) > 2 * limits.HEAVY_S
+    assert float(findall["client_header_timeout"].removesuffix("s")) <= limits.HEAD_S
+    assert float(findall["keepalive_timeout"].removesuffix("s")) <= limits.IDLE_S
+    assert int(findall["limit_conn"].split()[1]) < limits.ADDRESS_CONNECTIONS  # all are the proxy's
 
 
 def test_the_compose_file_of_the_team_example_starts_what_is_there() -> None:
@@ -395,23 +395,23 @@ def test_the_compose_file_of_the_team_example_starts_what_is_there() -> None:
     )
     words = [re.sub(r"\$\{.*\}", "plan.example.org", word) for word in inner["command"]]
     given = dict(zip(words[1::2], words[2::2], strict=True))
-    own = ServeOptions(host=given["--host"], allow_host=(given["--allow-host"],))
+    options = ServeOptions(host=given["--host"], allow_host=(given["--allow-host"],))
     assert words[0] == "serve"
-    assert inner["expose"] == [str(own.port)]
+    assert inner["expose"] == [str(options.port)]
     assert "ports" not in inner  # the proxy alone reaches it
-    assert f"dpplan:{own.port}" in (TEAM / "nginx.conf").read_text()
-    mounted = [one.split(":")[0] for one in proxy["volumes"]]
+    assert f"dpplan:{options.port}" in (TEAM / "nginx.conf").read_text()
+    mounted = [volume.split(":")[0] for volume in proxy["volumes"]]
     assert mounted == ["./nginx.conf", "./tls", "./users"]
-    for one in (inner, proxy):
-        assert one["read_only"] is True
-        assert one["cap_drop"] == ["ALL"]
-        assert one["security_opt"] == ["no-new-privileges:true"]
-        assert {"cpus", "mem_limit", "pids_limit"} <= set(one)
+    for entry in (inner, proxy):
+        assert entry["read_only"] is True
+        assert entry["cap_drop"] == ["ALL"]
+        assert entry["security_opt"] == ["no-new-privileges:true"]
+        assert {"cpus", "mem_limit", "pids_limit"} <= set(entry)
     assert "volumes" not in inner
     assert "cap_add" not in inner
     asks = inner["healthcheck"]["test"]
     assert asks[:3] == ["CMD", "python", "-c"]
-    path = asks[3].partition(f"localhost:{own.port}")[2].partition("'")[0]
+    path = asks[3].partition(f"localhost:{options.port}")[2].partition("'")[0]
     assert path in create().openapi()["paths"]
 
 

@@ -157,7 +157,7 @@ def test_a_long_address_is_refused(client: TestClient) -> None:
 
 
 def test_a_search_of_absurd_size_ends(client: TestClient) -> None:
-    asked = {
+    values = {
         "model": "gpt3-175b",
         "gpu": "h100-sxm5-80gb",
         "gpus": "65520",
@@ -165,7 +165,7 @@ def test_a_search_of_absurd_size_ends(client: TestClient) -> None:
         "global_batch": "1000000000",
     }
     started = time.monotonic()
-    answer = client.get("/api/search", params=asked)
+    answer = client.get("/api/search", params=values)
     assert answer.status_code in (200, 422)
     assert time.monotonic() - started < 3 * limits.HEAVY_S
     schedule = {"schedule": "zb-2p", "pp": "100000", "microbatches": "1000000"}

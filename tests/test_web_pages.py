@@ -43,9 +43,9 @@ def test_the_page_is_complete_without_a_script(client: TestClient) -> None:
         if tag in ("select", "input", "textarea")
     }
     # the others shape the output only, or say in other words what the form has
-    asked = {name for name, row in rows(api.Options).items() if row.says.form != "absent"}
-    assert asked <= names
-    assert {"model", "gpus", "headroom", "recompute"} <= asked
+    kept = {name for name, row in rows(api.Options).items() if row.says.form != "absent"}
+    assert kept <= names
+    assert {"model", "gpus", "headroom", "recompute"} <= kept
     assert (
         dict(parse_qsl(next(str(a["data-query"]) for _, a in page.tags if "data-query" in a)))
         == FIXED
@@ -67,9 +67,9 @@ def test_the_answer_is_sent_while_the_rest_is_worked_on() -> None:
         shown |= {"charts": [], "panels": (), "own_layout": (), "boot": {}}
         shown |= {"preset": "", "printed": "", "navigation": {"own": "", "tabs": []}}
         pieces = streamed("page.html", url=static_files.url, late=late, form=form, **shown)
-        found = [await anext(pieces)]
+        items = [await anext(pieces)]
         ready.set()
-        return [*found, *[piece async for piece in pieces]]
+        return [*items, *[piece async for piece in pieces]]
 
     first, *others = asyncio.run(sent())
     assert "<p>fits</p>" in first
@@ -82,13 +82,15 @@ def test_the_answer_is_sent_while_the_rest_is_worked_on() -> None:
 
 def test_illegal_values_are_shown_with_their_reason(client: TestClient) -> None:
     text = client.get("/", params={**FIXED, "wait": "1"}).text
-    found = re.findall(
+    matches = re.findall(
         r'<option value="([^"]+)" data-label="[^"]*" data-reason="([^"]+)" disabled>(.*?)</option>',
         text,
     )
-    assert found
-    assert all(label.endswith(f" – {reason}") for _, reason, label in found)
-    assert any(value == "8" and "does not divide the GPUs" in reason for value, reason, _ in found)
+    assert matches
+    assert all(label.endswith(f" – {reason}") for _, reason, label in matches)
+    assert any(
+        value == "8" and "does not divide the GPUs" in reason for value, reason, _ in matches
+    )
 
 
 def test_nothing_on_a_page_comes_from_elsewhere(client: TestClient) -> None:
@@ -101,14 +103,14 @@ def test_nothing_on_a_page_comes_from_elsewhere(client: TestClient) -> None:
         f"/export?{urlencode(FIXED)}",
     ):
         page = Page(client.get(path).text)
-        asked = [
+        items = [
             str(v)
             for _, a in page.tags
             for k, v in a.items()
             if k in ("src", "href", "action", "data", "srcset")
         ]
-        assert asked
-        assert all(address.startswith(("/", "#")) for address in asked), path
+        assert items
+        assert all(address.startswith(("/", "#")) for address in items), path
         assert not [
             tag
             for tag, a in page.tags
@@ -142,18 +144,18 @@ def test_text_from_the_address_is_escaped(client: TestClient) -> None:
 
 
 def test_a_line_of_fine_tuning_leads_to_its_estimate(client: TestClient) -> None:
-    asked = {**TUNED, "stack": "torchtitan"}
-    answer = client.get("/tune", params=asked)
+    values = {**TUNED, "stack": "torchtitan"}
+    answer = client.get("/tune", params=values)
     assert answer.status_code == 200
     assert '<option value="qwen2.5-0.5b" data-label="Qwen2.5 0.5B" selected>' in answer.text
-    document = client.get("/api/tune", params=asked).json()
+    document = client.get("/api/tune", params=values).json()
     links = {v for name, v in Page(answer.text).links.items() if name.startswith("Apply")}
     assert len(links) == len(document["methods"]) == 2  # of each row and of its command
-    lora = next(one for one in document["methods"] if one["name"] == "lora")
-    link = next(one for one in links if "lora=16" in one)
-    found = client.get(f"/api/estimate{link[1:]}").json()
-    assert found["memory"]["device_bytes"] == lora["memory"]["device_bytes"]
-    assert found["run"]["days"] * 86400 == pytest.approx(lora["run_s"])
+    lora = next(method for method in document["methods"] if method["name"] == "lora")
+    link = next(link for link in links if "lora=16" in link)
+    result = client.get(f"/api/estimate{link[1:]}").json()
+    assert result["memory"]["device_bytes"] == lora["memory"]["device_bytes"]
+    assert result["run"]["days"] * 86400 == pytest.approx(lora["run_s"])
 
 
 def test_every_tab_says_what_its_command_does(client: TestClient) -> None:
@@ -174,33 +176,33 @@ def test_every_tab_says_what_its_command_does(client: TestClient) -> None:
             assert client.get(led).status_code == 200, link
         if not tab.documents:
             continue
-        found = re.search(r'<pre class="command">dpplan (.*?)</pre>', answer.text)
-        words = shlex.split(unescape(found.group(1))) if found else []
+        match = re.search(r'<pre class="command">dpplan (.*?)</pre>', answer.text)
+        words = shlex.split(unescape(match.group(1))) if match else []
         assert words[0] == tab.verb
         if any("jobs" in rows(record) for record in tab.records) or tab.verb == "recommend":
             words += ["--jobs", "1"]  # processes take longer to start than these requests
         printed = re.sub(r"\s+", " ", dpplan(*words, columns=3000).stdout)
         cells = re.findall(r'<td class="n">([^<]+)</td>', answer.text.split('id="found"')[1])
         assert cells, tab.path
-        assert [one for one in map(unescape, cells) if one not in printed] == [], tab.path
-        asked = f"/api/{tab.address}"
+        assert [entry for entry in map(unescape, cells) if entry not in printed] == [], tab.path
+        text = f"/api/{tab.address}"
         if tab.path == "/tune":  # whose document is held to its page above
             continue
-        document = client.get(asked, params=PAIRS[tab.path]).json()
+        document = client.get(text, params=PAIRS[tab.path]).json()
         assert document == dpplan(*words, "--json").json(), tab.path
-        said = schemas[asked]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
-        kinds = [one["$ref"].rpartition("/")[2] for one in said.get("anyOf", [said])]
+        schema = schemas[text]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        kinds = [entry["$ref"].rpartition("/")[2] for entry in schema.get("anyOf", [schema])]
         assert kinds == [declared(name).__name__ for name in tab.documents]
 
 
 def test_a_tab_marks_the_knee_and_where_the_plan_is(client: TestClient) -> None:
     """A sweep shades the value from which on more brings little, and outlines the current one; its
     CSV has a line per value; a value in the form that is also swept is no contradiction."""
-    asked = [*PAIRS["/sweep"], ("micro_batch", "2")]
-    text = client.get("/sweep", params=asked).text
-    found = re.findall(r'<tr(?: class="(\w+)")?><th scope="row" class="n">([\d,]+)</th>', text)
-    marks = {value: mark for mark, value in found}
-    curve = client.get("/api/sweep", params=asked).json()["curves"][0]
+    items = [*PAIRS["/sweep"], ("micro_batch", "2")]
+    text = client.get("/sweep", params=items).text
+    matches = re.findall(r'<tr(?: class="(\w+)")?><th scope="row" class="n">([\d,]+)</th>', text)
+    marks = {value: mark for mark, value in matches}
+    curve = client.get("/api/sweep", params=items).json()["curves"][0]
     per_gpu = {f"{p['value']:,g}": p["tokens_per_s_per_gpu"] for p in curve["points"] if p["fits"]}
     best = max(per_gpu.values())
     knee = next(name for name, value in per_gpu.items() if value >= 0.95 * best)
@@ -210,7 +212,7 @@ def test_a_tab_marks_the_knee_and_where_the_plan_is(client: TestClient) -> None:
     where = f"from micro batch {knee} {last}" if last == "on" or len(near) > 1 else f"at {knee}"
     assert f"of the best throughput per GPU {where}" in text
     assert marks["2"] == ("here" if knee == "2" else "now")
-    sheet = client.get("/sweep.csv", params=asked)
+    sheet = client.get("/sweep.csv", params=items)
     assert sheet.headers["content-type"].startswith("text/csv")
     assert len(sheet.text.strip().splitlines()) == 1 + len(curve["points"])
     led = client.get("/sweep", params={"model": "gpt2", "gpu": "a100", "gpus": "2"})
@@ -227,9 +229,9 @@ def test_schedules_that_the_software_lacks_are_greyed(client: TestClient) -> Non
     greyed = re.findall(r'<tr class="no"><th scope="row">([\w-]+)</th>', text)
     assert "dualpipe" in greyed
     assert "1f1b" not in greyed
-    said = re.search(r"that runs here: ([\w-]+)|none that runs here is shorter", text)
-    assert said
-    assert said.group(1) not in greyed
+    match = re.search(r"that runs here: ([\w-]+)|none that runs here is shorter", text)
+    assert match
+    assert match.group(1) not in greyed
     boot = json.loads(text.split('id="boot">')[1].split("</script>")[0])
     low, high = boot["charts"][0]["figure"]["layout"]["xaxis"]["range"]
     assert low == 0.1
@@ -240,15 +242,15 @@ def test_schedules_that_the_software_lacks_are_greyed(client: TestClient) -> Non
 
 def test_an_error_stands_beside_its_field_and_nothing_is_lost(client: TestClient) -> None:
     """What was typed is in the form again, the wrong value with what is wrong with it."""
-    asked = {**TUNED, "epochs": "-3", "examples": "52k", "rank": "8", "clock": "0.9"}
-    answer = client.get("/tune", params=asked)
+    values = {**TUNED, "epochs": "-3", "examples": "52k", "rank": "8", "clock": "0.9"}
+    answer = client.get("/tune", params=values)
     assert answer.status_code == 422
     at = answer.text.index('data-field="epochs"')
     beside = answer.text[at : answer.text.index("data-field", at + 1)]
     assert 'value="-3"' in beside
     assert re.search(r'role="alert">[^<]*must be', beside)
     for name in ("examples", "rank", "clock"):
-        assert re.search(rf'name="{name}"[^>]*value="{asked[name]}"', answer.text), name
+        assert re.search(rf'name="{name}"[^>]*value="{values[name]}"', answer.text), name
     assert re.search(r'<option value="rtx4090"[^>]* selected>', answer.text)
 
 
@@ -280,46 +282,46 @@ def test_panels_compare_explain_and_export_are_pages_too(client: TestClient) -> 
 def test_every_figure_is_explained_by_its_own_formulas(client: TestClient) -> None:
     """Cost by GPU-seconds and price, days by tokens and goodput, energy by power: none shows
     another's, and every card of the answer leads to one that exists."""
-    asked = {**FIXED, "tokens": "1T"}
-    parts = {p["key"]: p for p in client.get("/api/explain", params=asked).json()["parts"]}
-    made = {key: {call["name"] for call in part["calls"]} for key, part in parts.items()}
-    assert {"run s", "goodput"} <= made["days"]
-    assert made["cost"] == {"run s", "machines usd"}
-    assert made["energy"] == {"run s", "drawn frac", "energy j"}
-    assert made["mfu"] >= {"model flop", "utilisation"}
-    assert made["throughput"] == {"tokens per s"}
-    tags = Page(client.get("/", params=asked).text).tags
-    led = {found["data-part"] for tag, found in tags if tag == "a" and "data-part" in found}
+    by_name = {**FIXED, "tokens": "1T"}
+    parts = {p["key"]: p for p in client.get("/api/explain", params=by_name).json()["parts"]}
+    values = {key: {call["name"] for call in part["calls"]} for key, part in parts.items()}
+    assert {"run s", "goodput"} <= values["days"]
+    assert values["cost"] == {"run s", "machines usd"}
+    assert values["energy"] == {"run s", "drawn frac", "energy j"}
+    assert values["mfu"] >= {"model flop", "utilisation"}
+    assert values["throughput"] == {"tokens per s"}
+    tags = Page(client.get("/", params=by_name).text).tags
+    led = {match["data-part"] for tag, match in tags if tag == "a" and "data-part" in match}
     assert led == {"time", "throughput", "mfu", "memory", "days", "cost", "energy"} <= parts.keys()
 
 
 def test_a_requirement_that_fails_is_said_in_red(client: TestClient) -> None:
     """A plan that fits but takes too long is not green; one that meets all is."""
-    asked = {**FIXED, "tokens": "10T"}
-    late = client.get("/", params={**asked, "require": ["fits", "days < 3"]}).text
+    values = {**FIXED, "tokens": "10T"}
+    late = client.get("/", params={**values, "require": ["fits", "days < 3"]}).text
     assert 'class="verdict no"' in late
     assert "1 of 2 requirements not met" in late
     assert "days &lt; 3 does not hold, here" in late
-    fine = client.get("/", params={**asked, "require": ["fits", "days > 3"]}).text
+    fine = client.get("/", params={**values, "require": ["fits", "days > 3"]}).text
     assert 'class="verdict yes"' in fine
     assert "days &gt; 3 holds, here" in fine
 
 
 def test_what_a_run_takes_has_a_band(client: TestClient) -> None:
     """Days, cost and energy show the ends that the document has."""
-    asked = {**FIXED, "tokens": "1T"}
-    run = client.get("/api/estimate", params=asked).json()["run"]
-    page = client.get("/", params=asked).text
+    values = {**FIXED, "tokens": "1T"}
+    run = client.get("/api/estimate", params=values).json()["run"]
+    page = client.get("/", params=values).text
     for value, unit in (("days", "days"), ("cost_usd", "USD"), ("energy_kwh", "kWh")):
         low, high = (run[value] * run[end] for end in ("low", "high"))
         assert f"80 % band {span(low, high, unit)}" in page, value
 
 
 def test_advice_leads_to_what_it_promises(client: TestClient) -> None:
-    asked = {"model": "llama-2-7b", "gpu": "rtx4090", "gpus": "2", "seq_len": "2048"}
-    document = client.get("/api/estimate", params=asked).json()
+    values = {"model": "llama-2-7b", "gpu": "rtx4090", "gpus": "2", "seq_len": "2048"}
+    document = client.get("/api/estimate", params=values).json()
     assert not document["memory"]["fits"]
-    late = client.get("/page/late", params=asked).json()
+    late = client.get("/page/late", params=values).json()
     links = [
         href for label, href in Page(late["advice"]).links.items() if label.startswith("Apply: ")
     ]
@@ -331,7 +333,7 @@ def test_advice_leads_to_what_it_promises(client: TestClient) -> None:
 
 
 def test_a_query_reads_back_as_its_state() -> None:
-    asked = state.of_mapping(
+    request = state.of_mapping(
         {
             "model": "gpt2",
             "gpu": "a100",
@@ -346,7 +348,7 @@ def test_a_query_reads_back_as_its_state() -> None:
             "nic_bandwidth": "200 Gbit/s",
         }
     )
-    assert state.of_pairs(parse_qsl(asked.query)).query == asked.query
+    assert state.of_pairs(parse_qsl(request.query)).query == request.query
 
 
 def test_an_address_quotes_as_browsers_do(client: TestClient) -> None:
@@ -361,9 +363,9 @@ def test_an_address_quotes_as_browsers_do(client: TestClient) -> None:
 
 def test_the_page_speaks_of_images(client: TestClient) -> None:
     """A model of samples is trained in those, on its card and in its explanation."""
-    asked = {"model": "resnet-50", "gpu": "a100-80gb", "gpus": "8"}
-    page = client.get("/", params=asked).text
-    speed = client.get("/api/estimate", params=asked).json()["throughput"]
+    values = {"model": "resnet-50", "gpu": "a100-80gb", "gpus": "8"}
+    page = client.get("/", params=values).text
+    speed = client.get("/api/estimate", params=values).json()["throughput"]
     assert Page(page).figures["throughput.samples_per_s"] == speed["samples_per_s"]
     assert "images/s per GPU" in page
     assert "tokens/s per GPU" not in page

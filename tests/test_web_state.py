@@ -40,8 +40,8 @@ SCRIPT = """torchrun --nnodes 4 --nproc-per-node 8 pretrain_gpt.py \\
 
 def bar(text: str) -> dict[str, dict[str, str]]:
     """What each link of the bar of tabs asks, by the path of its tab."""
-    found = re.findall(r'<a href="([^"]*)" data-path="([^"]*)"', text)
-    return {path: dict(parse_qsl(urlsplit(unescape(to)).query)) for to, path in found}
+    matches = re.findall(r'<a href="([^"]*)" data-path="([^"]*)"', text)
+    return {path: dict(parse_qsl(urlsplit(unescape(to)).query)) for to, path in matches}
 
 
 def plain(text: str) -> str:
@@ -88,7 +88,7 @@ def test_a_default_of_the_page_is_recognised_and_left_behind() -> None:
 def test_whatever_a_page_fills_in_is_marked_as_its_default(client: TestClient) -> None:
     for typed in ([], [("tokens", "2T")], [("price", "2.0")], [("gpu", "h200")]):
         pages = [state.filled(typed, state.PAGE)]
-        pages += [tab.asked(typed) for tab in TABS if isinstance(tab, Tab)]
+        pages += [tab.with_defaults(typed) for tab in TABS if isinstance(tab, Tab)]
         for pairs in pages:
             assert state.stated(pairs) == typed
             marks = {name: mark for name, mark in pairs if name.startswith(state.MARK)}
@@ -111,10 +111,10 @@ def unanswered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of tabs come without the answer of their verb, which may take ten seconds: the bar of
     tabs is made of the address before it is there. Answers are tested in test_web_pages.py."""
     page = json.dumps({"ok": True, "form": "", "answer": "", "charts": []}).encode()
-    asked = run.answer
+    wanted = run.answer
 
     async def answer(request: Request, name: str, *arguments: Any, **more: Any) -> bytes:
-        return page if name == "tab" else await asked(request, name, *arguments, **more)
+        return page if name == "tab" else await wanted(request, name, *arguments, **more)
 
     monkeypatch.setattr(run, "answer", answer)
 
@@ -126,37 +126,37 @@ def test_what_is_given_survives_every_tab(client: TestClient) -> None:
     assert list(links) == [tab.path for tab in TABS]
     for tab in TABS:
         assert links[tab.path] == GIVEN, tab.path
-        there = bar(client.get(tab.path, params=links[tab.path]).text)
-        assert there["/"] == GIVEN, tab.path
+        target = bar(client.get(tab.path, params=links[tab.path]).text)
+        assert target["/"] == GIVEN, tab.path
 
 
 @pytest.mark.usefixtures("unanswered")
 def test_no_tab_takes_its_own_defaults_along(client: TestClient) -> None:
     for tab in TABS:
-        assert bar(client.get(tab.path).text) == {one.path: {} for one in TABS}, tab.path
+        assert bar(client.get(tab.path).text) == {tab.path: {} for tab in TABS}, tab.path
 
 
 def test_every_layout_that_the_page_offers_answers_its_number() -> None:
     """Advice, the best of each family, the layout taken: what is clicked is what was shown."""
-    asked = {"model": "gpt2", "gpu": "a100-sxm4-80gb", "gpus": "8", "advice": "99", "tokens": "1B"}
-    here = state.of_pairs(asked.items())
+    values = {"model": "gpt2", "gpu": "a100-sxm4-80gb", "gpus": "8", "advice": "99", "tokens": "1B"}
+    here = state.of_pairs(values.items())
     report = state.api.estimate(here.options)
     shown, late = view.answer(report, here), view.late(report, here)
-    families = [one for one in report.alternatives if one.family]
+    families = [alternative for alternative in report.alternatives if alternative.family]
     advice = zip(report.advice, late["advice"], strict=True)
     offered = [
         (shown["fixed"], report.step.seconds),
-        *((there["query"], one.step_seconds) for one, there in advice),
+        *((other["query"], name.step_seconds) for name, other in advice),
         *((t["query"], f.step_seconds) for f, t in zip(families, late["families"], strict=True)),
     ]
-    assert {one.kind for one in report.advice} == {"keep", "search"}
+    assert {advice.kind for advice in report.advice} == {"keep", "search"}
     for query, step_s in offered:
         if query is None:  # of a family of which nothing fits
             continue
-        there = state.of_pairs(parse_qsl(query))
-        found = state.api.estimate(there.options, brief=True)
-        assert found.step.seconds == pytest.approx(step_s, rel=1e-12), query
-        assert there.is_typed("model")
+        target = state.of_pairs(parse_qsl(query))
+        estimate = state.api.estimate(target.options, brief=True)
+        assert estimate.step.seconds == pytest.approx(step_s, rel=1e-12), query
+        assert target.is_typed("model")
     assert state.of_pairs(parse_qsl(shown["fixed"])).options.origin("tp") == PICKED
 
 
@@ -177,11 +177,11 @@ def test_another_verb_searches_again_what_the_search_had_filled_in(client: TestC
         assert command
         kept = {name for name in filled if f"--{name.replace('_', '-')} " in command[1]}
         again = re.search(r"Searched again here[^<]*", answer.text)
-        said = set(re.findall(r"--([\w-]+)", again[0])) if again else set[str]()
+        text = set(re.findall(r"--([\w-]+)", again[0])) if again else set[str]()
         assert "--tp 2" in command[1]
         free = path == "/recommend"
         assert kept == (set() if free else set(filled)), (path, command[1])
-        assert said == ({name.replace("_", "-") for name in filled} if free else set())
+        assert text == ({name.replace("_", "-") for name in filled} if free else set())
     assert "No cluster" not in pages["/recommend"].text
     nothing = {**chosen, "cp": "1", "global_batch": "2", **limits}
     assert (
@@ -201,9 +201,9 @@ def test_what_a_verb_does_not_take_is_said(client: TestClient) -> None:
         "/schedule": {"price"},  # tokens, that the page fills in, are no given of a person
     }.items():
         address = {**SMALL, "pp": "2"} if path == "/schedule" else SMALL
-        said = re.search(r"Not used here: ([^<]*)<", client.get(path, params=address).text)
-        found = set(re.findall(r"--([\w-]+)", said[1])) if said else set()
-        assert found == unused, path
+        match = re.search(r"Not used here: ([^<]*)<", client.get(path, params=address).text)
+        result = set(re.findall(r"--([\w-]+)", match[1])) if match else set()
+        assert result == unused, path
 
 
 @pytest.mark.parametrize("path", ["/sweep", "/batch", "/strategies", "/tune", "/rl", "/measured"])
@@ -211,11 +211,11 @@ def test_a_tab_answers_as_the_command_of_the_same_scenario(client: TestClient, p
     tab = next(tab for tab in TABS if tab.path == path)
     assert isinstance(tab, Tab)
     taken, left = tab.split(list(SMALL.items()))
-    own = {
+    response = {
         "/tune": {"method": "full", "seq_len": "512"},
         "/rl": {"response_length": "256"},  # gpt2 has positions for 1,024 tokens
     }.get(path, {})
-    text = client.get(path, params={**SMALL, **own}).text
+    text = client.get(path, params={**SMALL, **response}).text
     command = re.search(r'<pre class="command">dpplan (.*?)</pre>', text)
     assert command, plain(text)[-500:]
     for name, value in taken:
@@ -229,8 +229,8 @@ def test_the_sweep_has_the_step_of_the_plan(client: TestClient) -> None:
     """The case of a price, a stack, a degree and a network that were lost between tabs."""
     given = {**GIVEN, "over": "seq_len", "values": "4096,8192"}
     words = ["--" + n.replace("_", "-") + "=" + v for n, v in {**OF_FILE, **TYPED}.items()]
-    asked = [*words, "--gpu", "h100-sxm5-80gb", "--seq-len", "8192", "--json"]
-    answer = dpplan("estimate", *asked).json()
+    items = [*words, "--gpu", "h100-sxm5-80gb", "--seq-len", "8192", "--json"]
+    answer = dpplan("estimate", *items).json()
     step, rate = answer["step"]["seconds"], answer["throughput"]["tokens_per_s_per_gpu"]
     plan = client.get("/", params={**GIVEN, "seq_len": "8192"}).text
     seconds = re.search(
@@ -261,11 +261,13 @@ def test_a_file_wins_over_defaults_and_asks_about_what_was_typed(client: TestCli
     assert "from.gpu" not in apply
     assert apply["from.pp"].startswith("default|of the program of train.sh")
 
-    asked = dropped(client, **bar(client.get("/", params={"gpus": "64"}).text)["/run"], gpu="h100")
-    assert "32 for --gpus, you chose 64" in plain(asked)
+    request = dropped(
+        client, **bar(client.get("/", params={"gpus": "64"}).text)["/run"], gpu="h100"
+    )
+    assert "32 for --gpus, you chose 64" in plain(request)
     take, keep = (
         dict(parse_qsl(urlsplit(unescape(to)).query))
-        for to in re.findall(r'<p class="problem conflict".*?</p>', asked, re.S)
+        for to in re.findall(r'<p class="problem conflict".*?</p>', request, re.S)
         for to in re.findall(r'href="([^"]*)"', to)
     )
     assert (take["gpus"], keep["gpus"]) == ("32", "64")
@@ -273,7 +275,7 @@ def test_a_file_wins_over_defaults_and_asks_about_what_was_typed(client: TestCli
     assert "from.gpus" not in keep
     for query in (take, keep):
         assert "you chose" not in client.get("/", params=query).text
-    still = bar(asked)["/"]
+    still = bar(request)["/"]
     assert "you chose 64" in plain(client.get("/", params=still).text)
 
 

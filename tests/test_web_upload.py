@@ -33,19 +33,19 @@ CLUSTER = {"gpu": "h100-sxm5-80gb", "gpus": "64"}
 
 def form(*parts: tuple[str, str, bytes]) -> bytes:
     """A posted form of (field, file, content)."""
-    said = b"".join(
+    text = b"".join(
         b'--b\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n%s\r\n'
         % (name.encode(), b'; filename="%s"' % file.encode() if name == "files" else b"", content)
         for name, file, content in parts
     )
-    return said + b"--b--\r\n"
+    return text + b"--b--\r\n"
 
 
 def ask(
     client: TestClient, files: dict[str, bytes], **given: str
 ) -> tuple[str, dict[str, str], str]:
     """The verdict, results by the name of their file, and the page."""
-    answer = client.post("/run", files=[("files", one) for one in files.items()], data=given)
+    answer = client.post("/run", files=[("files", file) for file in files.items()], data=given)
     assert answer.status_code == 200, re.findall(r'role="alert"[^>]*>(.*?)<', answer.text)
     verdict = re.search(r'verdict-line">(.*?)</p>', answer.text)
     links = re.findall(r'download="([^"]*)" href="data:[^,"]*,([^"]*)"', answer.text)
@@ -56,7 +56,7 @@ def ask(
 def test_a_form_is_taken_apart() -> None:
     kind = 'multipart/form-data; boundary="b"'
     binary = bytes(range(256)) + b"\r\n--c\r\n"
-    found = upload.posted(
+    result = upload.posted(
         form(
             ("gpu", "", b"h100"),
             ("files", "C:\\runs\\a.log", binary),
@@ -66,25 +66,25 @@ def test_a_form_is_taken_apart() -> None:
         ),
         kind,
     )
-    assert found.pairs == [("gpu", "h100")]
-    assert found.files == {"a.log": binary, "a.log (2)": b"two"}
+    assert result.pairs == [("gpu", "h100")]
+    assert result.files == {"a.log": binary, "a.log (2)": b"two"}
     for text, name in {
         b'{"zero_optimization": {}}': "pasted.json",
         b"# of torchtitan\n[model]\nname = 1": "pasted.toml",
         b"---\nmodel_name: x\n": "pasted.yaml",
         b"torchrun a.py --x 1\n": "pasted.txt",
     }.items():
-        for one in (text, text.replace(b"\n", b"\r\n"), b"\n" * 90_000 + text):
-            assert list(upload.posted(form(("text", "", one)), kind).files) == [name]
+        for entry in (text, text.replace(b"\n", b"\r\n"), b"\n" * 90_000 + text):
+            assert list(upload.posted(form(("text", "", entry)), kind).files) == [name]
     many = form(*(("files", f"{i}", b"x") for i in range(limits.MOST_FILES + 1)))
-    for body, said in (
+    for body, sentence in (
         (many, "at most"),
         (form(("gpu", "", b"\xff")), "UTF-8"),
         (b"--b\r\n\r\nx\r\n--b--\r\n", "without a name"),
         (b"--b\r\nContent", "does not end"),
         (b"", "does not end"),
     ):
-        with pytest.raises(PlanError, match=said):
+        with pytest.raises(PlanError, match=sentence):
             upload.posted(body, kind)
     with pytest.raises(Malformed, match="boundary"):
         upload.posted(b"", "multipart/form-data")
@@ -101,9 +101,9 @@ def test_recipe_and_log_are_what_the_commands_say(client: TestClient, tmp_path: 
         str(tmp_path / word) if re.search(r"\.(sh|log|toml|csv)$", word) else word
         for word in shlex.split(unescape(command[1]))
     ]
-    said = dpplan(*words, "--json").json()["against"]
-    assert verdict.startswith(said["verdict"].capitalize())
-    assert show(said["measured_s"], "s") in verdict
+    document = dpplan(*words, "--json").json()["against"]
+    assert verdict.startswith(document["verdict"].capitalize())
+    assert show(document["measured_s"], "s") in verdict
     assert set(results) == {"my-cluster.toml", "my-runs.csv"}
     for name, text in results.items():
         assert text.splitlines() == (tmp_path / name).read_text().splitlines()
@@ -112,10 +112,12 @@ def test_recipe_and_log_are_what_the_commands_say(client: TestClient, tmp_path: 
         r"\d+ arguments: \d+ read, \d+ implied, \d+ irrelevant, 0 not understood", page
     )
     views = page.split('<nav class="views"')[1].split("</nav>")[0]
-    plain, learned, *_ = (unescape(one) for one in re.findall(r'href="(/\?[^"]*)"', views))
+    plain, learned, *_ = (unescape(entry) for entry in re.findall(r'href="(/\?[^"]*)"', views))
     assert dict(parse_qsl(urlsplit(plain).query))["tp"] == "2"
     moved = client.get(f"/api/estimate{learned[1:]}").json()["step"]["seconds"]
-    assert abs(moved - said["measured_s"]) < abs(said["predicted_s"] - said["measured_s"])
+    assert abs(moved - document["measured_s"]) < abs(
+        document["predicted_s"] - document["measured_s"]
+    )
     # the next log, dropped with the table of before, is one row more
     typed = {"model": "llama-3-8b", "tp": "2", **CLUSTER}
     table = results["my-runs.csv"].encode()
@@ -165,8 +167,8 @@ def test_what_is_left_open_is_asked_for(client: TestClient) -> None:
 
 def test_recordings_are_no_text(client: TestClient) -> None:
     trace = gzip.compress(samples.trace().encode())
-    held = pickle.dumps(samples.snapshot())
-    files = [("files", ("trace.json.gz", trace)), ("files", ("memory.pickle", held))]
+    kept = pickle.dumps(samples.snapshot())
+    files = [("files", ("trace.json.gz", trace)), ("files", ("memory.pickle", kept))]
     page = client.post("/run", files=files).text
     for words in ("Kernels of a step", "Memory by component", "Memory ran out"):
         assert words in page

@@ -28,15 +28,15 @@ PAIRS = [("model", "gpt2"), ("gpu", "a100-sxm4-80gb"), ("gpus", "4")]
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
-    with TestClient(app, "http://localhost", raise_server_exceptions=False) as made:
-        yield made
+    with TestClient(app, "http://localhost", raise_server_exceptions=False) as result:
+        yield result
 
 
 @pytest.fixture
 def workers() -> Iterator[Workers]:
-    made = Workers(1, 2.0)
-    yield made
-    made.stop()
+    result = Workers(1, 2.0)
+    yield result
+    result.stop()
 
 
 def test_work_that_takes_too_long_ends_with_its_process(
@@ -97,8 +97,8 @@ def test_answers_are_kept_and_shared(workers: Workers) -> None:
 
 
 def test_a_start_that_takes_long_is_not_too_many_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Workers(1, 0.5)
-    start = made._new
+    workers = Workers(1, 0.5)
+    start = workers._new
 
     def slowly() -> Any:
         time.sleep(0.7)
@@ -108,10 +108,10 @@ def test_a_start_that_takes_long_is_not_too_many_waiting(monkeypatch: pytest.Mon
         job.future.set_result(b"answer")
         return True
 
-    monkeypatch.setattr(made, "_new", slowly)
-    monkeypatch.setattr(made, "_answer", answered)
-    assert made.submit("what_if", (PAIRS,)).future.result(60) == b"answer"
-    made.stop()
+    monkeypatch.setattr(workers, "_new", slowly)
+    monkeypatch.setattr(workers, "_answer", answered)
+    assert workers.submit("what_if", (PAIRS,)).future.result(60) == b"answer"
+    workers.stop()
 
 
 def test_too_many_waiting_are_told_so(
@@ -239,13 +239,13 @@ def test_the_server_computes_nothing_itself(
     for name in ("read_options", "estimate", "search_layouts"):
         monkeypatch.setattr(f"planner.api.{name}", here)
     monkeypatch.setattr("web.tasks.TASKS", dict.fromkeys(TASKS, here))
-    asked = dict(PAIRS)
+    request = dict(PAIRS)
     for path in ("/", "/page/form", "/export", "/api/estimate"):
-        assert client.get(path, params=asked).status_code == 200, path
-        assert client.get(path, params={**asked, "tp": "x"}).status_code == 422, path
-    posted = client.post("/api/estimate", json={**asked, "gpus": 4})
+        assert client.get(path, params=request).status_code == 200, path
+        assert client.get(path, params={**request, "tp": "x"}).status_code == 422, path
+    posted = client.post("/api/estimate", json={**request, "gpus": 4})
     assert posted.status_code == 200
-    pair = {"a": urlencode(asked), "b": urlencode({**asked, "gpus": "8"})}
+    pair = {"a": urlencode(request), "b": urlencode({**request, "gpus": "8"})}
     wrong = client.get("/api/compare", params={**pair, "b": "model=gpt2&gpu=nothing"}).json()
     assert wrong["field"] == "b: --gpu"
 

@@ -123,49 +123,43 @@ def test_no_kernel_is_above_the_roof() -> None:
 
 def test_scaling_is_the_curve_of_a_comparison() -> None:
     here = State(api.read_options(FIXED))
-    chart = scaling.chart(here, 1024)
+    chart, efficiency = scaling.charts(here, 1024)
     assert [row[0] for row in chart.rows] == [2, 4, 8, 16, 32, 64, 128]
-    fitting = {row[0]: row for row in chart.rows if row[1] == "fits"}
+    fitting: Any = {row[0]: row for row in chart.rows if row[1] != ""}
     sweep = CompareOptions(sweep=("gpus=8..128",))
     given_ = {name: value for name, value in FIXED.items() if name != "gpus"}
     (curve,) = compare(sweep, given_).curves
     for point in curve.points:
-        assert fitting[int(point.value)][2:] == pytest.approx(
-            [
-                point.step_seconds,
-                point.tokens_per_s,
-                point.mfu,
-                point.efficiency,
-                point.marginal_frac,
-                point.days,
-                point.cost_usd,
-            ]
+        assert point.step_seconds == pytest.approx(fitting[point.value][1])
+        assert fitting[point.value][2:5] == pytest.approx(
+            [point.tokens_per_s, point.tokens_per_s_per_gpu, point.mfu]
         )
-    assert fitting[16][2] == pytest.approx(report().step.seconds, rel=1e-9)
+    assert efficiency.figure["data"][0]["y"] == pytest.approx([p.efficiency for p in curve.points])
+    assert fitting[16][1] == pytest.approx(report().step.seconds, rel=1e-9)
     clicked = {
         row[0]: update
         for row, update in zip(chart.rows, chart.states, strict=True)
         if update is not None
     }
     assert set(clicked) == set(fitting)
-    there = of_pairs(parse_qsl(here.updated(clicked[64])))
-    assert there.is_typed("gpus")
-    again = api.estimate(there.options, brief=True)
-    assert again.step.seconds == pytest.approx(fitting[64][2], rel=1e-12)
+    target = of_pairs(parse_qsl(here.updated(clicked[64])))
+    assert target.is_typed("gpus")
+    again = api.estimate(target.options, brief=True)
+    assert again.step.seconds == pytest.approx(fitting[64][1], rel=1e-12)
     assert "tp 2 x pp 4 does not divide 4 GPUs" in chart.summary
     assert f"More GPUs pay up to {curve.pays_until:,.0f}" in chart.summary
-    seconds: Any = [row[2] for row in fitting.values()]
+    seconds: Any = [row[1] for row in fitting.values()]
     assert seconds == sorted(seconds, reverse=True)  # more GPUs, same batch: faster
 
 
 def test_scaling_stops_where_the_server_does() -> None:
-    rows = cells(scaling.chart(State(api.read_options(FIXED)), 32))
+    rows = cells(scaling.charts(State(api.read_options(FIXED)), 32)[0])
     assert [row[0] for row in rows] == [2, 4, 8, 16, 32]
 
 
 def test_scaling_says_why_nothing_runs() -> None:
     with pytest.raises(PlanError, match="does not fit"):
-        scaling.chart(
+        scaling.charts(
             State(api.read_options({**FIXED, "model": "llama-2-70b", "gpu": "rtx4090"})), 32
         )
 
@@ -211,9 +205,9 @@ def test_the_front_begins_with_the_fastest_that_fits() -> None:
 
 def test_the_crossover_takes_the_fastest_algorithm() -> None:
     chart = crossover.chart(api.read_options({**OPEN, "gpus": 64, "tp": 2, "pp": 1}))
-    assert [c.title for c in chart.columns][1:3] == ["ring across nodes", "trees across nodes"]
+    assert [c.title for c in chart.columns][1:3] == ["ring", "double binary tree"]
     for row in cells(chart):
-        assert row[5] == ("ring across nodes" if row[1] <= row[2] else "trees across nodes")
+        assert row[5] == ("ring" if row[1] <= row[2] else "double binary tree")
         assert row[3] >= min(row[1], row[2]) * (1 - 1e-12)
     alone = api.read_options({**OPEN, "gpus": 1})
     with pytest.raises(PlanError, match="one GPU reduces nothing"):
@@ -270,11 +264,11 @@ def test_legal_values_are_what_an_estimate_accepts(given: dict[str, Any]) -> Non
     for name, offered in legal.choices(options, 64).items():
         assert offered, name
         for choice in offered:
-            asked = options.changed(**{name: choice.value})
-            if name == "sequence_parallel" and asked.tp is None:
+            request = options.changed(**{name: choice.value})
+            if name == "sequence_parallel" and request.tp is None:
                 continue
             try:
-                scenario = resolve(asked)
+                scenario = resolve(request)
                 possible = any(_allowed(plan) for plan in scenario.plans)
             except PlanError:
                 possible = False
@@ -287,11 +281,11 @@ def test_reasons_are_the_sentences_of_the_rules() -> None:
         name: {c.value: c.reason for c in offered}
         for name, offered in legal.choices(options, 64).items()
     }
-    said = "pp 4 x vpp 16 = 64 chunks are more than the 32 layers"
-    assert choices["vpp"][16] == f"{said}; nearest: --pp 2, or --vpp 8"
+    text = "pp 4 x vpp 16 = 64 chunks are more than the 32 layers"
+    assert choices["vpp"][16] == f"{text}; nearest: --pp 2, or --vpp 8"
     assert choices["gpus"][4] == "tp 2 x pp 4 does not divide 4 GPUs"
     assert "does not divide" in str(choices["tp"][16])
-    with pytest.raises(PlanError, match=said):
+    with pytest.raises(PlanError, match=text):
         api.estimate(options.changed(vpp=16))
 
 
@@ -304,8 +298,8 @@ def test_differences_are_to_the_first() -> None:
 
 
 def test_every_figure_is_where_an_estimate_has_it() -> None:
-    for of in ("name", "key", "label", "path"):
-        assert len({getattr(figure, of) for figure in FIGURES}) == len(FIGURES)
+    for name in ("name", "key", "label", "path"):
+        assert len({getattr(figure, name) for figure in FIGURES}) == len(FIGURES)
     timed = api.estimate(api.read_options({**FIXED, "tokens": "10B"}), brief=True)
     assert all(isinstance(figure.of(timed), (int, float)) for figure in FIGURES)
 
@@ -325,11 +319,11 @@ def test_explanations_hold_the_formulas_and_add_up() -> None:
     assert {"tokens per s", "utilisation"} <= names
 
     def walk(call: dict[str, Any]) -> list[dict[str, Any]]:
-        return [call, *(inner for one in call.get("calls", []) for inner in walk(one))]
+        return [call, *(inner for entry in call.get("calls", []) for inner in walk(entry))]
 
-    found = [node for part in parts.values() for call in part["calls"] for node in walk(call)]
-    assert all(node["source"] and node["equation"] for node in found if "output" in node)
-    assert any(given.get("kind") == "vendor" for node in found for given in node.get("inputs", []))
+    items = [node for part in parts.values() for call in part["calls"] for node in walk(call)]
+    assert all(node["source"] and node["equation"] for node in items if "output" in node)
+    assert any(given.get("kind") == "vendor" for node in items for given in node.get("inputs", []))
 
 
 def test_a_calibration_says_what_it_changed() -> None:
@@ -339,12 +333,12 @@ def test_a_calibration_says_what_it_changed() -> None:
     )
     with catalog.only_given({"calibration.toml": text}):
         options = api.read_options({**FIXED, "calibration": "calibration.toml"})
-        found = calibrated.changes(options, api.estimate(options))
-    (row,) = found.rows
+        result = calibrated.changes(options, api.estimate(options))
+    (row,) = result.rows
     assert row.field == "kernels.gemm_efficiency"
     assert (row.after, row.kind, row.source) == ("0.5", "measured", "own run")
-    assert found.after.step.seconds > found.before.step.seconds == report().step.seconds
-    assert found.after.provenance != found.before.provenance
+    assert result.after.step.seconds > result.before.step.seconds == report().step.seconds
+    assert result.after.provenance != result.before.provenance
 
 
 def test_only_given_files_are_read() -> None:

@@ -25,7 +25,9 @@ from planner.specs.document import plain
 from planner.specs.names import KINDS
 
 DOCKERFILE = ROOT / "docs" / "examples" / "team" / "Dockerfile"
-COPIES = [one.split() for one in re.findall(r"^COPY (.+)$", DOCKERFILE.read_text(), re.MULTILINE)]
+COPIES = [
+    entry.split() for entry in re.findall(r"^COPY (.+)$", DOCKERFILE.read_text(), re.MULTILINE)
+]
 _CACHES = shutil.ignore_patterns("__pycache__")
 REQUEST = ["estimate", "--model", "llama-70b", "--gpus", "8", "--gpu", "a100", "--json"]
 
@@ -86,16 +88,16 @@ def wheel(copied: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_image_runs_as_nobody_and_holds_what_is_installed_alone() -> None:
     lines = DOCKERFILE.read_text().splitlines()
-    words = [one.split() for one in lines if one and not one.startswith(("#", " "))]
-    verbs = [one[0] for one in words]
-    (user,) = (one[1] for one in words if one[0] == "USER")
+    words = [line.split() for line in lines if line and not line.startswith(("#", " "))]
+    verbs = [word[0] for word in words]
+    (user,) = (word[1] for word in words if word[0] == "USER")
     assert user in DOCKERFILE.read_text().partition("useradd ")[2].partition("\n")[0]
     assert verbs.index("RUN") < verbs.index("USER") < verbs.index("ENTRYPOINT")
     assert not {"ENV", "ARG", "ADD", "EXPOSE", "VOLUME"} & set(verbs)
     sources = {source for *several, _ in COPIES for source in several}
     ignored = (ROOT / ".dockerignore").read_text().split()
     assert ignored[0] == "*"
-    assert {one[1:] for one in ignored if one.startswith("!")} == sources
+    assert {entry[1:] for entry in ignored if entry.startswith("!")} == sources
     built = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wheel = built["tool"]["hatch"]["build"]["targets"]["wheel"]
     project = built["project"]
@@ -135,8 +137,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`dpplan` of a new environment that holds the wheel; what it depends on is borrowed from this
     environment."""
     folder = tmp_path_factory.mktemp("environment")
-    made = run(sys.executable, "-m", "venv", "--without-pip", folder, folder=folder)
-    assert made.returncode == 0, made.stderr
+    answer = run(sys.executable, "-m", "venv", "--without-pip", folder, folder=folder)
+    assert answer.returncode == 0, answer.stderr
     scripts = folder / ("Scripts" if os.name == "nt" else "bin")
     python = scripts / "python"
     install = [

@@ -50,12 +50,12 @@ def test_words_and_their_values(name: str, texts: list[str], value: Any) -> None
 
 
 def test_limits_of_a_run_in_the_units_of_calendars_and_budgets() -> None:
-    found = read(Limits, {"days": "6 weeks", "budget": "$1.5M", "power_kw": "2 MW"})
-    assert (found.days, found.budget, found.power_kw) == (42, 1.5e6, 2000)
+    recipe = read(Limits, {"days": "6 weeks", "budget": "$1.5M", "power_kw": "2 MW"})
+    assert (recipe.days, recipe.budget, recipe.power_kw) == (42, 1.5e6, 2000)
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "sentence"),
     [
         ("gpus", "16k", "16,000 or 16,384"),
         ("global_batch", "4M", "4,000,000 or 4,194,304"),
@@ -72,23 +72,23 @@ def test_limits_of_a_run_in_the_units_of_calendars_and_budgets() -> None:
         ("offload", "cpu", "optimizer, params or activations"),
     ],
 )
-def test_words_that_are_refused_say_what_to_write(name: str, text: str, said: str) -> None:
+def test_words_that_are_refused_say_what_to_write(name: str, text: str, sentence: str) -> None:
     row = rows(Options)[name]
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=sentence):
         from_text(row, text) if row.says.read is None else meaning(row, text)
 
 
 @pytest.mark.parametrize("row", rows(Options).values(), ids=lambda row: row.name)
 def test_other_words_are_in_plain_spelling_and_mean_one_thing(row: Any) -> None:
-    words = [one.word for one in row.says.aliases]
+    words = [aliase.word for aliase in row.says.aliases]
     assert len(set(words)) == len(words)
     assert [plain(word) for word in words] == words
-    for one in row.says.aliases:
-        if one.value is None:
-            assert one.note
+    for aliase in row.says.aliases:
+        if aliase.value is None:
+            assert aliase.note
         else:
-            assert meaning(row, str(one.value)) in (one.value, str(one.value))
-            assert one.word in row.also
+            assert meaning(row, str(aliase.value)) in (aliase.value, str(aliase.value))
+            assert aliase.word in row.also
 
 
 def test_an_answer_says_how_it_read_what_might_mean_something_else() -> None:
@@ -101,14 +101,14 @@ def test_an_answer_says_how_it_read_what_might_mean_something_else() -> None:
     ]
     assert readings(options.changed(seq_len=512, optimizer="sgd")) == [], "what-ifs change it"
     assert options == read_options({**given, "seq_len": 131072, "optimizer": "adam"})
-    asked = ("--model", "gpt2", "--gpu", "h100", "--precision", "fp8-cs", "--optimizer", "AdamW")
-    screen = " ".join(dpplan("estimate", *asked).stdout.split())
+    request = ("--model", "gpt2", "--gpu", "h100", "--precision", "fp8-cs", "--optimizer", "AdamW")
+    screen = " ".join(dpplan("estimate", *request).stdout.split())
     assert "--optimizer AdamW is read as adam: decoupled weight decay takes no memory" in screen
     assert "--precision fp8-cs is read as fp8-tensorwise" in screen
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "text"),
     [
         ("--tensor-model-parallel-size 8", "--tp"),
         ("--num_gpus 8", "--gpus"),
@@ -122,9 +122,9 @@ def test_an_answer_says_how_it_read_what_might_mean_something_else() -> None:
         ("--num-layers 32", "model TOML"),
     ],
 )
-def test_options_of_other_tools_are_named_as_they_are_here(typed: str, said: str) -> None:
+def test_options_of_other_tools_are_named_as_they_are_here(typed: str, text: str) -> None:
     answer = dpplan("estimate", "--model", "gpt2", "--gpu", "a100", *typed.split())
-    refused(answer, typed.split()[0], said)
+    refused(answer, typed.split()[0], text)
 
 
 def test_foreign_options_are_foreign_and_name_options_that_exist() -> None:
@@ -140,12 +140,12 @@ def test_foreign_options_are_foreign_and_name_options_that_exist() -> None:
 
 
 def test_nodes_are_gpus_of_whole_nodes_and_agree_with_gpus() -> None:
-    found = read_options({"model": "gpt2", "gpu": "h100", "nodes": 4})
-    assert (found.gpus, found.nodes) == (32, None)
-    assert readings(found) == ["--nodes 4 are 32 GPUs, 8 per node"]
-    assert read_options({"model": "gpt2", "gpu": "h100", "nodes": 4, "gpus": 32}) == found
-    own = read_options({"model": "gpt2", "gpu": "h100", "nodes": 4, "gpus_per_node": 2})
-    assert own.gpus == 8
+    options = read_options({"model": "gpt2", "gpu": "h100", "nodes": 4})
+    assert (options.gpus, options.nodes) == (32, None)
+    assert readings(options) == ["--nodes 4 are 32 GPUs, 8 per node"]
+    assert read_options({"model": "gpt2", "gpu": "h100", "nodes": 4, "gpus": 32}) == options
+    ours = read_options({"model": "gpt2", "gpu": "h100", "nodes": 4, "gpus_per_node": 2})
+    assert ours.gpus == 8
     with pytest.raises(PlanError, match="are 32 GPUs, but --gpus is 16"):
         read_options({"model": "gpt2", "gpu": "h100", "nodes": 4, "gpus": 16})
     with pytest.raises(PlanError, match="--gpu"):
@@ -169,10 +169,10 @@ def test_accumulation_leaves_the_batches_that_replicas_and_micro_batches_make() 
 )
 def test_an_answer_accumulates_as_often_as_asked(beside: dict[str, int]) -> None:
     given = {"model": "gpt2", "gpu": "a100", "gpus": 4, "seq_len": 512, "stack": "megatron-core"}
-    found = api.estimate(read_options({**given, **beside, "grad_accum": 8, "advice": 0})).layout
-    assert found.global_batch == 8 * found.micro_batch * found.dp
+    estimate = api.estimate(read_options({**given, **beside, "grad_accum": 8, "advice": 0})).layout
+    assert estimate.global_batch == 8 * estimate.micro_batch * estimate.dp
     for name, value in beside.items():
-        assert getattr(found, name) == value
+        assert getattr(estimate, name) == value
 
 
 @pytest.mark.parametrize("kind", aliases.kinds())

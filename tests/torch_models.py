@@ -178,12 +178,12 @@ def build(
     fields = fields_of(name, layers)
     config = transformers.AutoConfig.for_model(fields.pop("model_type"), **fields)
     kind = "repeated" if mode == "selective" else attention
-    made = transformers.AutoModelForCausalLM.from_config(
+    result = transformers.AutoModelForCausalLM.from_config(
         config, attn_implementation=kind, dtype=dtype
     )
-    made.train()
+    result.train()
     if mode in ("full", "group", "per-op"):
-        inner = made.transformer if hasattr(made, "transformer") else made.model
+        inner = result.transformer if hasattr(result, "transformer") else result.model
         inner = inner.decoder if hasattr(inner, "decoder") else inner
         where = "h" if hasattr(inner, "h") else "layers"
         every, size = list(getattr(inner, where)), GROUP if mode == "group" else 1
@@ -193,7 +193,7 @@ def build(
             where,
             nn.ModuleList(Group(every[i : i + size], context) for i in range(0, len(every), size)),
         )
-    return made
+    return result
 
 
 def tokens(batch: int, sequence: int) -> torch.Tensor:
@@ -217,7 +217,7 @@ def plan(
     if mode == "selective":  # attention is Llama's, whose softmax is in fp32
         left = tuple(word for word in shape.holds if word != "narrow softmax")
         shape = shape.model_copy(update={"holds": left})
-    of = plans.plan(
+    planned = plans.plan(
         shape,
         software="hf-deepspeed",
         gpus=1,
@@ -229,14 +229,14 @@ def plan(
         mechanisms=(InBackward(),) if in_backward else (),
         state_precision="bf16" if in_backward else None,
     )
-    state = of.stack.state.model_copy(
+    state = planned.stack.state.model_copy(
         update={"persistent_gradients": False, "optimizer_temporary": 0.0}
     )
     if in_backward:  # torch's own Adam, whose denominators are as large as the weights
         state = state.model_copy(update={"optimizer_temporary": state.master})
     # the oracle runs on the CPU, whose GEMMs have no workspaces
-    stack = of.stack.model_copy(update={"state": state, "workspaces": "none"})
-    return of.model_copy(update={"stack": stack})
+    stack = planned.stack.model_copy(update={"state": state, "workspaces": "none"})
+    return planned.model_copy(update={"stack": stack})
 
 
 def kept_bytes(
@@ -304,46 +304,49 @@ class Step:
 def whole_step(name: str, layers: int, mode: str, batch: int, sequence: int, micro: int) -> Step:
     """Peak of the second step (the first allocates) of `micro` micro-batches."""
     model, words, live = build(name, layers, mode), tokens(batch, sequence), LiveBytes()
-    own = list(model.parameters())
-    for tensor in (*own, *model.buffers(), words):
+    listed = list(model.parameters())
+    for tensor in (*listed, *model.buffers(), words):
         live.add(tensor.data)
     gradients = 0
     with live:
-        optimizer = MasterAdam(own)
+        optimizer = MasterAdam(listed)
         for _ in range(2):
             live.peak = live.now
             for _ in range(micro):
                 out = model(input_ids=words, labels=words, use_cache=False)
                 out.loss.backward()
                 del out
-            gradients = sum(there(p.grad).nbytes for p in own)
+            gradients = sum(there(p.grad).nbytes for p in listed)
             optimizer.step()
-    return Step(sum(p.nbytes for p in own), gradients, optimizer.bytes(), live.peak)
+    return Step(sum(p.nbytes for p in listed), gradients, optimizer.bytes(), live.peak)
 
 
 def step_in_backward(name: str, layers: int, mode: str, batch: int, sequence: int) -> Step:
     """Peak of the second step where every weight has an AdamW of its own, in its own type, that a
     hook runs as soon as its gradient is there (torchtune, training/memory.py)."""
     model, words, live = build(name, layers, mode), tokens(batch, sequence), LiveBytes()
-    own = list(model.parameters())
-    for tensor in (*own, *model.buffers(), words):
+    listed = list(model.parameters())
+    for tensor in (*listed, *model.buffers(), words):
         live.add(tensor.data)
-    optimizers = {p: torch.optim.AdamW([p], foreach=True) for p in own}
+    optimizers = {p: torch.optim.AdamW([p], foreach=True) for p in listed}
 
     def update(p: Any) -> None:
         optimizers[p].step()
         optimizers[p].zero_grad()
 
-    for p in own:
+    for p in listed:
         p.register_post_accumulate_grad_hook(update)
     with live:
         for _ in range(2):
             live.peak = live.now
             model(input_ids=words, labels=words, use_cache=False).loss.backward()
     states = [
-        s for one in optimizers.values() for kept in one.state.values() for s in kept.values()
+        s
+        for optimizer in optimizers.values()
+        for kept in optimizer.state.values()
+        for s in kept.values()
     ]
     moments = sum(s.nbytes for s in states if s.dim())
     return Step(
-        sum(p.nbytes for p in own), sum(p.grad is not None for p in own), moments, live.peak
+        sum(p.nbytes for p in listed), sum(p.grad is not None for p in listed), moments, live.peak
     )

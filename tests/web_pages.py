@@ -69,13 +69,13 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        self.tags.append((tag, found))
+        result = dict(attrs)
+        self.tags.append((tag, result))
         if tag == "a":
-            self._key, self._href = str(found.get("data-key") or ""), str(found.get("href") or "")
-            self.links[str(found.get("aria-label") or self._href)] = self._href
-        if tag == "data" and self._key and found.get("value"):
-            self.figures[self._key] = float(str(found["value"]))
+            self._key, self._href = str(result.get("data-key") or ""), str(result.get("href") or "")
+            self.links[str(result.get("aria-label") or self._href)] = self._href
+        if tag == "data" and self._key and result.get("value"):
+            self.figures[self._key] = float(str(result["value"]))
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "a":

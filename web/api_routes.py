@@ -102,13 +102,13 @@ _slots = [
 
 
 def several(request: Request) -> dict[str, Pairs]:
-    """What each scenario of a comparison asks for, in order. Raises PlanError."""
+    """Options of each scenario of a comparison, in order. Raises PlanError."""
     given = dict(run.pairs_of(request))
-    found = {}
+    by_slot = {}
     for name in SLOTS:
         if given.get(name):
             try:
-                found[name] = parse_qsl(given[name], max_num_fields=limits.MOST_PAIRS)
+                by_slot[name] = parse_qsl(given[name], max_num_fields=limits.MOST_PAIRS)
             except ValueError:
                 remedy = f"is not a query string of at most {limits.MOST_PAIRS} options"
                 raise PlanError(name, None, remedy) from None
@@ -117,13 +117,13 @@ def several(request: Request) -> dict[str, Pairs]:
         raise PlanError(
             sorted(unknown)[0][:50], None, f"is not an option; scenarios are {', '.join(SLOTS)}"
         )
-    if not 2 <= len(found) <= len(SLOTS):
+    if not 2 <= len(by_slot) <= len(SLOTS):
         raise PlanError(
             "/".join(SLOTS),
-            len(found),
+            len(by_slot),
             f"give two to {len(SLOTS)} scenarios, each the query string of an estimate",
         )
-    return found
+    return by_slot
 
 
 @router.get(
@@ -196,18 +196,18 @@ async def export(request: Request) -> Response:
     to, chart = request.query_params.get("to", ""), request.query_params.get("chart", "")
     if to not in _EXPORTS:
         raise PlanError("to", to[:50], f"must be one of {', '.join(_EXPORTS)}")
-    asked = run.pairs_of(request, "to", "chart")
+    pairs = run.pairs_of(request, "to", "chart")
     if to == "json":
-        content = await run.answer(request, "estimate", asked)
+        content = await run.answer(request, "estimate", pairs)
     elif to in TARGETS:
-        content = await run.answer(request, "written", asked, to)
+        content = await run.answer(request, "written", pairs, to)
     elif to == "csv":
         if chart not in _CHARTS:
             raise PlanError("chart", chart[:50], f"must be one of {', '.join(_CHARTS)}")
-        content = await run.answer(request, "table", asked, chart)
+        content = await run.answer(request, "table", pairs, chart)
     else:
-        found = await run.read(request, "exports", asked, to in ("toml", "command"))
-        text = found["config" if to == "model" else to]
+        document = await run.read(request, "exports", pairs, to in ("toml", "command"))
+        text = document["config" if to == "model" else to]
         if text is None:
             raise PlanError("to", to, "was not pasted into this state")
         content = (text + "\n" if to == "command" else text).encode()

@@ -68,8 +68,8 @@ class Application(FastAPI):
 
 
 def create(served: Served = Served()) -> FastAPI:  # noqa: B008 (frozen)
-    """The application, ready for a server. Without settings it answers on this machine alone."""
-    made = Application(
+    """The application, ready for a server. Without settings it answers on this machine only."""
+    application = Application(
         served,
         title="dpplan",
         version="1",
@@ -78,30 +78,30 @@ def create(served: Served = Served()) -> FastAPI:  # noqa: B008 (frozen)
         lifespan=_life,
         description="Memory, step time, cost and the best layout of training a large model.",
     )
-    made.add_middleware(GZipMiddleware, minimum_size=_PACKED_FROM, compresslevel=_LEVEL)
-    made.include_router(api_routes.router)
-    made.include_router(page_routes.router)
-    made.include_router(tab_routes.router)
+    application.add_middleware(GZipMiddleware, minimum_size=_PACKED_FROM, compresslevel=_LEVEL)
+    application.include_router(api_routes.router)
+    application.include_router(page_routes.router)
+    application.include_router(tab_routes.router)
     parts = plugins.modules("web.routes")
     for router in (router for part in parts for router in part.ROUTERS):
-        made.include_router(router)
+        application.include_router(router)
 
-    @made.get("/static/{name:path}", include_in_schema=False)
+    @application.get("/static/{name:path}", include_in_schema=False)
     def static(request: Request, name: str) -> Response:
         return static_files.response(request, name)
 
-    @made.exception_handler(HTTPException)
+    @application.exception_handler(HTTPException)
     async def nowhere(request: Request, error: HTTPException) -> Response:
         """An address that there is none of, or a method that it does not take."""
-        said = {
+        problem = {
             404: ("path", request.url.path, text("no_path")),
             405: ("method", request.method, text("no_method")),
         }.get(error.status_code, ("request", None, error.detail))
-        found = _problem(error.status_code, *said)
-        found.headers.update(error.headers or {})
-        return found
+        response = _problem(error.status_code, *problem)
+        response.headers.update(error.headers or {})
+        return response
 
-    @made.exception_handler(PlanError)
+    @application.exception_handler(PlanError)
     async def wrong(request: Request, error: PlanError) -> Response:
         """A wrong request names its field, value and remedy."""
         status = 400 if isinstance(error, Malformed) else 422
@@ -111,37 +111,37 @@ def create(served: Served = Served()) -> FastAPI:  # noqa: B008 (frozen)
         return _problem(status, error.field, error.value, error.remedy)
 
     for kind, (status, key) in _SAID.items():
-        made.add_exception_handler(kind, _says(status, key))
+        application.add_exception_handler(kind, _says(status, key))
 
-    @made.exception_handler(Gone)
+    @application.exception_handler(Gone)
     async def gone(_: Request, __: Gone) -> Response:
         return Response(status_code=_CLOSED)
 
-    plain_openapi = made.openapi
+    plain_openapi = application.openapi
 
     def openapi() -> dict[str, Any]:
         """The schema of the API with the declarations of its documents."""
-        if made.openapi_schema is None:
+        if application.openapi_schema is None:
             parts = plain_openapi().setdefault("components", {}).setdefault("schemas", {})
             parts.update(documented.components())
         return plain_openapi()
 
-    made.openapi = openapi  # type: ignore[method-assign]
-    return made
+    application.openapi = openapi  # type: ignore[method-assign]
+    return application
 
 
 def _says(status: int, key: str) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """What a fault that is not the request's is answered with."""
+    """The answer to a fault that is not the request's."""
 
     async def answer(request: Request, _: Exception) -> Response:
         if _wants_page(request):
             body = page_routes.rendered("error.html", field="server", message=text(key))
-            made: Response = HTMLResponse(body, status_code=status)
+            response: Response = HTMLResponse(body, status_code=status)
         else:
-            made = _problem(status, "request", None, text(key))
+            response = _problem(status, "request", None, text(key))
         if status != _FAULT:
-            made.headers["retry-after"] = _RETRY_S
-        return made
+            response.headers["retry-after"] = _RETRY_S
+        return response
 
     return answer
 

@@ -74,10 +74,10 @@ def option_schemas() -> dict[str, Schema]:
     return out
 
 
-def parameters(*own: Schema) -> list[Schema]:
+def parameters(*properties: Schema) -> list[Schema]:
     """Query parameters of an endpoint that takes a state."""
     return [
-        *own,
+        *properties,
         *(
             {
                 "name": n,
@@ -93,18 +93,18 @@ def parameters(*own: Schema) -> list[Schema]:
 
 def of_tab(tab: Tab) -> list[Schema]:
     """Query parameters of the verb of a tab: its own options, then the options of a request."""
-    own = {}
+    own_options = {}
     for record in tab.records:
         for name, schema in option_schemas_of(record).items():
             if name in tab.own:
-                own[name] = query(name, schema.pop("description"), schema)
+                own_options[name] = query(name, schema.pop("description"), schema)
     request = [
-        one
-        for one in parameters()
-        if one["name"] not in own
-        and (tab.model is not False or one["name"] not in ("model", "config"))
+        parameter
+        for parameter in parameters()
+        if parameter["name"] not in own_options
+        and (tab.model is not False or parameter["name"] not in ("model", "config"))
     ]
-    return [*own.values(), *request]
+    return [*own_options.values(), *request]
 
 
 def body() -> Schema:
@@ -156,7 +156,7 @@ def answers(
     posted: bool = False,
 ) -> dict[int | str, Any]:
     """Documented responses: the answer, and every way to be wrong."""
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         kind: {
             "schema": (
                 (schema or {"type": "object"}) if kind == "application/json" else {"type": "string"}
@@ -165,10 +165,10 @@ def answers(
         for kind in kinds
     }
     wrong = {"application/json": {"schema": document("a wrong request over HTTP")}}
-    said = _WRONG | _WRONG_POSTED if posted else _WRONG
+    statuses = _WRONG | _WRONG_POSTED if posted else _WRONG
     return {
-        200: {"description": "The document", "content": found},
-        **{status: {"description": text, "content": wrong} for status, text in said.items()},
+        200: {"description": "The document", "content": content},
+        **{status: {"description": text, "content": wrong} for status, text in statuses.items()},
     }
 
 

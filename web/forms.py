@@ -29,13 +29,13 @@ _WORDS = {
 
 def groups_of(record: type[Options]) -> list[tuple[Group, list[Row], list[Row]]]:
     """(group, rows shown at once, rows folded) of every option that the form offers."""
-    found: dict[str, tuple[Group, list[Row], list[Row]]] = {}
+    by_group: dict[str, tuple[Group, list[Row], list[Row]]] = {}
     for row in rows(record).values():
         if row.says.form != "absent":
-            _, shown, folded = found.setdefault(row.group.name, (row.group, [], []))
+            _, shown, folded = by_group.setdefault(row.group.name, (row.group, [], []))
             (shown if row.says.form == "shown" else folded).append(row)
     place = {name: i for i, name in enumerate(_ORDER)}
-    return sorted(found.values(), key=lambda part: place.get(part[0].name, len(place)))
+    return sorted(by_group.values(), key=lambda part: place.get(part[0].name, len(place)))
 
 
 def form(
@@ -44,23 +44,23 @@ def form(
     """(groups of fields for the template, choices by field for the script)."""
     groups: list[dict[str, Any]] = []
     for group, shown, folded in groups_of(Options):
-        made = {
+        values = {
             row.name: _field(
                 row, getattr(state.options, row.name), state.config, choices.get(row.name), layout
             )
             for row in (*shown, *folded)
         }
-        for name in made.keys() & START.keys():  # what the page itself begins with
+        for name in values.keys() & START.keys():  # what the page itself begins with
             shown_as = str(START[name])
             is_default = state.marks.get(name, "").startswith(DEFAULT)
-            made[name] |= {"start": shown_as, "default": shown_as if is_default else ""}
-        more = [made[row.name] for row in folded]
+            values[name] |= {"start": shown_as, "default": shown_as if is_default else ""}
+        more = [values[row.name] for row in folded]
         groups.append(
             {
                 "name": group.name,
                 "title": group.title,
                 "hint": group.hint,
-                "fields": [made[row.name] for row in shown],
+                "fields": [values[row.name] for row in shown],
                 "more": more,
                 "open": any(field["value"] != field["start"] for field in more),
             }
@@ -73,9 +73,10 @@ def form(
 
 def field(row: Row, value: Any, config: str | None = None) -> dict[str, Any]:
     """A field outside the form of the page, with the value of its option."""
-    found = _field(row, value, config, None, {})
-    chosen = row.name == "model" and found["value"]  # pasted texts have no place of their own there
-    return {**found, "auto": ""} if chosen else found
+    result = _field(row, value, config, None, {})
+    # pasted texts have no place of their own there
+    chosen = row.name == "model" and result["value"]
+    return {**result, "auto": ""} if chosen else result
 
 
 def _field(
@@ -99,7 +100,7 @@ def _field(
     if row.is_catalogued:
         return out | _listed_field(row, value, config)
     if offered is None and (row.choices or row.is_switch):
-        offered = [Choice(one, None) for one in row.choices or (True, False)]
+        offered = [Choice(choice, None) for choice in row.choices or (True, False)]
     if default and (offered is not None or row.says.form == "shown"):
         out["start"], out["value"] = default, _text(value)
     if offered is None:
@@ -124,38 +125,40 @@ def _listed(catalogue: str) -> tuple[tuple[str, str], ...]:
 
 
 def _listed_field(row: Row, value: str | None, config: str | None) -> dict[str, Any]:
-    found = [
+    entries = [
         {"value": i, "label": title, "reason": None} for i, title in _listed(row.says.catalogue)
     ]
     pasted = row.name == "model" and bool(config)
     chosen = catalogue_id(row, value)
     shown = "" if value is None else chosen or ("" if pasted else value)
-    if shown and shown not in [c["value"] for c in found]:
-        found.insert(0, {"value": shown, "label": shown, "reason": None})
+    if shown and shown not in [c["value"] for c in entries]:
+        entries.insert(0, {"value": shown, "label": shown, "reason": None})
     optional = value is None or row.name not in _CHOSEN
     auto = text("config_chosen") if row.name == "model" else text("usual") if optional else ""
     return {
         "kind": "select",
-        "choices": found,
-        "families": _families(found) if row.name == "model" else [("", found)],
+        "choices": entries,
+        "families": _families(entries) if row.name == "model" else [("", entries)],
         "value": shown,
         "auto": auto,
     }
 
 
-def _families(found: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+def _families(entries: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
     """(family, choices) by the words that titles begin with; a model alone in its family last."""
     by: dict[str, list[dict[str, Any]]] = {}
-    for one in found:
-        first = one["label"].split()[0]
+    for entry in entries:
+        first = entry["label"].split()[0]
         letters = re.match(r"[^\W\d]{2,}", first)
-        by.setdefault((letters.group() if letters else first).casefold(), []).append(one)
+        by.setdefault((letters.group() if letters else first).casefold(), []).append(entry)
     several, alone = [], []
     for members in by.values():
         if len(members) == 1:
             alone += members
             continue
-        words = zip(*(re.findall(r"[^\W\d]{2,}", one["label"]) for one in members), strict=False)
+        words = zip(
+            *(re.findall(r"[^\W\d]{2,}", member["label"]) for member in members), strict=False
+        )
         same = takewhile(lambda each: len({word.casefold() for word in each}) == 1, words)
         name = " ".join(Counter(each).most_common(1)[0][0] for each in same)
         name = name or members[0]["label"].split()[0]
@@ -164,14 +167,14 @@ def _families(found: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any
     return [*several, *([(text("other_models"), alone)] if alone else [])]
 
 
-def _natural(one: dict[str, Any]) -> list[tuple[float, str]]:
+def _natural(entry: dict[str, Any]) -> list[tuple[float, str]]:
     """Order of titles in which 7B comes before 13B."""
-    parts = re.split(r"(\d+(?:\.\d+)?)", one["label"].casefold())
+    parts = re.split(r"(\d+(?:\.\d+)?)", entry["label"].casefold())
     return [(float(p), "") if i % 2 else (0.0, p) for i, p in enumerate(parts)]
 
 
 def _auto(name: str, layout: dict[str, Any]) -> str:
-    """What "auto" is called: with what the search chose, where it is known."""
+    """Label of "auto": with what the search chose, where it is known."""
     if layout.get(name) is None:
         return text("auto")
     return text("auto_is", value=_label(name, layout[name]))

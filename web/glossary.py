@@ -40,34 +40,42 @@ _FIGURES: tuple[tuple[str, type[Document], str], ...] = (
 
 @cache
 def glossary() -> list[dict[str, Any]]:
-    """Groups of terms, each with its name, its sentence and where it is said otherwise."""
+    """Groups of terms, each with its name, its sentence and its other names."""
     inputs = [
         {"id": row.name, "term": row.says.label, "says": row.says.help, "also": row.flag}
         for row in rows(api.Options).values()
         if row.says.form != "absent"
     ]
     figures = [
-        {"id": f"{of.__name__.lower()}-{key}", "term": term, "says": _says(of, key), "also": ""}
-        for term, of, key in _FIGURES
+        {
+            "id": f"{document.__name__.lower()}-{key}",
+            "term": term,
+            "says": _says(document, key),
+            "also": "",
+        }
+        for term, document, key in _FIGURES
     ]
     parts = [
-        {"id": f"step-{name}", "term": name.replace("_", " "), "says": one.says, "also": ""}
-        for name, one in STEP.items()
+        {"id": f"step-{name}", "term": name.replace("_", " "), "says": component.says, "also": ""}
+        for name, component in STEP.items()
     ]
-    held = [
-        {"id": f"memory-{name}", "term": name.replace("_", " "), "says": said, "also": ""}
-        for name, said in MEMORY.items()
+    memory = [
+        {"id": f"memory-{name}", "term": name.replace("_", " "), "says": text, "also": ""}
+        for name, text in MEMORY.items()
     ]
     return [
         {"key": "glossary_figures", "terms": figures},
-        {"key": "glossary_inputs", "terms": sorted(inputs, key=lambda one: one["term"].lower())},
+        {
+            "key": "glossary_inputs",
+            "terms": sorted(inputs, key=lambda entry: entry["term"].lower()),
+        },
         {"key": "glossary_step", "terms": parts},
-        {"key": "glossary_memory", "terms": held},
+        {"key": "glossary_memory", "terms": memory},
     ]
 
 
-def _says(of: type[Document], key: str) -> str:
+def _says(document: type[Document], key: str) -> str:
     """The description of a key, as a sentence begins."""
-    found = get_type_hints(of, include_extras=True)[key].__metadata__
-    said = next(str(one.description) for one in found if isinstance(one, Meta))
-    return said[:1].upper() + said[1:]
+    notes = get_type_hints(document, include_extras=True)[key].__metadata__
+    text = next(str(note.description) for note in notes if isinstance(note, Meta))
+    return text[:1].upper() + text[1:]

@@ -1,5 +1,5 @@
-"""What every request passes: whom it is for, who sent it, its size; the headers of a strict page,
-and one shape of refusal.
+"""Checks that every request passes: whom it is for, who sent it, its size; the headers of a strict
+page, and one shape of refusal.
 
 It is the outermost part of the application, so that answers of every other part carry its headers,
 answers to unforeseen faults too.

@@ -1,4 +1,4 @@
-"""What one request may ask: sizes, seconds, GPUs. One place, so that the page, the API and its
+"""Limits of one request: sizes, seconds, GPUs. One place, so that the page, the API and its
 documentation say the same."""
 
 from __future__ import annotations

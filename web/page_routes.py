@@ -26,7 +26,7 @@ from web.render import streamed
 from web.state import PAGE, Pairs, filled
 from web.static_files import url
 from web.tabs.navigation import navigation
-from web.texts import TEXTS, text
+from web.texts import SCRIPT_TEXTS, text
 from web.work import NO_ANSWER
 
 router = APIRouter(include_in_schema=False)
@@ -44,75 +44,6 @@ _CHARTS = (
     ("memory-phases", "Memory through the step"),
     ("step-time", "Step time"),
 )
-_SCRIPT_TEXTS = (
-    "theme_auto",
-    "theme_light",
-    "theme_dark",
-    "shared",
-    "shared_here",
-    "share_by_hand",
-    "compare_open",
-    "compare_full",
-    "compare_add",
-    "saved_none",
-    "saved_name",
-    "saved_load",
-    "saved_delete",
-    "advice_wait",
-    "chart_png",
-    "chart_svg",
-    "chart_csv",
-    "chart_download",
-    "chart_wait",
-    "chart_stage",
-    "chart_of",
-    "table",
-    "upload_large",
-    "upload_working",
-    "updating",
-    "ready",
-    "offline",
-    "busy",
-    "error",
-    "against",
-    "baseline_back",
-    "baseline_pin",
-    "baseline_unpin",
-    "is_baseline",
-    "was",
-    "and_more",
-    "pasted",
-    "still_old",
-    "search_layout",
-    "search",
-    "search_in",
-    "batch_tokens",
-    "keys",
-    "keys_off",
-    "keys_search",
-    "keys_gpus",
-    "presets",
-    "preset_before",
-    "preset_next",
-    "report",
-    "export",
-    "save",
-    "share",
-    "layout",
-    "copied",
-    "copy",
-    "not_possible",
-    "any_number",
-    "download",
-    "explain_title",
-    "export_title",
-    "compare_clear",
-    "explain_number",
-    "auto",
-    "auto_is",
-    "yes",
-    "no",
-)
 
 
 def rendered(template: str, page: str = "", pairs: Pairs | None = None, **values: Any) -> str:
@@ -129,7 +60,7 @@ def _json(content: bytes) -> Response:
 
 def boot_of(**more: Any) -> dict[str, Any]:
     return {
-        "texts": {key: TEXTS[key] for key in _SCRIPT_TEXTS},
+        "texts": SCRIPT_TEXTS,
         "version": __version__,
         "start": urlencode(PAGE),
         "dark": DARK_TWINS,
@@ -145,13 +76,13 @@ def boot_of(**more: Any) -> dict[str, Any]:
 
 
 def drawn(charts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the script draws of charts that are in the page already."""
+    """The part of charts that the script draws, their tables being in the page already."""
     keys = ("name", "title", "figure", "choices", "columns", "rows")
     return [{key: chart[key] for key in keys} for chart in charts]
 
 
 def _asked(request: Request, *without: str) -> Pairs:
-    """What an address of the page asks for, with the page's defaults."""
+    """Options of an address of the page, with the page's defaults."""
     return filled(run.pairs_of(request, *without), PAGE)
 
 
@@ -183,8 +114,8 @@ async def page(request: Request) -> Response:
         await asyncio.wait({slow}, timeout=limits.HEAVY_S if wait else _LATE_S)
         if not slow.done() or slow.cancelled() or slow.exception() is not None:
             return None
-        found: dict[str, Any] = run.plain(slow.result())
-        return found
+        document: dict[str, Any] = run.plain(slow.result())
+        return document
 
     shown = {key: view[key] for key in ("title", "fixed", "answer", "charts")}
     if named is not None:
@@ -194,7 +125,7 @@ async def page(request: Request) -> Response:
 
 
 def _of_preset(run_id: str, beside: Pairs) -> Pairs:
-    """What a published run asks for. Raises PlanError."""
+    """Options of a published run. Raises PlanError."""
     if beside:
         raise PlanError("preset", run_id[:50], f"is given beside {beside[0][0][:50]}; keep one")
     return preset(run_id).pairs
@@ -215,8 +146,8 @@ def _page(
 
     async def form() -> str:
         with contextlib.suppress(PlanError, *NO_ANSWER):
-            found: str = run.plain(await inputs)["form"]
-            return found
+            document: str = run.plain(await inputs)["form"]
+            return document
         return ""
 
     values = {"query": query, "fixed": query, "charts": [], "preset": "", **shown}
@@ -248,7 +179,7 @@ def _page(
 
 
 def _printed() -> str:
-    """What paper says of where it is from."""
+    """Source of a printed page."""
     return text("printed", version=__version__, date=f"{datetime.now(UTC):%Y-%m-%d}")
 
 
@@ -309,10 +240,13 @@ def _panel(name: str) -> str:
 @router.get("/panel/{name}", response_class=HTMLResponse)
 async def panel_page(request: Request, name: str) -> Response:
     """The same without a script: tables and sentences."""
-    found = await run.read(request, "panel", _asked(request), _panel(name))
+    document = await run.read(request, "panel", _asked(request), _panel(name))
     return HTMLResponse(
         rendered(
-            "panel.html", title=text(f"panel_{name}"), charts=found["charts"], query=found["query"]
+            "panel.html",
+            title=text(f"panel_{name}"),
+            charts=document["charts"],
+            query=document["query"],
         )
     )
 
@@ -327,30 +261,30 @@ async def scenario(request: Request) -> Response:
 async def explain_page(request: Request) -> Response:
     """Where every number comes from."""
     bare = bool(request.query_params.get("bare"))  # for the drawer, whose own title is above
-    asked = _asked(request, "bare")
-    found = await run.read(request, "explained_page", asked, 3 if bare else 2)
+    pairs = _asked(request, "bare")
+    document = await run.read(request, "explained_page", pairs, 3 if bare else 2)
     if bare:
-        return HTMLResponse(found["body"])
-    return HTMLResponse(rendered("explain.html", body=found["body"], query=found["query"]))
+        return HTMLResponse(document["body"])
+    return HTMLResponse(rendered("explain.html", body=document["body"], query=document["query"]))
 
 
 @router.get("/export", response_class=HTMLResponse)
 async def export_page(request: Request) -> Response:
-    """What can be taken along."""
+    """Files to take along."""
     bare = bool(request.query_params.get("bare"))
-    asked = _asked(request, "bare")
-    found = await run.read(request, "exports", asked, False)
-    body = plain("export_body.html", level=3 if bare else 2, charts=_CHARTS, **found)
+    pairs = _asked(request, "bare")
+    document = await run.read(request, "exports", pairs, False)
+    body = plain("export_body.html", level=3 if bare else 2, charts=_CHARTS, **document)
     if bare:
         return HTMLResponse(body)
-    return HTMLResponse(rendered("export.html", body=body, query=found["query"]))
+    return HTMLResponse(rendered("export.html", body=body, query=document["query"]))
 
 
 @router.get("/report", response_class=HTMLResponse)
 async def report_page(request: Request) -> Response:
     """The whole answer as one file, to print and to send."""
-    found = await run.read(request, "report", _asked(request))
-    return HTMLResponse(found["report"], headers={"Cache-Control": "no-store"})
+    document = await run.read(request, "report", _asked(request))
+    return HTMLResponse(document["report"], headers={"Cache-Control": "no-store"})
 
 
 @router.get("/glossary", response_class=HTMLResponse)
@@ -376,9 +310,9 @@ async def compare_page(request: Request) -> Response:
     given = request.query_params
     wrong: str | None = None
     try:
-        asked = several(request)
-        names = _names(request, list(asked))
-        found = await run.read(request, "compared", asked, names)
+        scenarios = several(request)
+        names = _names(request, list(scenarios))
+        compared = await run.read(request, "compared", scenarios, names)
     except PlanError as error:
         wrong = str(error) if any(given.get(slot) for slot in SLOTS) else None
         empty = rendered("compare.html", doc=None, queries=[], problem=wrong, chart=None)
@@ -386,11 +320,11 @@ async def compare_page(request: Request) -> Response:
     return HTMLResponse(
         rendered(
             "compare.html",
-            doc=found["document"],
-            queries=found["queries"],
+            doc=compared["document"],
+            queries=compared["queries"],
             names=names,
-            chart=found["chart"],
-            boot=boot_of(charts=drawn([found["chart"]])),
+            chart=compared["chart"],
+            boot=boot_of(charts=drawn([compared["chart"]])),
             problem=None,
         )
     )
@@ -412,14 +346,16 @@ async def reference(request: Request) -> Response:
     """The API as a page."""
     paths = request.app.openapi()["paths"]
     operations = [
-        (path, method, what) for path, methods in paths.items() for method, what in methods.items()
+        (path, method, operation)
+        for path, methods in paths.items()
+        for method, operation in methods.items()
     ]
     return HTMLResponse(rendered("reference.html", operations=operations))
 
 
 @router.get("/favicon.ico")
 async def icon(request: Request) -> Response:
-    """What browsers ask for where a page names none, as a report does, which is a file alone."""
+    """The icon that browsers request where a page names none, such as a report."""
     return static_files.response(request, "icon.svg")
 
 

@@ -31,7 +31,7 @@ class Preset:
 
     @property
     def pairs(self) -> Pairs:
-        """What an address asks for."""
+        """The options as pairs of an address."""
         return parse_qsl(self.query)
 
     @property
@@ -45,26 +45,25 @@ def presets() -> dict[str, Preset]:
     """Every preset by the id of its run."""
     with FILE.open(encoding="utf-8", newline="") as file:
         rows = [dict(row) for row in csv.DictReader(file)]
-    found = [Preset(step_s=float(row.pop("step_s")), **row) for row in rows]
-    return {one.run_id: one for one in found}
+    runs = [Preset(step_s=float(row.pop("step_s")), **row) for row in rows]
+    return {run.run_id: run for run in runs}
 
 
 def preset(run_id: str) -> Preset:
     """One preset. Raises PlanError where there is none of this id."""
-    found = presets().get(run_id)
-    if found is None:
+    run = presets().get(run_id)
+    if run is None:
         raise PlanError("preset", run_id[:50], "is not a published run here; /presets lists them")
-    return found
+    return run
 
 
 def shown(run_id: str, predicted_s: float) -> dict[str, Any]:
-    """What the page says of a preset: what was measured, how far the answer is off, its
-    neighbours."""
-    one, ids = preset(run_id), list(presets())
+    """A preset as the page shows it: measurement, error of the answer, neighbours."""
+    run, ids = preset(run_id), list(presets())
     at = ids.index(run_id)
     return {
-        "run": one,
-        "off": percent(predicted_s / one.step_s - 1, 1, sign=True),
+        "run": run,
+        "off": percent(predicted_s / run.step_s - 1, 1, sign=True),
         "predicted": show(predicted_s, "s"),
         "before": ids[at - 1],
         "next": ids[(at + 1) % len(ids)],

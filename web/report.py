@@ -18,25 +18,25 @@ from web.state import SEPARATOR, State
 from web.texts import text
 
 
-def report(found: Estimate, state: State) -> str:
+def report(estimate: Estimate, state: State) -> str:
     """The whole answer with its inputs, what was assumed, the date and the version."""
     return rendered(
         "report.html",
-        a=view.answer(found, state),
-        l=view.late(found, state),
+        a=view.answer(estimate, state),
+        l=view.late(estimate, state),
         query=state.query,
         version=__version__,
         date=f"{datetime.now(UTC):%Y-%m-%d}",
         inputs=_inputs(state),
         split=[
-            (text("report_step"), _parts(found.step.components, "s")),
-            (text("report_memory"), _parts(found.memory.components, "B")),
+            (text("report_step"), _parts(estimate.step.components, "s")),
+            (text("report_memory"), _parts(estimate.memory.components, "B")),
         ],
     )
 
 
 def _inputs(state: State) -> list[dict[str, str]]:
-    """What was asked for, in the words of the form; the rest is assumed and said so."""
+    """The request in the words of the form; the rest is named as assumed."""
     table = rows(type(state.options))
     given = {name: value for name, value in state.given.items() if name in table}
     return [
@@ -51,8 +51,8 @@ def _inputs(state: State) -> list[dict[str, str]]:
 
 def _parts(components: Mapping[str, float], unit: str) -> list[dict[str, Any]]:
     """Parts of a whole, the largest first, each as long as its share of the largest."""
-    held = sorted(((n, v) for n, v in components.items() if v > 0), key=lambda one: -one[1])
-    whole, most = sum(v for _, v in held), max((v for _, v in held), default=1.0)
+    shown = sorted(((n, v) for n, v in components.items() if v > 0), key=lambda pair: -pair[1])
+    whole, most = sum(v for _, v in shown), max((v for _, v in shown), default=1.0)
     return [
         {
             "name": words(name),
@@ -60,5 +60,5 @@ def _parts(components: Mapping[str, float], unit: str) -> list[dict[str, Any]]:
             "share": percent(value / whole),
             "width": 100 * value / most,
         }
-        for name, value in held
+        for name, value in shown
     ]

@@ -37,7 +37,7 @@ _LIGHT = {
 
 
 def pairs_of(request: Request, *without: str) -> Pairs:
-    """What an address asks for, without the keys of the endpoint itself."""
+    """Options of an address, without the keys of the endpoint itself."""
     return [(k, v) for k, v in request.query_params.multi_items() if k not in without]
 
 
@@ -71,16 +71,16 @@ def plain(content: bytes) -> Any:
 
 def _key(name: str, arguments: tuple[Any, ...]) -> Hashable:
     """Cache key of an answer; None where the answer cannot be shared."""
-    asked = arguments[0]
-    if not isinstance(asked, list) or any(one in TEXTS for one, _ in asked):
+    pairs = arguments[0]
+    if not isinstance(pairs, list) or any(name in TEXTS for name, _ in pairs):
         return None
-    return (name, tuple(asked), repr(arguments[1:]))
+    return (name, tuple(pairs), repr(arguments[1:]))
 
 
 async def _waited(
     request: Request, workers: Workers, job: Job, linger_s: Callable[[], float]
 ) -> bytes:
-    """What a job comes to, as long as somebody waits for it."""
+    """Result of a job, as long as a client waits for it."""
     future = asyncio.wrap_future(job.future)
     future.add_done_callback(
         lambda f: f.cancelled() or f.exception()

@@ -116,21 +116,21 @@ class Connection(H11Protocol):
         if stage == self._stage:
             return
         self._stage = stage
-        self.silent_since = None if stage == "asked" else self.loop.time()
+        self.silent_since = None if stage == "busy" else self.loop.time()
         if stage == "taking":
             self._watch_answer()
         else:
             self._due(limits.HEAD_S, self._too_late if stage in ("new", "head") else None)
 
     def _stage_now(self) -> str:
-        """What the client owes: a first byte (new), the rest of a head or body, the rest of an
-        answer to be taken, the next request (idle, which uvicorn ends); or nothing (asked)."""
+        """The client's next step: a first byte (new), the rest of a head or body, the rest of an
+        answer to be taken, the next request (idle, which uvicorn ends); or nothing (busy)."""
         if self.transport.is_closing() or self.flow.write_paused:
             return "taking"
         if self.conn.their_state is h11.SEND_BODY:
             return "body"
         if self.conn.their_state is not h11.IDLE:
-            return "asked"
+            return "busy"
         if self.conn.trailing_data[0]:
             return "head"
         return "idle" if self.cycle else "new"
@@ -171,9 +171,11 @@ class Connection(H11Protocol):
         """While an answer waits to be taken: enough of it must be in time, and all answers together
         must not fill the memory."""
         before = self.unsent
-        waiting = [one for one in self.connections if isinstance(one, Connection)]
-        if sum(one.unsent for one in waiting) > limits.UNSENT_BYTES:
-            max(waiting, key=lambda one: one.unsent).transport.abort()
+        waiting = [
+            connection for connection in self.connections if isinstance(connection, Connection)
+        ]
+        if sum(connection.unsent for connection in waiting) > limits.UNSENT_BYTES:
+            max(waiting, key=lambda connection: connection.unsent).transport.abort()
 
         def look_again() -> None:
             if self.unsent > max(0, before - limits.SEND_BYTES):
@@ -188,16 +190,22 @@ def make_room(new: Connection) -> bool:
     """Close the connection that has kept the server waiting longest where all places are taken;
     False where all others are being answered."""
     others = [
-        one
-        for one in new.connections
-        if isinstance(one, Connection) and one is not new and not one.transport.is_closing()
+        connection
+        for connection in new.connections
+        if isinstance(connection, Connection)
+        and connection is not new
+        and not connection.transport.is_closing()
     ]
-    crowd = [one for one in others if one.source == new.source]
+    crowd = [connection for connection in others if connection.source == new.source]
     if len(crowd) < limits.ADDRESS_CONNECTIONS:
         crowd = others
         if len(others) < limits.CONNECTIONS:
             return True
-    silent = [(one.silent_since, id(one), one) for one in crowd if one.silent_since is not None]
+    silent = [
+        (connection.silent_since, id(connection), connection)
+        for connection in crowd
+        if connection.silent_since is not None
+    ]
     if silent:
         min(silent)[2].transport.abort()
     return bool(silent)
@@ -206,17 +214,17 @@ def make_room(new: Connection) -> bool:
 def source_of(address: str) -> str:
     """Whose an address is: IPv6 addresses by their network, IPv4 ones each for itself."""
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        ip_address = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.ip_network((found, _IPV6_NETWORK), strict=False))
+    if isinstance(ip_address, ipaddress.IPv4Address):
+        return str(ip_address)
+    if ip_address.ipv4_mapped is not None:
+        return str(ip_address.ipv4_mapped)
+    return str(ipaddress.ip_network((ip_address, _IPV6_NETWORK), strict=False))
 
 
 async def _full(_: Scope, __: Receive, send: Send) -> None:
-    """What the next hears while every connection is being answered."""
+    """The answer to a connection beyond the limit."""
     remedy = "all connections are in use; try again in a moment"
     await refuse(send, Refused(503, "server", None, remedy, ((b"retry-after", b"5"), *HEADERS)))

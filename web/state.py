@@ -73,9 +73,9 @@ class State:
     def pairs(self) -> list[tuple[str, str]]:
         """Names and values of the query string."""
         out = [
-            (name, _text(one))
+            (name, _text(word))
             for name, value in self.given.items()
-            for one in (value if isinstance(value, tuple) else (value,))
+            for word in (value if isinstance(value, tuple) else (value,))
             if not (name == "model" and self.config) and name != "calibration"
         ]
         out += [
@@ -93,24 +93,24 @@ class State:
 
     @cached_property
     def conflicts(self) -> list[dict[str, str]]:
-        """What a person chose and a file says otherwise: a sentence, and the queries of either."""
-        found = []
+        """Options on which a person and a file differ: a sentence, and the queries of either."""
+        out = []
         for name, mark in self.marks.items():
             origin = self.options.origin(name)
             if origin is None or not origin.over:
                 continue
-            chosen, said = _text(getattr(self.options, name)), mark.split("|", 2)[2]
+            chosen, stated = _text(getattr(self.options, name)), mark.split("|", 2)[2]
             rest = [pair for pair in self.pairs if pair[0] not in (name, MARK + name)]
-            found.append(
+            out.append(
                 {
                     "says": f"{origin.over} for {flag(name)}, you chose {chosen}",
-                    "file": said,
-                    "take": urlencode([*rest, (name, said), (MARK + name, mark)]),
+                    "file": stated,
+                    "take": urlencode([*rest, (name, stated), (MARK + name, mark)]),
                     "chosen": chosen,
                     "keep": urlencode([*rest, (name, chosen)]),
                 }
             )
-        return found
+        return out
 
     @cached_property
     def given(self) -> dict[str, Any]:
@@ -131,12 +131,12 @@ class State:
         """The state that the command of a pick asks for: what differs is of the search, but for
         options that a person has chosen with it. Raises PlanError for what no page answers."""
         options = _within_limits(of_command(self.options, command))
-        origins = {name: one for name, one in options.origins.items() if name not in chosen}
+        origins = {name: origin for name, origin in options.origins.items() if name not in chosen}
         options = replace(options, origins=origins)
         return replace(self, options=options, marks=marks_of(Given(options.given(), origins)))
 
     def update(self, other: State) -> dict[str, str]:
-        """What the address of another state has in place of this one's; empty: left out."""
+        """Pairs of another state's address that differ from this one's; empty: left out."""
         old, new = dict(self.pairs), dict(other.pairs)
         return {n: new.get(n, "") for n in {**old, **new} if old.get(n) != new.get(n)}
 
@@ -147,7 +147,7 @@ class State:
 
     def changed(self, **update: Any) -> State:
         """The state with some options changed. Raises PlanError for wrong ones."""
-        kept = {name: one for name, one in self.options.origins.items() if name not in update}
+        kept = {name: origin for name, origin in self.options.origins.items() if name not in update}
         options = _within_limits(api.read_options({**self.given, **update}, kept))
         marks = {name: mark for name, mark in self.marks.items() if name not in update}
         return State(options, self.config, self.calibration, marks)
@@ -170,7 +170,7 @@ def stated(pairs: Pairs) -> Pairs:
     the defaults of the page."""
     left = {pair for pair in pairs if pair[0].startswith(MARK) and pair[1].startswith(DEFAULT)}
     left |= {(name.removeprefix(MARK), mark.removeprefix(DEFAULT)) for name, mark in left}
-    return [one for one in pairs if one not in left and (one[1] or one[0] in START)]
+    return [pair for pair in pairs if pair not in left and (pair[1] or pair[0] in START)]
 
 
 def searched(pairs: Pairs) -> set[str]:
@@ -185,7 +185,7 @@ def searched(pairs: Pairs) -> set[str]:
 
 
 def _origins(marks: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, Origin]:
-    """Origins of options from their marks and values. Raises PlanError for a mark that is none."""
+    """Origins of options from their marks and values. Raises PlanError for an unknown mark."""
     out = {}
     for name, mark in marks.items():
         kind, where, value = [*mark.split("|", 2), "", ""][:3]
@@ -202,12 +202,14 @@ def _origins(marks: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, Or
 def marks_of(given: Given) -> dict[str, str]:
     """Marks of options by name, of those that files say or said."""
     out = {}
-    for name, one in given.origins.items():
-        where, value = one.where or "picked", _text(given.get(name))
-        if one.over:
-            where, _, value = one.over.partition("; ")[0].rpartition(" says ")
-        if one.over or one.kind != "typed":
-            out[name] = f"{one.kind if not one.over else 'file'}|{where.replace('|', ' ')}|{value}"
+    for name, origin in given.origins.items():
+        where, value = origin.where or "picked", _text(given.get(name))
+        if origin.over:
+            where, _, value = origin.over.partition("; ")[0].rpartition(" says ")
+        if origin.over or origin.kind != "typed":
+            out[name] = (
+                f"{origin.kind if not origin.over else 'file'}|{where.replace('|', ' ')}|{value}"
+            )
     return out
 
 
@@ -244,8 +246,8 @@ def _short(text: object) -> str:
 
 
 def typed(row: Row, text: str) -> Any:
-    """A text as a value of the option's type; as it is where it is none, and the options say what
-    is wrong with it."""
+    """A text as a value of the option's type; a text that cannot be read is returned as
+    it is, for the options to refuse."""
     try:
         return from_text(row, text)
     except ValueError:
@@ -277,7 +279,7 @@ def of_mapping(given: Mapping[str, Any], marks: Mapping[str, str] | None = None)
     if calibration is not None:
         options["calibration"] = CALIBRATION_FILE
     marks = marks or {}
-    texts = {name: _text(one) for name, one in options.items() if name in marks}
+    texts = {name: _text(option) for name, option in options.items() if name in marks}
     read = api.read_options(options, _origins(marks, texts))
     if "nodes" in marks and "gpus" in read.origins:  # which are read as GPUs
         kind, where, _ = marks["nodes"].split("|", 2)
@@ -382,7 +384,7 @@ def recipe_of(body: bytes) -> tuple[dict[str, str], dict[str, Any]]:
     """Texts of files and options of a posted JSON object. Raises PlanError."""
     given = _object(body)
     files = given.pop("files", None)
-    texts = isinstance(files, dict) and all(isinstance(one, str) for one in files.values())
+    texts = isinstance(files, dict) and all(isinstance(file, str) for file in files.values())
     if not files or not texts:
         raise api.PlanError("files", None, "must be an object of at least one text by its name")
     for name in TEXTS:
@@ -410,7 +412,7 @@ def _unread(field: str, error: ValueError) -> api.PlanError:
 
 
 def readable(pairs: Pairs) -> State:
-    """What can be read of pairs that may be wrong: one after the other, the wrong ones left out."""
+    """The readable part of pairs, the wrong ones left out one after the other."""
     known = [(n, text) for n, text in pairs if n in (*rows(api.Options), *TEXTS) and text]
     # marks behind the values: a default of the page stays one
     known += [(n, text) for n, text in pairs if n.startswith(MARK) and text]

@@ -36,22 +36,22 @@ class File:
 def files() -> dict[str, File]:
     """Every file by its name below web/static, of the page and of the parts. Modules name each
     other with their tags: new and old never mix."""
-    found = {
+    contents = {
         p.relative_to(folder).as_posix(): p.read_bytes()
         for folder in (FOLDER, *plugins.folders("web/static"))
         for p in sorted(folder.rglob("*"))
         if p.suffix in _SUFFIXES
     }
-    own = hashlib.sha256(
-        b"".join(found[name] for name in sorted(found) if not name.startswith("vendor/"))
+    digest = hashlib.sha256(
+        b"".join(contents[name] for name in sorted(contents) if not name.startswith("vendor/"))
     ).hexdigest()[:12]
     out = {}
-    for name, content in found.items():
+    for name, content in contents.items():
         if name.endswith(".js") and "/" not in name:
             content = _IMPORT.sub(
-                lambda m: m[1] + b'"' + m[2] + b"?v=" + own.encode() + b'"', content
+                lambda m: m[1] + b'"' + m[2] + b"?v=" + digest.encode() + b'"', content
             )
-        tag = hashlib.sha256(content).hexdigest()[:12] if name.startswith("vendor/") else own
+        tag = hashlib.sha256(content).hexdigest()[:12] if name.startswith("vendor/") else digest
         kind = (
             _TYPES.get(Path(name).suffix)
             or mimetypes.guess_type(name)[0]

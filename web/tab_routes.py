@@ -28,12 +28,12 @@ _FORM_S = 0.7  # after which the form of a tab goes out before its answer
 
 def _tab_page(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
     async def tab_page(request: Request) -> Response:
-        pairs = tab.asked(run.pairs_of(request))
+        pairs = tab.with_defaults(run.pairs_of(request))
         work = started(run.answer(request, "tab", pairs, tab.path))
         await asyncio.wait({work}, timeout=_FORM_S)
         if work.done():
-            found = run.plain(work.result())
-            return _tab_sent(tab, pairs, found["form"], work, 200 if found["ok"] else 422)
+            document = run.plain(work.result())
+            return _tab_sent(tab, pairs, document["form"], work, 200 if document["ok"] else 422)
         head = await run.read(request, "tab_form", pairs, tab.path)
         return _tab_sent(tab, pairs, head["form"], work, 200)
 
@@ -43,15 +43,15 @@ def _tab_page(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
 def _tab_posted(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
     async def tab_posted(request: Request) -> Response:
         if getattr(request.state, TOO_LARGE, False):
-            said = text("upload_large", most=f"{limits.MAX_UPLOAD_BYTES:,}")
-            page_ = rendered("error.html", field="files", message=said)
+            message = text("upload_large", most=f"{limits.MAX_UPLOAD_BYTES:,}")
+            page_ = rendered("error.html", field="files", message=message)
             return HTMLResponse(page_, status_code=413)
         kind = request.headers.get("content-type", "")
         body = await request.body()
         work = started(run.answer(request, "uploaded", body, kind, tab.path))
-        found = run.plain(await work)
-        pairs = [(name, value) for name, value in found["pairs"]]
-        return _tab_sent(tab, pairs, found["form"], work, 200 if found["ok"] else 422)
+        document = run.plain(await work)
+        pairs = [(name, value) for name, value in document["pairs"]]
+        return _tab_sent(tab, pairs, document["form"], work, 200 if document["ok"] else 422)
 
     return tab_posted
 
@@ -64,15 +64,15 @@ def _tab_sent(
 
     async def late() -> dict[str, Any]:
         try:
-            found = run.plain(await work)
+            document = run.plain(await work)
         except PlanError as error:
-            found = {"problem": str(error)}
+            document = {"problem": str(error)}
         except NO_ANSWER:
-            found = {"problem": text("busy")}
-        charts = found.get("charts", [])
+            document = {"problem": text("busy")}
+        charts = document.get("charts", [])
         return {
-            "answer": found.get("answer", ""),
-            "problem": "" if is_whole else found.get("problem", ""),
+            "answer": document.get("answer", ""),
+            "problem": "" if is_whole else document.get("problem", ""),
             "charts": charts,
             "boot": boot_of(charts=drawn(charts)),
         }
@@ -89,7 +89,9 @@ def _tab_sent(
 
 def _sheet(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
     async def sheet(request: Request) -> Response:
-        content = await run.answer(request, "sheet", tab.asked(run.pairs_of(request)), tab.path)
+        content = await run.answer(
+            request, "sheet", tab.with_defaults(run.pairs_of(request)), tab.path
+        )
         name = f"{tab.path.strip('/')}.csv"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return Response(content, media_type="text/csv; charset=utf-8", headers=headers)

@@ -1,4 +1,4 @@
-"""What workers do: each task takes a request as it came, the pairs of an address or a posted body,
+"""Tasks of workers: each takes a request as it came, the pairs of an address or a posted body,
 and gives a JSON document as bytes. Nothing here knows HTTP."""
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from web.render import rendered
 from web.report import report as report_of
 from web.state import Pairs, State, of_pairs, posted, readable, scenario_of, toml_of
 from web.tabs import BY_PATH, Tab
-from web.tabs.base import asked as asked_of
+from web.tabs.base import requested
 from web.tabs.page import head, page
 
-Asked = Pairs | bytes
+Sent = Pairs | bytes
 R = TypeVar("R", bound=Record)
 
 PANELS: dict[str, Callable[[State], list[Chart]]] = {
     "pareto": landscape.charts,
-    "scaling": lambda state: [scaling.chart(state, limits.MAX_GPUS)],
+    "scaling": lambda state: scaling.charts(state, limits.MAX_GPUS),
     "roofline": lambda state: [roofline.chart(state.options)],
     "schedule": lambda state: [gantt.chart(state.options)],
     "crossover": lambda state: [crossover.chart(state.options)],
@@ -51,9 +51,9 @@ def panels() -> dict[str, Callable[[State], list[Chart]]]:
 
 
 @contextmanager
-def _asked(asked: Asked) -> Iterator[State]:
+def _state(request: Sent) -> Iterator[State]:
     """The state, with its pasted texts as the only files that can be read."""
-    state = posted(asked) if isinstance(asked, bytes) else of_pairs(asked)
+    state = posted(request) if isinstance(request, bytes) else of_pairs(request)
     with catalog.only_given(state.files):
         yield state
 
@@ -63,22 +63,22 @@ def dumped(document: Any) -> bytes:
     return to_json(document).encode()
 
 
-def estimate(asked: Asked) -> bytes:
+def estimate(request: Sent) -> bytes:
     """The document of `dpplan estimate --json`."""
-    with _asked(asked) as state:
+    with _state(request) as state:
         return dumped(api.estimate(state.options))
 
 
-def search(asked: Asked) -> bytes:
+def search(request: Sent) -> bytes:
     """The document of `dpplan search --json`."""
-    with _asked(asked) as state:
+    with _state(request) as state:
         return dumped(api.search_layouts(state.options))
 
 
 def verb(pairs: Pairs, path: str) -> bytes:
     """The document of the verb of a tab, as on the command line with --json."""
     tab = _tab(path)
-    with asked_of(tab, pairs) as request:
+    with requested(tab, pairs) as request:
         return dumped(tab.answers.out(tab.answers.find(request)))
 
 
@@ -101,14 +101,14 @@ def tab_form(pairs: Pairs, path: str) -> bytes:
 def sheet(pairs: Pairs, path: str) -> bytes:
     """The answer of a tab as CSV."""
     tab = _tab(path)
-    with asked_of(tab, tab.split(pairs)[0]) as request:
+    with requested(tab, tab.split(pairs)[0]) as request:
         return tab.answers.view(tab.answers.find(request), request).csv.encode()
 
 
 def _tab(path: str) -> Tab:
-    found = BY_PATH[path]
-    assert isinstance(found, Tab)
-    return found
+    page_of_tab = BY_PATH[path]
+    assert isinstance(page_of_tab, Tab)
+    return page_of_tab
 
 
 def comparison(several: dict[str, Pairs]) -> bytes:
@@ -118,17 +118,17 @@ def comparison(several: dict[str, Pairs]) -> bytes:
 
 def _each(several: dict[str, Pairs]) -> list[tuple[Estimate, State]]:
     """The estimate of each scenario, whose name stands in its errors."""
-    found = []
+    estimates = []
     for slot, pairs in several.items():
         try:
-            found.append(_brief(pairs))
+            estimates.append(_brief(pairs))
         except PlanError as error:
             raise PlanError(f"{slot}: {error.field}", error.value, error.remedy) from None
-    return found
+    return estimates
 
 
-def _brief(asked: Asked) -> tuple[Estimate, State]:
-    with _asked(asked) as state:
+def _brief(request: Sent) -> tuple[Estimate, State]:
+    with _state(request) as state:
         return api.estimate(state.options, brief=True), state
 
 
@@ -160,7 +160,7 @@ def what_if(pairs: Pairs, tables: bool = True) -> bytes:
 
 def late(pairs: Pairs) -> bytes:
     """Advice and sources of a state, and what a calibration changed."""
-    with _asked(pairs) as state:
+    with _state(pairs) as state:
         report = api.estimate(state.options)
         overlaid = calibrated.changes(state.options, report) if state.calibration else None
     shown = view.late(report, state)
@@ -177,7 +177,7 @@ def late(pairs: Pairs) -> bytes:
 
 def reported(pairs: Pairs) -> bytes:
     """The report of a state, a file of its own."""
-    with _asked(pairs) as state:
+    with _state(pairs) as state:
         return dumped({"report": report_of(api.estimate(state.options), state)})
 
 
@@ -206,10 +206,10 @@ def _form(state: State, layout: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 def panel(pairs: Pairs, name: str) -> bytes:
     """Charts that need work of their own."""
-    with _asked(pairs) as state:
+    with _state(pairs) as state:
         charts = panels()[name](state)
-    found = [drawn(chart, _links(chart, state)) for chart in charts]
-    return dumped({"charts": found, "query": state.query})
+    shown = [drawn(chart, _links(chart, state)) for chart in charts]
+    return dumped({"charts": shown, "query": state.query})
 
 
 def _links(chart: Chart, state: State) -> list[str | None]:
@@ -219,28 +219,28 @@ def _links(chart: Chart, state: State) -> list[str | None]:
 
 def explanation(pairs: Pairs) -> bytes:
     """The tree of formulas behind every number of a state."""
-    with _asked(pairs) as state:
+    with _state(pairs) as state:
         return dumped(explained.document(state.options))
 
 
 def explained_page(pairs: Pairs, level: int) -> bytes:
     """The same as a part of a page whose headings begin at this level."""
-    with _asked(pairs) as state:
-        found = plain(explained.document(state.options))
-    body = rendered("explain_body.html", level=level, doc=found)
+    with _state(pairs) as state:
+        document = plain(explained.document(state.options))
+    body = rendered("explain_body.html", level=level, doc=document)
     return dumped({"body": body, "query": state.query})
 
 
 def compared(several: dict[str, Pairs], names: list[str]) -> bytes:
     """The page of a comparison: figures, chart, queries."""
-    found = _each(several)
-    reports = [report for report, _ in found]
+    answers = _each(several)
+    reports = [report for report, _ in answers]
     steps = {name: report.step.components for name, report in zip(names, reports, strict=True)}
     return dumped(
         {
             "document": side_by_side(reports),
             "chart": drawn(parts_chart("compare-step", steps)),
-            "queries": [state.query for _, state in found],
+            "queries": [state.query for _, state in answers],
         }
     )
 
@@ -256,17 +256,17 @@ def table(pairs: Pairs, name: str) -> bytes:
 
 def written(pairs: Pairs, to: Any) -> bytes:
     """The document of `dpplan export --to TARGET --json`."""
-    with _asked(pairs) as state:
-        own = plugins.load("formats.options", "to", to).ExportOptions(to=to)
-        return dumped(api.export(state.options, own))
+    with _state(pairs) as state:
+        options = plugins.load("formats.options", "to", to).ExportOptions(to=to)
+        return dumped(api.export(state.options, options))
 
 
 def exports(pairs: Pairs, answerable: bool) -> bytes:
-    """What can be taken along of a state: its scenario file, its command, its pasted texts.
+    """Files of a state to take along: its scenario file, its command, its pasted texts.
 
     answerable: whether a state that has no answer is refused.
     """
-    with _asked(pairs) as state:
+    with _state(pairs) as state:
         if answerable:
             resolve(state.options)
         return dumped(

@@ -8,12 +8,17 @@ from pathlib import Path
 from planner import plugins
 from planner.inputs.readers import read_toml
 
-TEXTS: dict[str, str] = {
-    key: sentence
-    for folder in (Path(__file__).parent, *plugins.folders("web"))
-    if (folder / "texts.toml").is_file()
-    for key, sentence in read_toml((folder / "texts.toml").read_text("utf-8")).items()
-}
+
+def _read(folder: Path) -> dict[str, str]:
+    file = folder / "texts.toml"
+    return read_toml(file.read_text("utf-8")) if file.is_file() else {}
+
+
+_PAGE = dict(_read(Path(__file__).parent))
+SCRIPT_TEXTS: dict[str, str] = _PAGE.pop("script")  # type: ignore[assignment]
+TEXTS: dict[str, str] = {**_PAGE, **SCRIPT_TEXTS}
+for folder in plugins.folders("web"):
+    TEXTS |= _read(folder)
 
 
 def text(key: str, **values: object) -> str:

@@ -39,10 +39,10 @@ class Posted:
 def posted(body: bytes, kind: str) -> Posted:
     """Fields and files of a posted form. Raises Malformed for another body, and PlanError for too
     many files."""
-    said = _BOUNDARY.search(kind)
-    if said is None:
+    boundary = _BOUNDARY.search(kind)
+    if boundary is None:
         raise Malformed("request", None, "is a form without a boundary")
-    mark = b"\r\n--" + said[1].encode("latin-1", "replace")
+    mark = b"\r\n--" + boundary[1].encode("latin-1", "replace")
     parts = (b"\r\n" + body).split(mark, limits.MOST_PAIRS + limits.MOST_FILES + 2)
     if not parts[1:] or not parts[-1].startswith(b"--"):
         raise Malformed("request", None, "is a form that does not end as its boundary says")
@@ -62,8 +62,8 @@ def posted(body: bytes, kind: str) -> Posted:
 def _part(part: bytes) -> tuple[str, str | None, bytes]:
     """Name of the field, name of its file, and what it holds."""
     head, _, content = part.partition(b"\r\n\r\n")
-    said = head[:_HEAD].decode("utf-8", "replace")
-    name, file = _NAME.search(said), _FILE.search(said)
+    headers = head[:_HEAD].decode("utf-8", "replace")
+    name, file = _NAME.search(headers), _FILE.search(headers)
     if name is None:
         raise Malformed("request", None, "has a part without a name")
     return name[1], None if file is None else file[1], content
@@ -84,8 +84,8 @@ def _ending(content: bytes) -> str:
 def _called(name: str, taken: dict[str, bytes]) -> str:
     """The name of a file without folders and control characters, each once."""
     plain = _NO_NAME.sub(" ", re.split(r"[/\\]", name)[-1]).strip()[:_MOST_NAME] or _PASTED
-    found, count = plain, 1
-    while found in taken:
+    unique, count = plain, 1
+    while unique in taken:
         count += 1
-        found = f"{plain} ({count})"
-    return found
+        unique = f"{plain} ({count})"
+    return unique

@@ -29,7 +29,7 @@ _IN_BAR = ("step.seconds", "run.days", "run.cost_usd")  # what stays in sight
 
 
 def answer(report: Estimate, state: State) -> dict[str, Any]:
-    """What the block of the answer shows."""
+    """Contents of the block of the answer."""
     memory, step = report.memory, report.step
     fixed = _picked(state, report.pick)
     return {
@@ -41,17 +41,17 @@ def answer(report: Estimate, state: State) -> dict[str, Any]:
         "verdict": _verdict(report),
         "detail": _detail(memory),
         "requirements": [
-            {"mark": "yes" if holds else "no", "text": said}
-            for holds, said in requirement_sentences(report)
+            {"mark": "yes" if holds else "no", "text": sentence}
+            for holds, sentence in requirement_sentences(report)
         ],
         "doubts": report.doubts,
-        "both_ways": [f"{one[0].upper()}{one[1:]}." for one in report.both_ways],
+        "both_ways": [f"{sentence[0].upper()}{sentence[1:]}." for sentence in report.both_ways],
         "tighter": _tighter(report),
-        "border": [said for _, said in border_rows(report)],
+        "border": [sentence for _, sentence in border_rows(report)],
         "chance": text("chance_basis", basis=memory.fit_evidence),
         "fill": min(memory.device_bytes / memory.capacity_bytes, 1.0),
         "cards": (shown := cards(report)),
-        "bar": [one for one in shown if one["key"] in _IN_BAR and one["value"] is not None],
+        "bar": [card for card in shown if card["key"] in _IN_BAR and card["value"] is not None],
         "bottleneck": bottleneck(report.step),
         "layout": describe(report.layout),
         "stack": report.stack.title,
@@ -68,7 +68,7 @@ def answer(report: Estimate, state: State) -> dict[str, Any]:
 
 
 def _failing(report: Estimate) -> int:
-    return sum(not one.holds for one in report.requirements)
+    return sum(not requirement.holds for requirement in report.requirements)
 
 
 def _mark(report: Estimate) -> str:
@@ -77,9 +77,11 @@ def _mark(report: Estimate) -> str:
 
 
 def _verdict(report: Estimate) -> str:
-    said = text(f"verdict_{report.memory.verdict.replace(' ', '_')}")
-    failing, of = _failing(report), len(report.requirements)
-    return text("requirements_fail", said=said, failing=failing, of=of) if failing else said
+    sentence = text(f"verdict_{report.memory.verdict.replace(' ', '_')}")
+    failing, total = _failing(report), len(report.requirements)
+    return (
+        text("requirements_fail", said=sentence, failing=failing, of=total) if failing else sentence
+    )
 
 
 def _detail(memory: Memory) -> str:
@@ -96,15 +98,15 @@ def _detail(memory: Memory) -> str:
 
 
 def _tighter(report: Estimate) -> str:
-    """What more speed would cost in risk; empty where nothing that fits is faster."""
-    one = report.tighter
-    if one is None:
+    """Speed that more risk would buy; empty where nothing that fits is faster."""
+    tighter = report.tighter
+    if tighter is None:
         return ""
     return text(
         "tighter",
-        faster=percent(one.faster_frac),
-        layout=describe(one.layout),
-        chance=chance_text(one.fit_chance),
+        faster=percent(tighter.faster_frac),
+        layout=describe(tighter.layout),
+        chance=chance_text(tighter.fit_chance),
     )
 
 
@@ -132,7 +134,7 @@ def card(
 
 @dataclass(frozen=True)
 class Rate:
-    """What is trained in a second: tokens, or of a model of samples those."""
+    """Throughput: tokens or samples per second."""
 
     key: str  # of the document
     what: str

@@ -286,7 +286,7 @@ def _work(connection: Connection, lower: bool) -> None:
 
 
 def outcome(task: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, Any]:
-    """What a task came to: its answer, a wrong request, too little memory, or a fault of ours."""
+    """Outcome of a task: its answer, a wrong request, too little memory, or a fault of ours."""
     try:
         answer = task(*arguments)
         if isinstance(answer, bytes) and len(answer) > limits.MAX_ANSWER_BYTES:

@@ -22,8 +22,8 @@ from planner.studies.validate.errors import errors, errors_of_suites, recipe_of
 from planner.studies.validate.fit import (
     ACROSS,
     WITHIN,
-    Asked,
     Case,
+    Evaluations,
     Question,
     Trust,
     Value,
@@ -171,7 +171,7 @@ class _Prediction:
 _Predictions = dict[int, _Prediction]  # by place of the run, of those that could be held out
 
 
-def _predict(case: Case, questions: Sequence[Asked]) -> list[list[_Prediction]]:
+def _predict(case: Case, questions: Sequence[Evaluations]) -> list[list[_Prediction]]:
     """A run under the sets of multipliers of each question, in one evaluation."""
     time = times_of(case, questions)
     every = (

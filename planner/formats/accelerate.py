@@ -80,7 +80,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     for name in values:
         if name.startswith(tuple(_OWNERS.values())) and not name.startswith(_owner(kind)):
             answer.mark(name, "irrelevant", "not of this distributed_type")
-    trainer.mark_off(answer, UNREAD.lacks)
+    trainer.mark_off(answer, UNREAD["lacks"])
 
 
 def _owner(kind: str) -> str:
@@ -117,13 +117,13 @@ def _precision(answer: Answer) -> None:
 
 def _read_deepspeed(answer: Answer) -> None:
     """DeepSpeed in accelerate's own few names, or in another file."""
-    held = {}
+    zero = {}
     for part in ("optimizer", "param"):
         name = f"{_DEEPSPEED}offload_{part}_device"
         if answer.get(name) is not None:
-            held[f"zero_optimization.offload_{part}.device"] = answer.values[name]
+            zero[f"zero_optimization.offload_{part}.device"] = answer.values[name]
             answer.mark(name, "implied", "as it is taken to be")
-    offload = deepspeed.FORMAT.read(held).options.get("offload")
+    offload = deepspeed.FORMAT.read(zero).options.get("offload")
     if offload is not None:
         at = "optimizer" if "optimizer" in offload.argument else "param"
         answer.state("offload", offload.value, f"{_DEEPSPEED}offload_{at}_device")
@@ -163,18 +163,18 @@ def write(options: Mapping[str, Any]) -> str:
     """The YAML of a plan."""
     stack, gpus = options.get("stack"), options.get("gpus") or 1
     each = options.get("gpus_per_node") or gpus
-    held: dict[str, Any] = {"compute_environment": "LOCAL_MACHINE", "machine_rank": 0}
+    config: dict[str, Any] = {"compute_environment": "LOCAL_MACHINE", "machine_rank": 0}
     shards = stack in (sharding.FSDP, "torchtitan", "pytorch-fsdp")
     if shards and options.get("zero") != 0:
-        held |= {"distributed_type": "FSDP"} | _fsdp_of(options) | _parallel_of(options)
+        config |= {"distributed_type": "FSDP"} | _fsdp_of(options) | _parallel_of(options)
     elif stack in sharding.BY_DEEPSPEED:
-        held |= {"distributed_type": "DEEPSPEED"} | _deepspeed_of(options)
+        config |= {"distributed_type": "DEEPSPEED"} | _deepspeed_of(options)
     elif stack == "megatron-core":
-        held |= {"distributed_type": "MEGATRON_LM"} | _megatron_of(options)
+        config |= {"distributed_type": "MEGATRON_LM"} | _megatron_of(options)
     else:
-        held["distributed_type"] = "MULTI_GPU" if gpus > 1 else "NO"
-    held |= {"num_processes": gpus, "num_machines": max(1, gpus // each)}
-    return trainer.as_yaml(held | _types_of(options))
+        config["distributed_type"] = "MULTI_GPU" if gpus > 1 else "NO"
+    config |= {"num_processes": gpus, "num_machines": max(1, gpus // each)}
+    return trainer.as_yaml(config | _types_of(options))
 
 
 def _types_of(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,10 +214,10 @@ def _parallel_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _deepspeed_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    held = deepspeed.zero_of(options)
-    out = {_DEEPSPEED + "zero_stage": held.pop("zero_optimization.stage")}
+    config = deepspeed.zero_of(options)
+    out = {_DEEPSPEED + "zero_stage": config.pop("zero_optimization.stage")}
     for part in ("optimizer", "param"):
-        device = held.get(f"zero_optimization.offload_{part}.device", "none")
+        device = config.get(f"zero_optimization.offload_{part}.device", "none")
         out[f"{_DEEPSPEED}offload_{part}_device"] = device
     if options.get("grad_accum"):
         out[_DEEPSPEED + "gradient_accumulation_steps"] = options["grad_accum"]
@@ -225,7 +225,7 @@ def _deepspeed_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _megatron_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    table = [one for one in TABLE if one.name.startswith(_MEGATRON)]
+    table = [row for row in TABLE if row.name.startswith(_MEGATRON)]
     out = trainer.written(table, options)
     return out | {_MEGATRON + "use_distributed_optimizer": options.get("zero", 1) == 1}
 
@@ -237,7 +237,6 @@ FORMAT = Format(
     detect=lambda name, text: trainer.is_data(name) and _is_launch.search(text) is not None,
     parse=trainer.parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=read_more,
+    **UNREAD,
 )

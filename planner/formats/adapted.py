@@ -52,20 +52,20 @@ def read_frozen(answer: Answer, names: Frozen) -> None:
     bits = number(answer, names.bits, 0)
     four = names.bits if bits == _FOUR else names.four if is_on(answer, names.four) else ""
     eight = names.bits if bits == _EIGHT else names.eight if is_on(answer, names.eight) else ""
-    asked = four or eight
-    if not asked:
+    wanted = four or eight
+    if not wanted:
         for name in (names.four, names.eight):
             answer.mark(name, "implied", "off")
         return
     method = str(answer.get(names.method, "bnb")).lower().rpartition(".")[2]
     if answer.option("lora") is None or method not in ("bnb", "hqq"):
-        answer.mark(asked, "not understood", "of frozen weights beside adapters, by bitsandbytes")
+        answer.mark(wanted, "not understood", "of frozen weights beside adapters, by bitsandbytes")
         return
     kind = str(answer.get(names.kind, "nf4")).lower()
     doubled = is_on(answer, names.doubled, names.default_doubled)
     narrow = f"{kind}-double" if doubled else kind
     base = "hqq" if method == "hqq" else narrow if four else "int8"
-    answer.state("base_precision", base, asked)
+    answer.state("base_precision", base, wanted)
     for name in (names.four, names.eight, names.method, names.kind, names.doubled):
         answer.mark(name, "implied", "how frozen weights are kept")
 
@@ -85,31 +85,31 @@ def written_frozen(options: Mapping[str, Any], names: Frozen) -> dict[str, Any]:
     return {name: value for name, value in out.items() if name}
 
 
-def read(answer: Answer, names: Names, asked: str, default: str = "") -> None:
+def read(answer: Answer, names: Names, adapter: str, default: str = "") -> None:
     """The trained weights. asked: the argument for the method, of whose words lora and dora are
     read; default: its word if left out."""
-    word = str(answer.get(asked, default)).lower()
+    word = str(answer.get(adapter, default)).lower()
     if word in _OF_LORA:
-        _read_lora(answer, names, word, asked)
+        _read_lora(answer, names, word, adapter)
     elif word in _WHOLE:
-        answer.mark(asked, "implied", "all weights are trained")
+        answer.mark(adapter, "implied", "all weights are trained")
         every = (names.rank, *names.targets, names.dropout, names.scaled, names.parted, names.saved)
         for name in every:
             answer.mark(name, "irrelevant", "adapters are off")
     else:
-        answer.mark(asked, "not understood", "is not modelled: all weights are taken as trained")
+        answer.mark(adapter, "not understood", "is not modelled: all weights are taken as trained")
 
 
-def _read_lora(answer: Answer, names: Names, kind: str, asked: str) -> None:
+def _read_lora(answer: Answer, names: Names, kind: str, adapter: str) -> None:
     """Low-rank adapters. asked: the argument that requests them; kind: its word for the method."""
-    answer.mark(asked, "read")
+    answer.mark(adapter, "read")
     rank = answer.get(names.rank)
     if rank is not None:
         answer.state("lora", number(answer, names.rank, names.default_rank), names.rank)
     else:
-        answer.imply("lora", names.default_rank, "the rank by default", asked)
+        answer.imply("lora", names.default_rank, "the rank by default", adapter)
     if kind == "dora" or is_on(answer, names.parted):
-        named = names.parted if names.parted in answer.values else asked
+        named = names.parted if names.parted in answer.values else adapter
         answer.state("lora_method", "dora", named)
     elif is_on(answer, names.scaled):
         answer.state("lora_method", "rslora", names.scaled)
@@ -166,8 +166,8 @@ def targets(value: Any) -> Iterable[str]:
     """Words for matrices of a list, of words with commas between them, or of a pattern."""
     listed = value if isinstance(value, list) else str(value).split(",")
     out: dict[str, None] = {}
-    for one in listed:
-        text = str(one).strip()
+    for word in listed:
+        text = str(word).strip()
         if text in _ALL:
             out["all-linear"] = None
         elif re.fullmatch(r"[\w-]+", text):

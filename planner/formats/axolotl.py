@@ -90,7 +90,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     read_rows(answer, Rows(packed=("sample_packing",), padded=("pad_to_sequence_len",)))
     trainer.read_degrees(answer)
     trainer.mark_empty(answer)
-    trainer.mark_off(answer, UNREAD.lacks)
+    trainer.mark_off(answer, UNREAD["lacks"])
 
 
 def _teacher(answer: Answer) -> None:
@@ -205,7 +205,7 @@ def _kernels(answer: Answer) -> None:
     for plugin in plugins if isinstance(plugins, list) else []:
         if str(plugin).endswith(known[1]) and answer.get("cut_cross_entropy") is not False:
             answer.state("loss_kernel", "fused-linear", "plugins")
-    if isinstance(plugins, list) and all(str(one).endswith(known) for one in plugins):
+    if isinstance(plugins, list) and all(str(plugin).endswith(known) for plugin in plugins):
         answer.mark("plugins", "implied", "its own arguments say what it does")
 
 
@@ -213,15 +213,15 @@ def _adapted(options: Mapping[str, Any]) -> dict[str, Any]:
     """Adapters of a plan: of all matrices by a switch, of some by a list."""
     if not options.get("lora"):
         return {}
-    held = {"adapter": "lora", **adapted.written(options, _ADAPTERS)}
+    config = {"adapter": "lora", **adapted.written(options, _ADAPTERS)}
     every, some = _ADAPTERS.targets
-    words = held.pop(every)
-    held |= {every: True} if words == "all-linear" else {some: words}
+    words = config.pop(every)
+    config |= {every: True} if words == "all-linear" else {some: words}
     if not refuses_frozen(options):
-        held |= adapted.written_frozen(options, _FROZEN)
-    if held.get(_FROZEN.four):
-        held["adapter"] = "qlora"
-    return held
+        config |= adapted.written_frozen(options, _FROZEN)
+    if config.get(_FROZEN.four):
+        config["adapter"] = "qlora"
+    return config
 
 
 def _objective(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,40 +247,40 @@ def refuses_frozen(options: Mapping[str, Any]) -> bool:
 
 def write(options: Mapping[str, Any]) -> str:
     """The YAML of a plan, without the GPUs: Axolotl's schema leaves them to the launcher."""
-    own = [one for one in TABLE if one.option not in _STARTED]
-    held = trainer.written(own, trainer.of_examples(options)) | trainer.task_of(options, "rl")
-    held |= _objective(options)
+    rows = [row for row in TABLE if row.option not in _STARTED]
+    config = trainer.written(rows, trainer.of_examples(options)) | trainer.task_of(options, "rl")
+    config |= _objective(options)
     subspace = trainer.subspace_of(options)
     if subspace:
-        held |= {"optimizer": subspace.pop("optim"), **subspace}
-        held["optim_target_modules"] = "all_linear"  # with the schema's own dash
+        config |= {"optimizer": subspace.pop("optim"), **subspace}
+        config["optim_target_modules"] = "all_linear"  # with the schema's own dash
     kind = options.get("precision") or "bf16"
-    held["bf16"] = kind == "bf16"
+    config["bf16"] = kind == "bf16"
     if kind in ("fp16", "tf32"):
-        held[kind] = True
+        config[kind] = True
     if kind == "fp8-tensorwise":
-        held["fp8"] = True
-        held["bf16"] = True
-    held["gradient_checkpointing"] = options.get("recompute") == "full"
+        config["fp8"] = True
+        config["bf16"] = True
+    config["gradient_checkpointing"] = options.get("recompute") == "full"
     if options.get("offload") == "activations":
-        held["activation_offloading"] = (
+        config["activation_offloading"] = (
             "hidden_states" if options.get("recompute") == "full" else True
         )
     group, dp = options.get("shard_group"), options.get("dp")
     if group and dp and group != dp:
-        held |= {"dp_shard_size": group, "dp_replicate_size": dp // group}
+        config |= {"dp_shard_size": group, "dp_replicate_size": dp // group}
     if options.get("fused_kernels"):
-        own_plugins = held.get("plugins", [])
-        held["plugins"] = [*own_plugins, "axolotl.integrations.liger.LigerPlugin"]
-        held |= dict.fromkeys(_LIGER[:3], True)
-    if not held.get("kd_trainer"):  # whose loss is one of Liger's, too
-        held |= trainer.liger_of(options, _LOSS[0])
-    held |= _adapted(options)
-    held |= sharding.written(options, "optimizer")
-    if held.pop("fsdp", False):
-        held["fsdp_version"] = held.pop("fsdp_config.version")
-        held["fsdp_config.offload_params"] = held.pop("fsdp_config.cpu_offload", False)
-    return trainer.as_yaml(held)
+        own_plugins = config.get("plugins", [])
+        config["plugins"] = [*own_plugins, "axolotl.integrations.liger.LigerPlugin"]
+        config |= dict.fromkeys(_LIGER[:3], True)
+    if not config.get("kd_trainer"):  # whose loss is one of Liger's, too
+        config |= trainer.liger_of(options, _LOSS[0])
+    config |= _adapted(options)
+    config |= sharding.written(options, "optimizer")
+    if config.pop("fsdp", False):
+        config["fsdp_version"] = config.pop("fsdp_config.version")
+        config["fsdp_config.offload_params"] = config.pop("fsdp_config.cpu_offload", False)
+    return trainer.as_yaml(config)
 
 
 FORMAT = Format(
@@ -289,7 +289,6 @@ FORMAT = Format(
     detect=trainer.own("base_model"),
     parse=trainer.parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=read_more,
+    **UNREAD,
 )

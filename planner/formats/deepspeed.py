@@ -34,10 +34,10 @@ _TURN = 1_000_000_000  # elements that ZeRO-3 updates at a time where nothing is
 
 
 def _optimizer(value: Any) -> str:
-    found = _OPTIMIZERS.get(str(value).lower().replace("_", ""))
-    if found is None:
+    optimizer = _OPTIMIZERS.get(str(value).lower().replace("_", ""))
+    if optimizer is None:
         raise ValueError(f"{value!r} is not modelled; the estimate is of adam")
-    return found
+    return optimizer
 
 
 def _bucket(value: Any) -> Any:
@@ -111,19 +111,19 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     """Precision, offloading, and the buckets that are modelled only at their defaults."""
     precision(answer)
     read_zero(answer, _ZERO)
-    asked = any(answer.get(name, "") == "auto" for name in ("bf16.enabled", "fp16.enabled"))
-    if answer.option("precision") is None and not asked:
+    is_auto = any(answer.get(name, "") == "auto" for name in ("bf16.enabled", "fp16.enabled"))
+    if answer.option("precision") is None and not is_auto:
         answer.imply("precision", "fp32", "neither fp16 nor bf16 is on: the default")
     if answer.option("cp"):
         answer.imply("cp_comm_type", "ulysses", "DeepSpeed's sequence parallelism")
-    known = next((one for one, used in answer.arguments.items() if used.use == "read"), "")
+    known = next((key for key, used in answer.arguments.items() if used.use == "read"), "")
     answer.imply("stack", "deepspeed", "a file of DeepSpeed", known)
     for name in values:
         if name.startswith("activation_checkpointing."):
             answer.mark(name, "implied", "acts where the model calls DeepSpeed's checkpoints")
         elif name.startswith(("aio.",)):
             answer.mark(name, "implied", "drives are taken at --nvme-read and --nvme-write")
-    trainer.mark_off(answer, UNREAD.lacks)
+    trainer.mark_off(answer, UNREAD["lacks"])
     _mark_disabled(answer)
 
 
@@ -135,7 +135,7 @@ def precision(answer: Answer) -> None:
         if on:
             answer.state("precision", ours, f"{name}.enabled")
         answer.mark(f"{name}.enabled", "implied", "off, or as the trainer's arguments say")
-    narrow = [f"bf16.bf16_{one}" for one in ("master_weights_and_grads", "optimizer_states")]
+    narrow = [f"bf16.bf16_{key}" for key in ("master_weights_and_grads", "optimizer_states")]
     if known := next(iter(answer.values), ""):
         answer.leave("state_precision", known)
     if all(answer.get(name) is True for name in narrow):
@@ -155,8 +155,8 @@ def read_zero(answer: Answer, prefix: str) -> None:
         answer.mark(name, "read" if value in _PLACES else "not understood")
         answer.mark(old, "implied", "as it is taken to be")
         places.append((name, _PLACES.get(value, "")))
-    (states, to), (weights, of) = places
-    if offload := _OFFLOADS.get((to, of)):
+    (states, to), (weights, parameters_to) = places
+    if offload := _OFFLOADS.get((to, parameters_to)):
         if offload != "none":
             answer.state("offload", offload, states if states in answer.values else weights)
     else:
@@ -202,11 +202,11 @@ def _communication(answer: Answer, prefix: str) -> None:
         answer.mark(name, "implied", "as the stack has it")
     elif 0 < stage < _EVERYTHING:
         answer.imply("dp_overlap", "none", "overlap_comm is off by default below stage 3", name)
-    asked = [part for part, one in _CODES.items() if trainer.is_on(answer, prefix + one)]
-    for part, one in _CODES.items():
-        answer.mark(prefix + one, "read" if part in asked else "implied")
-    if asked:
-        answer.state("zeropp", "+".join(asked), prefix + _CODES[asked[0]])
+    parts_on = [part for part, code in _CODES.items() if trainer.is_on(answer, prefix + code)]
+    for part, code in _CODES.items():
+        answer.mark(prefix + code, "read" if part in parts_on else "implied")
+    if parts_on:
+        answer.state("zeropp", "+".join(parts_on), prefix + _CODES[parts_on[0]])
     bucket = f"{prefix}reduce_bucket_size"
     if answer.get(bucket) == "auto":
         note = "hidden size x hidden size, as transformers has it"
@@ -218,10 +218,10 @@ def _mark_disabled(answer: Answer) -> None:
     """All of a part whose `enabled` is false."""
     off = [
         name.removesuffix("enabled")
-        for name, found in answer.values.items()
-        if name.endswith(".enabled") and found.value is False
+        for name, value in answer.values.items()
+        if name.endswith(".enabled") and value.value is False
     ]
-    off = [one.removesuffix("shared_parameters.") for one in off]
+    off = [key.removesuffix("shared_parameters.") for key in off]
     for name in answer.values:
         if name not in answer.arguments and name.startswith(tuple(off)):
             answer.mark(name, "implied", "of a part that is off")
@@ -229,36 +229,36 @@ def _mark_disabled(answer: Answer) -> None:
 
 def zero_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """ZeRO and offloading of these options as DeepSpeed writes them."""
-    held: dict[str, Any] = {_ZERO + "stage": options.get("zero", 0)}
-    if held[_ZERO + "stage"]:
-        held[_ZERO + "overlap_comm"] = options.get("dp_overlap") != "none"
+    config: dict[str, Any] = {_ZERO + "stage": options.get("zero", 0)}
+    if config[_ZERO + "stage"]:
+        config[_ZERO + "overlap_comm"] = options.get("dp_overlap") != "none"
     offload = options.get("offload") or "none"
     for (states, weights), ours in _OFFLOADS.items():
         if ours == offload and offload != "none":
-            held[_ZERO + "offload_optimizer.device"] = states
+            config[_ZERO + "offload_optimizer.device"] = states
             if weights:
-                held[_ZERO + "offload_param.device"] = weights
-    return held
+                config[_ZERO + "offload_param.device"] = weights
+    return config
 
 
 def document(options: Mapping[str, Any]) -> dict[str, Any]:
     """The document of a plan, nested."""
-    held: dict[str, Any] = {}
+    config: dict[str, Any] = {}
     for argument in TABLE:
         value = options.get(argument.option)
         theirs = None if value is None else argument.theirs(value)
         if theirs is not None:
-            held[argument.name] = theirs
-    held |= zero_of(options)
+            config[argument.name] = theirs
+    config |= zero_of(options)
     parts = str(options.get("zeropp") or "").split("+")
-    held |= {_ZERO + name: True for part, name in _CODES.items() if part in parts}
+    config |= {_ZERO + name: True for part, name in _CODES.items() if part in parts}
     kind = options.get("precision")
     if kind in ("bf16", "fp16"):
-        held[f"{kind}.enabled"] = True
+        config[f"{kind}.enabled"] = True
     if options.get("state_precision") == "bf16":
-        held["bf16.bf16_master_weights_and_grads"] = True
-        held["bf16.bf16_optimizer_states"] = True
-    return trainer.nested(held)
+        config["bf16.bf16_master_weights_and_grads"] = True
+        config["bf16.bf16_optimizer_states"] = True
+    return trainer.nested(config)
 
 
 def write(options: Mapping[str, Any]) -> str:
@@ -276,7 +276,6 @@ FORMAT = Format(
     detect=lambda name, text: _own(name, text) and not _OF_VERL.search(text),
     parse=trainer.parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=read_more,
+    **UNREAD,
 )

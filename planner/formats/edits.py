@@ -14,7 +14,7 @@ from typing import Any
 
 from planner.formats import recipe as formats
 from planner.formats.record import Format, Value
-from planner.formats.target import SHARDED, Asked, Target
+from planner.formats.target import SHARDED, PlanToWrite, Target
 
 _COMMAND = "edited.sh"  # under which arguments of a command line are parsed
 _OFF = (None, False, 0, 1, "none")  # what is not asked for
@@ -23,7 +23,7 @@ _IDLE = ("schedule", "sequence_parallel", "placement")
 _KEPT = ("gpus", "global_batch")  # what stays as it was, and must still be said
 
 Values = Mapping[Format, Mapping[str, Value]]
-Same = Callable[[str, Any, Mapping[str, Any], Asked], bool]
+Same = Callable[[str, Any, Mapping[str, Any], PlanToWrite], bool]
 
 
 @dataclass(frozen=True)
@@ -47,25 +47,29 @@ class Edited:
     unsaid: Mapping[str, Any]
 
 
-def target_of(recipe: formats.Recipe, asked: Asked) -> Target | None:
+def target_of(recipe: formats.Recipe, request: PlanToWrite) -> Target | None:
     """The target that writes most of the kinds of files that a recipe has."""
-    kinds = {_words(one) for one, held in recipe.values.items() if one.writable(held)}
-    able = [one for one in formats.targets() if one.kind in kinds]
+    kinds = {_words(form) for form, values in recipe.values.items() if form.writable(values)}
+    able = [target for target in formats.targets() if target.kind in kinds]
 
     def cover(target: Target) -> int:
-        written = {_words(one) for one in _written(target, asked)}
+        written = {_words(form) for form in _written(target, request)}
         return len(written & kinds) - len(written - kinds)
 
     return max(able, key=cover, default=None)
 
 
 def edited(
-    recipe: formats.Recipe, target: Target | None, before: Asked, after: Asked, same: Same
+    recipe: formats.Recipe,
+    target: Target | None,
+    before: PlanToWrite,
+    after: PlanToWrite,
+    same: Same,
 ) -> Edited:
     """How to edit a recipe of the plan `before` to one of the plan `after`. same: whether an option
     of a plan came back as it went."""
     if target is None or (target.deals and "pipeline_layout" not in recipe.options):
-        before, after = (_without_split(one) for one in (before, after))
+        before, after = (_without_split(plan) for plan in (before, after))
     names = {*before.options, *after.options}
     changed = {n: after.get(n) for n in sorted(names) if before.get(n) != after.get(n)}
     kept = {name: before.get(name) for name in _KEPT}
@@ -75,18 +79,20 @@ def edited(
     def unsaid(values: Values) -> dict[str, Any]:
         return _unsaid(values, wanted, after, same)
 
-    values = {one: dict(held) for one, held in recipe.values.items()}
+    values = {form: dict(values) for form, values in recipe.values.items()}
     _by_table(values, recipe, changed)
     left = unsaid(values)
     if left and target is not None:
         old, new = _written(target, before), _written(target, after)
         whole = {
-            one: {name: found.value for name, found in held.items()} for one, held in new.items()
+            form: {name: value.value for name, value in values.items()}
+            for form, values in new.items()
         }
-        for found in (_differences(old, new), whole):  # the whole where the file says it otherwise
-            _by_writing(values, found)
+        # the whole where the file says it otherwise
+        for written_otherwise in (_differences(old, new), whole):
+            _by_writing(values, written_otherwise)
             for option in changed.keys() & unsaid(values).keys():
-                _leave_out(values, recipe, option, found)
+                _leave_out(values, recipe, option, written_otherwise)
             if not unsaid(values):
                 break
         _by_own_arguments(values, unsaid)
@@ -96,24 +102,24 @@ def edited(
 
 
 def on_stack(
-    recipe: formats.Recipe, target: Target, before: Asked, stack: str
+    recipe: formats.Recipe, target: Target, before: PlanToWrite, stack: str
 ) -> Mapping[str, Any]:
     """The options of a recipe that a target writes for another stack, with all states sharded."""
     after = replace(before, options={**before.options, "stack": stack, "zero": SHARDED})
-    values = {one: dict(held) for one, held in recipe.values.items()}
+    values = {form: dict(values) for form, values in recipe.values.items()}
     _by_writing(values, _differences(_written(target, before), _written(target, after)))
     return formats.joined(values).options
 
 
-def _without_split(asked: Asked) -> Asked:
+def _without_split(request: PlanToWrite) -> PlanToWrite:
     """A plan for a program that deals its layers out to stages by itself."""
-    kept = {name: one for name, one in asked.options.items() if name != "pipeline_layout"}
-    return replace(asked, options=kept)
+    kept = {name: option for name, option in request.options.items() if name != "pipeline_layout"}
+    return replace(request, options=kept)
 
 
-def _words(one: Format) -> str:
+def _words(form: Format) -> str:
     """The kind of target that writes the arguments of a format."""
-    return one.written_as or one.kind
+    return form.written_as or form.kind
 
 
 def _by_table(
@@ -124,13 +130,13 @@ def _by_table(
         stated = recipe.stated.get(option)
         if stated is None or value is None:
             continue
-        for one, held in values.items():
-            names = {name: row for row in one.table for name in (row.name, *row.also)}
+        for form, entry in values.items():
+            names = {name: row for row in form.table for name in (row.name, *row.also)}
             row = names.get(stated.argument)
-            if stated.argument in held and row is not None and row.option == option:
+            if stated.argument in entry and row is not None and row.option == option:
                 theirs = row.theirs(value)
                 if theirs is not None:
-                    _put(held, stated.argument, theirs)
+                    _put(entry, stated.argument, theirs)
 
 
 def _by_own_arguments(
@@ -139,23 +145,23 @@ def _by_own_arguments(
     """Add arguments of the recipe's own formats for what a target has no word for, where the files
     then say it: a fork has arguments that the program it stems from lacks."""
     for option, value in unsaid(values).items():
-        listed = [(held, row) for one, held in values.items() for row in one.table]
-        for held, row in listed if value is not None else ():
-            theirs = row.theirs(value) if row.option == option and row.name not in held else None
+        listed = [(value, row) for form, value in values.items() for row in form.table]
+        for stated, row in listed if value is not None else ():
+            theirs = row.theirs(value) if row.option == option and row.name not in stated else None
             if theirs is None:
                 continue
-            held[row.name] = Value(theirs)
+            stated[row.name] = Value(theirs)
             if option not in unsaid(values):
                 break
-            del held[row.name]
+            del stated[row.name]
 
 
 def _by_writing(
-    values: dict[Format, dict[str, Value]], found: Mapping[Format, Mapping[str, Any]]
+    values: dict[Format, dict[str, Value]], written_values: Mapping[Format, Mapping[str, Any]]
 ) -> None:
     """Put in what a target writes otherwise."""
-    for written, differ in found.items():
-        into = next((one for one in values if _words(one) == _words(written)), written)
+    for written, differ in written_values.items():
+        into = next((form for form in values if _words(form) == _words(written)), written)
         for name, value in differ.items():
             _put(values.setdefault(into, {}), name, value)
 
@@ -164,14 +170,14 @@ def _leave_out(
     values: dict[Format, dict[str, Value]],
     recipe: formats.Recipe,
     option: str,
-    found: Mapping[Format, Mapping[str, Any]],
+    written_values: Mapping[Format, Mapping[str, Any]],
 ) -> None:
     """Leave out what states an option otherwise, unless it has just been written."""
     stated = recipe.stated.get(option)
-    kept = {name for differ in found.values() for name, value in differ.items() if value}
+    kept = {name for differ in written_values.values() for name, value in differ.items() if value}
     if stated is not None and stated.argument not in kept:
-        for held in values.values():
-            held.pop(stated.argument, None)
+        for stated_values in values.values():
+            stated_values.pop(stated.argument, None)
 
 
 def _prune(
@@ -181,34 +187,34 @@ def _prune(
     unsaid: Callable[[Values], dict[str, Any]],
 ) -> None:
     """Take out new arguments without which the files say as much."""
-    for one, held in values.items():
-        for name in [name for name in held if name not in before.get(one, {})]:
-            value = held.pop(name)
+    for form, stated in values.items():
+        for name in [name for name in stated if name not in before.get(form, {})]:
+            value = stated.pop(name)
             if unsaid(values) != left:
-                held[name] = value
+                stated[name] = value
 
 
-def _written(target: Target, asked: Asked) -> dict[Format, Mapping[str, Value]]:
+def _written(target: Target, request: PlanToWrite) -> dict[Format, Mapping[str, Value]]:
     """The arguments of the files that a target writes for a plan, by their format."""
-    texts = dict(target.write(asked, ()))
-    if listed := target.arguments(asked):
-        program = target.starts(asked) if target.starts else target.program
+    texts = dict(target.write(request, ()))
+    if listed := target.arguments(request):
+        program = target.starts(request) if target.starts else target.program
         texts[_COMMAND] = " \\\n".join([f"torchrun {program}", *listed])
     out: dict[Format, Mapping[str, Value]] = {}
     for name, text in texts.items():
-        for one, found in formats.parts(name, text).items():
-            if one.kind != "launcher":
-                out[one] = {**out.get(one, {}), **found}
+        for form, part in formats.parts(name, text).items():
+            if form.kind != "launcher":
+                out[form] = {**out.get(form, {}), **part}
     return out
 
 
 def _differences(before: Values, after: Values) -> dict[Format, dict[str, Any]]:
     """Arguments with the values that they get; None for those that go."""
     out: dict[Format, dict[str, Any]] = {}
-    for one in {**before, **after}:
-        old, new = before.get(one, {}), after.get(one, {})
+    for form in {**before, **after}:
+        old, new = before.get(form, {}), after.get(form, {})
         values = {n: new[n].value if n in new else None for n in {**old, **new}}
-        out[one] = {n: v for n, v in values.items() if n not in old or old[n].value != v}
+        out[form] = {n: v for n, v in values.items() if n not in old or old[n].value != v}
     return out
 
 
@@ -220,28 +226,34 @@ def _put(into: dict[str, Value], name: str, value: Any) -> None:
         into[name] = Value(value, old.line, (), old.file)
 
 
-def _unsaid(values: Values, wanted: Mapping[str, Any], after: Asked, same: Same) -> dict[str, Any]:
+def _unsaid(
+    values: Values, wanted: Mapping[str, Any], after: PlanToWrite, same: Same
+) -> dict[str, Any]:
     """Options that the edited arguments do not say."""
-    back = formats.joined({one: held for one, held in values.items() if held}).options
+    back = formats.joined({form: value for form, value in values.items() if value}).options
     whole, out = after.replicas * after.get("cp", 1), {}
     for name, value in wanted.items():
-        found = back.get(name)
+        value_back = back.get(name)
         if value is None:
-            said = found in _OFF or name in _IDLE or (name == "shard_group" and found == whole)
+            is_said = (
+                value_back in _OFF
+                or name in _IDLE
+                or (name == "shard_group" and value_back == whole)
+            )
         else:
-            said = same(name, value, back, after) or (found is None and value in _OFF)
-        if not said:
+            is_said = same(name, value, back, after) or (value_back is None and value in _OFF)
+        if not is_said:
             out[name] = value
     return out
 
 
 def _edits(before: Values, after: Values) -> list[Edit]:
     out = []
-    for one, new in after.items():
-        old = before.get(one, {})
+    for form, new in after.items():
+        old = before.get(form, {})
         for name in {**old, **new}:
-            was, now = (held[name] if name in held else Value(None) for held in (old, new))
+            was, now = (values[name] if name in values else Value(None) for values in (old, new))
             if was.value != now.value or (name in old) != (name in new):
                 shown = formats.shown_value(name, was.value, True)
-                out.append(Edit(one.kind, one.spelled(name), was.place, shown, now.value))
+                out.append(Edit(form.kind, form.spelled(name), was.place, shown, now.value))
     return sorted(out, key=lambda edit: (not edit.place, edit.kind, edit.name))

@@ -38,7 +38,7 @@ _OF_DEEPSPEED = (
     "optimizer.type",
 )
 _TABLE = (
-    *(one for one in deepspeed.TABLE if one.name in _OF_DEEPSPEED),
+    *(row for row in deepspeed.TABLE if row.name in _OF_DEEPSPEED),
     Argument(
         "pipe_parallel_size", "pp", meaning=lambda value: trainer.whole(value) or 1, default=1
     ),
@@ -96,8 +96,8 @@ def _precision(answer: Answer) -> None:
         if answer.get(switch) is True:
             kind = _TYPES.get(str(answer.get(f"{name}.type", name)), name)
             answer.state("precision", kind, switch)
-        for one in (switch, f"{name}.type", "fp16.fp16"):
-            answer.mark(one, "implied", "of the precision")
+        for entry in (switch, f"{name}.type", "fp16.fp16"):
+            answer.mark(entry, "implied", "of the precision")
     if answer.option("precision") is None:
         answer.imply("precision", "fp16", "fp16 by default")
 
@@ -169,7 +169,6 @@ def _batch(answer: Answer) -> None:
         answer.imply("gpus", gpus, "batch / (micro-batch x accumulation) replicas")
 
 
-UNREAD = unread("gpt_neox")
 FORMAT = Format(
     kind="gpt-neox",
     title="GPT-NeoX YAML",
@@ -177,7 +176,6 @@ FORMAT = Format(
     parse=_parse,
     table=_TABLE,
     whole=True,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=_more,
+    **unread("gpt_neox"),
 )

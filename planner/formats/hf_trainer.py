@@ -33,7 +33,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
         adapted.read_frozen(answer, _FROZEN)
     trainer_script.read(answer)
     read_rows(answer, Rows(packed=(), usual=""))  # a script of its own pads or joins
-    trainer.mark_off(answer, UNREAD.lacks)
+    trainer.mark_off(answer, UNREAD["lacks"])
 
 
 def write(options: Mapping[str, Any]) -> str:
@@ -42,22 +42,22 @@ def write(options: Mapping[str, Any]) -> str:
 
 def as_json(options: Mapping[str, Any]) -> str:
     """The arguments that run_clm.py accepts; it refuses unknown names."""
-    held = {name: one for name, one in _arguments(options).items() if name not in _NOT_TAKEN}
-    return trainer.as_json(trainer.nested(held))
+    config = {name: value for name, value in _arguments(options).items() if name not in _NOT_TAKEN}
+    return trainer.as_json(trainer.nested(config))
 
 
 _NOT_TAKEN = ("attn_implementation",)
 
 
 def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:
-    held = (
+    config = (
         trainer.written(TABLE, options)
         | trainer.subspace_of(options)
         | trainer.types(options)
         | sharding.written(options)
     )
-    held |= trainer.liger_of(options, "use_liger_kernel")
-    return held
+    config |= trainer.liger_of(options, "use_liger_kernel")
+    return config
 
 
 _OTHERS = re.compile(
@@ -78,9 +78,8 @@ FORMAT = Format(
     ),
     parse=trainer_script.parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=read_more,
+    **UNREAD,
 )
 
 TARGET = written.target(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.formats import accelerate, axolotl, deepspeed, llama_factory, trl
-from planner.formats.target import Asked, Target, as_comments
+from planner.formats.target import PlanToWrite, Target, as_comments
 
 _CONFIG, _ZERO = "train.yaml", "ds_config.json"
 _LOST = {
@@ -18,50 +18,50 @@ _LOST = {
 _FILL = ("dataset in train.yaml", "learning rate")
 
 
-def _options(asked: Asked) -> dict[str, Any]:
+def _options(request: PlanToWrite) -> dict[str, Any]:
     """The plan with what these writers ask for beside it."""
-    out = {**asked.options, "dp": asked.replicas, "grad_accum": asked.micro_batches}
-    out |= {"gpus_per_node": asked.gpus_per_node}
-    hub = asked.model.hub
+    out = {**request.options, "dp": request.replicas, "grad_accum": request.micro_batches}
+    out |= {"gpus_per_node": request.gpus_per_node}
+    hub = request.model.hub
     return out | ({"model": hub[0]} if hub else {})
 
 
-def _axolotl(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
-    return {_CONFIG: as_comments(comments) + axolotl.write(_options(asked))}
+def _axolotl(request: PlanToWrite, comments: tuple[str, ...]) -> Mapping[str, str]:
+    return {_CONFIG: as_comments(comments) + axolotl.write(_options(request))}
 
 
-def _deepspeed(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
+def _deepspeed(request: PlanToWrite, comments: tuple[str, ...]) -> Mapping[str, str]:
     """TRL's file and DeepSpeed's, which has no room for comments."""
-    text = f"deepspeed: {_ZERO}  # beside this file\n{_trainer(asked)}"
-    return {_CONFIG: as_comments(comments) + text, _ZERO: deepspeed.write(_options(asked))}
+    text = f"deepspeed: {_ZERO}  # beside this file\n{_trainer(request)}"
+    return {_CONFIG: as_comments(comments) + text, _ZERO: deepspeed.write(_options(request))}
 
 
-def _llama_factory(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
-    text = _without(llama_factory.write(_options(asked)), "deepspeed:", "fsdp")
+def _llama_factory(request: PlanToWrite, comments: tuple[str, ...]) -> Mapping[str, str]:
+    text = _without(llama_factory.write(_options(request)), "deepspeed:", "fsdp")
     head = f"deepspeed: {_ZERO}  # beside this file\n"
-    return {_CONFIG: as_comments(comments) + head + text, _ZERO: deepspeed.write(_options(asked))}
+    return {_CONFIG: as_comments(comments) + head + text, _ZERO: deepspeed.write(_options(request))}
 
 
-def _accelerate(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
+def _accelerate(request: PlanToWrite, comments: tuple[str, ...]) -> Mapping[str, str]:
     """TRL's file, which says what is repeated, and accelerate's: both at once are refused."""
     head = as_comments(comments)
-    own = accelerate.write(_options(asked))
+    config = accelerate.write(_options(request))
     return {
-        _CONFIG: head + _trainer(asked),
-        "accelerate.yaml": head + _without(own, "  fsdp_activation_checkpointing:"),
+        _CONFIG: head + _trainer(request),
+        "accelerate.yaml": head + _without(config, "  fsdp_activation_checkpointing:"),
     }
 
 
-def _trainer(asked: Asked) -> str:
+def _trainer(request: PlanToWrite) -> str:
     """TRL's file without what says how states are sharded."""
-    return _without(trl.write(_options(asked)), "deepspeed:", "fsdp")
+    return _without(trl.write(_options(request)), "deepspeed:", "fsdp")
 
 
 def _without(text: str, *begins: str) -> str:
     """A YAML text without these keys and what is nested in them."""
     lines, dropped = [], False
     for line in text.splitlines(keepends=True):
-        nested = dropped and line.startswith(" ") and not any(" " in one[:1] for one in begins)
+        nested = dropped and line.startswith(" ") and not any(" " in start[:1] for start in begins)
         dropped = line.startswith(begins) or nested
         lines += [] if dropped else [line]
     return "".join(lines)

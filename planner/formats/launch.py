@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from planner.formats.launcher import ALLOCATOR
-from planner.formats.target import Asked, Target
+from planner.formats.target import PlanToWrite, Target
 from planner.specs.hardware import GpuSpec
 
 if TYPE_CHECKING:
@@ -30,17 +30,17 @@ _LONGEST = 40  # of a name: Kubernetes adds to it, up to 63 characters of a labe
 
 
 def scripts(
-    target: Target, asked: Asked, gpu: GpuSpec, comments: tuple[str, ...]
+    target: Target, request: PlanToWrite, gpu: GpuSpec, comments: tuple[str, ...]
 ) -> dict[str, str]:
     """run.sh and what starts it on all nodes, by name."""
     known = {
-        "name": name_of(f"{asked.model.name}-{asked.options['gpus']}"),
-        "nodes": asked.nodes,
-        "gpus_per_node": asked.gpus_per_node,
-        "program": target.starts(asked) if target.starts else target.program,
+        "name": name_of(f"{request.model.name}-{request.options['gpus']}"),
+        "nodes": request.nodes,
+        "gpus_per_node": request.gpus_per_node,
+        "program": target.starts(request) if target.starts else target.program,
         "per_node": target.per_node,
-        "arguments": target.arguments(asked),
-        "environment": {**target.environment, **_allocator(asked)},
+        "arguments": target.arguments(request),
+        "environment": {**target.environment, **_allocator(request)},
         "checkout": target.checkout,
         "comments": comments,
         "image": IMAGE,
@@ -50,8 +50,8 @@ def scripts(
     return {name: _environment().get_template(name).render(known) for name in (RUN, *LAUNCHERS)}
 
 
-def _allocator(asked: Asked) -> dict[str, str]:
-    on = asked.get("expandable_segments")
+def _allocator(request: PlanToWrite) -> dict[str, str]:
+    on = request.get("expandable_segments")
     return {ALLOCATOR[0]: "expandable_segments:True"} if on else {}
 
 

@@ -60,9 +60,11 @@ def _detect(name: str, text: str) -> bool:
 
 def _hosts(text: str) -> list[int] | None:
     """GPUs of each line of a hostfile; None for any other text."""
-    lines = [one for one in text.splitlines() if one.strip() and not one.lstrip().startswith("#")]
-    found = [_HOST.fullmatch(one) for one in lines]
-    return [int(one[1]) for one in found if one] if lines and all(found) else None
+    lines = [
+        line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")
+    ]
+    matches = [_HOST.fullmatch(line) for line in lines]
+    return [int(match[1]) for match in matches if match] if lines and all(matches) else None
 
 
 def _parse(text: str) -> Mapping[str, Value]:
@@ -76,9 +78,9 @@ def _parse(text: str) -> Mapping[str, Value]:
     if _MANIFEST.search(text):
         return _of_manifest(text)
     out = {}
-    for found in _DIRECTIVE.finditer(text):
-        line = text.count("\n", 0, found.start()) + 1
-        out.update(_options("sbatch", [Word(word, line) for word in _split(found[1])]))
+    for match in _DIRECTIVE.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        out.update(_options("sbatch", [Word(word, line) for word in _split(match[1])]))
     try:
         commands = script(text).commands
     except ValueError:
@@ -121,7 +123,7 @@ def _visible(commands: Sequence[Command]) -> dict[str, Value]:
         len(listed.split(",")): command.words[0].line
         for command in commands
         if re.fullmatch(r"[\d,]+", listed := command.variables.get("CUDA_VISIBLE_DEVICES", ""))
-        and any(one.text.endswith(".py") or one.text == "-m" for one in command.words)
+        and any(word.text.endswith(".py") or word.text == "-m" for word in command.words)
     }
     if len(seen) != 1:
         return {}
@@ -151,7 +153,7 @@ def _options(program: str, words: Sequence[Word]) -> dict[str, Value]:
         word = rest.pop()
         name, has_value, text = word.text.partition("=")
         shorts = _SHORT.get(program, {})
-        short = next((one for one in shorts if re.fullmatch(rf"{one}\d*", name)), "")
+        short = next((short for short in shorts if re.fullmatch(rf"{short}\d*", name)), "")
         if short:
             name, text = shorts[short], text or name.removeprefix(short)
             has_value = text
@@ -181,25 +183,25 @@ def _of_manifest(text: str) -> dict[str, Value]:
     for document in re.split(r"^---[ \t]*$", text, flags=re.M):
         if not _MANIFEST.search(document):
             continue
-        held = {path: value for path, (value, _) in yaml_places(document).items()}
-        found = _ACCELERATORS.fullmatch(str(held.get("resources.accelerators", "")))
-        if found and isinstance(held.get("num_nodes", 1), int):
-            pods[int(found[1])] += held.get("num_nodes", 1)
-        for path, value in held.items():
+        values = {path: value for path, (value, _) in yaml_places(document).items()}
+        match = _ACCELERATORS.fullmatch(str(values.get("resources.accelerators", "")))
+        if match and isinstance(values.get("num_nodes", 1), int):
+            pods[int(match[1])] += values.get("num_nodes", 1)
+        for path, value in values.items():
             if _LIMIT.fullmatch(path) and str(value).isdecimal():
-                pods[int(value)] += _copies(path, held)
+                pods[int(value)] += _copies(path, values)
     if len(pods) != 1:
         return {"manifest.gpus": Value(sum(gpus * count for gpus, count in pods.items()))}
     [(each, nodes)] = pods.items()
     return {"manifest.nodes": Value(nodes), "manifest.gpus-per-node": Value(each)}
 
 
-def _copies(path: str, held: Mapping[str, object]) -> int:
+def _copies(path: str, values: Mapping[str, object]) -> int:
     """Pods of a container: the product of `replicas` and `parallelism` above it."""
     parts, count = path.split("."), 1
     for i in range(len(parts)):
         for name in ("replicas", "parallelism", "numNodes"):
-            value = held.get(".".join([*parts[:i], name]))
+            value = values.get(".".join([*parts[:i], name]))
             count *= value if isinstance(value, int) and value > 0 else 1
     return count
 
@@ -229,7 +231,7 @@ _ALL = ("gpu", "auto")  # as many processes as a node has GPUs
 _STARTED = ("torchrun.nproc-per-node", "deepspeed.num-gpus", "deepspeed.include")
 _GIVEN = (
     *("hostfile.slots", "manifest.gpus-per-node"),
-    *(f"{one}.{kind}" for kind in ("gres", "gpus-per-node") for one in _SLURM),
+    *(f"{name}.{kind}" for kind in ("gres", "gpus-per-node") for name in _SLURM),
     "mpirun.npernode",
 )
 
@@ -253,15 +255,15 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
 def _each(name: str, answer: Answer) -> None:
     """One of the arguments that say the GPUs of a node."""
     value = answer.get(name)
-    found = _GPUS.fullmatch(str(value))
+    match = _GPUS.fullmatch(str(value))
     listed = _INCLUDED.fullmatch(str(value)) if name.endswith(".include") else None
-    count = len(listed[1].split(",")) if listed else int(found[1]) if found else 0
+    count = len(listed[1].split(",")) if listed else int(match[1]) if match else 0
     if value is not None and count and answer.option("gpus_per_node") is None:
         answer.state("gpus_per_node", count, name)
     elif count:
         answer.mark(name, "implied", "as many as the launcher starts")
     elif value in _ALL:
-        known = [one for one in _GIVEN if _GPUS.fullmatch(str(answer.get(one, "")))]
+        known = [name for name in _GIVEN if _GPUS.fullmatch(str(answer.get(name, "")))]
         use: Use = "implied" if known else "not understood"
         answer.mark(name, use, "all GPUs of a node: --gpus-per-node says how many" * (not known))
     elif name in _STARTED and name in answer.values:
@@ -270,8 +272,8 @@ def _each(name: str, answer: Answer) -> None:
 
 def _tasks(values: Mapping[str, Value], answer: Answer) -> None:
     """Processes of Slurm and MPI: one for each GPU, but where each starts a launcher."""
-    launched = any(name.startswith(tuple(f"{one}." for one in _LAUNCHERS)) for name in values)
-    for name in (f"{one}.ntasks-per-node" for one in _SLURM):
+    launched = any(name.startswith(tuple(f"{name}." for name in _LAUNCHERS)) for name in values)
+    for name in (f"{name}.ntasks-per-node" for name in _SLURM):
         tasks = answer.get(name)
         if answer.option("gpus_per_node") is not None:
             answer.mark(name, "implied", "GPUs of a node are stated beside it")
@@ -281,28 +283,28 @@ def _tasks(values: Mapping[str, Value], answer: Answer) -> None:
         elif isinstance(tasks, int):
             answer.imply("gpus_per_node", tasks, "one task for each GPU", name)
     for name in ("sbatch.gpus", "srun.gpus", "mpirun.np", "srun.ntasks", "sbatch.ntasks"):
-        found = _GPUS.fullmatch(str(answer.get(name, "")))
+        value = _GPUS.fullmatch(str(answer.get(name, "")))
         processes = not name.endswith(".gpus")
-        if found and not (launched and processes) and answer.option("gpus") is None:
+        if value and not (launched and processes) and answer.option("gpus") is None:
             nodes, each = answer.option("nodes"), answer.option("gpus_per_node")
             if each is None or nodes is None:
                 note = "one process for each GPU" if processes else ""
-                answer.imply("gpus", int(found[1]), note, name)
+                answer.imply("gpus", int(value[1]), note, name)
         answer.mark(name, "implied", "nodes and GPUs of each are stated beside it")
 
 
 def _whole(values: Mapping[str, Value], answer: Answer) -> None:
     """GPUs in all, where nodes and GPUs of each are known."""
     nodes, each = answer.option("nodes"), answer.option("gpus_per_node")
-    said = next((one for one in _NODES if one in answer.arguments), "sbatch.nodes")
+    node = next((name for name in _NODES if name in answer.arguments), "sbatch.nodes")
     answer.drop("nodes")  # GPUs in all say the same, of any size of node
     if answer.option("gpus") is None and each is not None and isinstance(nodes or 1, int):
-        tasks = tuple(f"{one}.ntasks-per-node" for one in _SLURM)
+        tasks = tuple(f"{name}.ntasks-per-node" for name in _SLURM)
         order = (*_NODES, "accelerate.num-machines", *_STARTED, *_GIVEN, *tasks, "visible.devices")
-        name = next((one for one in order if one in values), "")
+        name = next((name for name in order if name in values), "")
         answer.state("gpus", (nodes or 1) * each, name, f"{nodes or 1} x {each} GPUs")
     elif nodes is not None and each is None:
-        answer.imply("nodes", nodes, "whole nodes", said)
+        answer.imply("nodes", nodes, "whole nodes", node)
 
 
 FORMAT = Format(

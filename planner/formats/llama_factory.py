@@ -24,10 +24,10 @@ _DEGREES = (*_MEGATRON[:2], "context_parallel_size", "expert_model_parallel_size
 def _flash(value: Any) -> str | None:
     if str(value).lower() == "auto":
         return None
-    found = _FLASH.get(str(value).lower().removeprefix("attentionfunction."))
-    if found is None:
+    kernel = _FLASH.get(str(value).lower().removeprefix("attentionfunction."))
+    if kernel is None:
         raise ValueError(f"{value!r} is not modelled; the estimate is of the stack's own kernel")
-    return found
+    return kernel
 
 
 def _undone(value: Any) -> str | None:
@@ -64,7 +64,7 @@ _USUAL = trainer.BATCH[0].default
 TABLE = (
     *trainer.BATCH,
     trainer.MAX_STEPS,
-    *(one for one in trainer.TABLE if one.name in ("optim", "torch_compile", "model_name_or_path")),
+    *(row for row in trainer.TABLE if row.name in ("optim", "torch_compile", "model_name_or_path")),
     Argument("model", "model", meaning=trainer.model_name, note=trainer.COPIES),
     Argument("micro_batch_size", "micro_batch", meaning=trainer.whole),
     Argument("global_batch_size", "global_batch", meaning=trainer.whole),
@@ -131,7 +131,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _trained(answer)
     trainer.read_degrees(answer)
     trainer.mark_empty(answer)
-    trainer.mark_off(answer, UNREAD.lacks)
+    trainer.mark_off(answer, UNREAD["lacks"])
 
 
 def _trained(answer: Answer) -> None:
@@ -277,38 +277,38 @@ def _stage(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def write(options: Mapping[str, Any]) -> str:
     """The YAML of a plan for `llamafactory-cli train`."""
-    own = [
-        one for one in TABLE if one.name not in ("model", "micro_batch_size", "global_batch_size")
+    rows = [
+        row for row in TABLE if row.name not in ("model", "micro_batch_size", "global_batch_size")
     ]
-    held = {
+    config = {
         name: theirs
-        for name, theirs in trainer.written(own, trainer.of_examples(options)).items()
+        for name, theirs in trainer.written(rows, trainer.of_examples(options)).items()
         if name not in _DEGREES or theirs != 1  # its parser knows them beside Megatron-Core alone
     } | _subspace(options)
-    held |= trainer.types(options, "")
+    config |= trainer.types(options, "")
     if options.get("state_precision") == "bf16":
-        held["pure_bf16"] = True
+        config["pure_bf16"] = True
     for backend, kind in (("torchao", "fp8-tensorwise"), ("te", "fp8-delayed")):
         if options.get("precision") == kind:
-            held |= {"fp8": True, "fp8_backend": backend, "bf16": True}
-    held |= trainer.liger_of(options, "enable_liger_kernel")
-    held |= {"stage": "sft", "finetuning_type": "full", "do_train": True}
-    held |= _stage(options)
+            config |= {"fp8": True, "fp8_backend": backend, "bf16": True}
+    config |= trainer.liger_of(options, "enable_liger_kernel")
+    config |= {"stage": "sft", "finetuning_type": "full", "do_train": True}
+    config |= _stage(options)
     if options.get("lora"):
-        held |= {"finetuning_type": "lora"} | adapted.written(options, _ADAPTERS)
-        words = held["lora_target"]
-        held["lora_target"] = "all" if words == "all-linear" else ",".join(words)
-        if "additional_target" in held:
-            held["additional_target"] = ",".join(held["additional_target"])
-        held |= adapted.written_frozen(options, _FROZEN)
+        config |= {"finetuning_type": "lora"} | adapted.written(options, _ADAPTERS)
+        words = config["lora_target"]
+        config["lora_target"] = "all" if words == "all-linear" else ",".join(words)
+        if "additional_target" in config:
+            config["additional_target"] = ",".join(config["additional_target"])
+        config |= adapted.written_frozen(options, _FROZEN)
         if options.get("base_upcast") == "norms":
-            held["upcast_layernorm"] = True
+            config["upcast_layernorm"] = True
     elif options.get("trainable_layers"):
         layers = options["trainable_layers"]
-        held |= {"finetuning_type": "freeze", "freeze_trainable_layers": layers}
+        config |= {"finetuning_type": "freeze", "freeze_trainable_layers": layers}
     if options.get("offload") == "activations":
-        held["use_unsloth_gc"] = True
-    return trainer.as_yaml(held | sharding.written(options))
+        config["use_unsloth_gc"] = True
+    return trainer.as_yaml(config | sharding.written(options))
 
 
 _own = trainer.own("finetuning_type", "cutoff_len", "dist_config", "sample_backend")
@@ -320,7 +320,6 @@ FORMAT = Format(
     ),
     parse=trainer_script.parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=read_more,
+    **UNREAD,
 )

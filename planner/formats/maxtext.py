@@ -51,21 +51,21 @@ def _detect(name: str, text: str) -> bool:
 
 def _parse(text: str) -> Mapping[str, Value]:
     if _DETECT.search(text):
-        return _whole((name, Value(*found)) for name, found in yaml_places(text).items())
+        return _whole((name, Value(*place)) for name, place in yaml_places(text).items())
     out: dict[str, Value] = {}
     for command in script(text).commands:
         if not any(_PROGRAM.search(word.text) for word in command.words):
             continue
         for word in command.words:
-            if found := _PAIR.fullmatch(word.text):
-                out[found[1]] = Value(_plain(found[2]), word.line, word.unknown)
+            if match := _PAIR.fullmatch(word.text):
+                out[match[1]] = Value(_plain(match[2]), word.line, word.unknown)
     return out
 
 
-def _whole(found: Iterable[tuple[str, Value]]) -> dict[str, Value]:
+def _whole(pairs: Iterable[tuple[str, Value]]) -> dict[str, Value]:
     """Arguments by name, tables of axes as the one argument that they are."""
     out: dict[str, Value] = {}
-    for name, value in found:
+    for name, value in pairs:
         table = name.partition(".")[0]
         if table in _AXES_TABLES:
             out.setdefault(table, Value("a table", value.line))
@@ -123,7 +123,7 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
     if answer.option("model") is None:
         _shape(answer)
     else:
-        answer.drop(*(f"model.{one}" for one in answer.model))
+        answer.drop(*(f"model.{key}" for key in answer.model))
         _of_named_model(answer)
     _towers(answer)
     _experts(answer)
@@ -140,7 +140,7 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
 def _of_named_model(answer: Answer) -> None:
     """Mark arguments that a named model already implies."""
     for name in answer.values:
-        if any(fnmatchcase(name, one) for one in _OF_MODEL):
+        if any(fnmatchcase(name, key) for key in _OF_MODEL):
             answer.mark(name, "implied", "of the model that is named")
 
 
@@ -151,7 +151,7 @@ def _towers(answer: Answer) -> None:
         if answer.get(switch):
             continue
         for name in answer.values:
-            if name == switch or any(fnmatchcase(name, one) for one in names):
+            if name == switch or any(fnmatchcase(name, key) for key in names):
                 answer.mark(name, "implied", "no tower is built without its switch")
 
 
@@ -182,7 +182,7 @@ def _degrees(answer: Answer) -> dict[str, int | None]:
     for axis in _AXES:
         parts = [f"{part}_{axis}_parallelism" for part in ("ici", "dcn")]
         given = [answer.get(name, _DEFAULTS.get(name, 1)) for name in parts]
-        auto = any(not isinstance(one, int) or one < 1 for one in given)
+        auto = any(not isinstance(key, int) or key < 1 for key in given)
         # dcn_data is -1 by itself: 1 where the slices are as many as other axes across them say
         left = auto and not (axis == "data" and given[0] == 1 and parts[1] not in answer.values)
         out[axis] = None if left else max(given[0], 1) * max(given[1], 1)
@@ -192,10 +192,10 @@ def _degrees(answer: Answer) -> dict[str, int | None]:
 
 
 def _sharding(answer: Answer, degrees: Mapping[str, int | None]) -> None:
-    tensor = [degrees[one] for one in ("tensor", "tensor_sequence", "tensor_transpose")]
+    tensor = [degrees[name] for name in ("tensor", "tensor_sequence", "tensor_transpose")]
     tp = tensor[0] or 1
-    for one in tensor[1:]:
-        tp *= one or 1
+    for name in tensor[1:]:
+        tp *= name or 1
     answer.imply("tp", tp, "axes of tensor parallelism")
     if tp > 1:
         answer.imply("sequence_parallel", True, "activations of norms are sharded, too")
@@ -304,15 +304,12 @@ def _shape(answer: Answer) -> None:
     answer.imply("model.positions", "rotary", "blocks of Llama")
 
 
-UNREAD = unread("maxtext")
 FORMAT = Format(
     kind="maxtext",
     title="MaxText YAML or name=value arguments",
     detect=_detect,
     parse=_parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
-    off=UNREAD.off,
     read_more=_more,
+    **unread("maxtext"),
 )

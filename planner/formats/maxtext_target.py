@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.formats.maxtext import TABLE
-from planner.formats.target import SHARDED, Asked, Target, as_comments, theirs
+from planner.formats.target import SHARDED, PlanToWrite, Target, as_comments, theirs
 from planner.inputs.readers import yaml_text
 from planner.specs.names import REMAT_POLICIES
 from planner.specs.options.aliases import written
@@ -14,72 +14,74 @@ from planner.specs.options.aliases import written
 _FILE = "config.yml"
 
 
-def _write(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
-    named = written("models", "maxtext").get(asked.model.name)
-    own = theirs(TABLE, asked)
-    widths = {one.name for one in TABLE if one.option.startswith("model.")}
+def _write(request: PlanToWrite, comments: tuple[str, ...]) -> Mapping[str, str]:
+    named = written("models", "maxtext").get(request.model.name)
+    arguments = theirs(TABLE, request)
+    widths = {row.name for row in TABLE if row.option.startswith("model.")}
     plan: dict[str, Any] = {
         "base_config": "base.yml",
-        "run_name": asked.model.name,
+        "run_name": request.model.name,
         "hardware": "gpu",
         "model_name": named or "default",
-        "steps": asked.steps,
+        "steps": request.steps,
     }
-    plan |= {name: value for name, value in own.items() if name not in (*widths, "model_name")}
+    plan |= {
+        name: value for name, value in arguments.items() if name not in (*widths, "model_name")
+    }
     if named is None:
-        plan |= {name: value for name, value in own.items() if name in widths}
-        plan["mlp_activations"] = ["silu", "linear"] if asked.model.gated else ["gelu"]
-    plan |= {**_mesh(asked), **_sizes(asked)}
+        plan |= {name: value for name, value in arguments.items() if name in widths}
+        plan["mlp_activations"] = ["silu", "linear"] if request.model.gated else ["gelu"]
+    plan |= {**_mesh(request), **_sizes(request)}
     text = yaml_text(plan)
     return {_FILE: as_comments(comments) + text}
 
 
-def _mesh(asked: Asked) -> dict[str, Any]:
+def _mesh(request: PlanToWrite) -> dict[str, Any]:
     """The axes; all within one slice, which is how MaxText sees GPUs."""
-    cp, ep, dp = asked.get("cp", 1), asked.get("ep", 1), asked.replicas
-    zero, outer = asked.get("zero", 0), max(1, dp // ep)
-    whole = asked.get("shard_group", dp * cp)  # the axes of a weight: fsdp, context and expert
+    cp, ep, dp = request.get("cp", 1), request.get("ep", 1), request.replicas
+    zero, outer = request.get("zero", 0), max(1, dp // ep)
+    whole = request.get("shard_group", dp * cp)  # the axes of a weight: fsdp, context and expert
     sharded = max(1, whole // (cp * ep)) if zero == SHARDED else 1
     out: dict[str, Any] = {
         "ici_data_parallelism": outer // sharded,
         "ici_fsdp_parallelism": sharded,
-        "ici_tensor_parallelism": asked.get("tp", 1),
+        "ici_tensor_parallelism": request.get("tp", 1),
         "ici_context_parallelism": cp,
-        "ici_pipeline_parallelism": asked.get("pp", 1),
+        "ici_pipeline_parallelism": request.get("pp", 1),
         "ici_expert_parallelism": ep,
         "dcn_data_parallelism": 1,
         "shard_optimizer_over_data": zero == 1,
     }
     if cp > 1:
         ways = written("context_ways", "maxtext")
-        out["context_parallel_strategy"] = ways[asked.get("cp_comm_type", "all-gather")]
+        out["context_parallel_strategy"] = ways[request.get("cp_comm_type", "all-gather")]
     return out
 
 
-def _sizes(asked: Asked) -> dict[str, Any]:
+def _sizes(request: PlanToWrite) -> dict[str, Any]:
     """Batch, recomputation and precision."""
-    pp = asked.get("pp", 1)
-    split = asked.get("tp", 1) * asked.get("cp", 1) * pp
-    parts = asked.micro_batches if pp > 1 else 1
-    each = asked.options["micro_batch"] * parts / split
+    pp = request.get("pp", 1)
+    split = request.get("tp", 1) * request.get("cp", 1) * pp
+    parts = request.micro_batches if pp > 1 else 1
+    each = request.options["micro_batch"] * parts / split
     out: dict[str, Any] = {
         "per_device_batch_size": int(each) if each == int(each) else each,
-        "gradient_accumulation_steps": asked.micro_batches // parts,
+        "gradient_accumulation_steps": request.micro_batches // parts,
     }
     if pp > 1:
         out["num_pipeline_microbatches"] = parts
-    mode = asked.get("recompute", "none")
+    mode = request.get("recompute", "none")
     kept = mode.removeprefix("keep:").split("+")
     policy = next((p for p, names in REMAT_POLICIES.items() if set(names) == set(kept)), None)
     if mode in ("none", "full") or policy:
         out["remat_policy"] = policy or mode
-    precision = asked.get("precision", "bf16")
+    precision = request.get("precision", "bf16")
     words = {"fp8": "fp8", "fp8-tensorwise": "te_fp8_currentscaling", "fp8-delayed": "fp8"}
     words |= {"mxfp8": "te_mxfp8", "nvfp4": "te_nvfp4"}
     out["quantization"] = words.get(precision, "")
     out["dtype"] = "float32" if precision == "fp32" else "bfloat16"
-    out["attention"] = "dot_product" if asked.get("attention") == "eager" else "cudnn_flash_te"
-    if asked.get("state_precision") == "bf16":
+    out["attention"] = "dot_product" if request.get("attention") == "eager" else "cudnn_flash_te"
+    if request.get("state_precision") == "bf16":
         out["weight_dtype"] = "bfloat16"
     return out
 

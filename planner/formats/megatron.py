@@ -57,8 +57,8 @@ def _of_yaml(text: str) -> dict[str, Value]:
             known = _listed(value) if isinstance(value, str) else value
             unknown = (known,) if isinstance(known, str) and known.startswith("$") else ()
             out[plain(path[table.end() :])] = Value(known, line, unknown)
-        elif found := _ENVIRONMENT.match(path):
-            out[ENV + path[found.end() :]] = Value(value, line)
+        elif match := _ENVIRONMENT.match(path):
+            out[ENV + path[match.end() :]] = Value(value, line)
     return out
 
 
@@ -66,7 +66,9 @@ def of_values(given: Any) -> dict[str, Value]:
     """Arguments of a mapping of flags without dashes. Raises ValueError for anything else."""
     if not isinstance(given, Mapping):
         raise ValueError(f"{type(given).__name__} where flags and their values must stand")
-    known = {name: _listed(one) if isinstance(one, str) else one for name, one in given.items()}
+    known = {
+        name: _listed(value) if isinstance(value, str) else value for name, value in given.items()
+    }
     return {plain(str(name)): Value(value) for name, value in known.items()}
 
 
@@ -75,44 +77,49 @@ def _listed(text: str) -> Any:
     inside = _LIST.fullmatch(text)
     if not inside:
         return scalar(text)
-    return [scalar(one.strip("'\"")) for one in re.split(r"[\s,]+", inside[1].strip()) if one]
+    return [scalar(part.strip("'\"")) for part in re.split(r"[\s,]+", inside[1].strip()) if part]
 
 
-def _of_script(found: Script) -> dict[str, Value]:
+def _of_script(script: Script) -> dict[str, Value]:
     words: Sequence[Word]
-    command = max(found.commands, key=_flags, default=None)
-    bare = [word for one in found.commands for word in one.words if _FLAG.match(one.words[0].text)]
+    command = max(script.commands, key=_flags, default=None)
+    bare = [
+        word
+        for command in script.commands
+        for word in command.words
+        if _FLAG.match(command.words[0].text)
+    ]
     if bare:  # arguments without a program
-        words, variables = bare, found.variables
+        words, variables = bare, script.variables
     elif command is not None and _flags(command):
         words = own_words(command.words)
         variables = command.variables
     else:  # arrays of arguments for another script
-        texts = [text for text in found.variables.values() if _KNOWN.search(text)]
+        texts = [text for text in script.variables.values() if _KNOWN.search(text)]
         words = [Word(word, 0) for text in texts for word in text.split()]
-        variables = found.variables
+        variables = script.variables
     out = of_words(words)
     for name, text in variables.items():
         if _VARIABLES.fullmatch(name):
             out[ENV + name] = Value(scalar(text))
-    for one in found.skipped:
-        note = f"if (line {one.line}) {one.text}".strip()
-        out[note] = Value(None, one.line, ("what only running it tells",))
+    for entry in script.skipped:
+        note = f"if (line {entry.line}) {entry.text}".strip()
+        out[note] = Value(None, entry.line, ("what only running it tells",))
     return out
 
 
 def _flags(command: Command) -> int:
     """How much a command is one of Megatron-LM: by its known arguments, then by all of them."""
-    text = " ".join(one.text for one in command.words)
+    text = " ".join(word.text for word in command.words)
     return len(_KNOWN.findall(text)) * 1000 + sum(
-        one.text.startswith("--") for one in command.words
+        word.text.startswith("--") for word in command.words
     )
 
 
 def own_words(words: Sequence[Word]) -> Sequence[Word]:
     """The words behind the program that is started: those before it are of the launcher."""
-    scripts = [i for i, one in enumerate(words) if re.search(r"\w\.py$", one.text)]
-    modules = [i + 1 for i, one in enumerate(words[:-1]) if one.text == "-m"]
+    scripts = [i for i, word in enumerate(words) if re.search(r"\w\.py$", word.text)]
+    modules = [i + 1 for i, word in enumerate(words[:-1]) if word.text == "-m"]
     start = max([*scripts[:1], *modules[:1]], default=-1)
     return words[start + 1 :]
 
@@ -137,11 +144,11 @@ def of_words(words: Iterable[Word]) -> dict[str, Value]:
 
 def _put(out: dict[str, Value], flag: Word, values: list[Word]) -> None:
     name, equals, text = flag.text.partition("=")
-    unknown = tuple(one for word in values for one in word.unknown)
+    unknown = tuple(text for word in values for text in word.unknown)
     texts = [text] if equals else [word.text for word in values]
     if equals or (len(texts) == 1 and not values[0].text):
         unknown = (*unknown, *flag.unknown)
-    known = [scalar(one) for one in texts]
+    known = [scalar(text) for text in texts]
     value: Any = True if not known else known[0] if len(known) == 1 else known
     out[plain(name)] = Value(value, flag.line, unknown)
 
@@ -158,16 +165,13 @@ def scalar(text: Any) -> Any:
     return {"true": True, "false": False, "none": None, "null": None}.get(text.lower(), text)
 
 
-UNREAD = unread("megatron_table")
 FORMAT = Format(
     kind="megatron",
     title="Megatron-LM arguments (shell script, command line, YAML with MODEL_ARGS or ARGS)",
     detect=detect,
     parse=parse,
     table=names.TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
-    off=UNREAD.off,
     read_more=read_more,
     spelled=lambda name: name if name.startswith(ENV) else f"--{name}",
+    **unread("megatron_table"),
 )

@@ -18,13 +18,13 @@ _TYPE = re.compile(r"(?:torch\.)?(float32|bfloat16|float16|uint8)")
 _SUFFIX = re.compile(r"[-_](?:v\d.*|instruct|base|hf)$", re.I)
 
 
-def read_with(answer: Answer, own: Mapping[str, Any], why: str) -> None:
+def read_with(answer: Answer, usual: Mapping[str, Any], why: str) -> None:
     """Read Megatron's arguments with the defaults of another program.
 
     own: values by name, which act where the file does not state one; why: whose they are.
     """
     stated = answer.values
-    left = {name: Value(value) for name, value in own.items() if _is_left(stated, name)}
+    left = {name: Value(value) for name, value in usual.items() if _is_left(stated, name)}
     answer.values = {**stated, **left}
     read_more(answer.values, answer)
     answer.values = stated
@@ -39,8 +39,8 @@ def _is_left(values: Mapping[str, Value], name: str) -> bool:
 
 def typed(value: Any) -> Any:
     """A type as Megatron-LM's command line names it; any other value as it is."""
-    found = _TYPE.fullmatch(value) if isinstance(value, str) else None
-    return _TYPES[found[1]] if found else value
+    match = _TYPE.fullmatch(value) if isinstance(value, str) else None
+    return _TYPES[match[1]] if match else value
 
 
 _FAMILY = re.compile(r"^(llama|qwen|glm)(\d)(\d)(?=-|$)")
@@ -62,10 +62,10 @@ def name_model(answer: Answer, argument: str, name: str, note: str = "") -> bool
     """State the catalogue's model of this name; False where it has none."""
     for word in _spellings(name):
         try:
-            found = catalog.find("models", word).stem
+            stem = catalog.find("models", word).stem
         except PlanError:
             continue
-        answer.state("model", found, argument, note)
+        answer.state("model", stem, argument, note)
         return True
     answer.mark(argument, "not understood", "no model of the catalogue has this name: give --model")
     return False

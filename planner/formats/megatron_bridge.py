@@ -51,14 +51,13 @@ TABLE = (
     Argument("peft.dim", "lora"),
     Argument("gated-linear-unit", "model.mlp", words={True: "gated", False: "plain"}),
 )
-UNREAD = unread("megatron_bridge")
 
 
 def _detect(name: str, text: str) -> bool:
     if ".py" in name:
         return "ConfigContainer" in text and "cfg." in text
     if name.endswith((".yaml", ".yml")):
-        tables = [one for one in ("model", "train", "ddp", "optimizer") if _has(one, text)]
+        tables = [name for name in ("model", "train", "ddp", "optimizer") if _has(name, text)]
         words = r"_target_:\s*megatron\.bridge|micro_batch_size:|global_batch_size:|train_iters:"
         return "train" in tables and len(tables) > 1 and re.search(words, text) is not None
     return _OVERRIDDEN.search(text) is not None and (
@@ -74,8 +73,8 @@ def _parse(text: str) -> Mapping[str, Value]:
     if "ConfigContainer" in text and re.search(r"^\s*cfg\.", text, re.M):
         return _of_python(text)
     if _has("train", text):
-        found = yaml_places(text).items()
-        return {_plain(path): Value(typed(value), line) for path, (value, line) in found}
+        places = yaml_places(text).items()
+        return {_plain(path): Value(typed(value), line) for path, (value, line) in places}
     return dict(_of_commands(text))
 
 
@@ -90,10 +89,10 @@ def _of_commands(text: str) -> Iterator[tuple[str, Value]]:
     for command in script(text).commands:
         words = own_words(command.words)
         for i, word in enumerate(words):
-            found = _OVERRIDE.fullmatch(word.text)
-            if found:
-                value = typed(scalar(found[2]))
-                yield _plain(found[1]), Value(value, word.line, word.unknown)
+            match = _OVERRIDE.fullmatch(word.text)
+            if match:
+                value = typed(scalar(match[2]))
+                yield _plain(match[1]), Value(value, word.line, word.unknown)
             elif word.text == "--recipe" and i + 1 < len(words):
                 yield "recipe", Value(words[i + 1].text, word.line, words[i + 1].unknown)
 
@@ -105,14 +104,14 @@ def _of_python(text: str) -> dict[str, Value]:
     """Assignments of literals to `cfg` in a function."""
     module = tree(text)
     constants = dict(_constants(module))
-    recipes = [one for one in module.body if isinstance(one, ast.FunctionDef) and _assigns(one)]
+    recipes = [node for node in module.body if isinstance(node, ast.FunctionDef) and _assigns(node)]
     if len(recipes) > 1:
-        listed = ", ".join(one.name for one in recipes)
+        listed = ", ".join(recipe.name for recipe in recipes)
         raise ValueError(f"holds {len(recipes)} recipes ({listed}); name one: FILE:NAME")
     out: dict[str, Value] = {}
-    for one in recipes:
-        out["recipe"] = Value(one.name, one.lineno)
-        for node in one.body:
+    for recipe in recipes:
+        out["recipe"] = Value(recipe.name, recipe.lineno)
+        for node in recipe.body:
             constants.update(named(node, constants))
             out.update(_assigned(node, constants))
     return out
@@ -123,22 +122,24 @@ def recipes_in(text: str) -> dict[str, str]:
     ValueError where it does not parse."""
     module = tree(text)
     lines = text.splitlines()
-    plain = [one for one in module.body if isinstance(one, ast.Assign | ast.AnnAssign)]
-    head = [line for one in plain for line in lines[one.lineno - 1 : one.end_lineno]]
-    found = [one for one in module.body if isinstance(one, ast.FunctionDef) and _assigns(one)]
+    plain = [node for node in module.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    head = [line for node in plain for line in lines[node.lineno - 1 : node.end_lineno]]
+    functions = [
+        node for node in module.body if isinstance(node, ast.FunctionDef) and _assigns(node)
+    ]
     return {
-        one.name: "\n".join([*head, "", *lines[one.lineno - 1 : one.end_lineno], ""])
-        for one in found
+        function.name: "\n".join([*head, "", *lines[function.lineno - 1 : function.end_lineno], ""])
+        for function in functions
     }
 
 
 def _assigns(function: ast.FunctionDef) -> bool:
     """Whether a function makes a configuration of its own: those that are handed one do not."""
-    made = any(
+    is_recipe = any(
         isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == _BASE
         for node in function.body
     )
-    return made and not function.args.args and "ConfigContainer" in ast.unparse(function)
+    return is_recipe and not function.args.args and "ConfigContainer" in ast.unparse(function)
 
 
 def _constants(tree: ast.Module) -> Iterator[tuple[str, Any]]:
@@ -158,16 +159,16 @@ def _assigned(node: ast.stmt, constants: Mapping[str, Any]) -> Iterator[tuple[st
         return
     path = ast.unparse(node.targets[0])
     if path == _BASE:
-        made = ast.unparse(node.value)
-        if made.partition("(")[0].lstrip("_") not in _EMPTY:
-            yield "cfg", Value(made, node.lineno)
+        text = ast.unparse(node.value)
+        if text.partition("(")[0].lstrip("_") not in _EMPTY:
+            yield "cfg", Value(text, node.lineno)
         return
     if not path.startswith(f"{_BASE}."):
         return
     name = _plain(path.removeprefix(f"{_BASE}."))
-    found = _HUB.search(ast.unparse(node.value))
-    if found:
-        yield name, Value(found[1], node.lineno)
+    match = _HUB.search(ast.unparse(node.value))
+    if match:
+        yield name, Value(match[1], node.lineno)
     else:
         yield from _of_value(name, node.value, constants)
 
@@ -182,8 +183,8 @@ def _of_value(
     """A value that is written out: a constant, a type, a list, or the arguments of a call."""
     text = ast.unparse(node)
     if isinstance(node, ast.Call):
-        inside = [(one.arg, one.value) for one in node.keywords if one.arg]
-        words = [one.value for one in node.args if isinstance(one, ast.Constant)]
+        inside = [(keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg]
+        words = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
         if name == _PRECISION:
             called = words[0] if words else text.partition("(")[0]
             yield name, Value(called, node.lineno)
@@ -213,15 +214,15 @@ _OVERLAPS = {"overlap-grad-reduce", "overlap-param-gather"}  # set by comm_overl
 def _read_more(values: Mapping[str, Value], answer: Answer) -> None:
     whole = answer.model.get("layers") or isinstance(answer.get(_MODEL), str)
     answer.is_part = _BASE in values or not whole
-    own = {} if answer.is_part else {**_DEFAULTS}
+    usual = {} if answer.is_part else {**_DEFAULTS}
     if _PRECISION in values:  # says more than both switches
-        own["bf16"] = False
+        usual["bf16"] = False
     if answer.is_part:
         answer.notes.append("what the recipe sets in other files is not known: it is searched here")
-    held = answer.options.get("precision")
-    read_with(answer, own, "of Megatron-Bridge")
-    if held is not None:
-        answer.options["precision"] = held
+    precision = answer.options.get("precision")
+    read_with(answer, usual, "of Megatron-Bridge")
+    if precision is not None:
+        answer.options["precision"] = precision
     answer.drop("stack", *([] if _OVERLAPS & answer.values.keys() else ["dp_overlap"]))
     answer.is_part = False
     answer.imply("stack", "nemo", "Megatron-Bridge")
@@ -240,15 +241,15 @@ def _read_more(values: Mapping[str, Value], answer: Answer) -> None:
 def _name(values: Mapping[str, Value], answer: Answer) -> None:
     """The model: by its id on the Hugging Face Hub, by its widths, or by the recipe's name."""
     if isinstance(answer.get(_MODEL), str):
-        answer.drop(*(f"model.{one}" for one in list(answer.model)))
+        answer.drop(*(f"model.{key}" for key in list(answer.model)))
         answer.state("model", answer.get(_MODEL), _MODEL)
         return
     if answer.model.get("layers"):
         return
-    answer.drop(*(f"model.{one}" for one in list(answer.model)))
+    answer.drop(*(f"model.{key}" for key in list(answer.model)))
     for argument in (_BASE, "recipe"):
-        found = _RECIPE.match(str(answer.get(argument, "")))
-        if found and name_model(answer, argument, found[1].replace("_", "-"), "by its name"):
+        value = _RECIPE.match(str(answer.get(argument, "")))
+        if value and name_model(answer, argument, value[1].replace("_", "-"), "by its name"):
             break
     if _BASE in values:
         answer.mark(_BASE, "not understood", "what it sets is in another file")
@@ -260,10 +261,8 @@ FORMAT = Format(
     detect=_detect,
     parse=_parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
-    off=UNREAD.off,
     read_more=_read_more,
     written_as="megatron",
     spelled=lambda name: name.replace("-", "_"),
+    **unread("megatron_bridge"),
 )

@@ -14,7 +14,7 @@ def experts(answer: Answer) -> None:
     if not (get("num-experts") or get("num-moe-experts")):
         for name in [n for n in answer.values if n.startswith("moe-")]:
             answer.mark(name, "irrelevant", "there are no experts")
-        answer.drop(*[f"model.{one}" for one in answer.model if one.startswith("moe.")])
+        answer.drop(*[f"model.{key}" for key in answer.model if key.startswith("moe.")])
         return
     _layers_of_experts(answer)
     if get("use-transformer-engine-op-fuser"):
@@ -35,13 +35,13 @@ def experts(answer: Answer) -> None:
 def _layers_of_experts(answer: Answer) -> None:
     """--moe-layer-freq: every N-th layer, or a list of ones and zeros as Python writes it."""
     name = "moe-layer-freq"
-    found = answer.get(name)
-    if found is None:
+    stated = answer.get(name)
+    if stated is None:
         return
-    if isinstance(found, int):
-        answer.state("model.moe.every", found, name)
+    if isinstance(stated, int):
+        answer.state("model.moe.every", stated, name)
         return
-    layers = _repeated(str(found) if not isinstance(found, list) else "+".join(map(str, found)))
+    layers = _repeated(str(stated) if not isinstance(stated, list) else "+".join(map(str, stated)))
     if layers is None:
         return
     dense = layers.index(1) if 1 in layers else len(layers)
@@ -56,10 +56,10 @@ def _repeated(text: str) -> list[int] | None:
     """A list of ones and zeros such as `([0]*3+[1]*12)`; None for anything else."""
     short = text.replace(" ", "").strip("()")
     parts = short.split("+")
-    found = [_REPEATED.fullmatch(one) for one in parts]
-    if not all(found):
+    matches = [_REPEATED.fullmatch(part) for part in parts]
+    if not all(matches):
         return None
-    out = [int(n) for one in found if one for n in one[1].split(",") * int(one[2] or 1)]
+    out = [int(n) for match in matches if match for n in match[1].split(",") * int(match[2] or 1)]
     return out
 
 
@@ -81,10 +81,10 @@ def _dispatcher(answer: Answer) -> None:
 def latent(answer: Answer) -> None:
     """Latent attention, whose widths act only with its switch."""
     if not answer.get("multi-latent-attention"):
-        answer.drop(*[f"model.{one}" for one in answer.model if one.startswith("latent.")])
+        answer.drop(*[f"model.{key}" for key in answer.model if key.startswith("latent.")])
         return
     answer.mark("multi-latent-attention", "read")
-    table = {one.name: one.option for one in names.MODEL}
+    table = {row.name: row.option for row in names.MODEL}
     for name, width in names.LATENT.items():
         if name not in answer.values:
             answer.imply(table[name], width, f"no --{name}")

@@ -23,7 +23,7 @@ _FLAT = ("heads", "kv_heads", "head_dim", "ffn_hidden", "qk_norm", "bias_qkv")
 
 def hybrid(answer: Answer) -> None:
     """The layers of a hybrid model, which replace the layers of a plain decoder."""
-    name = next((one for one in PATTERNS if answer.get(one)), None)
+    name = next((pattern for pattern in PATTERNS if answer.get(pattern)), None)
     if name is None:
         return
     main, *modules = str(answer.get(name)).split(_MODULE)
@@ -34,19 +34,21 @@ def hybrid(answer: Answer) -> None:
         return
     parts = _parts(answer)
     answer.state("model.layers", len(letters), name)
-    answer.state("model.parts", [parts[one] for one in _NAMES if one in letters], name)
-    answer.state("model.stack", [{"layers": [_NAMES[one] for one in letters], "times": 1}], name)
-    for one in (*WIDTHS, "spec", "is-hybrid-model"):
-        answer.mark(one, "read")
-    answer.drop(*(f"{MODEL}{one}" for one in (*_FLAT, *_of_experts(answer))))
+    answer.state("model.parts", [parts[name] for name in _NAMES if name in letters], name)
+    answer.state(
+        "model.stack", [{"layers": [_NAMES[letter] for letter in letters], "times": 1}], name
+    )
+    for entry in (*WIDTHS, "spec", "is-hybrid-model"):
+        answer.mark(entry, "read")
+    answer.drop(*(f"{MODEL}{name}" for name in (*_FLAT, *_of_experts(answer))))
     if modules:
         answer.state("mtp", len(modules), name)
-        answer.state("model.mtp_layers", [_NAMES[one] for one in modules[0]], name)
-    _stages(answer, name, [len(one) for one in stages])
+        answer.state("model.mtp_layers", [_NAMES[letter] for letter in modules[0]], name)
+    _stages(answer, name, [len(stage) for stage in stages])
 
 
 def _of_experts(answer: Answer) -> list[str]:
-    return [one for one in answer.model if one.startswith(("moe.", "latent."))]
+    return [key for key in answer.model if key.startswith(("moe.", "latent."))]
 
 
 def _stages(answer: Answer, name: str, layers: list[int]) -> None:
@@ -69,9 +71,9 @@ def _parts(answer: Answer) -> dict[str, dict[str, Any]]:
     width = get("mamba-head-dim", _HEAD)
     heads = answer.option(f"{MODEL}heads")
     experts = {
-        one.removeprefix("moe."): answer.model[one].value
-        for one in _of_experts(answer)
-        if one.startswith("moe.") and answer.model[one].value is not None
+        key.removeprefix("moe."): answer.model[key].value
+        for key in _of_experts(answer)
+        if key.startswith("moe.") and answer.model[key].value is not None
     }
     wide = answer.option(f"{MODEL}ffn_hidden")
     return {

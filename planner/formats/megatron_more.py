@@ -80,10 +80,16 @@ def _overlap(answer: Answer) -> None:
     """Overlap of data-parallel communication: off by default; if all that the ZeRO stage allows is
     on, as in the stack."""
     stage = answer.option("zero") or 0
-    asked = {"overlap-grad-reduce": ("reduce",), "overlap-param-gather": ("forward", "backward")}
+    switches = {"overlap-grad-reduce": ("reduce",), "overlap-param-gather": ("forward", "backward")}
     has = ("reduce", "forward", "backward")[: (1, 2, 2, 3)[stage]]
-    on = [one for name, parts in asked.items() if answer.get(name) for one in parts if one in has]
-    given = [name for name in asked if name in answer.values]
+    on = [
+        part
+        for name, parts in switches.items()
+        if answer.get(name)
+        for part in parts
+        if part in has
+    ]
+    given = [name for name in switches if name in answer.values]
     for name in given:
         answer.mark(name, "read")
     if given and len(on) == len(has):
@@ -142,8 +148,8 @@ def _biases(answer: Answer) -> None:
     name = "disable-bias-linear" if "disable-bias-linear" in answer.values else "add-bias-linear"
     plain = bool(get("disable-bias-linear")) or get("add-bias-linear") is False
     answer.mark(name, "read")
-    for one in ("bias_qkv", "bias_attention_out", "bias_mlp"):
-        answer.imply(f"model.{one}", not plain, "biases of linear layers", name)
+    for key in ("bias_qkv", "bias_attention_out", "bias_mlp"):
+        answer.imply(f"model.{key}", not plain, "biases of linear layers", name)
     if get("add-qkv-bias"):
         answer.state("model.bias_qkv", True, "add-qkv-bias")
 
@@ -192,9 +198,9 @@ def _layout(answer: Answer) -> None:
     else:
         answer.imply("sequence_parallel", False, "no --sequence-parallel")
     layers = answer.get("num-layers")
-    ends = [f"account-for-{one}-in-pipeline-split" for one in ("embedding", "loss")]
+    ends = [f"account-for-{name}-in-pipeline-split" for name in ("embedding", "loss")]
     both = megatron_deepspeed.ends_count(answer)
-    first, last = (bool(answer.get(one)) or both for one in ends)
+    first, last = (bool(answer.get(end)) or both for end in ends)
     each = "num-layers-per-virtual-pipeline-stage"
     vpp = answer.option("vpp")
     if isinstance(answer.get(each), int) and isinstance(layers, int) and pp > 1:
@@ -238,39 +244,39 @@ def _uneven(answer: Answer, layers: int, pp: int, vpp: int, first: bool, last: b
         return
     chunks = pp * vpp
     if any(counts.values()):
-        inner = pp - sum(one is not None for one in counts.values())
-        rest = layers - sum(one or 0 for one in counts.values())
+        inner = pp - sum(count is not None for count in counts.values())
+        rest = layers - sum(count or 0 for count in counts.values())
         if not inner or rest % inner:
             return
         each = [rest // inner] * pp
         each[0], each[-1] = counts["first"] or each[0], counts["last"] or each[-1]
         if any(n % vpp for n in each):
             return
-        held = [each[i % pp] // vpp for i in range(chunks)]
+        layers_of = [each[i % pp] // vpp for i in range(chunks)]
     else:
         total = layers + first + last
         if total % chunks:
             return
-        held = [total // chunks] * chunks
-        held[0] -= first
-        held[-1] -= last
+        layers_of = [total // chunks] * chunks
+        layers_of[0] -= first
+        layers_of[-1] -= last
     mtp, end = answer.option("mtp") or 0, chunks - 1
-    plan = [Chunk(i == 0, n, mtp * (i == end), i == end) for i, n in enumerate(held)]
-    named = [one for one in stated.values() if one]
-    named += [f"account-for-{one}-in-pipeline-split" for one in ("embedding", "loss")]
+    plan = [Chunk(i == 0, n, mtp * (i == end), i == end) for i, n in enumerate(layers_of)]
+    named = [stated_end for stated_end in stated.values() if stated_end]
+    named += [f"account-for-{name}-in-pipeline-split" for name in ("embedding", "loss")]
     answer.imply(
         "pipeline_layout",
         layout_text(tuple(plan)),
         "layers of the first and last stage",
-        *(one for one in named if one in answer.values),
+        *(name for name in named if name in answer.values),
     )
 
 
 def _precision(answer: Answer) -> None:
     """Number format of compute, by the narrowest that is named."""
     get = answer.get
-    formats = [one for one in ("fp8-format", "fp8") if get(one)]
-    base = next((one for one in ("bf16", "fp16") if get(one)), None)
+    formats = [name for name in ("fp8-format", "fp8") if get(name)]
+    base = next((name for name in ("bf16", "fp16") if get(name)), None)
     if get("fp4-format"):
         answer.state("precision", "nvfp4", "fp4-format")
         answer.mark("fp4-recipe", "read")
@@ -283,23 +289,23 @@ def _precision(answer: Answer) -> None:
         answer.state("precision", base, base)
     else:
         answer.imply("precision", "fp32", "neither --bf16 nor --fp16")
-    for one in ("bf16", "fp16", *formats):
-        answer.mark(one, "read")
+    for entry in ("bf16", "fp16", *formats):
+        answer.mark(entry, "read")
     if formats or get("fp4-format"):
         _kept_in_low_precision(answer)
 
 
 def _kept_in_low_precision(answer: Answer) -> None:
     """Weights that are gathered in 8 bit, and layers that stay in 16."""
-    for one in ("fp8-param-gather", "fp8-param"):
-        if answer.get(one):
-            answer.state("low_precision", "weights", one)
+    for key in ("fp8-param-gather", "fp8-param"):
+        if answer.get(key):
+            answer.state("low_precision", "weights", key)
     if answer.get("first-last-layers-bf16"):
-        ends = [f"num-layers-at-{one}-in-bf16" for one in ("start", "end")]
-        count = sum(answer.get(one, _ENDS_IN_BF16) for one in ends)
+        ends = [f"num-layers-at-{name}-in-bf16" for name in ("start", "end")]
+        count = sum(answer.get(end, _ENDS_IN_BF16) for end in ends)
         answer.state("bf16_layers", count, "first-last-layers-bf16")
-        for one in ends:
-            answer.mark(one, "read")
+        for key in ends:
+            answer.mark(key, "read")
 
 
 def _states(answer: Answer) -> None:
@@ -325,10 +331,10 @@ def _states(answer: Answer) -> None:
                 "the precision-aware optimizer keeps the 16 bits that bf16 lacks",
                 "use-precision-aware-optimizer",
             )
-        for one in kinds:
-            answer.mark(one, "read")
-    for one in kinds:
-        answer.mark(one, "irrelevant", "acts with --use-precision-aware-optimizer")
+        for kind in kinds:
+            answer.mark(kind, "read")
+    for kind in kinds:
+        answer.mark(kind, "irrelevant", "acts with --use-precision-aware-optimizer")
     offloaded = "optimizer-cpu-offload"
     if get(offloaded):
         answer.mark(
@@ -361,7 +367,7 @@ def _recompute(answer: Answer) -> None:
         return
     if kind == "selective":
         listed = modules if isinstance(modules, list) else str(modules or "").split()
-        text = "+".join(str(one) for one in listed)
+        text = "+".join(str(module) for module in listed)
         if modules and is_recompute(text):
             answer.state("recompute", recompute_name(text), "recompute-modules")
             answer.mark("recompute-granularity", "read")
@@ -373,8 +379,8 @@ def _recompute(answer: Answer) -> None:
     elif "recompute-granularity" not in answer.values or kind is None:
         answer.imply("recompute", "none", "no --recompute-granularity")
         answer.mark("recompute-granularity", "read")
-        for one in ("recompute-modules", "recompute-method", "recompute-num-layers"):
-            answer.mark(one, "irrelevant", "acts with --recompute-granularity")
+        for name in ("recompute-modules", "recompute-method", "recompute-num-layers"):
+            answer.mark(name, "irrelevant", "acts with --recompute-granularity")
 
 
 def _whole_layers(answer: Answer) -> None:
@@ -385,8 +391,8 @@ def _whole_layers(answer: Answer) -> None:
     else:
         text = "full" if count in (1, None) else f"group:{count}"
     answer.state("recompute", text, "recompute-granularity")
-    for one in ("recompute-method", "recompute-num-layers"):
-        answer.mark(one, "read")
+    for name in ("recompute-method", "recompute-num-layers"):
+        answer.mark(name, "read")
 
 
 def _batch(answer: Answer) -> None:
@@ -418,18 +424,20 @@ def _graphs(answer: Answer) -> None:
         (n for n in ("cuda-graph-scope", "cuda-graph-modules") if n in answer.values), None
     )
     if kind == "none" and old is None:
-        for one in ("cuda-graph-impl", "cuda-graph-scope", "cuda-graph-modules"):
-            answer.mark(one, "irrelevant", "no graph is captured")
+        for name in ("cuda-graph-impl", "cuda-graph-scope", "cuda-graph-modules"):
+            answer.mark(name, "irrelevant", "no graph is captured")
         answer.imply("cuda_graphs", "none", "no --cuda-graph-impl")
         return
     stated = get(scope) if scope else "full"
     words = stated if isinstance(stated, list) else re.findall(r"\w+", str(stated))
-    listed = [{"full": "layer", "full_iteration": "full"}.get(str(one), str(one)) for one in words]
-    known = [one for one in GRAPH_SCOPES if one in listed]
+    listed = [
+        {"full": "layer", "full_iteration": "full"}.get(str(word), str(word)) for word in words
+    ]
+    known = [scope for scope in GRAPH_SCOPES if scope in listed]
     if len(known) == len(listed):
         answer.state("cuda_graphs", "+".join(known) or "layer", scope or old or "cuda-graph-impl")
-        for one in ("cuda-graph-impl", old or ""):
-            answer.mark(one, "read")
+        for name in ("cuda-graph-impl", old or ""):
+            answer.mark(name, "read")
 
 
 def _environment(values: Mapping[str, Value], answer: Answer) -> None:
@@ -452,5 +460,5 @@ def _environment(values: Mapping[str, Value], answer: Answer) -> None:
         listed = modules if isinstance(modules, list) else str(modules).split()
         if set(listed) <= set(OFFLOAD_MODULES):
             answer.state("offload", "activations", "fine-grained-activation-offloading")
-            text = "+".join(one for one in OFFLOAD_MODULES if one in listed)
+            text = "+".join(module for module in OFFLOAD_MODULES if module in listed)
             answer.state("offload_modules", text, "offload-modules")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.formats.megatron_table import STATE_TYPES, TABLE
-from planner.formats.target import Asked, Target, theirs
+from planner.formats.target import PlanToWrite, Target, theirs
 from planner.specs.decoder import decoder_of
 
 _RECIPES = {
@@ -17,17 +17,17 @@ _RECIPES = {
 }
 
 
-def _arguments(asked: Asked) -> list[str]:
+def _arguments(request: PlanToWrite) -> list[str]:
     plan = {
-        **theirs(TABLE, asked),
-        **_shape(asked),
-        **_layout(asked),
-        **_precision(asked),
-        **_recompute(asked),
-        **_experts(asked),
-        **_graphs(asked),
+        **theirs(TABLE, request),
+        **_shape(request),
+        **_layout(request),
+        **_precision(request),
+        **_recompute(request),
+        **_experts(request),
+        **_graphs(request),
     }
-    plan["train-iters"] = asked.steps
+    plan["train-iters"] = request.steps
     return [line for name, value in plan.items() if (line := _line(name, value))]
 
 
@@ -43,15 +43,15 @@ def _line(name: str, value: Any) -> str:
     return f"--{name} '{word}'" if set(word) & set("|*()[]") else f"--{name} {word}"
 
 
-def _shape(asked: Asked) -> dict[str, Any]:
+def _shape(request: PlanToWrite) -> dict[str, Any]:
     """Arguments for properties of the model that take several arguments together."""
-    m, plain = asked.model, decoder_of(asked.model)
+    m, plain = request.model, decoder_of(request.model)
     out: dict[str, Any] = {
         "use-mcore-models": True,
         "normalization": "RMSNorm" if m.norm == "rmsnorm" else "LayerNorm",
         "vocab-size": m.vocab,
         # its parser wants as many as a sequence has, though rotary ones hold no table
-        "max-position-embeddings": max(m.max_positions, asked.options["seq_len"]),
+        "max-position-embeddings": max(m.max_positions, request.options["seq_len"]),
         "disable-bias-linear": True,
         "attention-dropout": 0.1 if m.dropout and m.dropout_of != "hidden" else 0.0,
         "hidden-dropout": 0.1 if m.dropout and m.dropout_of != "attention" else 0.0,
@@ -84,40 +84,40 @@ def _shape(asked: Asked) -> dict[str, Any]:
     return out
 
 
-def _layout(asked: Asked) -> dict[str, Any]:
-    vpp = asked.get("vpp", 1)
-    split = asked.get("pipeline_layout") is not None
+def _layout(request: PlanToWrite) -> dict[str, Any]:
+    vpp = request.get("vpp", 1)
+    split = request.get("pipeline_layout") is not None
     out: dict[str, Any] = {
-        "sequence-parallel": bool(asked.get("sequence_parallel")),
+        "sequence-parallel": bool(request.get("sequence_parallel")),
         "num-virtual-stages-per-pipeline-rank": vpp if vpp > 1 and not split else None,
-        "use-distributed-optimizer": asked.get("zero", 0) == 1,
+        "use-distributed-optimizer": request.get("zero", 0) == 1,
     }
-    parts = str(asked.get("dp_overlap") or "reduce+forward").split("+")
+    parts = str(request.get("dp_overlap") or "reduce+forward").split("+")
     out["overlap-grad-reduce"] = "reduce" in parts
-    out["overlap-param-gather"] = "forward" in parts and asked.get("zero", 0) == 1
+    out["overlap-param-gather"] = "forward" in parts and request.get("zero", 0) == 1
     return out
 
 
-def _precision(asked: Asked) -> dict[str, Any]:
-    precision = asked.get("precision", "bf16")
+def _precision(request: PlanToWrite) -> dict[str, Any]:
+    precision = request.get("precision", "bf16")
     out: dict[str, Any] = {"bf16": precision not in ("fp32", "fp16"), "fp16": precision == "fp16"}
-    low = str(asked.get("low_precision", "")).split("+")
+    low = str(request.get("low_precision", "")).split("+")
     if precision in _RECIPES:
         out |= {"fp8-format": "hybrid", "fp8-recipe": _RECIPES[precision]}
         out["fp8-param-gather"] = "weights" in low
     elif precision == "nvfp4":
         out |= {"fp4-format": "e2m1", "fp4-recipe": "nvfp4"}
-    if asked.get("bf16_layers"):
-        start = asked.get("bf16_layers") // 2
+    if request.get("bf16_layers"):
+        start = request.get("bf16_layers") // 2
         out |= {"first-last-layers-bf16": True, "num-layers-at-start-in-bf16": start}
-        out["num-layers-at-end-in-bf16"] = asked.get("bf16_layers") - start
-    return {**out, **_states(asked)}
+        out["num-layers-at-end-in-bf16"] = request.get("bf16_layers") - start
+    return {**out, **_states(request)}
 
 
-def _states(asked: Asked) -> dict[str, Any]:
+def _states(request: PlanToWrite) -> dict[str, Any]:
     """Types of states, which the precision-aware optimizer has."""
-    moments, gradients = asked.get("moments_precision"), asked.get("gradient_precision")
-    master = asked.get("master_precision")
+    moments, gradients = request.get("moments_precision"), request.get("gradient_precision")
+    master = request.get("master_precision")
     out: dict[str, Any] = {}
     if moments in STATE_TYPES:
         out |= {"exp-avg-dtype": moments, "exp-avg-sq-dtype": moments}
@@ -130,8 +130,8 @@ def _states(asked: Asked) -> dict[str, Any]:
     return out
 
 
-def _recompute(asked: Asked) -> dict[str, Any]:
-    kind, _, size = asked.get("recompute", "none").partition(":")
+def _recompute(request: PlanToWrite) -> dict[str, Any]:
+    kind, _, size = request.get("recompute", "none").partition(":")
     if kind == "none":
         return {}
     if kind in ("full", "group", "block"):
@@ -147,12 +147,12 @@ def _recompute(asked: Asked) -> dict[str, Any]:
     return out
 
 
-def _experts(asked: Asked) -> dict[str, Any]:
-    plain = decoder_of(asked.model)
+def _experts(request: PlanToWrite) -> dict[str, Any]:
+    plain = decoder_of(request.model)
     if plain is None or plain.moe is None:
         return {}
-    kernels = asked.get("expert_kernels", "grouped")
-    dispatcher = asked.get("dispatcher", "alltoall")
+    kernels = request.get("expert_kernels", "grouped")
+    dispatcher = request.get("dispatcher", "alltoall")
     out: dict[str, Any] = {
         "moe-grouped-gemm": kernels == "grouped",
         "use-transformer-engine-op-fuser": kernels == "fused",
@@ -161,27 +161,27 @@ def _experts(asked: Asked) -> dict[str, Any]:
         out |= {"moe-token-dispatcher-type": "flex", "moe-flex-dispatcher-backend": dispatcher}
     else:
         out["moe-token-dispatcher-type"] = dispatcher
-    if asked.get("paged_stash"):
+    if request.get("paged_stash"):
         out["moe-paged-stash"] = True
-        out["moe-paged-stash-buffer-size-factor-cuda"] = asked.get("paged_stash")
+        out["moe-paged-stash-buffer-size-factor-cuda"] = request.get("paged_stash")
     return out
 
 
-def _graphs(asked: Asked) -> dict[str, Any]:
+def _graphs(request: PlanToWrite) -> dict[str, Any]:
     """CUDA graphs, FlashAttention and offloaded modules."""
-    out: dict[str, Any] = {"use-flash-attn": asked.get("flash_attention") is True}
-    scopes = asked.get("cuda_graphs")
+    out: dict[str, Any] = {"use-flash-attn": request.get("flash_attention") is True}
+    scopes = request.get("cuda_graphs")
     if scopes and scopes != "none":
         words = {"layer": "full", "full": "full_iteration"}
-        listed = [words.get(one, one) for one in scopes.split("+")]
+        listed = [words.get(scope, scope) for scope in scopes.split("+")]
         out |= {"cuda-graph-impl": "transformer_engine", "cuda-graph-scope": listed}
     if (
         scopes == "full"
     ):  # a whole iteration is captured by Megatron itself, which then checks nothing
         out |= {"cuda-graph-impl": "local", "no-check-for-nan-in-loss-and-grad": True}
-    if asked.get("offload") == "activations" and asked.get("offload_modules"):
+    if request.get("offload") == "activations" and request.get("offload_modules"):
         out["fine-grained-activation-offloading"] = True
-        out["offload-modules"] = asked.get("offload_modules").split("+")
+        out["offload-modules"] = request.get("offload_modules").split("+")
     return out
 
 
@@ -190,7 +190,7 @@ TARGET = Target(
     title="Megatron-LM",
     stacks=("megatron-core",),
     program="pretrain_gpt.py",
-    write=lambda asked, comments: {},
+    write=lambda request, comments: {},
     arguments=_arguments,
     environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
     checkout="Megatron-LM",

@@ -55,7 +55,7 @@ TABLE = (
         also=("model_id_or_path",),
     ),
     Argument("max_length", "seq_len", meaning=trainer.whole),
-    *(one for one in trainer.TABLE if one.name in ("optim", "torch_compile")),
+    *(row for row in trainer.TABLE if row.name in ("optim", "torch_compile")),
     Argument(
         "attn_impl",
         "attention",
@@ -92,10 +92,10 @@ def parse(text: str) -> Mapping[str, Value]:
     """Arguments by name without dashes; variables before the command as `env NAME`."""
     if not megatron.STARTS_SWIFT.search(text):
         return _of_data(text)
-    commands = [one for one in script(text).commands if _task(one)]
+    commands = [command for command in script(text).commands if _task(command)]
     if not commands:
         return {}
-    command = max(commands, key=lambda one: len(one.words))  # others prepare data
+    command = max(commands, key=lambda command: len(command.words))  # others prepare data
     out = {}
     for name, value in megatron.of_words(megatron.own_words(command.words)).items():
         out[name.replace("-", "_")] = _worked_out(value, command.variables)
@@ -109,8 +109,8 @@ def parse(text: str) -> Mapping[str, Value]:
 
 def _of_data(text: str) -> dict[str, Value]:
     """YAML or JSON, where lists and variables of the environment may stand too."""
-    held = trainer.parse(text)
-    return {name.replace("ENV.", "env "): value for name, value in held.items()}
+    values = trainer.parse(text)
+    return {name.replace("ENV.", "env "): value for name, value in values.items()}
 
 
 _VARIABLES = ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES", "PYTORCH_CUDA_ALLOC_CONF")
@@ -119,22 +119,26 @@ _EXPR = re.compile(r"\$\(expr (\$?\w+) / (\$?\w+)\)")
 
 def _worked_out(value: Value, variables: Mapping[str, str]) -> Value:
     """A quotient that a script leaves to `expr`."""
-    found = _EXPR.fullmatch(value.unknown[0]) if value.unknown else None
-    if not found:
+    match = _EXPR.fullmatch(value.unknown[0]) if value.unknown else None
+    if not match:
         return value
-    texts = [variables.get(one[1:], "") if one.startswith("$") else one for one in found.groups()]
-    if not all(one.isdecimal() and len(one) < _MOST_DIGITS for one in texts) or not int(texts[1]):
+    texts = [
+        variables.get(text[1:], "") if text.startswith("$") else text for text in match.groups()
+    ]
+    if not all(text.isdecimal() and len(text) < _MOST_DIGITS for text in texts) or not int(
+        texts[1]
+    ):
         return value
     return Value(int(texts[0]) // int(texts[1]), value.line)
 
 
 def _task(command: Command) -> str:
     """Task of a swift command; "" if it does not train."""
-    words = [one.text for one in command.words]
+    words = [word.text for word in command.words]
     if words and words[0] in ("swift", "megatron"):
         return words[1] if len(words) > 1 and words[1] in _TASKS else ""
-    found = (_MODULE.search(word) for word in words)
-    return next((one[1] for one in found if one), "")
+    matches = (_MODULE.search(word) for word in words)
+    return next((match[1] for match in matches if match), "")
 
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
@@ -164,7 +168,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     if answer.option("precision") is None:
         answer.imply("precision", "bf16", "the type of the checkpoint, which is bf16 today")
     trainer.mark_empty(answer)
-    trainer.mark_off(answer, UNREAD.lacks)
+    trainer.mark_off(answer, UNREAD["lacks"])
 
 
 def _processes(answer: Answer) -> None:
@@ -222,21 +226,23 @@ def _sharding(answer: Answer) -> None:
 
 def _megatron(answer: Answer) -> None:
     """Arguments of Megatron-LM with dashes for underscores."""
-    held = {
+    values = {
         name.replace("_", "-"): value
         for name, value in answer.values.items()
         if not name.startswith("env ") and name != _MEGATRON
     }
     for name, value in _OWN_DEFAULTS.items():
-        held.setdefault(name, Value(value))
-    own = {"model", "max-length", "attn-impl"}
-    inner = megatron.FORMAT.read({name: one for name, one in held.items() if name not in own})
-    for ours, one in inner.options.items():
-        theirs = one.argument.replace("-", "_")
-        if theirs in answer.values and not one.implied:
-            answer.state(ours, one.value, theirs)
+        values.setdefault(name, Value(value))
+    usual = {"model", "max-length", "attn-impl"}
+    inner = megatron.FORMAT.read(
+        {name: value for name, value in values.items() if name not in usual}
+    )
+    for ours, stated in inner.options.items():
+        theirs = stated.argument.replace("-", "_")
+        if theirs in answer.values and not stated.implied:
+            answer.state(ours, stated.value, theirs)
         else:
-            answer.imply(ours, one.value, "as `megatron sft` has it")
+            answer.imply(ours, stated.value, "as `megatron sft` has it")
     for name, used in inner.arguments.items():
         theirs = name.replace("-", "_")
         if theirs in answer.values and used.use != "not understood":
@@ -245,36 +251,36 @@ def _megatron(answer: Answer) -> None:
     answer.imply("stack", "megatron-core", "Megatron-LM is on")
     read_rows(answer, Rows())
     answer.mark("padding_free", "implied", "every sequence is taken as full")
-    trainer.mark_off(answer, UNREAD.lacks)
+    trainer.mark_off(answer, UNREAD["lacks"])
 
 
 def _arguments(options: Mapping[str, Any]) -> list[str]:
     """The arguments of a plan, one on a line."""
-    held = trainer.written(TABLE, trainer.of_examples(options))
-    held |= trainer.subspace_of(options) | trainer.task_of(options, "rlhf_type")
-    held |= taught.written(options, _TEACHER)
+    config = trainer.written(TABLE, trainer.of_examples(options))
+    config |= trainer.subspace_of(options) | trainer.task_of(options, "rlhf_type")
+    config |= taught.written(options, _TEACHER)
     if options.get("task") in _WORDS:
-        held["rlhf_type"] = _WORDS[options["task"]]
+        config["rlhf_type"] = _WORDS[options["task"]]
     if options.get("lisa"):
-        held |= {"lisa_activated_layers": options["lisa"], "lisa_step_interval": 20}
-    held.pop("precompute_ref_log_probs", None)  # it has no pass of the reference before the run
-    held.pop("env PYTORCH_CUDA_ALLOC_CONF", None)
+        config |= {"lisa_activated_layers": options["lisa"], "lisa_step_interval": 20}
+    config.pop("precompute_ref_log_probs", None)  # it has no pass of the reference before the run
+    config.pop("env PYTORCH_CUDA_ALLOC_CONF", None)
     kind = options.get("precision") or "bf16"
-    held |= {kind: True} if kind in ("bf16", "fp16", "tf32") else {}
+    config |= {kind: True} if kind in ("bf16", "fp16", "tf32") else {}
     if options.get("state_precision") == "bf16":
-        held["torch_dtype"] = "bfloat16"
-    held |= trainer.liger_of(options, "use_liger_kernel")
-    held["tuner_type"] = "full"
+        config["torch_dtype"] = "bfloat16"
+    config |= trainer.liger_of(options, "use_liger_kernel")
+    config["tuner_type"] = "full"
     if options.get("lora"):
-        held |= {"tuner_type": "lora"} | adapted.written(options, _ADAPTERS)
-        held |= adapted.written_frozen(options, _FROZEN)
+        config |= {"tuner_type": "lora"} | adapted.written(options, _ADAPTERS)
+        config |= adapted.written_frozen(options, _FROZEN)
     stack, stage = options.get("stack"), options.get("zero")
     if stack == sharding.DEEPSPEED and stage is not None:
         away = "_offload" if options.get("offload") in ("optimizer", "params") else ""
-        held["deepspeed"] = f"zero{stage}{away}"
+        config["deepspeed"] = f"zero{stage}{away}"
     elif stack == sharding.FSDP and stage == sharding.PARAMETERS:
-        held |= {"fsdp": "fsdp2", **sharding.optimizer_of(options)}
-    return [f"--{name} {_text(value)}" for name, value in held.items()]
+        config |= {"fsdp": "fsdp2", **sharding.optimizer_of(options)}
+    return [f"--{name} {_text(value)}" for name, value in config.items()]
 
 
 def _verb(options: Mapping[str, Any]) -> str:
@@ -304,9 +310,8 @@ FORMAT = Format(
     detect=detect,
     parse=parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=read_more,
+    **UNREAD,
 )
 
 TARGET = written.target(
@@ -315,7 +320,7 @@ TARGET = written.target(
     write,
     "-m swift.cli.sft",
     where={written.FSDP: ("zero = 3",)},
-    files=lambda asked, comments: {},
-    arguments=lambda asked: _arguments(written.plan_of(asked)),
-    starts=lambda asked: f"-m swift.cli.{_verb(asked.options)}",
+    files=lambda request, comments: {},
+    arguments=lambda request: _arguments(written.plan_of(request)),
+    starts=lambda request: f"-m swift.cli.{_verb(request.options)}",
 )

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.formats.record import Answer, Argument, Format, Value, unread
-from planner.formats.target import Asked, Target, as_comments, nested, theirs
+from planner.formats.target import PlanToWrite, Target, as_comments, nested, theirs
 from planner.inputs.readers import yaml_places, yaml_text
 from planner.specs.decoder import decoder_of
 from planner.specs.options.aliases import words
@@ -143,38 +143,38 @@ FORMAT = Format(
     detect=lambda name, text: bool(_DETECT.search(text)),
     parse=_parse,
     table=_TABLE,
-    irrelevant=unread("nanotron").irrelevant,
     read_more=_more,
+    **unread("nanotron"),
 )
 
 
 # ----- writing -----
 
 
-def _write(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
-    plan = {**theirs(_TABLE, asked), **_rest(asked), **_usual(asked)}
+def _write(request: PlanToWrite, comments: tuple[str, ...]) -> Mapping[str, str]:
+    plan = {**theirs(_TABLE, request), **_rest(request), **_usual(request)}
     text = yaml_text(nested(plan))
     return {_FILE: as_comments(comments) + text}
 
 
-def _rest(asked: Asked) -> dict[str, Any]:
+def _rest(request: PlanToWrite) -> dict[str, Any]:
     """Arguments that do not map one to one."""
-    tp, pp = asked.get("tp", 1), asked.get("pp", 1)
-    sp = asked.get("sequence_parallel", False)
+    tp, pp = request.get("tp", 1), request.get("pp", 1)
+    sp = request.get("sequence_parallel", False)
     names = {ours: word for word, ours in reversed(_BF16.items())}
-    precision = asked.get("precision", "bf16")
-    plain = decoder_of(asked.model)
+    precision = request.get("precision", "bf16")
+    plain = decoder_of(request.model)
     out: dict[str, Any] = {
-        f"{_P}dp": asked.replicas,
-        f"{_T}batch_accumulation_per_replica": asked.micro_batches,
-        f"{_T}train_steps": asked.steps,
+        f"{_P}dp": request.replicas,
+        f"{_T}batch_accumulation_per_replica": request.micro_batches,
+        f"{_T}train_steps": request.steps,
         f"{_P}tp_mode": "REDUCE_SCATTER" if sp else "ALL_REDUCE",
-        f"{_P}tp_linear_async_communication": bool(sp) and asked.get("tp_overlap") != "none",
-        f"{_P}pp_engine": "afab" if asked.get("schedule") == "gpipe" else "1f1b",
-        f"{_P}expert_parallel_size": asked.get("ep", 1),
+        f"{_P}tp_linear_async_communication": bool(sp) and request.get("tp_overlap") != "none",
+        f"{_P}pp_engine": "afab" if request.get("schedule") == "gpipe" else "1f1b",
+        f"{_P}expert_parallel_size": request.get("ep", 1),
         "model.dtype": {**names, "bf16": "bfloat16"}.get(precision, "bfloat16"),
-        "optimizer.zero_stage": asked.get("zero", 0),
-        "optimizer.accumulate_grad_in_fp32": asked.get("gradient_precision") != "bf16",
+        "optimizer.zero_stage": request.get("zero", 0),
+        "optimizer.accumulate_grad_in_fp32": request.get("gradient_precision") != "bf16",
         f"{_M}attention_bias": plain is not None and plain.bias_qkv,
     }
     if plain and plain.attention_window:
@@ -186,14 +186,14 @@ def _rest(asked: Asked) -> dict[str, Any]:
     return out if tp > 1 or pp > 1 else {**out, f"{_P}tp_linear_async_communication": False}
 
 
-def _usual(asked: Asked) -> dict[str, Any]:
+def _usual(request: PlanToWrite) -> dict[str, Any]:
     """Required arguments beside the plan, with the values of nanotron's examples."""
-    steps, plain = asked.steps, decoder_of(asked.model)
+    steps, plain = request.steps, decoder_of(request.model)
     qwen = plain is not None and (plain.moe or plain.bias_qkv)
     return {
         _M + ("is_qwen2_config" if qwen else "is_llama_config"): True,
         "general.project": "dpplan",
-        "general.run": asked.model.name,
+        "general.run": request.model.name,
         "general.seed": 42,
         "checkpoints.checkpoints_path": "checkpoints",
         "checkpoints.checkpoint_interval": 1000,

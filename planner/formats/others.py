@@ -22,7 +22,7 @@ def refusal(name: str, text: str) -> str:
     """Why a text states no training that can be read, as the rest of a sentence; "" where it may
     state one."""
     for program, patterns in _table()["programs"].items():
-        if all(re.search(one, text, re.M) for one in patterns):
+        if all(re.search(pattern, text, re.M) for pattern in patterns):
             return (
                 f"is a file of {program}, which is not read here:"
                 " give the model and the layout as options"
@@ -36,7 +36,7 @@ def _of_script(text: str) -> str:
         commands = script(text).commands
     except ValueError:
         return ""  # the format says what is broken
-    works = [(named, _work(named)) for one in commands if (named := _program(one))]
+    works = [(named, _work(named)) for command in commands if (named := _program(command))]
     if not works or not all(work for _, work in works):
         return ""
     named, work = works[-1]
@@ -45,9 +45,9 @@ def _of_script(text: str) -> str:
 
 def _program(command: Command) -> str:
     """The Python script or module that a command starts, "" where it starts none."""
-    words = [one.text for one in command.words]
-    module = next((words[i + 1] for i, one in enumerate(words[:-1]) if one == "-m"), "")
-    scripts = [found[1] for one in words if (found := _SCRIPT.search(one))]
+    words = [word.text for word in command.words]
+    module = next((words[i + 1] for i, word in enumerate(words[:-1]) if word == "-m"), "")
+    scripts = [match[1] for word in words if (match := _SCRIPT.search(word))]
     of_launcher = module.startswith("torch.distributed")
     return next(iter(scripts), "") if of_launcher or not module else module
 
@@ -56,10 +56,10 @@ def _work(named: str) -> str:
     """The work of a program that does not train, "" where it may train."""
     words = _WORDS.findall(named.lower())
     table = _table()
-    if any(one in words for one in table["trains"]["words"]):
+    if any(word in words for word in table["trains"]["words"]):
         return ""
     for work, listed in table["works"].items():
-        if any(one in words or ("_" in one and one in named.lower()) for one in listed):
+        if any(word in words or ("_" in word and word in named.lower()) for word in listed):
             return str(work)
     return ""
 

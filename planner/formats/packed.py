@@ -35,16 +35,16 @@ def read_rows(answer: Answer, names: Rows) -> None:
     """The option `packing` of these switches. What joins rows wins over what pads them."""
     ways = {"packed": names.packed, "": names.joined, "padded": names.padded}
     for way, switches in {**ways, "bucketed": names.grouped}.items():
-        asked = next((one for one in switches if is_on(answer, one)), "")
-        if asked and way:
-            answer.imply("packing", way, _SAYS[way], asked)
-        elif asked:
-            answer.mark(asked, "implied", "documents of a row attend to each other: it is full")
-        if asked:
+        chosen = next((switch for switch in switches if is_on(answer, switch)), "")
+        if chosen and way:
+            answer.imply("packing", way, _SAYS[way], chosen)
+        elif chosen:
+            answer.mark(chosen, "implied", "documents of a row attend to each other: it is full")
+        if chosen:
             break
     else:
         if names.usual:
             answer.imply("packing", names.usual, _SAYS[names.usual])
-    for one in (*names.packed, *names.joined, *names.padded, *names.grouped):
-        if one not in answer.arguments:
-            answer.mark(one, "implied", "off, or another switch wins")
+    for name in (*names.packed, *names.joined, *names.padded, *names.grouped):
+        if name not in answer.arguments:
+            answer.mark(name, "implied", "off, or another switch wins")

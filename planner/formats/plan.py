@@ -49,9 +49,11 @@ class Planned:
 def texts(names: tuple[str, ...]) -> dict[str, str]:
     """The texts of files by their names. Raises PlanError."""
     paths = {name: catalog.user_path(name, formats.FIELD) for name in names}
-    found = {name: _text(path) for name, path in paths.items()}
+    texts_by_name = {name: _text(path) for name, path in paths.items()}
     short = {Path(name).name for name in names}
-    return {Path(n).name if len(short) == len(names) else n: text for n, text in found.items()}
+    return {
+        Path(n).name if len(short) == len(names) else n: text for n, text in texts_by_name.items()
+    }
 
 
 def _text(path: Path) -> str:
@@ -61,19 +63,19 @@ def _text(path: Path) -> str:
         return catalog.read_text(path, formats.FIELD, formats.MOST_BYTES)
     text = catalog.read_text(Path(f"{whole}.py"), formats.FIELD, formats.MOST_BYTES)
     try:
-        found = recipes_in(text)
+        recipes = recipes_in(text)
     except ValueError as error:
         raise PlanError(formats.FIELD, str(path), str(error)) from None
-    if part not in found:
-        remedy = f"has no recipe of this name; it has {', '.join(found) or 'none'}"
+    if part not in recipes:
+        remedy = f"has no recipe of this name; it has {', '.join(recipes) or 'none'}"
         raise PlanError(formats.FIELD, str(path), remedy)
-    return found[part]
+    return recipes[part]
 
 
 def planned(files: Mapping[str, str], given: Mapping[str, Any]) -> Planned:
     """The request of these files and of what is given beside them, which wins. An error, too,
     repeats no secret of the files."""
-    with scrubbing((*files, *(one for one in given.values() if isinstance(one, str)))):
+    with scrubbing((*files, *(value for value in given.values() if isinstance(value, str)))):
         return _planned(files, given)
 
 
@@ -83,15 +85,15 @@ def _planned(files: Mapping[str, str], given: Mapping[str, Any]) -> Planned:
     return settled(recipe, _of_width(recipe, files, typed), typed)
 
 
-def settled(recipe: formats.Recipe, said: Given, typed: Given) -> Planned:
+def settled(recipe: formats.Recipe, given: Given, typed: Given) -> Planned:
     """The request of what a recipe says and of what is typed beside it: what neither states of
     kernels, overlap and dispatch is as the program has it. Raises PlanError where what is typed is
     wrong."""
     options = over(
-        Given({"stack_defaults": True}, {"stack_defaults": AS_IT_RUNS}), over(said, typed)
+        Given({"stack_defaults": True}, {"stack_defaults": AS_IT_RUNS}), over(given, typed)
     )
-    for one, other in (_SIZE, _SIZE[::-1]):  # two ways to say one number
-        if one in typed and other not in typed:
+    for size, other in (_SIZE, _SIZE[::-1]):  # two ways to say one number
+        if size in typed and other not in typed:
             options.pop(other, None)
     missing = [] if "model" in options else ["model"]
     missing += [] if "gpu" in options or "cluster" in options else ["gpu"]
@@ -132,10 +134,10 @@ def _settled(recipe: formats.Recipe, options: Given, typed: Given) -> Planned:
     while True:
         acts = False  # beside the other options; then it is the model or the stack that refuses
         try:
-            asked = read_options(options)
-            refuse(asked, "estimate")
+            options_read = read_options(options)
+            refuse(options_read, "estimate")
             acts = True
-            resolve(asked)
+            resolve(options_read)
             break
         except PlanError as error:
             name = flags.get(error.field.split(" ")[0], "")

@@ -28,7 +28,6 @@ TABLE = (
     Argument("lora.dim", "lora"),
     Argument("torch-compile.enable", "compile"),
 )
-UNREAD = unread("primus")
 
 
 def _detect(name: str, text: str) -> bool:
@@ -46,10 +45,10 @@ def _detect(name: str, text: str) -> bool:
 def _parse(text: str) -> Mapping[str, Value]:
     """Arguments of the module that trains, with the defaults of `${NAME:default}` put in."""
     out: dict[str, Value] = {}
-    for path, (found, line) in yaml_places(text).items():
+    for path, (key, line) in yaml_places(text).items():
         inside = _MODULE.match(path)
         name = inside[2] if inside else path
-        value, unknown = _put_in(found)
+        value, unknown = _put_in(key)
         out[plain(name.removeprefix("overrides.")).lower()] = Value(value, line, unknown)
     return out
 
@@ -58,8 +57,8 @@ def _put_in(value: Any) -> tuple[Any, tuple[str, ...]]:
     """A value with its variables put in, and those that have no default."""
     if not isinstance(value, str) or "$" not in value:
         return value, ()
-    unknown = tuple(one[1] for one in _VARIABLE.finditer(value) if one[2] is None)
-    return scalar(_VARIABLE.sub(lambda one: one[2] or "", value)), unknown
+    unknown = tuple(match[1] for match in _VARIABLE.finditer(value) if match[2] is None)
+    return scalar(_VARIABLE.sub(lambda match: match[2] or "", value)), unknown
 
 
 def _read_more(values: Mapping[str, Value], answer: Answer) -> None:
@@ -70,7 +69,7 @@ def _read_more(values: Mapping[str, Value], answer: Answer) -> None:
     answer.imply("stack", "primus", "Primus")
     named = str(answer.get(_MODEL, "")).rsplit("/", 1)[-1].removesuffix(".yaml")
     if named and not answer.model.get("layers"):
-        answer.drop(*(f"model.{one}" for one in list(answer.model)))
+        answer.drop(*(f"model.{key}" for key in list(answer.model)))
         name_model(answer, _MODEL, named)
     elif _MODEL in values:
         answer.mark(_MODEL, "implied", "its widths are in the files")
@@ -102,10 +101,8 @@ FORMAT = Format(
     detect=_detect,
     parse=_parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
-    off=UNREAD.off,
     read_more=_read_more,
     written_as="megatron",
     spelled=lambda name: name.replace("-", "_"),
+    **unread("primus"),
 )

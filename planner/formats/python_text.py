@@ -23,10 +23,10 @@ def tree(text: str) -> ast.Module:
         raise ValueError(f"is not valid Python (line {line}, column {column})") from None
     level: list[ast.AST] = [module]
     for _ in range(_DEEPEST):
-        level = [child for one in level for child in ast.iter_child_nodes(one)]
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
         if not level:
             return module
-    line = next((one.lineno for one in level if isinstance(one, ast.expr | ast.stmt)), 1)
+    line = next((node.lineno for node in level if isinstance(node, ast.expr | ast.stmt)), 1)
     raise ValueError(f"nests Python more than {_DEEPEST} deep (line {line})")
 
 
@@ -47,7 +47,7 @@ def constant(node: ast.expr, constants: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Name):
         return constants.get(node.id)
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
-        sides = [constant(one, constants) for one in (node.left, node.right)]
-        if all(isinstance(one, int) and abs(one) < _MOST for one in sides):
+        sides = [constant(operand, constants) for operand in (node.left, node.right)]
+        if all(isinstance(side, int) and abs(side) < _MOST for side in sides):
             return _OPERATIONS[type(node.op)](*sides)
     return None

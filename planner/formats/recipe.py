@@ -68,13 +68,13 @@ def _owners() -> dict[Format, str]:
 def targets() -> tuple[Target, ...]:
     """Every framework whose files are written: the modules of this folder that declare some, in the
     order of their words for --to."""
-    found = [
-        one
+    listed = [
+        target
         for _, module in _modules()
-        for one in (*getattr(module, "TARGETS", ()), getattr(module, "TARGET", None))
-        if one is not None
+        for target in (*getattr(module, "TARGETS", ()), getattr(module, "TARGET", None))
+        if target is not None
     ]
-    return tuple(sorted(found, key=lambda one: str(one.kind)))
+    return tuple(sorted(listed, key=lambda target: str(target.kind)))
 
 
 def _modules() -> Iterable[tuple[str, ModuleType]]:
@@ -83,7 +83,7 @@ def _modules() -> Iterable[tuple[str, ModuleType]]:
 
 def target(kind: str) -> Target:
     """The framework of a word for --to and --for."""
-    return next(one for one in targets() if one.kind == kind)
+    return next(target for target in targets() if target.kind == kind)
 
 
 def request(options: Options) -> Options:
@@ -93,7 +93,7 @@ def request(options: Options) -> Options:
 
 def knows(files: Mapping[str, str]) -> bool:
     """Whether some format has a part of any of these texts."""
-    return any(one.detect(name, text) for name, text in files.items() for one in formats())
+    return any(form.detect(name, text) for name, text in files.items() for form in formats())
 
 
 def read(files: Mapping[str, str]) -> Recipe:
@@ -103,9 +103,9 @@ def read(files: Mapping[str, str]) -> Recipe:
         raise PlanError(FIELD, len(files), f"are more than {MOST_FILES} files")
     values: dict[Format, dict[str, Value]] = {}
     for name, text in files.items():
-        for one, found in parts(name, text).items():
-            into = values.setdefault(one, {})
-            for argument, value in found.items():
+        for form, part in parts(name, text).items():
+            into = values.setdefault(form, {})
+            for argument, value in part.items():
                 placed = replace(value, file=value.file or name)
                 _agree(argument, into.get(argument), placed)
                 into[argument] = placed
@@ -115,45 +115,47 @@ def read(files: Mapping[str, str]) -> Recipe:
 def joined(values: Mapping[Format, Mapping[str, Value]]) -> Recipe:
     """The recipe of parsed arguments, by format. Raises PlanError where two contradict each
     other."""
-    answers = {one: _counted(_answer(one, found)) for one, found in values.items()}
-    order = sorted(answers, key=lambda one: -len(values[one]))
-    options = _joined([answers[one].options for one in order], "--{}")
+    answers = {form: _counted(_answer(form, value)) for form, value in values.items()}
+    order = sorted(answers, key=lambda form: -len(values[form]))
+    options = _joined([answers[form].options for form in order], "--{}")
     _run(options)
-    shape = _joined([answers[one].model for one in order], "{} of the model")
+    shape = _joined([answers[form].model for form in order], "{} of the model")
     named = options.get("model")
-    model, notes = model_of({name: one.value for name, one in shape.items()}, named and named.value)
-    plain = {name: one.value for name, one in options.items() if name != "model"}
+    model, notes = model_of(
+        {name: stated.value for name, stated in shape.items()}, named and named.value
+    )
+    plain = {name: stated.value for name, stated in options.items() if name != "model"}
     plan = {name: value for name, value in plain.items() if value is not None} | model
-    kinds = tuple(one.kind for one in order)
-    used = _arguments({one.kind: answers[one] for one in order})
-    said = (*notes, *(note for one in order for note in answers[one].notes))
-    return Recipe(kinds, plan, used, options, tuple(map(scrubbed, said)), values)
+    kinds = tuple(form.kind for form in order)
+    used = _arguments({form.kind: answers[form] for form in order})
+    sentences = (*notes, *(note for form in order for note in answers[form].notes))
+    return Recipe(kinds, plan, used, options, tuple(map(scrubbed, sentences)), values)
 
 
-def _answer(one: Format, found: Mapping[str, Value]) -> Answer:
+def _answer(form: Format, values: Mapping[str, Value]) -> Answer:
     try:
-        return one.read(found)
+        return form.read(values)
     except PlanError:
         raise
     except ValueError as error:
-        place = next((value.file for value in found.values() if value.file), one.title)
+        place = next((value.file for value in values.values() if value.file), form.title)
         raise PlanError(FIELD, place, str(error)) from None
 
 
 def _counted(answer: Answer) -> Answer:
     """The answer without texts where an option is a number: they state nothing."""
     table = rows(Options)
-    for name, one in list(answer.options.items()):
+    for name, stated in list(answer.options.items()):
         row = table.get(name)
-        if row is None or row.kind not in (bool, int, float) or isinstance(one.value, _PLAIN):
+        if row is None or row.kind not in (bool, int, float) or isinstance(stated.value, _PLAIN):
             continue
         try:
-            from_text(row, str(one.value))
+            from_text(row, str(stated.value))
         except ValueError as error:
             del answer.options[name]
-            held = answer.values.get(one.argument)
-            why = f"{one.value!r} {error}"
-            answer.arguments[one.argument] = Used(held and held.value, "not understood", why)
+            value = answer.values.get(stated.argument)
+            why = f"{stated.value!r} {error}"
+            answer.arguments[stated.argument] = Used(value and value.value, "not understood", why)
     return answer
 
 
@@ -167,10 +169,10 @@ def _run(options: dict[str, Stated]) -> None:
     if steps is None or "tokens" in options:
         return
     product = steps.value
-    for one in known:
-        if one is None or one.value is None:
+    for factor in known:
+        if factor is None or factor.value is None:
             return
-        product *= one.value
+        product *= factor.value
     shared = [options[name].value or 1 for name in ("tp", "pp", "cp") if name in options]
     options["tokens"] = replace(steps, value=product // math.prod(shared))
 
@@ -180,26 +182,26 @@ def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
     if len(text) > MOST_BYTES:
         raise PlanError(FIELD, name, f"is larger than the {MOST_BYTES:,} characters that are read")
     try:
-        own = [one for one in formats() if one.detect(name, text)]
+        detected = [form for form in formats() if form.detect(name, text)]
         # another distribution may read a program that has no reader here
-        shipped = all(_owners()[one] == plugins.OURS for one in own)
-        if own and shipped and (why := refusal(name, text)):
+        shipped = all(_owners()[form] == plugins.OURS for form in detected)
+        if detected and shipped and (why := refusal(name, text)):
             raise PlanError(FIELD, name, why)
-        whole = [one for one in own if one.whole]
-        found = {one: one.parse(text) for one in whole or own}
+        whole = [form for form in detected if form.whole]
+        by_form = {form: form.parse(text) for form in whole or detected}
     except PlanError:
         raise
     except ValueError as error:
         raise PlanError(FIELD, name, str(error)) from None
-    if not any(found.values()):
-        known = ", ".join(one.title for one in formats())
+    if not any(by_form.values()):
+        known = ", ".join(form.title for form in formats())
         raise PlanError(
             FIELD,
             name,
             f"is an unsupported file type; supported: {known} (scenarios of dpplan: --scenario;"
             " a row of a runs table: FILE.csv:RUN)",
         )
-    return {one: values for one, values in found.items() if values}
+    return {form: values for form, values in by_form.items() if values}
 
 
 def _agree(name: str, old: Value | None, new: Value) -> None:
@@ -215,15 +217,15 @@ def _joined(parts: list[dict[str, Stated]], called: str) -> dict[str, Stated]:
     default."""
     out: dict[str, Stated] = {}
     for part in parts:
-        for name, one in part.items():
+        for name, stated in part.items():
             old = out.get(name)
-            if old is None or old.weight < one.weight:
-                out[name] = one
-            elif not one.implied and not old.implied and old.value != one.value:
+            if old is None or old.weight < stated.weight:
+                out[name] = stated
+            elif not stated.implied and not old.implied and old.value != stated.value:
                 raise PlanError(
                     called.format(name.replace("_", "-")),
-                    one.value,
-                    f"by {one.argument} ({one.place}), and {old.value} by {old.argument}"
+                    stated.value,
+                    f"by {stated.argument} ({stated.place}), and {old.value} by {old.argument}"
                     f" ({old.place}); leave one of them out",
                 )
     return out
@@ -247,7 +249,7 @@ def shown_value(name: str, value: Any, read: bool = False) -> Any:
     """A value as an answer may repeat it: no secret, no path. What was read is a number, a word or
     the public name of a model."""
     if isinstance(value, list):
-        return [shown_value(name, one, read) for one in value]
+        return [shown_value(name, item, read) for item in value]
     if not isinstance(value, str):
         return HIDDEN if is_secret(name) and not isinstance(value, bool | None) else value
     secret = is_secret(name) or scrubbed(value) != value

@@ -83,7 +83,7 @@ class Argument:
             is_spelled = value in self.words or not isinstance(value, str)
             key = value if is_spelled else value.lower()
             if key not in self.words:
-                known = ", ".join(str(one) for one in self.words)
+                known = ", ".join(str(word) for word in self.words)
                 raise ValueError(f"is not one of {known}")
             return self.words[key]
         if self.negated:
@@ -156,8 +156,8 @@ class Answer:
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of an argument; the default where it is left out, null, or not known."""
-        found = self.values.get(name)
-        return default if found is None or found.unknown or found.value is None else found.value
+        value = self.values.get(name)
+        return default if value is None or value.unknown or value.value is None else value.value
 
     def state(self, option: str, value: Any, name: str, note: str = "") -> None:
         """An argument states an option, or with `model.` before it a field of the model. What is
@@ -174,8 +174,8 @@ class Answer:
         if self.is_part and not any(name in self.values for name in names):
             return
         place = self.values[names[0]].place if names and names[0] in self.values else ""
-        held = self._held(option)
-        if held is None or held.implied:
+        stated = self._held(option)
+        if stated is None or stated.implied:
             self._put(option, Stated(value, names[0] if names else note, place, implied=True))
 
     def leave(self, option: str, name: str) -> None:
@@ -186,19 +186,19 @@ class Answer:
 
     def mark(self, name: str, use: Use, note: str = "") -> None:
         """Set an argument's status; 'read' and 'not understood' are never downgraded."""
-        found = self.values.get(name)
-        if found is not None and found.unknown and use in ("read", "implied"):
-            use, note = "not understood", _unset(found)
-        held = self.arguments[name].use if name in self.arguments else None
-        stays = held == "read" or (held == "not understood" and use != "read")
+        value = self.values.get(name)
+        if value is not None and value.unknown and use in ("read", "implied"):
+            use, note = "not understood", _unset(value)
+        fields = self.arguments[name].use if name in self.arguments else None
+        stays = fields == "read" or (fields == "not understood" and use != "read")
         if name in self.values and not stays:
             self.arguments[name] = Used(self.values[name].value, use, note)
 
     def drop(self, *names: str) -> None:
         """Take back what arguments state that do not act beside others."""
         for name in names:
-            held = self.model if name.startswith(MODEL) else self.options
-            held.pop(name.removeprefix(MODEL), None)
+            options = self.model if name.startswith(MODEL) else self.options
+            options.pop(name.removeprefix(MODEL), None)
 
     def note_default(self, argument: Argument) -> None:
         """Take the program's default of an argument that is left out."""
@@ -210,16 +210,16 @@ class Answer:
 
     def option(self, name: str) -> Any:
         """The value of one of our options so far; None where nothing states it."""
-        held = self._held(name)
-        return None if held is None else held.value
+        stated = self._held(name)
+        return None if stated is None else stated.value
 
     def _held(self, name: str) -> Stated | None:
-        held = self.model if name.startswith(MODEL) else self.options
-        return held.get(name.removeprefix(MODEL))
+        options = self.model if name.startswith(MODEL) else self.options
+        return options.get(name.removeprefix(MODEL))
 
     def _put(self, name: str, stated: Stated) -> None:
-        held = self.model if name.startswith(MODEL) else self.options
-        held[name.removeprefix(MODEL)] = stated
+        options = self.model if name.startswith(MODEL) else self.options
+        options[name.removeprefix(MODEL)] = stated
 
 
 def _unset(value: Value) -> str:
@@ -286,8 +286,8 @@ class Format:
         self.read_more(values, answer)
         for argument in self.table:  # after what arguments say, wherever they say it
             names = (argument.name, *argument.also)
-            held = [values[name] for name in names if name in values]
-            left = all(one.value is None and not one.unknown for one in held)
+            values_read = [values[name] for name in names if name in values]
+            left = all(value.value is None and not value.unknown for value in values_read)
             if left and argument.default is not UNSET and not answer.is_part:
                 answer.note_default(argument)
         for name, value in values.items():
@@ -297,13 +297,13 @@ class Format:
 
     def _one(self, argument: Argument, answer: Answer) -> None:
         for name in (argument.name, *argument.also):
-            found = answer.values.get(name)
-            if found is None:
+            value = answer.values.get(name)
+            if value is None:
                 continue
-            if found.unknown:
+            if value.unknown:
                 continue  # said with the rest
             try:
-                ours = None if found.value is None else argument.ours(found.value)
+                ours = None if value.value is None else argument.ours(value.value)
             except (ValueError, TypeError) as error:
                 answer.mark(name, "not understood", str(error))
                 continue
@@ -321,31 +321,24 @@ class Format:
             return Used(value.value, "not understood", _unset(value))
         if again := _AGAIN.search(name):
             return Used(value.value, "irrelevant", f"{name[: again.start()]} is given again below")
-        why = next((why for one, why in self.lacks.items() if fnmatchcase(name, one)), "")
+        why = next((why for key, why in self.lacks.items() if fnmatchcase(name, key)), "")
         return Used(value.value, "not understood", why)
 
 
-@dataclass(frozen=True)
-class Unread:
-    """Arguments of a format that its reader does not need: patterns of names that move neither
-    memory nor time, of names that are not modelled, with why, and of switches that are off where
-    they are left out."""
-
-    irrelevant: tuple[str, ...]
-    lacks: Mapping[str, str]
-    off: tuple[str, ...]
-
-
-def unread(kind: str) -> Unread:
-    """The arguments that a format does not read, from planner/formats/arguments.toml."""
+def unread(kind: str) -> dict[str, Any]:
+    """`irrelevant`, `lacks` and `off` of a format, from planner/formats/arguments.toml."""
     table = _unread()[kind]
-    base = [unread(name) for name in table.get("with", ())]
+    bases = [unread(name) for name in table.get("with", ())]
     why = {name: says for says, names in table.get("lacks", {}).items() for name in names}
-    return Unread(
-        (*(name for one in base for name in one.irrelevant), *table.get("irrelevant", ())),
-        {name: says for one in base for name, says in one.lacks.items()} | why,
-        (*(name for one in base for name in one.off), *table.get("off", ())),
-    )
+    return {
+        "irrelevant": (*_each(bases, "irrelevant"), *table.get("irrelevant", ())),
+        "lacks": {name: says for base in bases for name, says in base["lacks"].items()} | why,
+        "off": (*_each(bases, "off"), *table.get("off", ())),
+    }
+
+
+def _each(bases: list[dict[str, Any]], key: str) -> list[str]:
+    return [name for base in bases for name in base[key]]
 
 
 @cache
@@ -359,4 +352,4 @@ def patterns(text: str) -> tuple[str, ...]:
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, one) for one in patterns)
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

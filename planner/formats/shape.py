@@ -35,13 +35,13 @@ def model_of(fields: Mapping[str, Any], named: Any) -> tuple[dict[str, Any], tup
     if missing := [name for name in needed if not fields.get(name)]:
         left = f"the files do not say {' and '.join(missing)} of the model: give --model"
         return {}, (left,) if fields else ()
-    words, said = _vocabulary(fields)
+    words, note = _vocabulary(fields)
     full = {**fields, "vocab": words or _ASSUMED_VOCABULARY}
     model = _stacked(full) if fields.get("stack") else _spec(full)
     same = _catalogued(model, words is not None)
     if same is not None:
         return {"model": same.name}, (f"the model has the shape of {same.title or same.name}",)
-    notes = ["the model is not in the catalogue: read from its widths", *said]
+    notes = ["the model is not in the catalogue: read from its widths", *note]
     return {"model": written(model)}, tuple(notes)
 
 
@@ -55,35 +55,35 @@ def _vocabulary(fields: Mapping[str, Any]) -> tuple[int | None, list[str]]:
     if named in owners:
         known = catalog.load("models", ModelSpec, owners[named])
         return known.vocab, [f"vocabulary: {known.vocab:,} words, as {known.title} has them"]
-    said = f"vocabulary: not in the files, {_ASSUMED_VOCABULARY:,} words assumed; give --model"
-    return None, [said]
+    note = f"vocabulary: not in the files, {_ASSUMED_VOCABULARY:,} words assumed; give --model"
+    return None, [note]
 
 
 def written(model: ModelSpec) -> str:
     """A model as a text that --model reads."""
-    held = stated(model, exclude_defaults=True, exclude_none=True)
-    return json.dumps({name: value for name, value in held.items() if value}, sort_keys=True)
+    fields = stated(model, exclude_defaults=True, exclude_none=True)
+    return json.dumps({name: value for name, value in fields.items() if value}, sort_keys=True)
 
 
 def _stacked(fields: Mapping[str, Any]) -> ModelSpec:
     """A model whose layers are written out, which have their widths themselves."""
-    held = {name: value for name, value in fields.items() if "." not in name and value is not None}
-    held.pop("vocab_of", None)
-    held.setdefault("name", f"{held['layers']}-layers-{held['hidden']}-wide")
-    return catalog.build(ModelSpec, held, _FIELD, "of the files")
+    plain = {name: value for name, value in fields.items() if "." not in name and value is not None}
+    plain.pop("vocab_of", None)
+    plain.setdefault("name", f"{plain['layers']}-layers-{plain['hidden']}-wide")
+    return catalog.build(ModelSpec, plain, _FIELD, "of the files")
 
 
 def _spec(fields: Mapping[str, Any]) -> ModelSpec:
-    held = {name: value for name, value in fields.items() if "." not in name and value is not None}
-    held.pop("vocab_of", None)
-    layers, hidden, heads = (held[name] for name in _NEEDED)
+    plain = {name: value for name, value in fields.items() if "." not in name and value is not None}
+    plain.pop("vocab_of", None)
+    layers, hidden, heads = (plain[name] for name in _NEEDED)
     for name in _NEEDED:
-        if not isinstance(held[name], int):
-            raise PlanError(_FIELD, held[name], f"is not a whole number of {name}: give --model")
-    held.setdefault("kv_heads", heads)
-    held.setdefault("head_dim", hidden // heads)
-    gated = held.get("mlp", "plain") == "gated"
-    held.setdefault("ffn_hidden", int(hidden * (_GATED if gated else _FFN_FACTOR)))
+        if not isinstance(plain[name], int):
+            raise PlanError(_FIELD, plain[name], f"is not a whole number of {name}: give --model")
+    plain.setdefault("kv_heads", heads)
+    plain.setdefault("head_dim", hidden // heads)
+    gated = plain.get("mlp", "plain") == "gated"
+    plain.setdefault("ffn_hidden", int(hidden * (_GATED if gated else _FFN_FACTOR)))
     for part in ("moe", "latent"):
         inside = {
             name.removeprefix(f"{part}."): value
@@ -92,11 +92,11 @@ def _spec(fields: Mapping[str, Any]) -> ModelSpec:
         }
         experts = inside.get("experts", 0)
         if part == "moe" and isinstance(experts, int) and experts > 1:
-            held["moe"] = {"ffn_hidden": held["ffn_hidden"], "experts_per_token": 2, **inside}
+            plain["moe"] = {"ffn_hidden": plain["ffn_hidden"], "experts_per_token": 2, **inside}
         elif part == "latent" and inside:
-            held["latent"] = inside
-    held.setdefault("name", f"{layers}-layers-{hidden}-wide")
-    return catalog.build(ModelSpec, held, _FIELD, "of the files")
+            plain["latent"] = inside
+    plain.setdefault("name", f"{layers}-layers-{hidden}-wide")
+    return catalog.build(ModelSpec, plain, _FIELD, "of the files")
 
 
 def _catalogued(model: ModelSpec, says_words: bool) -> ModelSpec | None:

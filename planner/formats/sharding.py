@@ -52,7 +52,7 @@ def read_sharding(answer: Answer, stack: str = DEEPSPEED) -> None:
 def read_deepspeed(answer: Answer, name: str, stack: str) -> bool:
     """A configuration of DeepSpeed: another file, of which the name alone is known here, or inside.
     Whether there is one."""
-    inside = {one: found for one, found in answer.values.items() if one.startswith(f"{name}.")}
+    inside = {key: value for key, value in answer.values.items() if key.startswith(f"{name}.")}
     value = answer.get(name)
     if inside:
         _read_inside(answer, f"{name}.", inside)
@@ -64,25 +64,25 @@ def read_deepspeed(answer: Answer, name: str, stack: str) -> bool:
         known = named_plan(named)
         note = "another file: give it, too, or --zero"
         if known:
-            said = ", ".join(f"{ours} {value}" for ours, value in known.items())
-            note = f"another file: give it, too; its name says {said}"
+            sentence = ", ".join(f"{ours} {value}" for ours, value in known.items())
+            note = f"another file: give it, too; its name says {sentence}"
         for ours, value in known.items():
             answer.imply(ours, value, note)
         answer.mark(name, "implied", note)
     given = name if name in answer.values else next(iter(inside))
     if answer.option("stack") is None:
-        held = answer.arguments.get(given)
+        used = answer.arguments.get(given)
         answer.state("stack", stack, given)
-        answer.arguments[given] = held or answer.arguments[given]
+        answer.arguments[given] = used or answer.arguments[given]
     return True
 
 
 def named_plan(name: str) -> dict[str, Any]:
     """Options that the name of a DeepSpeed file tells: zero3_bf16_cpuoffload_all.json."""
-    found = _STAGE.search(name)
-    if not found:
+    match = _STAGE.search(name)
+    if not match:
         return {}
-    stage = int(found[1])
+    stage = int(match[1])
     out: dict[str, Any] = {"zero": stage}
     if _HOST.search(name):
         out["offload"] = (
@@ -93,14 +93,14 @@ def named_plan(name: str) -> dict[str, Any]:
 
 def _read_inside(answer: Answer, prefix: str, inside: Mapping[str, Value]) -> None:
     """DeepSpeed's arguments inside another file."""
-    held = {name.removeprefix(prefix): found for name, found in inside.items()}
-    inner = deepspeed.FORMAT.read(held)
+    values = {name.removeprefix(prefix): value for name, value in inside.items()}
+    inner = deepspeed.FORMAT.read(values)
     inner.options.pop("stack", None)
-    for ours, one in inner.options.items():
-        if not one.implied:
-            answer.state(ours, one.value, prefix + one.argument)
+    for ours, stated in inner.options.items():
+        if not stated.implied:
+            answer.state(ours, stated.value, prefix + stated.argument)
         else:
-            answer.imply(ours, one.value, "as DeepSpeed has it")
+            answer.imply(ours, stated.value, "as DeepSpeed has it")
     for name, used in inner.arguments.items():
         answer.mark(prefix + name, used.use, used.note)
 
@@ -110,15 +110,15 @@ def read_fsdp(answer: Answer, prefix: str = "fsdp_config.") -> bool:
     not. True if they are on."""
     words = answer.get("fsdp")
     listed = [words] if isinstance(words, str) else words if isinstance(words, list) else []
-    asked = [word for one in listed for word in str(one).lower().replace(",", " ").split()]
+    items = [word for text in listed for word in str(text).lower().replace(",", " ").split()]
     by_key = {key(name, prefix): name for name in answer.values if name.startswith(prefix)}
     answer.mark("fsdp_config", "irrelevant", "empty")
-    if not (asked or by_key or words is True):
+    if not (items or by_key or words is True):
         answer.mark("fsdp", "implied", "off")
         return False
-    named = (by_key[one] for one in ("version", "auto_wrap_policy", *by_key) if one in by_key)
-    name = "fsdp" if asked or words is True else next(named)
-    strategy = next((word for word in asked if word in SHARDING), "full_shard")
+    named = (by_key[key] for key in ("version", "auto_wrap_policy", *by_key) if key in by_key)
+    name = "fsdp" if items or words is True else next(named)
+    strategy = next((word for word in items if word in SHARDING), "full_shard")
     stage = SHARDING[strategy]
     for short in ("sharding_strategy", "reshard_after_forward"):
         word = str(answer.get(by_key.get(short, ""), "")).lower()
@@ -126,7 +126,7 @@ def read_fsdp(answer: Answer, prefix: str = "fsdp_config.") -> bool:
             stage, name, strategy = SHARDING[word], by_key[short], word
         elif word in ("true", "false") and strategy == "full_shard":
             stage, name = (PARAMETERS if word == "true" else GRADIENTS), by_key[short]
-    _fsdp_rest(answer, by_key, "offload" in asked)
+    _fsdp_rest(answer, by_key, "offload" in items)
     note = "--shard-group says over how many GPUs" if strategy in _HYBRID else ""
     used = answer.arguments.get(name)
     if used is None or used.use != "not understood":

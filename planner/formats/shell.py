@@ -66,11 +66,11 @@ def script(text: str, environment: Mapping[str, str] | None = None) -> Script:
 
 
 def _plain(state: _State) -> dict[str, str]:
-    found = state.variables.items()
+    variables = state.variables.items()
     return {
-        name: " ".join(one.text for one in words)
-        for name, words in found
-        if not any(one.unknown for one in words)
+        name: " ".join(word.text for word in words)
+        for name, words in variables
+        if not any(word.unknown for word in words)
     }
 
 
@@ -109,8 +109,8 @@ def _run(text: str, line: int, state: _State, depth: int) -> None:
             continue
         frame = frames[-1] if frames else None
         if frame is not None and frame.patterns is not None:  # of a `case`, up to its bracket
-            frame.patterns += [one.text for one in current if one.text != "esac"]
-            closes = any(one.text == "esac" for one in current)
+            frame.patterns += [word.text for word in current if word.text != "esac"]
+            closes = any(word.text == "esac" for word in current)
             current = []
             if closes:
                 frames.pop()
@@ -157,12 +157,12 @@ def _listed(
 ) -> None:
     """A command in a list: behind `&&` and `||` it is run only after one that succeeded or
     failed."""
-    sets = any(_ASSIGNED.match(one.text) for one in tokens[: 1 + (tokens[0].text in _DECLARES)])
+    sets = any(_ASSIGNED.match(token.text) for token in tokens[: 1 + (tokens[0].text in _DECLARES)])
     if not _active(frames):
-        if any(not one.active and one.subject == "" for one in frames):
+        if any(not frame.active and frame.subject == "" for frame in frames):
             _undecided(tokens, state)
         return
-    if sets and any(one.guess for one in frames):
+    if sets and any(frame.guess for frame in frames):
         _undecided(tokens, state)
         return
     needs = {"&&": True, "||": False}.get(operator)
@@ -172,7 +172,7 @@ def _listed(
         return
     test = tokens[0].text in ("[", "[[", "test", "true", "false", "!")
     if test:
-        state.held = _holds([assigned(one.text, one.line, state) for one in tokens])
+        state.held = _holds([assigned(token.text, token.line, state) for token in tokens])
     else:
         _command(tokens, state, depth)
         state.held = True
@@ -182,18 +182,18 @@ def _undecided(tokens: list[Token], state: _State) -> None:
     """A command that only running the script could tell whether it is run: what it would set is
     unknown."""
     declares = len(tokens) > 1 and tokens[0].text in _DECLARES
-    one = tokens[1] if declares else tokens[0]
-    found = _ASSIGNED.match(one.text)
-    if not found:
+    token = tokens[1] if declares else tokens[0]
+    match = _ASSIGNED.match(token.text)
+    if not match:
         return
     if len(state.skipped) < SHOWN:
-        state.skipped.append(Word(found[1], one.line))
-    value = _value(one.text[found.end() :], one.line, state)
-    old = state.variables.get(found[1], [])
+        state.skipped.append(Word(match[1], token.line))
+    value = _value(token.text[match.end() :], token.line, state)
+    old = state.variables.get(match[1], [])
     arguments = any(word.text.startswith("-") for word in (*value, *old))
-    if not found[2] and not arguments and value != old:  # of arguments the others are kept
-        why = f"{found[1]} (line {one.line}: only running it tells)"
-        state.variables[found[1]] = [Word("", one.line, (why,))]
+    if not match[2] and not arguments and value != old:  # of arguments the others are kept
+        why = f"{match[1]} (line {token.line}: only running it tells)"
+        state.variables[match[1]] = [Word("", token.line, (why,))]
 
 
 def _branch(word: str, frames: list[_Frame], state: _State) -> None:
@@ -210,33 +210,33 @@ def _branch(word: str, frames: list[_Frame], state: _State) -> None:
 
 
 def _active(frames: list[_Frame]) -> bool:
-    return all(one.active for one in frames)
+    return all(frame.active for frame in frames)
 
 
 def _decide(frame: _Frame, frames: list[_Frame], state: _State) -> None:
     """Whether the branch that begins here is taken: one whose condition is not known is not."""
-    held: bool | None = None
+    holds: bool | None = None
     for operator, tokens in frame.tests or []:
-        if operator == "||" and held is True:
+        if operator == "||" and holds is True:
             continue
-        if operator == "&&" and held is False:
+        if operator == "&&" and holds is False:
             continue
-        held = _holds([assigned(one.text, one.line, state) for one in tokens])
+        holds = _holds([assigned(token.text, token.line, state) for token in tokens])
     frame.tests = None
-    frame.subject = "" if held is None else None
-    frame.guess = frame.guess or held is None
-    frame.active = held is True and not frame.over and _active(frames[:-1])
-    frame.over = frame.over or held is True
+    frame.subject = "" if holds is None else None
+    frame.guess = frame.guess or holds is None
+    frame.active = holds is True and not frame.over and _active(frames[:-1])
+    frame.over = frame.over or holds is True
 
 
 def _holds(words: list[Word]) -> bool | None:
     """Whether a test holds; None where only running it could tell."""
-    texts = [one.text for one in words if one.text not in ("[", "]", "[[", "]]", "test")]
+    texts = [word.text for word in words if word.text not in ("[", "]", "[[", "]]", "test")]
     if texts[:1] == ["!"]:
         inside = _holds(words[1:] if words[0].text == "!" else [words[0], *words[2:]])
         return None if inside is None else not inside
     match texts:
-        case ["-z" | "-n", *_] if any("(" in name for one in words for name in one.unknown):
+        case ["-z" | "-n", *_] if any("(" in name for word in words for name in word.unknown):
             return None  # of a command's output, or of a branch that is not known
         case ["-z", *rest]:
             return not any(rest)  # a variable that nobody sets is empty
@@ -244,7 +244,7 @@ def _holds(words: list[Word]) -> bool | None:
             return any(rest)
         case ["true" | "false"]:
             return texts[0] == "true"
-        case [left, operator, right] if not any(one.unknown for one in words):
+        case [left, operator, right] if not any(word.unknown for word in words):
             return _compared(left, operator, right)
     return None
 
@@ -255,23 +255,23 @@ def _compared(left: str, operator: str, right: str) -> bool | None:
         return fnmatchcase(left, right)
     if operator == "!=":
         return not fnmatchcase(left, right)
-    if not all(re.fullmatch(r"-?\d{1,15}", one) for one in (left, right)):
+    if not all(re.fullmatch(r"-?\d{1,15}", side) for side in (left, right)):
         return None
     a, b = int(left), int(right)
-    found = {"-eq": a == b, "-ne": a != b, "-gt": a > b, "-ge": a >= b, "-lt": a < b, "-le": a <= b}
-    return found.get(operator)
+    holds = {"-eq": a == b, "-ne": a != b, "-gt": a > b, "-ge": a >= b, "-lt": a < b, "-le": a <= b}
+    return holds.get(operator)
 
 
 def _opened(tokens: list[Token], frames: list[_Frame], state: _State) -> _Frame:
     """The frame of a loop, whose body is read once, or of a `case`."""
     kind, active = tokens[0].text, _active(frames)
-    words = [word for one in tokens[1:] for word in expand(one.text, one.line, state)]
+    words = [word for token in tokens[1:] for word in expand(token.text, token.line, state)]
     if kind == "case":
         known = bool(words) and not words[0].unknown
         subject = words[0].text if known else None
-        patterns = [one.text for one in tokens[_PATTERNS:]]
+        patterns = [token.text for token in tokens[_PATTERNS:]]
         return _Frame("case", False, over=not active, subject=subject, patterns=patterns)
-    match [one.text for one in words]:
+    match [word.text for word in words]:
         case [name, "in", _, *_] if kind == "for" and active:
             state.variables[name] = [words[2]]
     return _Frame(kind, active)
@@ -280,8 +280,8 @@ def _opened(tokens: list[Token], frames: list[_Frame], state: _State) -> _Frame:
 def _choose(frame: _Frame, state: _State) -> None:
     """Whether the branch of a `case` that begins here is taken: the first that matches."""
     patterns, frame.patterns = frame.patterns or [], None
-    texts = [word.text for one in patterns for word in expand(one, 0, state)]
-    fits = frame.subject is not None and any(fnmatchcase(frame.subject, one) for one in texts)
+    texts = [word.text for pattern in patterns for word in expand(pattern, 0, state)]
+    fits = frame.subject is not None and any(fnmatchcase(frame.subject, text) for text in texts)
     frame.active = fits and not frame.over
     frame.over = frame.over or fits
 
@@ -292,24 +292,24 @@ def _command(tokens: list[Token], state: _State, depth: int) -> None:
     rest = tokens[1:] if declares else tokens
     before: dict[str, list[Word]] = {}
     while rest and (_ASSIGNED.match(rest[0].text) or (declares and rest[0].text.startswith("-"))):
-        if found := _ASSIGNED.match(rest[0].text):
-            old = before.get(found[1], state.variables.get(found[1], []))
-            raw = rest[0].text[found.end() :]
+        if match := _ASSIGNED.match(rest[0].text):
+            old = before.get(match[1], state.variables.get(match[1], []))
+            raw = rest[0].text[match.end() :]
             value = _value(raw, rest[0].line, state)
             array = raw.startswith("(")
-            before[found[1]] = _added(old, value, array) if found[2] else value
-            if declares or len(rest) == 1 or all(_ASSIGNED.match(one.text) for one in rest):
-                state.variables[found[1]] = before[found[1]]
+            before[match[1]] = _added(old, value, array) if match[2] else value
+            if declares or len(rest) == 1 or all(_ASSIGNED.match(word.text) for word in rest):
+                state.variables[match[1]] = before[match[1]]
         rest = rest[1:]
     if not rest:
         state.variables |= before
         return
-    words = [word for one in rest for word in expand(one.text, one.line, state)]
+    words = [word for entry in rest for word in expand(entry.text, entry.line, state)]
     if not words or (declares and tokens[0].text != "env"):
         return
     if words[0].text == "unset":
-        for one in words[1:]:
-            state.variables.pop(one.text, None)
+        for item in words[1:]:
+            state.variables.pop(item.text, None)
     elif words[0].text in ("source", "."):
         state.skipped.append(Word(f"{words[0].text} (another file)", words[0].line))
     elif nested := _nested(words):
@@ -324,7 +324,9 @@ def _value(raw: str, line: int, state: _State) -> list[Word]:
     """The assigned value: one word, or the words of an array."""
     if raw.startswith("(") and raw.endswith(")"):
         inside = tokenised(raw[1:-1], line, state)
-        return [w for one in inside if not one.separator for w in expand(one.text, one.line, state)]
+        return [
+            w for word in inside if not word.separator for w in expand(word.text, word.line, state)
+        ]
     return [assigned(raw, line, state)]
 
 
@@ -340,8 +342,8 @@ def _added(old: list[Word], new: list[Word], array: bool) -> list[Word]:
 def _nested(words: list[Word]) -> Word | None:
     """The script that a command runs in quotes."""
     if words[0].text == "eval":
-        return Word(" ".join(one.text for one in words[1:]), words[0].line)
-    for i, one in enumerate(words[:-2]):
-        if one.text.rpartition("/")[2] in _SHELLS and words[i + 1].text in ("-c", "-lc"):
+        return Word(" ".join(word.text for word in words[1:]), words[0].line)
+    for i, entry in enumerate(words[:-2]):
+        if entry.text.rpartition("/")[2] in _SHELLS and words[i + 1].text in ("-c", "-lc"):
             return words[i + 2]
     return None

@@ -55,10 +55,10 @@ class Token:
     separator: bool = False
 
 
-def _broken(text: str, at: int, first: int, what: str) -> ValueError:
+def _broken(text: str, at: int, first: int, subject: str) -> ValueError:
     line = text.count("\n", 0, at)
     column = at - (text.rfind("\n", 0, at) + 1) + 1
-    return ValueError(f"{what} is never closed (line {first + line}, column {column})")
+    return ValueError(f"{subject} is never closed (line {first + line}, column {column})")
 
 
 def tokenised(text: str, first: int, state: State) -> Iterator[Token]:
@@ -73,8 +73,8 @@ def tokenised(text: str, first: int, state: State) -> Iterator[Token]:
             while waiting:
                 tabs, ends = waiting.pop(0)
                 close = re.compile(rf"^{tabs}{re.escape(ends)}\r?$", re.M)
-                found = close.search(text, at)
-                stop = found.end() if found else end
+                match = close.search(text, at)
+                stop = match.end() if match else end
                 line += text.count("\n", at, stop)
                 at = stop
         elif char in " \t\r":
@@ -273,8 +273,8 @@ def _pieces(
             stop = _variable_end(raw, at)
             yield from _variable(raw[at:stop], quoted, state, depth)
         else:
-            found = _WRITTEN.match(raw, at)
-            stop = found.end() if found else at + 1
+            match = _WRITTEN.match(raw, at)
+            stop = match.end() if match else at + 1
             yield _Piece(raw[at:stop], quoted or not splits)
         at = stop
 
@@ -293,11 +293,11 @@ _ESCAPED = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|([0-7]{1,3}
 def _unescaped(text: str) -> str:
     """The inside of `$'...'`."""
 
-    def one(found: re.Match[str]) -> str:
-        code = found[1] or found[2]
-        if code or found[3]:
-            return chr(int(code, 16) if code else int(found[3], 8))
-        return _ESCAPES.get(found[4], found[0])
+    def one(match: re.Match[str]) -> str:
+        code = match[1] or match[2]
+        if code or match[3]:
+            return chr(int(code, 16) if code else int(match[3], 8))
+        return _ESCAPES.get(match[4], match[0])
 
     return _ESCAPED.sub(one, text)
 
@@ -305,8 +305,8 @@ def _unescaped(text: str) -> str:
 def _variable_end(raw: str, at: int) -> int:
     if raw[at + 1 : at + 2] in ("(", "{"):
         return _bracket_end(raw, at + 1, 1)
-    found = _NAME.match(raw, at + 1)
-    return found.end() if found else min(at + 2, len(raw))
+    match = _NAME.match(raw, at + 1)
+    return match.end() if match else min(at + 2, len(raw))
 
 
 _LOOKED_UP = re.compile(
@@ -329,15 +329,15 @@ def _variable(raw: str, quoted: bool, state: State, depth: int) -> Iterator[_Pie
         yield from [_Piece("$" if raw == "$" else "", quoted)] * ("@" not in raw)
         return
     inner = raw if not raw.startswith("${") else "${" + raw[2:-1]
-    found = _LOOKED_UP.match(inner)
-    if not found:
+    match = _LOOKED_UP.match(inner)
+    if not match:
         yield _Piece("", quoted, (raw[:SHOWN],))
         return
-    length, name, place, index, operator, other = found.groups()
-    held = _held(name, index, state)
-    first = held if index in ("@", "*") else (held or [])[:1]
-    empty = held is not None and not any(one.text or one.unknown for one in first or [])
-    unset = not held or (empty and (operator or "").startswith(":"))
+    length, name, place, index, operator, other = match.groups()
+    value = _held(name, index, state)
+    first = value if index in ("@", "*") else (value or [])[:1]
+    empty = value is not None and not any(word.text or word.unknown for word in first or [])
+    unset = not value or (empty and (operator or "").startswith(":"))
     if operator and operator[-1] in "-=+" and unset != (operator[-1] == "+"):
         if operator[-1] == "=" and name and index is None:
             yield _set_default(name, other, quoted, state)
@@ -345,20 +345,20 @@ def _variable(raw: str, quoted: bool, state: State, depth: int) -> Iterator[_Pie
             yield from _pieces(other, state, quoted, splits=True, depth=depth + 1)
     elif operator and operator[-1] == "+":
         yield _Piece("", quoted)
-    elif held is None:
+    elif value is None:
         yield _Piece("", quoted, (name or place,))
     elif length:
-        yield _of_length(held, index, quoted)
+        yield _of_length(value, index, quoted)
     else:
-        yield from _elements(held, index, _cut(operator, other, state), quoted)
+        yield from _elements(value, index, _cut(operator, other, state), quoted)
 
 
 def _held(name: str | None, index: str | None, state: State) -> list[Word] | None:
     """The elements of a variable, or the one of an index; None where it is not set."""
-    held = state.variables.get(name) if name else None
-    if held is None or index is None or index in ("@", "*"):
-        return held
-    return held[int(index) : int(index) + 1]
+    value = state.variables.get(name) if name else None
+    if value is None or index is None or index in ("@", "*"):
+        return value
+    return value[int(index) : int(index) + 1]
 
 
 def _set_default(name: str, other: str, quoted: bool, state: State) -> _Piece:
@@ -375,12 +375,12 @@ def _arithmetic(raw: str, quoted: bool, state: State) -> _Piece:
         return _Piece("", quoted, (raw[:SHOWN],))
 
 
-def _of_length(held: list[Word], index: str | None, quoted: bool) -> _Piece:
+def _of_length(words: list[Word], index: str | None, quoted: bool) -> _Piece:
     """`${#A}` in characters, `${#A[@]}` in elements."""
     counts = index in ("@", "*")
-    of = held if counts else held[:1]
-    unknown = tuple(one for word in of for one in word.unknown)
-    count = len(held) if counts else sum(len(one.text) for one in of)
+    counted = words if counts else words[:1]
+    unknown = tuple(name for word in counted for name in word.unknown)
+    count = len(words) if counts else sum(len(word.text) for word in counted)
     return _Piece("" if unknown else str(count), quoted, unknown)
 
 
@@ -404,18 +404,18 @@ def _cut(operator: str | None, pattern: str | None, state: State) -> Callable[[s
 
 
 def _elements(
-    held: list[Word], index: str | None, cut: Callable[[str], str], quoted: bool
+    words: list[Word], index: str | None, cut: Callable[[str], str], quoted: bool
 ) -> Iterator[_Piece]:
     """The value of a variable, or each element of an array."""
     if index == "*" and quoted:
-        text = " ".join(cut(one.text) for one in held)
-        yield _Piece(text, True, tuple(name for one in held for name in one.unknown))
+        text = " ".join(cut(word.text) for word in words)
+        yield _Piece(text, True, tuple(name for word in words for name in word.unknown))
     elif index in ("@", "*"):
-        for i, one in enumerate(held):
-            yield _Piece(cut(one.text), quoted, one.unknown, i > 0, one.line)
+        for i, entry in enumerate(words):
+            yield _Piece(cut(entry.text), quoted, entry.unknown, i > 0, entry.line)
     else:
-        one = held[0] if held else Word("", 0)
-        yield _Piece(cut(one.text), quoted, one.unknown)
+        entry = words[0] if words else Word("", 0)
+        yield _Piece(cut(entry.text), quoted, entry.unknown)
 
 
 _NUMBER = re.compile(r"\s*(?:(\d+)|\$?\{?([A-Za-z_]\w*)\}?|([-+*/%()]))")
@@ -427,19 +427,23 @@ def _computed(text: str, state: State) -> str:
     at = 0
     text = text.rstrip()
     while at < len(text):
-        found = _NUMBER.match(text, at)
-        if not found:
+        match = _NUMBER.match(text, at)
+        if not match:
             raise ValueError(text)
-        digits, name, operator = found.groups()
+        digits, name, operator = match.groups()
         if name:
-            held = state.variables.get(name)
-            if not held or held[0].unknown or not held[0].text.strip().lstrip("-").isdigit():
+            variable = state.variables.get(name)
+            if (
+                not variable
+                or variable[0].unknown
+                or not variable[0].text.strip().lstrip("-").isdigit()
+            ):
                 raise ValueError(name)
-            digits = held[0].text.strip()
+            digits = variable[0].text.strip()
         if digits and len(digits) > _MOST_DIGITS:
             raise ValueError(digits)
         tokens.append(digits or operator)
-        at = found.end()
+        at = match.end()
     value = _sum(tokens, 0)
     if tokens or len(str(value)) > _MOST_DIGITS:
         raise ValueError(text)

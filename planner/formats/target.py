@@ -19,7 +19,7 @@ from planner.specs.where import constraint
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanToWrite:
     """A plan to write: our options by name, those that are left out being as the program does; the
     model; and what every node starts."""
 
@@ -74,11 +74,11 @@ class Target:
     title: str
     stacks: tuple[str, ...]
     program: str
-    write: Callable[[Asked, tuple[str, ...]], Mapping[str, str]]
-    arguments: Callable[[Asked], list[str]] = lambda asked: []
+    write: Callable[[PlanToWrite, tuple[str, ...]], Mapping[str, str]]
+    arguments: Callable[[PlanToWrite], list[str]] = lambda request: []
     environment: Mapping[str, str] = field(default_factory=dict)
     checkout: str = ""
-    starts: Callable[[Asked], str] | None = None
+    starts: Callable[[PlanToWrite], str] | None = None
     per_node: bool = False
     deals: bool = True
     where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Target:
         conditions = [
             text
             for text in self.where.get(stack, ())
-            if any(getattr(options, one.name) is None for one in constraint(text).parts)
+            if any(getattr(options, part.name) is None for part in constraint(text).parts)
         ]
         given = options.given()
         bf16 = options.precision in (None, "bf16")
@@ -121,15 +121,15 @@ def no_decoder(model: ModelSpec) -> str:
     return ""
 
 
-def theirs(table: Iterable[Argument], asked: Asked) -> dict[str, Any]:
+def theirs(table: Iterable[Argument], request: PlanToWrite) -> dict[str, Any]:
     """Their arguments of what is one to one in a table, in its order."""
-    plan = {**asked.options, **fields(asked.model)}
+    plan = {**request.options, **fields(request.model)}
     out = {}
-    for one in table:
-        if one.option in plan and plan[one.option] is not None:
-            value = one.theirs(plan[one.option])
+    for row in table:
+        if row.option in plan and plan[row.option] is not None:
+            value = row.theirs(plan[row.option])
             if value is not None:
-                out[one.name] = value
+                out[row.name] = value
     return out
 
 
@@ -138,11 +138,11 @@ def fields(model: ModelSpec) -> dict[str, Any]:
     by parts or towers, of which the widths of a plain decoder say nothing."""
     if decoder_of(model) is None:
         return {}
-    held = stated(model)
-    flat = {f"{MODEL}{name}": one for name, one in held.items()}
+    values = stated(model)
+    flat = {f"{MODEL}{name}": value for name, value in values.items()}
     for part in ("moe", "latent"):
-        inside = held.get(part) or {}
-        flat.update({f"{MODEL}{part}.{name}": one for name, one in inside.items()})
+        inside = values.get(part) or {}
+        flat.update({f"{MODEL}{part}.{name}": value for name, value in inside.items()})
     return flat
 
 
@@ -151,10 +151,10 @@ def nested(arguments: Mapping[str, Any]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, value in arguments.items():
         *path, last = name.split(".")
-        held = out
-        for one in path:
-            held = held.setdefault(one, {})
-        held[last] = value
+        inner = out
+        for key in path:
+            inner = inner.setdefault(key, {})
+        inner[last] = value
     return out
 
 

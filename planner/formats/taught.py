@@ -39,21 +39,21 @@ def teacher(value: Any) -> str:
 def hub_name(ours: str) -> str:
     """The name of a model on the Hub; ours where it has none there."""
     with suppress(PlanError):
-        found = catalog.load("models", ModelSpec, ours).hub
-        return found[0] if found else ours
+        hub = catalog.load("models", ModelSpec, ours).hub
+        return hub[0] if hub else ours
     return ours
 
 
 def read(answer: Answer, names: Names) -> bool:
     """A teacher of its own or on a server, where a file has one."""
-    found = next((one for one in (names.teacher, names.server) if answer.get(one)), None)
-    if found is None:
+    role = next((name for name in (names.teacher, names.server) if answer.get(name)), None)
+    if role is None:
         return False
-    if found == names.teacher:
+    if role == names.teacher:
         try:
-            answer.state("teacher", teacher(answer.get(found)), found)
+            answer.state("teacher", teacher(answer.get(role)), role)
         except ValueError as error:
-            answer.mark(found, "not understood", str(error))
+            answer.mark(role, "not understood", str(error))
             return False
         answer.imply("reference", "held", "the teacher stands on the GPUs of its student")
         if answer.get(names.words):
@@ -61,10 +61,10 @@ def read(answer: Answer, names: Names) -> bool:
             answer.state("teacher_top_k", count, names.words)
     else:
         note = "the time of a teacher on a server is not part of the estimate: --teacher-gpus"
-        answer.imply("reference", "precomputed", note, found)
+        answer.imply("reference", "precomputed", note, role)
         words = trainer.number(answer, names.words_of_server, names.default_words)
         answer.imply("teacher_top_k", words, "words of each token", names.words_of_server)
-    answer.imply("task", "distil", "there is a teacher", found)
+    answer.imply("task", "distil", "there is a teacher", role)
     _divergence(answer)
     share = answer.get("lmbda", _USUAL_BETA)
     if share not in (0, 0.0):

@@ -54,12 +54,12 @@ def _detect(name: str, text: str) -> bool:
 def _parse(text: str) -> Mapping[str, Value]:
     if _PROGRAM.search(text) and not _DETECT.search(text):
         return dict(_flags(text))
-    held, lines = read_toml(text), _lines(text)
-    return {name: Value(value, lines.get(name, 0)) for name, value in _flat("", held)}
+    document, lines = read_toml(text), _lines(text)
+    return {name: Value(value, lines.get(name, 0)) for name, value in _flat("", document)}
 
 
-def _flat(path: str, held: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in held.items():
+def _flat(path: str, table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
         if isinstance(value, dict):
             yield from _flat(f"{path}{name}.", value)
         else:
@@ -170,8 +170,8 @@ def _switches(answer: Answer) -> None:
         backend = f"{PART}expert_parallel_comm_backend"
         if answer.get(backend) == "deepep":
             answer.state("dispatcher", "deepep", backend)
-    for one in (experts, split, f"{PART}expert_parallel_comm_backend"):
-        answer.mark(one, "implied", "1 or the default: nothing is shared out")
+    for entry in (experts, split, f"{PART}expert_parallel_comm_backend"):
+        answer.mark(entry, "implied", "1 or the default: nothing is shared out")
 
 
 def _model(answer: Answer) -> None:
@@ -251,11 +251,11 @@ def _batch(answer: Answer) -> None:
 
 def _pipeline(answer: Answer) -> None:
     name, size = (f"{PART}pipeline_parallel_schedule", f"{PART}pipeline_parallel_layers_per_stage")
-    ends = tuple(f"{PART}pipeline_parallel_{one}_stage_less_layers" for one in ("first", "last"))
+    ends = tuple(f"{PART}pipeline_parallel_{name}_stage_less_layers" for name in ("first", "last"))
     pp = answer.option("pp") or 1
     if pp == 1:
-        for one in (name, size, *ends):
-            answer.mark(one, "irrelevant", "no pipeline")
+        for entry in (name, size, *ends):
+            answer.mark(entry, "irrelevant", "no pipeline")
         return
     given = answer.get(name, "1F1B")
     schedule = _SCHEDULES.get(str(given).lower())
@@ -269,7 +269,7 @@ def _pipeline(answer: Answer) -> None:
     chunks = USUAL_CHUNKS
     layers, each = _layers(answer.option("model")), answer.get(size)
     if each and layers:
-        weights = sum(answer.get(one, 1) for one in ends)
+        weights = sum(answer.get(end, 1) for end in ends)
         chunks = math.ceil((layers + weights) / each) // pp
     elif each:
         answer.mark(size, "not understood", "the layers of the model are not known: give --model")
@@ -305,9 +305,9 @@ def _recompute(answer: Answer) -> None:
 
 def _precision(answer: Answer) -> None:
     param, converters = "training.mixed_precision_param", "model.converters"
-    held = answer.get(converters) or []
-    held = [held] if isinstance(held, str) else held
-    words = {one.rsplit(".", 1)[-1] for one in held if isinstance(one, str)}
+    names = answer.get(converters) or []
+    names = [names] if isinstance(names, str) else names
+    words = {name.rsplit(".", 1)[-1] for name in names if isinstance(name, str)}
     recipe = next((n for n in (f"{FLOAT8}.recipe_name", "float8.recipe_name") if answer.get(n)), "")
     if "float8" in words:
         scaling = str(answer.get(recipe, "tensorwise")).partition("_")[0]
@@ -316,24 +316,24 @@ def _precision(answer: Answer) -> None:
     elif "mx" in words:
         answer.state("precision", "mxfp8", converters)
         answer.mark(f"{MX}.recipe_name", "read")
-    elif held:
+    elif names:
         answer.mark(converters, "not understood", "is not a conversion that is timed here")
     else:
-        for one in answer.values:
-            if one.startswith("quantize."):
-                answer.mark(one, "irrelevant", "no converter is named")
+        for value in answer.values:
+            if value.startswith("quantize."):
+                answer.mark(value, "irrelevant", "no converter is named")
         wide = answer.get(param) == "float32"
         answer.imply("precision", "fp32" if wide else "bf16", "of kernels", param)
         answer.mark(converters, "implied", "none")
     answer.mark(param, "implied", "beside operands in 8 bit")
     gather = next(
         (
-            one
-            for one in (
+            name
+            for name in (
                 f"{FLOAT8}.enable_fsdp_float8_all_gather",
                 "float8.enable_fsdp_float8_all_gather",
             )
-            if answer.get(one) is not None
+            if answer.get(name) is not None
         ),
         "",
     )
@@ -342,14 +342,12 @@ def _precision(answer: Answer) -> None:
     answer.mark(gather, "implied", "weights are gathered in 16 bit")
 
 
-UNREAD = unread("torchtitan")
 FORMAT = Format(
     kind="torchtitan",
     title="torchtitan TOML or flags",
     detect=_detect,
     parse=_parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=_more,
+    **unread("torchtitan"),
 )

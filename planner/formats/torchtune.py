@@ -13,7 +13,7 @@ from typing import Any
 from planner.formats import adapted, trainer, written
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import STEPS, Answer, Argument, Format, Value, unread
-from planner.formats.target import Asked
+from planner.formats.target import PlanToWrite
 from planner.inputs import catalog
 from planner.specs import adapters
 from planner.specs.base import PlanError
@@ -57,10 +57,10 @@ def _component(ours: Any) -> str | None:
     """The function that builds a model of ours."""
     with suppress(PlanError):
         ours = catalog.find("models", str(ours)).stem
-    name = next((name for name, one in MODELS.items() if one == ours), None)
+    name = next((name for name, model in MODELS.items() if model == ours), None)
     if name is None:
         return None
-    module = max((one for one in _MODULES if name.startswith(f"{one}_")), key=len)
+    module = max((module for module in _MODULES if name.startswith(f"{module}_")), key=len)
     return f"{_PREFIX}{module}.{name}{'_base' * bool(_OF_BASE.fullmatch(name))}"
 
 
@@ -70,8 +70,8 @@ def _optimizer(component: Any) -> str:
     return _OPTIMIZERS[component]
 
 
-def _offloads(what: str) -> Mapping[Any, Any]:
-    return {True: what, False: None}
+def _offloads(option: str) -> Mapping[Any, Any]:
+    return {True: option, False: None}
 
 
 def _loss(component: Any) -> str:
@@ -120,12 +120,16 @@ _REFERENCE = re.compile(r"\$\{(\w+)\}")
 
 def parse(text: str) -> Mapping[str, Value]:
     """The plain values by their path, with those that name another put in."""
-    held = dict(trainer.parse(text))
-    for name, found in held.items():
-        asked = _REFERENCE.fullmatch(found.value) if isinstance(found.value, str) else None
-        if asked and asked[1] in held and not _REFERENCE.search(str(held[asked[1]].value)):
-            held[name] = Value(held[asked[1]].value, found.line)
-    return held
+    values = dict(trainer.parse(text))
+    for name, value in values.items():
+        reference = _REFERENCE.fullmatch(value.value) if isinstance(value.value, str) else None
+        if (
+            reference
+            and reference[1] in values
+            and not _REFERENCE.search(str(values[reference[1]].value))
+        ):
+            values[name] = Value(values[reference[1]].value, value.line)
+    return values
 
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
@@ -153,7 +157,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
         answer.mark(name, "implied", note)
     trainer.read_degrees(answer)
     trainer.mark_empty(answer)
-    trainer.mark_off(answer, UNREAD.lacks)
+    trainer.mark_off(answer, UNREAD["lacks"])
 
 
 _KD = "kd_loss._component_"
@@ -244,7 +248,7 @@ _OF_ATTENTION = {
 }
 
 
-def _adapted(options: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any]:
+def _adapted(options: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """The builder with adapters, and which matrices they are of; {} where it cannot say them."""
     rank = options.get("lora")
     if rank is None:
@@ -254,7 +258,7 @@ def _adapted(options: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, A
     attention = everywhere or adapters.ATTENTION in words
     mlp = everywhere or adapters.MLP in words
     named = [_OF_ATTENTION[word] for word in words if word in _OF_ATTENTION]
-    family, _, name = held["model._component_"].rpartition(".")
+    family, _, name = config["model._component_"].rpartition(".")
     quantised = options.get("base_precision") == "nf4-double"
     out = {
         "model._component_": f"{family}.{'qlora' if quantised else 'lora'}_{name}",
@@ -271,9 +275,9 @@ def _adapted(options: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, A
     return out
 
 
-def _starts(asked: Asked) -> str:
-    recipe = f"{'lora' if asked.get('lora') else 'full'}_finetune"
-    if asked.get("task") == "distil":
+def _starts(request: PlanToWrite) -> str:
+    recipe = f"{'lora' if request.get('lora') else 'full'}_finetune"
+    if request.get("task") == "distil":
         recipe = "knowledge_distillation"
     return f'recipes/{recipe}_distributed.py --config "$RECIPE/train.yaml"'
 
@@ -281,17 +285,17 @@ def _starts(asked: Asked) -> str:
 def write(options: Mapping[str, Any]) -> str:
     """The YAML of a plan: the keys of a recipe that affect cost. Raises PlanError where torchtune
     has no builder of the model, which its recipes cannot do without."""
-    held = trainer.written(TABLE, options)
-    if "model._component_" not in held:
+    config = trainer.written(TABLE, options)
+    if "model._component_" not in config:
         raise PlanError("--model", options["model"], "torchtune has no builder of its shape")
-    held |= _adapted(options, held) | _taught(options)
-    held["dtype"] = "bf16" if options.get("precision") in (None, "bf16") else "fp32"
+    config |= _adapted(options, config) | _taught(options)
+    config["dtype"] = "bf16" if options.get("precision") in (None, "bf16") else "fp32"
     if options.get(STEPS):
-        held |= {"epochs": 1, "max_steps_per_epoch": options[STEPS]}
+        config |= {"epochs": 1, "max_steps_per_epoch": options[STEPS]}
     group, dp = options.get("shard_group"), options.get("dp")
     if group and dp and group != dp:
-        held |= {"data_parallel_shard_dim": group, "data_parallel_replicate_dim": dp // group}
-    return trainer.as_yaml(held)
+        config |= {"data_parallel_shard_dim": group, "data_parallel_replicate_dim": dp // group}
+    return trainer.as_yaml(config)
 
 
 _component_key = re.compile(r"^\s*_component_:\s*torchtune\.", re.MULTILINE)
@@ -301,9 +305,8 @@ FORMAT = Format(
     detect=lambda name, text: trainer.is_data(name) and _component_key.search(text) is not None,
     parse=parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=read_more,
+    **UNREAD,
 )
 
 TARGET = written.target(

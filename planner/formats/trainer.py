@@ -34,10 +34,10 @@ RECOMPUTE = {True: "full", False: "none"}
 
 def own(*names: str) -> Callable[[str, str], bool]:
     """Whether a text has one of these keys at the beginning of a line or of an object."""
-    found = re.compile(rf"(?:^|[{{,])\s*\"?(?:{'|'.join(names)})\"?\s*:", re.MULTILINE)
+    pattern = re.compile(rf"(?:^|[{{,])\s*\"?(?:{'|'.join(names)})\"?\s*:", re.MULTILINE)
 
     def detect(name: str, text: str) -> bool:
-        return is_data(name) and found.search(text) is not None
+        return is_data(name) and pattern.search(text) is not None
 
     return detect
 
@@ -50,8 +50,8 @@ def is_data(name: str) -> bool:
 def parse(text: str) -> Mapping[str, Value]:
     """The plain values of a YAML or JSON document by their path."""
     if text.lstrip().startswith("{"):
-        found = read_json(text)
-        return {name: Value(value) for name, value in _flat("", found)}
+        document = read_json(text)
+        return {name: Value(value) for name, value in _flat("", document)}
     return {name: Value(value, line) for name, (value, line) in yaml_places(text).items()}
 
 
@@ -59,7 +59,7 @@ def _flat(path: str, value: Any) -> Iterable[tuple[str, Any]]:
     if isinstance(value, dict) and value:
         for name, child in value.items():
             yield from _flat(f"{path}.{name}" if path else str(name), child)
-    elif isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
+    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
         for i, child in enumerate(value):
             yield from _flat(f"{path}.{i}", child)
     else:
@@ -102,20 +102,20 @@ def recompute(value: Any) -> str | None:
 def optimizer(value: Any) -> str:
     """Our optimizer by their name. Raises ValueError where it is not modelled."""
     name = str(value).lower().removeprefix("optimizernames.").removesuffix(_BY_LAYER)
-    found = OPTIMIZERS.get(name)
-    if found is None:
+    known = OPTIMIZERS.get(name)
+    if known is None:
         raise ValueError(f"{value!r} is not modelled; the estimate is of adam")
-    return found
+    return known
 
 
 def attention(value: Any) -> str | None:
     """Our attention kernel by their name, None for auto. Raises ValueError."""
     if value == "auto":
         return None
-    found = ATTENTIONS.get(str(value).lower().removeprefix("attentionbackend."))
-    if found is None:
+    kernel = ATTENTIONS.get(str(value).lower().removeprefix("attentionbackend."))
+    if kernel is None:
         raise ValueError(f"{value!r} is not modelled; the estimate is of the stack's own kernel")
-    return found
+    return kernel
 
 
 def model_name(value: Any) -> str | None:
@@ -142,8 +142,8 @@ def name_of(words: Mapping[str, str]) -> Callable[[Any], Any]:
 
 def steps(value: Any) -> int | None:
     """Steps of a run; -1 leaves them to the epochs."""
-    found = whole(value)
-    return found if found and found > 0 else None
+    count = whole(value)
+    return count if count and count > 0 else None
 
 
 MAX_STEPS = Argument("max_steps", STEPS, meaning=steps, note="with all of a step: its tokens")
@@ -190,16 +190,16 @@ def is_off(value: Any) -> bool:
 
 def mark_off(answer: Answer, lacks: Mapping[str, str]) -> None:
     """Mark arguments of unmodelled features that are off, as every estimate assumes."""
-    for name, found in answer.values.items():
-        known = any(fnmatchcase(name, one) for one in lacks)
-        if known and name not in answer.arguments and is_off(found.value):
+    for name, value in answer.values.items():
+        known = any(fnmatchcase(name, lack) for lack in lacks)
+        if known and name not in answer.arguments and is_off(value.value):
             answer.mark(name, "implied", "off, as it is taken to be")
 
 
 def mark_empty(answer: Answer) -> None:
     """Mark empty arguments as irrelevant."""
-    for name, found in answer.values.items():
-        if name not in answer.arguments and found.value is None:
+    for name, value in answer.values.items():
+        if name not in answer.arguments and value.value is None:
             answer.mark(name, "irrelevant", "empty")
 
 
@@ -215,9 +215,9 @@ def read_precision(answer: Answer, loaded: tuple[str, ...] = ("torch_dtype", "dt
     type_name = next((name for name in loaded if answer.get(name) is not None), "")
     by_type = _NARROW.get(str(answer.get(type_name, "")).rpartition(".")[2])
     is_auto = "auto" in (answer.get("bf16"), answer.get("fp16"))
-    asked = next((name for name in ("bf16", "fp16") if is_on(answer, name)), "")
-    if asked:
-        answer.state("precision", asked, asked)
+    precision = next((name for name in ("bf16", "fp16") if is_on(answer, name)), "")
+    if precision:
+        answer.state("precision", precision, precision)
     elif by_type:
         answer.imply(
             "precision", by_type, "weights are loaded in it, and kernels follow", type_name
@@ -247,26 +247,26 @@ def number(answer: Answer, name: str, default: int) -> int:
 def _read(answer: Answer, name: str, means: Callable[[Any], Any], default: Any) -> Any:
     value = answer.get(name)
     try:
-        found = None if value is None else means(value)
+        meant = None if value is None else means(value)
     except ValueError as error:
         answer.mark(name, "not understood", str(error))
         return default
-    return default if found is None else found
+    return default if meant is None else meant
 
 
 def as_json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
-def as_yaml(held: Mapping[str, Any]) -> str:
+def as_yaml(config: Mapping[str, Any]) -> str:
     """A document of plain values by their path, nested as the paths say."""
-    return yaml_text(nested(held))
+    return yaml_text(nested(config))
 
 
-def nested(held: Mapping[str, Any]) -> dict[str, Any]:
+def nested(config: Mapping[str, Any]) -> dict[str, Any]:
     """Plain values by their path as a document."""
     out: dict[str, Any] = {}
-    for path, value in held.items():
+    for path, value in config.items():
         into = out
         *above, last = path.split(".")
         for part in above:
@@ -289,7 +289,7 @@ def written(table: Iterable[Argument], options: Mapping[str, Any]) -> dict[str, 
 def types(options: Mapping[str, Any], loaded: str = "torch_dtype") -> dict[str, Any]:
     """bf16, fp16 and tf32 of a plan, and the type in which weights are loaded."""
     kind = options.get("precision")
-    out: dict[str, Any] = {one: True for one in ("bf16", "fp16", "tf32") if one == kind}
+    out: dict[str, Any] = {name: True for name in ("bf16", "fp16", "tf32") if name == kind}
     if loaded and options.get("state_precision") == "bf16":
         out[loaded] = "bfloat16"
     return out
@@ -302,9 +302,9 @@ def read_subspace(answer: Answer, name: str = "optim") -> None:
     """Of GaLore and APOLLO: updates of every weight in its hook, and their rank."""
     if str(answer.get(name, "")).lower().endswith(_BY_LAYER):
         answer.imply("optimizer_in_backward", True, "layer by layer", name)
-    found = _RANK.search(str(answer.get("optim_args", "")))
-    if found and answer.option("optimizer") in SUBSPACES:
-        answer.state("optimizer_rank", int(found[1]), "optim_args")
+    value = _RANK.search(str(answer.get("optim_args", "")))
+    if value and answer.option("optimizer") in SUBSPACES:
+        answer.state("optimizer_rank", int(value[1]), "optim_args")
 
 
 def subspace_of(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -333,8 +333,8 @@ def task_of(options: Mapping[str, Any], name: str) -> dict[str, Any]:
     task = options.get("task")
     if task not in _TASKS.values():
         return {}
-    asked = options.get("reference") == "precomputed"
-    return {name: task} | ({"precompute_ref_log_probs": True} if asked else {})
+    is_precomputed = options.get("reference") == "precomputed"
+    return {name: task} | ({"precompute_ref_log_probs": True} if is_precomputed else {})
 
 
 def of_examples(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,15 +44,15 @@ _SCRIPT = re.compile(
 
 def _of_command(command: Command) -> dict[str, Value]:
     """The arguments of a command that starts a trainer, none of another."""
-    words = [one.text for one in command.words]
-    found = megatron.of_words(megatron.own_words(command.words))
-    out = {name.replace("-", "_"): value for name, value in found.items()}
+    words = [word.text for word in command.words]
+    script_words = megatron.of_words(megatron.own_words(command.words))
+    out = {name.replace("-", "_"): value for name, value in script_words.items()}
     if not any(name in out for name in _TRAINS):
         return {}
     line = command.words[0].line
     if words[0] == TRL and len(words) > 1:
         out[OBJECTIVE] = Value(words[1], line)
-    elif found_ := next((m for one in words if (m := _SCRIPT.search(one))), None):
+    elif found_ := next((m for word in words if (m := _SCRIPT.search(word))), None):
         out[OBJECTIVE] = Value(found_[1] or found_["module"], line)
     return out
 
@@ -104,8 +104,8 @@ class _Read:
             if isinstance(node, ast.Assign | ast.AnnAssign):
                 for name, value in named(node, self.constants):
                     self.constants.setdefault(name, value)
-        calls = [one for one in ast.walk(module) if isinstance(one, ast.Call)]
-        for call in sorted(calls, key=lambda one: (one.lineno, one.col_offset)):
+        calls = [node for node in ast.walk(module) if isinstance(node, ast.Call)]
+        for call in sorted(calls, key=lambda call: (call.lineno, call.col_offset)):
             self._call(call)
 
     def _call(self, call: ast.Call) -> None:
@@ -131,8 +131,8 @@ class _Read:
             self._put("gradient_checkpointing", Value(True, call.lineno))
         elif last == "gradient_checkpointing_enable":
             self._put("gradient_checkpointing", Value(True, call.lineno))
-        elif found := _TRAINERS.fullmatch(last):
-            self._handed(call, found[1].lower().replace("onlinedpo", "online_dpo"))
+        elif match := _TRAINERS.fullmatch(last):
+            self._handed(call, match[1].lower().replace("onlinedpo", "online_dpo"))
 
     def _loaded(self, call: ast.Call, kind: str) -> None:
         """The model; Unsloth loads in 4 bit by default."""
@@ -147,31 +147,35 @@ class _Read:
         self._put_all(call, {**_LORA, "use_gradient_checkpointing": "gradient_checkpointing"}, "")
         self._put("use_peft", Value(True, call.lineno))
         self.out.setdefault("lora_target_modules", Value("all-linear", call.lineno))
-        held = self.out.get("gradient_checkpointing")
-        if held is None or held.value == "unsloth":
+        value = self.out.get("gradient_checkpointing")
+        if value is None or value.value == "unsloth":
             self.out["gradient_checkpointing"] = Value(True, call.lineno)
             self.out["activation_offloading"] = Value(True, call.lineno)
 
     def _handed(self, call: ast.Call, objective: str) -> None:
         self._put(OBJECTIVE, Value(objective, call.lineno))
-        for one in call.keywords:
-            if one.arg == "model" and isinstance(constant(one.value, self.constants), str):
-                self._put("model_name_or_path", self._value("model", one.value))
-        kept = [one for one in call.keywords if one.arg and not _OBJECTS.fullmatch(one.arg)]
+        for entry in call.keywords:
+            if entry.arg == "model" and isinstance(constant(entry.value, self.constants), str):
+                self._put("model_name_or_path", self._value("model", entry.value))
+        kept = [
+            keyword
+            for keyword in call.keywords
+            if keyword.arg and not _OBJECTS.fullmatch(keyword.arg)
+        ]
         self._put_all(ast.Call(call.func, [], kept), _HANDED)
 
     def _put_all(
         self, call: ast.Call, names: Mapping[str, str] | None = None, prefix: str = ""
     ) -> None:
         """Arguments by keyword, under other names; "" leaves one out."""
-        for one in call.keywords:
-            if one.arg is None:
+        for keyword in call.keywords:
+            if keyword.arg is None:
                 continue
-            name = (names or {}).get(one.arg, one.arg)
-            if prefix and name == one.arg and not name.startswith(("use_", prefix)):
+            name = (names or {}).get(keyword.arg, keyword.arg)
+            if prefix and name == keyword.arg and not name.startswith(("use_", prefix)):
                 name = prefix + name
             if name:
-                self._put(name, self._value(one.arg, one.value))
+                self._put(name, self._value(keyword.arg, keyword.value))
 
     def _put(self, name: str, value: Value | None) -> None:
         if value is None:
@@ -184,7 +188,7 @@ class _Read:
     def _value(self, name: str, node: ast.expr) -> Value | None:
         """A literal value; None if it depends only on the GPU."""
         text = ast.unparse(node)
-        if any(f"{one}()" in text for one in _OF_THE_CARD):
+        if any(f"{name}()" in text for name in _OF_THE_CARD):
             return None
         if text.rpartition(".")[2] in _TORCH_TYPES:
             return Value(text.rpartition(".")[2], node.lineno)
@@ -215,10 +219,12 @@ def _code(text: str) -> str:
     """The Python of a text; for a notebook its code cells without magic commands."""
     if not text.lstrip().startswith("{"):
         return text
-    held = json.loads(text)
-    cells = held.get("cells", []) if isinstance(held, dict) else []
-    sources = [one.get("source", "") for one in cells if _is_code(one)]
-    lines = "\n".join("".join(one) if isinstance(one, list) else str(one) for one in sources)
+    notebook = json.loads(text)
+    cells = notebook.get("cells", []) if isinstance(notebook, dict) else []
+    sources = [cell.get("source", "") for cell in cells if _is_code(cell)]
+    lines = "\n".join(
+        "".join(source) if isinstance(source, list) else str(source) for source in sources
+    )
     return _TO_NOTEBOOK.sub(r"\1pass  #", lines)
 
 
@@ -256,8 +262,8 @@ def parse(text: str) -> Mapping[str, Value]:
 def _of_script(text: str) -> Mapping[str, Value]:
     if _IN_PYTHON.search(text):
         return _Read(tree(_code(text))).out
-    found = (_of_command(one) for one in script(text).commands)
-    return max(found, key=len, default={})
+    kinds = (_of_command(command) for command in script(text).commands)
+    return max(kinds, key=len, default={})
 
 
 def kind_of(name: str, text: str) -> str:
@@ -266,8 +272,8 @@ def kind_of(name: str, text: str) -> str:
     if name.endswith((".py", ".ipynb")):
         if not _IN_PYTHON.search(text) or "ConfigContainer" in text:
             return ""
-        own = _CONFIGS.search(text) or _TRAINERS.search(text) or UNSLOTH in text
-        return TRL if own else HF
+        is_trainer = _CONFIGS.search(text) or _TRAINERS.search(text) or UNSLOTH in text
+        return TRL if is_trainer else HF
     if name.endswith((".yaml", ".yml", ".json", ".jsonc", ".toml")) or not _IN_SHELL.search(text):
         return ""
     if megatron.STARTS_SWIFT.search(text):
@@ -278,14 +284,14 @@ def kind_of(name: str, text: str) -> str:
 @lru_cache(8)
 def _kind_of_command(text: str) -> str:
     try:
-        found = _of_script(text)
+        kind = _of_script(text)
     except ValueError:
         return HF  # whose parser says what is broken
-    if any(name in found for name in _OF_LLAMA_FACTORY):
+    if any(name in kind for name in _OF_LLAMA_FACTORY):
         return LLAMA_FACTORY
-    if OBJECTIVE in found or any(name in found for name in _OF_TRL):
+    if OBJECTIVE in kind or any(name in kind for name in _OF_TRL):
         return TRL
-    return HF if found else ""
+    return HF if kind else ""
 
 
 def is_of(kind: str, name: str, text: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from planner.formats import adapted, sharding, taught, trainer, trainer_script, written
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import Answer, Argument, Format, Value, unread
-from planner.formats.target import Asked
+from planner.formats.target import PlanToWrite
 
 LENGTH = Argument(
     "max_length", "seq_len", default=1024, meaning=trainer.whole, also=("max_seq_length",)
@@ -43,8 +43,8 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     sharding.read_sharding(answer)
     trainer.read_precision(answer)
     trainer.read_subspace(answer)
-    own = ("bf16", "fp16", trainer_script.UNSLOTH)  # Unsloth's is what the card has
-    if not any(name in values for name in own):
+    switches = ("bf16", "fp16", trainer_script.UNSLOTH)  # Unsloth's is what the card has
+    if not any(name in values for name in switches):
         answer.imply("precision", "bf16", "bf16 is on by default")
     _task(answer)
     _lengths(answer)
@@ -59,7 +59,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _loaded(answer)
     if answer.option("teacher") and (base := answer.option("base_precision")):
         answer.imply("teacher_precision", base, "gkd.py loads the teacher as its student")
-    trainer.mark_off(answer, UNREAD.lacks)
+    trainer.mark_off(answer, UNREAD["lacks"])
 
 
 _OBJECTIVES = {"dpo": "dpo", "kto": "kto", "orpo": "orpo", "reward": "reward", "gkd": "distil"}
@@ -74,10 +74,10 @@ def _task(answer: Answer) -> None:
     if word and not task:
         generates = word in trainer_script.TASKS and word != "sft"
         answer.mark(name, "not understood" if generates else "read", _GENERATES * generates)
-    if taught.read(answer, _TEACHER) or any(one in given for one in _GENERATING):
+    if taught.read(answer, _TEACHER) or any(name in given for name in _GENERATING):
         return
-    weights = [one for one in _WEIGHTED if one in given]
-    pairs = [one for one in _PAIRED if one in given]
+    weights = [name for name in _WEIGHTED if name in given]
+    pairs = [name for name in _PAIRED if name in given]
     if task:
         answer.state("task", task, name)
     elif _OF_REWARDS in given:
@@ -99,8 +99,8 @@ _LOADED = ("dtype", "torch_dtype", "model_init_kwargs.dtype", "model_init_kwargs
 def _loaded(answer: Answer) -> None:
     """The type of frozen weights in 16 bit, where nothing says it: TRL 1.16's ModelConfig loads
     float32."""
-    said = any(answer.get(name) is not None for name in (*_LOADED, trainer_script.UNSLOTH))
-    if answer.option("lora") and not answer.option("base_precision") and not said:
+    is_stated = any(answer.get(name) is not None for name in (*_LOADED, trainer_script.UNSLOTH))
+    if answer.option("lora") and not answer.option("base_precision") and not is_stated:
         answer.notes.append(
             "no dtype: TRL 1.16 and later load the frozen weights in float32, twice the memory"
             " that is counted for them here; dtype: bfloat16 in the file keeps them in 16 bit"
@@ -114,17 +114,17 @@ def _of_pairs(answer: Answer, pairs: list[str]) -> str:
     named = set(_NAMED.findall(runs))
     if len(named) == 1:
         return named.pop()
-    if any(one not in _SHARED for one in pairs) or "loss_type" in answer.values:
+    if any(pair not in _SHARED for pair in pairs) or "loss_type" in answer.values:
         return "dpo"
-    for one in pairs:
-        answer.mark(one, "not understood", "DPO, ORPO and KTO have it: --task says which")
+    for pair in pairs:
+        answer.mark(pair, "not understood", "DPO, ORPO and KTO have it: --task says which")
     return ""
 
 
 def _lengths(answer: Answer) -> None:
     """Prompt and completion together, where those are what is stated."""
     prompt, completion = (
-        trainer.number(answer, f"max_{one}_length", 0) for one in ("prompt", "completion")
+        trainer.number(answer, f"max_{name}_length", 0) for name in ("prompt", "completion")
     )
     if completion and answer.get("max_length") is None:
         length = prompt + completion
@@ -133,34 +133,34 @@ def _lengths(answer: Answer) -> None:
 
 
 def write(options: Mapping[str, Any]) -> str:
-    held = trainer.written(TABLE, trainer.of_examples(options)) | trainer.types(options, "dtype")
-    held |= trainer.subspace_of(options) | _objective(options)
-    held |= sharding.written(options)
-    held |= trainer.liger_of(options, "use_liger_kernel")
+    config = trainer.written(TABLE, trainer.of_examples(options)) | trainer.types(options, "dtype")
+    config |= trainer.subspace_of(options) | _objective(options)
+    config |= sharding.written(options)
+    config |= trainer.liger_of(options, "use_liger_kernel")
     if options.get("lora"):
-        held |= {"use_peft": True} | adapted.written(options, adapted.Names())
-        held |= adapted.written_frozen(options, _FROZEN)
-    return trainer.as_yaml(held)
+        config |= {"use_peft": True} | adapted.written(options, adapted.Names())
+        config |= adapted.written_frozen(options, _FROZEN)
+    return trainer.as_yaml(config)
 
 
 def _objective(options: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments that only one objective has; its script tells the rest."""
-    own: dict[str, dict[str, Any]] = {
+    usual: dict[str, dict[str, Any]] = {
         "dpo": {"beta": 0.1, "loss_type": "sigmoid"},  # the loss of its paper, 2305.18290
         "kto": {"beta": 0.1, "desirable_weight": 1.0},
         "reward": {_OF_REWARDS: 0.01},
     }
-    said = trainer.task_of(options, "")
-    said.pop("", None)
-    return own.get(str(options.get("task")), {}) | said | taught.written(options, _TEACHER)
+    task = trainer.task_of(options, "")
+    task.pop("", None)
+    return usual.get(str(options.get("task")), {}) | task | taught.written(options, _TEACHER)
 
 
 _CHECKOUT = "${TRL:?where the checkout of TRL is}"  # of which it has no module
 
 
-def starts(asked: Asked) -> str:
+def starts(request: PlanToWrite) -> str:
     """The script of an objective."""
-    task = asked.get("task")
+    task = request.get("task")
     if task == "distil":
         return f'"{_CHECKOUT}/examples/scripts/gkd.py" --config "$RECIPE/train.yaml"'
     script = task if task in ("dpo", "kto", "reward") else "sft"
@@ -187,9 +187,8 @@ FORMAT = Format(
     ),
     parse=trainer_script.parse,
     table=TABLE,
-    irrelevant=UNREAD.irrelevant,
-    lacks=UNREAD.lacks,
     read_more=read_more,
+    **UNREAD,
 )
 
 TARGET = written.target("trl", "TRL", write, "-m trl.scripts.sft --config {}", starts=starts)

@@ -15,15 +15,19 @@ from planner.inputs.readers import read_toml
 _TABLE = Path(__file__).with_name("undecided.toml")
 
 
-def undecided(found: Planned) -> dict[str, list[str]]:
+def undecided(planned: Planned) -> dict[str, list[str]]:
     """The arguments that are not understood by the option that they may set, where neither the
     files state that otherwise nor is it typed."""
-    stated = {name for name, one in found.recipe.stated.items() if not one.implied}
-    named = [name for name, one in found.recipe.arguments.items() if one.use == "not understood"]
+    stated = {name for name, stated in planned.recipe.stated.items() if not stated.implied}
+    named = [
+        name
+        for name, argument in planned.recipe.arguments.items()
+        if argument.use == "not understood"
+    ]
     touched = {
         option: [name for name in named if _touches(name, row["arguments"])]
         for option, row in _table().items()
-        if option not in stated | found.typed.keys()
+        if option not in stated | planned.typed.keys()
     }
     return {option: names for option, names in touched.items() if names}
 
@@ -36,8 +40,8 @@ def values(option: str) -> tuple[Any, ...]:
 def _touches(name: str, patterns: list[str]) -> bool:
     plain = name.rpartition(": ")[2].lower().replace("-", "_")
     return any(
-        fnmatchcase(one, pattern)
-        for one in (plain, plain.rpartition(".")[2])
+        fnmatchcase(text, pattern)
+        for text in (plain, plain.rpartition(".")[2])
         for pattern in patterns
     )
 

@@ -14,7 +14,7 @@ from typing import Any
 from planner.formats import trainer
 from planner.formats.record import Answer, Argument, Format, Value, unread
 from planner.formats.shell import script
-from planner.formats.target import GATHERED, SHARDED, Asked, Target, theirs
+from planner.formats.target import GATHERED, SHARDED, PlanToWrite, Target, theirs
 from planner.inputs.readers import yaml_places
 
 _PROGRAM = re.compile(r"\bverl\.trainer\.(?:main_ppo|\w*sft_trainer\w*)")
@@ -40,9 +40,9 @@ def _parse(text: str) -> Mapping[str, Value]:
         if not any(_PROGRAM.search(word.text) for word in command.words):
             continue
         for word in command.words:
-            found = _PAIR.fullmatch(word.text)
-            if found and not word.text.startswith("-"):
-                out[found[1]] = Value(_plain(found[2]), word.line, word.unknown)
+            match = _PAIR.fullmatch(word.text)
+            if match and not word.text.startswith("-"):
+                out[match[1]] = Value(_plain(match[2]), word.line, word.unknown)
     return out
 
 
@@ -184,13 +184,13 @@ def _whole_step(answer: Answer) -> None:
         return
     kept = answer.get(f"{_ACTOR}use_kl_loss") or answer.get("algorithm.use_kl_in_reward")
     stated = {flag: (str(answer.get(name, "")), usual) for flag, (name, usual) in _OF_RL.items()}
-    said: dict[str, Any] = {
+    stated_flags: dict[str, Any] = {
         flag: text if _NUMBER.fullmatch(text) else usual for flag, (text, usual) in stated.items()
     }
-    said |= {"--algorithm": algorithm, "--reference": "yes" if kept else "no"}
+    stated_flags |= {"--algorithm": algorithm, "--reference": "yes" if kept else "no"}
     if batch := answer.option("global_batch"):
-        said["--update-batch"] = batch
-    listed = " ".join(f"{flag} {value}" for flag, value in said.items())
+        stated_flags["--update-batch"] = batch
+    listed = " ".join(f"{flag} {value}" for flag, value in stated_flags.items())
     answer.notes.append(
         f"this is the actor's optimizer step; the whole one is `dpplan rl` with --framework verl"
         f" {listed}, and with --prompt-length and --response-length, which its log says"
@@ -219,7 +219,7 @@ def _of_megatron(answer: Answer) -> None:
 
 
 def _megatron_recompute(answer: Answer, prefix: str) -> None:
-    names = [f"{prefix}recompute_{one}" for one in ("granularity", "method", "num_layers")]
+    names = [f"{prefix}recompute_{name}" for name in ("granularity", "method", "num_layers")]
     modules = f"{prefix}recompute_modules"
     granularity, method, layers = (answer.get(name) for name in names)
     if granularity == "full" and method == "block":
@@ -295,9 +295,9 @@ FORMAT = Format(
     detect=_detect,
     parse=_parse,
     table=_TABLE,
-    irrelevant=unread("verl").irrelevant,
     read_more=_more,
     writable=lambda values: not any(name.startswith(_ACTOR) for name in values),
+    **unread("verl"),
 )
 
 
@@ -307,22 +307,22 @@ _STACKS = ("hf-fsdp", "pytorch-fsdp", "megatron-core")
 _OF_FSDP = ("zero >= 2",)
 
 
-def _arguments(asked: Asked) -> list[str]:
+def _arguments(request: PlanToWrite) -> list[str]:
     plan: dict[str, Any] = {
-        "model.path": asked.model.hub[0] if asked.model.hub else asked.model.name,
-        "data.train_batch_size": asked.options["global_batch"],
+        "model.path": request.model.hub[0] if request.model.hub else request.model.name,
+        "data.train_batch_size": request.options["global_batch"],
         "data.use_dynamic_bsz": False,
-        "trainer.nnodes": asked.nodes,
-        "trainer.n_gpus_per_node": asked.gpus_per_node,
-        "trainer.total_training_steps": asked.steps,
+        "trainer.nnodes": request.nodes,
+        "trainer.n_gpus_per_node": request.gpus_per_node,
+        "trainer.total_training_steps": request.steps,
     }
-    own = theirs(_TABLE, asked)
-    engine = {name: value for name, value in own.items() if name.startswith(_E)}
-    plan |= {name: value for name, value in own.items() if name not in engine}
-    if asked.get("stack") == "megatron-core":
-        plan |= {"engine": "megatron", "optim": "megatron", **engine, **_megatron_plan(asked)}
+    arguments = theirs(_TABLE, request)
+    engine = {name: value for name, value in arguments.items() if name.startswith(_E)}
+    plan |= {name: value for name, value in arguments.items() if name not in engine}
+    if request.get("stack") == "megatron-core":
+        plan |= {"engine": "megatron", "optim": "megatron", **engine, **_megatron_plan(request)}
     else:
-        plan |= {"engine": "fsdp", "optim": "fsdp", **_fsdp_plan(asked)}
+        plan |= {"engine": "fsdp", "optim": "fsdp", **_fsdp_plan(request)}
     return [f"{name}={_word(value)}" for name, value in plan.items()]
 
 
@@ -330,12 +330,12 @@ def _word(value: Any) -> str:
     return str(value)
 
 
-def _megatron_plan(asked: Asked) -> dict[str, Any]:
-    out: dict[str, Any] = {f"{_E}use_distributed_optimizer": asked.get("zero", 0) == 1}
-    if asked.get("tp", 1) > 1:
-        out[f"{_E}sequence_parallel"] = asked.get("sequence_parallel", False)
+def _megatron_plan(request: PlanToWrite) -> dict[str, Any]:
+    out: dict[str, Any] = {f"{_E}use_distributed_optimizer": request.get("zero", 0) == 1}
+    if request.get("tp", 1) > 1:
+        out[f"{_E}sequence_parallel"] = request.get("sequence_parallel", False)
     prefix = f"+{_E}override_transformer_config.recompute_"
-    kind, _, size = asked.get("recompute", "none").partition(":")
+    kind, _, size = request.get("recompute", "none").partition(":")
     if kind in ("full", "group", "block"):
         method = "block" if kind == "block" else "uniform"
         out |= {f"{prefix}granularity": "full", f"{prefix}method": method}
@@ -346,18 +346,18 @@ def _megatron_plan(asked: Asked) -> dict[str, Any]:
     return out
 
 
-def _fsdp_plan(asked: Asked) -> dict[str, Any]:
-    cp, ranks = asked.get("cp", 1), asked.replicas * asked.get("cp", 1)
+def _fsdp_plan(request: PlanToWrite) -> dict[str, Any]:
+    cp, ranks = request.get("cp", 1), request.replicas * request.get("cp", 1)
     out: dict[str, Any] = {
         f"{_E}strategy": "fsdp2",
-        f"{_E}fsdp_size": asked.get("shard_group", ranks),
+        f"{_E}fsdp_size": request.get("shard_group", ranks),
         f"{_E}ulysses_sequence_parallel_size": cp,
-        f"{_E}reshard_after_forward": asked.get("zero", SHARDED) != GATHERED,
-        f"{_E}offload_policy": asked.get("offload") == "params",
-        "model.enable_gradient_checkpointing": asked.get("recompute") == "full",
-        "model.use_liger": bool(asked.get("fused_kernels")),
+        f"{_E}reshard_after_forward": request.get("zero", SHARDED) != GATHERED,
+        f"{_E}offload_policy": request.get("offload") == "params",
+        "model.enable_gradient_checkpointing": request.get("recompute") == "full",
+        "model.use_liger": bool(request.get("fused_kernels")),
     }
-    if asked.get("state_precision") == "bf16":
+    if request.get("state_precision") == "bf16":
         out[f"{_E}model_dtype"] = "bf16"
     return out
 
@@ -367,7 +367,7 @@ TARGET = Target(
     title="verl (supervised fine-tuning)",
     stacks=_STACKS,
     program="-m verl.trainer.sft_trainer",
-    write=lambda asked, comments: {},
+    write=lambda request, comments: {},
     arguments=_arguments,
     deals=False,
     where={"hf-fsdp": _OF_FSDP, "pytorch-fsdp": _OF_FSDP},

@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.formats import deepspeed, sharding
 from planner.formats.record import STEPS
-from planner.formats.target import Asked, Target, as_comments
+from planner.formats.target import PlanToWrite, Target, as_comments
 
 FSDP, DEEPSPEED, ALONE = "hf-fsdp", "hf-deepspeed", "hf-trainer"
 STACKS = (FSDP, DEEPSPEED, ALONE)
@@ -23,28 +23,28 @@ LOST = {
 FILL = ("data, learning rate and its schedule",)
 
 
-def plan_of(asked: Asked, stack: str = FSDP) -> dict[str, Any]:
+def plan_of(request: PlanToWrite, stack: str = FSDP) -> dict[str, Any]:
     """The options of a plan as writers take them: the model as the Hub calls it, accumulation for
     the batch of a step, and where ranks are."""
-    hub = asked.model.hub
+    hub = request.model.hub
     return {
         "stack": stack,
-        **({STEPS: asked.steps} if "tokens" in asked.options else {}),
-        **asked.options,
-        "model": hub[0] if hub else asked.options["model"],
-        "grad_accum": asked.micro_batches,
-        "gpus_per_node": asked.gpus_per_node,
-        "dp": asked.replicas,
+        **({STEPS: request.steps} if "tokens" in request.options else {}),
+        **request.options,
+        "model": hub[0] if hub else request.options["model"],
+        "grad_accum": request.micro_batches,
+        "gpus_per_node": request.gpus_per_node,
+        "dp": request.replicas,
     }
 
 
 def files(
     write: Callable[[Mapping[str, Any]], str], name: str, stack: str
-) -> Callable[[Asked, tuple[str, ...]], Mapping[str, str]]:
+) -> Callable[[PlanToWrite, tuple[str, ...]], Mapping[str, str]]:
     """The writer of a trainer's file of this name, and of DeepSpeed's for that stack."""
 
-    def both(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
-        plan = plan_of(asked, stack)
+    def both(request: PlanToWrite, comments: tuple[str, ...]) -> Mapping[str, str]:
+        plan = plan_of(request, stack)
         head = "" if name.endswith(_JSON) else as_comments(comments) + "\n"
         out = {name: head + write(plan)}
         if plan["stack"] in sharding.BY_DEEPSPEED:

@@ -53,7 +53,7 @@ def advice_blocks(r: Estimate) -> list[Block]:
 
 
 def _waiting(number: int, a: Advice) -> str:
-    """What a change waits for the link to host memory."""
+    """Time that a change waits for the link to host memory."""
     repeat = (
         "" if a.recompute_s is None else f", recompute full would add {show(a.recompute_s, 's')}"
     )

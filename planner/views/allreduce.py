@@ -48,24 +48,31 @@ def _times(r: AllReduce) -> Block:
     return Block(
         "Seconds by size",
         [
-            *(f"{one.letter}  {one.name}: {one.title} ({one.source})" for one in used),
-            *(f"left out: {one.name}, {one.refused}" for one in r.algorithms if one.refused),
+            *(
+                f"{algorithm.letter}  {algorithm.name}: {algorithm.title} ({algorithm.source})"
+                for algorithm in used
+            ),
+            *(
+                f"left out: {algorithm.name}, {algorithm.refused}"
+                for algorithm in r.algorithms
+                if algorithm.refused
+            ),
             f"server: {r.servers:,} machines of their own, each with the cards of a node; no"
             " candidate for the fastest",
         ],
         [
-            *("bytes|B", *(f"{one.name}|s" for one in used)),
+            *("bytes|B", *(f"{algorithm.name}|s" for algorithm in used)),
             *("fastest", "bus bandwidth|B/s", "estimates take|s"),
         ],
         [
             [
-                *(size.bytes, *(size.seconds[one.name] for one in used)),
+                *(size.bytes, *(size.seconds[algorithm.name] for algorithm in used)),
                 *(size.fastest, size.bus_bytes_per_s, size.estimated_s),
             ]
             for size in r.sizes
         ],
         order="smallest first",
-        drop=("bus bandwidth", *(one.name for one in reversed(used))),
+        drop=("bus bandwidth", *(algorithm.name for algorithm in reversed(used))),
         lead=True,
         chart=_curves(r),
     )

@@ -72,9 +72,9 @@ def view(document: TimeToTarget, given: Mapping[str, object], csv: str = "") -> 
     }
     drawing = []
     if drawn:
-        said = chart_lines(list(drawn.items()), False)
-        said.append(legend(list(drawn), "; later ones over earlier ones"))
-        drawing = [Block("Days to the target over GPUs", said, only="text")]
+        text = chart_lines(list(drawn.items()), False)
+        text.append(legend(list(drawn), "; later ones over earlier ones"))
+        drawing = [Block("Days to the target over GPUs", text, only="text")]
     verdict, *others = (_at_best(regime) for regime in regimes.values())
     return View(
         f"{document.model.title} on {document.gpu_title}: time to the target",

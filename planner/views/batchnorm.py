@@ -19,7 +19,10 @@ def view(r: BatchNorm) -> View:
                 "Calls of a step",
                 header=["pass", "operation", ">calls", "bytes per rank|traffic", "time|s"],
                 rows=[
-                    *([way, op, str(r.layers), one.bytes, one.seconds] for way, op, one in passes),
+                    *(
+                        [way, op, str(r.layers), seconds.bytes, seconds.seconds]
+                        for way, op, seconds in passes
+                    ),
                     ["step", "", str(2 * r.layers), r.bytes, r.seconds],
                 ],
                 order="as they run",

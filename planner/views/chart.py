@@ -39,5 +39,5 @@ class Chart(Document):
         Sequence[dict[str, str] | None],
         key("what choosing a row of the table changes in the address; empty: left out"),
     ] = ()
-    table: Annotated[str | Unset, key("the table as HTML, where it was asked for")] = UNSET
+    table: Annotated[str | Unset, key("the table as HTML, on request")] = UNSET
     order: Annotated[str, key("in which order the rows of the table stand")] = ""

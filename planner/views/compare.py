@@ -100,7 +100,7 @@ def _requests(rows: Sequence[Point]) -> Block:
 
 
 def _basis(comparison: Comparison) -> str:
-    """What is equal, and how nearly."""
+    """The quantity held equal, and how nearly."""
     if comparison.at == "count":
         return "at the GPUs given"
     apart = max(abs(row.equal.off_frac) for row in comparison.points if row.equal)
@@ -196,7 +196,7 @@ def _signed(seconds: float) -> str:
 
 
 def difference_chart(difference: Difference) -> Chart:
-    """What each part adds or takes against the first, for every other request."""
+    """Difference of each part from the first request, for every other request."""
     others = [row for row in difference.rows if row.label != difference.to]
     labels, per = [row.label for row in others], f"seconds per {difference.per}"
     parts = {name: [row.components[name] for row in others] for name in others[0].components}

@@ -99,8 +99,8 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
 
 def amount(r: Estimate, tokens: float | None) -> str:
     """So many tokens; of a model whose sample is one token, samples."""
-    what = r.throughput.samples if r.training.seq_len == 1 else "tokens"
-    return f"{show(tokens, 'count')} {what}"
+    unit = r.throughput.samples if r.training.seq_len == 1 else "tokens"
+    return f"{show(tokens, 'count')} {unit}"
 
 
 def rate_text(r: Estimate) -> str:
@@ -130,7 +130,7 @@ def fullest(r: Report) -> str:
 
 
 def short_of(r: Report) -> str:
-    """What an estimate that does not fit lacks."""
+    """Memory that a layout that does not fit is short of."""
     m = r.memory
     lacking = [
         (m.headroom_bytes >= 0, f"{room(m)} of GPU memory"),
@@ -141,7 +141,7 @@ def short_of(r: Report) -> str:
 
 
 def cost_text(r: Report) -> str:
-    """What the run costs, at what kind of price, or why that is not known."""
+    """Cost of the run and the kind of its price, or why it is not known."""
     cost = r.run.cost_usd
     if cost is None:
         return f"{r.cluster.price}; give --price or another --market"
@@ -149,8 +149,8 @@ def cost_text(r: Report) -> str:
 
 
 def remark_rows(r: Estimate) -> list[tuple[str, str]]:
-    """What is to be said of the answer: what holds without a default, what more speed would cost
-    in risk, and what the layout sends over the border of nodes."""
+    """Remarks on the answer: the answer without a default, speed that more risk would buy, and
+    groups that cross nodes."""
     rows = [("", sentence) for sentence in r.without]
     if r.tighter is not None:
         rows.append(("", tighter_text(r.tighter, r.memory.capacity_bytes)))
@@ -158,7 +158,7 @@ def remark_rows(r: Estimate) -> list[tuple[str, str]]:
 
 
 def border_rows(r: Estimate) -> list[tuple[str, str]]:
-    """What the layout sends over the border of nodes, and layouts that take as long."""
+    """Parallel groups of the layout that cross nodes, and layouts that take as long."""
     rows = [] if r.crossing is None else [("", crossing_text(r.crossing))]
     return [*rows, ("", ties_text(r))] if r.near_ties else rows
 
@@ -180,41 +180,42 @@ def _differences(r: Estimate, tie: NearTie) -> str:
     return ", ".join([*parts, *stack])
 
 
-def crossing_text(one: Crossing) -> str:
+def crossing_text(crossing: Crossing) -> str:
     """A parallel group over the border of nodes, and what the best layout without it takes."""
-    head = f"{one.degree} {one.size} crosses nodes of {one.node_gpus} GPUs"
-    if one.inside is None:
+    head = f"{crossing.degree} {crossing.size} crosses nodes of {crossing.node_gpus} GPUs"
+    if crossing.inside is None:
         return f"{head}, as asked; no other layout of this request fits"
-    noise = "within" if one.inside.within_noise else "more than"
-    more, takes = 100 * one.inside.slower_frac, show(one.inside.step_seconds, "s")
+    noise = "within" if crossing.inside.within_noise else "more than"
+    more, takes = 100 * crossing.inside.slower_frac, show(crossing.inside.step_seconds, "s")
     return (
-        f"{head}: {describe(one.inside.layout)} stays inside and takes {takes} ({more:+.1f} %,"
+        f"{head}: {describe(crossing.inside.layout)} stays inside and takes {takes} ({more:+.1f} %,"
         f" {noise} what repeats of a run differ by)"
     )
 
 
-def tighter_text(one: Tighter, capacity_bytes: float) -> str:
-    """What more speed would cost in risk, with its layout."""
-    return f"{risk_text(one, capacity_bytes)}; {describe(one.layout)}"
+def tighter_text(tighter: Tighter, capacity_bytes: float) -> str:
+    """Speed that more risk would buy, with its layout."""
+    return f"{risk_text(tighter, capacity_bytes)}; {describe(tighter.layout)}"
 
 
-def risk_text(one: Tighter, capacity_bytes: float) -> str:
-    """What more speed would cost in risk."""
-    free = show(capacity_bytes - one.device_bytes, "B")
+def risk_text(tighter: Tighter, capacity_bytes: float) -> str:
+    """Speed that more risk would buy."""
+    free = show(capacity_bytes - tighter.device_bytes, "B")
     return (
-        f"{percent(one.faster_frac)} faster at more risk (--headroom 0%): {free} free, chance to"
-        f" fit {chance_text(one.fit_chance)}"
+        f"{percent(tighter.faster_frac)} faster at more risk (--headroom 0%): {free} free, chance"
+        " to"
+        f" fit {chance_text(tighter.fit_chance)}"
     )
 
 
 def project_row(run: Run) -> tuple[str, str]:
     """Usual days and cost of a whole project, or whether they are counted already."""
-    one = run.project
-    ratio = f"usually {one.usual:g} times the best plan ({one.low:g} .. {one.high:g})"
-    if one.counted:
+    project = run.project
+    ratio = f"usually {project.usual:g} times the best plan ({project.low:g} .. {project.high:g})"
+    if project.counted:
         return "project", f"{ratio}, counted here (--as plan: without)"
-    days = show((run.days or 0.0) * one.usual, "days")
-    cost = "" if run.cost_usd is None else f", {show(run.cost_usd * one.usual, 'USD')}"
+    days = show((run.days or 0.0) * project.usual, "days")
+    cost = "" if run.cost_usd is None else f", {show(run.cost_usd * project.usual, 'USD')}"
     return "project", f"{ratio}: {days}{cost} (--as project)"
 
 
@@ -257,11 +258,11 @@ def memory_block(r: Estimate) -> Block:
         chart=phases(r),
     )
     whole = m.device_bytes
-    held = [(words(name), value) for name, value in m.components.items() if value > 0]
+    parts_held = [(words(name), value) for name, value in m.components.items() if value > 0]
     outside = [(f"+ {words(name)}", value) for name, value in structs.asdict(m.outside).items()]
     block.rows = [
         [name, value, value / whole]
-        for name, value in [*held, ("peak allocated", m.peak_bytes), *outside]
+        for name, value in [*parts_held, ("peak allocated", m.peak_bytes), *outside]
     ]
     block.rows.append(["on the device", whole, ""])
     for name, value in (("in host memory", m.host_bytes), ("on NVMe drives", m.nvme_bytes)):
@@ -298,10 +299,10 @@ def stage_block(r: Estimate) -> Block:
     )
     for s in shown:
         parts = s.components
-        held = sum(parts[name] for name in ("parameters", "gradients", "optimizer"))
+        states = sum(parts[name] for name in ("parameters", "gradients", "optimizer"))
         block.rows.append(
             [
-                *(str(s.stage), s.holds if unequal else s.layers, held),
+                *(str(s.stage), s.holds if unequal else s.layers, states),
                 parts["activations"] + parts["recompute_working_set"],
                 *(parts["logits"], s.peak_bytes, s.pass_seconds),
             ]
@@ -404,7 +405,7 @@ def requirement_sentences(r: Estimate) -> list[tuple[bool, str]]:
     """(whether it holds, the sentence) of every requirement."""
     out = []
     for requirement in r.requirements:
-        found = (
+        actual = (
             ""
             if requirement.value is None
             else f", here {_limit(requirement.value, requirement.unit)}"
@@ -412,7 +413,7 @@ def requirement_sentences(r: Estimate) -> list[tuple[bool, str]]:
         out.append(
             (
                 requirement.holds,
-                f"{requirement.text} {'holds' if requirement.holds else 'does not hold'}{found}",
+                f"{requirement.text} {'holds' if requirement.holds else 'does not hold'}{actual}",
             )
         )
     return out
@@ -440,8 +441,8 @@ def requirement_blocks(r: Estimate) -> list[Block]:
 
 def offload_blocks(r: Estimate) -> list[Block]:
     """Recompute against offloading over several host links."""
-    found = r.offload
-    if not found:
+    offload = r.offload
+    if not offload:
         return []
     block = Block(
         "Offload or recompute",
@@ -449,16 +450,16 @@ def offload_blocks(r: Estimate) -> list[Block]:
         order="recompute, then each link",
     )
     block.text.append("against the same layout with nothing recomputed and nothing offloaded")
-    layer = found.layer
+    layer = offload.layer
     if layer is not None:
         verdict = "offload" if layer.transfer_s < layer.recompute_s else "recompute"
         block.text.append(
             f"one layer keeps {show(layer.bytes, 'B')} for backward: each way"
-            f" {show(layer.transfer_s, 's')} over {found.link}, run again in"
+            f" {show(layer.transfer_s, 's')} over {offload.link}, run again in"
             f" {show(layer.recompute_s, 's')}; one copy is"
             f" {'shorter' if verdict == 'offload' else 'longer'} than the recompute"
         )
-    for c in found.choices:
+    for c in offload.choices:
         block.rows.append(
             [
                 *(c.what, c.link or None, c.step_seconds, c.step_change_s, c.transfer_s),
@@ -493,7 +494,11 @@ def software_words(software: Mapping[str, str]) -> str:
 def _searched(counts: SearchCounts) -> list[str]:
     """How many layouts the answer is the best of, and what no search tries."""
     chosen = software_words(counts.software)
-    out = [f"searched with the layout: {chosen} (--stack-defaults: none of it)"] if chosen else []
+    out = (
+        [f"searched with the layout: {chosen} (--stack-defaults: as the stack comes)"]
+        if chosen
+        else []
+    )
     if counts.excluded:
         out.append(
             f"layouts: {counts.evaluated:,} evaluated, {counts.excluded:,} excluded by a bound"
@@ -508,8 +513,8 @@ def scenario_block(r: Estimate) -> Block:
     header = ["option", "value", "from", "where"]
     block = Block("Scenario", header=header, order="what files say first", folded=True)
     order = ("file", "typed", "run", "publication", "default", "search")
-    for name, one in sorted(r.scenario.items(), key=lambda pair: order.index(pair[1].origin)):
-        value = "; ".join(one.value) if isinstance(one.value, list) else str(one.value)
-        where = one.where + ("" if one.over is UNSET else f"; {one.over}")
-        block.rows.append([flag(name), value, one.origin, where])
+    for name, source in sorted(r.scenario.items(), key=lambda pair: order.index(pair[1].origin)):
+        value = "; ".join(source.value) if isinstance(source.value, list) else str(source.value)
+        where = source.where + ("" if source.over is UNSET else f"; {source.over}")
+        block.rows.append([flag(name), value, source.origin, where])
     return block

@@ -49,11 +49,11 @@ def stage_bytes(report: Report) -> dict[str, list[float]]:
     """Bytes per GPU by part, one value per stage: components of the worst phase, what is reserved
     beyond them, and outside."""
     memory = report.memory
-    found = memory.per_stage
-    out = {name: [stage.components[name] for stage in found] for name in memory.components}
-    out["fragmentation"] = [stage.reserved_bytes - stage.peak_bytes for stage in found]
+    per_stage = memory.per_stage
+    out = {name: [stage.components[name] for stage in per_stage] for name in memory.components}
+    out["fragmentation"] = [stage.reserved_bytes - stage.peak_bytes for stage in per_stage]
     for name in ("context", "communicators"):
-        out[name] = [getattr(memory.outside, name)] * len(found)
+        out[name] = [getattr(memory.outside, name)] * len(per_stage)
     return {name: values for name, values in out.items() if any(value > 0 for value in values)}
 
 
@@ -80,13 +80,13 @@ def _stacked(
 def stages(report: Report) -> Chart:
     """Memory of every pipeline stage against what the GPU can allocate."""
     memory, parts = report.memory, stage_bytes(report)
-    found, capacity = memory.per_stage, memory.capacity_bytes
+    per_stage, capacity = memory.per_stage, memory.capacity_bytes
     sums = [sum(values) for values in zip(*parts.values(), strict=True)]
     worst = _worst(memory)
     largest = max(parts, key=lambda part: parts[part][worst])
     span = f"All {len(sums)} stages need" if len(sums) > 1 else "Every GPU needs"
     least, most = show(min(sums), "B"), show(max(sums), "B")
-    numbers = [str(stage.stage) for stage in found]
+    numbers = [str(stage.stage) for stage in per_stage]
     names = [f"stage {number}" for number in numbers]
     every = -(-len(names) // _MOST_LABELS)
     return Chart(
@@ -122,9 +122,9 @@ def stages(report: Report) -> Chart:
             Column("sum", "B"),
         ),
         [
-            [one.stage, one.layers, one.worst_phase, *values, total]
-            for one, values, total in zip(
-                found, zip(*parts.values(), strict=True), sums, strict=True
+            [stage.stage, stage.layers, stage.worst_phase, *values, total]
+            for stage, values, total in zip(
+                per_stage, zip(*parts.values(), strict=True), sums, strict=True
             )
         ],
         "The fullest phase of each stage, with what is reserved beyond it and what lies outside"
@@ -141,19 +141,19 @@ def phases(report: Report) -> Chart:
     """Allocated memory through the phases of a step, first of the worst stage; one choice per
     stage."""
     memory = report.memory
-    found, parts = memory.per_stage, list(memory.components)
-    held = [p for p in parts if any(a.components[p] > 0 for s in found for a in s.phases)]
+    per_stage, parts = memory.per_stage, list(memory.components)
+    shown = [p for p in parts if any(a.components[p] > 0 for s in per_stage for a in s.phases)]
 
     def values(stage: Stage) -> dict[str, list[float]]:
-        return {part: [a.components[part] for a in stage.phases] for part in held}
+        return {part: [a.components[part] for a in stage.phases] for part in shown}
 
-    worst = found[_worst(memory)]
-    top = max(memory.capacity_bytes, *(one.peak_bytes for one in found))
+    worst = per_stage[_worst(memory)]
+    top = max(memory.capacity_bytes, *(stage.peak_bytes for stage in per_stage))
     names = [phase.name for phase in worst.phases]
     bars = _stacked(names, values(worst), memory, axis(), "GiB allocated per GPU", top)
     choices = [
         Choice(f"stage {stage.stage}", heights(values(stage), "B", GIB), stage is worst)
-        for stage in (found if len(found) > 1 else [])
+        for stage in (per_stage if len(per_stage) > 1 else [])
     ]
     most, least = (pick(worst.phases, key=lambda p: p.bytes) for pick in (max, min))
     return Chart(
@@ -169,9 +169,9 @@ def phases(report: Report) -> Chart:
             Column("sum", "B"),
         ),
         [
-            [stage.stage, one.name, *(one.components[p] for p in parts), one.bytes]
-            for stage in found
-            for one in stage.phases
+            [stage.stage, phase.name, *(phase.components[p] for p in parts), phase.bytes]
+            for stage in per_stage
+            for phase in stage.phases
         ],
         "Allocated at the fullest moment of each phase of a step.",
         choices,
@@ -182,11 +182,11 @@ def phases(report: Report) -> Chart:
 def waterfall(report: Report) -> Chart:
     """Step time as a waterfall of its parts; what is hidden beside compute in hatched bars of
     their own, from zero."""
-    found = report.step
-    whole, hidden = found.seconds, sum(found.hidden.values())
+    step = report.step
+    whole, hidden = step.seconds, sum(step.hidden.values())
     rows: list[list[Any]] = [
-        [words(part), value, value / whole, found.hidden.get(part, 0.0)]
-        for part, value in found.components.items()
+        [words(part), value, value / whole, step.hidden.get(part, 0.0)]
+        for part, value in step.components.items()
     ]
     parts = ", ".join(
         f"{name} {show(value, 's')} ({percent(share, 0)})"
@@ -198,7 +198,7 @@ def waterfall(report: Report) -> Chart:
         "step-time",
         "Step time",
         f"Of {show(whole, 's')}: {parts}.{beside}",
-        _falling(found),
+        _falling(step),
         (
             Column("part"),
             Column("time", "s"),
@@ -212,17 +212,17 @@ def waterfall(report: Report) -> Chart:
     )
 
 
-def _falling(found: Step) -> Figure:
+def _falling(step: Step) -> Figure:
     adding: dict[str, tuple[float, float]] = {}  # where each bar starts, and its seconds
     hidden: dict[str, tuple[float, float]] = {}
     rows, before = [], 0.0
-    for part, seconds in found.components.items():
+    for part, seconds in step.components.items():
         if seconds > 0:
             rows.append(words(part))
             adding[words(part)] = (before, seconds)
-        if found.hidden.get(part, 0.0) > 0:
+        if step.hidden.get(part, 0.0) > 0:
             rows.append(f"{words(part)}, hidden")
-            hidden[rows[-1]] = (0.0, found.hidden[part])
+            hidden[rows[-1]] = (0.0, step.hidden[part])
         before += seconds
 
     def bars(
@@ -240,17 +240,17 @@ def _falling(found: Step) -> Figure:
     data = [bars("adds to the step", adding, {"color": BLUE})]
     if hidden:
         data.append(bars("hidden beside compute", hidden, hatched))
-    whole = found.seconds
+    whole = step.seconds
     band = {
         "type": "data",
         "symmetric": False,
-        "array": [found.high - whole],
-        "arrayminus": [whole - found.low],
+        "array": [step.high - whole],
+        "arrayminus": [whole - step.low],
         "color": INK,
     }
     alone = {"step": (0.0, whole)}
     # its seconds at the start of the bar: at the end they would lie under the band
     inside = {"textposition": "inside", "insidetextanchor": "start"}
     data.append(bars("step", alone, {"color": INDIGO}, error_x=band, **inside))
-    longest = max(found.high, *(start + seconds for start, seconds in adding.values()))
+    longest = max(step.high, *(start + seconds for start, seconds in adding.values()))
     return rows_figure(data, [*rows, "step"], axis("seconds", range=[0, 1.1 * longest]))

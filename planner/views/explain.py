@@ -57,7 +57,7 @@ def nested(call: Call) -> Explained:
 
 
 def part_of(call: Call, part: str | None) -> Call:
-    """The tree with the sections of one part alone: memory, or everything else for time."""
+    """The tree with the sections of one part only: memory, or everything else for time."""
     if part is None:
         return call
     kept = [inner for inner in call.calls if (inner.formula.name == "memory") == (part == "memory")]

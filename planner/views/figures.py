@@ -111,8 +111,8 @@ _MOST_TICKS = 12
 def counted(title: str, values: Iterable[float]) -> dict[str, Any]:
     """A logarithmic axis with ticks at the values that were tried, at some of many: between powers
     of ten plotly would put 2 to 9."""
-    found = sorted(set(values))
-    shown = found[:: -(-len(found) // _MOST_TICKS) or 1]
+    distinct = sorted(set(values))
+    shown = distinct[:: -(-len(distinct) // _MOST_TICKS) or 1]
     return axis(title, LOG, tickvals=shown, ticktext=[f"{value:,g}" for value in shown])
 
 
@@ -206,7 +206,7 @@ def stack(
 def heights(
     parts: Mapping[str, Sequence[float]], unit: str, scale: float
 ) -> dict[str, list[list[Any]]]:
-    """What differs between stacks of the same parts: heights of each part, and as they are read."""
+    """Differences between stacks of the same parts: heights of each part, and their texts."""
     return {
         "y": [[value / scale for value in values] for values in parts.values()],
         "text": [[show(value, unit) for value in values] for values in parts.values()],
@@ -264,13 +264,13 @@ def note(text: str, x: Any, y: Any, color: str = GREY, **more: Any) -> dict[str,
 def guides(values: Iterable[float], shares: Sequence[float]) -> list[Trace]:
     """Lines of a plot of predicted over measured values: equal, and off by each share. The lines
     span all values with some room."""
-    found = list(values) or [1.0]
-    ends = [0.7 * min(found), 1.4 * max(found)]
+    known = list(values) or [1.0]
+    ends = [0.7 * min(known), 1.4 * max(known)]
     lines = [
         line(f"{share:+.0%}", ends, [end * (1 + share) for end in ends], SILVER, dash="dot")
         for share in shares
     ]
-    return [{**one, "showlegend": False} for one in (*lines, line("equal", ends, ends, GREY))]
+    return [{**trace, "showlegend": False} for trace in (*lines, line("equal", ends, ends, GREY))]
 
 
 def colored(names: Iterable[str]) -> dict[str, str]:
@@ -289,10 +289,10 @@ def marked(chart: Chart, at: Mapping[str, float]) -> Chart:
     for name, value in at.items():
         if value > 0:
             names.setdefault(value, []).append(name)
-    lines = [vline(x, SLATE if "now" in said else RED) for x, said in names.items()]
+    lines = [vline(x, SLATE if "now" in name else RED) for x, name in names.items()]
     notes = [
         note(
-            " and ".join(said),
+            " and ".join(name),
             math.log10(x) if is_log else x,
             0.0,
             yref="paper",
@@ -301,7 +301,7 @@ def marked(chart: Chart, at: Mapping[str, float]) -> Chart:
             xshift=4,
             yshift=4 + 14 * (i % 2),
         )
-        for i, (x, said) in enumerate(sorted(names.items()))
+        for i, (x, name) in enumerate(sorted(names.items()))
     ]
     layout["shapes"] = [*layout.get("shapes", []), *lines]
     layout["annotations"] = [*layout.get("annotations", []), *notes]

@@ -26,8 +26,8 @@ from planner.views.view import Block, View
 
 def view(r: Estimate, more: Sequence[Block] = ()) -> View:
     """The answer first, then memory, time, communication, families, advice and assumptions. more:
-    what was asked for besides."""
-    fits = r.memory.fits and all(one.holds for one in r.requirements)
+    blocks requested besides."""
+    fits = r.memory.fits and all(requirement.holds for requirement in r.requirements)
     return View(
         title_of(r),
         verdict(r),

@@ -31,17 +31,17 @@ def gantt(
     most: bars that are drawn; of a step with more passes each bar is a share of a slice of the
     step. window: seconds of the step that are drawn; None: all.
     """
-    passes = sorted(intervals(program, timing), key=lambda one: one.start)
+    passes = sorted(intervals(program, timing), key=lambda interval: interval.start)
     low, high = window or (0.0, max(interval.end for interval in passes))
-    found = [interval for interval in passes if interval.start < high and interval.end > low]
-    kinds = [kind for kind in KINDS if any(interval.kind == kind for interval in found)]
-    if most is None or len(found) <= most:
-        numbered = "inside" if len(found) <= _MOST_NUMBERED else "none"
+    drawn = [interval for interval in passes if interval.start < high and interval.end > low]
+    kinds = [kind for kind in KINDS if any(interval.kind == kind for interval in drawn)]
+    if most is None or len(drawn) <= most:
+        numbered = "inside" if len(drawn) <= _MOST_NUMBERED else "none"
         data = [
             _bars(
                 KINDS[kind],
                 _COLORS[kind],
-                [interval for interval in found if interval.kind == kind],
+                [interval for interval in drawn if interval.kind == kind],
                 numbered,
             )
             for kind in kinds
@@ -49,9 +49,9 @@ def gantt(
         cut = ""
     else:
         slices = max(most // (program.ranks * len(kinds)), 1)
-        data = _sliced(found, program.ranks, kinds, np.linspace(low, high, slices + 1))
+        data = _sliced(drawn, program.ranks, kinds, np.linspace(low, high, slices + 1))
         cut = (
-            f" {len(found):,} passes are too many to see: each of {slices} slices of the step shows"
+            f" {len(drawn):,} passes are too many to see: each of {slices} slices of the step shows"
             " what share of it a rank spends on each kind."
         )
     return Chart(
@@ -72,7 +72,7 @@ def gantt(
 
 
 def _sliced(
-    found: Sequence[Interval], ranks: int, kinds: Sequence[str], edges: Array
+    intervals: Sequence[Interval], ranks: int, kinds: Sequence[str], edges: Array
 ) -> list[Trace]:
     """A bar per rank, slice and kind, as long as the kind takes in that slice; bars of a slice are
     stacked from its start."""
@@ -80,18 +80,18 @@ def _sliced(
     starts = np.tile(edges[:-1], (ranks, 1))
     out = []
     for kind in kinds:
-        seconds = np.stack([_seconds(found, rank, kind, edges) for rank in range(ranks)])
-        held = [(rank, i) for rank, i in np.argwhere(seconds > width * _SEEN)]
+        seconds = np.stack([_seconds(intervals, rank, kind, edges) for rank in range(ranks)])
+        busy = [(rank, i) for rank, i in np.argwhere(seconds > width * _SEEN)]
         out.append(
             spans(
                 KINDS[kind],
-                [f"rank {rank}" for rank, _ in held],
-                [(float(starts[at]), float(seconds[at])) for at in held],
+                [f"rank {rank}" for rank, _ in busy],
+                [(float(starts[at]), float(seconds[at])) for at in busy],
                 {"color": _COLORS[kind], "line": {"width": 0}},
                 [
                     f"{KINDS[kind]} takes {percent(float(seconds[at]) / width)} of"
                     f" {edges[at[1]]:.4g} to {edges[at[1] + 1]:.4g} s"
-                    for at in held
+                    for at in busy
                 ],
                 textposition="none",
             )
@@ -100,9 +100,9 @@ def _sliced(
     return out
 
 
-def _seconds(found: Sequence[Interval], rank: int, kind: str, edges: Array) -> Array:
+def _seconds(intervals: Sequence[Interval], rank: int, kind: str, edges: Array) -> Array:
     """Seconds of passes of a kind on a rank between each two edges."""
-    mine = [interval for interval in found if interval.rank == rank and interval.kind == kind]
+    mine = [interval for interval in intervals if interval.rank == rank and interval.kind == kind]
     if not mine:
         return np.zeros(len(edges) - 1)
     spent = np.cumsum([interval.seconds for interval in mine])

@@ -36,8 +36,8 @@ def parts_of(view: View, to: To = nowhere, word: str = "", paper: bool = True) -
             parts[i : i + 1] = [rest] if part.rows or part.chart or part.below else []
             break
     verdict = view.verdict or (lines.pop(0) if lines else "")
-    said = labelled(verdict)
-    verdict = said if isinstance(said, str) else ": ".join(said)
+    label = labelled(verdict)
+    verdict = label if isinstance(label, str) else ": ".join(label)
     return {
         "title": view.title,
         "mark": view.mark,
@@ -58,7 +58,7 @@ def block_of(block: Block, to: To, word: str = "") -> dict[str, Any]:
     shown = block.shown
     lines = [line for line in block.text if line]
     if block.chart is not None:
-        lines = [one for one in lines if type(one) not in (Fixed, Caption)]
+        lines = [line for line in lines if type(line) not in (Fixed, Caption)]
     count = len(block.rows)
     links = block.links or [None] * count
     marks = block.marks or [""] * count
@@ -96,10 +96,10 @@ def _line(line: str, to: To, word: str) -> dict[str, Any]:
         return {"kind": "command", "text": command, "link": link and to(link), "word": word}
     if isinstance(line, Fixed):
         return {"kind": "fixed", "text": line}
-    said = labelled(line)
-    if isinstance(said, str):
-        return {"kind": "said", "text": said}
-    return {"kind": "named", "label": said[0], "text": said[1]}
+    label = labelled(line)
+    if isinstance(label, str):
+        return {"kind": "said", "text": label}
+    return {"kind": "named", "label": label[0], "text": label[1]}
 
 
 def _prose(cells: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ def inference_blocks(r: Estimate) -> list[Block]:
             " reads another sequence for it"
         )
         return [Block("Inference memory per GPU", text=[why])]
-    batches = sorted({one.batch for one in i.table})
+    batches = sorted({row.batch for row in i.table})
     block = Block(
         "Inference memory per GPU",
         header=["context|,", *(f"batch {b}|B" for b in batches), "largest batch|,"],
@@ -30,7 +30,7 @@ def inference_blocks(r: Estimate) -> list[Block]:
         f" {show(i.budget_bytes, 'B')} to use per GPU; - where it does not fit"
     )
     for most in i.max_batch:
-        row = [one for one in i.table if one.context == most.context]
-        cells = [one.device_bytes if one.fits else None for one in row]
+        row = [row for row in i.table if row.context == most.context]
+        cells = [cell.device_bytes if cell.fits else None for cell in row]
         block.rows.append([most.context, *cells, most.batch])
     return [block]

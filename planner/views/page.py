@@ -84,7 +84,7 @@ def _with_menu(chart: Chart) -> Figure:
                     {"label": choice.label, "method": "restyle", "args": [choice.restyle]}
                     for choice in chart.choices
                 ],
-                "active": next(i for i, one in enumerate(chart.choices) if one.chosen),
+                "active": next(i for i, choice in enumerate(chart.choices) if choice.chosen),
                 **{"x": 0, "xanchor": "left", "y": 1.18, "showactive": True},
             }
         ]

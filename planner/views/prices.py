@@ -48,21 +48,23 @@ def _missing_lines(prices: Prices) -> list[str]:
 
 
 def cheapest_lines(prices: Prices) -> list[str]:
-    """What is the cheapest at these prices, and at others; none where there is nothing to
-    choose."""
+    """The cheapest at these prices, and at others; empty where there is nothing to choose."""
     if len(prices.machines) < 2 or prices.cheapest is None:
         return []
     return [f"cheapest: {_said(prices.cheapest, prices)}", *elsewhere_lines(prices)]
 
 
 def elsewhere_lines(prices: Prices) -> list[str]:
-    """What is the cheapest in other markets, where it is another."""
+    """The cheapest in other markets, where it differs."""
     return [
         f"at {cheapest.market} prices: {_said(cheapest, prices)}" for cheapest in prices.elsewhere
     ]
 
 
-def _said(one: Cheapest, prices: Prices) -> str:
+def _said(cheapest: Cheapest, prices: Prices) -> str:
     kinds = len(prices.machines)
-    of = "" if one.priced == kinds else f"; {one.priced} of {kinds} have such a price"
-    return f"{one.label}, {show(one.cost_usd, 'USD')} per {prices.per} ({one.source}{of})"
+    counted = (
+        "" if cheapest.priced == kinds else f"; {cheapest.priced} of {kinds} have such a price"
+    )
+    cost = show(cheapest.cost_usd, "USD")
+    return f"{cheapest.label}, {cost} per {prices.per} ({cheapest.source}{counted})"

@@ -34,21 +34,21 @@ _ABOVE_FIRST = 3  # of them, those that are larger than the first that fits
 
 def view(document: Recommendation) -> View:
     """The answer first, then what was tried and why the rest fell."""
-    verdict, found = "", True
+    verdict, answers = "", True
     match document:
         case SmallestCluster():
             blocks, verdict = _cluster(document), _no_cluster(document)
-            found = not verdict
+            answers = not verdict
         case BandwidthSweep():
-            blocks, found = _bandwidth(document), document.memory.fits
+            blocks, answers = _bandwidth(document), document.memory.fits
         case SaturatingBatch():
             blocks = _batch(document)
         case LargestModel():
             blocks = _model(document)
-            found = any(one.answer for one in (document.catalogue, document.family) if one)
+            answers = any(part.answer for part in (document.catalogue, document.family) if part)
         case SwapOrRecompute():
             blocks = swap_blocks(document)
-    return View.of(blocks, verdict=verdict, mark="yes" if found else "no", notes=document.notes)
+    return View.of(blocks, verdict=verdict, mark="yes" if answers else "no", notes=document.notes)
 
 
 # which cluster
@@ -111,10 +111,10 @@ def _undecided(document: SmallestCluster) -> list[str]:
     return [f"order       within their bands {document.goal}, too: {others}"] if first else []
 
 
-def _without(found: Sequence[Without]) -> Block:
-    """What holds without a default, and the commands that request it."""
+def _without(options: Sequence[Without]) -> Block:
+    """Answers without a default, and the commands that request them."""
     block = Block("Without a default")
-    for without in found:
+    for without in options:
         block.text.append(without.sentence)
         if without.answer is not None:
             block.text.append(Command(f"    {without.answer.command}"))
@@ -229,21 +229,20 @@ def _cost_and_days(answered: Sequence[tuple[MachineKind, ClusterRow]]) -> Chart 
 
 
 def _curve(
-    name: str, said: str, points: Sequence[tuple[float, float]], titles: tuple[str, str, str]
+    name: str, label: str, points: Sequence[tuple[float, float]], titles: tuple[str, str, str]
 ) -> Chart:
     """A quantity over what was tried. titles: of the axes, and the unit."""
     across, up, unit = titles
     x, y = [at for at, _ in points], [value for _, value in points]
     hover = [f"{at:,.4g}: {show(value, unit)}" for at, value in points]
-    drawn = line(said, x, y, BLUE, hover, symbol="circle", showlegend=False)
+    drawn = line(label, x, y, BLUE, hover, symbol="circle", showlegend=False)
     return Chart(
         f"recommend-{name}", up, "", figure([drawn], counted(across, x), axis(up, FROM_ZERO))
     )
 
 
 def _smaller(kind: MachineKind) -> str:
-    """What stands against fewer GPUs than the smallest cluster of this kind that is within the
-    limits."""
+    """Why fewer GPUs than the smallest cluster of this kind are not enough."""
     if kind.below:
         return f"{kind.below.gpus:,} GPUs, {kind.below.why}"
     return kind.left_out or "none"
@@ -409,9 +408,9 @@ def _largest(row: ModelRow) -> str:
 
 def _family(family: Family) -> list[str]:
     above, shape = family.above, family.shape
-    lines, asked = ["scaled     no scaled shape"], []
+    lines, commands = ["scaled     no scaled shape"], []
     if family.answer is not None and shape is not None:
-        asked = [
+        commands = [
             f"           after --model-out {shape['name']}.toml:",
             Command(f"           {family.answer.command}"),
         ]
@@ -426,7 +425,7 @@ def _family(family: Family) -> list[str]:
             f"           the next, {show(above.parameters, 'count')} with {above.layers} layers,"
             f" {why}"
         )
-    return [*lines, f"           rule: {family.rule}", *asked]
+    return [*lines, f"           rule: {family.rule}", *commands]
 
 
 def _model_cells(row: ModelRow) -> list[Cell]:

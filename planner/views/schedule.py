@@ -58,13 +58,13 @@ def _verdict(r: Schedule, comparison: Block) -> str:
         if whole
         else f"{drawn} a step"
     )
-    own = f"{r.schedule}: {step}, {percent(r.bubble_frac)} of that idle"
+    sentence = f"{r.schedule}: {step}, {percent(r.bubble_frac)} of that idle"
     best = next((row for row in comparison.rows if not row[-1]), None)
     if best is None:
-        return own
+        return sentence
     if best[2] >= r.step_s * (1 - _SAME):
-        return f"{own}; none that runs here is shorter"
-    return f"{own}; the shortest that runs here: {best[0]}, {show(best[2], 's')}"
+        return f"{sentence}; none that runs here is shorter"
+    return f"{sentence}; the shortest that runs here: {best[0]}, {show(best[2], 's')}"
 
 
 def _drawn(r: Schedule, program: Program, timing: Timing, width: int, chart: Chart) -> Block:
@@ -97,23 +97,23 @@ def _drawn(r: Schedule, program: Program, timing: Timing, width: int, chart: Cha
     )
 
 
-def _layout_block(one: OfLayout, step_s: float) -> Block:
+def _layout_block(layout: OfLayout, step_s: float) -> Block:
     """The layout that is drawn, and what its estimate has beside the schedule."""
-    around = [f"{show(s, 's')} {name.replace('_', ' ')}" for name, s in one.around.items()]
-    if one.transfers_s:
+    around = [f"{show(s, 's')} {name.replace('_', ' ')}" for name, s in layout.around.items()]
+    if layout.transfers_s:
         apart = "transfers and idle time"
         around.append(
-            f"{show(one.transfers_s, 's')} {apart} that an estimate has in closed form"
-            if one.transfers_s > 0
-            else f"less {show(-one.transfers_s, 's')} {apart} that its closed form leaves out"
+            f"{show(layout.transfers_s, 's')} {apart} that an estimate has in closed form"
+            if layout.transfers_s > 0
+            else f"less {show(-layout.transfers_s, 's')} {apart} that its closed form leaves out"
         )
     return Block(
-        f"Layout: {one.model} on {one.cluster.gpus:,} x {one.cluster.gpu_title}",
+        f"Layout: {layout.model} on {layout.cluster.gpus:,} x {layout.cluster.gpu_title}",
         [
-            f"layout      {describe(one.layout)}  [{one.stack}]",
-            f"memory      {one.memory.verdict}: {show(one.memory.device_bytes, 'B')} of"
-            f" {show(one.memory.capacity_bytes, 'B')} per GPU",
-            f"estimate    {show(one.step.seconds, 's')} a step: {show(step_s, 's')} as drawn"
+            f"layout      {describe(layout.layout)}  [{layout.stack}]",
+            f"memory      {layout.memory.verdict}: {show(layout.memory.device_bytes, 'B')} of"
+            f" {show(layout.memory.capacity_bytes, 'B')} per GPU",
+            f"estimate    {show(layout.step.seconds, 's')} a step: {show(step_s, 's')} as drawn"
             + "".join(f", {part}" for part in around),
         ],
     )

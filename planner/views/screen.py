@@ -43,7 +43,7 @@ _CHANGES = {True: 2, False: 3}  # listed of what would help, and of what would m
 
 
 def screen_blocks(r: Estimate) -> list[Block]:
-    """The answer in about thirty lines, and what the request asked for besides."""
+    """The answer in about thirty lines, and the blocks requested besides."""
     return [
         _answer(r),
         *requirement_blocks(r),
@@ -55,7 +55,7 @@ def screen_blocks(r: Estimate) -> list[Block]:
 
 
 def view(r: Estimate, more: Sequence[Block] = ()) -> View:
-    """The same as a view. more: what was asked for besides."""
+    """The same as a view. more: blocks requested besides."""
     return View.of([*screen_blocks(r), *more], mark="yes" if r.memory.fits else "no")
 
 
@@ -68,8 +68,8 @@ def verdict(r: Estimate, most: int | None = None) -> str:
     m, step = r.memory, r.step
     band = span(step.low, step.high, "s")
     doubted = "".join(f" DOUBTFUL: {doubt}." for doubt in r.doubts)
-    doubted += "".join(f" {one[0].upper()}{one[1:]}." for one in r.both_ways[:most])
-    if also := [one.split(" decide")[0] for one in r.both_ways[most:] if most is not None]:
+    doubted += "".join(f" {sentence[0].upper()}{sentence[1:]}." for sentence in r.both_ways[:most])
+    if also := [text.split(" decide")[0] for text in r.both_ways[most:] if most is not None]:
         doubted += f" So do {', '.join(also)} (--full)."
     if not m.fits:
         lacking = f"{m.verdict.upper()}: {short_of(r)}{_still(m)}."
@@ -131,7 +131,7 @@ def _remarks(r: Estimate) -> list[tuple[str, str]]:
 def _decided(r: Estimate) -> set[str]:
     """Options whose default and another value are both answered in the verdict."""
     named = (_OPTION.search(sentence) for sentence in r.both_ways[:_BOTH_WAYS])
-    return {found[0] for found in named if found}
+    return {match[0] for match in named if match}
 
 
 def _step_text(r: Estimate) -> str:
@@ -222,17 +222,17 @@ def _advice(r: Estimate) -> list[Block]:
         return []
     block, more = advice_block(r, shown), len(r.advice) - len(shown)
     order = block.order + (f" ({more} more with --full)" if more else "")
-    commands: list[str] = [Command(f"{i + 1}: {one.command}") for i, one in enumerate(shown)]
+    commands: list[str] = [Command(f"{i + 1}: {line.command}") for i, line in enumerate(shown)]
     return [replace(block, order=order, below=commands, part=True)]
 
 
 def _sure(r: Estimate) -> Block:
     read = [text for text in r.assumptions if text.startswith("--")]  # of what was typed
-    found = [_DEFAULT.match(text) for text in r.assumptions if text not in read]
+    matches = [_DEFAULT.match(text) for text in r.assumptions if text not in read]
     decided = _decided(r)
     defaults = [
         f"{default['what']} ({default['option']})"
-        for default in found
+        for default in matches
         if default and not decided.intersection(_OPTION.findall(default["option"]))
     ]
     lines = [f"band      {r.step.confidence}", f"to fit    {r.memory.fit_evidence}"]
@@ -246,7 +246,7 @@ def _sure(r: Estimate) -> Block:
 
 
 def _untried(sentences: Sequence[str]) -> str:
-    """The options of what no search tries; sentences without an option are said whole."""
+    """The options of what no search tries; sentences without an option are kept whole."""
     options = dict.fromkeys(option for text in sentences for option in _OPTION.findall(text))
     others = [f"what {', '.join(options)} add (see --full)"] if options else []
     return "; ".join([*others, *(text for text in sentences if not _OPTION.search(text))])

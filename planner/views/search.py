@@ -15,21 +15,21 @@ from planner.views.view import Block, Command, View, words
 _FRONT_ROWS = 20  # of the front, in a terminal; --json and --html have all
 
 
-def view(found: Search, full: bool = False) -> View:
+def view(document: Search, full: bool = False) -> View:
     """The best layouts, the front as a chart, the rejections; full: the front as a table, too."""
     counts = (
-        f"{found.evaluated:,} of {found.enumerated:,} layouts evaluated in"
-        f" {show(found.seconds, 's')}, {found.feasible:,} fit{excluded(found.excluded)}"
+        f"{document.evaluated:,} of {document.enumerated:,} layouts evaluated in"
+        f" {show(document.seconds, 's')}, {document.feasible:,} fit{excluded(document.excluded)}"
     )
-    notes = [*found.assumptions, *left_out(found.not_searched)]
-    fitting = [_best(found), _front(found, full)] if found.feasible else []
-    parts = [*fitting, *_reasons(found)]
-    if not found.top:
+    notes = [*document.assumptions, *left_out(document.not_searched)]
+    fitting = [_best(document), _front(document, full)] if document.feasible else []
+    parts = [*fitting, *_reasons(document)]
+    if not document.top:
         return View("Search", f"NOTHING FITS: {counts}", "no", parts=parts, notes=notes)
-    best = found.top[0]
+    best = document.top[0]
     return View(
         f"Layouts of {title_of(best)}",
-        f"best by {words(found.objective)}: {show(best.step.seconds, 's')} per step,"
+        f"best by {words(document.objective)}: {show(best.step.seconds, 's')} per step,"
         f" {room(best.memory)}: {describe(best.layout)}  [{best.stack.title}]",
         "yes",
         [counts],
@@ -44,14 +44,14 @@ def excluded(count: int) -> str:
 
 
 def left_out(names: list[str]) -> list[str]:
-    """What no search tries, as one sentence."""
+    """Options that no search tries, as one sentence."""
     return [f"not searched: {'; '.join(names)}"] if names else []
 
 
-def _front(found: Search, full: bool) -> Block:
+def _front(document: Search, full: bool) -> Block:
     """Layouts that no other beats in both time and memory."""
-    points = found.pareto
-    front = Block("Front of time against memory", chart=_drawn(found))
+    points = document.pareto
+    front = Block("Front of time against memory", chart=_drawn(document))
     if len(points) > 1:
         seconds, gib = [a.step_seconds for a in points], [a.device_bytes / GIB for a in points]
         front.text = points_lines(seconds, gib, "s per step", "GiB")
@@ -72,12 +72,12 @@ def _front(found: Search, full: bool) -> Block:
     return front
 
 
-def _best(found: Search) -> Block:
+def _best(document: Search) -> Block:
     """The best layouts by the objective, and what a million tokens cost."""
-    alone = found.top and found.top[0].training.seq_len == 1
-    each = f"M {found.top[0].throughput.samples if alone else 'tokens'}"
+    alone = document.top and document.top[0].training.seq_len == 1
+    each = f"M {document.top[0].throughput.samples if alone else 'tokens'}"
     block = Block(
-        f"Best layouts that fit, by {words(found.objective)}",
+        f"Best layouts that fit, by {words(document.objective)}",
         header=[
             *(">#", "step|s", "MFU|%", "memory|B", "to fit|chance"),
             *(f"USD per {each}|number", f"Wh per {each}|number", "stack", "layout"),
@@ -85,9 +85,9 @@ def _best(found: Search) -> Block:
         order="best first",
         drop=(f"Wh per {each}", "stack", f"USD per {each}", "MFU"),
     )
-    block.text += [f"USD at {r.cluster.price}" for r in found.top[:1]]
-    block.rows = [[str(i + 1), *_best_cells(r)] for i, r in enumerate(found.top)]
-    chosen = {(r.stack.id, software_words(r.software)): None for r in found.top if r.software}
+    block.text += [f"USD at {r.cluster.price}" for r in document.top[:1]]
+    block.rows = [[str(i + 1), *_best_cells(r)] for i, r in enumerate(document.top)]
+    chosen = {(r.stack.id, software_words(r.software)): None for r in document.top if r.software}
     block.below += [f"{stack} with {flags}" for stack, flags in chosen]
     return block
 
@@ -100,33 +100,34 @@ def _best_cells(r: Ranked) -> list[Cell]:
     ]
 
 
-def _reasons(found: Search) -> list[Block]:
+def _reasons(document: Search) -> list[Block]:
     """Why layouts were rejected, and what offloading would make fit."""
     why = Block("Rejected", header=["reason", "layouts|,"], order="most layouts first")
     why.rows = [
-        [reason, count] for reason, count in sorted(found.rejected.items(), key=lambda x: -x[1])
+        [reason, count] for reason, count in sorted(document.rejected.items(), key=lambda x: -x[1])
     ]
-    if found.shortfall is not None:
+    if document.shortfall is not None:
         least, median = (
-            show(found.shortfall.least_bytes, "B"),
-            show(found.shortfall.median_bytes, "B"),
+            show(document.shortfall.least_bytes, "B"),
+            show(document.shortfall.median_bytes, "B"),
         )
         why.text.append(
             f"of those that do not fit memory, the nearest is {least} short, the median {median}"
         )
-    if not found.advice:
+    if not document.advice:
         return [why]
     help_ = Block("The fastest with offloading", header=[">#", "change", "step|s", "memory|B"])
     help_.rows = [
-        [str(i + 1), a.change, a.step_seconds, a.device_bytes] for i, a in enumerate(found.advice)
+        [str(i + 1), a.change, a.step_seconds, a.device_bytes]
+        for i, a in enumerate(document.advice)
     ]
-    help_.below = [Command(f"{i + 1}: {a.command}") for i, a in enumerate(found.advice)]
+    help_.below = [Command(f"{i + 1}: {a.command}") for i, a in enumerate(document.advice)]
     return [why, help_]
 
 
-def _drawn(found: Search) -> Chart:
+def _drawn(document: Search) -> Chart:
     """Seconds per step against GiB per GPU, one color per stack, one step line over all."""
-    points = found.pareto
+    points = document.pareto
     data = [
         line(
             "front",
@@ -138,17 +139,17 @@ def _drawn(found: Search) -> Chart:
         )
     ]
     for i, stack in enumerate(sorted({a.stack for a in points})):
-        own = [a for a in points if a.stack == stack]
+        of_stack = [a for a in points if a.stack == stack]
         data.append(
             markers(
                 stack,
-                [a.step_seconds for a in own],
-                [a.device_bytes / GIB for a in own],
+                [a.step_seconds for a in of_stack],
+                [a.device_bytes / GIB for a in of_stack],
                 CYCLE[i % len(CYCLE)],
                 [
                     f"{describe(a.layout)} [{stack}]<br>{show(a.step_seconds, 's')},"
                     f" {show(a.device_bytes, 'B')}"
-                    for a in own
+                    for a in of_stack
                 ],
             )
         )

@@ -22,16 +22,16 @@ _DROP = ("optimizer", "forward", "backward", "by", "between nodes", "compute", "
 
 
 def view(r: Strategies) -> View:
-    """One table of all strategies; in full where one was asked for."""
+    """One table of all strategies; in full where one is named."""
     answered = [strategy for strategy in r.strategies if strategy.statistics is not None]
-    exact = [one for one in answered if one.statistics and one.statistics.exact]
-    others = [one for one in answered if one not in exact]
-    refused = [one for one in r.strategies if one.refused is not None]
+    exact = [strategy for strategy in answered if strategy.statistics and strategy.statistics.exact]
+    others = [strategy for strategy in answered if strategy not in exact]
+    refused = [strategy for strategy in r.strategies if strategy.refused is not None]
     alone = len(r.strategies) == 1
     parts: list[Block | Chart] = [] if alone else [_chart(r)]
     parts += [_exact(r, exact), *([_assumed(r, others)] if others else [])]
     if refused:
-        rows = [[one.name, one.refused] for one in refused]
+        rows = [[strategy.name, strategy.refused] for strategy in refused]
         parts.append(Block("Left out", header=["strategy", "why"], rows=rows, order="as above"))
     elif alone:
         parts += _in_full(r.strategies[0])
@@ -57,11 +57,14 @@ def _verdict(r: Strategies, exact: Sequence[Strategy], alone: bool) -> str:
 def _linked(r: Strategies, block: Block, listed: Sequence[Strategy]) -> Block:
     """A table with a row per strategy, which leads to that strategy in full."""
     several = len(r.strategies) > 1
-    links = [Link(changes={"strategy": one.name}, word="In full") for one in listed]
+    links = [Link(changes={"strategy": strategy.name}, word="In full") for strategy in listed]
     return replace(
         block,
         drop=_DROP,
-        marks=["here" if one.name == r.best else "" if one.fits else "no" for one in listed],
+        marks=[
+            "here" if strategy.name == r.best else "" if strategy.fits else "no"
+            for strategy in listed
+        ],
         links=links if several else (),
     )
 
@@ -75,7 +78,7 @@ def _exact(r: Strategies, exact: Sequence[Strategy]) -> Block:
             "each with the micro-batch and recompute that are fastest for it",
         ],
         _HEADER if exact else [],
-        [_row(one) for one in exact],
+        [_row(strategy) for strategy in exact],
         order="by family: replicas, sharded, frameworks, servers" if exact else "",
         lead=True,
     )
@@ -84,7 +87,7 @@ def _exact(r: Strategies, exact: Sequence[Strategy]) -> Block:
 
 def _assumed(r: Strategies, others: Sequence[Strategy]) -> Block:
     """Strategies whose number of steps is an assumption: what they may cost in steps."""
-    statistics = [(one, one.statistics) for one in others if one.statistics]
+    statistics = [(strategy, strategy.statistics) for strategy in others if strategy.statistics]
     block = Block(
         "Not the result of one large batch: codes, averages, stale or dropped gradients",
         [
@@ -94,37 +97,37 @@ def _assumed(r: Strategies, others: Sequence[Strategy]) -> Block:
             " strategy that fits; below x 1 it is slower whatever it needs",
         ],
         [*_HEADER[:-1], "steps assumed|x", "pays up to|x"],
-        [[*_row(one)[:-1], s.steps_factor, s.break_even_steps] for one, s in statistics],
+        [[*_row(strategy)[:-1], s.steps_factor, s.break_even_steps] for strategy, s in statistics],
         order="as above",
     )
     return _linked(r, block, others)
 
 
-def _row(one: Strategy) -> list[Cell]:
+def _row(strategy: Strategy) -> list[Cell]:
     """Cells under `_HEADER` of a strategy that is not refused."""
-    step, sent = one.step, one.sent_bytes
+    step, sent = strategy.step, strategy.sent_bytes
     if step is None or sent is None:
-        raise ValueError(f"{one.name} is refused: {one.refused}")
+        raise ValueError(f"{strategy.name} is refused: {strategy.refused}")
     return [
-        one.name,
-        f"plan {one.stack}" if one.evaluated else f"formulas, {one.stack}",
-        one.device_bytes,
-        one.fits,
+        strategy.name,
+        f"plan {strategy.stack}" if strategy.evaluated else f"formulas, {strategy.stack}",
+        strategy.device_bytes,
+        strategy.fits,
         *(step.compute_s, step.exposed_s, step.seconds),
         *(sent.forward, sent.backward, sent.optimizer, sent.between_nodes),
-        one.seconds_per_token,
+        strategy.seconds_per_token,
     ]
 
 
-def _in_full(one: Strategy) -> list[Block]:
-    layout, step, statistics = one.layout, one.step, one.statistics
+def _in_full(strategy: Strategy) -> list[Block]:
+    layout, step, statistics = strategy.layout, strategy.step, strategy.statistics
     if layout is None or step is None or statistics is None:
         return []
     block = Block(
-        one.title,
+        strategy.title,
         [
-            f"what differs   {one.differs}",
-            f"source         {one.source}",
+            f"what differs   {strategy.differs}",
+            f"source         {strategy.source}",
             f"layout         dp {layout.dp}, zero {layout.zero}, recompute {layout.recompute},"
             f" micro-batch {layout.micro_batch} x {layout.grad_accum}",
             f"step           {show(step.seconds, 's')}, {show(step.hidden_s, 's')} of communication"
@@ -137,24 +140,25 @@ def _in_full(one: Strategy) -> list[Block]:
             f"pays up to     x {statistics.break_even_steps:.3g} steps, against the fastest exact"
             " strategy that fits"
         )
-    if one.break_even_bytes_per_s is not None:
+    if strategy.break_even_bytes_per_s is not None:
         block.text.append(
-            f"break-even     pays below {show(one.break_even_bytes_per_s, 'B/s')} per GPU, where"
+            f"break-even     pays below {show(strategy.break_even_bytes_per_s, 'B/s')} per GPU,"
+            " where"
             " nothing hides the reduction"
         )
-    return [block] if one.timeline is None else [block, _timeline(one.timeline)]
+    return [block] if strategy.timeline is None else [block, _timeline(strategy.timeline)]
 
 
 def _timeline(line: BucketTimeline) -> Block:
     """Backward above, reductions below; a digit is the last one of the bucket's number."""
-    found = line.buckets
-    end = max(line.backward_s, found[-1].end_s)
+    buckets = line.buckets
+    end = max(line.backward_s, buckets[-1].end_s)
     busy = [" "] * _WIDTH
-    for i, one in enumerate(found):
-        low, high = round(_WIDTH * one.start_s / end), round(_WIDTH * one.end_s / end)
+    for i, entry in enumerate(buckets):
+        low, high = round(_WIDTH * entry.start_s / end), round(_WIDTH * entry.end_s / end)
         for column in range(min(low, _WIDTH - 1), max(high, low + 1)):
             busy[min(column, _WIDTH - 1)] = str(i % 10)
-    count = len(found)
+    count = len(buckets)
     listed = range(count) if count <= _MOST_BUCKETS else (0, 1, 2, count // 2, count - 2, count - 1)
     block = Block(
         "Buckets of the last backward pass",
@@ -167,8 +171,15 @@ def _timeline(line: BucketTimeline) -> Block:
         ],
         [">bucket", ">gradients", "bytes|B", "ready|s", "start|s", "end|s"],
         [
-            [str(i), str(one.tensors), one.bytes, one.ready_s, one.start_s, one.end_s]
-            for i, one in enumerate(found)
+            [
+                str(i),
+                str(bucket.tensors),
+                bucket.bytes,
+                bucket.ready_s,
+                bucket.start_s,
+                bucket.end_s,
+            ]
+            for i, bucket in enumerate(buckets)
             if i in listed
         ],
         order="in the order of backward",
@@ -193,11 +204,11 @@ def _buckets(line: BucketTimeline) -> Chart:
     reduced = spans(
         "reduce",
         ["reduce"] * len(line.buckets),
-        [(one.start_s, one.end_s - one.start_s) for one in line.buckets],
+        [(bucket.start_s, bucket.end_s - bucket.start_s) for bucket in line.buckets],
         {"color": [(ROSE, OCHRE)[i % 2] for i in range(len(line.buckets))]},
         [
-            f"bucket {i}, {show(one.bytes, 'B')}, ready at {show(one.ready_s, 's')}"
-            for i, one in enumerate(line.buckets)
+            f"bucket {i}, {show(bucket.bytes, 'B')}, ready at {show(bucket.ready_s, 's')}"
+            for i, bucket in enumerate(line.buckets)
         ],
         **plain,
     )
@@ -210,20 +221,20 @@ def _buckets(line: BucketTimeline) -> Chart:
     )
 
 
-def _chart(found: Strategies) -> Chart:
+def _chart(document: Strategies) -> Chart:
     """Computing and exposed communication of every strategy that is answered, the fastest first."""
     answered = sorted(
-        (one for one in found.strategies if one.step is not None),
-        key=lambda one: (not one.fits, one.step.seconds if one.step else 0.0),
+        (strategy for strategy in document.strategies if strategy.step is not None),
+        key=lambda strategy: (not strategy.fits, strategy.step.seconds if strategy.step else 0.0),
     )
-    names = [one.name for one in answered]
-    steps = [one.step for one in answered if one.step is not None]
-    fits = [1.0 if one.fits else 0.35 for one in answered]
+    names = [strategy.name for strategy in answered]
+    steps = [strategy.step for strategy in answered if strategy.step is not None]
+    fits = [1.0 if strategy.fits else 0.35 for strategy in answered]
 
     def traced(name: str, color: str, ends: list[tuple[float, float]]) -> Trace:
-        said = [f"{name} {show(length, 's')}" for _, length in ends]
+        texts = [f"{name} {show(length, 's')}" for _, length in ends]
         return spans(
-            name, names, ends, {"color": color, "opacity": fits}, said, textposition="none"
+            name, names, ends, {"color": color, "opacity": fits}, texts, textposition="none"
         )
 
     data = [
@@ -233,7 +244,7 @@ def _chart(found: Strategies) -> Chart:
     return Chart(
         "strategies",
         "A step by strategy",
-        f"{sum(one.fits for one in answered)} of {len(answered)} strategies fit.",
+        f"{sum(strategy.fits for strategy in answered)} of {len(answered)} strategies fit.",
         rows_figure(data, names, axis("seconds")),
         (
             Column("strategy"),
@@ -244,8 +255,15 @@ def _chart(found: Strategies) -> Chart:
             Column("fits"),
         ),
         [
-            [one.name, step.compute_s, step.exposed_s, step.seconds, one.device_bytes, one.fits]
-            for one, step in zip(answered, steps, strict=True)
+            [
+                strategy.name,
+                step.compute_s,
+                step.exposed_s,
+                step.seconds,
+                strategy.device_bytes,
+                strategy.fits,
+            ]
+            for strategy, step in zip(answered, steps, strict=True)
         ],
         "Pale bars do not fit the memory. A step is one optimizer step; strategies of the second"
         " table need another number of them.",

@@ -41,11 +41,11 @@ def _layer(document: SwapOrRecompute) -> Block:
 
 
 def _swap_verdict(document: SwapOrRecompute) -> list[str]:
-    """What whole steps say, and what the rules forbid."""
+    """Times of whole steps, and choices that the rules forbid."""
     steps = " against ".join(
         f"{show(choice.step_seconds, 's')} with {choice.what}"
         f"{'' if choice.fits else ' (does not fit)'}"
-        for choice in sorted(document.choices, key=lambda one: one.step_seconds)
+        for choice in sorted(document.choices, key=lambda choice: choice.step_seconds)
     )
     verdict = document.verdict or "neither fits"
     lines = [f"verdict     {verdict}: a step takes {steps}"] if steps else []

@@ -105,32 +105,32 @@ def knee_said(comparison: Comparison, given: Mapping[str, object]) -> str:
         return ""
     name = axis_name(curve)
     if curve.axis == "gpus":
-        said = f"More GPUs pay up to {knee:,g}"
+        sentence = f"More GPUs pay up to {knee:,g}"
     else:
         last, most = max(_near(curve)), max(p.value for p in curve.points if p.fits)
         where = f"at {name} {knee:,g}" if last == knee else f"from {name} {knee:,g} to {last:,g}"
         where = f"from {name} {knee:,g} on" if last == most else where
-        said = f"Within 5 % of the best throughput per GPU {where}"
+        sentence = f"Within 5 % of the best throughput per GPU {where}"
     here = next((p for p in curve.points if p.value == now and p.fits), None)
     best = max((p.tokens_per_s_per_gpu for p in curve.points if p.fits), default=0.0)
     if here is None:
-        return said
+        return sentence
     share = here.tokens_per_s_per_gpu / best
-    return f"{said}; the current {here.value:,g} has {share:.0%} of the best per GPU"
+    return f"{sentence}; the current {here.value:,g} has {share:.0%} of the best per GPU"
 
 
 def axis_name(curve: Curve) -> str:
-    """What is swept, with its unit."""
+    """The swept quantity with its unit."""
     return words(curve.axis) + (f" ({curve.unit})" if curve.unit else "")
 
 
 def _curve_block(curve: Curve, comparison: Comparison, now: float | None) -> Block:
     axis, by_gpus = axis_name(curve), curve.axis == "gpus"
     first = next((row for row in comparison.points if row.refused is None), None)
-    of = curve.label or (f"{first.model} on {first.cluster.gpu_title}" if first else "")
+    subject = curve.label or (f"{first.model} on {first.cluster.gpu_title}" if first else "")
     days = any(point.fits and point.days is not None for point in curve.points)
     block = Block(
-        f"{of}: {axis} swept" + (f", {comparison.scaling} scaling" if by_gpus else ""),
+        f"{subject}: {axis} swept" + (f", {comparison.scaling} scaling" if by_gpus else ""),
         header=[
             *(f"{axis}|,g", "step|s", "tokens/s|number", "tokens/s/GPU|number", "MFU|%"),
             *(("days|days", "USD|number") if days else ()),
@@ -186,7 +186,7 @@ def _scaling_text(curve: Curve, stop_below: float) -> list[str]:
 
 
 def amdahl_text(fitted: Amdahl, more: str = "") -> str:
-    """Amdahl's law as a line; more: what is said before the error of the fit."""
+    """Amdahl's law as a line; more: a text before the error of the fit."""
     most = f", at most {fitted.most_speed_up:,.0f} times the first" if fitted.most_speed_up else ""
     return (
         f"Amdahl      step = {show(fitted.serial_s, 's')} + {show(fitted.parallel_gpu_s, 's')} /"
@@ -211,7 +211,7 @@ def _parts_block(parts: PartsOfStep, label: str, scaling: str) -> Block:
         for name, line in lines
         if max(line.first_s, line.last_s) > 0
     ]
-    first, last = sum(one.first_s for _, one in lines), sum(one.last_s for _, one in lines)
+    first, last = sum(part.first_s for _, part in lines), sum(part.last_s for _, part in lines)
     block.rows.append(["step", first, last, parts.ideal_s, parts.excess_s, ""])
     return block
 

@@ -109,7 +109,7 @@ def styled_lines(block: Block, width: int) -> list[Line]:
 
 
 def atoms(text: str) -> list[str]:
-    """What a line break does not part: words, numbers with their units, text in backticks."""
+    """Units that a line break does not part: words, numbers with their units, text in backticks."""
     return _ATOM.findall(text)
 
 

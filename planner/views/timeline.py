@@ -15,7 +15,7 @@ _MOST_DRAWN_RANKS = 40
 
 
 def character(kind: str, microbatch: int) -> str:
-    """What an action looks like."""
+    """Look of an action."""
     if kind == FORWARD:
         return str(microbatch % 10)
     if kind == WEIGHT:
@@ -29,13 +29,13 @@ def timeline(program: Program, timing: Timing, width: int = 100) -> list[str]:
     whole = float(timing.makespan[0])
     if whole <= 0:
         return []
-    found = list(intervals(program, timing))
-    shortest = min((interval.seconds for interval in found if interval.seconds > 0), default=whole)
+    passes = list(intervals(program, timing))
+    shortest = min((interval.seconds for interval in passes if interval.seconds > 0), default=whole)
     label = len(f"rank {program.ranks - 1}")
     columns = _columns(whole / shortest, max(width - label - 3, 10))
     ranks = min(program.ranks, _MOST_DRAWN_RANKS)
     cells = [["."] * columns for _ in range(ranks)]
-    for interval in found:
+    for interval in passes:
         if interval.rank < ranks:
             first = max(int(interval.start / whole * columns + 0.5), 0)
             last = min(int(interval.end / whole * columns + 0.5), columns)

@@ -30,7 +30,7 @@ class Trace:
     about: dict[str, Any]
 
     def text(self) -> str:
-        """What ui.perfetto.dev and chrome://tracing load."""
+        """A trace that ui.perfetto.dev and chrome://tracing load."""
         return to_json(
             {"traceEvents": self.events, "displayTimeUnit": "ms", "otherData": self.about}
         )
@@ -89,15 +89,15 @@ def arrow(
 
 def of_schedule(program: Program, timing: Timing, title: str, about: dict[str, Any]) -> Trace:
     """One process, one track per rank, an arrow per message."""
-    found = list(intervals(program, timing))
+    passes = list(intervals(program, timing))
     stages: dict[int, set[int]] = {rank: set() for rank in range(program.ranks)}
-    for interval in found:
+    for interval in passes:
         stages[interval.rank].add(interval.stage)
     events = [*process(0, title)]
-    for rank, held in stages.items():
-        word = "stage" if len(held) == 1 else "stages"
-        events += track(0, rank, f"rank {rank}, {word} {', '.join(map(str, sorted(held)))}")
-    for interval in found:
+    for rank, layers in stages.items():
+        word = "stage" if len(layers) == 1 else "stages"
+        events += track(0, rank, f"rank {rank}, {word} {', '.join(map(str, sorted(layers)))}")
+    for interval in passes:
         events += piece(
             0,
             interval.rank,
@@ -109,7 +109,7 @@ def of_schedule(program: Program, timing: Timing, title: str, about: dict[str, A
             stage=interval.stage,
             microbatch=interval.microbatch,
         )
-    for number, (one, other) in enumerate(messages(found), 1):
-        name = f"{one.stage} to {other.stage}"
-        events += arrow(number, name, (0, one.rank, one.end), (0, other.rank, other.start))
+    for number, (sent, other) in enumerate(messages(passes), 1):
+        name = f"{sent.stage} to {other.stage}"
+        events += arrow(number, name, (0, sent.rank, sent.end), (0, other.rank, other.start))
     return Trace(events, about)

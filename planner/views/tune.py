@@ -14,13 +14,12 @@ _ALL = 0.999  # of the tokens: padding of the last row of packed ones is none
 
 
 def view(r: Tuning) -> View:
-    """Which methods fit, what they take, the commands that ask for one alone, and what all rests
-    on."""
+    """Which methods fit, what they take, the command of each, and what all rests on."""
     count = sum(row.fits for row in r.methods)
-    of = f"{count} of {len(r.methods)} methods fit" if count else "no method fits"
+    verdict = f"{count} of {len(r.methods)} methods fit" if count else "no method fits"
     return View(
         f"Fine-tuning of {r.model.title} on {r.gpus:,} x {r.gpu_title}",
-        f"{of}{_best(r)}",
+        f"{verdict}{_best(r)}",
         "no" if r.fastest is None else "yes",
         parts=(_methods(r), _commands(r)),
         notes=[*r.notes, *_merged(r), *_before(r)],
@@ -29,20 +28,21 @@ def view(r: Tuning) -> View:
 
 
 def _merged(r: Tuning) -> list[str]:
-    """What is left of adapters when they are merged, alike for all methods with adapters of the
-    same matrices."""
-    found = [(row.name, row.merge) for row in r.methods if row.merge is not None]
+    """Cost and size of merged adapters, alike for all methods with adapters of the same
+    matrices."""
+    merges = [(row.name, row.merge) for row in r.methods if row.merge is not None]
     return [
-        f"merging adapters of {name} into weights of 16 bit: {show(one.seconds, 's')} with"
-        f" {show(one.device_bytes, 'B')} of GPU memory; a file of {show(one.adapter_bytes, 'B')}"
-        f" becomes one of {show(one.merged_bytes, 'B')}"
-        for i, (name, one) in enumerate(found)
-        if one not in [other for _, other in found[:i]]
+        f"merging adapters of {name} into weights of 16 bit: {show(merge.seconds, 's')} with"
+        f" {show(merge.device_bytes, 'B')} of GPU memory; a file of"
+        f" {show(merge.adapter_bytes, 'B')}"
+        f" becomes one of {show(merge.merged_bytes, 'B')}"
+        for i, (name, merge) in enumerate(merges)
+        if merge not in [other for _, other in merges[:i]]
     ]
 
 
 def _before(r: Tuning) -> list[str]:
-    """What is computed before a run, where the reference is."""
+    """Work before the run, where the reference is precomputed."""
     return [
         f"run: {_shown(row.before_s)} of that of {row.name} are passes of the reference, made once"
         for row in r.methods
@@ -80,7 +80,7 @@ def _hours(r: Tuning) -> Chart:
     rows = [(row, row.run_s, row.run_low_s, row.run_high_s) for row in r.methods if row.fits]
     known = [(row.name, s, low, high) for row, s, low, high in rows if s and low and high]
     names = [name for name, *_ in known]
-    said = [
+    texts = [
         f"{_shown(s)} ({span(low / _DAY_S, high / _DAY_S, 'days')})" for _, s, low, high in known
     ]
     band = {
@@ -92,7 +92,7 @@ def _hours(r: Tuning) -> Chart:
     }
     lengths = [(0.0, s / _HOUR_S) for _, s, _, _ in known]
     plain = {"textposition": "none", "showlegend": False}
-    data = spans("run", names, lengths, {"color": BLUE}, said, error_x=band, **plain)
+    data = spans("run", names, lengths, {"color": BLUE}, texts, error_x=band, **plain)
     return Chart(
         "tune-run",
         "Run of each method that fits",
@@ -168,7 +168,7 @@ def _model(row: TuneMethod) -> str:
 
 def _commands(r: Tuning) -> Block:
     """A command per method; why not, where it does not fit."""
-    block = Block("Each method alone", part=True, folded=True)
+    block = Block("Each method by itself", part=True, folded=True)
     for row in r.methods:
         block.text.append(f"{row.name}{'' if row.why is None else f': {row.why}'}")
         block.text.append(Command(row.command))

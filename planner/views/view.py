@@ -1,4 +1,4 @@
-"""What a verb shows, once: a view of its document, which `text` prints, `page` writes as a report
+"""The view of a verb: a view of its document, which `text` prints, `page` writes as a report
 and a tab of the dashboard renders.
 
 A view is a title, a verdict and parts in order: blocks of sentences with perhaps a table, and
@@ -127,11 +127,10 @@ Parts = Sequence[Block | Chart]
 
 @dataclass(frozen=True)
 class View:
-    """What a verb shows of its document.
+    """A document as it is shown.
 
-    verdict: the sentence that answers; where there is none the first of what follows is; mark: what
-    colour it has; doubts: implausible values of the request, before all else; text: sentences
-    beside it. Charts
+    verdict: the sentence that answers, else the first sentence that follows; mark: its colour;
+    doubts: implausible values of the request, before all else; text: sentences beside it. Charts
     among the parts are not printed; a block with a chart is printed as a block. links: other
     requests of the same kind; files: results to take along; notes: what the answer rests on, under
     their title. csv: the answer for a spreadsheet.
@@ -152,13 +151,13 @@ class View:
     @classmethod
     def of(cls, blocks: Sequence[Block | Chart], **more: Any) -> View:
         """A view of parts under the title of the first block."""
-        first = next(one for one in blocks if isinstance(one, Block))
-        parts = [replace(first, lead=True) if one is first else one for one in blocks]
+        first = next(block for block in blocks if isinstance(block, Block))
+        parts = [replace(first, lead=True) if block is first else block for block in blocks]
         return cls(first.title, parts=parts, **more)
 
     @property
     def blocks(self) -> list[Block]:
-        """What is printed, in order."""
+        """Blocks that are printed, in order."""
         doubts = [f"DOUBTFUL: {doubt}" for doubt in self.doubts]
         head = Block(self.title, [*doubts, *([self.verdict] if self.verdict else []), *self.text])
         parts = [part for part in self.parts if isinstance(part, Block) and part.only != "page"]
@@ -181,5 +180,5 @@ def words(name: str) -> str:
 
 def labelled(line: str) -> str | tuple[str, str]:
     """A sentence; or the label and the sentence of a line that begins with one."""
-    found = None if isinstance(line, Fixed) else _LABELLED.fullmatch(line)
-    return (found[1], found[2]) if found else line
+    match = None if isinstance(line, Fixed) else _LABELLED.fullmatch(line)
+    return (match[1], match[2]) if match else line

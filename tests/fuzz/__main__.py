@@ -24,17 +24,17 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=sorted(KINDS), default=sorted(KINDS))
     parser.add_argument("--faults", type=Path, default=Path("fuzz-faults"), help="folder of faults")
     parser.add_argument("--repeat", type=Path, help="ask one fault again")
-    asked = parser.parse_args()
-    if asked.repeat is not None:
-        found = json.loads(asked.repeat.read_text(encoding="utf-8"))
-        return repeated(found["kind"], found["case"])
-    seconds = 60 * asked.minutes / len(asked.only)
+    arguments = parser.parse_args()
+    if arguments.repeat is not None:
+        document = json.loads(arguments.repeat.read_text(encoding="utf-8"))
+        return repeated(document["kind"], document["case"])
+    seconds = 60 * arguments.minutes / len(arguments.only)
     every: list[Figures] = []
-    for name in asked.only:
-        every.append(told(name, asked.seed, time.monotonic() + seconds, asked.faults))
+    for name in arguments.only:
+        every.append(told(name, arguments.seed, time.monotonic() + seconds, arguments.faults))
         print(table(every[-1:]), file=sys.stderr)
     print(table(every))
-    return 1 if any(one.faults for one in every) else 0
+    return 1 if any(entry.faults for entry in every) else 0
 
 
 if __name__ == "__main__":

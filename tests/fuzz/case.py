@@ -44,9 +44,9 @@ class Case:
         return {"words": list(self.words), "files": files, "columns": self.columns}
 
     @classmethod
-    def of_json(cls, found: dict[str, Any]) -> Case:
-        files = {name: base64.b64decode(text) for name, text in found["files"].items()}
-        return cls(tuple(found["words"]), files, found["columns"])
+    def of_json(cls, values: dict[str, Any]) -> Case:
+        files = {name: base64.b64decode(text) for name, text in values["files"].items()}
+        return cls(tuple(values["words"]), files, values["columns"])
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def ask(case: Case, took: Took) -> Outcome:
     documents: list[Any] = []
 
     def kept(*given: Any) -> None:
-        documents.extend(one.document for one in given if isinstance(one, finish.Answer))
+        documents.extend(entry.document for entry in given if isinstance(entry, finish.Answer))
         finish.finish(*given)
 
     with tempfile.TemporaryDirectory(prefix="fuzz") as name, contextlib.chdir(name):
@@ -101,7 +101,7 @@ def ask(case: Case, took: Took) -> Outcome:
             warnings.simplefilter("always")
             answer = dpplan(*case.words, columns=case.columns)
         cpu_s, seconds = time.process_time() - cpu, time.monotonic() - began
-        found = {str(path): path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+        values = {str(path): path.read_bytes() for path in Path().rglob("*") if path.is_file()}
     took.add(f"status {answer.status}", cpu_s, peak := _peak() - before)
     return Outcome(
         answer,
@@ -109,14 +109,14 @@ def ask(case: Case, took: Took) -> Outcome:
         cpu_s,
         seconds,
         peak,
-        [f"{one.category.__name__}: {one.message}" for one in warned if _is_ours(one)],
-        {name: text for name, text in found.items() if case.files.get(name) != text},
+        [f"{entry.category.__name__}: {entry.message}" for entry in warned if _is_ours(entry)],
+        {name: text for name, text in values.items() if case.files.get(name) != text},
     )
 
 
-def _is_ours(one: warnings.WarningMessage) -> bool:
+def _is_ours(warning_message: warnings.WarningMessage) -> bool:
     """Whether a warning comes of an answer, and not of a library's age."""
-    return not issubclass(one.category, DeprecationWarning | ResourceWarning)
+    return not issubclass(warning_message.category, DeprecationWarning | ResourceWarning)
 
 
 @contextlib.contextmanager
@@ -150,7 +150,7 @@ def _peak() -> int:
     """Most bytes that were resident since."""
     if not os.access(_CLEAR, os.W_OK):
         return 0
-    line = next(one for one in _STATUS.read_text().splitlines() if one.startswith("VmHWM"))
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) * 1024
 
 

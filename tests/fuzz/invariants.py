@@ -50,8 +50,8 @@ def check(case: Case, got: Outcome) -> None:
         assert answer.stdout.strip()
         if not _MAY_BE_WORDS.search(" ".join(case.words)) and not case.files:
             assert not _NO_NUMBER.search(answer.stdout), "prints what is not a number"
-    for found in got.documents:
-        of_document(found)
+    for written in got.documents:
+        of_document(written)
 
 
 def _refuse(word: str) -> None:
@@ -60,7 +60,7 @@ def _refuse(word: str) -> None:
 
 def _refused(got: Outcome, whole: Any) -> None:
     """One sentence that names a field; nothing is written."""
-    lines = [one for one in got.answer.stderr.split("\n") if one]
+    lines = [part for part in got.answer.stderr.split("\n") if part]
     assert len(lines) == 1, f"says {len(lines)} lines"
     assert re.match(r"error: \S", lines[0]), lines[0][:200]
     assert lines[0].isprintable(), f"prints what is not printable: {lines[0][:200]!r}"
@@ -73,7 +73,7 @@ def _refused(got: Outcome, whole: Any) -> None:
 
 def _as_declared(case: Case, text: str) -> None:
     """The document has the keys and types of its declaration, so that no number is null."""
-    verb = next((one for one in _named(case.words) if one in by_answer()), None)
+    verb = next((entry for entry in _named(case.words) if entry in by_answer()), None)
     assert verb is not None, case.words[:2]
     if not verb.startswith("list"):
         document.read(text, declared(verb))
@@ -81,16 +81,16 @@ def _as_declared(case: Case, text: str) -> None:
 
 def _named(words: tuple[str, ...]) -> Iterator[str]:
     """Names that the document of a command may have, the longest first."""
-    yield from (f"{words[0]} {one.partition('=')[0]}" for one in words[1:])
+    yield from (f"{words[0]} {word.partition('=')[0]}" for word in words[1:])
     if words[0] == "recommend":
         yield "recommend cluster"
     yield words[0]
 
 
-def of_document(found: Any) -> None:
+def of_document(document: Any) -> None:
     """Every number is one, no share is beyond 0 and 1, nothing that is counted is negative, no
     utilisation is above 1, and parts add up to the whole."""
-    for path, value, says, unit in numbers(found):
+    for path, value, says, unit in numbers(document):
         where = f"{path} = {value!r}"
         assert math.isfinite(value), where
         if not unit or _SIGNED.search(f"{path} {says}"):
@@ -98,7 +98,7 @@ def of_document(found: Any) -> None:
         assert value >= -_ROUNDING, where
         if re.search(r"[mh]fu(_causal)?$", path) or says.startswith("share"):
             assert value <= 1 + _ROUNDING, where
-    for path, part in structs(found):
+    for path, part in structs(document):
         for name, (says, _) in _keys(type(part)).items():
             parts, whole = getattr(part, name), _whole(part, says)
             if isinstance(parts, dict) and whole is not None:
@@ -115,26 +115,26 @@ def _whole(part: Struct, says: str) -> float | None:
     return whole if isinstance(whole, int | float) else None
 
 
-def numbers(found: Any) -> Iterator[tuple[str, float, str, str]]:
+def numbers(document: Any) -> Iterator[tuple[str, float, str, str]]:
     """(path, number, sentence, unit) of every number of a document."""
-    for path, part in structs(found):
+    for path, part in structs(document):
         for name, (says, unit) in _keys(type(part)).items():
             for inner, value in _flat(getattr(part, name, None)):
                 yield f"{path}{name}{inner}", value, says, unit
 
 
-def structs(found: Any, path: str = "") -> Iterator[tuple[str, Struct]]:
+def structs(document: Any, path: str = "") -> Iterator[tuple[str, Struct]]:
     """Every document within a document, by path."""
-    if isinstance(found, Struct):
-        yield path, found
-        for name in found.__struct_fields__:
-            yield from structs(getattr(found, name), f"{path}{name}.")
-    elif isinstance(found, list | tuple):
-        for i, one in enumerate(found):
-            yield from structs(one, f"{path}{i}.")
-    elif isinstance(found, dict):
-        for key, one in found.items():
-            yield from structs(one, f"{path}{key}.")
+    if isinstance(document, Struct):
+        yield path, document
+        for name in document.__struct_fields__:
+            yield from structs(getattr(document, name), f"{path}{name}.")
+    elif isinstance(document, list | tuple):
+        for i, entry in enumerate(document):
+            yield from structs(entry, f"{path}{i}.")
+    elif isinstance(document, dict):
+        for key, entry in document.items():
+            yield from structs(entry, f"{path}{key}.")
 
 
 def _flat(value: Any) -> Iterator[tuple[str, float]]:
@@ -143,11 +143,11 @@ def _flat(value: Any) -> Iterator[tuple[str, float]]:
     if isinstance(value, int | float):
         yield "", float(value) if abs(value) < 1e308 else math.copysign(math.inf, value)
     elif isinstance(value, dict):
-        for key, one in value.items():
-            yield from ((f".{key}{path}", x) for path, x in _flat(one))
+        for key, entry in value.items():
+            yield from ((f".{key}{path}", x) for path, x in _flat(entry))
     elif isinstance(value, list | tuple):
-        for i, one in enumerate(value):
-            yield from ((f".{i}{path}", x) for path, x in _flat(one))
+        for i, entry in enumerate(value):
+            yield from ((f".{i}{path}", x) for path, x in _flat(entry))
     elif hasattr(value, "item") and not isinstance(value, type):
         yield from _flat(value.item() if value.ndim == 0 else value.tolist())
 

@@ -106,9 +106,9 @@ def _round(module: Any, number: int, figures: Figures, until: float, folder: Pat
         case, fault, name = last[-1]
         figures.faults[name] = figures.faults.get(name, 0) + 1
         path = saved(figures.kind, case, folder, hashlib.sha256(name.encode()).hexdigest()[:10])
-        said = "".join(traceback.format_exception(fault))[-3000:]
+        text = "".join(traceback.format_exception(fault))[-3000:]
         path.with_suffix(".txt").write_text(
-            f"{case!r}\n\n{said}", encoding="utf-8", errors="replace"
+            f"{case!r}\n\n{text}", encoding="utf-8", errors="replace"
         )
         print(f"{figures.kind}: {name[:300]}\n  python -m tests.fuzz --repeat {path}", flush=True)
 
@@ -134,22 +134,22 @@ def _measured(figures: Figures, module: Any) -> None:
 def signature(error: Exception) -> str:
     """What makes two faults the same: the kind of error, and the innermost line of ours."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [one for one in frames if "/planner/" in one.filename or "/web/" in one.filename]
+    ours = [frame for frame in frames if "/planner/" in frame.filename or "/web/" in frame.filename]
     where = (ours or frames)[-1]
-    what = "" if ours else f": {_plain(str(error))}"
-    return f"{type(error).__name__} at {Path(where.filename).name}:{where.name}{what}"
+    text = "" if ours else f": {_plain(str(error))}"
+    return f"{type(error).__name__} at {Path(where.filename).name}:{where.name}{text}"
 
 
 def _plain(text: str) -> str:
     """A message without what differs between cases: numbers and quotations."""
     line = text.split("\n")[0]
-    return "".join("#" if one.isdigit() else one for one in line)[:70]
+    return "".join("#" if entry.isdigit() else entry for entry in line)[:70]
 
 
-def repeated(kind: str, found: dict[str, Any]) -> int:
+def repeated(kind: str, values: dict[str, Any]) -> int:
     """Ask a case again and say what it comes to."""
     module = importlib.import_module(f"fuzz.test_{kind}")
-    case = module.CASE.of_json(found)
+    case = module.CASE.of_json(values)
     print(repr(case))
     with getattr(module, "ready", nullcontext)():
         module.fuzz(case)
@@ -160,17 +160,17 @@ def repeated(kind: str, found: dict[str, Any]) -> int:
 def table(every: Sequence[Figures]) -> str:
     """Figures as a table in markdown."""
     rows: list[Callable[[Figures], str]] = [
-        lambda one: one.kind,
-        lambda one: f"{one.cases:,}",
-        lambda one: str(one.tracebacks),
-        lambda one: str(one.hangs),
-        lambda one: str(one.broken),
-        lambda one: f"{one.seconds:.1f} s",
-        lambda one: f"{one.bytes / 1e6:,.0f} MB",
-        lambda one: ", ".join(f"{n:,} {name}" for name, n in sorted(one.more.items())),
+        lambda entry: entry.kind,
+        lambda entry: f"{entry.cases:,}",
+        lambda entry: str(entry.tracebacks),
+        lambda entry: str(entry.hangs),
+        lambda entry: str(entry.broken),
+        lambda entry: f"{entry.seconds:.1f} s",
+        lambda entry: f"{entry.bytes / 1e6:,.0f} MB",
+        lambda entry: ", ".join(f"{n:,} {name}" for name, n in sorted(entry.more.items())),
     ]
     head = (
         "| Kind | Cases | Tracebacks | Hangs | Promises broken | Slowest | Most memory | Of which |"
     )
     lines = [head, "|---|---:|---:|---:|---:|---:|---:|---|"]
-    return "\n".join(lines + [f"| {' | '.join(cell(one) for cell in rows)} |" for one in every])
+    return "\n".join(lines + [f"| {' | '.join(cell(entry) for cell in rows)} |" for entry in every])

@@ -65,9 +65,9 @@ class Case:
         return {"parts": parts, "closes": self.closes, "answered": self.answered}
 
     @classmethod
-    def of_json(cls, found: dict[str, Any]) -> Case:
-        parts = tuple(map(base64.b64decode, found["parts"]))
-        return cls(parts, found["closes"], found["answered"])
+    def of_json(cls, values: dict[str, Any]) -> Case:
+        parts = tuple(map(base64.b64decode, values["parts"]))
+        return cls(parts, values["closes"], values["answered"])
 
 
 def _queries() -> st.SearchStrategy[str]:
@@ -92,7 +92,7 @@ def _percent(text: str) -> str:
 _BODIES = st.dictionaries(
     st.sampled_from([*rows(Options), "config", "calibration", "x"]), values.anything(), max_size=3
 ).map(
-    lambda found: json.dumps({"model": "gpt2", "gpu": "a100"} | found).encode()
+    lambda document: json.dumps({"model": "gpt2", "gpu": "a100"} | document).encode()
 ) | st.sampled_from(
     (b"", b"[]", b"{", b'{"a":' * 20_000, b"\xff\xfe", b"model = 'gpt2'", b"a.a." * 9_000, b"null")
 )
@@ -199,16 +199,16 @@ def exchanged(case: Case) -> bytes:
     """What a connection receives: until the server closes it, or says nothing for a moment."""
     received = b""
     with (
-        socket.create_connection(ADDRESS[0], timeout=WAIT_S) as one,
+        socket.create_connection(ADDRESS[0], timeout=WAIT_S) as first,
         contextlib.suppress(OSError),  # the server has closed what it would not read
     ):
         for part in case.parts:
-            one.sendall(part)
+            first.sendall(part)
         if case.closes:
-            one.shutdown(socket.SHUT_WR)
+            first.shutdown(socket.SHUT_WR)
         while True:
-            one.settimeout(WAIT_S if case.answered and not _is_whole(received) else _QUIET_S)
-            more = one.recv(1 << 20)
+            first.settimeout(WAIT_S if case.answered and not _is_whole(received) else _QUIET_S)
+            more = first.recv(1 << 20)
             if not more:
                 break
             received += more
@@ -230,8 +230,8 @@ class Cut(Exception):
 def answers(received: bytes) -> Iterator[tuple[int, dict[str, str], bytes]]:
     """Status, headers and body of each answer. Raises Cut at one that goes on."""
     while received:
-        head, found, rest = received.partition(b"\r\n\r\n")
-        if not found:
+        head, result, rest = received.partition(b"\r\n\r\n")
+        if not result:
             raise Cut
         first, *lines = head.decode("latin-1").split("\r\n")
         status = re.fullmatch(r"HTTP/1\.1 (\d{3}) ?.*", first)
@@ -252,8 +252,8 @@ def _body(headers: dict[str, str], rest: bytes) -> tuple[bytes, bytes]:
         return rest[:size], rest[size:]
     body = b""
     while True:
-        size_text, found, rest = rest.partition(b"\r\n")
-        if not found or len(rest) < (size := int(size_text, 16)) + 2:
+        size_text, result, rest = rest.partition(b"\r\n")
+        if not result or len(rest) < (size := int(size_text, 16)) + 2:
             raise Cut
         body, rest = body + rest[:size], rest[size + 2 :]
         if not size:
@@ -267,10 +267,10 @@ def checked(status: int, headers: dict[str, str], body: bytes) -> None:
         assert headers.get(name.decode()) == value.decode(), f"{status} without {name.decode()}"
     kind = headers.get("content-type", "")
     if kind.startswith("application/json"):
-        found = json.loads(body, parse_constant=_no_number)
+        document = json.loads(body, parse_constant=_no_number)
         if status >= 400:
-            assert found.get("field"), f"{status} names no field: {body[:300]!r}"
-            assert found.get("message"), f"{status} says nothing: {body[:300]!r}"
+            assert document.get("field"), f"{status} names no field: {body[:300]!r}"
+            assert document.get("message"), f"{status} says nothing: {body[:300]!r}"
     elif status >= 400 and body:
         assert kind.startswith("text/"), f"{status} as {kind}"
         assert b"Traceback" not in body

@@ -62,8 +62,8 @@ class Case:
         return asdict(self)
 
     @classmethod
-    def of_json(cls, found: dict[str, Any]) -> Case:
-        return cls(**found)
+    def of_json(cls, values: dict[str, Any]) -> Case:
+        return cls(**values)
 
 
 def _cases(commands: tuple[str, ...]) -> st.SearchStrategy[Case]:
@@ -164,8 +164,8 @@ def _ended(case: Case, status: int, out: bytes, err: str) -> None:
         assert not err.strip() or case.number == signal.SIGKILL, err[-300:]
         return
     assert status == 128 + case.number, f"status {status}: {err[-300:]}"
-    said = [line for line in err.splitlines() if "ended by" in line or "interrupted" in line]
-    assert len(said) == 1, err[-500:]
+    kept = [line for line in err.splitlines() if "ended by" in line or "interrupted" in line]
+    assert len(kept) == 1, err[-500:]
 
 
 def _left(case: Case, folder: Path, whole: dict[str, bytes]) -> None:
@@ -210,16 +210,16 @@ def worker_ended(case: Case) -> None:
         received.append(http.exchanged(http.Case((line,), answered=True)))
 
     threads = [threading.Thread(target=asked, args=(line,)) for line in _ASKED]
-    for one in threads:
-        one.start()
+    for thread in threads:
+        thread.start()
     time.sleep(case.after_s / 10)
     servers = list(http.children(os.getpid()))
     workers = [pid for server in servers[:1] for pid in http.children(server)]
     if workers:
         with suppress(ProcessLookupError):
             os.kill(chance.choice(workers), case.number)
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.join()
     for answer in received:
         for status, headers, body in http.answers(answer):
             TOOK.add(f"answered {status} as a worker ends")

@@ -70,7 +70,7 @@ def _bent(draw: st.DrawFn, content: bytes) -> bytes:
     if how == "again":
         return content[:at] + content[draw(st.integers(0, len(content))) :][:300] + content[at:]
     if how == "bits":
-        return content[:at] + bytes(one ^ 1 for one in content[at : at + 1]) + content[at + 1 :]
+        return content[:at] + bytes(entry ^ 1 for entry in content[at : at + 1]) + content[at + 1 :]
     piece = draw(st.sampled_from(_PIECES))
     marked = _NUMBER.search(content, at) if how == "number" else None
     start, end = marked.span() if marked else (at, at)

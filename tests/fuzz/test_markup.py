@@ -77,18 +77,18 @@ def _marked(draw: st.DrawFn, document: dict[str, Any]) -> dict[str, Any]:
     """The document with one of its texts replaced by markup, mostly one that is for people."""
     out: dict[str, Any] = json.loads(json.dumps(document, default=str))
     places = list(_texts(out))
-    free = [one for one in places if _FREE.search(str(one[1]))]
+    free = [place for place in places if _FREE.search(str(place[1]))]
     mostly: bool = draw(st.booleans())
     at, key = draw(st.sampled_from(free if free and mostly else places))
     at[key] = draw(marks())
     return out
 
 
-def _texts(found: Any) -> Iterator[tuple[Any, Any]]:
+def _texts(document: Any) -> Iterator[tuple[Any, Any]]:
     """Every text of a document, by what holds it and its key there."""
-    for key, value in found.items() if isinstance(found, dict) else enumerate(found):
+    for key, value in document.items() if isinstance(document, dict) else enumerate(document):
         if isinstance(value, str):
-            yield found, key
+            yield document, key
         elif isinstance(value, dict | list):
             yield from _texts(value)
 
@@ -96,7 +96,7 @@ def _texts(found: Any) -> Iterator[tuple[Any, Any]]:
 def marks() -> st.SearchStrategy[str]:
     """Markup, alone or within a text."""
     mark = st.sampled_from(values.MARKUP)
-    return mark | mark.map(lambda one: f"Own {one} design")
+    return mark | mark.map(lambda entry: f"Own {entry} design")
 
 
 @st.composite
@@ -212,23 +212,23 @@ def ready() -> Iterator[None]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as tool:
-        made = tool.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        page = made.new_page()
+        result = tool.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        page = result.new_page()
         page.add_init_script("window.zqx = () => { window.ran = true }")
 
         def opened(text: str) -> None:
             TOOK.add("pages in Chromium")
             page.set_content(text, wait_until="load")
             assert not page.evaluate("() => window.ran === true"), "a script of a text ran"
-            found = page.evaluate(_FOUND)
-            assert not found, found[0]
+            estimates = page.evaluate(_FOUND)
+            assert not estimates, estimates[0]
 
         BROWSER.open = opened
         try:
             yield
         finally:
             BROWSER.open = None
-            made.close()
+            result.close()
 
 
 @few(8)

@@ -60,8 +60,8 @@ _LAYOUT = ("tp", "pp", "micro_batch", "recompute", "zero", "schedule")
 
 def options(verb: str) -> dict[str, Row]:
     """Every option of a verb, from the table."""
-    request, own = options_of(verb, body_of(verb))
-    return {**request, **own}
+    request, ours = options_of(verb, body_of(verb))
+    return {**request, **ours}
 
 
 def words_of(row: Row, value: str | None) -> list[str]:
@@ -116,9 +116,9 @@ def _results(row: Row) -> st.SearchStrategy[str]:
 
 def _sources(row: Row) -> st.SearchStrategy[str]:
     """What is read: mostly a file that is there, though perhaps of another kind."""
-    there = st.sampled_from(sorted(FILES))
+    target = st.sampled_from(sorted(FILES))
     example = row.says.example if row.says.example in FILES else "nothing.toml"
-    return st.just(example) | there | st.just("missing.toml") | values.hostile()
+    return st.just(example) | target | st.just("missing.toml") | values.hostile()
 
 
 CASES, CASE, TOOK = requests(), Case, Took()
@@ -127,10 +127,10 @@ CASES, CASE, TOOK = requests(), Case, Took()
 def fuzz(case: Case) -> None:
     got = ask(case, TOOK)
     check(case, got)
-    for found in got.documents:
-        if isinstance(found, Estimate):
+    for document in got.documents:
+        if isinstance(document, Estimate):
             for name, value in fixed(case):
-                assert getattr(found.layout, name) == value, f"{name} is {value}, as asked"
+                assert getattr(document.layout, name) == value, f"{name} is {value}, as asked"
 
 
 def fixed(case: Case) -> Iterator[tuple[str, int]]:

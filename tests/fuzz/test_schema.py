@@ -42,23 +42,27 @@ class Case:
     parts: dict[str, Any]
 
     @classmethod
-    def of(cls, one: schemathesis.Case) -> Case:
+    def of(cls, case: schemathesis.Case) -> Case:
         names = ("path_parameters", "query", "body", "media_type")
-        held = {name: getattr(one, name) for name in names}
-        kept = {n: v for n, v in held.items() if v and isinstance(v, str | dict | list)}
-        return cls(one.operation.path, one.method, kept)
+        values = {name: getattr(case, name) for name in names}
+        kept = {n: v for n, v in values.items() if v and isinstance(v, str | dict | list)}
+        return cls(case.operation.path, case.method, kept)
 
     def to_json(self) -> dict[str, Any]:
         return {"path": self.path, "method": self.method, "parts": self.parts}
 
     @classmethod
-    def of_json(cls, found: dict[str, Any]) -> Case:
-        return cls(**found)
+    def of_json(cls, values: dict[str, Any]) -> Case:
+        return cls(**values)
 
 
 def _cases() -> st.SearchStrategy[Case]:
-    found = [one.ok().as_strategy() for one in schema.get_all_operations() if isinstance(one, Ok)]
-    return st.one_of(found).map(Case.of)
+    items = [
+        get_all_operation.ok().as_strategy()
+        for get_all_operation in schema.get_all_operations()
+        if isinstance(get_all_operation, Ok)
+    ]
+    return st.one_of(items).map(Case.of)
 
 
 CASE, TOOK = Case, Took()
@@ -68,10 +72,10 @@ def fuzz(case: Case) -> None:
     checked(schema[case.path][case.method].Case(**case.parts))
 
 
-def checked(one: schemathesis.Case) -> None:
+def checked(case: schemathesis.Case) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of schemathesis, on what the schema leaves open
-        answer = one.call_and_validate(checks=CHECKS)
+        answer = case.call_and_validate(checks=CHECKS)
     TOOK.add(f"{answer.status_code // 100}xx", answer.elapsed)
     for name, value in HEADERS:
         assert answer.headers[name.decode()] == [value.decode()], name

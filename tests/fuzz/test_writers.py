@@ -40,8 +40,8 @@ class Case:
         return asdict(self)
 
     @classmethod
-    def of_json(cls, found: dict[str, Any]) -> Case:
-        return cls(**{**found, "sizes": tuple(found["sizes"])})
+    def of_json(cls, values: dict[str, Any]) -> Case:
+        return cls(**{**values, "sizes": tuple(values["sizes"])})
 
 
 CASES = st.builds(
@@ -78,18 +78,18 @@ def fuzz(case: Case) -> None:
         writers = [
             context.Process(target=_write, args=(path, text, i)) for i, text in enumerate(texts)
         ]
-        for one in writers:
-            one.start()
+        for writer in writers:
+            writer.start()
         time.sleep(case.after_s)
-        for one in writers[: case.killed]:
-            one.kill()
-        while any(one.is_alive() for one in writers):
+        for writer in writers[: case.killed]:
+            writer.kill()
+        while any(writer.is_alive() for writer in writers):
             # what has several names is written in place, one writer after the other
             if case.target != "hard link" and path.exists():
                 assert path.read_text() in whole, "a result is seen half written"
-        for one in writers:
-            one.join()
-        failed = [one.exitcode for one in writers[case.killed :] if one.exitcode]
+        for writer in writers:
+            writer.join()
+        failed = [writer.exitcode for writer in writers[case.killed :] if writer.exitcode]
         assert not failed, f"{len(failed)} writers fail"
         _left(case, folder, whole, kept)
     TOOK.add("writers killed" if case.killed else "all end", time.monotonic() - began)
@@ -121,7 +121,7 @@ def _left(case: Case, folder: Path, whole: set[str], kept: dict[str, str]) -> No
     for name, text in kept.items():
         assert (folder / name).read_text() == text, f"{name} of the user is changed"
     names = {NAME, *kept, *({"other.html"} if "link" in case.target else ())}
-    more = {one for one in os.listdir(folder) if one not in names}
+    more = {entry for entry in os.listdir(folder) if entry not in names}
     assert len(more) <= case.killed, f"leaves {sorted(more)}"  # of those that could not clean up
     assert path.is_symlink() == (case.target == "link")
     if case.target == "private":

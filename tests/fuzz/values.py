@@ -109,25 +109,25 @@ def _unit() -> st.SearchStrategy[str]:
 def right(row: Row) -> st.SearchStrategy[str]:
     """Texts that the option means to take: its words, its numbers, its example with other ones."""
     says = row.says
-    found: list[st.SearchStrategy[str]] = []
+    items: list[st.SearchStrategy[str]] = []
     if says.example:
-        found += [st.just(says.example)]
-    words = [*map(str, row.choices), *(one.word for one in says.aliases)]
+        items += [st.just(says.example)]
+    words = [*map(str, row.choices), *(aliase.word for aliase in says.aliases)]
     if words:
-        found.append(st.sampled_from(words))
+        items.append(st.sampled_from(words))
     kind = says.catalogue.partition("/")[0]
     if kind and catalog.folder(kind).is_dir():
-        found.append(st.sampled_from(catalog.ids(kind)))
+        items.append(st.sampled_from(catalog.ids(kind)))
     if row.is_number or says.reads:
-        found += [_number(row), _number(row)]
+        items += [_number(row), _number(row)]
     elif re.search(r"\d", says.example) and not row.choices:
-        found.append(_example(says.example))
-    return st.one_of(found) if found else st.text(min_size=1, max_size=5)
+        items.append(_example(says.example))
+    return st.one_of(items) if items else st.text(min_size=1, max_size=5)
 
 
 def edges(row: Row) -> st.SearchStrategy[str]:
     """Numbers at the bounds of the option, and just beyond."""
-    bounds = [float(one) for one in (row.says.least, row.says.most) if one is not None]
+    bounds = [float(entry) for entry in (row.says.least, row.says.most) if entry is not None]
     beyond = (lambda x: x, lambda x: x + 1, lambda x: x - 1, lambda x: math.nextafter(x, math.inf))
     near = [f"{move(x):.17g}" for x in bounds for move in beyond]
     bare = st.sampled_from([*near, *NUMBERS])
@@ -162,7 +162,7 @@ def _example(text: str) -> st.SearchStrategy[str]:
     )
     cut = st.integers(0, max(0, len(text) - 1)).map(lambda at: text[:at])
     put = st.builds(
-        lambda at, one: text[:at] + one + text[at:], st.integers(0, len(text)), hostile()
+        lambda at, entry: text[:at] + entry + text[at:], st.integers(0, len(text)), hostile()
     )
     return swapped | swapped | more | cut | put
 

@@ -1,4 +1,4 @@
-"""What a calibration file changes: each field before and after, and the step time without and with
+"""Effect of a calibration file: each field before and after, and the step time without and with
 it."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Changes:
-    """What a calibration changes, and the answers without and with it."""
+    """Fields that a calibration changes, and the answers without and with it."""
 
     rows: list[Change]
     before: Report

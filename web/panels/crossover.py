@@ -3,76 +3,65 @@ lie."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from planner.api import Options, PlanError
-from planner.estimate import Estimates
-from planner.estimate.communicate import Group, all_reduce_s, place
-from planner.estimate.machine import Machine, machine
-from planner.ledger import Array, recording
+from planner.estimate import Estimates, all_reduce
+from planner.estimate.communicate import Group, place
+from planner.estimate.machine import machine
 from planner.units import show
 from planner.verbs.estimate import chosen
 from planner.views.cells import Column
-from planner.views.chart import Chart, Trace
-from planner.views.figures import BLUE, GREEN, LOG, PURPLE, RED, axis, figure, line, markers, vline
+from planner.views.chart import Chart
+from planner.views.figures import CYCLE, LOG, RED, axis, figure, line, markers, vline
 
 _SIZES = 2.0 ** np.arange(10, 35)  # 1 KiB to 16 GiB
 _MIB = 2.0**20
-
-
-@dataclass(frozen=True)
-class _Algorithm:
-    formula: str
-    title: str
-    color: str
-    symbol: str
-
-
-_INSIDE = (
-    _Algorithm("ring_intra_s", "ring inside a node", BLUE, "circle"),
-    _Algorithm("switch_all_reduce_s", "reduction in the switch", GREEN, "square"),
-)
-_ACROSS = (
-    _Algorithm("ring_inter_s", "ring across nodes", BLUE, "circle"),
-    _Algorithm("tree_inter_s", "trees across nodes", PURPLE, "diamond"),
-)
+_NCCL = ("ring", "tree", "switch")  # what NCCL chooses among
 
 
 def chart(options: Options) -> Chart:
-    """Algorithms of an all-reduce over the data-parallel ranks of the chosen layout, or its
+    """NCCL's algorithms of an all-reduce over the data-parallel ranks of the chosen layout, or its
     tensor-parallel ones."""
-    one = chosen(options)
-    word, group = _group(one, options.gpus)
-    taken, curves = _times(machine(one.plan), group)
-    algorithms = list(curves)
-    best = [algorithms[i] for i in np.stack(list(curves.values())).argmin(axis=0)]
-    turns = [i for i in range(1, len(best)) if best[i] is not best[i - 1]]
-    turns_text = "; ".join(f"from {show(float(_SIZES[i]), 'B')} on {best[i].title}" for i in turns)
-    used = _messages(one, word)
+    estimates = chosen(options)
+    word, group = _group(estimates, options.gpus)
+    cluster = estimates.plan.cluster
+    network = all_reduce.Network(machine(estimates.plan), group, float(cluster.gpus_per_host), 1.0)
+    taken = np.broadcast_to(all_reduce.as_estimated(network, _SIZES), _SIZES.shape)
+    every = all_reduce.seconds(network, _SIZES)
+    curves = {name: seconds for name, seconds in every.items() if name in _NCCL}
+    titles = {name: all_reduce.BY_NAME[name].title for name in curves}
+    names = list(curves)
+    best = [names[i] for i in np.stack(list(curves.values())).argmin(axis=0)]
+    turns = [i for i in range(1, len(best)) if best[i] != best[i - 1]]
+    turns_text = "; ".join(
+        f"from {show(float(_SIZES[i]), 'B')} on {titles[best[i]]}" for i in turns
+    )
     data = [
         line(
-            a.title,
+            titles[name],
             (_SIZES / _MIB).tolist(),
             seconds.tolist(),
-            a.color,
+            color,
             [
-                f"{a.title}, {show(float(size), 'B')}: {show(float(s), 's')}"
+                f"{titles[name]}, {show(float(size), 'B')}: {show(float(s), 's')}"
                 for size, s in zip(_SIZES, seconds, strict=True)
             ],
-            symbol=a.symbol,
+            symbol="circle",
         )
-        for a, seconds in curves.items()
+        for (name, seconds), color in zip(curves.items(), CYCLE, strict=False)
     ]
-    if used:
-        data.append(_stars(used, taken))
+    if sizes := _messages(estimates, word):
+        at = np.interp(np.log(sizes), np.log(_SIZES), taken).tolist()
+        text = [f"this layout: {show(size, 'B')}" for size in sizes]
+        x = [size / _MIB for size in sizes]
+        data.append(markers("messages of this layout", x, at, RED, text, size=14, symbol="star"))
     return Chart(
         "crossover",
         "All-reduce by message size",
-        f"{float(group.ranks[0]):,.0f} {word}-parallel ranks,"
-        f" {float(group.ranks_per_node[0]):,.0f} per node: small messages by {best[0].title}"
-        + (f"; {turns_text}." if turns_text else " and so do large ones."),
+        f"{network.ranks:,.0f} {word}-parallel ranks, {network.per_node:,.0f} per node: small"
+        f" messages by {titles[best[0]]}"
+        + (f"; {turns_text}." if turns else " and so do large ones."),
         figure(
             data,
             axis("message (MiB)", LOG),
@@ -81,7 +70,7 @@ def chart(options: Options) -> Chart:
         ),
         (
             Column("message", "B"),
-            *(Column(a.title, "s") for a in algorithms),
+            *(Column(title, "s") for title in titles.values()),
             Column("taken", "s"),
             Column("message over time", "B/s"),
             Column("fastest"),
@@ -92,7 +81,7 @@ def chart(options: Options) -> Chart:
                 *(float(seconds[i]) for seconds in curves.values()),
                 float(taken[i]),
                 float(size / taken[i]),
-                best[i].title,
+                titles[best[i]],
             ]
             for i, size in enumerate(_SIZES)
         ],
@@ -102,50 +91,23 @@ def chart(options: Options) -> Chart:
     )
 
 
-def _group(one: Estimates, gpus: int | None) -> tuple[str, Group]:
+def _group(estimates: Estimates, gpus: int | None) -> tuple[str, Group]:
     """Which ranks reduce, and where they are placed."""
-    tp, replicas = one.table.tp, one.table.dp * one.table.cp
-    tiers = one.plan.cluster.tiers
-    if float(replicas[0]) > 1:
+    tp, replicas = estimates.table.tp[0], (estimates.table.dp * estimates.table.cp)[0]
+    tiers = estimates.plan.cluster.tiers
+    if float(replicas) > 1:
         return "data", place(replicas, tp, tiers)
-    if float(tp[0]) > 1:
+    if float(tp) > 1:
         return "tensor", place(tp, np.ones_like(tp), tiers)
     raise PlanError("--gpus", gpus, "one GPU reduces nothing; take at least two")
 
 
-def _times(m: Machine, group: Group) -> tuple[Array, dict[_Algorithm, Array]]:
-    """Seconds of each size as estimates count them, and by each algorithm that can run there."""
-    many = Group(
-        *(
-            None if column is None else np.repeat(column, len(_SIZES))
-            for column in (group.ranks, group.ranks_per_node, group.ranks_per_island)
-        )
-    )
-    with recording() as tree:
-        taken = np.asarray(all_reduce_s(m, _SIZES, many), float)
-    found = {call.formula.name: call.output for call in tree.calls}
-    switch = float(group.ranks[0]) >= float(m.intra_switch_ranks)  # fewer ranks cannot use it
-    possible = _ACROSS if float(group.nodes[0]) > 1 else _INSIDE if switch else _INSIDE[:1]
-    return taken, {
-        a: np.broadcast_to(np.asarray(found[a.formula], float), _SIZES.shape)
-        for a in possible
-        if a.formula in found
-    }
-
-
-def _messages(one: Estimates, word: str) -> list[float]:
+def _messages(estimates: Estimates, word: str) -> list[float]:
     """Bytes of the all-reduces of this layout over that group."""
     return sorted(
         {
             float(t.bytes[0])
-            for t in one.time.traffic
+            for t in estimates.time.traffic
             if t.group == word and float(t.count[0]) > 0 and t.operation == "all_reduce"
         }
     )
-
-
-def _stars(sizes: list[float], taken: Array) -> Trace:
-    at = np.interp(np.log(sizes), np.log(_SIZES), taken)
-    text = [f"this layout: {show(size, 'B')}" for size in sizes]
-    x = [size / _MIB for size in sizes]
-    return markers("messages of this layout", x, at.tolist(), RED, text, size=14, symbol="star")

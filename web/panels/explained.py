@@ -55,7 +55,7 @@ def document(options: Options) -> Explanation:
     if answer is None:
         raise why_none(scenario)
     with recording() as tree:
-        said = report.report(
+        estimate = report.report(
             scenario.options, answer.chosen, answer.row, scenario.assumptions, sensitivities=False
         )
     sections = {call.formula.name: call for call in tree.calls if not call.formula.equation}
@@ -65,10 +65,10 @@ def document(options: Options) -> Explanation:
     for figure, names in _FIGURES.items():
         trees[figure] = [call for call in loose if call.formula.name in names]
     parts = [
-        Part(key, _TITLES[key], leaves(said, key), [node(call) for call in merged(calls)])
+        Part(key, _TITLES[key], leaves(estimate, key), [node(call) for call in merged(calls)])
         for key, calls in trees.items()
     ]
-    return Explanation(said.schema_version, parts)
+    return Explanation(estimate.schema_version, parts)
 
 
 def _inner(sections: dict[str, Call], name: str) -> list[Call]:
@@ -92,25 +92,27 @@ def merged(calls: list[Call]) -> list[Call]:
     return out
 
 
-def leaves(said: Report, key: str) -> list[Leaf]:
-    """What the number is the sum of, or made of."""
+def leaves(estimate: Report, key: str) -> list[Leaf]:
+    """Terms of a sum, or factors of a figure."""
     if key == "time":
-        return _parts(said.step.components, "s")
+        return _parts(estimate.step.components, "s")
     if key == "memory":
-        return _parts({**said.memory.components, **structs.asdict(said.memory.outside)}, "B")
-    return _made_of(said)[key]
+        return _parts(
+            {**estimate.memory.components, **structs.asdict(estimate.memory.outside)}, "B"
+        )
+    return _made_of(estimate)[key]
 
 
-def _made_of(said: Report) -> dict[str, list[Leaf]]:
-    """What the figures that follow from the step time are made of."""
-    speed, run, price = said.throughput, said.run, said.cluster.usd_per_gpu_hour
-    tokens = said.training.global_batch * said.training.seq_len
+def _made_of(estimate: Report) -> dict[str, list[Leaf]]:
+    """Factors of the figures that follow from the step time."""
+    speed, run, price = estimate.throughput, estimate.run, estimate.cluster.usd_per_gpu_hour
+    tokens = estimate.training.global_batch * estimate.training.seq_len
     name = "tokens per step"
     if speed.samples != "sequences":
-        name, tokens = f"{speed.samples} per step", said.training.global_batch
-    flop, step = speed.model_flop_per_step, said.step.seconds
+        name, tokens = f"{speed.samples} per step", estimate.training.global_batch
+    flop, step = speed.model_flop_per_step, estimate.step.seconds
     steps = Leaf("step", show(step, "s"), step)
-    made = {
+    leaves_of = {
         "throughput": [Leaf(name, f"{tokens:,}", tokens), steps],
         "mfu": [Leaf("model FLOP per step", show(flop, "FLOP"), flop), steps],
         "days": [Leaf("goodput", percent(run.goodput, 2), run.goodput)],
@@ -119,12 +121,14 @@ def _made_of(said: Report) -> dict[str, list[Leaf]]:
     }
     if run.gpu_hours is not None:
         hours = Leaf("GPU-hours", f"{run.gpu_hours:,.0f}", run.gpu_hours)
-        made["days"].insert(0, Leaf("tokens", f"{run.tokens or 0:,.0f}", float(run.tokens or 0)))
-        made["cost"].append(hours)
+        leaves_of["days"].insert(
+            0, Leaf("tokens", f"{run.tokens or 0:,.0f}", float(run.tokens or 0))
+        )
+        leaves_of["cost"].append(hours)
     if price is not None:
-        name = f"price per GPU-hour ({said.cluster.price_source})"
-        made["cost"].append(Leaf(name, f"{price:,.2f} USD", price))
-    return made
+        name = f"price per GPU-hour ({estimate.cluster.price_source})"
+        leaves_of["cost"].append(Leaf(name, f"{price:,.2f} USD", price))
+    return leaves_of
 
 
 def _parts(ledger: dict[str, float], unit: str) -> list[Leaf]:
@@ -165,6 +169,6 @@ def _text(value: Any, unit: str) -> str:
     if array.dtype == object or array.dtype.kind in "US":
         return str(value)[:200]
     flat = array.reshape(-1)
-    said = [show(float(x), unit) if unit else f"{float(x):.6g}" for x in flat[:_MOST]]
+    texts = [show(float(x), unit) if unit else f"{float(x):.6g}" for x in flat[:_MOST]]
     more = f", … ({flat.size})" if flat.size > _MOST else ""
-    return said[0] if flat.size == 1 else "[" + ", ".join(said) + more + "]"
+    return texts[0] if flat.size == 1 else "[" + ", ".join(texts) + more + "]"

@@ -48,8 +48,10 @@ def charts(state: State) -> list[Chart]:
     answer = answer_of(scenario)
     if answer is None:
         raise why_none(scenario)
-    found = [one.estimates for one in answer.found if one.estimates is not None]
-    every = _Evaluated.of(state, found)
+    outlines = [
+        candidate.estimates for candidate in answer.found if candidate.estimates is not None
+    ]
+    every = _Evaluated.of(state, outlines)
     return [_front(every), _heat_map(every)]
 
 
@@ -70,21 +72,21 @@ class _Evaluated:
 
     @classmethod
     def of(cls, state: State, outlines: list[Outline]) -> _Evaluated:
-        some = any(one.fits.any() for one in outlines)
+        some = any(outline.fits.any() for outline in outlines)
 
         def joined(column: Callable[[Outline], Array]) -> Array:
-            return np.concatenate([column(one) for one in outlines])
+            return np.concatenate([column(outline) for outline in outlines])
 
         return cls(
             state,
             outlines,
-            np.repeat(np.arange(len(outlines)), [len(one.fits) for one in outlines]),
-            joined(lambda one: np.arange(len(one.fits))),
-            joined(lambda one: (one.time_where_fits if some else one.time).seconds),
-            joined(lambda one: one.memory.device),
-            joined(lambda one: one.fits),
-            joined(lambda one: one.space.outer["tp"][one.space.row]),
-            joined(lambda one: one.space.outer["pp"][one.space.row]),
+            np.repeat(np.arange(len(outlines)), [len(outline.fits) for outline in outlines]),
+            joined(lambda outline: np.arange(len(outline.fits))),
+            joined(lambda outline: (outline.time_where_fits if some else outline.time).seconds),
+            joined(lambda outline: outline.memory.device),
+            joined(lambda outline: outline.fits),
+            joined(lambda outline: outline.space.outer["tp"][outline.space.row]),
+            joined(lambda outline: outline.space.outer["pp"][outline.space.row]),
         )
 
     def entry(self, i: int) -> Line:
@@ -94,11 +96,11 @@ class _Evaluated:
         )
 
     def update(self, entry: Line) -> dict[str, str]:
-        """What fixes a layout, in an address."""
+        """The update of an address that fixes a layout."""
         return self.state.update(self.state.picked(entry.command))
 
     def usd_per_trillion(self, i: int) -> float | None:
-        """What 1e12 tokens cost with the layout at i, in US dollars."""
+        """Cost of 1e12 tokens with the layout at i, in US dollars."""
         estimates, row = self.outlines[self.which[i]].some([int(self.row[i])])[0]
         usd = per_token(estimates, row).usd_per_million_tokens
         return None if usd is None else 1e6 * usd
@@ -192,7 +194,7 @@ def _thinned(rows: Array, seconds: Array) -> Array:
 
 @dataclass(frozen=True)
 class _Cell:
-    """What was evaluated for one tp and pp: the fastest layout that fits, else the least memory."""
+    """Layouts evaluated for one tp and pp: the fastest layout that fits, else the least memory."""
 
     tp: float
     pp: float
@@ -223,9 +225,9 @@ def _cell(every: _Evaluated, tp: float, pp: float) -> _Cell:
     if not len(fitting):
         return _Cell(tp, pp, len(here), bytes=float(every.bytes[here].min()))
     i = fitting[every.seconds[fitting].argmin()]
-    seconds, held = float(every.seconds[i]), float(every.bytes[i])
+    seconds, least = float(every.seconds[i]), float(every.bytes[i])
     entry = every.entry(i)
-    return _Cell(tp, pp, len(here), seconds, held, entry, every.update(entry))
+    return _Cell(tp, pp, len(here), seconds, least, entry, every.update(entry))
 
 
 def _heat_map(every: _Evaluated) -> Chart:
@@ -245,8 +247,8 @@ def _heat_map(every: _Evaluated) -> Chart:
         note += f" The slowest of them takes {times:.1f} times as long."
     labeled = len(pps) <= _MOST_LABELS
 
-    def drawn(of: Callable[[_Cell], Any]) -> list[list[Any]]:
-        return [[of(cell) for cell in line] for line in grid]
+    def drawn(value_of: Callable[[_Cell], Any]) -> list[list[Any]]:
+        return [[value_of(cell) for cell in line] for line in grid]
 
     shared = {
         "type": "heatmap",

@@ -80,7 +80,8 @@ def choices(options: Options, most_gpus: int) -> dict[str, list[Choice]]:
     for name, offered in (("seq_len", _SEQUENCES), ("global_batch", _BATCHES)):
         values = _with(_whole(x for x in offered), now[name])
         out[name] = [
-            Choice(v, _first_legal(one.training(name, int(v)) for one in tries)) for v in values
+            Choice(v, _first_legal(attempt.training(name, int(v)) for attempt in tries))
+            for v in values
         ]
     out["gpus"] = [
         Choice(v, _cluster_reason(options, int(v)))
@@ -108,8 +109,8 @@ def _tried(tries: Sequence[_Tries], name: str, values: Sequence[Value]) -> list[
     if not tries:
         return [Choice(value, _NO_STACK) for value in values]
     left = [True] * len(values)
-    for one in tries:
-        for i, holds in enumerate(one.holds(name, values)):
+    for attempt in tries:
+        for i, holds in enumerate(attempt.holds(name, values)):
             left[i] = left[i] and not holds
         if not any(left):
             break
@@ -145,8 +146,8 @@ def candidates(name: str, options: Options, plan: Plan | None, gpus: int) -> lis
         return _whole(x for x in powers if x <= _LARGEST[name])
     if name == "pp":
         layers = model.layers if model else 1
-        found = {x for x in (*powers, *divisors(layers)) if x <= min(_LARGEST["pp"], layers, gpus)}
-        return _whole(sorted(found)[:_MOST_STEPS])
+        stages = {x for x in (*powers, *divisors(layers)) if x <= min(_LARGEST["pp"], layers, gpus)}
+        return _whole(sorted(stages)[:_MOST_STEPS])
     if name == "dp":
         return _whole(powers)[:_MOST_STEPS]
     if name == "vpp":
@@ -323,7 +324,7 @@ def _cluster_reason(options: Options, gpus: int) -> str | None:
         return error.remedy
     fixed = {n: getattr(options, n) for n in DEGREES if getattr(options, n) is not None}
     product = int(np.prod([*fixed.values(), 1]))
-    said = " x ".join(f"{n} {v}" for n, v in fixed.items())
+    sentence = " x ".join(f"{n} {v}" for n, v in fixed.items())
     if gpus % product or ("dp" in fixed and len(fixed) == len(DEGREES) and product != gpus):
-        return f"{said} does not divide {gpus:,} GPUs"
+        return f"{sentence} does not divide {gpus:,} GPUs"
     return None

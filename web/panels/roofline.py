@@ -66,9 +66,9 @@ def _product(call: Call, name: str) -> Kernel:
 
 
 def _gemms(call: Call, name: str) -> Iterator[Kernel]:
-    found = [inner for inner in call.calls if inner.formula.name == "gemm_s"]
-    for i, inner in enumerate(found):
-        word = _PASSES[i] if len(found) == len(_PASSES) else f"{i + 1}"
+    gemms = [inner for inner in call.calls if inner.formula.name == "gemm_s"]
+    for i, inner in enumerate(gemms):
+        word = _PASSES[i] if len(gemms) == len(_PASSES) else f"{i + 1}"
         yield _product(inner, f"{name.replace('_', ' ')}, {word}")
 
 
@@ -79,35 +79,35 @@ def _sections(tree: Call) -> Iterator[Call]:
         yield from _sections(inner)
 
 
-def kernels(one: Estimates) -> list[Kernel]:
+def kernels(estimates: Estimates) -> list[Kernel]:
     """GEMMs of a layer and the head as the step time counts them, each once."""
     with recording() as tree:
-        evaluate_row(one, 0)
-    found: dict[str, Kernel] = {}
+        evaluate_row(estimates, 0)
+    by_name: dict[str, Kernel] = {}
     for section in _sections(tree):
         head = section.formula.name == _SECTIONS[1]
         if head:
-            found.update((k.name, k) for k in _gemms(section, "logits"))
+            by_name.update((k.name, k) for k in _gemms(section, "logits"))
         for inner in section.calls:
             if not inner.formula.equation:
-                found.update((k.name, k) for k in _gemms(inner, inner.formula.name))
-    return [k for k in found.values() if k.flop > 0 and k.bytes > 0 and k.seconds > 0]
+                by_name.update((k.name, k) for k in _gemms(inner, inner.formula.name))
+    return [k for k in by_name.values() if k.flop > 0 and k.bytes > 0 and k.seconds > 0]
 
 
 def chart(options: Options) -> Chart:
     """Roofline of the layout that an estimate with these options answers with."""
-    one = chosen(options)
-    found = kernels(one)
-    if not found:
+    estimates = chosen(options)
+    points = kernels(estimates)
+    if not points:
         raise PlanError("roofline", None, "this layout has no GEMMs")
-    m = machine(one.plan)
+    m = machine(estimates.plan)
     rate, memory = float(m.dense_rate), float(m.memory_bandwidth)
     peak = rate * float(m.sustained_clock)
     ridge = peak / memory
-    low = min(ridge, *(k.intensity for k in found)) / 2
-    high = max(ridge, *(k.intensity for k in found)) * 2
-    left = sum(k.intensity < ridge for k in found)
-    slow = min(found, key=lambda k: k.rate)
+    low = min(ridge, *(k.intensity for k in points)) / 2
+    high = max(ridge, *(k.intensity for k in points)) * 2
+    left = sum(k.intensity < ridge for k in points)
+    slow = min(points, key=lambda k: k.rate)
     data = [
         line(
             "sustained clock",
@@ -121,14 +121,14 @@ def chart(options: Options) -> Chart:
         ("forward", BLUE, "circle", True),
         ("backward", PURPLE, "diamond-open", False),
     ):
-        mine = [k for k in found if k.name.endswith("forward") == forward]
+        mine = [k for k in points if k.name.endswith("forward") == forward]
         text = [f"{k.name}: {show(k.rate, 'FLOP/s')}, {percent(k.rate / rate, 0)}" for k in mine]
         x, y = [k.intensity for k in mine], [k.rate / _TERA for k in mine]
         data.append(markers(word, x, y, color, text, symbol=symbol, opacity=0.85))
     return Chart(
         "roofline",
         "Roofline of this layout",
-        f"{len(found)} GEMMs of one layer and the head: {len(found) - left} lie right of the"
+        f"{len(points)} GEMMs of one layer and the head: {len(points) - left} lie right of the"
         f" ridge at {ridge:,.0f} FLOP/B, where arithmetic is the limit, {left} left of it."
         f" Furthest below the roof is {slow.name}, {percent(slow.rate / rate, 0)} of the dense"
         " rate.",
@@ -142,7 +142,7 @@ def chart(options: Options) -> Chart:
             Column("of the dense rate", "%"),
             Column("time", "s"),
         ),
-        [[k.name, k.flop, k.bytes, k.intensity, k.rate, k.rate / rate, k.seconds] for k in found],
+        [[k.name, k.flop, k.bytes, k.intensity, k.rate, k.rate / rate, k.seconds] for k in points],
         "Each GEMM of a layer on one GPU. The roof is memory bandwidth, then the tensor clock"
         " under load.",
         order="in the order of the layer",

@@ -25,7 +25,7 @@ def _placed(pages: Iterable[Page]) -> tuple[Page, ...]:
     """The tabs of the core, and each of these pages behind the one that it names, or last."""
     out = list(pages_of(__file__, ANSWERS))
     for page in pages:
-        before = next((i for i, one in enumerate(out) if one.path == page.after), len(out) - 1)
+        before = next((i for i, entry in enumerate(out) if entry.path == page.after), len(out) - 1)
         out.insert(before + 1, page)
     return tuple(out)
 

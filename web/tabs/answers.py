@@ -28,56 +28,60 @@ from planner.views import strategies as strategies_view
 from planner.views import tune as tune_view
 from planner.views.view import View
 from web.tabs import schedule, sweep
-from web.tabs.base import Answers, Asked
+from web.tabs.base import Answers, TabRequest
 
 
-def _recommend(asked: Asked) -> Any:
-    question, limits = asked.of(QuestionOptions).question, asked.of(Limits)
+def _recommend(request: TabRequest) -> Any:
+    question, limits = request.of(QuestionOptions).question, request.of(Limits)
     refuse(limits, f"recommend {question}")
-    return recommend.ask(question, asked.given, limits, jobs=1)
+    return recommend.ask(question, request.given, limits, jobs=1)
 
 
-def _strategies(asked: Asked) -> Strategies:
-    which, settings = asked.of(StrategyName), asked.of(StrategySettings)
-    found = strategies.answer(asked.state.options, settings, which.strategy)
+def _strategies(request: TabRequest) -> Strategies:
+    which, settings = request.of(StrategyName), request.of(StrategySettings)
+    document = strategies.answer(request.state.options, settings, which.strategy)
     if not which.explain:
-        return found
+        return document
     if which.strategy is None:
         raise PlanError("--explain", None, "explains one strategy: name it with --strategy")
-    tree = strategies.explain(asked.state.options, settings, which.strategy)
-    return changed(found, explain=explain.nested(tree))
+    tree = strategies.explain(request.state.options, settings, which.strategy)
+    return changed(document, explain=explain.nested(tree))
 
 
-def _batch(found: Any, asked: Asked) -> View:
-    return batch_view.view(found, asked.state.options.given(), batch.csv_text(found))
+def _batch(document: Any, request: TabRequest) -> View:
+    return batch_view.view(document, request.state.options.given(), batch.csv_text(document))
 
 
 ANSWERS = {
-    "/recommend": Answers(_recommend, lambda found, _: recommend_view.view(found)),
+    "/recommend": Answers(_recommend, lambda document, _: recommend_view.view(document)),
     "/batch": Answers(
-        lambda asked: batch.batch(asked.of(BatchOptions).changed(jobs=1), asked.given), _batch
+        lambda request: batch.batch(request.of(BatchOptions).changed(jobs=1), request.given), _batch
     ),
     "/sweep": sweep.ANSWERS,
     "/strategies": Answers(
         _strategies,
-        lambda found, _: strategies_view.view(found),
-        choices={"strategy": lambda: [(one.name, one.title) for one in strategies.STRATEGIES]},
+        lambda document, _: strategies_view.view(document),
+        choices={
+            "strategy": lambda: [
+                (strategy.name, strategy.title) for strategy in strategies.STRATEGIES
+            ]
+        },
     ),
     "/allreduce": Answers(
-        lambda asked: allreduce.answer(asked.given, asked.of(AllReduceOptions)),
-        lambda found, _: allreduce_view.view(found),
+        lambda request: allreduce.answer(request.given, request.of(AllReduceOptions)),
+        lambda document, _: allreduce_view.view(document),
     ),
     "/batchnorm": Answers(
         lambda asked: batchnorm.answer(asked.given, asked.of(BatchNormOptions).channels),
         lambda found, _: batchnorm_view.view(found),
     ),
     "/tune": Answers(
-        lambda asked: tune.tune(asked.of(TuneOptions).changed(jobs=1), asked.given),
-        lambda found, _: tune_view.view(found),
+        lambda request: tune.tune(request.of(TuneOptions).changed(jobs=1), request.given),
+        lambda document, _: tune_view.view(document),
     ),
     "/schedule": schedule.ANSWERS,
     "/input": Answers(
-        lambda asked: input.answer(asked.given, asked.of(InputOptions)),
-        lambda found, _: conditions.view(found),
+        lambda request: input.answer(request.given, request.of(InputOptions)),
+        lambda document, _: conditions.view(document),
     ),
 }

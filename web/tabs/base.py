@@ -1,4 +1,4 @@
-"""What a tab is made of: its declaration, how it answers, and what it was asked."""
+"""A tab: its declaration, how it answers, and a request to it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TabRequest:
     """A request to a tab: its own options by record, and the options of a request.
 
     state: the request with its pasted texts; of a verb without a model, one stands in. given: what
@@ -56,26 +56,26 @@ class Asked:
 
     def of(self, record: type[R]) -> R:
         """The options of one record."""
-        found = self.own[record]
-        assert isinstance(found, record)
-        return found
+        options = self.own[record]
+        assert isinstance(options, record)
+        return options
 
     @cached_property
     def command(self) -> str:
         """The command that asks the same."""
         lists = {name: value for name, value in self.given.items() if isinstance(value, list)}
-        asked = self.state.options.changed(**dict.fromkeys(lists), spelled=())
-        words = _words(asked, self.verb)
+        options = self.state.options.changed(**dict.fromkeys(lists), spelled=())
+        words = _words(options, self.verb)
         if "model" not in self.given:
             words = words[:1] + words[3:]
         words += [
-            word for name, many in lists.items() for one in many for word in (flag(name), one)
+            word for name, many in lists.items() for value in many for word in (flag(name), value)
         ]
         words += [
             word
-            for kind, one in self.own.items()
+            for kind, options in self.own.items()
             if kind not in self.words
-            for word in _words(one, self.verb)[1:]
+            for word in _words(options, self.verb)[1:]
         ]
         return shlex.join(["dpplan", *words])
 
@@ -92,13 +92,13 @@ class Answers:
     are lists here; plan: what files say with what was typed; out: its document.
     """
 
-    find: Callable[[Asked], Any]
-    view: Callable[[Any, Asked], View]
-    command: Callable[[Any, Asked], str] = lambda found, asked: asked.command
+    find: Callable[[TabRequest], Any]
+    view: Callable[[Any, TabRequest], View]
+    command: Callable[[Any, TabRequest], str] = lambda document, request: request.command
     words: tuple[type[Record], ...] = ()
     choices: Mapping[str, Callable[[], list[tuple[str, str]]]] = field(default_factory=dict)
-    plan: Callable[[Any], State | None] = lambda found: None
-    out: Callable[[Any], Any] = lambda found: found
+    plan: Callable[[Any], State | None] = lambda document: None
+    out: Callable[[Any], Any] = lambda document: document
 
 
 @dataclass(frozen=True)
@@ -163,19 +163,19 @@ class Tab(Page):
             if not row.says.file and row.group is not WORK
         }
 
-    def asked(self, pairs: Pairs) -> Pairs:
-        """What the page asks where its address says this: defaults fill what it leaves out, and
+    def with_defaults(self, pairs: Pairs) -> Pairs:
+        """The request of the page for these pairs: defaults fill what it leaves out, and
         are marked as such."""
         names = {name for name, text in pairs if text and not name.startswith(MARK)}
         if not names:
             return filled(pairs, self.start)
-        scenario = [one for one in self.start if one[0] in {*_SCENARIO} - self.own.keys()]
+        scenario = [pair for pair in self.start if pair[0] in {*_SCENARIO} - self.own.keys()]
         if self.alone and not names <= {*self.own, *self.alone}:
             scenario = PAGE
         return filled(pairs, [*self.usual, *scenario] if not self.files else [])
 
     def split(self, pairs: Pairs) -> tuple[Pairs, Pairs]:
-        """What its verb takes of the pairs of an address, and what only the address keeps."""
+        """Pairs that its verb takes, and pairs that only the address keeps."""
         question = dict(pairs).get(self.question) or (
             str(self.own[self.question].default) if self.question else ""
         )
@@ -187,8 +187,8 @@ class Tab(Page):
         }
         left |= {"config"} if "model" in left else set()
         left |= self.freed(pairs)
-        kept = [one for one in pairs if one[0].removeprefix(MARK) not in left]
-        return kept, [one for one in pairs if one[0] in left and one[1]]
+        kept = [pair for pair in pairs if pair[0].removeprefix(MARK) not in left]
+        return kept, [pair for pair in pairs if pair[0] in left and pair[1]]
 
     def freed(self, pairs: Pairs) -> set[str]:
         """Options of a pick that the search had filled in, which are searched again here."""
@@ -200,10 +200,10 @@ class Tab(Page):
 
 
 @contextlib.contextmanager
-def asked(
+def requested(
     tab: Tab, pairs: Pairs, files: Mapping[str, bytes] = MappingProxyType({})
-) -> Iterator[Asked]:
-    """What the pairs of an address ask of a tab, while their pasted texts and these files are the
+) -> Iterator[TabRequest]:
+    """The request of an address to a tab, while their pasted texts and these files are the
     only ones that can be read. Raises PlanError."""
     table = tab.own
     typed_own: dict[str, Any] = {}
@@ -218,25 +218,25 @@ def asked(
             lists.setdefault(name, []).append(text)
         else:
             rest.append((name, text))
-    own = {record: _read(record, typed_own) for record in (*tab.records, *tab.words)}
+    options = {record: _read(record, typed_own) for record in (*tab.records, *tab.words)}
     state, given = _request(tab, rest, lists)
     with catalog.only_given({**files, **state.files}):
-        yield Asked(tab.verb, own, state, given, list(pairs), tab.words, files)
+        yield TabRequest(tab.verb, options, state, given, list(pairs), tab.words, files)
 
 
 def several(tab: Tab, row: Row) -> bool:
     """Whether the verb of a tab takes an option of a request several times."""
-    return any(one.split()[0] == tab.verb for one in row.says.several)
+    return any(verb.split()[0] == tab.verb for verb in row.says.several)
 
 
-def _take(found: dict[str, Any], row: Row, name: str, text: str) -> None:
+def _take(taken: dict[str, Any], row: Row, name: str, text: str) -> None:
     if row.is_several:
         parts = [part.strip() for part in text.split(";") if part.strip()]
-        found[name] = (*found.get(name, ()), *parts)
+        taken[name] = (*taken.get(name, ()), *parts)
         return
-    if name in found:
+    if name in taken:
         raise PlanError(row.flag, text, "is given twice; keep one")
-    found[name] = typed(row, text)
+    taken[name] = typed(row, text)
 
 
 def _read(record: type[R], given: Mapping[str, Any]) -> R:
@@ -257,8 +257,8 @@ def _request(tab: Tab, rest: Pairs, lists: Mapping[str, list[str]]) -> tuple[Sta
         raise PlanError("--model", None, "is needed: choose one")
     stand_in = [] if of_model else [("model", str(START["model"]))]
     for name, many in lists.items():
-        for one in many:  # each is held to what a page may ask
-            of_pairs([*stand_in, *rest, (name, one)])
+        for entry in many:  # each is held to what a page may ask
+            of_pairs([*stand_in, *rest, (name, entry)])
     state = of_pairs([*stand_in, *rest])
     given = {n: v for n, v in state.options.given().items() if n != "model" or of_model}
     if tab.files:  # a value that is the option's default wins over what the files say, too

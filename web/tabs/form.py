@@ -13,7 +13,7 @@ from web.texts import text
 
 
 def form(tab: Tab, pairs: Pairs, error: PlanError | None) -> dict[str, Any]:
-    """Fields shown and folded, the error that belongs to none of them, and pasted texts."""
+    """Fields shown and folded, the error that belongs to no field, and pasted texts."""
     given: dict[str, list[str]] = {}
     freed = tab.freed(pairs)
     for name, value in pairs:
@@ -26,13 +26,13 @@ def form(tab: Tab, pairs: Pairs, error: PlanError | None) -> dict[str, Any]:
         for names in (tab.shown, tab.folded)
     )
     beside = ""
-    for one in (*shown, *folded):
-        if error is not None and one["name"] == wrong and not beside:
-            one["error"] = beside = _said(error)
+    for entry in (*shown, *folded):
+        if error is not None and entry["name"] == wrong and not beside:
+            entry["error"] = beside = _said(error)
     return {
         "shown": shown,
         "folded": folded,
-        "open": any(one["set"] or one["error"] for one in folded),
+        "open": any(name["set"] or name["error"] for name in folded),
         "problem": "" if error is None or beside else str(error),
         "pasted": pasted,
         # what the address asks beside the fields stays asked
@@ -42,13 +42,13 @@ def form(tab: Tab, pairs: Pairs, error: PlanError | None) -> dict[str, Any]:
 
 def _field(tab: Tab, row: Row, texts: list[str], pasted: dict[str, str]) -> dict[str, Any]:
     """One field with what was typed into it, be it what it takes or not."""
-    said = texts[0] if texts else ""
-    out = field(row, typed(row, said) if said else _start(row), pasted.get("config"))
-    if said and out["kind"] == "text":
-        out["value"] = "; ".join(texts) if row.is_several else said
+    sentence = texts[0] if texts else ""
+    out = field(row, typed(row, sentence) if sentence else _start(row), pasted.get("config"))
+    if sentence and out["kind"] == "text":
+        out["value"] = "; ".join(texts) if row.is_several else sentence
     if several(tab, row):
         known = [choice["value"] for choice in out["choices"]]
-        more = [{"value": one, "label": one} for one in texts if one not in known]
+        more = [{"value": value, "label": value} for value in texts if value not in known]
         out |= {
             "kind": "several",
             "choices": [*out["choices"], *more],
@@ -57,7 +57,7 @@ def _field(tab: Tab, row: Row, texts: list[str], pasted: dict[str, str]) -> dict
             "said": ", ".join(c["label"] for c in [*out["choices"], *more] if c["value"] in texts),
         }
     elif row.name in tab.answers.choices:
-        out |= _listed(tab.answers.choices[row.name](), said, out["placeholder"])
+        out |= _listed(tab.answers.choices[row.name](), sentence, out["placeholder"])
     if row.is_switch and row.default is False:
         yes = [choice for choice in out["choices"] if choice["value"] == "true"]
         out |= {"choices": yes, "auto": text("no")}
@@ -65,16 +65,19 @@ def _field(tab: Tab, row: Row, texts: list[str], pasted: dict[str, str]) -> dict
         out |= {"auto": text("no_model")}
     if tab.files:  # which say what is left open here
         out |= {"auto": text("as_files"), "placeholder": text("as_files"), "default": ""}
-        out |= {"start": "", "value": out["value"] if said else ""}
+        out |= {"start": "", "value": out["value"] if sentence else ""}
     # sliders are of the plan's form, where each move is answered
-    return {**out, "set": bool(said), "error": "", "slider": False}
+    return {**out, "set": bool(sentence), "error": "", "slider": False}
 
 
-def _listed(choices: list[tuple[str, str]], said: str, unset: str) -> dict[str, Any]:
+def _listed(choices: list[tuple[str, str]], sentence: str, unset: str) -> dict[str, Any]:
     """A field whose values are a list here."""
-    known = [*choices, *([(said, said)] if said and said not in dict(choices) else [])]
+    known = [
+        *choices,
+        *([(sentence, sentence)] if sentence and sentence not in dict(choices) else []),
+    ]
     offered = [{"value": value, "label": label, "reason": None} for value, label in known]
-    return {"kind": "select", "choices": offered, "value": said, "auto": unset or text("auto")}
+    return {"kind": "select", "choices": offered, "value": sentence, "auto": unset or text("auto")}
 
 
 def _start(row: Row) -> Any:
@@ -83,7 +86,7 @@ def _start(row: Row) -> Any:
 
 def _kept(tab: Tab, given: dict[str, list[str]]) -> list[tuple[str, str]]:
     fields = {*tab.shown, *tab.folded, *TEXTS}
-    return [(name, one) for name, many in given.items() if name not in fields for one in many]
+    return [(name, value) for name, many in given.items() if name not in fields for value in many]
 
 
 def _said(error: PlanError) -> str:

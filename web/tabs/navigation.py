@@ -17,16 +17,16 @@ def navigation(path: str, pairs: Pairs) -> dict[str, Any]:
     link that is chosen: each would repeat it."""
     page = BY_PATH.get(path)
     table = rows(Options)
-    own = set(page.own) - (table.keys() - {"reference"}) if isinstance(page, Tab) else set[str]()
+    names = set(page.own) - (table.keys() - {"reference"}) if isinstance(page, Tab) else set[str]()
     carried: Pairs = []
     for name, text in stated(pairs):
         row = table.get(name.removeprefix(MARK))
         again = row is not None and not row.is_several and name in dict(carried)  # of many to try
-        if row is not None and not again and name not in own and name not in TEXTS:
+        if row is not None and not again and name not in names and name not in TEXTS:
             carried.append((name, text))
     query = urlencode(carried[: limits.MOST_PAIRS])
     return {
-        "own": " ".join(own),
+        "own": " ".join(names),
         "tabs": [
             {
                 "path": tab.path,

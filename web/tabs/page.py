@@ -16,7 +16,7 @@ from planner.views.html import parts_of
 from planner.views.view import Link, with_doubts
 from web.render import rendered
 from web.state import Pairs, stated
-from web.tabs.base import Asked, Tab, asked
+from web.tabs.base import Tab, TabRequest, requested
 from web.tabs.form import form
 from web.texts import text
 
@@ -24,7 +24,7 @@ _MOST_PASTED = 4_000  # characters of a pasted model that each row's link repeat
 
 
 def head(tab: Tab, pairs: Pairs) -> dict[str, Any]:
-    """The form alone, while the answer is worked on."""
+    """The form only, while the answer is computed."""
     return {"form": rendered("tab_form.html", tab=tab, form=form(tab, pairs, None))}
 
 
@@ -36,10 +36,10 @@ def page(
     body, charts, error, plan = "", list[Chart](), None, None
     taken, left = tab.split(pairs)
     try:
-        with asked(tab, taken, files) as request:
-            found = tab.answers.find(request)
-            view = with_doubts(tab.answers.view(found, request), tab.answers.out(found))
-            read = tab.answers.plan(found)
+        with requested(tab, taken, files) as request:
+            document = tab.answers.find(request)
+            view = with_doubts(tab.answers.view(document, request), tab.answers.out(document))
+            read = tab.answers.plan(document)
         plan = read or request.state
         shown = parts_of(view, _address(tab, request), text("apply"), paper=False)
         charts = [chart for part in shown["parts"] if (chart := _chart_of(part)) is not None]
@@ -57,7 +57,7 @@ def page(
             "tab_answer.html",
             view=shown,
             runs=runs,
-            command=tab.answers.command(found, request),
+            command=tab.answers.command(document, request),
             sheet=f"{tab.path}.csv?{urlencode(pairs)}" if view.csv else "",
             unused=unused,
             again=again,
@@ -81,7 +81,7 @@ def _chart_of(part: dict[str, Any] | Chart) -> Chart | None:
     return part if isinstance(part, Chart) else part["chart"]
 
 
-def _address(tab: Tab, request: Asked) -> Callable[[Link], str | None]:
+def _address(tab: Tab, request: TabRequest) -> Callable[[Link], str | None]:
     """Where links of an answer lead: to the estimate of a command, to another request of this tab,
     or to what they say; nowhere where a pasted model is too long to be in every row's address."""
     state = request.state

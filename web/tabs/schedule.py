@@ -11,7 +11,7 @@ from planner.specs.options.own import ScheduleOptions
 from planner.verbs.schedule import Drawn, draw
 from planner.views import schedule as shown
 from planner.views.view import Link, View
-from web.tabs.base import Answers, Asked
+from web.tabs.base import Answers, TabRequest
 
 _MOST_BARS = 1_500  # drawn in one window
 _MOST_SIZE = 200_000  # pp x vpp x micro-batches of one request
@@ -49,38 +49,38 @@ class Window(Record):
     ] = None
 
 
-def _find(asked: Asked) -> Drawn:
-    own = asked.of(ScheduleOptions)
-    given = asked.given
-    if "model" not in asked.given:
-        for name in asked.given:
+def _find(request: TabRequest) -> Drawn:
+    options = request.of(ScheduleOptions)
+    given = request.given
+    if "model" not in request.given:
+        for name in request.given:
             if name not in _SHAPE:
                 raise PlanError(f"--{name.replace('_', '-')}", None, "needs a model")
-        size = given.get("pp", 1) * (own.microbatches or 1) * given.get("vpp", 1)
+        size = given.get("pp", 1) * (options.microbatches or 1) * given.get("vpp", 1)
         if size > _MOST_SIZE:
             raise PlanError(
                 "--microbatches",
-                own.microbatches,
+                options.microbatches,
                 f"pp x vpp x microbatches must be at most {_MOST_SIZE:,} here; use the command"
                 " line",
             )
-    return draw(own, given)
+    return draw(options, given)
 
 
-def _view(found: Drawn, asked: Asked) -> View:
-    whole = found.document.makespan_s
-    begin, end = _window(asked.of(Window), whole)
-    parts = found.document, found.program, found.timing
+def _view(drawn: Drawn, request: TabRequest) -> View:
+    whole = drawn.document.makespan_s
+    begin, end = _window(request.of(Window), whole)
+    parts = drawn.document, drawn.program, drawn.timing
     view = shown.view(*parts, window=(begin, end), most=_MOST_BARS)
     return replace(view, links=_zooms(begin, end, whole))
 
 
-def _window(asked: Window, whole_s: float) -> tuple[float, float]:
-    begin, end = asked.begin or 0.0, min(asked.end or whole_s, whole_s)
+def _window(window: Window, whole_s: float) -> tuple[float, float]:
+    begin, end = window.begin or 0.0, min(window.end or whole_s, whole_s)
     if begin >= whole_s:
         raise PlanError("begin", begin, f"is behind the end of the step, {whole_s:.4g} s")
     if end <= begin:
-        raise PlanError("end", asked.end, f"must be after the begin of the window, {begin:.4g} s")
+        raise PlanError("end", window.end, f"must be after the begin of the window, {begin:.4g} s")
     return begin, end
 
 

@@ -12,7 +12,7 @@ from planner.specs.options.own import CompareOptions
 from planner.verbs import compare
 from planner.views import compare as shown
 from planner.views.view import View
-from web.tabs.base import Answers, Asked
+from web.tabs.base import Answers, TabRequest
 
 _OVER = "gpus"  # what is swept where nobody says
 _AROUND = 8  # times below and above the current value, where no values are given
@@ -49,34 +49,34 @@ class SweepForm(Record):
 def swept() -> list[tuple[str, str]]:
     """(name, label) of every option that can be swept, first the options of the form's first
     level."""
-    found = [row for row in taken(Options, "compare") if row.is_number]
-    found.sort(key=lambda row: row.says.form != "shown")
-    return [(row.name, row.says.label or row.name.replace("_", " ")) for row in found]
+    numbers = [row for row in taken(Options, "compare") if row.is_number]
+    numbers.sort(key=lambda row: row.says.form != "shown")
+    return [(row.name, row.says.label or row.name.replace("_", " ")) for row in numbers]
 
 
-def _find(asked: Asked) -> Comparison:
-    form, own = asked.of(SweepForm), asked.of(CompareOptions)
-    given = Given(asked.given)
-    sweep = own.sweep
-    over = form.over or ("" if sweep or own.vary else _OVER)
+def _find(request: TabRequest) -> Comparison:
+    form, compared = request.of(SweepForm), request.of(CompareOptions)
+    given = Given(request.given)
+    sweep = compared.sweep
+    over = form.over or ("" if sweep or compared.vary else _OVER)
     if over:
         if over not in dict(swept()):
             raise PlanError("over", over, "is not a number that can be swept")
-        sweep = (*sweep, f"{over}={form.values or _around(over, asked)}")
-    named = {text.partition("=")[0].strip().replace("-", "_") for text in (*sweep, *own.vary)}
+        sweep = (*sweep, f"{over}={form.values or _around(over, request)}")
+    named = {text.partition("=")[0].strip().replace("-", "_") for text in (*sweep, *compared.vary)}
     for name in named & given.keys():
         del given[name]
     try:
-        return compare.compare(own.changed(sweep=sweep, jobs=1), given)
+        return compare.compare(compared.changed(sweep=sweep, jobs=1), given)
     except PlanError as error:
         if over and error.field.startswith("--sweep"):
             raise PlanError("values", form.values, error.remedy) from None
         raise
 
 
-def _around(name: str, asked: Asked) -> str:
+def _around(name: str, request: TabRequest) -> str:
     """A range that doubles through the current value. Raises PlanError where it has none."""
-    row, value = rows(Options)[name], getattr(asked.state.options, name)
+    row, value = rows(Options)[name], getattr(request.state.options, name)
     if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
         raise PlanError("values", None, "is needed: there is no current value to go around")
     if row.kind is int:
@@ -86,23 +86,23 @@ def _around(name: str, asked: Asked) -> str:
     return ",".join(f"{value * factor:.6g}" for factor in (0.25, 0.5, 1.0, 2.0, 4.0))
 
 
-def _view(found: Comparison, asked: Asked) -> View:
-    now = asked.state.options.given()
-    return shown.view(found, now, compare.csv_text(found))
+def _view(document: Comparison, request: TabRequest) -> View:
+    now = request.state.options.given()
+    return shown.view(document, now, compare.csv_text(document))
 
 
-def _command(found: Comparison, asked: Asked) -> str:
+def _command(document: Comparison, request: TabRequest) -> str:
     """The command of `dpplan compare`, which knows no form."""
-    own = asked.of(CompareOptions)
-    names = {dimension.name for dimension in found.dimensions}
-    sweeps = tuple(f"{d.name}={','.join(d.values)}" for d in found.dimensions if d.swept)
-    given = Given({n: value for n, value in asked.given.items() if n not in names})
-    options = asked.state.options.changed(
-        **{name: rows(Options)[name].default for name in names & asked.given.keys()}
+    compared = request.of(CompareOptions)
+    names = {dimension.name for dimension in document.dimensions}
+    sweeps = tuple(f"{d.name}={','.join(d.values)}" for d in document.dimensions if d.swept)
+    given = Given({n: value for n, value in request.given.items() if n not in names})
+    options = request.state.options.changed(
+        **{name: rows(Options)[name].default for name in names & request.given.keys()}
     )
-    state = replace(asked.state, options=options)
+    state = replace(request.state, options=options)
     return replace(
-        asked, state=state, given=given, own={CompareOptions: own.changed(sweep=sweeps)}
+        request, state=state, given=given, own={CompareOptions: compared.changed(sweep=sweeps)}
     ).command
 
 

@@ -9,7 +9,7 @@ from planner.specs.options import Given
 from planner.specs.options.own import Output
 
 
-def command(given: Given, own: ExportOptions, out: Output) -> Answer:
+def command(given: Given, options: ExportOptions, out: Output) -> Answer:
     """Write the chosen layout as the files of a framework, with scripts for torchrun, Slurm,
     Kubernetes and SkyPilot; what is left out of the layout is searched.
 
@@ -17,16 +17,16 @@ def command(given: Given, own: ExportOptions, out: Output) -> Answer:
     """
     from planner.formats.views.export import view
 
-    if own.rank is not None and own.answer is None:
-        raise PlanError("--rank", own.rank, "is of a saved answer: name its file, too")
+    if options.rank is not None and options.answer is None:
+        raise PlanError("--rank", options.rank, "is of a saved answer: name its file, too")
     from planner.formats.verbs.export import export, saved
     from planner.inputs.options import read_options
 
-    whole = {**saved(own.answer, own.rank), **given} if own.answer else given
-    found = export(read_options(whole), own)
+    whole = {**saved(options.answer, options.rank), **given} if options.answer else given
+    document = export(read_options(whole), options)
     return Answer(
-        found,
-        view=lambda: view(found, own.out),
-        files={"out": lambda: {one.name: one.text for one in found.files}},
-        status=0 if found.predicted.memory.fits else 3,
+        document,
+        view=lambda: view(document, options.out),
+        files={"out": lambda: {file.name: file.text for file in document.files}},
+        status=0 if document.predicted.memory.fits else 3,
     )

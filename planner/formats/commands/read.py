@@ -8,7 +8,7 @@ from planner.specs.options import Given
 from planner.specs.options.own import Output
 
 
-def command(given: Given, own: ReadOptions, out: Output) -> Answer:
+def command(given: Given, options: ReadOptions, out: Output) -> Answer:
     """Read launch scripts and configurations of other programs: every argument, the plan in options
     of `dpplan estimate`, and its estimate.
 
@@ -19,15 +19,15 @@ def command(given: Given, own: ReadOptions, out: Output) -> Answer:
     from planner.formats.verbs import read
     from planner.formats.views.read import view
 
-    found = read.answer(recipe_of(own.files, given))
-    fits = found.refused is None and (
-        found.estimate is None
-        or found.estimate.memory.fits
-        or any(one.fits for one in found.possible)
+    document = read.answer(recipe_of(options.files, given))
+    fits = document.refused is None and (
+        document.estimate is None
+        or document.estimate.memory.fits
+        or any(case.fits for case in document.possible)
     )
     return Answer(
-        found,
-        view=lambda: view(found, own.full),
-        files={"append": lambda: read.appended(found, own)},
+        document,
+        view=lambda: view(document, options.full),
+        files={"append": lambda: read.appended(document, options)},
         status=0 if fits else 3,
     )

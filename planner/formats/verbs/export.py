@@ -18,7 +18,7 @@ from planner.formats import recipe as formats
 from planner.formats.documents.export import Export, ExportedFile, NotExpressible
 from planner.formats.options import ExportOptions
 from planner.formats.plan import planned
-from planner.formats.target import Asked, Target, no_decoder
+from planner.formats.target import PlanToWrite, Target, no_decoder
 from planner.inputs import catalog
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
@@ -91,7 +91,7 @@ _PLAIN = ("heads", "kv_heads", "head_dim", "ffn_hidden", "mlp", "latent")
 _OF_EXPERTS = ("experts", "experts_per_token", "ffn_hidden", "shared_ffn_hidden", "dense_layers")
 
 
-def export(options: Options, asked: ExportOptions) -> Export:
+def export(options: Options, settings: ExportOptions) -> Export:
     """The files of a framework for the layout that an estimate with these options takes. Raises
     PlanError without a layout, or if the framework is not the requested stack."""
     refuse(options, "estimate")
@@ -99,10 +99,10 @@ def export(options: Options, asked: ExportOptions) -> Export:
         if name in options.given():
             why = "says what `dpplan estimate` answers; leave it out of `dpplan export`"
             raise PlanError(row.flag, options.given()[name], why)
-    if options.for_target not in (None, asked.to):
-        remedy = f"and --to {asked.to} name two frameworks; leave it out"
+    if options.for_target not in (None, settings.to):
+        remedy = f"and --to {settings.to} name two frameworks; leave it out"
         raise PlanError("--for-target", options.for_target, remedy)
-    target = formats.target(asked.to)
+    target = formats.target(settings.to)
     typed, options = options, target.request(options)
     scenario = resolve(options)
     if why := no_decoder(model := scenario.plans[0].model):
@@ -111,29 +111,31 @@ def export(options: Options, asked: ExportOptions) -> Export:
     answer = answer_of(scenario)
     if answer is None:
         raise why_none(scenario)
-    one = report.evaluate_row(answer.chosen, answer.row)
-    figures = report.figures(one, scenario.sentences)
-    plan = plan_of(options, one, target.deals)
+    estimates = report.evaluate_row(answer.chosen, answer.row)
+    figures = report.figures(estimates, scenario.sentences)
+    plan = plan_of(options, estimates, target.deals)
     gpus = figures.cluster.gpus
-    request = Asked(plan, one.plan.model, *nodes_of(gpus, figures.cluster.gpus_per_node))
-    gpu = one.plan.cluster.gpu
-    bare = _recipe_of(target, _files(target, request, one, ()))
+    request = PlanToWrite(
+        plan, estimates.plan.model, *nodes_of(gpus, figures.cluster.gpus_per_node)
+    )
+    gpu = estimates.plan.cluster.gpu
+    bare = _recipe_of(target, _files(target, request, estimates, ()))
     lost = lost_in(target, request, bare)
     written = _as_written(bare, options, lost)
     predicted = figures if written is None or _agree(figures, written) else written
     picked = None if predicted is figures else figures
-    files = _files(target, request, one, tuple(_comments(target, predicted, picked, lost)))
+    files = _files(target, request, estimates, tuple(_comments(target, predicted, picked, lost)))
     return Export(
         schema_version=SCHEMA_VERSION,
         target=target.kind,
         title=target.title,
         files=[ExportedFile(name, _says(name, target), text) for name, text in files.items()],
         not_expressible=lost,
-        to_fill=[*target.fill, *(f"{n}: {what}" for n, what in launch.to_fill(gpu).items())],
+        to_fill=[*target.fill, *(f"{n}: {text}" for n, text in launch.to_fill(gpu).items())],
         plan=plan,
         predicted=predicted,
         picked=picked,
-        pick=pick_command(options, one),
+        pick=pick_command(options, estimates),
         command=f"{command_line(typed, 'export')} --to {target.kind}",
     )
 
@@ -149,35 +151,35 @@ def _as_written(
 ) -> Figures | None:
     """Prediction for files on the hardware of a request, whoever wrote them; None if they name no
     model or no possible plan."""
-    if any(one.option == "model" for one in lost):
+    if any(option.option == "model" for option in lost):
         return None
     given = {n: v for n, v in options.given().items() if n in _BESIDE_FILES}
     try:
-        found = planned(files, given)
-        if found.missing or found.refused:
+        planned_back = planned(files, given)
+        if planned_back.missing or planned_back.refused:
             return None
-        back = taken(read_options(found.options))
+        back = taken(read_options(planned_back.options))
     except PlanError:  # the files contradict themselves, or allow no layout
         return None
     return report.figures(back.estimates, back.assumptions)
 
 
-def _agree(one: Figures, other: Figures) -> bool:
+def _agree(figures: Figures, other: Figures) -> bool:
     """Whether two plans take as long and need as much, by what files round numbers to."""
     pairs = (
-        (one.step.seconds, other.step.seconds),
-        (one.memory.device_bytes, other.memory.device_bytes),
+        (figures.step.seconds, other.step.seconds),
+        (figures.memory.device_bytes, other.memory.device_bytes),
     )
     return all(math.isclose(*pair, rel_tol=_ROUNDED) for pair in pairs)
 
 
-def plan_of(options: Options, one: Estimates, deals: bool = True) -> dict[str, Any]:
+def plan_of(options: Options, estimates: Estimates, deals: bool = True) -> dict[str, Any]:
     """The options of a pick that are written: its layout and training, without options that have no
     effect in it.
     deals: the program deals layers out to stages as its profile does."""
-    plan, layout = one.plan, report.layout_document(one.plan, one.table.layout(0))
+    plan, layout = estimates.plan, report.layout_document(estimates.plan, estimates.table.layout(0))
     ranks = layout.dp * layout.cp
-    given = pick_of(options, one).given()
+    given = pick_of(options, estimates).given()
     idle = {
         "zero": ranks == 1 and plan.model.routed is None,  # experts may have replicas of their own
         "shard_group": layout.zero == 0 or layout.shard_group == ranks,
@@ -190,7 +192,7 @@ def plan_of(options: Options, one: Estimates, deals: bool = True) -> dict[str, A
     }
     for each in MECHANISMS:
         if each.ACTS:
-            idle |= dict.fromkeys(each.ACTS.options, not first(each.ACTS.where(one.table)))
+            idle |= dict.fromkeys(each.ACTS.options, not first(each.ACTS.where(estimates.table)))
     out: dict[str, Any] = {
         "model": options.model,
         "stack": plan.stack.id,
@@ -218,10 +220,10 @@ def nodes_of(gpus: int, size: int) -> tuple[int, int]:
 
 
 def _files(
-    target: Target, asked: Asked, one: Estimates, comments: tuple[str, ...]
+    target: Target, request: PlanToWrite, estimates: Estimates, comments: tuple[str, ...]
 ) -> dict[str, str]:
-    own = dict(target.write(asked, comments))
-    return {**own, **launch.scripts(target, asked, one.plan.cluster.gpu, comments)}
+    files = dict(target.write(request, comments))
+    return {**files, **launch.scripts(target, request, estimates.plan.cluster.gpu, comments)}
 
 
 def _says(name: str, target: Target) -> str:
@@ -230,12 +232,12 @@ def _says(name: str, target: Target) -> str:
     return launch.LAUNCHERS.get(name, f"read by {target.title}")
 
 
-def lost_in(target: Target, asked: Asked, files: Mapping[str, str]) -> list[NotExpressible]:
+def lost_in(target: Target, request: PlanToWrite, files: Mapping[str, str]) -> list[NotExpressible]:
     """Options that reading the recipe back does not give."""
     back = formats.read(_recipe_of(target, files)).options
     out = []
-    for name, value in asked.options.items():
-        if name == "stack" or same(name, value, back, asked):
+    for name, value in request.options.items():
+        if name == "stack" or same(name, value, back, request):
             continue
         written = back.get(name)
         written = "another shape" if name == "model" and written is not None else written
@@ -243,22 +245,22 @@ def lost_in(target: Target, asked: Asked, files: Mapping[str, str]) -> list[NotE
     return out
 
 
-def same(name: str, value: Any, back: Mapping[str, Any], asked: Asked) -> bool:
+def same(name: str, value: Any, back: Mapping[str, Any], request: PlanToWrite) -> bool:
     """Whether an option of a plan came back as it went."""
-    found = back.get(name)
+    result = back.get(name)
     if name == "model":
-        return found is not None and _shape(_model(found)) == _shape(asked.model)
+        return result is not None and _shape(_model(result)) == _shape(request.model)
     if name == "tokens":  # a run has whole steps
-        whole = asked.steps * asked.options["global_batch"] * asked.options["seq_len"]
-        return found == whole
-    if name == "global_batch" and found is None and "grad_accum" in back:
-        return value == back["grad_accum"] * asked.options["micro_batch"] * asked.replicas
-    split = asked.get("pipeline_layout")
-    if name in ("schedule", "vpp") and found is None and split is not None:
+        whole = request.steps * request.options["global_batch"] * request.options["seq_len"]
+        return result == whole
+    if name == "global_batch" and result is None and "grad_accum" in back:
+        return value == back["grad_accum"] * request.options["micro_batch"] * request.replicas
+    split = request.get("pipeline_layout")
+    if name in ("schedule", "vpp") and result is None and split is not None:
         return back.get("pipeline_layout") == split  # whose chunks say both
-    if found is None and name in _UNSAID:
+    if result is None and name in _UNSAID:
         return bool(value == _UNSAID[name])
-    return bool(_plain(name, found) == _plain(name, value))
+    return bool(_plain(name, result) == _plain(name, value))
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -271,10 +273,10 @@ def _plain(name: str, value: Any) -> Any:
     return {role for word in value.split("+") for role in words.get(word, (word,))}
 
 
-def _model(found: str) -> ModelSpec | None:
+def _model(name: str) -> ModelSpec | None:
     """The model that files state: a name, or its widths."""
     try:
-        return model_spec(found)[0]
+        return model_spec(name)[0]
     except PlanError:
         return None
 
@@ -295,7 +297,7 @@ def _comments(
     """The head of every file: what it is of, and what is predicted of it as it is written; beside
     that what was picked, where the file says another plan."""
     step, memory = f.step, f.memory
-    said = [
+    lines = [
         f"{f.model} on {f.cluster.title}: {describe(f.layout)}.",
         f"Written for {target.title} by dpplan {__version__}.",
         f"PREDICTED, not measured: {show(step.seconds, 's')} a step (80 % band"
@@ -305,18 +307,18 @@ def _comments(
         f" ({memory.verdict}).",
     ]
     if f.run.days is not None:
-        said.append(f"PREDICTED of the whole run: {f.run.days:,.1f} days.")
-    for one in lost:
-        why = f": {one.why}" if one.why else ""
-        instead = "" if one.written is None else f", here {one.written}"
-        said.append(f"NOT IN THESE FILES: {one.option} {one.value}{instead}{why}.")
+        lines.append(f"PREDICTED of the whole run: {f.run.days:,.1f} days.")
+    for option in lost:
+        why = f": {option.why}" if option.why else ""
+        instead = "" if option.written is None else f", here {option.written}"
+        lines.append(f"NOT IN THESE FILES: {option.option} {option.value}{instead}{why}.")
     if picked is not None:
-        said.append(
+        lines.append(
             f"PICKED, and not what these files say: {describe(picked.layout)},"
             f" {show(picked.step.seconds, 's')} a step,"
             f" {show(picked.memory.device_bytes, 'B')} per GPU."
         )
-    for sentence in said:
+    for sentence in lines:
         yield from textwrap.wrap(sentence, _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
@@ -328,10 +330,10 @@ def saved(name: str, rank: int | None) -> dict[str, Any]:
     answer of estimate or search."""
     text = catalog.read_text(catalog.user_path(name, "ANSWER"), "ANSWER", _MOST_BYTES)
     try:
-        found = read_json(text)
+        document = read_json(text)
     except ValueError as error:
         raise PlanError("ANSWER", name, str(error)) from None
-    picks = _picks(found)
+    picks = _picks(document)
     if rank and picks and rank not in picks:
         raise PlanError("--rank", rank, "is not a layout of this answer")
     command = picks.get(rank or min(picks, default=0))
@@ -347,14 +349,14 @@ def saved(name: str, rank: int | None) -> dict[str, Any]:
     return {option: value for option, value in given.items() if option not in rows(AnswerOptions)}
 
 
-def _picks(found: Any) -> dict[int, Any]:
+def _picks(answer: Any) -> dict[int, Any]:
     """Commands of the layouts of an answer by their ranks; 0 is the picked layout."""
-    if not isinstance(found, dict):
+    if not isinstance(answer, dict):
         return {}
-    listed, others = found.get("top"), found.get("alternatives")
+    listed, others = answer.get("top"), answer.get("alternatives")
     if isinstance(listed, list):
-        entries = [one for one in listed if isinstance(one, dict)]
-        return {rank: one.get("pick") for rank, one in enumerate(entries, 1)}
+        entries = [entry for entry in listed if isinstance(entry, dict)]
+        return {rank: entry.get("pick") for rank, entry in enumerate(entries, 1)}
     ranked = [x for x in others if isinstance(x, dict)] if isinstance(others, list) else []
     out = {x["rank"]: x.get("command") for x in ranked if isinstance(x.get("rank"), int)}
-    return {0: found.get("pick"), **out}
+    return {0: answer.get("pick"), **out}

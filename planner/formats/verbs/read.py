@@ -24,7 +24,7 @@ from planner.formats.documents.read import (
 )
 from planner.formats.options import ReadOptions
 from planner.formats.plan import Planned, planned
-from planner.formats.target import Asked, Target
+from planner.formats.target import PlanToWrite, Target
 from planner.formats.undecided import undecided, values
 from planner.formats.verbs.export import nodes_of, plan_of, same
 from planner.inputs.options import read_options
@@ -52,33 +52,33 @@ def read(files: Mapping[str, str], given: Mapping[str, Any]) -> Read:
     return answer(planned(files, given))
 
 
-def answer(found: Planned) -> Read:
+def answer(planned: Planned) -> Read:
     """The document of a plan."""
-    recipe, refused = found.recipe, found.refused
+    recipe, refused = planned.recipe, planned.refused
     report: Estimate | None = None
     remedy = better = None
-    if not found.missing and not refused:
+    if not planned.missing and not refused:
         try:
-            report, remedy, better = _planned(found, read_options(found.options))
+            report, remedy, better = _planned(planned, read_options(planned.options))
         except PlanError as error:  # no layout is possible: an answer
             refused = str(error)
-    left = undecided(found)
+    left = undecided(planned)
     used = {
-        name: ReadArgument(value=one.value, use=one.use, note=one.note)
-        for name, one in recipe.arguments.items()
+        name: ReadArgument(value=argument.value, use=argument.use, note=argument.note)
+        for name, argument in recipe.arguments.items()
     }
-    counts = Counter[str](one.use for one in used.values())
+    counts = Counter[str](used_argument.use for used_argument in used.values())
     return Read(
         schema_version=SCHEMA_VERSION,
         kind=recipe.kinds[0],
         kinds=list(recipe.kinds),
-        options=dict(found.options),
+        options=dict(planned.options),
         arguments=used,
         counts={use: counts[use] for use in _USES},
         notes=list(recipe.notes),
         undecided=left,
-        possible=_possible(found, left) if report is not None else [],
-        missing=list(found.missing),
+        possible=_possible(planned, left) if report is not None else [],
+        missing=list(planned.missing),
         refused=refused or None,
         estimate=report,
         out_of_memory=None if report is None else _out_of_memory(report),
@@ -88,57 +88,57 @@ def answer(found: Planned) -> Read:
     )
 
 
-def _possible(found: Planned, left: Mapping[str, list[str]]) -> list[Possible]:
+def _possible(planned: Planned, left: Mapping[str, list[str]]) -> list[Possible]:
     """The answers with other values of what is undecided, one option at a time."""
     out = []
-    for option, value in ((name, one) for name in left for one in values(name)):
+    for option, value in ((name, value) for name in left for value in values(name)):
         try:
-            asked = read_options({**found.options, option: value, "advice": 0})
-            one = answered(asked)[0]
+            options = read_options({**planned.options, option: value, "advice": 0})
+            outcome = answered(options)[0]
         except PlanError:  # no value of it beside the others
             continue
-        memory = one.memory
-        out.append(Possible(option, value, memory.fits, memory.device_bytes, one.step.seconds))
+        memory = outcome.memory
+        out.append(Possible(option, value, memory.fits, memory.device_bytes, outcome.step.seconds))
     return out
 
 
-def appended(found: Read, own: ReadOptions) -> str:
+def appended(document: Read, settings: ReadOptions) -> str:
     """The runs table that `--append` names with a row of the recipe, whose result is empty. Raises
     PlanError where the files allow no estimate."""
-    row = plugins.load("studies.check.row", "--append", own.append)
-    if found.estimate is None:
-        why = found.refused or f"the files do not say {' and '.join(found.missing)}"
-        raise PlanError("--append", own.append, f"has no row of this recipe: {why}")
-    options = read_options(found.options)
-    one = taken(options).estimates
-    name = PurePath(own.files[0])
-    cells = row.row_of(options, one, None, {}, name.stem, oom=False)
+    row = plugins.load("studies.check.row", "--append", settings.append)
+    if document.estimate is None:
+        why = document.refused or f"the files do not say {' and '.join(document.missing)}"
+        raise PlanError("--append", settings.append, f"has no row of this recipe: {why}")
+    options = read_options(document.options)
+    estimates = taken(options).estimates
+    name = PurePath(settings.files[0])
+    cells = row.row_of(options, estimates, None, {}, name.stem, oom=False)
     cells |= {"source": "dpplan read", "source_ref": name.name}
-    table: str = row.appended(own.append or "", cells)
+    table: str = row.appended(settings.append or "", cells)
     return table
 
 
-def _planned(found: Planned, options: Options) -> tuple[Estimate, Recipe | None, Recipe | None]:
+def _planned(planned: Planned, options: Options) -> tuple[Estimate, Recipe | None, Recipe | None]:
     """The estimate, the cheapest change that makes it fit, and the best layout."""
     report, searched = answered(options)
     if options.advice == 0:
         return report, None, None
     before = _asked(of_command(options, report.pick))
-    target = edits.target_of(found.recipe, before)
+    target = edits.target_of(planned.recipe, before)
     stacks = target.stacks if target else (report.stack.id,)
-    others = {} if target is None or report.memory.fits else _stacks(found, target, before)
+    others = {} if target is None or report.memory.fits else _stacks(planned, target, before)
     better = advise.best_layout(resolve(options), searched.chosen, searched.row, others)
     remedy = None
     if not report.memory.fits:
-        fitting = [one for one in report.advice if one.fits]
-        own = [one for one in fitting if one.stack in (report.stack.id, *stacks)]
-        remedy = next(iter(own), better) or next(iter(fitting), None)
+        fitting = [change for change in report.advice if change.fits]
+        of_stack = [change for change in fitting if change.stack in (report.stack.id, *stacks)]
+        remedy = next(iter(of_stack), better) or next(iter(fitting), None)
 
     def recipe(change: Advice | None) -> Recipe | None:
         if change is None:
             return None
         after = _asked(of_command(options, change.pick))
-        said = edits.edited(found.recipe, target, before, after, same)
+        text = edits.edited(planned.recipe, target, before, after, same)
         return extended(
             Recipe,
             change,
@@ -146,30 +146,32 @@ def _planned(found: Planned, options: Options) -> tuple[Estimate, Recipe | None,
             edits=[
                 *(
                     Edit(edit.name, edit.kind, edit.place, edit.before, edit.after)
-                    for edit in said.edits
+                    for edit in text.edits
                 ),
                 *(
                     Edit(flag(name), "", _TYPED, value, after.get(name))
-                    for name, value in found.typed.items()
+                    for name, value in planned.typed.items()
                     if before.get(name) != after.get(name)
                 ),
             ],
-            unsaid=dict(said.unsaid),
+            unsaid=dict(text.unsaid),
         )
 
     return report, recipe(remedy), recipe(better)
 
 
-def _stacks(found: Planned, target: Target, before: Asked) -> dict[str, dict[str, Any]]:
+def _stacks(planned: Planned, target: Target, before: PlanToWrite) -> dict[str, dict[str, Any]]:
     """The request on the other stacks of a target: a trainer that shards keeps states in other
     types."""
-    was = found.recipe.options
-    read_as = {one: edits.on_stack(found.recipe, target, before, one) for one in target.stacks}
+    was = planned.recipe.options
+    read_as = {
+        stack: edits.on_stack(planned.recipe, target, before, stack) for stack in target.stacks
+    }
     out = {}
-    for stack, said in read_as.items():
-        names = {*was, *said} & rows(Options).keys() - found.typed.keys()
-        update = {n: said.get(n) for n in names if said.get(n) != was.get(n)}
-        if before.get("stack") != stack == said.get("stack"):
+    for stack, options in read_as.items():
+        names = {*was, *options} & rows(Options).keys() - planned.typed.keys()
+        update = {n: options.get(n) for n in names if options.get(n) != was.get(n)}
+        if before.get("stack") != stack == options.get("stack"):
             out[stack] = update
     return out
 
@@ -180,13 +182,13 @@ def _words(report: Estimate, change: Advice) -> str:
     return difference(report.layout, change.layout) if searched else change.change
 
 
-def _asked(pick: Options) -> Asked:
+def _asked(pick: Options) -> PlanToWrite:
     """A pick as what writes files takes it."""
-    one = taken(pick).estimates
-    return Asked(
-        plan_of(pick, one, deals=False),
-        one.plan.model,
-        *nodes_of(one.plan.cluster.gpus, one.plan.cluster.gpus_per_node),
+    estimates = taken(pick).estimates
+    return PlanToWrite(
+        plan_of(pick, estimates, deals=False),
+        estimates.plan.model,
+        *nodes_of(estimates.plan.cluster.gpus, estimates.plan.cluster.gpus_per_node),
     )
 
 

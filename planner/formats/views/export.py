@@ -9,8 +9,8 @@ from planner.views.view import Block, Fixed, View, words
 
 
 def view(r: Export, folder: str | None) -> View:
-    """What was written, what could not be, what is left to do; and the files, where no folder
-    holds them."""
+    """Options written and not, values left to fill in; and the files, where no folder holds
+    them."""
     files = () if folder else _files(r)
     return View.of([_summary(r, folder), *_lost(r), _to_fill(r), *files])
 
@@ -38,7 +38,7 @@ def _summary(r: Export, folder: str | None) -> Block:
 
 
 def _picked(r: Export) -> list[str]:
-    """What was picked, where the files say another plan."""
+    """The picked layout, where the files say another plan."""
     if r.picked is None:
         return []
     f = r.picked

@@ -14,7 +14,7 @@ _MOST = 100  # characters of a value that are shown
 
 
 def view(r: Read, full: bool = False) -> View:
-    """What comes of it, what was read, what was not understood, the plan, and what to edit."""
+    """The answer, the arguments read and not understood, the plan, and edits."""
     blocks = [_read(r), *_not_understood(r), _plan(r)]
     if full:
         blocks.append(_arguments(r))
@@ -36,32 +36,37 @@ def _verdict(r: Read) -> tuple[Mark, str]:
     if r.undecided:
         return "maybe", _undecided(r, r.estimate)
     e, change = r.estimate, r.remedy or r.better
-    said = "it fits" if r.out_of_memory is None else r.out_of_memory.says
+    sentence = "it fits" if r.out_of_memory is None else r.out_of_memory.says
     then = f"; {change.change} takes {show(change.step_seconds, 's')}" if change else ""
-    return "yes" if e.memory.fits else "no", f"{show(e.step.seconds, 's')} per step: {said}{then}"
+    return (
+        "yes" if e.memory.fits else "no",
+        f"{show(e.step.seconds, 's')} per step: {sentence}{then}",
+    )
 
 
 def _undecided(r: Read, e: Estimate) -> str:
     """The question first, then the answers between which it decides."""
-    asked = "; ".join(
+    options = "; ".join(
         f"{_named(option)} ({', '.join(names[:_LISTED])} not understood)"
         for option, names in r.undecided.items()
     )
     flags = " ".join(_named(option) for option in r.undecided)
-    tried = {one.option for one in r.possible}
-    fits = {one.fits for one in r.possible} | {e.memory.fits}
-    steps = [e.step.seconds, *(one.step_seconds for one in r.possible)]
+    tried = {case.option for case in r.possible}
+    fits = {case.fits for case in r.possible} | {e.memory.fits}
+    steps = [e.step.seconds, *(case.step_seconds for case in r.possible)]
     first, last = show(min(steps), "s"), show(max(steps), "s")
     step = first if first == last else f"{first} to {last}"
     if len(fits) > 1:
-        listed = [_one_possible(one.option, one.value) for one in r.possible if one.fits]
-        said = f"whether it fits depends on it: it does with {' or '.join(listed)}"
-        said = said if listed else "whether it fits depends on it"
+        listed = [_one_possible(case.option, case.value) for case in r.possible if case.fits]
+        sentence = f"whether it fits depends on it: it does with {' or '.join(listed)}"
+        sentence = sentence if listed else "whether it fits depends on it"
     elif tried >= r.undecided.keys():
-        said = "it fits either way" if fits == {True} else "it does not fit either way"
+        sentence = "it fits either way" if fits == {True} else "it does not fit either way"
     else:
-        said = f"with what the files say beside, it {'fits' if True in fits else 'does not fit'}"
-    return f"undecided: {asked}; {step} per step, {said}; give {flags}"
+        sentence = (
+            f"with what the files say beside, it {'fits' if True in fits else 'does not fit'}"
+        )
+    return f"undecided: {options}; {step} per step, {sentence}; give {flags}"
 
 
 def _one_possible(option: str, value: object) -> str:
@@ -102,15 +107,19 @@ def _arguments(r: Read) -> Block:
         header=["argument", "value", "use", "note"],
         order="by name",
         rows=[
-            [name, _short(one.value), one.use, one.note]
-            for name, one in sorted(r.arguments.items())
+            [name, _short(argument.value), argument.use, argument.note]
+            for name, argument in sorted(r.arguments.items())
         ],
     )
 
 
 def _rows(r: Read, use: str) -> list[list[str]]:
-    found: list[tuple[str, ReadArgument]] = sorted(r.arguments.items())
-    return [[name, _short(one.value), one.note or "-"] for name, one in found if one.use == use]
+    arguments: list[tuple[str, ReadArgument]] = sorted(r.arguments.items())
+    return [
+        [name, _short(argument.value), argument.note or "-"]
+        for name, argument in arguments
+        if argument.use == use
+    ]
 
 
 def _short(value: object) -> str:
@@ -136,7 +145,7 @@ def _change_blocks(r: Read, e: Estimate) -> list[Block]:
 
 def _step(e: Estimate, change: Recipe) -> str:
     gain = percent(change.tokens_change_frac, 0, sign=True)
-    before, after = (show(one, "s") for one in (e.step.seconds, change.step_seconds))
+    before, after = (show(seconds, "s") for seconds in (e.step.seconds, change.step_seconds))
     return f"step {before} -> {after}, throughput {gain}"
 
 
@@ -154,8 +163,8 @@ def _out_of_memory(o: OutOfMemory) -> Block:
 def _change(title: str, words: str, change: Recipe) -> Block:
     lines: list[str] = [words]
     if change.unsaid:
-        said = ", ".join(_flag(name, value) for name, value in sorted(change.unsaid.items()))
-        lines.append(f"in dpplan's words, which these files have none for: {said}")
+        sentence = ", ".join(_flag(name, value) for name, value in sorted(change.unsaid.items()))
+        lines.append(f"in dpplan's words, which these files have none for: {sentence}")
     if not change.edits:
         return Block(title, [*lines, Command(change.command)])
     return Block(
@@ -176,9 +185,9 @@ def _flag(name: str, value: object) -> str:
     return f"no {flag}" if value is None else f"{flag} {value}"
 
 
-def _after(one: Edit) -> str:
-    return "left out" if one.after is None else _short(one.after)
+def _after(edit: Edit) -> str:
+    return "left out" if edit.after is None else _short(edit.after)
 
 
-def _where(one: Edit) -> str:
-    return one.place or f"new, of {one.kind}"
+def _where(edit: Edit) -> str:
+    return edit.place or f"new, of {edit.kind}"

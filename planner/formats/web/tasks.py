@@ -1,4 +1,4 @@
-"""What workers do for the formats."""
+"""Tasks of workers for the formats."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def recipe(body: bytes) -> bytes:
     """The document of `dpplan read --json`, of texts that were posted."""
     files, given = recipe_of(body)
     with catalog.only_given({}):
-        found = planned(files, given)
-        if not found.missing and not found.refused:
-            of_mapping(found.options)  # within the limits of a page
-        return dumped(read.answer(found))
+        plan = planned(files, given)
+        if not plan.missing and not plan.refused:
+            of_mapping(plan.options)  # within the limits of a page
+        return dumped(read.answer(plan))
 
 
 TASKS = {"recipe": recipe}

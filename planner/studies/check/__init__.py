@@ -46,7 +46,7 @@ from planner.verbs.estimate import estimate, taken
 
 _FIELD = "LOG"
 _MOST_FILES = 64
-__all__ = ["INSIDE", "Found", "check", "compared", "with_results"]
+__all__ = ["INSIDE", "CheckResult", "check", "compared", "with_results"]
 _TERA = 1e12
 _GENERATES = (
     "its steps generate what they train on: give the answer of `dpplan rl --json` as one more file,"
@@ -56,7 +56,7 @@ _PALM = 6.0  # FLOP per parameter and token, forward and backward (Kaplan et al.
 
 
 @dataclass(frozen=True)
-class Found:
+class CheckResult:
     """The document, and the table with its row that may be written."""
 
     document: Check
@@ -72,7 +72,7 @@ class _Recipe:
     document: Estimate
 
 
-def check(request: CheckOptions, given: Mapping[str, Any]) -> Found:
+def check(request: CheckOptions, given: Mapping[str, Any]) -> CheckResult:
     """Contents of files and their comparison with the recipe. Raises PlanError for an unreadable
     one, and for results that need a recipe if none is given.
 
@@ -112,10 +112,12 @@ def check(request: CheckOptions, given: Mapping[str, Any]) -> Found:
         notes=[],
     )
     table = row.appended(request.append, cells) if request.append and cells else None
-    return Found(document, table)
+    return CheckResult(document, table)
 
 
-def with_results(logs: tuple[str, ...], given: Mapping[str, Any], save: str, append: str) -> Found:
+def with_results(
+    logs: tuple[str, ...], given: Mapping[str, Any], save: str, append: str
+) -> CheckResult:
     """As `check`, with every result that the files allow; why another is not there is a note of the
     document. save, append: what the results are called."""
     wanted, notes = {"save": save, "append": append}, list[str]()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from planner.estimate import Estimates
 from planner.specs.documents.estimate import Estimate
 from planner.studies.documents.check import Shortage
-from planner.studies.logs import found as logs
+from planner.studies.logs import contents as logs
 from planner.units import show
 
 _ALIKE = 0.03  # relative difference within which sizes are equal: the allocator rounds to 2 MiB

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.ledger import Array
 from planner.studies.documents.check import StepTimes
-from planner.studies.logs.found import Log, Step
+from planner.studies.logs.contents import Log, Step
 
 _SETTLED = 0.10  # above the middle of the second half, from which a first step is warm-up
 _LONGER = 0.05  # above the middle, from which a step after an event is its cost

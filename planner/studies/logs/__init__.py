@@ -11,7 +11,7 @@ from pathlib import Path
 
 from planner.specs.base import PlanError
 from planner.studies.logs import stream
-from planner.studies.logs.found import Log, Reader
+from planner.studies.logs.contents import Log, Reader
 from planner.studies.logs.huggingface import trainer_state
 from planner.studies.logs.programs import TABLES, readers
 

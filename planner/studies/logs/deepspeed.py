@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from planner.studies.logs.found import GIB, NUMBER, WHOLE, Reader, Step, positive
+from planner.studies.logs.contents import GIB, NUMBER, WHOLE, Reader, Step, positive
 
 _STEP = re.compile(rf"global_step=({WHOLE})")
 _RATE = re.compile(rf"CurrSamplesPerSec=({NUMBER})")

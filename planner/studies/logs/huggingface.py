@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from planner.specs.base import PlanError
-from planner.studies.logs.found import (
+from planner.studies.logs.contents import (
     GIB,
     MIB,
     NUMBER,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from planner.studies.logs.found import WHOLE, Reader
+from planner.studies.logs.contents import WHOLE, Reader
 
 _AT = re.compile(rf'"current_steps": ({WHOLE})')
 _CLOCK = re.compile(r'"elapsed_time": "(?:(\d{1,5}) days?, )?(\d{1,5}):(\d\d):(\d\d)"')

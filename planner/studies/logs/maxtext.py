@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from planner.studies.logs.found import NUMBER, WHOLE, Reader, Step, positive
+from planner.studies.logs.contents import NUMBER, WHOLE, Reader, Step, positive
 
 _NUMBER = re.compile(rf"completed step: ({WHOLE})")
 _SECONDS = re.compile(rf"\bseconds: ({NUMBER})")

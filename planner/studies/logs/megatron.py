@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from planner.studies.logs.found import MIB, MS, NUMBER, WHOLE, Reader, Step, fields, positive
+from planner.studies.logs.contents import MIB, MS, NUMBER, WHOLE, Reader, Step, fields, positive
 
 _PALM = "the whole score matrix, as Megatron-LM counts"
 _NUMBER = re.compile(rf"iteration\s+({WHOLE})")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from planner.studies.logs.found import MS, Reader, Step, positive
+from planner.studies.logs.contents import MS, Reader, Step, positive
 
 _SAMPLES = ("samples_count", "step", "epoch_num", "first_epoch_num")
 _SECONDS = ("train_step_time", "train_step_timing in s", "train_step_timing")

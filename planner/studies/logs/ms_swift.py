@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from planner.studies.logs.found import GIB, NUMBER, WHOLE, Reader, positive
+from planner.studies.logs.contents import GIB, NUMBER, WHOLE, Reader, positive
 
 _QUOTED = r"""["']: ["']?"""
 _SPEED = re.compile(rf"train_speed\((s/it|iter/s)\){_QUOTED}({NUMBER})")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from planner.studies.logs.found import (
+from planner.studies.logs.contents import (
     MIB,
     MS,
     NUMBER,

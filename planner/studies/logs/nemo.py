@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from planner.studies.logs.found import NUMBER, WHOLE, MemoryKind, Reader, Step, positive
+from planner.studies.logs.contents import NUMBER, WHOLE, MemoryKind, Reader, Step, positive
 
 _SECONDS = re.compile(rf"train_step_timing in s[:=]\s*({NUMBER})")
 _STEP = re.compile(rf"global_step[:=]\s*({WHOLE})")

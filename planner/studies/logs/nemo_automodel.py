@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from planner.studies.logs.found import GIB, NUMBER, WHOLE, Reader, Step, plain, positive
+from planner.studies.logs.contents import GIB, NUMBER, WHOLE, Reader, Step, plain, positive
 
 _LINE = re.compile(rf"\bstep ({WHOLE}) \| epoch ")
 _HELD = re.compile(rf"\| mem ({NUMBER}) GiB")

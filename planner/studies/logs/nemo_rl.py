@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-from planner.studies.logs.found import NUMBER, WHOLE, Event, Reader, Step, plain, positive
+from planner.studies.logs.contents import NUMBER, WHOLE, Event, Reader, Step, plain, positive
 
 _AT = re.compile(rf"= Step ({WHOLE})/")
 _TOTAL = re.compile(rf"Total step time: ({NUMBER})s")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from planner.studies.logs.contents import Reader
 from planner.studies.logs.deepspeed import DeepSpeed
-from planner.studies.logs.found import Reader
 from planner.studies.logs.huggingface import HuggingFace
 from planner.studies.logs.llama_factory import LlamaFactory
 from planner.studies.logs.maxtext import MaxText

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from planner.specs.base import PlanError
 from planner.studies.logs import nemo_rl, verl
-from planner.studies.logs.found import GIB, MOST_PHASED, MS, Log, MemoryKind, Step, positive
+from planner.studies.logs.contents import GIB, MOST_PHASED, MS, Log, MemoryKind, Step, positive
 from planner.studies.logs.stream import MOST_LINE, MOST_READ, Pieces
 
 # names of curves, without the run's name, and what they are: a field of Step with the factor to

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from planner.studies.logs.found import GIB, MIB, NUMBER, WHOLE, Reader, Shortage, positive
+from planner.studies.logs.contents import GIB, MIB, NUMBER, WHOLE, Reader, Shortage, positive
 
 _SIZE = rf"({NUMBER}) ?(bytes|KiB|MiB|GiB|TiB)"
 _UNITS = {"bytes": 1.0, "KiB": 2.0**10, "MiB": MIB, "GiB": GIB, "TiB": 2.0**40}

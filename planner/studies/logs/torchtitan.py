@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from planner.studies.logs.found import GIB, NUMBER, WHOLE, Reader, Step, plain, positive
+from planner.studies.logs.contents import GIB, NUMBER, WHOLE, Reader, Step, plain, positive
 
 _STEP = re.compile(rf"step:\s*({WHOLE})\b")
 _RATE = re.compile(rf"\b(?:tps|wps):\s*({NUMBER})")

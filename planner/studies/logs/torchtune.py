@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from planner.studies.logs.found import GIB, NUMBER, WHOLE, MemoryKind, Reader, Step, positive
+from planner.studies.logs.contents import GIB, NUMBER, WHOLE, MemoryKind, Reader, Step, positive
 
 _NUMBER = re.compile(rf"Step ({WHOLE}) \|")
 _RATE = re.compile(rf"\btokens_per_second_per_gpu:({NUMBER})")

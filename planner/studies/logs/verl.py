@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from planner.studies.logs.found import GIB, WHOLE, EventKind, MemoryKind, Reader, Step, positive
+from planner.studies.logs.contents import GIB, WHOLE, EventKind, MemoryKind, Reader, Step, positive
 
 _AT = re.compile(rf'\bstep"?:\s*({WHOLE})')
 TIME = "timing_s/"  # before the name of a timer, as also in a history of Weights & Biases

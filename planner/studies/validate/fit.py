@@ -130,7 +130,7 @@ def multipliers(values: Sequence[Value]) -> Multipliers:
     return {value.label: value.multiplier for value in values}
 
 
-Asked = tuple[Sequence[Parameter], Sequence[Multipliers]]  # points, and what they multiply
+Evaluations = tuple[Sequence[Parameter], Sequence[Multipliers]]  # points, and what they multiply
 
 
 def step_times(
@@ -149,7 +149,7 @@ def step_times(
     return times_of(case, [(parameters, points)], moved=moved)
 
 
-def times_of(case: Case, questions: Sequence[Asked], *, moved: bool = False) -> StepTime:
+def times_of(case: Case, questions: Sequence[Evaluations], *, moved: bool = False) -> StepTime:
     """`step_times` of several questions in turn, in one evaluation, which takes as long as a single
     question."""
     parts = [_numbers(case, *question, moved) for question in questions]
@@ -182,7 +182,7 @@ def _numbers(
     return each * len(points), columns
 
 
-def elasticities(case: Case, questions: Sequence[Asked]) -> list[tuple[Array, Array]]:
+def elasticities(case: Case, questions: Sequence[Evaluations]) -> list[tuple[Array, Array]]:
     """For each question the log of the step time at each point (points,), and d log time / d log
     multiplier there (points, multipliers of the case)."""
     seconds = times_of(case, questions, moved=True).seconds

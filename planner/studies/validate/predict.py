@@ -167,7 +167,7 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
         raise Skip(lacking)
     reinforced = phased(row, calibration) if is_phased(row) else None
     known = scored(row, calibration) if reinforced is None else reinforced.train
-    estimates, row = known.estimates, row if reinforced is None else reinforced.asked.row
+    estimates, row = known.estimates, row if reinforced is None else reinforced.request.row
     plan, kind = estimates.plan, row.get("memory_kind", "")
     predicted_s = (
         float(estimates.time.seconds[0]) if reinforced is None else reinforced.step.seconds
@@ -223,7 +223,7 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
         phases={} if reinforced is None else {p.name: p.seconds for p in reinforced.step.phases},
         features=dict(zip(FEATURES, case.features, strict=True)),
         family=case.family,
-        command=known.command if reinforced is None else reinforced.asked.command,
+        command=known.command if reinforced is None else reinforced.request.command,
     )
 
 

@@ -36,7 +36,7 @@ _OF_JOB = ("seq_len", "global_batch")  # that `dpplan rl` fills in
 
 
 @dataclass(frozen=True)
-class Asked:
+class Requested:
     """A row as a request of `dpplan rl`. row: of its optimizer step; run: what that row says."""
 
     row: Row
@@ -54,7 +54,7 @@ class Asked:
 class Phased:
     """A row's step as phases, and the estimate of its optimizer step."""
 
-    asked: Asked
+    request: Requested
     train: Scored
     step: RlStep
 
@@ -86,12 +86,12 @@ def phased(row: Row, calibration: Calibration | None = None) -> Phased:
     return Phased(request, Scored(request.run, step.training.estimates), step.step)
 
 
-def requested(row: Row, calibration: Calibration | None = None) -> Asked:
+def requested(row: Row, calibration: Calibration | None = None) -> Requested:
     """The request of a row. Raises the same."""
     rl_options, training = _own(row), _training_row(row)
     run = read(training, calibration)
     options = run.options.changed(**dict.fromkeys(_OF_JOB), gpus=whole(row, "gpus"))
-    return Asked(training, run, rl_options, options)
+    return Requested(training, run, rl_options, options)
 
 
 def _training_row(row: Row) -> Row:

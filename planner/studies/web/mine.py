@@ -23,7 +23,7 @@ from planner.studies.views.check import view as check_view
 from planner.views.view import Block, File, Link, View
 from web import limits
 from web.state import State, marks_of, of_mapping
-from web.tabs.base import Answers, Asked
+from web.tabs.base import Answers, TabRequest
 
 _SAVE, _APPEND = "my-cluster.toml", "my-runs.csv"
 _FIELD = "FILE"
@@ -48,7 +48,7 @@ class Mine:
     notes: list[str] = field(default_factory=list)
 
 
-def _find(request: Asked) -> Mine | None:
+def _find(request: TabRequest) -> Mine | None:
     if not request.files:
         return None
     recipes = recipes_of(request.files, _FIELD)
@@ -68,7 +68,7 @@ def _find(request: Asked) -> Mine | None:
     return _checked(mine, request.files) if logs else mine
 
 
-def _state(given: Given, request: Asked, calibration: str | None = None) -> State:
+def _state(given: Given, request: TabRequest, calibration: str | None = None) -> State:
     """A plan as the page has it, with what was pasted. Raises PlanError beyond its limits."""
     config = request.state.config
     texts = {"config": config, "calibration": calibration or request.state.calibration}
@@ -94,7 +94,7 @@ def _checked(mine: Mine, files: Mapping[str, bytes]) -> Mine:
     )
 
 
-def _view(mine: Mine | None, request: Asked) -> View:
+def _view(mine: Mine | None, request: TabRequest) -> View:
     """The log, then the recipe."""
     if mine is None:
         return _empty()
@@ -154,7 +154,7 @@ _OF_RUNS = "the run is added to it; several runs make a better calibration than 
 _UNPLANNED = "Read; drop the recipe beside it, or choose model and GPU above, to compare it"
 
 
-def _links(mine: Mine, request: Asked) -> list[Link]:
+def _links(mine: Mine, request: TabRequest) -> list[Link]:
     """The plan on the page of plans, as it is and with what was learned."""
     if mine.plan is None:
         return []
@@ -191,7 +191,7 @@ def _results(mine: Mine) -> list[File]:
     return out
 
 
-def _command(mine: Mine | None, request: Asked) -> str:
+def _command(mine: Mine | None, request: TabRequest) -> str:
     """The command that gives the same answer for these files."""
     if mine is None:
         return "dpplan check train.log --recipe train.sh --gpu h100 --gpus 64"

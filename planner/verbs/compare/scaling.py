@@ -13,8 +13,7 @@ import numpy as np
 from planner.formulas import scaling as formulas
 from planner.specs.documents.compare import Amdahl, AmdahlPoint, Curve, CurvePoint, Part, Parts
 from planner.specs.documents.estimate import Figures
-from planner.specs.options import Options
-from planner.verbs.requests import Point, answer
+from planner.verbs.requests import Point
 
 FEWEST_FITTED = 3  # points of a fit with two unknowns that leave a residual
 
@@ -59,12 +58,6 @@ def stop_index(marginal: Sequence[float | None], stop_below: float) -> int | Non
     count; None: each brings as much. marginal: `Gain.marginal_frac` of every count."""
     below = (i for i, frac in enumerate(marginal) if frac is not None and frac < stop_below)
     return next(below, None)
-
-
-def over_gpus(requests: Sequence[Options], stop_below: float) -> Curve:
-    """One request at several numbers of GPUs with the same global batch; ascending."""
-    rows = [(float(point.options.gpus), point) for point in answer(requests)]
-    return curve("gpus", "", "", rows, "strong", stop_below)
 
 
 def curve(

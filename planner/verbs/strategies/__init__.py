@@ -4,8 +4,10 @@ cluster and batch."""
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,15 +37,33 @@ from planner.specs.options import Options, refuse, rows
 from planner.specs.options.numbers import number
 from planner.specs.options.parallel import StrategySettings
 from planner.specs.plan import Plan
-from planner.verbs.strategies import compressed, ddp, frameworks, local, server, zero
+from planner.verbs.strategies import base, compressed, ddp, frameworks, local, server, zero
 from planner.verbs.strategies.base import Context, Cost, Steps, Strategy, with_overlap
 
-STRATEGIES: tuple[Strategy, ...] = tuple(
-    strategy
-    for family in (ddp, zero, frameworks, compressed, local, server)
-    for strategy in family.STRATEGIES
-)
-BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}
+_FAMILIES = {
+    module.__name__.rpartition(".")[2]: module
+    for module in (base, ddp, zero, frameworks, compressed, local, server)
+}
+_FUNCTIONS = ("cost", "change", "numbers", "steps", "refuses")
+
+
+def _strategy(name: str, row: dict[str, Any]) -> Strategy:
+    """A row of strategies.json, in which a function is "module.function" of this package."""
+    functions = {}
+    for key in _FUNCTIONS:
+        if key in row:
+            module, function = row[key].split(".")
+            functions[key] = getattr(_FAMILIES[module], function)
+    return Strategy(name, **{**row, **functions})
+
+
+BY_NAME = {
+    name: _strategy(name, row)
+    for name, row in json.loads(
+        Path(__file__).with_name("strategies.json").read_text(encoding="utf-8")
+    ).items()
+}
+STRATEGIES = tuple(BY_NAME.values())
 
 
 @dataclass(frozen=True)
@@ -63,7 +83,7 @@ def _evaluate(plan: Plan, strategy: Strategy, given: StrategySettings) -> Chosen
     refused = strategy.refuses(plan)
     if refused is not None:
         return refused
-    changed = strategy.change(plan)
+    changed = strategy.changed(plan)
     numbers = strategy.numbers(changed, machine(changed))
     table = layouts(changed)
     if not len(table):
@@ -74,7 +94,8 @@ def _evaluate(plan: Plan, strategy: Strategy, given: StrategySettings) -> Chosen
         broken = [name for name, holds in rules.items() if not np.any(holds)]
         return f"no layout is allowed: {'; '.join(broken) or 'the rules together'}"
     estimates = evaluate(changed, table.pick(allowed), numbers=numbers)
-    context = Context(changed, estimates, numbers, given)
+    local_steps = given.local_steps or strategy.local_steps
+    context = Context(changed, estimates, numbers, given, local_steps)
     cost = strategy.cost(context)
     device = estimates.memory.device + cost.extra_bytes
     fits = (device <= changed.usable_bytes) & estimates.host_fits
@@ -186,6 +207,7 @@ def explain(options: Options, given: StrategySettings, name: str) -> Call:
         evaluate(x.plan, x.estimates.table.pick(np.array([result.row])), numbers=x.m),
         x.m,
         given,
+        x.local_steps,
     )
     _ = context.plain, context.slower  # cached: not part of what is recorded
     with recording(strategy.title) as tree:
@@ -251,7 +273,7 @@ def _refused(strategy: Strategy, reason: str, given: StrategySettings) -> Strate
 def _answered(chosen: Chosen, best: Chosen | None, *, in_full: bool) -> StrategyDocument:
     x, row, cost = chosen.context, chosen.row, chosen.cost
     layout = x.estimates.table.layout(row)
-    steps = chosen.strategy.steps(x)
+    steps = chosen.strategy.steps_of(x)
     if x.settings.steps_factor is not None:
         steps = Steps(x.settings.steps_factor, "stated in the request")
     tokens = x.plan.training.global_batch * x.plan.training.seq_len

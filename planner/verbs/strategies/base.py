@@ -64,6 +64,7 @@ class Context:
     estimates: Estimates
     m: Machine
     settings: StrategySettings
+    local_steps: int = 1  # that replicas take alone
 
     @cached_property
     def microbatches(self) -> Array:
@@ -251,22 +252,9 @@ def without_buckets(plan: Plan) -> Plan:
     return with_state(plan, bucket=0.0)
 
 
-def with_copies(copies: int) -> Callable[[Plan], Plan]:
-    """So many fp32 copies of the gradients more, which stay from step to step."""
-    return lambda plan: with_state(plan, bucket=plan.stack.state.bucket + copies * FP32_BYTES)
-
-
-def no_cost(source: str) -> Callable[[Context], Steps]:
-    """As many steps as exact training takes, by default; the source says where from."""
-    return lambda x: Steps(1.0, source)
-
-
-EXACT = no_cost("the same arithmetic as one large batch: no cost")
-
-
 @dataclass(frozen=True)
 class Strategy:
-    """One way of keeping replicas in step."""
+    """One way of keeping replicas in step: a row of strategies.json."""
 
     name: str
     title: str
@@ -280,10 +268,27 @@ class Strategy:
     offload: OffloadName = "none"
     shard: Literal["all", "node"] = "all"
     change: Callable[[Plan], Plan] = lambda plan: plan  # switches of the stack
+    copies: int = 0  # further fp32 copies of the gradients, which stay from step to step
     numbers: Callable[[Plan, Machine], Machine] = lambda plan, m: m
-    steps: Callable[[Context], Steps] = EXACT
+    no_cost: str = ""  # source that it takes as many steps as exact training, which it is not
+    steps: Callable[[Context], Steps] | None = None  # else how many it takes
     refuses: Callable[[Plan], str | None] = lambda plan: None
-    local_steps: int = 1  # that replicas take alone, unless the request says so
+    # that replicas take alone, unless the request says so; local SGD's are assumed (Lin et al. 2018
+    # go up to 16), DiLoCo's are of section 3 of its paper
+    local_steps: int = 1
+
+    def changed(self, plan: Plan) -> Plan:
+        """The plan with the switches and the copies of gradients of this strategy."""
+        plan = self.change(plan)
+        if not self.copies:
+            return plan
+        return with_state(plan, bucket=plan.stack.state.bucket + self.copies * FP32_BYTES)
+
+    def steps_of(self, x: Context) -> Steps:
+        """Steps to equal loss."""
+        if self.steps is not None:
+            return self.steps(x)
+        return Steps(1.0, self.no_cost or "the same arithmetic as one large batch: no cost")
 
     def differs_with(self, given: StrategySettings) -> str:
         """Its description, with the numbers of the request."""
@@ -296,7 +301,7 @@ class Strategy:
     def is_exact(self) -> bool:
         """Whether a step has the result of one large synchronous batch, so that its number of steps
         is not an assumption."""
-        return self.steps is EXACT
+        return self.steps is None and not self.no_cost
 
     @property
     def is_plan(self) -> bool:

@@ -11,15 +11,7 @@ from planner.estimate import communicate
 from planner.estimate.gradients import tensors
 from planner.formulas import compression, data_parallel
 from planner.ledger import Array
-from planner.verbs.strategies.base import (
-    FP32_BYTES,
-    Context,
-    Cost,
-    Strategy,
-    evaluated,
-    no_cost,
-    with_copies,
-)
+from planner.verbs.strategies.base import FP32_BYTES, Context, Cost, evaluated
 
 _BLOCK = 256.0  # elements that share an fp32 scale in int8 codes
 _INDEX_BYTES = 4.0
@@ -141,66 +133,9 @@ def power_sgd(x: Context) -> Cost:
     return exchange(x, power_sgd_codec(x))
 
 
-POWER_SGD_STEPS = no_cost(
-    "Vogels et al. 2019 (arXiv 1905.13727) section 5: test loss of SGD at low ranks; yours may"
-    " differ"
-)
-
 CODECS = {
     "int8": int8_codec,
     "1-bit-adam": one_bit_codec,
     "top-k": top_k_codec,
     "ddp-powersgd-hook": power_sgd_codec,
 }
-
-STRATEGIES = (
-    Strategy(
-        name="int8",
-        title="int8 all-reduce",
-        family="compressed",
-        differs="8-bit codes with an fp32 scale per 256 elements, summed in two passes",
-        source=(
-            "Alistarh et al. 2017 (arXiv 1610.02132); quantised collectives of ZeRO++, Wang et al."
-            " 2023 (arXiv 2306.10209)"
-        ),
-        stack="pytorch-ddp",
-        cost=int8,
-        steps=no_cost(
-            "QSGD, Alistarh et al. 2017 (arXiv 1610.02132): accuracy of fp32 at 8 bit; yours may"
-            " differ"
-        ),
-    ),
-    Strategy(
-        name="1-bit-adam",
-        title="1-bit Adam",
-        family="compressed",
-        differs=(
-            "signs of the momentum with error feedback, after a fifth of the steps uncompressed"
-        ),
-        source="Tang et al. 2021 (arXiv 2102.02888)",
-        stack="pytorch-ddp",
-        cost=one_bit,
-        change=with_copies(1),  # what was not sent
-        steps=no_cost(
-            "Tang et al. 2021 (arXiv 2102.02888): Adam's speed per sample, with a warm-up; yours"
-            " may differ"
-        ),
-    ),
-    Strategy(
-        name="top-k",
-        title="top-k / deep gradient compression",
-        family="compressed",
-        differs=(
-            "the largest gradients with their positions; gathered, as sums of sparse codes are not"
-            " sparse"
-        ),
-        source="Lin et al. 2018 (arXiv 1712.01887)",
-        stack="pytorch-ddp",
-        cost=top_k,
-        change=with_copies(2),  # velocity, and what was not sent
-        steps=no_cost(
-            "DGC, Lin et al. 2018 (arXiv 1712.01887): no loss of accuracy at 0.1 %; yours may"
-            " differ"
-        ),
-    ),
-)

@@ -15,11 +15,8 @@ from planner.verbs.strategies.base import (
     FP32_BYTES,
     Context,
     Cost,
-    Strategy,
-    one_node,
     with_overlap,
     with_state,
-    without_buckets,
     without_overlap,
 )
 
@@ -29,13 +26,13 @@ _CYCLE_S = 1e-3  # HOROVOD_CYCLE_TIME since 0.21
 _FUSION_MOVED = 16.0  # each fp32 gradient is read and written into the fusion buffer, and out of it
 
 
-def _one_interpreter(plan: Plan, m: Machine) -> Machine:
+def one_interpreter(plan: Plan, m: Machine) -> Machine:
     """One Python process issues the forward pass of all GPUs in turn; autograd's own threads need
     no interpreter."""
     return dataclasses.replace(m, operators_forward=m.operators_forward * plan.cluster.gpus)
 
 
-def _data_parallel(x: Context) -> Cost:
+def data_parallel(x: Context) -> Cost:
     """Parameters are broadcast before every forward pass, outputs gathered, gradients summed on GPU
     0: nothing overlaps."""
     ranks, model, c = x.who.group.ranks, x.plan.model, x.estimates.table
@@ -69,19 +66,19 @@ def _data_parallel(x: Context) -> Cost:
     )
 
 
-def _packed(plan: Plan) -> Plan:
+def packed(plan: Plan) -> Plan:
     """All gradients in one pack: reduced after backward, in a copy as large as they are."""
     return without_overlap(with_overlap(plan, bucket=None))
 
 
-def _fused(plan: Plan) -> Plan:
+def fused(plan: Plan) -> Plan:
     """One fusion buffer instead of buckets for all gradients."""
     return with_state(
         with_overlap(plan, bucket=None), bucket=0.0, fixed_buckets=float(_FUSION_BYTES)
     )
 
 
-def _horovod(x: Context) -> Cost:
+def horovod(x: Context) -> Cost:
     """Gradients ready at the end of a cycle are copied into the fusion buffer, reduced, and copied
     out."""
     gradients = sync.wire_bytes(x.plan) * x.parameters
@@ -93,85 +90,3 @@ def _horovod(x: Context) -> Cost:
     return x.cost(
         x.overlapped_s(total, last, x.window_s / calls), total, (0.0, sent, 0.0), leaving, moved
     )
-
-
-STRATEGIES = (
-    Strategy(
-        name="data-parallel",
-        title="nn.DataParallel",
-        family="frameworks",
-        differs=(
-            "one process: parameters are broadcast from GPU 0 and gradients summed there in every"
-            " pass; one interpreter issues all"
-        ),
-        source=(
-            "torch.nn.DataParallel, documentation and source (replicate, parallel_apply, gather)"
-        ),
-        stack="pytorch-ddp",
-        cost=_data_parallel,
-        change=without_buckets,
-        numbers=_one_interpreter,
-        refuses=one_node,
-    ),
-    Strategy(
-        name="tf-mirrored",
-        title="TensorFlow MirroredStrategy",
-        family="frameworks",
-        differs=(
-            "one process per node; NcclAllReduce packs all gradients into one: reduced after"
-            " backward"
-        ),
-        source="tf.distribute.NcclAllReduce(num_packs=1), TensorFlow 2 API; kernels as of PyTorch",
-        stack="pytorch-ddp",
-        change=_packed,
-        refuses=one_node,
-    ),
-    Strategy(
-        name="tf-multi-worker-mirrored",
-        title="TensorFlow MultiWorkerMirroredStrategy",
-        family="frameworks",
-        differs=(
-            "the same with collectives between nodes; bytes_per_pack (here unset) would let updates"
-            " overlap"
-        ),
-        source=(
-            "tf.distribute.experimental.CommunicationOptions, TensorFlow 2 API; kernels as of"
-            " PyTorch"
-        ),
-        stack="pytorch-ddp",
-        change=_packed,
-    ),
-    Strategy(
-        name="jax-pmap",
-        title="JAX pmap",
-        family="frameworks",
-        differs="pmean of all gradients; without the latency-hiding scheduler nothing overlaps",
-        source="JAX documentation, GPU performance tips; stack MaxText",
-        stack="maxtext",
-        change=without_overlap,
-    ),
-    Strategy(
-        name="jax-pjit",
-        title="JAX jit over a data axis",
-        family="frameworks",
-        differs=(
-            "the compiler places the reduction; with --xla_gpu_enable_latency_hiding_scheduler=true"
-            " beside backward"
-        ),
-        source="JAX documentation, GPU performance tips; stack MaxText",
-        stack="maxtext",
-    ),
-    Strategy(
-        name="horovod",
-        title="Horovod",
-        family="frameworks",
-        differs=(
-            "tensor fusion: what is ready in a cycle of 1 ms is copied into a buffer of 128 MiB and"
-            " reduced at once"
-        ),
-        source="horovod docs/tensor-fusion.rst, defaults since 0.21",
-        stack="pytorch-ddp",
-        cost=_horovod,
-        change=_fused,
-    ),
-)

@@ -10,7 +10,7 @@ from planner.estimate.optimizer import cpu_rate
 from planner.formulas import all_reduce, collectives, data_parallel
 from planner.ledger import Array
 from planner.specs.plan import Plan
-from planner.verbs.strategies.base import FP32_BYTES, Context, Cost, Steps, Strategy, with_state
+from planner.verbs.strategies.base import FP32_BYTES, Context, Cost, Steps, with_state
 
 _SOURCE = (
     "Li et al. 2014 (OSDI); one server per node unless --servers sets more, each with the cards of"
@@ -18,7 +18,7 @@ _SOURCE = (
 )
 
 
-def _worker(plan: Plan) -> Plan:
+def worker(plan: Plan) -> Plan:
     """Workers keep parameters and gradients; moments and update are the servers'."""
     return with_state(
         plan.model_copy(update={"training": plan.training.model_copy(update={"optimizer": "sgd"})}),
@@ -67,12 +67,12 @@ def _cost(x: Context, exposed: Array, total: Array, jitter: Array) -> Cost:
     )
 
 
-def _synchronous(x: Context) -> Cost:
+def synchronous(x: Context) -> Cost:
     spent = exchange_s(x, x.who.group.ranks) + update_s(x)
     return _cost(x, spent, spent, x.slower)
 
 
-def _backup(x: Context) -> Cost:
+def backup(x: Context) -> Cost:
     """The b slowest are not waited for: of N normal ranks the b-th largest is near the largest of N
     / (b + 1)."""
     spent = exchange_s(x, x.who.group.ranks) + update_s(x)
@@ -84,14 +84,14 @@ def backups(x: Context) -> float:
     return min(float(x.settings.backups), float(x.plan.cluster.gpus) - 1)
 
 
-def _bounded(x: Context) -> Cost:
+def bounded(x: Context) -> Cost:
     spent = exchange_s(x, x.who.group.ranks) + update_s(x)
     return _cost(
         x, spent, spent, data_parallel.bounded_staleness_factor(x.slower, float(x.settings.slack))
     )
 
 
-def _asynchronous(x: Context) -> Cost:
+def asynchronous(x: Context) -> Cost:
     """No one waits for others: a worker's cycle is its work and its own push and pull, unless the
     servers are the limit: their cards, which push and pull at the same time, or their CPUs, which
     update once per worker."""
@@ -104,7 +104,7 @@ def _asynchronous(x: Context) -> Cost:
     return _cost(x, exposed, np.maximum(alone, limit), np.ones_like(working))
 
 
-def _stale_steps(x: Context) -> Steps:
+def stale_steps(x: Context) -> Steps:
     workers = x.plan.cluster.gpus
     return Steps(
         1.0,
@@ -113,7 +113,7 @@ def _stale_steps(x: Context) -> Steps:
     )
 
 
-def _slack_steps(x: Context) -> Steps:
+def slack_steps(x: Context) -> Steps:
     return Steps(
         1.0,
         f"staleness at most {x.settings.slack}; Ho et al. 2013 (NIPS): same rate, larger constant:"
@@ -121,7 +121,7 @@ def _slack_steps(x: Context) -> Steps:
     )
 
 
-def _backup_steps(x: Context) -> Steps:
+def backup_steps(x: Context) -> Steps:
     workers = float(x.plan.cluster.gpus)
     factor = float(data_parallel.dropped_batch_factor(workers, backups(x)))
     return Steps(
@@ -129,52 +129,3 @@ def _backup_steps(x: Context) -> Steps:
         f"{backups(x):g} of {workers:,.0f} gradients dropped: n / (n - b) samples, Chen et al. 2016"
         " (arXiv 1604.00981)",
     )
-
-
-STRATEGIES = (
-    Strategy(
-        name="ps-sync",
-        title="parameter server, synchronous",
-        family="server",
-        differs=(
-            "push of all gradients and pull of all parameters; workers meet at the servers' cards"
-        ),
-        source=_SOURCE,
-        stack="pytorch-ddp",
-        cost=_synchronous,
-        change=_worker,
-    ),
-    Strategy(
-        name="ps-backup",
-        title="parameter server, backup workers",
-        family="server",
-        differs="the slowest workers of each step are dropped",
-        source="Chen et al. 2016 (arXiv 1604.00981)",
-        stack="pytorch-ddp",
-        cost=_backup,
-        change=_worker,
-        steps=_backup_steps,
-    ),
-    Strategy(
-        name="ps-bounded",
-        title="parameter server, bounded staleness",
-        family="server",
-        differs="a worker may be --slack steps ahead of the slowest",
-        source="SSP, Ho et al. 2013 (NIPS)",
-        stack="pytorch-ddp",
-        cost=_bounded,
-        change=_worker,
-        steps=_slack_steps,
-    ),
-    Strategy(
-        name="ps-async",
-        title="parameter server, asynchronous",
-        family="server",
-        differs="no worker waits for another: gradients are of parameters workers - 1 updates old",
-        source="DistBelief, Dean et al. 2012 (NIPS); Lian et al. 2015 (arXiv 1506.08272)",
-        stack="pytorch-ddp",
-        cost=_asynchronous,
-        change=_worker,
-        steps=_stale_steps,
-    ),
-)

@@ -7,15 +7,7 @@ from planner.estimate import communicate, sync
 from planner.estimate.states import rank_parameters
 from planner.formulas import data_parallel, offload, overlap
 from planner.ledger import Array
-from planner.verbs.strategies.base import (
-    Context,
-    Cost,
-    Strategy,
-    evaluated,
-    no_cost,
-    several_nodes,
-    without_overlap,
-)
+from planner.verbs.strategies.base import Context, Cost, evaluated
 
 _ZERO = "ZeRO, Rajbhandari et al. 2020 (arXiv 1910.02054)"
 _FSDP = "torch.distributed.fsdp; Zhao et al. 2023 (arXiv 2304.11277)"
@@ -58,7 +50,7 @@ def _in_node(x: Context) -> communicate.Group:
     return communicate.Group(inside, inside)
 
 
-def _secondary_partition(x: Context) -> Cost:
+def secondary_partition(x: Context) -> Cost:
     """hpZ: after the forward pass each node keeps all parameters, sharded over its GPUs; backward
     gathers them there."""
     layer = _per_layer(x)
@@ -77,7 +69,7 @@ def _secondary_partition(x: Context) -> Cost:
     )
 
 
-def _gathered_once(x: Context) -> Cost:
+def gathered_once(x: Context) -> Cost:
     """SHARD_GRAD_OP: gathered for forward, kept until backward is over, in every micro-batch."""
     layer, shards = _per_layer(x), x.who.shards
     weights, gradients = sync.compute_bytes(x.plan), sync.wire_bytes(x.plan)
@@ -93,7 +85,7 @@ def _gathered_once(x: Context) -> Cost:
     return sharded_cost(x, gather, 0.0 * gather, scatter, (forward, backward), leaving)
 
 
-def _delayed_update(x: Context) -> Cost:
+def delayed_update(x: Context) -> Cost:
     """One-step delayed parameter update: the CPU's optimizer and its copies run beside the next
     step."""
     whole = evaluated(x)
@@ -109,145 +101,3 @@ def _delayed_update(x: Context) -> Cost:
         whole.optimizer_bytes,
         whole.leaving_bytes,
     )
-
-
-STRATEGIES = (
-    Strategy(
-        name="zero-1",
-        title="ZeRO-1 (DeepSpeed)",
-        family="ZeRO",
-        differs="the optimizer state is sharded; reduce-scatter, update, all-gather",
-        source=_ZERO + " section 5.1",
-        stack="deepspeed",
-        zero=1,
-    ),
-    Strategy(
-        name="zero-2",
-        title="ZeRO-2 (DeepSpeed)",
-        family="ZeRO",
-        differs="gradients too: reduced to their owner in every micro-batch",
-        source=_ZERO + " section 5.2",
-        stack="deepspeed",
-        zero=2,
-    ),
-    Strategy(
-        name="zero-3",
-        title="ZeRO-3 (DeepSpeed)",
-        family="ZeRO",
-        differs="parameters too: gathered for forward and again for backward",
-        source=_ZERO + " section 5.3",
-        stack="deepspeed",
-        zero=3,
-    ),
-    Strategy(
-        name="zero-3-hpz",
-        title="ZeRO-3 with hpZ (ZeRO++)",
-        family="ZeRO",
-        differs="each node keeps a second 16-bit copy, so that backward gathers inside the node",
-        source="ZeRO++, Wang et al. 2023 (arXiv 2306.10209) section 3.2",
-        stack="deepspeed",
-        zero=3,
-        cost=_secondary_partition,
-        refuses=several_nodes,
-    ),
-    Strategy(
-        name="zero-offload",
-        title="ZeRO-Offload",
-        family="offload",
-        differs="ZeRO-2 with optimizer state and update on the CPU",
-        source=_OFFLOAD,
-        stack="deepspeed",
-        zero=2,
-        offload="optimizer",
-    ),
-    Strategy(
-        name="zero-offload-dpu",
-        title="ZeRO-Offload, delayed update",
-        family="offload",
-        differs="the CPU updates beside the next step, which uses parameters one step old",
-        source=_OFFLOAD + " section 5.2",
-        stack="deepspeed",
-        zero=2,
-        cost=_delayed_update,
-        offload="optimizer",
-        steps=no_cost(
-            "gradients of parameters one step old (staleness 1): taken as no cost; yours may need"
-            " more steps"
-        ),
-    ),
-    Strategy(
-        name="zero-infinity",
-        title="ZeRO-Infinity to host memory",
-        family="offload",
-        differs="ZeRO-3 with parameters and optimizer in host memory",
-        source="ZeRO-Infinity, Rajbhandari et al. 2021 (arXiv 2104.07857)",
-        stack="deepspeed",
-        zero=3,
-        offload="params",
-    ),
-    Strategy(
-        name="fsdp-full-shard",
-        title="FSDP FULL_SHARD",
-        family="FSDP",
-        differs="as ZeRO-3; the next layer is gathered beside the one at work",
-        source=_FSDP,
-        stack="pytorch-fsdp",
-        zero=3,
-    ),
-    Strategy(
-        name="fsdp-no-prefetch",
-        title="FSDP FULL_SHARD, no prefetch",
-        family="FSDP",
-        differs="nothing is gathered ahead: a layer waits for its parameters",
-        source=_FSDP + " section 3.3",
-        stack="pytorch-fsdp",
-        zero=3,
-        change=without_overlap,
-    ),
-    Strategy(
-        name="fsdp-shard-grad-op",
-        title="FSDP SHARD_GRAD_OP",
-        family="FSDP",
-        differs=(
-            "reshard_after_forward=False: parameters stay gathered from forward to the end of"
-            " backward"
-        ),
-        source=_FSDP,
-        stack="pytorch-fsdp",
-        zero=2,
-        cost=_gathered_once,
-    ),
-    Strategy(
-        name="fsdp-no-shard",
-        title="FSDP NO_SHARD",
-        family="FSDP",
-        differs="as DDP, without its buckets",
-        source=_FSDP,
-        stack="pytorch-fsdp",
-        zero=0,
-    ),
-    Strategy(
-        name="fsdp-hybrid-shard",
-        title="FSDP HYBRID_SHARD",
-        family="FSDP",
-        differs=(
-            "sharded inside a node, replicated between nodes: gradient shards are reduced between"
-            " them"
-        ),
-        source=_FSDP + " section 3.2.2",
-        stack="pytorch-fsdp",
-        zero=3,
-        shard="node",
-        refuses=several_nodes,
-    ),
-    Strategy(
-        name="megatron-distributed-optimizer",
-        title="Megatron-Core distributed optimizer",
-        family="ZeRO",
-        differs="ZeRO-1 with fp32 gradients and overlapped reduction and gather",
-        source="NVIDIA Megatron-Core, --use-distributed-optimizer --overlap-grad-reduce"
-        " --overlap-param-gather",
-        stack="megatron-core",
-        zero=1,
-    ),
-)

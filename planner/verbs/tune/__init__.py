@@ -28,7 +28,7 @@ from planner.units import show
 from planner.verbs.requests import Point, answer
 from planner.verbs.tune import sizes
 from planner.verbs.tune.data import Data, data_of, each_of, replicas, sized, with_longest
-from planner.verbs.tune.methods import Method, asked
+from planner.verbs.tune.methods import Method, methods_named
 from planner.verbs.workers import Progress, workers
 
 __all__ = ["csv_text", "tune"]
@@ -42,7 +42,7 @@ def tune(
     """Every requested method with the largest micro-batch and context that fit, and the time and
     the cost of the run. Raises PlanError for a wrong request."""
     base = read_options(given)
-    methods = asked(request.method, request.rank)
+    methods = methods_named(request.method, request.rank)
     adapted = any(method.has_adapters for method in methods)
     refuse(base.changed(lora=request.rank) if adapted else base, "tune", "lora" if adapted else "")
     model, _ = model_spec(base.model)

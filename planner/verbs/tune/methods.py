@@ -103,7 +103,7 @@ BY_NAME = {method.name: method for method in METHODS}
 SET = tuple(dict.fromkeys(name for method in METHODS for name in method.pairs))  # options they set
 
 
-def asked(text: str, rank: int) -> list[Method]:
+def methods_named(text: str, rank: int) -> list[Method]:
     """The methods that `--method` names, in the order of the table; with adapters of this rank.
     Raises PlanError."""
     return [method.of_rank(rank) for method in _named(text)]
