@@ -14,7 +14,7 @@ from plans import flat_of
 
 from planner.estimate.machine import machine
 from planner.estimate.memory import layer_activations
-from planner.estimate.memory.activations import norm_bytes
+from planner.estimate.memory.norms import norm_bytes
 from planner.formulas.memory import (
     attention_core_bytes,
     dropout_mask_bytes,

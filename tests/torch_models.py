@@ -213,9 +213,12 @@ def plan(
 ) -> Plan:
     """One GPU that runs transformers' modules; gradients are there from a micro-batch's backward to
     the step, as torch has it."""
-    attention = "eager" if mode == "selective" else kernel
+    attention, shape = "eager" if mode == "selective" else kernel, spec(name, layers)
+    if mode == "selective":  # attention is Llama's, whose softmax is in fp32
+        left = tuple(word for word in shape.holds if word != "narrow softmax")
+        shape = shape.model_copy(update={"holds": left})
     planned = plans.plan(
-        spec(name, layers),
+        shape,
         software="hf-deepspeed",
         gpus=1,
         seq_len=sequence,

@@ -15,6 +15,26 @@ from planner.specs.shape import Shape
 
 __all__ = ["MAX_POSITIONS", "NAMING", "Experts", "LatentAttention", "ModelSpec"]
 
+# what the published code of a model does in training:
+# - it keeps keys and values of all layers until the loss (use_cache)
+# - it hands logits to the loss in the type of its weights
+# - an RMSNorm multiplies by its weight in fp32 and casts after it
+# - rotary embeddings are of a part of a head, joined with the rest: queries and keys lie head by
+#   head, and the output of attention is copied to lie token by token again
+# - the activation function is a chain of operators (gelu_new)
+# - scores in memory take a softmax in their own type
+# - scores, or logits, are capped by a tanh
+Held = Literal[
+    "cache",
+    "narrow logits",
+    "wide norm",
+    "joined rotary",
+    "composed gelu",
+    "narrow softmax",
+    "capped scores",
+    "capped logits",
+]
+
 NAMING = {
     "aliases",
     "hub",
@@ -67,9 +87,7 @@ class ModelSpec(Shape):
 
     # matrices that its published code keeps as one each: an adapter of them is one, too
     joint: tuple[Literal["qkv", "gate"], ...] = Field(default=(), strict=False)
-    # what its published code does in training: it keeps keys and values of all layers until the
-    # loss (use_cache), or hands logits to it in the type of its weights
-    holds: tuple[Literal["cache", "narrow logits"], ...] = Field(default=(), strict=False)
+    holds: tuple[Held, ...] = Field(default=(), strict=False)  # what its published code does
     published: Published = Field(default_factory=Published)  # how its authors trained it
 
     @classmethod

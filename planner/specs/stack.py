@@ -128,6 +128,8 @@ class StateBytes(Spec):
     zero2_gathers: bool = (
         False  # ZeRO-2 as FSDP has it: shards at rest, gathered from forward to the end of backward
     )
+    # ZeRO-3 leaves the last layer gathered after its forward pass, since its backward pass is next
+    last_gathered: bool = True
     persistent_gradients: bool = False  # gradient buffers live through the whole step
     fixed_buckets: float = Field(
         default=0.0, ge=0, le=1e13
@@ -179,6 +181,8 @@ class Activations(Spec):
     gathered_logits: bool = False  # tensor-parallel ranks gather whole logits for the loss
     # a LayerNorm is computed in fp32 and its result stays so (autocast)
     wide_layernorm: bool = False
+    # layers are modules of transformers, operator by operator as the code of each type has them
+    published_code: bool = False
     fp8_inputs: bool = False  # in fp8, GEMMs keep their inputs in fp8 (Transformer Engine)
     # under ZeRO-3 inputs of repeated layers wait in host memory, shared out over tensor ranks
     host_checkpoints: bool = False

@@ -13,12 +13,11 @@ import numpy as np
 
 from planner.estimate import mechanisms
 from planner.estimate.machine.kernels import split_experts
-from planner.estimate.memory import beside_frozen, modules
+from planner.estimate.memory import beside_frozen, eager, modules, norms
 from planner.estimate.stages import Repeated, StageSplit
 from planner.formulas import casts, experts, memory, recompute
 from planner.formulas.params import MTP_NORMS, stream_of
 from planner.ledger import Array, Ledger, total
-from planner.specs.adapters import adapted
 from planner.specs.columns import Columns
 from planner.specs.layers import Kind, memory_kinds, parts_of
 from planner.specs.parts import Attended, Attention, CrossAttention, Latent, Mlp, Moe, Part
@@ -34,19 +33,12 @@ SCORE_BYTES = {"fused_softmax": (2.0, 5.0), "eager": (6.0, 7.0)}
 # before and after softmax
 _SCORE_GRADIENT = {"fused_softmax": 2.0, "eager": 6.0}
 _COUNTED_ELEMENT = 2.0  # bytes of an element for which the bytes of a stack are counted
-_PLAIN_MLP = (
-    4.0  # bytes per element of an MLP without a gate: inputs of GeLU and of its second GEMM
-)
-_STATISTIC_BYTES = 4.0  # of a norm, in fp32
+# bytes per element of an MLP without a gate: inputs of GeLU and of its second GEMM
+_PLAIN_MLP = 4.0
 _DROPOUT_MASKS = 2.0  # of a byte per element: after attention and after the MLP
-# the least that an RMSNorm of several operators keeps per element where a stack does not say: an
-# fp32 copy of its input and the normed element in 16 bit; own count
-_SPLIT_NORM_BYTES = 6.0
 _ROUTER_BYTES = 8.0  # per token and expert: fp32 logits and their softmax
-_EXPERT_INPUT, _EXPERT_OUTPUT = (
-    1.0,
-    1.0,
-)  # copies of h per routed token: gathered for the experts, to be weighted
+# copies of h per routed token: gathered for the experts, to be weighted
+_EXPERT_INPUT, _EXPERT_OUTPUT = 1.0, 1.0
 
 
 def tokens_of(plan: Plan, c: Columns) -> tuple[Array, Array]:
@@ -78,7 +70,7 @@ def one_input(plan: Plan, c: Columns, kind: Kind | None = None) -> Array:
     if kind is not None:
         plan, _ = kind_plan(plan, kind)
     return memory.product_input_bytes(
-        tokens_of(plan, c)[1], float(plan.model.hidden), plan.stream_bytes
+        tokens_of(plan, c)[1], float(plan.model.hidden), eager.residual_bytes(plan)
     )
 
 
@@ -120,8 +112,10 @@ def kind_activations(plan: Plan, c: Columns, kind: Kind, frozen: bool) -> Ledger
                 out[name] = out.get(name, 0.0) + leaf
     if frozen and not plan.fused_norm:
         # the normed element is kept for the gradient of the norm's weight alone
-        each = norm_bytes(plan)
-        out["norm"] = out["norm"] * (1 - plan.training.element_bytes / each)
+        normed = norms.normed_bytes(plan)
+        for name in ("norm", "attention/qk_norm"):
+            if name in out:
+                out[name] = out[name] * (1 - normed / norms.norm_bytes(plan))
     return out
 
 
@@ -133,6 +127,8 @@ def _of_part(plan: Plan, c: Columns, part: Part, own_input: bool) -> Ledger:
     inputs = memory.product_input_bytes(
         _inputs(plan, c), float(plan.model.hidden), _input_bytes(plan)
     )
+    if eager.casts_inputs(plan):
+        inputs, own_input = inputs * eager.input_copies(plan, part), True
     if isinstance(part, Latent):
         return {"latent/input": inputs * own_input} | _latent_activations(plan, c, part)
     out: Ledger = {f"{_group(part)}/input": inputs * own_input}
@@ -143,15 +139,6 @@ def _of_part(plan: Plan, c: Columns, part: Part, own_input: bool) -> Ledger:
 
 def _group(part: Part) -> str:
     return "attention" if part.mixes else "mlp"
-
-
-def norm_bytes(plan: Plan) -> float:
-    """Bytes that a norm keeps per element: its input, or where it is several operators an fp32 copy
-    and the normed element."""
-    e = plan.training.element_bytes
-    if plan.fused_norm:
-        return plan.stream_bytes
-    return max(plan.stack.activations.norm, _SPLIT_NORM_BYTES) - _COUNTED_ELEMENT + e
 
 
 def _input_bytes(plan: Plan) -> float:
@@ -179,18 +166,15 @@ def _inputs(plan: Plan, c: Columns) -> Array:
     return np.where(whole, tokens, local)
 
 
-def _statistics(plan: Plan) -> float:
-    """Bytes of a norm per token: mean and deviation, or only the latter."""
-    return _STATISTIC_BYTES * (2.0 if plan.model.norm == "layernorm" else 1.0)
-
-
 def _norm_activations(plan: Plan, c: Columns, kind: Kind) -> Ledger:
     """Norms of a layer, and masks of dropout."""
     (_, local), h = tokens_of(plan, c), float(plan.model.hidden)
-    norms = float(kind.norms)
+    count, doubled = float(kind.norms), plan.model.norms_per_block - 1.0
+    # what stands side by side has one input, which norms of one kernel keep once
+    beside = sum(len(block) > 1 for block in kind.blocks) * max(doubled, 0.0) * plan.fused_norm
     out: Ledger = {
-        "norm": memory.norm_kept_bytes(local, h, norms, norm_bytes(plan)),
-        "norm/statistics": memory.norm_kept_bytes(local, 1.0, norms, _statistics(plan)),
+        "norm": memory.norm_kept_bytes(local, h, count - beside, norms.norm_bytes(plan)),
+        "norm/statistics": memory.norm_kept_bytes(local, 1.0, count, norms.statistic_bytes(plan)),
     }
     if _drops_hidden(plan):
         out["dropout"] = memory.dropout_mask_bytes(local, h, _DROPOUT_MASKS)
@@ -225,12 +209,17 @@ def _attention_activations(plan: Plan, c: Columns, part: Attention | CrossAttent
         sent = sent + float(each) * (part.heads - part.kv_heads)
     if isinstance(part, CrossAttention):  # of another sequence
         sent = sent * (float(core.keys or plan.training.seq_len) / float(plan.training.seq_len))
+    if isinstance(part, Attention):
+        sent = sent + eager.rotated_beside(plan, part)
     out: Ledger = {"attention/qkv": memory.projected_bytes(tokens, width + sent, e, tp)}
     if part.qk_norm != "none":
-        normed = memory.projected_bytes(tokens, width + pairs / 2, norm_bytes(plan), tp)
+        of_norm = norms.norm_bytes(plan)
+        if eager.wide_stream(plan) and not plan.fused_norm:  # what it reads is in 16 bit
+            of_norm += eager.normed_bytes(plan) - eager.WIDE_BYTES
+        normed = memory.projected_bytes(tokens, width + pairs / 2, of_norm, tp)
         heads = part.heads + np.maximum(part.kv_heads, tp) if part.qk_norm == "per_head" else 2.0
         out["attention/qk_norm"] = normed + memory.projected_bytes(
-            tokens, heads, _statistics(plan), tp
+            tokens, heads, norms.statistic_bytes(plan), tp
         )
     return out | _core_activations(plan, c, core)
 
@@ -238,6 +227,8 @@ def _attention_activations(plan: Plan, c: Columns, part: Attention | CrossAttent
 def scores_kernel(plan: Plan, core: Attended) -> str | None:
     """The kernel of attention where it writes its scores; None where they stay on the chip. Scores
     with a learned bias take a softmax in 16 bit (T5 of transformers 5.23)."""
+    if plan.attention == "eager" and eager.narrow_softmax(plan):
+        return "fused_softmax"
     if not plan.flash_attention:
         return plan.attention
     return "fused_softmax" if core.biased else None
@@ -264,21 +255,31 @@ def _core_activations(plan: Plan, c: Columns, core: Attended) -> Ledger:
     dropped = plan.model.dropout and plan.model.dropout_of != "hidden"
     kernel = scores_kernel(plan, core)
     kept = SCORE_BYTES[kernel][int(dropped)] if kernel else 0.0
+    if kernel == "eager" and eager.runs_code(plan, "capped scores"):
+        kept += _COUNTED_ELEMENT  # what tanh returns
     score, keys = kept * (e / _COUNTED_ELEMENT), float(core.keys or plan.training.seq_len)
     # a GEMM of 8 or 4 bit keeps its own copy of the attention's output
     again = low_copy_bytes(plan) * (1 - plan.training.wide_layers / plan.model.layers)
     width = float(core.heads * core.value_width)
+    repeated = 0.0  # keys and values for every head
+    if eager.masks(plan) and core.kv_heads:
+        repeated = float((core.heads - core.kv_heads) * (core.query_width + core.value_width))
+    copied = e * (eager.joined_rotary(plan) and plan.flash_attention)
     return {
         "attention/core": memory.attention_core_bytes(
             tokens, float(core.heads), keys, score + 0 * tp, tp
-        ),
-        "attention/output": memory.projected_bytes(tokens, width, e + again, tp),
+        )
+        + memory.projected_bytes(tokens, repeated, e, tp),
+        "attention/output": memory.projected_bytes(tokens, width, e + again + copied, tp),
     }
 
 
 def _mlp_bytes(plan: Plan, part: Mlp | Moe) -> float:
     """Bytes per MLP element: inputs of the activation function and of the second GEMM."""
     kept, e = plan.stack.activations, plan.training.element_bytes
+    composed = eager.composed_bytes(plan, part)
+    if composed is not None:
+        return composed
     each = kept.mlp_gated if part.gated else _PLAIN_MLP
     # a ReLU keeps its output alone, which the second GEMM keeps anyway
     if not part.gated and part.activation == "relu":
@@ -290,6 +291,8 @@ def _dense_activations(plan: Plan, c: Columns, part: Mlp, own_input: bool) -> Le
     """A dense MLP."""
     tokens, h = tokens_of(plan, c)[0], float(plan.model.hidden)
     inputs = memory.product_input_bytes(_inputs(plan, c), h, _input_bytes(plan))
+    if eager.casts_inputs(plan):
+        inputs, own_input = inputs * eager.input_copies(plan, part), True
     width = float(part.ffn_hidden)
     return {
         "mlp/input": inputs if own_input else 0.0 * inputs,
@@ -302,6 +305,8 @@ def _expert_activations(plan: Plan, c: Columns, moe: Moe) -> Ledger:
     tokens, _ = tokens_of(plan, c)
     h, e = float(plan.model.hidden), plan.training.element_bytes
     etp, each = experts.tensor_of(plan, c.tp), _mlp_bytes(plan, moe)
+    wider, e = eager.expert_bytes(plan) / e, eager.expert_bytes(plan)
+    shared, each = each, wider * each
     routed = routed_tokens(plan, c)
     # what is clamped beside what the activation reads
     clamped = e * moe.inputs * (moe.clamped and split_experts(plan))
@@ -309,15 +314,17 @@ def _expert_activations(plan: Plan, c: Columns, moe: Moe) -> Ledger:
     before = min(each, moe.inputs * e)  # inputs of the activation function
     scored = float(moe.experts + moe.zero_experts)
     return {
-        "moe/input": memory.product_input_bytes(_inputs(plan, c), h, e),
+        "moe/input": memory.product_input_bytes(_inputs(plan, c), h, e / wider),
         "moe/router": memory.product_input_bytes(tokens, scored, _ROUTER_BYTES),
-        "moe/routed": memory.product_input_bytes(routed, read, _EXPERT_INPUT * _input_bytes(plan)),
+        "moe/routed": memory.product_input_bytes(
+            routed, read, wider * _EXPERT_INPUT * _input_bytes(plan)
+        ),
         "moe/combined": memory.product_input_bytes(
             routed, read, _EXPERT_OUTPUT * e * (not plan.stack.experts.weighted_inside)
         ),
         "moe/hidden": memory.mlp_kept_bytes(routed, width, before + clamped, etp),
         "moe/activated": memory.mlp_kept_bytes(routed, width, each - before, etp),
-        "moe/shared": memory.mlp_kept_bytes(tokens, float(moe.shared_ffn_hidden), each, c.tp),
+        "moe/shared": memory.mlp_kept_bytes(tokens, float(moe.shared_ffn_hidden), shared, c.tp),
     }
 
 
@@ -372,7 +379,8 @@ def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
         entering = one_input(plan, c, kind)
         # the input is among the activations already, unless a norm of several operators keeps
         # fp32 copies in its place
-        kept_as_it_is = plan.fused_norm or plan.stream_bytes > plan.training.element_bytes
+        wide = eager.residual_bytes(plan) > plan.training.element_bytes
+        kept_as_it_is = plan.fused_norm or wide
         counted = entering if kept_as_it_is else 0.0 * entering
         mean = mean + of_model / plan.model.layers * whole
         saved = np.where(selective, _selective_saving(plan, c, kind, ledger), 0.0)
@@ -424,23 +432,26 @@ def _results(plan: Plan, c: Columns, kind: Kind) -> dict[str, Array]:
 
 
 def _transient(plan: Plan, c: Columns) -> Array:
-    """Gradients alive beside the activations inside one layer's backward: of the MLP's hidden
-    elements or of the scores."""
+    """Gradients alive in a layer's backward: of the MLP's hidden elements or of the scores."""
     return functools.reduce(np.maximum, [_of_tower(tower, c) for tower, _ in plans(plan)])
 
 
 def _of_tower(plan: Plan, c: Columns) -> Array:
     model, e, stream = plan.model, plan.training.element_bytes, plan.stream_bytes
     tokens, local = tokens_of(plan, c)
-    hidden, core = 0.0 * tokens, 0.0 * tokens
+    hidden, core, gone = 0.0 * tokens, 0.0 * tokens, 0.0 * tokens
     for part, _ in parts_of(model):
-        if isinstance(part, Mlp):
-            elements = tokens * float(part.ffn_hidden) / c.tp
-            hidden = np.maximum(hidden, elements * _hidden_gradients(plan, part) * stream)
-        if isinstance(part, Moe):
-            elements = routed_tokens(plan, c) * part.ffn_hidden / experts.tensor_of(plan, c.tp)
-            elements = elements + tokens * part.shared_ffn_hidden / c.tp
-            hidden = np.maximum(hidden, elements * _hidden_gradients(plan, part) * stream)
+        if isinstance(part, Mlp | Moe):
+            if isinstance(part, Mlp):
+                keeps, elements = _dense_activations(plan, c, part, True), tokens / c.tp
+                elements = elements * float(part.ffn_hidden)
+            else:
+                keeps, etp = _expert_activations(plan, c, part), experts.tensor_of(plan, c.tp)
+                elements = routed_tokens(plan, c) * part.ffn_hidden / etp
+                elements = elements + tokens * part.shared_ffn_hidden / c.tp
+            gone = np.maximum(gone, total(keeps))
+            each = beside_frozen.hidden_gradients(plan, part) * stream
+            hidden = np.maximum(hidden, elements * each)
         for attended in part.core():
             if isinstance(attended, Attended):
                 keys = attended.keys or plan.training.seq_len
@@ -449,19 +460,11 @@ def _of_tower(plan: Plan, c: Columns) -> Array:
                 core = np.maximum(core, tokens * attended.heads / c.tp * keys * scores)
             else:  # gradients of all that it reads
                 core = np.maximum(core, tokens * attended.read_elements / c.tp * e)
-    return np.maximum(hidden, core) + memory.product_input_bytes(local, float(model.hidden), stream)
-
-
-def _hidden_gradients(plan: Plan, part: Mlp | Moe) -> float:
-    """Gradients of hidden elements that are alive at once."""
-    # a GELU's output is freed before the gradient of its input comes; a ReLU keeps it, a gated MLP
-    # has two such gradients, which Liger writes over the gate's inputs (ops/swiglu.py of
-    # linkedin/Liger-Kernel): that of its output is all there is beside them
-    spec = plan.training.adapter
-    matrices = () if spec is None else adapted(part, stream_of(plan.model), spec, plan.joint)
-    over = plan.liger or bool(beside_frozen.made_again(plan, matrices))
-    in_place = over if part.gated else part.activation == "gelu"
-    return 1.0 if in_place else 2.0
+    added = memory.product_input_bytes(local, float(model.hidden), eager.residual_bytes(plan))
+    # scores have their gradients when what is behind them is gone: the MLP and its norms
+    behind = 2.0 * model.norms_per_block - 1.0
+    gone = gone + memory.norm_kept_bytes(local, float(model.hidden), behind, norms.norm_bytes(plan))
+    return np.maximum(hidden, core - gone) + added
 
 
 def sequence_buffers(plan: Plan, c: Columns) -> Array:
@@ -480,13 +483,16 @@ def module_activations(plan: Plan, c: Columns) -> Array:
     and of its projection."""
     plan = head_plan(plan)
     h, (_, local) = float(plan.model.hidden), tokens_of(plan, c)
-    norms = memory.norm_kept_bytes(local, h, MTP_NORMS - 1.0, norm_bytes(plan))
-    return norms + memory.product_input_bytes(_inputs(plan, c), 2 * h, _input_bytes(plan))
+    each = norms.norm_bytes(plan)
+    normed = memory.norm_kept_bytes(local, h, MTP_NORMS - 1.0, each)
+    return normed + memory.product_input_bytes(_inputs(plan, c), 2 * h, _input_bytes(plan))
 
 
 def head_activations(plan: Plan, c: Columns) -> Array:
-    """Activations of final norm and head for a micro-batch: their inputs."""
+    """Activations of final norm and head for a micro-batch: their inputs. Where both are frozen,
+    forward holds them until its loss is there, and backward none."""
     plan = head_plan(plan)
     h, (_, local) = float(plan.model.hidden), tokens_of(plan, c)
-    norm = memory.norm_kept_bytes(local, h, float(plan.model.final_norm), norm_bytes(plan))
+    of_norm = norms.norm_bytes(plan)
+    norm = memory.norm_kept_bytes(local, h, float(plan.model.final_norm), of_norm)
     return norm + memory.product_input_bytes(_inputs(plan, c), h, plan.training.element_bytes)

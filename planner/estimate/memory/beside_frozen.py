@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.estimate.quantised import base_of
+from planner.estimate.state_types import state_of
 from planner.formulas.experts import tensor_of
 from planner.formulas.params import stream_of
 from planner.ledger import Array, Ledger
@@ -29,7 +30,9 @@ def own_copy_bytes(plan: Plan, spec: AdapterSpec) -> float:
     """Bytes per element of the copy of its input that an adapter keeps: a dropped one, or one in
     the type of the adapter, which autocast brings back to 16 bit for torch's GEMMs, while a fused
     kernel keeps what it is given; 0: it keeps the input itself."""
-    wide = spec.precision == "fp32" and plan.training.mixed_precision
+    # weights that a stack keeps in fp32 under autocast are read so
+    stated = spec.precision == "fp32" or (spec.precision is None and state_of(plan).cast_copy)
+    wide = stated and plan.training.mixed_precision
     cast = wide or plan.stream_bytes > plan.training.element_bytes
     if spec.dropout == 0 and (plan.fused_adapters or not cast):
         return 0.0
@@ -87,6 +90,18 @@ def made_again(plan: Plan, matrices: Sequence[Matrix]) -> tuple[str, ...]:
     dense = {role for matrix in matrices if not matrix.experts for role in matrix.role.split("+")}
     whole = {"gate", "up", "down"} <= dense and spec is not None and spec.dropout == 0
     return ("mlp/hidden",) if whole and plan.fused_adapters else ()
+
+
+def hidden_gradients(plan: Plan, part: Mlp | Moe) -> float:
+    """Gradients of hidden elements that are alive at once."""
+    # a GELU's output is freed before the gradient of its input comes; a ReLU keeps it, a gated MLP
+    # has two such gradients, which Liger writes over the gate's inputs (ops/swiglu.py of
+    # linkedin/Liger-Kernel): that of its output is all there is beside them
+    spec = plan.training.adapter
+    matrices = () if spec is None else adapted(part, stream_of(plan.model), spec, plan.joint)
+    over = plan.liger or bool(made_again(plan, matrices))
+    in_place = over if part.gated else part.activation == "gelu"
+    return 1.0 if in_place else 2.0
 
 
 def _products(c: Columns, part: Part, tokens: tuple[Array, Array]) -> dict[str, Array]:

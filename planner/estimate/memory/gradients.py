@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.estimate import sync
 from planner.estimate.gradients import tensors
+from planner.estimate.memory import eager
 from planner.estimate.memory.phases import Phased
 from planner.estimate.moments import state_ledger
 from planner.estimate.states import RankParameters
@@ -64,11 +65,18 @@ def copies(s: StageOf) -> Phased:
 
 
 def of_embedding(s: StageOf) -> Array:
-    """Bytes of the embedding's gradient beside the one that it is added to."""
+    """Bytes of gradients of the embedding beside the one that stays: what is added to it, and where
+    it is the head's weight, too, what both give, and their sum unless autograd adds in place
+    (InputBuffer::accumulate: not to a view, as nn.Linear's gradient of its weight is; Megatron's
+    own linear layers return a product)."""
     wide = s.state.gradient > s.state.compute
-    adds = (s.microbatches > 1) | (s.state.persistent_gradients and wide)
-    each = np.where(adds, sync.compute_bytes(s.plan), 0.0)
-    return each * s.weights.trained.words * s.split.first
+    cast = eager.wide_stream(s.plan)  # the head's is cast back, the table's is of its own type
+    each = s.state.gradient if cast else sync.compute_bytes(s.plan)
+    adds = 1.0 * ((s.microbatches > 1) | (s.state.persistent_gradients and wide))
+    if s.plan.model.tied_embeddings and not s.plan.stack.fusion.gradient_accumulation_fp32:
+        in_place = cast or s.plan.stack.family == "megatron"
+        adds = adds + s.split.last * (1.0 if in_place else 2.0)
+    return each * adds * s.weights.trained.words * s.split.first
 
 
 def product(s: StageOf) -> Array:

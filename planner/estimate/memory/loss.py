@@ -6,6 +6,7 @@ import numpy as np
 
 from planner.estimate.layer import head_columns
 from planner.estimate.layer.head import CONTRASTED, loss_chunks
+from planner.estimate.memory import eager
 from planner.estimate.memory.activations import tokens_of
 from planner.formulas import memory
 from planner.ledger import Array
@@ -54,6 +55,18 @@ def logits(plan: Plan, c: Columns) -> Array:
     )
 
 
+def last_gradient(plan: Plan, c: Columns) -> Array:
+    """Bytes that backward of a loss of torch operators takes beyond its forward pass: gradients of
+    logits and of their log-softmax, where 16-bit logits and an fp32 copy are there before."""
+    each = 3 * _WIDE - (plan.training.element_bytes + 2 * _WIDE)
+    if plan.loss_kernel not in (None, "torch") or each < 0:
+        return 0.0 * c.tp
+    head = head_plan(plan)
+    share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp
+    vocab = head_columns(head, c.tp) * c.tp
+    return memory.logits_bytes(tokens_of(head, c)[0], vocab, each, share)
+
+
 def _divergence_bytes(plan: Plan, chunks: Array) -> Array:
     """Bytes alive per logit of a student while the distributions of student and teacher are
     compared, both logits included: in fp32, or in 16 bit if the loss is chunked."""
@@ -83,6 +96,8 @@ def _logit_bytes(plan: Plan) -> float:
         each = kept.compiled_logits
     else:
         each = kept.logits
+    if kernel in (None, "torch") and eager.runs_code(plan, "capped logits"):
+        each += e  # what tanh returns
     # code that leaves the type of logits to autocast has none of them in fp32 without it
     if "narrow logits" in plan.model.holds and plan.training.state_precision is not None:
         each *= e / _WIDE

@@ -20,8 +20,10 @@ def kept(s: StageOf) -> Phased:
     alive = s.chunks / s.c.vpp * (s.kept.stage + s.in_no_layer) + _of_ends(s)
     alive = alive - s.offloaded[0]
     whole = alive + caches.cached(s.plan, s.c, s.again)
-    waiting = _waiting(s)
-    return Phased(forward=whole, loss=whole, backward=alive, end=waiting, synchronisation=waiting)
+    # the last unit of a micro-batch is still there before its gradients are, and then the gradient
+    # of its input, of which the embedding's is made
+    last, done = _waiting(s, s.kept.unit), _waiting(s, np.minimum(s.kept.input, s.kept.unit))
+    return Phased(forward=whole, loss=whole, backward=alive, end=last, synchronisation=done)
 
 
 def _of_ends(s: StageOf) -> Array:
@@ -32,11 +34,12 @@ def _of_ends(s: StageOf) -> Array:
     return ends
 
 
-def _waiting(s: StageOf) -> Array:
-    """With the first gradients of a micro-batch all there, the others in flight still wait."""
+def _waiting(s: StageOf, unit: Array) -> Array:
+    """Micro-batches in flight that wait while backward of one ends. unit: bytes that are left of
+    it."""
     others = np.maximum(s.chunks - 1, 0.0) / s.c.vpp
-    away = offload.moved(s.plan, s.c, s.kept, others * s.kept.stage + s.kept.unit, 0.0)[0]
-    return others * (s.kept.stage + s.in_no_layer) + s.kept.unit - away
+    away = offload.moved(s.plan, s.c, s.kept, others * s.kept.stage + unit, 0.0)[0]
+    return others * (s.kept.stage + s.in_no_layer) + unit - away
 
 
 def recomputed(s: StageOf) -> Phased:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from planner import schedules
 from planner.estimate import sync
-from planner.estimate.memory import activations, frozen, offload
+from planner.estimate.memory import activations, eager, frozen, offload
 from planner.estimate.memory.phases import Phased
 from planner.estimate.memory.states import (
     Elements,
@@ -91,11 +91,14 @@ class StageOf:
 
     @cached_property
     def in_no_layer(self) -> Array:
-        """Bytes of a micro-batch: output of the stage where the stack keeps it, mask of the
-        embedding."""
+        """Bytes of a micro-batch: output of the stage where the stack keeps it, mask of scores that
+        are in memory, mask of the embedding."""
         each = self.plan.stack.activations.stage_outputs
         each = each * activations.one_input(self.plan, self.c)
         passed = each * (1 - self.split.last) * (self.c.pp > 1)
+        if eager.masks(self.plan):
+            tokens = activations.tokens_of(self.plan, self.c)[0]
+            passed = passed + self.plan.training.element_bytes * tokens * self.plan.training.seq_len
         return passed + activations.embedding_mask(self.plan, self.c) * self.split.first
 
     @cached_property

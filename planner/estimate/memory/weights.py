@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.estimate import mechanisms, quantised, sync
-from planner.estimate.memory import frozen, low_precision
-from planner.estimate.memory.phases import Phased, between_updates, throughout
+from planner.estimate.memory import frozen, loss, low_precision
+from planner.estimate.memory.phases import Phased, throughout
 from planner.estimate.memory.states import ZERO_2, ZERO_3
 from planner.estimate.state_types import frozen_bytes
 from planner.formulas import memory
@@ -25,11 +25,17 @@ _CAST_BYTES = 2.0  # of a parameter in 16 bit
 def gathered(s: StageOf) -> Phased:
     """Weights that a pass gathers, of a teacher too, and gradients that are being reduced."""
     weights = _gathered(s)
-    both = weights + _reducing(s)
+    # a layer that is whole in a step is sharded again after its backward pass
+    left = sync.compute_bytes(s.plan) * (_root(s) + s.weights.every.per_layer())
+    both = np.where(_kept_whole(s), np.minimum(weights, left), weights) + _reducing(s)
     taught = s.plan.training.teacher_here
+    # where the last layer is sharded again by then, FSDP2 holds the buffer that it was gathered in
+    layer = sync.compute_bytes(s.plan) * s.weights.every.per_layer()
+    sharded = (s.c.zero >= ZERO_3) & (not s.state.last_gathered)
+    at_loss = np.where(sharded, np.maximum(weights - layer, 0.0), weights)
     return Phased(
         forward=weights,
-        loss=np.maximum(weights, s.teacher[1]) if taught else weights,
+        loss=np.maximum(at_loss, s.teacher[1]) if taught else at_loss,
         backward=weights,
         end=both,
         synchronisation=both,
@@ -76,8 +82,23 @@ def dequantised(s: StageOf) -> Phased:
 
 
 def cast(s: StageOf) -> Phased:
-    """Copies that autocast keeps of weights that are whole in fp32."""
-    return between_updates(np.where(s.c.zero < ZERO_3, _CAST_BYTES * s.trained.all, 0.0))
+    """Copies that autocast makes of fp32 weights that matrices read: its cache holds all of them
+    until the loss. Backward then keeps the copies of layers that are not repeated."""
+    p, split = s.weights.trained, s.split
+    looked_up = 0.0 if s.plan.model.tied_embeddings else split.first * p.words
+    experts = s.trained.experts * s.plan.stack.activations.published_code  # in no list of autocast
+    ends = split.first * total(p.first) + split.last * total(p.last) - looked_up
+    repeated = sum(n * each for n, each in zip(s.again.kinds, p.kinds, strict=True))
+    unit = s.kept.unit_layers * total(p.layer)
+    every = s.trained.shared - looked_up + s.trained.experts - experts
+    backward = np.maximum(every - repeated, ends + unit)
+    whole, later, last = (
+        np.where(s.c.zero < ZERO_3, _CAST_BYTES * elements, 0.0)
+        for elements in (every, backward, np.minimum(unit, every))
+    )
+    # autocast ends before backward of the loss, whose second gradient is more than its cache
+    at_loss = np.maximum(later, whole - loss.last_gradient(s.plan, s.c))
+    return Phased(forward=whole, loss=at_loss, backward=later, end=last)
 
 
 def low_precision_copies(s: StageOf) -> Phased:

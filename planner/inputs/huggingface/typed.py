@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from planner.inputs.huggingface import kinds, layers
+from planner.inputs.huggingface import code, kinds, layers
 from planner.inputs.huggingface.document import Document
 from planner.inputs.huggingface.encoders import ENCODERS
 from planner.inputs.huggingface.families import FAMILIES as DECODERS
@@ -88,6 +88,7 @@ def read(doc: Document, family: str) -> dict[str, Any]:
         "dropout": bool(rates) or f.dropout,
         "dropout_of": "attention" if rates == ["attention_dropout"] else "all",
         "joint": f.joint,
+        "holds": code.held(doc.data, family, f.like),
         **_positions(s, f),
         **layers.stacked(_layers(s, f)),
     }

@@ -17,7 +17,7 @@ from planner.inputs.names import spellings
 from planner.specs.base import Spec
 from planner.specs.decoder import decoder_of
 from planner.specs.layout import Recompute
-from planner.specs.model import Experts, LatentAttention, ModelSpec
+from planner.specs.model import Experts, Held, LatentAttention, ModelSpec
 from planner.specs.stack import StackSpec
 from planner.studies.runs.cells import Row, Skip, options_of, whole
 
@@ -43,7 +43,7 @@ class Family(Spec):
 
     source: str
     joint: tuple[Literal["qkv", "gate"], ...] = Field(default=(), strict=False)  # one matrix
-    holds: tuple[Literal["cache", "narrow logits"], ...] = Field(default=(), strict=False)
+    holds: tuple[Held, ...] = Field(default=(), strict=False)
     biases: bool = True  # of LayerNorm, and of the GEMMs of a model with a plain MLP
     latent: LatentAttention | None = None  # of mixtures of experts with this width of a head
     group_limit: int | None = Field(default=None, ge=1)  # groups of experts that a token may use

@@ -1,0 +1,130 @@
+"""Configurations drawn at random over families of transformers, shapes, batches and options."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.frameworks.setting import Setting, compact
+
+_TOKENS = (1024, 2048, 4096, 8192, 16384, 32768)  # of a micro-batch
+_LENGTHS = (512, 1024, 2048, 4096, 8192)
+_EAGER_LENGTH = 2048  # at most, with scores in memory
+_VOCABULARIES = (32_000, 50_304, 65_536, 128_256, 151_936)
+
+# family: the name of its class, and fields that differ from a decoder with grouped queries
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaForCausalLM", {}),
+    "mistral": ("MistralForCausalLM", {"sliding_window": None}),
+    "qwen2": ("Qwen2ForCausalLM", {}),
+    "qwen3": ("Qwen3ForCausalLM", {}),
+    "phi3": ("Phi3ForCausalLM", {"pad_token_id": 0, "sliding_window": None}),
+    "olmo2": ("Olmo2ForCausalLM", {}),
+    "gemma": ("GemmaForCausalLM", {}),
+    # windows are as long as the longest sequence: through torch's kernels they have masks
+    "gemma2": ("Gemma2ForCausalLM", {"sliding_window": 8192}),
+    "gemma3_text": ("Gemma3ForCausalLM", {"sliding_window": 8192}),
+    "granite": ("GraniteForCausalLM", {}),
+    "starcoder2": ("Starcoder2ForCausalLM", {"sliding_window": None}),
+    "gpt2": ("GPT2LMHeadModel", {}),
+    "gpt_neox": ("GPTNeoXForCausalLM", {}),
+    "phi": ("PhiForCausalLM", {}),
+    "opt": ("OPTForCausalLM", {}),
+    "mixtral": ("MixtralForCausalLM", {"num_local_experts": 8, "num_experts_per_tok": 2}),
+    "qwen3_moe": ("Qwen3MoeForCausalLM", {"num_experts": 32, "num_experts_per_tok": 4}),
+}
+_NO_DROPOUT = {
+    "gpt2": ("resid_pdrop", "embd_pdrop", "attn_pdrop"),
+    "gpt_neox": ("attention_dropout", "hidden_dropout"),
+    "phi": ("resid_pdrop", "embd_pdrop", "attention_dropout"),
+    "phi3": ("resid_pdrop", "embd_pdrop"),
+    "opt": ("dropout", "attention_dropout", "activation_dropout"),
+    "starcoder2": ("residual_dropout", "embedding_dropout", "attention_dropout"),
+}
+
+
+def config(rng: random.Random, family: str) -> dict[str, Any]:
+    """A config.json of a family."""
+    kind, more = FAMILIES[family]
+    head_dim = rng.choice((64, 128))
+    heads = rng.choice((8, 12, 16, 20, 24, 32, 40))
+    hidden, layers = heads * head_dim, rng.choice((2, 3, 4, 6, 8, 12))
+    ffn = 256 * round(hidden * rng.choice((2.67, 3.5, 4.0)) / 256)
+    out: dict[str, Any] = {"model_type": family, "architectures": [kind]}
+    out["vocab_size"] = rng.choice(_VOCABULARIES)
+    out |= dict.fromkeys(_NO_DROPOUT.get(family, ()), 0.0)
+    if family == "gpt2":
+        function = rng.choice(("gelu_new", "gelu"))
+        shape = {"n_embd": hidden, "n_layer": layers, "n_head": heads, "n_positions": 8192}
+        return {**out, **shape, "activation_function": function}
+    out |= {"hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads}
+    out["max_position_embeddings"] = 8192
+    if family == "opt":
+        return {**out, "ffn_dim": 4 * hidden, "word_embed_proj_dim": hidden}
+    out["intermediate_size"] = ffn
+    if family == "gpt_neox":
+        return {**out, "tie_word_embeddings": False}
+    kv_heads = rng.choice([n for n in (1, 2, 4, 8, heads) if heads % n == 0])
+    out |= {"num_key_value_heads": kv_heads, "tie_word_embeddings": rng.random() < 1 / 2}
+    if family.startswith(("gemma", "qwen3", "qwen3_moe")):
+        out["head_dim"] = rng.choice((head_dim, 128))
+    if family in ("mixtral", "qwen3_moe"):
+        out["num_hidden_layers"] = min(layers, 4)
+        out["intermediate_size"] = 512 * rng.choice((1, 2, 4))
+        out["moe_intermediate_size"] = out["intermediate_size"]
+    return {**out, **more}
+
+
+def _batch(rng: random.Random) -> tuple[int, int]:
+    tokens = rng.choice(_TOKENS)
+    length = rng.choice([n for n in _LENGTHS if n <= tokens])
+    return tokens // length, length
+
+
+def transformers(rng: random.Random, family: str | None = None) -> Setting:
+    """A step of one of its models."""
+    family = family or rng.choice(list(FAMILIES))
+    micro_batch, length = _batch(rng)
+    eager = rng.random() < 1 / 8 or family == "gemma2"  # which has no other
+    if eager and length > _EAGER_LENGTH:
+        micro_batch, length = min(micro_batch * length // _EAGER_LENGTH, 4), _EAGER_LENGTH
+    attention = "eager" if eager else "sdpa"
+    return Setting(
+        "transformers",
+        compact(config(rng, family)),
+        micro_batch,
+        length,
+        accumulation=rng.choice((1, 1, 2)),
+        precision=rng.choice(("mixed", "bf16")),
+        recompute=rng.choice(("none", "none", "full")),
+        attention=attention,
+    )
+
+
+def peft(rng: random.Random, family: str | None = None) -> Setting:
+    """The same with adapters on all linear layers."""
+    dense = ("llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", "gemma2", "gpt_neox", "phi")
+    setting = transformers(rng, family or rng.choice(dense))
+    return replace(setting, framework="peft", lora=rng.choice((8, 16, 64)))
+
+
+def accelerate(rng: random.Random, family: str | None = None) -> Setting:
+    """Shards of a model without experts on several ranks."""
+    dense = ("llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", "gpt2", "gpt_neox", "granite")
+    setting = transformers(rng, family or rng.choice(dense))
+    chosen = {"framework": "accelerate", "precision": "mixed", "accumulation": 1}
+    chosen |= {"ranks": rng.choice((2, 4, 8, 64)), "zero": rng.choice((2, 3, 3))}
+    return replace(setting, **chosen)
+
+
+DRAWS = {"transformers": transformers, "peft": peft, "accelerate": accelerate}
+
+
+def drawn(kind: str, count: int, seed: int, family: str | None = None) -> Iterator[Setting]:
+    """So many settings of a kind, the same for the same seed; families in turn."""
+    rng = random.Random(f"{kind} {seed}")
+    turns = list(FAMILIES) if kind == "transformers" and family is None else [family]
+    for i in range(count):
+        yield DRAWS[kind](rng, turns[i % len(turns)])

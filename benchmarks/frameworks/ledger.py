@@ -1,0 +1,80 @@
+"""The planner's ledger of a setting."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks.frameworks.setting import Counted, Setting
+from planner import api
+
+STACKS = {"transformers": "hf-trainer", "peft": "hf-trainer", "accelerate": "hf-fsdp"}
+_OUTSIDE = ("workspaces",)  # of GEMM libraries, which torch's CPU code has none of
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory()
+
+
+@cache
+def model_path(model: str) -> str:
+    """A config.json with the model."""
+    folder = Path(_folder().name) / str(abs(hash(model)))
+    folder.mkdir(exist_ok=True)
+    path = folder / "config.json"
+    path.write_text(model, encoding="utf-8")
+    return str(path)
+
+
+def options_of(setting: Setting) -> dict[str, Any]:
+    """The request that a user would type."""
+    chosen: dict[str, Any] = {
+        "model": model_path(setting.model),
+        "gpu": "b300",
+        "gpus": setting.ranks,
+        "stack": STACKS[setting.framework],
+        "micro_batch": setting.micro_batch,
+        "global_batch": setting.micro_batch * setting.accumulation * setting.ranks,
+        "seq_len": setting.seq_len,
+        "recompute": setting.recompute,
+        "attention": "eager" if setting.attention == "eager" else "flash2",
+        "optimizer": "adam",
+        "stack_defaults": True,
+    }
+    if setting.ranks > 1:
+        chosen |= {"zero": setting.zero, "dp": setting.ranks, "shard_group": setting.ranks}
+    if setting.precision == "bf16":
+        chosen["state_precision"] = "bf16"
+    if setting.lora:
+        chosen |= {"lora": setting.lora, "lora_targets": "all-linear"}
+    if setting.loss_kernel:
+        chosen["loss_kernel"] = setting.loss_kernel
+    return {name: value for name, value in chosen.items() if value is not None}
+
+
+def ledger(setting: Setting) -> tuple[Counted, dict[str, dict[str, float]]]:
+    """The planner's bytes as a row, and its leaves by phase."""
+    estimate = api.estimate(api.Options(**options_of(setting)), brief=True)
+    stage = max(estimate.memory.per_stage, key=lambda each: each.peak_bytes)
+    phases = {
+        phase.name: {n: b for n, b in phase.components.items() if n not in _OUTSIDE}
+        for phase in stage.phases
+    }
+    sums = {name: round(sum(leaves.values())) for name, leaves in phases.items()}
+    step, forward = phases["optimizer step"], phases["forward"]
+    row = Counted(
+        parameters=round(step["parameters"]),
+        gradients=round(step["gradients"]),
+        states=round(step["optimizer"]),
+        activations=round(forward["activations"] + forward["cast_copies"]),
+        logits=0,
+        forward=sums["forward"],
+        loss=sums["loss"],
+        backward=max(sums["backward"], sums["end of backward"], sums["gradient synchronisation"]),
+        step=sums["optimizer step"],
+        peak=max(sums.values()),
+    )
+    return row, phases

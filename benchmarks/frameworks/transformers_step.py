@@ -1,0 +1,181 @@
+"""A step of transformers' models as its Trainer runs it on one GPU."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers import masking_utils
+
+from benchmarks.frameworks import gpu_rules
+from benchmarks.frameworks.live import LiveBytes, fake
+from benchmarks.frameworks.setting import Counted, Setting
+
+_BF16 = torch.bfloat16
+_GROUPED = torch.nn.functional.grouped_mm
+
+
+def model_of(setting: Setting) -> nn.Module:
+    """The model in training mode, its weights in the type of the setting."""
+    fields = setting.config
+    config = transformers.AutoConfig.for_model(fields.pop("model_type"), **fields)
+    config.use_cache = False
+    model = transformers.AutoModelForCausalLM.from_config(
+        config,
+        attn_implementation=setting.attention,
+        dtype=torch.float32 if setting.base == "fp32" else _BF16,
+    ).train()
+    if setting.recompute == "full":
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    return model
+
+
+def moved(module: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]) -> nn.Module:
+    """nn.Module._apply, which cannot swap fake tensors."""
+    for child in module.children():
+        moved(child, change)
+    for name, weight in module._parameters.items():
+        if weight is not None:
+            data = change(weight.detach())
+            module._parameters[name] = nn.Parameter(data, requires_grad=weight.requires_grad)
+    for name, buffer in module._buffers.items():
+        module._buffers[name] = None if buffer is None else change(buffer)
+    return module
+
+
+def optimizer_of(setting: Setting, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """torch's AdamW in the setting's implementation."""
+    return torch.optim.AdamW(parameters, lr=1e-4, **{setting.optimizer: True})
+
+
+def marked(model: nn.Module, live: LiveBytes) -> None:
+    """Phases begin and end where the loss is computed: from its call until the gradient of the
+    head's input is there."""
+    head = model.get_output_embeddings()
+
+    def enters(module: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        if args[0].requires_grad:
+            args[0].register_hook(lambda gradient: live.phase("backward"))
+
+    head.register_forward_pre_hook(enters)
+    compute = model.loss_function
+
+    def loss(logits: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        live.label([logits], "logits")
+        live.at_loss = dict(live.by_origin)
+        live.phase("loss")
+        return compute(logits, *args, **kwargs)
+
+    model.loss_function = loss
+
+
+def in_fp32(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """accelerate's ConvertOutputsToFp32, which Accelerator.prepare wraps around the model."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        output = forward(*args, **kwargs)
+        for name, value in output.items():
+            if isinstance(value, torch.Tensor) and value.dtype is _BF16:
+                output[name] = value.float()
+        return output
+
+    return run
+
+
+def step(
+    setting: Setting,
+    live: LiveBytes,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    labelled: Callable[[], None],
+) -> None:
+    """One step of Trainer.training_step and the optimizer."""
+    forward = in_fp32(model) if setting.precision == "mixed" else model
+    shape = (setting.micro_batch, setting.seq_len)
+    words = [torch.zeros(shape, dtype=torch.long) for _ in range(setting.accumulation)]
+    live.label(words, "batch")
+    for batch in words:
+        live.phase("forward")
+        with torch.autocast("cpu", _BF16, enabled=setting.precision == "mixed"):
+            loss = forward(input_ids=batch, labels=batch)["loss"]
+        (loss / setting.accumulation).backward()
+        del loss
+    labelled()
+    live.phase("step")
+    optimizer.step()
+    labelled()
+    optimizer.zero_grad()
+
+
+def counted(live: LiveBytes, gradients: int) -> Counted:
+    """The second step as a row."""
+    lasting, at_loss = live.by_origin, live.at_loss
+    peaks = live.peaks
+    return Counted(
+        parameters=lasting["parameters"],
+        gradients=gradients,
+        states=lasting["states"],
+        activations=at_loss["activations"],
+        logits=at_loss["logits"],
+        forward=peaks["forward"],
+        loss=peaks["loss"],
+        backward=peaks["backward"],
+        step=peaks["step"],
+        peak=live.peak,
+    )
+
+
+def _grouped(input: torch.Tensor, weight: torch.Tensor, *, offs: torch.Tensor) -> torch.Tensor:
+    """grouped_mm of CUDA, which multiplies fp32 experts one after the other."""
+    if weight.dtype is _BF16:
+        return _GROUPED(input, weight, offs=offs)
+    return torch.ops.transformers.grouped_mm_fallback(input, weight, offs)
+
+
+@contextlib.contextmanager
+def traced() -> Iterator[None]:
+    """Code of transformers on fake tensors: rows are whole sequences, which it reads the values of
+    position ids to tell, and would build a mask; experts in fp32."""
+    packed = masking_utils.find_packed_sequence_indices
+    masking_utils.find_packed_sequence_indices = lambda position_ids: None
+    torch.nn.functional.grouped_mm = _grouped
+    try:
+        yield
+    finally:
+        masking_utils.find_packed_sequence_indices = packed
+        torch.nn.functional.grouped_mm = _GROUPED
+
+
+def run(setting: Setting) -> Counted:
+    """Two steps on fake tensors, of which the second is counted."""
+    with gpu_rules.rules(), traced(), fake() as live:
+        return train(setting, live)
+
+
+def train(
+    setting: Setting,
+    live: LiveBytes,
+    prepare: Callable[[Setting, nn.Module], nn.Module] = lambda setting, model: model,
+) -> Counted:
+    """The same, whatever kind of tensors it runs on. prepare: shards the model, or adapts it."""
+    model = model_of(setting)
+    marked(model, live)
+    model = prepare(setting, model)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = optimizer_of(setting, trained)
+    gradients = 0
+
+    def labelled() -> None:
+        nonlocal gradients
+        live.label_model(model, optimizer)
+        gradients = live.by_origin["gradients"]
+
+    labelled()
+    for _ in range(2):
+        live.restart()
+        step(setting, live, model, optimizer, labelled)
+    return counted(live, gradients)

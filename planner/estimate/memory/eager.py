@@ -1,0 +1,120 @@
+"""Bytes that torch keeps for backward where a layer is a chain of its operators: by autocast, and
+by the code that a type of model has in transformers.
+
+Counted on fake tensors (benchmarks/frameworks); the counted steps are tests/data/frameworks.csv.
+"""
+
+from __future__ import annotations
+
+from planner.estimate.state_types import frozen_bytes, state_of
+from planner.specs.model import Held
+from planner.specs.parts import Attention, Latent, Mlp, Moe, Part
+from planner.specs.plan import Plan
+
+WIDE_BYTES = 4.0
+_LATENT_INPUTS = 2.0  # down-projections of queries, and of keys and values
+# per element of an MLP whose gelu_new is a chain of operators: its input, half of it, tanh, one
+# more than that, and the product; in fp32 from the power on where autocast runs, and then a copy of
+# the product in 16 bit
+_COMPOSED, _COMPOSED_WIDE = 10.0, 16.0
+
+
+def runs_code(plan: Plan, trait: Held) -> bool:
+    """Whether the published code of the model runs, and does this."""
+    if not plan.stack.activations.published_code or plan.training.compile:
+        return False
+    return trait in plan.model.holds
+
+
+def autocasts(plan: Plan) -> bool:
+    """Whether autocast runs over what matrices, norms and activation functions are given."""
+    training = plan.training
+    if training.compile or not training.mixed_precision or training.state_precision is not None:
+        return False
+    if training.fused_norm:  # kernels of their own, which return the type of the matrices
+        return False
+    return plan.stack.activations.wide_layernorm or state_of(plan).cast_copy
+
+
+def wide_stream(plan: Plan) -> bool:
+    """Whether autocast runs over weights in fp32: what the embedding returns, and all that is added
+    to it, stays so, and every matrix makes a 16-bit copy of its input."""
+    if not autocasts(plan):
+        return False
+    if plan.training.adapter is not None:
+        return plan.training.base_precision is None and frozen_bytes(plan) == WIDE_BYTES
+    return state_of(plan).cast_copy
+
+
+def residual_bytes(plan: Plan) -> float:
+    """Bytes of an element of the residual stream."""
+    return WIDE_BYTES if wide_stream(plan) else plan.stream_bytes
+
+
+def normed_bytes(plan: Plan) -> float:
+    """Bytes that a norm of several operators keeps per element for the gradient of its weight,
+    where what it reads is in 16 bit."""
+    return WIDE_BYTES if runs_code(plan, "wide norm") else plan.training.element_bytes
+
+
+def casts_inputs(plan: Plan) -> bool:
+    """Whether every matrix keeps a 16-bit copy of its own of what a norm returns in fp32."""
+    of_norm = autocasts(plan) and plan.model.norm == "layernorm"
+    return wide_stream(plan) or (of_norm and plan.stack.activations.wide_layernorm)
+
+
+def input_copies(plan: Plan, part: Part) -> float:
+    """Matrices of a part that read what its norm returns, where its code is known."""
+    if not plan.stack.activations.published_code:
+        return 1.0
+    joint_qkv, joint_gate = plan.joint
+    if isinstance(part, Attention):
+        return 1.0 if joint_qkv else 1.0 + len(part.key_value_widths)
+    if isinstance(part, Latent):
+        return _LATENT_INPUTS
+    if isinstance(part, Mlp):
+        return 1.0 if joint_gate else float(part.inputs)
+    return 1.0
+
+
+def expert_bytes(plan: Plan) -> float:
+    """Bytes of an element that experts work on: autocast has no grouped products in its lists, so
+    that they run in the type of their weights (integrations/moe.py of transformers)."""
+    grouped = plan.stack.activations.published_code and plan.model.routed is not None
+    return WIDE_BYTES if grouped and wide_stream(plan) else plan.training.element_bytes
+
+
+def composed_bytes(plan: Plan, part: Mlp | Moe) -> float | None:
+    """Bytes per element of an MLP whose activation function is a chain; None: it is one kernel."""
+    if part.gated or not runs_code(plan, "composed gelu"):
+        return None
+    return _COMPOSED_WIDE if autocasts(plan) else _COMPOSED
+
+
+def narrow_softmax(plan: Plan) -> bool:
+    """Whether scores in memory take a softmax in 16 bit; autocast would have it in fp32."""
+    return runs_code(plan, "narrow softmax") and not autocasts(plan)
+
+
+def masks(plan: Plan) -> bool:
+    """Whether scores are masked by a matrix in memory, which all layers read."""
+    return plan.attention == "eager" and plan.stack.activations.published_code
+
+
+def joined_rotary(plan: Plan) -> bool:
+    """Whether queries and keys are made anew by joining what is rotated with the rest."""
+    return runs_code(plan, "joined rotary") and not plan.fused_rotary
+
+
+def rotated_beside(plan: Plan, part: Attention) -> float:
+    """Elements per token that attention keeps beside queries, keys and values: where values are a
+    view of one joint product, all of it stays for them."""
+    if part.own_kv and "qkv" in plan.model.joint and _rotates(plan, part):
+        return float((part.heads + part.kv_heads) * part.head_dim)
+    return 0.0
+
+
+def _rotates(plan: Plan, part: Attention) -> bool:
+    published = plan.stack.activations.published_code and not plan.training.compile
+    rotary = plan.model.positions == "rotary" and part.rotary
+    return published and rotary and not plan.fused_rotary
