@@ -109,7 +109,7 @@ def better(free: Estimate, pinned: Estimate, pin: dict[str, Any]) -> bool:
 def is_said(free: Estimate, pinned: Estimate, pin: dict[str, Any]) -> bool:
     """Whether the answer without the pin says that it does not search this: offloading, and what
     the stack runs on request only."""
-    sentence = " ".join(free.search.not_searched)
+    said = " ".join(free.search.not_searched)
     ((name, value),) = pin.items()
     word = str(value).partition(":")[0]
     on_request = any(f"--{name} {text}({pinned.stack.id})" in said for text in (f"{word} ", ""))

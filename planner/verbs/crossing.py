@@ -16,7 +16,7 @@ from planner.specs.documents.estimate import Crossing, InsideNodes
 from planner.specs.options import Options
 
 _HEARD = 0.05  # share of the step from which traffic of contexts or experts is worth a remark
-_REPEATS = 2 * TIE  # by which exact repeats of measured runs differ from their median
+REPEATS = 2 * TIE  # by which exact repeats of measured runs differ from their median
 _GROUPS = (("tp", "tensor_parallel"), ("ep", "expert_parallel"), ("cp", "context_parallel"))
 
 
@@ -58,5 +58,5 @@ def _inside(options: Options, answer: Answer, name: str, domain: int) -> InsideN
         InsideNodes,
         report.line(options, estimates, row),
         slower_frac=slower,
-        within_noise=abs(slower) <= _REPEATS,
+        within_noise=abs(slower) <= REPEATS,
     )

@@ -27,7 +27,7 @@ from planner.specs.documents.estimate import Alternative, Estimate, SearchCounts
 from planner.specs.options import Options, command_line, refuse
 from planner.units import show
 from planner.verbs.both_ways import both_ways
-from planner.verbs.crossing import crossing
+from planner.verbs.crossing import REPEATS, crossing
 from planner.verbs.near_ties import near_ties
 
 
@@ -115,7 +115,7 @@ def _tighter(options: Options, answer: Answer) -> Tighter | None:
     chances = [
         fit_chance(e, np.array([i]))[0] for e, i in ((estimates, row), (answer.chosen, answer.row))
     ]
-    if faster <= 0 or min(chances) >= _SURE:
+    if faster <= REPEATS or min(chances) >= _SURE:
         return None
     return extended(Tighter, report.line(options, estimates, row), faster_frac=faster)
 

@@ -37,7 +37,7 @@ from planner.views.view import Block, Command, View, words
 # an assumption that an option replaces: what is assumed, before its reason, and the option
 _DEFAULT = re.compile(r"(?P<what>.+?)(?=, |: | \(| with ).*\(set (?P<option>--[^)]+)\)")
 _OPTION = re.compile(r"--[a-z][a-z-]*")
-_UNLIKE = 0.05  # above the mean of stages, from which the slowest is named
+_UNLIKE = 0.2  # above the mean of stages, from which the slowest is named
 _PARTS = 4  # of time and of memory, the largest; the others together
 _CHANGES = {True: 2, False: 3}  # listed of what would help, and of what would make it fit
 
@@ -70,7 +70,7 @@ def verdict(r: Estimate, most: int | None = None) -> str:
     doubted = "".join(f" DOUBTFUL: {doubt}." for doubt in r.doubts)
     doubted += "".join(f" {sentence[0].upper()}{sentence[1:]}." for sentence in r.both_ways[:most])
     if also := [text.split(" decide")[0] for text in r.both_ways[most:] if most is not None]:
-        doubted += f" So do {', '.join(also)} (--full)."
+        doubted += f" So {'does' if len(also) == 1 else 'do'} {', '.join(also)} (--full)."
     if not m.fits:
         lacking = f"{m.verdict.upper()}: {short_of(r)}{_still(m)}."
         return f"{lacking} A step would take {show(step.seconds, 's')} ({band}).{doubted}"
@@ -99,7 +99,7 @@ def _answer(r: Estimate) -> Block:
         )
     rows = (
         ("layout", f"{layout_words(layout)}  [{r.stack.title}]"),
-        ("", describe(layout)),
+        ("", describe(structs.replace(layout, pipeline_layout=UNSET))),
         *(("", f"with {words}") for words in [software_words(r.search.software)] if words),
         (
             "memory",
@@ -248,5 +248,5 @@ def _sure(r: Estimate) -> Block:
 def _untried(sentences: Sequence[str]) -> str:
     """The options of what no search tries; sentences without an option are kept whole."""
     options = dict.fromkeys(option for text in sentences for option in _OPTION.findall(text))
-    others = [f"what {', '.join(options)} add (see --full)"] if options else []
+    others = [f"what {', '.join(options)} add (--full)"] if options else []
     return "; ".join([*others, *(text for text in sentences if not _OPTION.search(text))])
