@@ -37,10 +37,10 @@ def answer(changes: dict[str, Any]) -> Estimate:
     return _answered(tuple(sorted(given.items())))
 
 
-def near(one: float | None, other: float | None, rel: float = 1e-6) -> bool:
-    assert one is not None
+def near(value: float | None, other: float | None, rel: float = 1e-6) -> bool:
+    assert value is not None
     assert other is not None
-    return one == pytest.approx(other, rel=rel)
+    return value == pytest.approx(other, rel=rel)
 
 
 def step(e: Estimate) -> float:
@@ -76,7 +76,7 @@ def ledger(e: Estimate, name: str) -> float:
 
 
 def doubted(word: str) -> Pair:
-    return lambda a, _: any(word in one for one in a.doubts)
+    return lambda a, _: any(word in doubt for doubt in a.doubts)
 
 
 # question, options of one request, of another ({} is the base), what holds
@@ -85,7 +85,7 @@ Question = tuple[str, dict[str, Any], dict[str, Any], Pair]
 
 def check(question: Question) -> None:
     """Ask both requests, and hold the answers to the truth."""
-    _, one, other, holds = question
-    a, b = answer(one), answer(other)
+    _, first, other, holds = question
+    a, b = answer(first), answer(other)
     assert math.isfinite(a.step.seconds)
     assert holds(a, b)

@@ -109,12 +109,12 @@ def better(free: Estimate, pinned: Estimate, pin: dict[str, Any]) -> bool:
 def is_said(free: Estimate, pinned: Estimate, pin: dict[str, Any]) -> bool:
     """Whether the answer without the pin says that it does not search this: offloading, and what
     the stack runs on request only."""
-    said = " ".join(free.search.not_searched)
+    sentence = " ".join(free.search.not_searched)
     ((name, value),) = pin.items()
     word = str(value).partition(":")[0]
-    on_request = any(f"--{name} {text}({pinned.stack.id})" in said for text in (f"{word} ", ""))
-    offloads = name == "offload" and "--search-offload" in said
-    return on_request or offloads or (name == "cuda_graphs" and "hold experts" in said)
+    on_request = any(f"--{name} {text}({pinned.stack.id})" in sentence for text in (f"{word} ", ""))
+    offloads = name == "offload" and "--search-offload" in sentence
+    return on_request or offloads or (name == "cuda_graphs" and "hold experts" in sentence)
 
 
 def stacks_of(estimate: Estimate) -> set[str]:

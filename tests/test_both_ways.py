@@ -64,12 +64,14 @@ def test_other_defaults_that_decide_are_answered_both_ways(
 ) -> None:
     given = {**SMALL, "global_batch": 512, "precision": "bf16", **changes}
     sentences = said(**given)
-    assert any(all(word in one for word in words.split("{}")) for one in sentences), sentences
+    assert any(all(word in sentence for word in words.split("{}")) for sentence in sentences), (
+        sentences
+    )
 
 
 def test_a_network_that_is_stated_is_not_answered_otherwise() -> None:
     given = {**SMALL, "gpu": "rtx4090", "tp": 4, "recompute": "full", "global_batch": 512}
-    assert not any("network" in one for one in said(**given, nic_bandwidth="100 Gbit/s"))
+    assert not any("network" in entry for entry in said(**given, nic_bandwidth="100 Gbit/s"))
 
 
 def test_evidence_on_a_card_is_thin_by_suites_or_by_error() -> None:

@@ -213,7 +213,7 @@ def test_where_none_leaves_enough_the_likeliest_is_taken(tight: plans.Plan) -> N
 
 
 def test_an_estimate_says_what_speed_would_cost_in_risk() -> None:
-    asked = {"model": "llama-3.1-8b", "gpu": "h100", "gpus": 8, "stack_defaults": True}
+    asked = {"model": "llama-3-8b", "gpu": "l40s", "gpus": 4}
     sure = api.estimate(api.read_options(asked), brief=True)
     assert sure.memory.verdict == "fits"
     assert sure.memory.fit_chance >= evidence.WANTED

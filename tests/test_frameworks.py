@@ -49,9 +49,9 @@ def test_states_are_those_of_the_frameworks(framework: str) -> None:
 
 def forward_per_token(**given: object) -> float:
     """Bytes that a layer of Llama 3.1 8B keeps per token."""
-    asked = {"model": "llama-3.1-8b", "gpu": "b300", "gpus": 1, "stack": "hf-trainer"}
-    asked |= {"micro_batch": 1, "global_batch": 1, "seq_len": 1024, "recompute": "none"}
-    memory = api.estimate(api.read_options({**asked, **given}), brief=True).memory
+    values = {"model": "llama-3.1-8b", "gpu": "b300", "gpus": 1, "stack": "hf-trainer"}
+    values |= {"micro_batch": 1, "global_batch": 1, "seq_len": 1024, "recompute": "none"}
+    memory = api.estimate(api.read_options({**values, **given}), brief=True).memory
     return sum(leaf.bytes for leaf in memory.layer_activations) / 1024
 
 

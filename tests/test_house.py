@@ -236,7 +236,6 @@ OLD_NAMES = (
     "tests/test_crossval.py",
     "tests/test_documents.py",
     "tests/test_doubts.py",
-    "tests/test_expert_questions.py",
     "tests/test_experts.py",
     "tests/test_fit_chance.py",
     "tests/test_laws_memory.py",

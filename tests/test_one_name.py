@@ -110,54 +110,54 @@ def numbers(value: dict[str, Any]) -> Iterator[tuple[str, float]]:
 def test_parts_of_a_document_agree_on_a_layout(name: str) -> None:
     """Objects that name the same pick have one number under one name."""
     known: dict[tuple[str, str], float] = {}
-    for one in objects(document(name)):
-        if isinstance(one.get("pick"), str):
-            for number, value in numbers(one):
-                first = known.setdefault((one["pick"], number), value)
-                assert value == pytest.approx(first, rel=1e-9), (number, one["pick"])
+    for entry in objects(document(name)):
+        if isinstance(entry.get("pick"), str):
+            for number, value in numbers(entry):
+                first = known.setdefault((entry["pick"], number), value)
+                assert value == pytest.approx(first, rel=1e-9), (number, entry["pick"])
 
 
 @pytest.mark.parametrize("name", [n for n in COMMANDS if n.startswith(("estimate", "schedule"))])
 def test_what_is_printed_of_a_layout_has_one_number_under_one_name(name: str) -> None:
     for word in SHARES:
-        found = set(re.findall(rf"\b{word} ([\d.]+) ?%", printed(name)))
-        found |= set(re.findall(rf"([\d.]+) % (?:of (?:it|that) )?{word}\b", printed(name)))
-        assert len(found) <= 1, (word, found)
+        names = set(re.findall(rf"\b{word} ([\d.]+) ?%", printed(name)))
+        names |= set(re.findall(rf"([\d.]+) % (?:of (?:it|that) )?{word}\b", printed(name)))
+        assert len(names) <= 1, (word, names)
 
 
 @pytest.mark.parametrize("name", ["schedule", "schedule, experts"])
 def test_a_schedule_is_that_of_its_estimate(name: str) -> None:
     """What is idle in a drawing is called so, and the bubble is the component of the estimate."""
-    found = document(name)
+    result = document(name)
     assert "bubble" not in printed(name)
-    step = found["estimate"]["step"]["seconds"]
-    around = sum(found["estimate"]["around"].values())
-    assert found["step_s"] + around + found["estimate"]["transfers_s"] == pytest.approx(step)
+    step = result["estimate"]["step"]["seconds"]
+    around = sum(result["estimate"]["around"].values())
+    assert result["step_s"] + around + result["estimate"]["transfers_s"] == pytest.approx(step)
 
 
 @pytest.mark.parametrize("name", [n for n in COMMANDS if n.startswith("offload")])
 def test_a_swap_is_the_verdict_only_where_it_fits_and_is_faster(name: str) -> None:
     """Of whole steps; a layer by itself may be cheaper to swap, and the answer says so."""
-    found = document(name)
-    choices = {"swap" if one["link"] else "recompute": one for one in found["choices"]}
-    fitting = {what: one["step_seconds"] for what, one in choices.items() if one["fits"]}
-    assert found["verdict"] == min(fitting, key=fitting.__getitem__, default=None)
+    result = document(name)
+    choices = {"swap" if choice["link"] else "recompute": choice for choice in result["choices"]}
+    fitting = {name: choice["step_seconds"] for name, choice in choices.items() if choice["fits"]}
+    assert result["verdict"] == min(fitting, key=fitting.__getitem__, default=None)
     assert ("neither fits" in printed(name)) == (not fitting)
-    link = next(one for one in found["links"] if one["id"] == found["host_link"])
-    if fitting and link["cheaper"] != found["verdict"]:
-        assert ("no swap" if found["refused"] else "a layer by itself") in printed(name)
+    link = next(link for link in result["links"] if link["id"] == result["host_link"])
+    if fitting and link["cheaper"] != result["verdict"]:
+        assert ("no swap" if result["refused"] else "a layer by itself") in printed(name)
 
 
 def test_what_answers_is_among_what_was_tried() -> None:
     """The cheapest cluster is the cheapest of those within the limits, the fastest the fastest; the
     count below its smallest does not answer, and no other costs less."""
-    found = document("cluster")
-    tried = [one for kind in found["types"] for one in kind["tried"] if one["within"]]
-    best = found["answers"]
-    assert best["cheapest"]["cost_usd"] == pytest.approx(min(one["cost_usd"] for one in tried))
-    assert best["fastest"]["days"] == pytest.approx(min(one["days"] for one in tried))
-    assert best["smallest"]["gpus"] == min(one["gpus"] for one in tried)
-    for kind in found["types"]:
+    result = document("cluster")
+    tried = [entry for kind in result["types"] for entry in kind["tried"] if entry["within"]]
+    best = result["answers"]
+    assert best["cheapest"]["cost_usd"] == pytest.approx(min(entry["cost_usd"] for entry in tried))
+    assert best["fastest"]["days"] == pytest.approx(min(entry["days"] for entry in tried))
+    assert best["smallest"]["gpus"] == min(entry["gpus"] for entry in tried)
+    for kind in result["types"]:
         if kind["below"] is not None:
             below = next(o for o in kind["tried"] if o["gpus"] == kind["below"]["gpus"])
             assert not below["within"]

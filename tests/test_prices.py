@@ -240,8 +240,8 @@ def test_consumer_cards_fail_more_often() -> None:
     given |= {"stack": "pytorch-ddp", "zero": 0}
 
     def hours(gpu: str) -> float:
-        found = api.estimate(api.read_options({**given, "gpu": gpu}), brief=True)
-        return found.run.reliability.mtbf_gpu_s / 3600
+        estimate = api.estimate(api.read_options({**given, "gpu": gpu}), brief=True)
+        return estimate.run.reliability.mtbf_gpu_s / 3600
 
     assert hours("rtx4090") == hours("rtx3090") == pytest.approx(14_000)
     assert hours("h100") == hours("a100") == hours("rtx6000-ada") == pytest.approx(50_677, rel=1e-4)

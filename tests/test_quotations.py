@@ -33,22 +33,22 @@ def numbers(text: str) -> set[float]:
     for words, digits in _WORDS.items():
         text = text.replace(words, digits)
     text = re.sub(r"arXiv [\d.]+|section [\d.]+|tables? \d+", "", text)
-    found = {
+    items = {
         float(digits.replace(",", "")) * _SCALE[scale]
         for digits, scale in re.findall(
             r"(\d[\d,]*(?:\.\d+)?)( billion| trillion|[kKMBT](?![a-z]))?", text
         )
     }
-    for one, other in re.findall(r"(\d+) ?x ?(\d+)", text):
-        found.add(float(one) * float(other))
+    for name, other in re.findall(r"(\d+) ?x ?(\d+)", text):
+        items.add(float(name) * float(other))
     for nodes, gpus in re.findall(r"(\d+) DGX-A100 \((\d+)x", text):
-        found.add(float(nodes) * float(gpus))
-    return found
+        items.add(float(nodes) * float(gpus))
+    return items
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["project"] for row in ROWS])
 def test_numbers_of_a_project_stand_in_what_its_source_is_quoted_for(row: dict[str, str]) -> None:
-    found = numbers(row["source"])
+    result = numbers(row["source"])
     per_token = re.search(r"per trillion tokens", row["source"])
     for name in ("gpus", "gpu_hours", "days", "tokens"):
         if not row[name]:
@@ -56,7 +56,11 @@ def test_numbers_of_a_project_stand_in_what_its_source_is_quoted_for(row: dict[s
         value = float(row[name])
         if name == "gpu_hours" and per_token:
             value /= float(row["tokens"]) / 1e12
-        assert any(value == pytest.approx(one, rel=1e-6) for one in found), (name, value, found)
+        assert any(value == pytest.approx(entry, rel=1e-6) for entry in result), (
+            name,
+            value,
+            result,
+        )
 
 
 def test_enough_projects_are_quoted() -> None:
@@ -65,13 +69,13 @@ def test_enough_projects_are_quoted() -> None:
     assert {row["status"] for row in TABLE} == {"quoted", "recalled"}
 
 
-@pytest.mark.parametrize("one", QUOTATIONS["quotation"], ids=lambda one: one["source"][:40])
-def test_a_quotation_says_what_its_source_does(one: dict[str, Any]) -> None:
-    text = re.sub(r"\s+", " ", (ROOT / one["file"]).read_text(encoding="utf-8"))
-    assert re.sub(r"\s+", " ", one["phrase"]) in text
-    for words in one["says"]:
-        assert words in one["passage"], words
-        assert words in one["phrase"], words
+@pytest.mark.parametrize("values", QUOTATIONS["quotation"], ids=lambda entry: entry["source"][:40])
+def test_a_quotation_says_what_its_source_does(values: dict[str, Any]) -> None:
+    text = re.sub(r"\s+", " ", (ROOT / values["file"]).read_text(encoding="utf-8"))
+    assert re.sub(r"\s+", " ", values["phrase"]) in text
+    for words in values["says"]:
+        assert words in values["passage"], words
+        assert words in values["phrase"], words
 
 
 def test_totals_of_models_are_those_of_projects() -> None:

@@ -318,8 +318,8 @@ def test_a_storage_has_one_speed() -> None:
 def test_replicas_that_train_on_by_hand() -> None:
     """Of 10,000 s between failures 180 are lost by all and a quarter of 600; checkpoints of 10 s
     after every 990."""
-    found = goodput_of_replicas(990.0, 10.0, 180.0, 600.0, 0.25, 10_000.0)
-    assert float(found) == pytest.approx(0.99 * (1 - 0.033))
+    result = goodput_of_replicas(990.0, 10.0, 180.0, 600.0, 0.25, 10_000.0)
+    assert float(result) == pytest.approx(0.99 * (1 - 0.033))
 
 
 @pytest.mark.parametrize(

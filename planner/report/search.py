@@ -71,7 +71,7 @@ def not_searched(options: Options, searches: Sequence[Found]) -> list[str]:
     if not options.allow_idle and plans[0].cluster.nodes > 1:
         out.append("nodes left idle (--allow-idle)")
     graphs = any(has(plan.stack, "cuda_graphs", "full") for plan in plans)
-    if options.cuda_graphs is None and graphs and plans[0].model.routed is not None:
+    if "cuda_graphs" not in options.given() and graphs and plans[0].model.routed is not None:
         out.append("CUDA graphs that hold experts, whose shapes differ (--cuda-graphs)")
     out += _on_request(options, plans)
     if options.stack is not None:

@@ -72,8 +72,8 @@ ANSWERS = {
         lambda document, _: allreduce_view.view(document),
     ),
     "/batchnorm": Answers(
-        lambda asked: batchnorm.answer(asked.given, asked.of(BatchNormOptions).channels),
-        lambda found, _: batchnorm_view.view(found),
+        lambda request: batchnorm.answer(request.given, request.of(BatchNormOptions).channels),
+        lambda value, _: batchnorm_view.view(value),
     ),
     "/tune": Answers(
         lambda request: tune.tune(request.of(TuneOptions).changed(jobs=1), request.given),
