@@ -38,7 +38,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "shard_group": {"zero": 3, "dp": 16},
     "optimizer_in_backward": {"gpus": 1, "global_batch": 1, "micro_batch": 1},
 }
-OF_EXPERTS = ("ep", "dispatcher", "ep_overlap")
+OF_EXPERTS = ("ep", "etp", "dispatcher", "ep_overlap")
 SPELLED: dict[tuple[str, str], Any] = {
     ("recompute", "block"): "block:2",
     ("recompute", "group"): "group:2",
@@ -46,7 +46,7 @@ SPELLED: dict[tuple[str, str], Any] = {
     ("recompute", "keep"): "keep:qkv_proj",
 }
 ON: dict[str, Any] = {"hpz": 8, "sub_group_size": 10**8, "shard_group": 8, "lora": 16}
-ON |= {"loss_chunks": 8}
+ON |= {"loss_chunks": 8, "etp": 2}
 ON |= {"optimizer_in_backward": True, "tp": 2, "pp": 2, "cp": 2, "ep": 8, "base_precision": "nf4"}
 TABLE = ("supports", "tensor_ways")  # keys of a stack that its capabilities are made of
 # stated by a layout of the model, by routing with shared experts, or by experts that it lacks

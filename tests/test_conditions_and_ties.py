@@ -7,6 +7,7 @@ import pytest
 
 from planner import api
 from planner.estimate.ties import TIE, fastest
+from planner.search.idle import rounder
 from planner.specs.base import PlanError
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options import Options, options_of_command
@@ -76,3 +77,10 @@ def test_of_a_tie_fewer_groups_over_the_border_of_nodes_are_taken() -> None:
     assert fastest(seconds, repeated) == 0
     assert fastest(seconds, repeated, spanning=np.array([1.0, 0.0, 0.0])) == 1
     assert fastest(np.array([1.0, 1.02, 1.0]), repeated, spanning=np.array([1.0, 0.0, 0.0])) == 0
+
+
+def test_nodes_that_divide_better() -> None:
+    """13 nodes are a prime; 12 divide. A part of a node has none to leave idle."""
+    assert rounder(104, 8) == 96
+    assert rounder(1000, 8) == 960
+    assert [rounder(gpus, 8) for gpus in (1, 4, 8, 16, 64, 96, 2048)] == [None] * 7

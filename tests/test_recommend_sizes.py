@@ -173,7 +173,7 @@ def test_the_largest_of_the_catalogue_fits_and_no_larger_does() -> None:
     assert [row.parameters for row in part.rows] == sorted(
         (row.parameters for row in part.rows), reverse=True
     )
-    assert not any(row.fits for row in part.rows if row.parameters > answer.parameters)
+    assert not any(row.within for row in part.rows if row.parameters > answer.parameters)
     assert rerun(answer.command).memory.fits
 
 

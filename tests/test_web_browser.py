@@ -369,7 +369,7 @@ def test_every_panel_is_drawn_and_from_there_tabs_go_on(page: Page, address: str
     assert page.locator(".verdict-line").inner_text() == whole
     expect(page.locator("#f-begin")).not_to_have_value("")
     anyone_reads(page, "/schedule")
-    person.click(tabs.get_by_role("link", name="Batch"))
+    person.click(tabs.get_by_role("link", name="Batch", exact=True))
     person.did(7)
     expect(result.locator("tr.here").first).to_be_visible()
     anyone_reads(page, "/batch")

@@ -98,7 +98,8 @@ def _judged(runs: Residuals, low: Array, high: Array, near: Array) -> LeftOut:
     """Each run in its band."""
     value = runs.log_ratio
 
-    def line(chosen: Array) -> BandLine:
+    def line(labels: Array) -> BandLine:
+        chosen = np.asarray(labels, dtype=bool)
         return _line(value[chosen], low[chosen], high[chosen], runs.suite[chosen])
 
     def lines(labels: Array) -> dict[str, BandLine]:
@@ -162,7 +163,7 @@ def _kind(runs: Residuals) -> Array:
     names = list(_KINDS)[:-2]
     out = np.full(len(runs), "other", dtype="<U30")
     for name in reversed(names):
-        out[_KINDS[name](runs)] = name
+        out[np.asarray(_KINDS[name](runs), dtype=bool)] = name
     return out
 
 

@@ -24,7 +24,10 @@ def fewer(gpus: int, node: int) -> list[int]:
 
 
 def rounder(gpus: int, node: int) -> int | None:
-    """The most of the fewer GPUs whose nodes divide better; None where all nodes divide well."""
+    """The most of the fewer GPUs whose nodes divide better; None where all nodes divide well, and
+    within one node."""
+    if gpus <= node:
+        return None
 
     def odd(count: int) -> int:
         nodes = count // node
