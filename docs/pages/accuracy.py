@@ -102,7 +102,14 @@ def _by(runs: list[Run], key: Callable[[Run], str]) -> dict[str, list[Run]]:
 def _band(runs: list[Run]) -> str:
     ends = [
         uncertainty.shipped_ends(
-            Case(run.gpu, run.architecture, run.stack, run.family, tuple(run.features.values())),
+            Case(
+                run.gpu,
+                run.architecture,
+                run.stack,
+                run.family,
+                tuple(run.features.values()),
+                run.mfu,
+            ),
             run.suite,
         )
         for run in runs
