@@ -100,20 +100,11 @@ def _by(runs: list[Run], key: Callable[[Run], str]) -> dict[str, list[Run]]:
 
 
 def _band(runs: list[Run]) -> str:
-    ends = [
-        uncertainty.shipped_ends(
-            Case(
-                run.gpu,
-                run.architecture,
-                run.stack,
-                run.family,
-                tuple(run.features.values()),
-                run.mfu,
-            ),
-            run.suite,
-        )
-        for run in runs
-    ]
+    def case(r: Run) -> Case:
+        features = tuple(r.features.values())
+        return Case(r.gpu, r.architecture, r.stack, r.family, features, r.mfu)
+
+    ends = [uncertainty.shipped_ends(case(run), run.suite) for run in runs]
     low, high = (sum(side) / len(runs) for side in zip(*ends, strict=True))
     return f"{low:.2f} .. {high:.2f}"
 
