@@ -106,15 +106,24 @@ def better(free: Estimate, pinned: Estimate, pin: dict[str, Any]) -> bool:
     return as_likely and (gain > TOLERANCE or (sure(pinned) and not sure(free)))
 
 
+# options that a search leaves open, by the words with which its answer says so
+_SAID_BY = {
+    "offload": "--search-offload",
+    "cuda_graphs": "--cuda-graphs",
+    "expandable_segments": "--expandable-segments",
+}
+_HOLD_EXPERTS = ("mlp", "layer", "full")  # scopes of CUDA graphs
+
+
 def is_said(free: Estimate, pinned: Estimate, pin: dict[str, Any]) -> bool:
-    """Whether the answer without the pin says that it does not search this: offloading, and what
-    the stack runs on request only."""
+    """Whether the answer without the pin says that it does not search this."""
     sentence = " ".join(free.search.not_searched)
     ((name, value),) = pin.items()
     word = str(value).partition(":")[0]
     on_request = any(f"--{name} {text}({pinned.stack.id})" in sentence for text in (f"{word} ", ""))
-    offloads = name == "offload" and "--search-offload" in sentence
-    return on_request or offloads or (name == "cuda_graphs" and "hold experts" in sentence)
+    if name == "cuda_graphs" and word not in _HOLD_EXPERTS:
+        return False
+    return on_request or _SAID_BY.get(name, "?") in sentence
 
 
 def stacks_of(estimate: Estimate) -> set[str]:

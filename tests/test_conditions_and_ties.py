@@ -21,7 +21,6 @@ CONDITIONS = [
     ("micro-batch = 2", {"micro_batch": 2}),
     ("dispatcher = alltoall", {"dispatcher": "alltoall"}),
     ("loss-kernel = fused", {"loss_kernel": "fused"}),
-    ("expandable-segments = yes", {"expandable_segments": True}),
     ("stack = torchtitan", {"stack": "torchtitan"}),
 ]
 

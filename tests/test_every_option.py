@@ -172,7 +172,6 @@ CONTEXT: dict[str, Given] = {
     "ep_overlap": EXPERTS,
     "dispatcher_sms": {**EXPERTS, "ep_overlap": True},
     "shared_expert_overlap": EXPERTS,
-    "expandable_segments": {"stack_defaults": True},
     "expert_kernels": {**EXPERTS, "expert_kernels": "loop"},
     "expert_load": EXPERTS,
     "expert_spread": EXPERTS,

@@ -17,6 +17,7 @@ from planner.formats.recipe import target
 from planner.inputs.scenario import resolve
 from planner.search import allowed_layouts, idle, search
 from planner.search.choose import choice
+from planner.search.software import _GAIN
 from planner.specs.options import Given, Options, Origin, options_of_command, rows
 from planner.specs.options.origin import OriginKind
 from planner.specs.plan import Plan
@@ -184,8 +185,9 @@ def test_a_search_begins_where_no_layout_is_lost(model: str, gpu: str) -> None:
         least = evaluate(bare, table)
         for taken in (each for each in plan.free if each.start == "always"):
             found = evaluate(plan.choosing([taken]), table)
-            # with less compute to hide it, a little more of a collective may be exposed
-            assert (found.time.seconds <= least.time.seconds * (1 + 1e-3)).all(), taken
+            # with less compute to hide it a little more of a collective may be exposed, by less
+            # than what a search counts as a gain
+            assert (found.time.seconds <= least.time.seconds * (1 + _GAIN)).all(), taken
             assert (found.memory.device <= least.memory.device * (1 + 1e-9)).all(), taken
             tried += 1
     assert tried

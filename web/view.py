@@ -16,8 +16,9 @@ from planner.specs.documents.memory import Memory
 from planner.specs.documents.plan import describe
 from planner.specs.documents.run import Run
 from planner.units import chance_text, percent, show, span
-from planner.views.estimate import active, border_rows, requirement_sentences
+from planner.views.estimate import active, requirement_sentences
 from planner.views.explain import machine_value
+from planner.views.remarks import border_rows
 from web.state import State
 from web.texts import text
 

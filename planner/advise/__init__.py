@@ -25,7 +25,7 @@ from planner.advise.changes import (
     freed,
     layout_changes,
     more_gpus,
-    offloading,
+    more_room,
     on_request,
     other_stacks,
     request_changes,
@@ -134,7 +134,7 @@ def _when_it_fits(base: Base, here: Weighed, everything: bool) -> list[Weighed]:
         [
             *freed(options, True),
             *fewer_nodes(base.plan),
-            *offloading(options, base.plan, base.layout),
+            *more_room(options, base.plan, base.layout),
             *on_request(options, base.scenario.plans),
         ],
     )

@@ -23,12 +23,12 @@ from planner.specs.cluster import MAX_GPUS
 from planner.specs.documents.plan import LayoutChoice
 from planner.specs.hardware import LinkSpec
 from planner.specs.layout import OFFLOADS, SCHEDULES, Layout
+from planner.specs.names import SHARDS_GRADIENTS, SHARDS_PARAMETERS
 from planner.specs.options import LAYOUT, Options, flag
 from planner.specs.plan import Plan
 from planner.specs.precision import is_low
 from planner.units import show
 
-SHARDS_GRADIENTS, SHARDS_PARAMETERS = 2, 3  # stages of ZeRO
 WORTH = 0.01  # relative gain of speed, or of memory, below which a change is not reported
 _FEW_SHARDS = 256  # GPUs up to which offloading is proposed. A choice
 _FEW = 3  # fixed options that are freed one by one although the plan fits
@@ -404,15 +404,20 @@ def freed(options: Options, fits: bool) -> list[Change]:
     return changes
 
 
-def offloading(options: Options, plan: Plan, layout: Layout) -> list[Change]:
-    """Search offloading, too, where memory is short: something is repeated, or parameters are
-    gathered. Over many GPUs shards of the states are smaller than what offloading saves."""
-    stated = options.offload is not None or options.search_offload
+def more_room(options: Options, plan: Plan, layout: Layout) -> list[Change]:
+    """Search what no search takes by itself to make room, where memory is short: something is
+    repeated, or parameters are gathered. Over many GPUs shards of the states are smaller than what
+    offloading saves, and a search takes longer."""
     short = layout.recompute != "none" or layout.zero == SHARDS_PARAMETERS
-    able = set(values(plan.stack, "offload")) > {"none"}
-    if stated or plan.cluster.gpus > _FEW_SHARDS or not (short and able):
+    if plan.cluster.gpus > _FEW_SHARDS or not short:
         return []
-    return [Change("offloading searched, too", {"search_offload": True})]
+    out = []
+    stated = options.offload is not None or options.search_offload
+    if not stated and set(values(plan.stack, "offload")) > {"none"}:
+        out.append(Change("offloading searched, too", {"search_offload": True}))
+    if options.expandable_segments is None and plan.could_expand_segments:
+        out.append(Change("expandable segments of the allocator", {"expandable_segments": True}))
+    return out
 
 
 def on_request(options: Options, plans: Sequence[Plan]) -> list[Change]:

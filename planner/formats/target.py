@@ -14,6 +14,7 @@ from planner.specs.base import PlanError
 from planner.specs.decoder import decoder_of
 from planner.specs.layers import parts_of
 from planner.specs.model import ModelSpec, stated
+from planner.specs.names import SHARDS_GRADIENTS, SHARDS_PARAMETERS
 from planner.specs.options import Options, Origin
 from planner.specs.where import constraint
 
@@ -52,7 +53,8 @@ class PlanToWrite:
 
 
 _UNSAID_STEPS = 1000
-GATHERED, SHARDED = 2, 3  # ZeRO stages of FSDP: weights stay gathered until backward, or do not
+# ZeRO stages of FSDP: weights stay gathered until backward, or do not
+GATHERED, SHARDED = SHARDS_GRADIENTS, SHARDS_PARAMETERS
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,8 @@ def _stated_by_conditions(given: Mapping[str, Any]) -> Mapping[str, Any]:
         except ValueError as error:
             raise PlanError("--where", text, str(error)) from None
         for other in (given.get(name), stated.get(name)):
-            if other not in (None, stated_value):
+            spelled = from_text(table[name], other) if isinstance(other, str) else other
+            if spelled not in (None, stated_value):
                 remedy = f"and {flag(name)} {other} contradict each other; leave one of them out"
                 raise PlanError("--where", text, remedy)
         stated[name] = stated_value

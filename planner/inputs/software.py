@@ -93,8 +93,6 @@ def _acts(plan: Plan, name: str, value: Any) -> bool:
         if plan.model.routed is None:
             return not _OF_ROUTERS & scopes
         return plan.training.capacity_factor is not None or not _OF_EXPERTS & scopes
-    if name == "expandable_segments":
-        return plan.cluster.gpu.vendor == "nvidia"  # virtual memory of CUDA; ROCm ignores it
     if name in ("fused_kernels", "compile"):
         generated = not lacks(plan.stack, {"compile": True})  # by torch.compile, with others
         return name == "compile" or (plan.chained and not generated)

@@ -98,6 +98,9 @@ def training_spec(
     if gpu.rate(precision) is None:
         raise PlanError("--precision", precision, gpu.lacks(precision))
     _refuse_loss(options, model)
+    if options.expandable_segments and not gpu.expands_segments:
+        remedy = f"needs the CUDA driver; PyTorch ignores it on {gpu.title}: leave it out"
+        raise PlanError("--expandable-segments", options.expandable_segments, remedy)
     training = TrainingSpec(
         seq_len=seq_len,
         global_batch=batch,

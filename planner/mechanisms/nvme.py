@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from planner.specs.mechanism import Bytes, Mechanism, Shard, Stage, Step
-from planner.specs.names import NVME, NVME_PARAMS
+from planner.specs.names import NVME, NVME_PARAMS, SHARDS_PARAMETERS
 from planner.specs.options.cluster import ClusterOptions
 from planner.specs.options.record import Record
 from planner.specs.options.row import Needs, option
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from planner.formulas.rules.rule import Rule
     from planner.ledger import Array, Ledger
 
-_ZERO_3 = 3.0
 # of a gradient beside its optimizer state on the drives: fp32 (DeepSpeed, swap_out_gradients)
 _GRADIENT_BYTES = 4.0
 # elements that a rank reads, updates and writes as one tile where --sub-group-size says nothing.
@@ -136,7 +135,7 @@ class Nvme(Mechanism):
             Rule(
                 "drives are of ZeRO-3",
                 ("offload",),
-                lambda plan, c: c.zero >= _ZERO_3,
+                lambda plan, c: c.zero >= SHARDS_PARAMETERS,
                 lambda plan, x: (
                     f"DeepSpeed offloads to NVMe only under ZeRO-3, not with ZeRO-{x.zero}"
                 ),

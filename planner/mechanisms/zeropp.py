@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from planner.specs.mechanism import Acts, Codes, Mechanism, Needed
-from planner.specs.names import joined_words
+from planner.specs.names import SHARDS_PARAMETERS, joined_words
 from planner.specs.options.record import Record
 from planner.specs.options.replicas import ReplicaOptions
 from planner.specs.options.row import Needs, option
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from planner.specs.columns import Columns
     from planner.specs.stack import StackSpec
 
-_ZERO_3 = 3.0
 _PARTS = ("qwz", "qgz")
 _QWZ_BYTES, _QGZ_BYTES = 1.0, 0.5
 _QGZ_HOPS = 2  # inside the node, and between nodes
@@ -63,7 +62,7 @@ def _possible(options: Any) -> bool:
 
 
 def _sharded(c: Columns) -> Array:
-    return (c.zero >= _ZERO_3) & (c.replicas > 1)
+    return (c.zero >= SHARDS_PARAMETERS) & (c.replicas > 1)
 
 
 def _has_parts(stack: StackSpec) -> tuple[str, ...]:

@@ -73,6 +73,11 @@ def not_searched(options: Options, searches: Sequence[Found]) -> list[str]:
     graphs = any(has(plan.stack, "cuda_graphs", "full") for plan in plans)
     if "cuda_graphs" not in options.given() and graphs and plans[0].model.routed is not None:
         out.append("CUDA graphs that hold experts, whose shapes differ (--cuda-graphs)")
+    if options.expandable_segments is None and any(plan.could_expand_segments for plan in plans):
+        out.append(
+            "expandable segments of PyTorch's allocator, of which runs do not agree what they save"
+            " (--expandable-segments)"
+        )
     out += _on_request(options, plans)
     if options.stack is not None:
         out.append(f"stacks other than {options.stack} (leave --stack out)")

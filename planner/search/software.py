@@ -1,8 +1,8 @@
 """Free options of a stack, which a search settles: kernels, overlap, dispatch (`Plan.free`).
 
 They multiply the space, so they are not crossed with it. The layouts are searched with the values
-that are usually best (`Plan.start`, `probed`), and with a value that saves much memory, if there is
-one (`roomier`). Then the best layouts are looked at with one option
+that are usually best (`Plan.start`, `probed`), and where work is repeated for want of memory with
+the value that saves most of it (`roomier`). Then the best layouts are looked at with one option
 changed at a time, memory included, each change that gains is kept, and the layouts are searched
 again with what was kept. tests/test_software.py compares with every combination of options and
 layouts of small spaces.
@@ -157,10 +157,13 @@ def roomier(plan: Plan, best: Sequence[tuple[Choices, Columns]]) -> list[Choices
     fast: with the room that it makes another layout may be faster. None where none saves much.
     plan: as in `polished`."""
     table = joined([layout for _, layout in best])
+    out: list[_State | None] = [None] * len(best)
+    short = ~table.is_recompute("none")  # where nothing is repeated there is room
+    if not short.any():
+        return [None] * len(best)
     starts = [{choice.option: choice for choice in choices} for choices, _ in best]
     least = _devices(plan, starts, table)
-    limits = least - _ROOMIER * plan.usable_bytes
-    out: list[_State | None] = [None] * len(best)
+    limits = np.where(short, least - _ROOMIER * plan.usable_bytes, -np.inf)
     for option in dict.fromkeys(each.option for each in plan.free if each.start == "first"):
         if not acts(option, table):
             continue

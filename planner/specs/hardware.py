@@ -225,6 +225,12 @@ class GpuSpec(Spec):
         value: Sourced | None = getattr(self.dense, recipe.rate if recipe else precision)
         return value
 
+    @property
+    def expands_segments(self) -> bool:
+        """Whether PyTorch's allocator can expand segments. It needs virtual memory of the CUDA
+        driver; elsewhere it warns and ignores the setting (c10/cuda/CUDAAllocatorConfig.h)."""
+        return self.vendor == "nvidia"
+
     def lacks(self, precision: str) -> str:
         """That the GPU does not have a precision, why, and what it has."""
         recipe = RECIPES.get(precision)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from planner import plugins
 from planner.specs.modules import MODULES, RESULTS
 
+SHARDS_GRADIENTS, SHARDS_PARAMETERS = 2, 3  # the first ZeRO stages that do
 # fp8 is the recipe that the stack calls so; the others name it, see specs.precision
 Precision = Literal[
     "fp32",

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import InstanceOf, PlainSerializer
 
 from planner.specs.base import Spec
-from planner.specs.capabilities import values
+from planner.specs.capabilities import has, values
 from planner.specs.cluster import ClusterSpec
 from planner.specs.data import InputSpec, LengthsSpec
 from planner.specs.layout import LayoutRequest
@@ -212,11 +212,18 @@ class Plan(Spec):
         return _FP32_BYTES if wide or training.base_upcast else training.element_bytes
 
     @property
+    def could_expand_segments(self) -> bool:
+        """Whether the allocator could expand its segments and does not."""
+        able = self.cluster.gpu.expands_segments and has(self.stack, "expandable_segments")
+        return able and not self.expandable_segments
+
+    @property
     def expandable_segments(self) -> bool:
         """Whether the allocator's segments are expandable: by the request, else by the stack's
         recipes."""
         requested = self.training.expandable_segments
-        return self.stack.expandable_segments if requested is None else requested
+        wanted = self.stack.expandable_segments if requested is None else requested
+        return wanted and self.cluster.gpu.expands_segments
 
     @property
     def dispatchers(self) -> tuple[DispatcherName, DispatcherName]:

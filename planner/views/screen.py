@@ -20,18 +20,17 @@ from planner.views.conditions import condition_blocks
 from planner.views.estimate import (
     amount,
     band_text,
-    border_rows,
     cost_text,
     fullest,
     project_row,
     rate_text,
     requirement_blocks,
-    risk_text,
     room,
     short_of,
     software_words,
     title_of,
 )
+from planner.views.remarks import border_rows, risk_text
 from planner.views.view import Block, Command, View, words
 
 # an assumption that an option replaces: what is assumed, before its reason, and the option
@@ -99,7 +98,7 @@ def _answer(r: Estimate) -> Block:
         )
     rows = (
         ("layout", f"{layout_words(layout)}  [{r.stack.title}]"),
-        ("", describe(structs.replace(layout, pipeline_layout=UNSET))),
+        ("", describe(layout, with_layers=False)),
         *(("", f"with {words}") for words in [software_words(r.search.software)] if words),
         (
             "memory",
@@ -246,7 +245,7 @@ def _sure(r: Estimate) -> Block:
 
 
 def _untried(sentences: Sequence[str]) -> str:
-    """The options of what no search tries; sentences without an option are kept whole."""
+    """The options that no search tries; sentences without an option are said whole."""
     options = dict.fromkeys(option for text in sentences for option in _OPTION.findall(text))
-    others = [f"what {', '.join(options)} add (--full)"] if options else []
-    return "; ".join([*others, *(text for text in sentences if not _OPTION.search(text))])
+    whole = [text for text in sentences if not _OPTION.search(text)]
+    return "; ".join([*([" ".join(options)] if options else []), *whole])

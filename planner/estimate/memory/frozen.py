@@ -14,10 +14,10 @@ from planner.estimate.trained import Weights, trained_split
 from planner.formulas import memory
 from planner.ledger import Array, total
 from planner.specs.columns import Columns
+from planner.specs.names import SHARDS_PARAMETERS
 from planner.specs.plan import Plan
 
 _FP32_BYTES = 4.0
-_ZERO_3 = 3.0
 GATHERED_LAYERS = 2.0  # a layer in use and the next one, gathered ahead
 
 
@@ -68,7 +68,7 @@ def teacher_bytes(plan: Plan, c: Columns, cuts: tuple[Array, Array]) -> tuple[Ar
     saved = layers * (each - of_layers) + experts * (each - of_experts)
     ends, layer = total(every.first) + total(every.last), each * every.per_layer()
     layer = layer - quantised.saved_per_layer(teacher, c, every, each)
-    gathered = np.where(c.zero >= _ZERO_3, each * ends + GATHERED_LAYERS * layer, 0.0)
+    gathered = np.where(c.zero >= SHARDS_PARAMETERS, each * ends + GATHERED_LAYERS * layer, 0.0)
     return whole_bytes(every, split, each, cuts) - saved, gathered + quantised.made_bytes(
         teacher, c
     )

@@ -14,12 +14,12 @@ from planner.estimate.states import RankParameters
 from planner.formulas import memory, overlap
 from planner.ledger import Array
 from planner.specs.columns import Columns
+from planner.specs.names import SHARDS_PARAMETERS
 from planner.specs.plan import Plan
 
 # layers on the GPU: with copies on streams of their own the one that computes and the one being
 # copied; else a layer at most while its tensors leave one after the other
 _AHEAD, _IN_TURN = 2.0, 1.0
-_ZERO_3 = 3
 
 
 def moved(
@@ -33,7 +33,7 @@ def moved(
     saves, weights among them (`weight_bytes`) where no checkpoint runs the layer again, and the GPU
     holds the activations of one layer besides.
     """
-    checkpoints = plan.stack.activations.host_checkpoints & (c.zero >= _ZERO_3)
+    checkpoints = plan.stack.activations.host_checkpoints & (c.zero >= SHARDS_PARAMETERS)
     checkpoints = checkpoints & c.is_recompute("full", "group")
     offloaded = c.offloads("activations") | checkpoints
     if not np.any(offloaded):

@@ -37,6 +37,7 @@ from planner.specs.documents.estimate import Figures
 from planner.specs.documents.plan import describe
 from planner.specs.layout import PLACEMENTS
 from planner.specs.model import ModelSpec
+from planner.specs.names import SHARDS_PARAMETERS
 from planner.specs.options import LAYOUT, Options, command_line, options_of_command, refuse, rows
 from planner.specs.options.adapters import AdapterOptions
 from planner.specs.options.cluster import ClusterOptions
@@ -52,7 +53,6 @@ from planner.units import percent, show
 from planner.verbs.estimate import taken
 
 _MOST_BYTES = 20_000_000  # of a saved answer; a search with 1,000 layouts has a tenth
-_SHARDS_ALL = 3  # the stage of ZeRO that shards parameters, too
 _WIDTH = 76  # characters of a line of comment
 # options of a recipe beside its layout, those that only describe the data left out
 _OF_DATA = ("expert_load", "expert_spread", "tokens", "seq_len", "global_batch")
@@ -187,7 +187,7 @@ def plan_of(options: Options, estimates: Estimates, deals: bool = True) -> dict[
         "ep": layout.ep == 1,
         "cp_comm_type": layout.cp == 1,
         **dict.fromkeys(("dp_overlap", "dp_bucket"), ranks == 1),
-        "sub_group_size": ranks == 1 or layout.zero < _SHARDS_ALL,
+        "sub_group_size": ranks == 1 or layout.zero < SHARDS_PARAMETERS,
         "placement": layout.pp == 1 or layout.dp == 1 or layout.placement == PLACEMENTS[0],
     }
     for each in MECHANISMS:

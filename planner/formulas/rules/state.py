@@ -11,10 +11,9 @@ from planner.specs.capabilities import has, values
 from planner.specs.columns import Columns
 from planner.specs.layers import modules_of
 from planner.specs.layout import OFFLOADED_OPTIMIZER, RECOMPUTE_MODULES, Layout
+from planner.specs.names import SHARDS_PARAMETERS
 from planner.specs.plan import Plan
 from planner.specs.task import TASKS
-
-_ZERO_2, _ZERO_3 = 2.0, 3.0  # the first ZeRO stages that shard gradients, and parameters
 
 
 def _modules(plan: Plan, c: Columns) -> Array:
@@ -33,7 +32,7 @@ MODULES = Rule("modules are those of the model", ("recompute",), _modules, _no_s
 PARAMETERS = Rule(
     "offloaded parameters need ZeRO-3",
     ("offload",),
-    lambda plan, c: ~c.offloads("params") | (c.zero >= _ZERO_3),
+    lambda plan, c: ~c.offloads("params") | (c.zero >= SHARDS_PARAMETERS),
     lambda plan, x: (
         f"parameters can be offloaded only where they are sharded, not with ZeRO-{x.zero}"
     ),
@@ -115,7 +114,7 @@ def _on_host(plan: Plan, c: Columns) -> Array:
 def _blocks(plan: Plan, c: Columns) -> Array:
     if not _optimizer(plan).block or has(plan.stack, "sharded_rows"):
         return ones(c)
-    return (c.zero < _ZERO_3) | (c.replicas == 1)
+    return (c.zero < SHARDS_PARAMETERS) | (c.replicas == 1)
 
 
 def _matrices(plan: Plan, c: Columns) -> Array:

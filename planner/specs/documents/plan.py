@@ -114,8 +114,9 @@ class Layout(LayoutChoice):
     ] = UNSET
 
 
-def describe(layout: Layout) -> str:
-    """A layout in one line: only what differs from plain data parallelism."""
+def describe(layout: Layout, *, with_layers: bool = True) -> str:
+    """A layout in one line: only what differs from plain data parallelism. with_layers: layers of
+    each chunk, and those recomputed, too."""
     degrees = ("tp", "pp", "vpp", "cp", "ep")
     parts = [f"{name} {size}" for name in degrees if (size := getattr(layout, name)) > 1]
     parts.append(f"dp {layout.dp}")
@@ -126,9 +127,10 @@ def describe(layout: Layout) -> str:
         parts.append("sp")
     if layout.pp > 1:
         parts.append(layout.schedule)
-    if layout.pipeline_layout is not UNSET:
+    if with_layers and layout.pipeline_layout is not UNSET:
         parts.append(f"chunks {layout.pipeline_layout}")
-    parts.append(f"recompute {layout.recompute}")
+    if with_layers:
+        parts.append(f"recompute {layout.recompute}")
     parts.append(f"micro-batch {layout.micro_batch} x {layout.grad_accum}")
     if layout.offload != "none":
         parts.append(f"offload {layout.offload}")
