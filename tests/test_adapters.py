@@ -42,18 +42,18 @@ def lora(**changes: Any) -> AdapterSpec:
     return AdapterSpec(**{"rank": 16, "targets": ("attention",), "precision": "fp32", **changes})
 
 
-def found(of: Plan, **layout: Any) -> Any:
-    return evaluate(of, Columns.of([plans.layout(of.cluster.gpus, **layout)]))
+def found(plan: Plan, **layout: Any) -> Any:
+    return evaluate(plan, Columns.of([plans.layout(plan.cluster.gpus, **layout)]))
 
 
 def test_states_are_those_of_what_is_trained() -> None:
     """Frozen weights have 2 bytes, adapters in fp32 4 with 4 of a gradient and 8 of moments."""
-    of = plan(adapter=lora())
-    adapters, every = trained_count(of), parameter_count(of.model)
-    own = found(of).memory.components
-    assert own["parameters"][0] == 2 * every + 4 * adapters
-    assert own["optimizer"][0] == 8 * adapters
-    step = found(of).memory.timeline[0][-1]
+    planned = plan(adapter=lora())
+    adapters, every = trained_count(planned), parameter_count(planned.model)
+    components = found(planned).memory.components
+    assert components["parameters"][0] == 2 * every + 4 * adapters
+    assert components["optimizer"][0] == 8 * adapters
+    step = found(planned).memory.timeline[0][-1]
     assert step["gradients"][0] == 4 * adapters
     narrow = found(plan(adapter=lora(precision="bf16"))).memory.components
     assert narrow["parameters"][0] == 2 * (every + adapters)
@@ -70,30 +70,30 @@ def test_moments_of_8_bit_are_those_of_adapters() -> None:
 
 
 def test_ranks_shard_frozen_weights_as_well_as_adapters() -> None:
-    of = plan(adapter=lora(), gpus=4)
-    adapters, every = trained_count(of), parameter_count(of.model)
-    whole, cut = (found(of, zero=zero).memory.timeline[0][0] for zero in (0, 3))
+    planned = plan(adapter=lora(), gpus=4)
+    adapters, every = trained_count(planned), parameter_count(planned.model)
+    whole, cut = (found(planned, zero=zero).memory.timeline[0][0] for zero in (0, 3))
     assert whole["parameters"][0] == 2 * every + 4 * adapters
     assert cut["parameters"][0] == pytest.approx((2 * every + 4 * adapters) / 4)
 
 
 def test_only_adapters_are_reduced() -> None:
-    base, of = plan(gpus=4), plan(adapter=lora(), gpus=4)
+    base, planned = plan(gpus=4), plan(adapter=lora(), gpus=4)
 
-    def reduced(one: Plan) -> float:
-        rows = found(one, zero=0).time.traffic
+    def reduced(plan: Plan) -> float:
+        rows = found(plan, zero=0).time.traffic
         return sum(first(t.bytes * t.count) for t in rows if t.operation == "all_reduce")
 
-    assert reduced(of) == 4 * trained_count(of)
+    assert reduced(planned) == 4 * trained_count(planned)
     assert reduced(base) == 4 * parameter_count(base.model)
 
 
 def test_backward_has_no_gradient_of_a_frozen_weight() -> None:
     """Forward GEMMs take what they did; those of backward, and of the head, lose one of two."""
-    base, of = (found(one).time for one in (plan(), plan(adapter=lora())))
+    base, job = (found(entry).time for entry in (plan(), plan(adapter=lora())))
     for name in ("mlp_in", "attention_out"):
-        whole, own = (next(x for n, x in t.detail.items() if name in n) for t in (base, of))
-        assert 0.6 * whole < own < 0.75 * whole
+        whole, ours = (next(x for n, x in t.detail.items() if name in n) for t in (base, job))
+        assert 0.6 * whole < ours < 0.75 * whole
     every, above, trained = trained_gemms(plan(adapter=lora()))
     assert every == above
     assert trained == trained_count(plan(adapter=lora()))
@@ -113,11 +113,11 @@ def test_layers_below_the_first_trained_one_only_run_forward() -> None:
 
 
 def test_trained_layers_of_all_are_all_but_the_embedding() -> None:
-    of = plan(mechanisms=(LastLayers(8),))
-    words = of.model.padded_vocab * of.model.hidden
-    assert trained_count(of) == parameter_count(of.model) - words
+    planned = plan(mechanisms=(LastLayers(8),))
+    words = planned.model.padded_vocab * planned.model.hidden
+    assert trained_count(planned) == parameter_count(planned.model) - words
     both = plan(mechanisms=(LastLayers(8),), train_embeddings=True)
-    assert trained_count(both) == parameter_count(of.model)
+    assert trained_count(both) == parameter_count(planned.model)
 
 
 def test_trained_parameters_equal_pefts() -> None:
@@ -133,8 +133,8 @@ def test_trained_parameters_equal_pefts() -> None:
                 targets=tuple(targets.split("+")),
                 method="dora" if dora else "lora",
             )
-            of = plan(shape=shape, adapter=spec)
-            assert trained_count(of) == count, (name, label)
+            planned = plan(shape=shape, adapter=spec)
+            assert trained_count(planned) == count, (name, label)
 
 
 # bytes per token that a layer of a Mistral (hidden 256, MLP 896, 8 heads of 32, 2 of keys and
@@ -156,9 +156,9 @@ def test_kept_activations_are_those_that_autograd_saves() -> None:
     shape = plans.model(hidden=256, heads=8, kv_heads=2, head_dim=32, ffn_hidden=896)
 
     def kept(**training: Any) -> float:
-        of = plans.plan(shape, gpus=1, software="hf-fsdp", **training)
-        layer = layer_activations(of, plans.rows(1, {}))
-        return float(total(layer)[0]) / of.training.seq_len
+        plan = plans.plan(shape, gpus=1, software="hf-fsdp", **training)
+        layer = layer_activations(plan, plans.rows(1, {}))
+        return float(total(layer)[0]) / plan.training.seq_len
 
     whole = kept()
     for (targets, precision, autocast, dropout, method), more in _SAVED.items():
@@ -186,23 +186,23 @@ def test_norms_in_fp32_beside_quantised_matrices_widen_what_is_between_them() ->
 
     def of(model: ModelSpec, **training: Any) -> Any:
         quantised = {"adapter": lora(rank=8), "base_precision": "nf4-double", **training}
-        one = plans.plan(model, gpus=1, software="hf-fsdp", **quantised)
-        answer, tokens = found(one, recompute="full"), one.training.seq_len
-        saved = float(total(layer_activations(one, plans.rows(1, {})))[0]) / tokens
+        plan = plans.plan(model, gpus=1, software="hf-fsdp", **quantised)
+        answer, tokens = found(plan, recompute="full"), plan.training.seq_len
+        saved = float(total(layer_activations(plan, plans.rows(1, {})))[0]) / tokens
         return answer, saved, answer.memory.input_bytes[0] / tokens
 
     usual, wide = of(shape), of(shape, base_upcast="norms")
     assert wide[1] - usual[1] == 16776 - 11400
     assert (usual[2], wide[2]) == (2 * 256, 4 * 256)
-    moved, less = (one[0].time.components["memory_bound"][0] for one in (wide, usual))
+    moved, less = (entry[0].time.components["memory_bound"][0] for entry in (wide, usual))
     assert moved > 1.2 * less
     every, hidden = of(shape, base_upcast="all")[0].memory, shape.hidden
-    held, norms, before = (
-        one.components["parameters"][0] for one in (every, wide[0].memory, usual[0].memory)
+    kept, norms, before = (
+        entry.components["parameters"][0] for entry in (every, wide[0].memory, usual[0].memory)
     )
     assert norms - before == pytest.approx(2 * 2 * hidden * shape.layers)
     ends = parameter_count(shape) - shape.layers * (2 * hidden * (hidden + 64) + 3 * hidden * 896)
-    assert held - before == pytest.approx(2 * ends)
+    assert kept - before == pytest.approx(2 * ends)
     plain = of(plans.model(**gpt))
     assert plain[2] == 4 * plans.model(**gpt).hidden
     assert of(plans.model(**gpt), base_precision="hqq")[2] == 2 * plans.model(**gpt).hidden
@@ -220,16 +220,22 @@ _LONGEST = {
 def test_longest_contexts_that_unsloth_publishes_take_most_of_their_card() -> None:
     """Checkpoints of Unsloth go to the host, its loss has no logits of all tokens, its MLP keeps
     two tensors; Hugging Face's model was prepared by PEFT, all that is not quantised in fp32."""
-    own: dict[str, dict[str, Any]] = {
+    values: dict[str, dict[str, Any]] = {
         "unsloth": {"offload": "activations"},
         "hf-trainer": {"base_upcast": "all"},
     }
-    asked = {"model": "llama-3.1-8b", "gpu": "a100-80gb", "gpus": 1, "global_batch": 1, "advice": 0}
-    asked |= {"lora": 32, "base_precision": "nf4-double", "lora_precision": "fp32"}
-    asked |= {"optimizer": "adam8bit", "micro_batch": 1, "recompute": "full"}
+    by_name = {
+        "model": "llama-3.1-8b",
+        "gpu": "a100-80gb",
+        "gpus": 1,
+        "global_batch": 1,
+        "advice": 0,
+    }
+    by_name |= {"lora": 32, "base_precision": "nf4-double", "lora_precision": "fp32"}
+    by_name |= {"optimizer": "adam8bit", "micro_batch": 1, "recompute": "full"}
     for stack, lengths in _LONGEST.items():
         for gib, tokens in lengths.items():
-            given = {**asked, **own[stack], "stack": stack, "seq_len": tokens}
+            given = {**by_name, **values[stack], "stack": stack, "seq_len": tokens}
             memory = api.estimate(api.read_options(given)).memory
             assert 0.85 < memory.device_bytes / (gib * 2**30) < 0.95, (stack, gib)
 
@@ -238,10 +244,10 @@ def test_an_mlp_that_is_one_function_with_its_adapters_keeps_gate_and_up() -> No
     """LoRA_MLP of Unsloth saves what gate and up give, 2 bytes each, and makes their product again;
     with dropout, or adapters of attention alone, it is not what runs."""
 
-    def hidden(software: str, **of: Any) -> float:
-        one = plans.plan(gpus=1, software=software, adapter=lora(**of))
-        kept = layer_activations(one, plans.rows(1, {}))["mlp/hidden"]
-        return float(kept[0]) / one.training.seq_len / flat_of(one.model).ffn_hidden
+    def hidden(software: str, **value: Any) -> float:
+        plan = plans.plan(gpus=1, software=software, adapter=lora(**value))
+        kept = layer_activations(plan, plans.rows(1, {}))["mlp/hidden"]
+        return float(kept[0]) / plan.training.seq_len / flat_of(plan.model).ffn_hidden
 
     assert hidden("unsloth", targets=("all-linear",)) == 4
     assert hidden("pytorch-fsdp", targets=("all-linear",), precision="bf16") == 8
@@ -254,8 +260,8 @@ def test_matrices_of_8_bit_keep_what_they_read() -> None:
     for queries, keys and values and once for gate and up, and what the last matrix reads."""
 
     def kept(base: str) -> float:
-        one = plans.plan(gpus=1, software="hf-trainer", adapter=lora(), base_precision=base)
-        return float(total(layer_activations(one, plans.rows(1, {})))[0]) / one.training.seq_len
+        plan = plans.plan(gpus=1, software="hf-trainer", adapter=lora(), base_precision=base)
+        return float(total(layer_activations(plan, plans.rows(1, {})))[0]) / plan.training.seq_len
 
     shape = plans.model()
     assert kept("int8") - kept("nf4") == 2 * (2 * shape.hidden + flat_of(shape).ffn_hidden)
@@ -280,8 +286,8 @@ def test_experts_with_adapters_are_a_loop_where_a_stack_has_no_grouped_kernel_fo
 
     def of(gpu: str, target: str) -> tuple[float, float]:
         spec = lora(targets=(target,), precision=None)
-        one = plans.plan(shape, gpus=1, gpu=gpu, software="prime-rl", adapter=spec)
-        work = adapter_work(local_shape(one, **key_of(plans.rows(1, {}))), machine(one))
+        plan = plans.plan(shape, gpus=1, gpu=gpu, software="prime-rl", adapter=spec)
+        work = adapter_work(local_shape(plan, **key_of(plans.rows(1, {}))), machine(plan))
         assert work is not None
         return float(work.issued.forward[0]), float(work.operators.backward[0])
 
@@ -295,47 +301,47 @@ def test_lisa_trains_few_layers_and_passes_through_all() -> None:
     """Embedding, final norm, head and 2 of 8 layers have gradients and moments; upstream no moment
     is dropped. Backward of the others has one GEMM of two, and none of their weights is updated."""
     bf16: dict[str, Any] = {"state_precision": "bf16"}
-    of, visited, all_of = (
+    job, visited, all_of = (
         plan(mechanisms=mechanisms, **bf16)
         for mechanisms in ((Lisa(2, "active"),), (Lisa(2, "visited"),), ())
     )
-    every, model = parameter_count(of.model), of.model
+    every, model = parameter_count(job.model), job.model
     ends = (2 * model.vocab + 1) * model.hidden
     trained = ends + (every - ends) // 4
-    assert trained_count(of) == trained
-    states = [found(one).memory for one in (of, visited, all_of)]
+    assert trained_count(job) == trained
+    states = [found(entry).memory for entry in (job, visited, all_of)]
     for memory, moments in zip(states, (trained, every, every), strict=True):
         assert memory.components["optimizer"][0] == pytest.approx(2 * 2 * moments)
         assert memory.components["parameters"][0] == 2 * every
-    step, usual = (one.timeline[0][-1]["gradients"][0] for one in (states[1], states[2]))
+    step, usual = (entry.timeline[0][-1]["gradients"][0] for entry in (states[1], states[2]))
     assert step == pytest.approx(usual * trained / every)
-    own, whole = (found(one).time for one in (of, all_of))
-    name = next(n for n in own.detail if "mlp_in" in n)
+    ours, whole = (found(entry).time for entry in (job, all_of))
+    name = next(n for n in ours.detail if "mlp_in" in n)
     # forward and one GEMM, and a quarter of the other
-    assert 0.70 < own.detail[name][0] / whole.detail[name][0] < 0.80
-    assert own.components["optimizer"][0] < 0.6 * whole.components["optimizer"][0]
-    weights, above, some = trained_gemms(of)
+    assert 0.70 < ours.detail[name][0] / whole.detail[name][0] < 0.80
+    assert ours.components["optimizer"][0] < 0.6 * whole.components["optimizer"][0]
+    weights, above, some = trained_gemms(job)
     assert weights == above > some
 
 
 def test_sharded_frozen_weights_keep_a_second_layer_where_the_stack_does() -> None:
     layout = {"zero": 3, "recompute": "full"}
     spec = lora(dropout=0.1)
-    one, two = (
+    first, two = (
         found(plans.plan(gpus=2, software=name, adapter=spec), **layout).memory
         for name in ("pytorch-fsdp", "hf-fsdp")
     )
-    sets = [m.timeline[0][3]["recompute_working_set"][0] for m in (one, two)]
+    sets = [m.timeline[0][3]["recompute_working_set"][0] for m in (first, two)]
     assert sets[1] > 1.9 * sets[0]
 
 
 def test_a_checkpoint_holds_what_is_trained_and_the_answer_says_so() -> None:
-    asked = {"model": "llama-3.1-8b", "gpu": "rtx4090", "gpus": 1, "seq_len": 2048, "lora": 16}
-    given = {**asked, "global_batch": 8, "micro_batch": 1, "recompute": "full", "advice": 0}
+    values = {"model": "llama-3.1-8b", "gpu": "rtx4090", "gpus": 1, "seq_len": 2048, "lora": 16}
+    given = {**values, "global_batch": 8, "micro_batch": 1, "recompute": "full", "advice": 0}
     document = api.estimate(api.read_options({**given, "stack": "hf-trainer"}))
     assert document.memory.fits
-    said = next(text for text in document.assumptions if text.startswith("trained:"))
-    assert "41,943,040 of 8,030,261,248 parameters (0.52%)" in said
+    assumption = next(text for text in document.assumptions if text.startswith("trained:"))
+    assert "41,943,040 of 8,030,261,248 parameters (0.52%)" in assumption
     size = document.run.reliability.checkpoint_bytes
     assert size == 12 * 41_943_040
 
@@ -358,7 +364,7 @@ def test_a_checkpoint_holds_what_is_trained_and_the_answer_says_so() -> None:
     ],
 )
 def test_what_is_not_modelled_is_refused(given: dict[str, Any], field: str) -> None:
-    asked = {"model": "gpt2", "gpu": "h100", "gpus": 1, "stack": "pytorch-fsdp", "advice": 0}
+    values = {"model": "gpt2", "gpu": "h100", "gpus": 1, "stack": "pytorch-fsdp", "advice": 0}
     with pytest.raises(PlanError) as error:
-        api.estimate(api.read_options({**asked, **given}))
+        api.estimate(api.read_options({**values, **given}))
     assert error.value.field == field

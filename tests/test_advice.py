@@ -209,8 +209,8 @@ def test_a_pinned_request_is_answered_by_that_layout() -> None:
 
 def test_changes_beyond_an_options_bounds_are_not_advised() -> None:
     batch = 999_999_936  # advice doubles it, beyond the largest that the option takes
-    asked = api.read_options({"model": "gpt2", "gpu": "h100", "gpus": 64, "global_batch": batch})
-    assert api.estimate(asked).layout.global_batch == batch
+    options = api.read_options({"model": "gpt2", "gpu": "h100", "gpus": 64, "global_batch": batch})
+    assert api.estimate(options).layout.global_batch == batch
 
 
 def test_layouts_that_a_rule_forbids_are_not_advised() -> None:
@@ -252,9 +252,9 @@ OFFLOAD = (
 
 
 def test_a_faster_link_never_waits_longer_and_changes_no_memory() -> None:
-    found = estimated(OFFLOAD + " --advice 0 --explain")["offload"]
-    speed = {link["id"]: link["copy_bytes_per_s"] for link in found["links"]}
-    by_link = {c["link"]: c for c in found["choices"] if c["what"] == "offload activations"}
+    estimate = estimated(OFFLOAD + " --advice 0 --explain")["offload"]
+    speed = {link["id"]: link["copy_bytes_per_s"] for link in estimate["links"]}
+    by_link = {c["link"]: c for c in estimate["choices"] if c["what"] == "offload activations"}
     assert set(by_link) == set(speed) == {"pcie3", "pcie4", "pcie5", "nvlink-c2c"}
     order = sorted(speed, key=lambda name: speed[name])
     waits = [by_link[name]["transfer_s"] for name in order]
@@ -264,8 +264,8 @@ def test_a_faster_link_never_waits_longer_and_changes_no_memory() -> None:
 
 
 def test_every_choice_is_what_its_command_answers() -> None:
-    found = estimated(OFFLOAD + " --advice 0 --explain")["offload"]
-    for choice in found["choices"]:
+    estimate = estimated(OFFLOAD + " --advice 0 --explain")["offload"]
+    for choice in estimate["choices"]:
         answer = dpplan(*shlex.split(choice["command"])[1:], "--json", "--advice", 0).json()
         assert answer["step"]["seconds"] == pytest.approx(choice["step_seconds"], rel=1e-9), choice[
             "command"
@@ -276,14 +276,16 @@ def test_every_choice_is_what_its_command_answers() -> None:
 def test_a_layer_by_hand() -> None:
     """Bytes over the share of the bridges that one of eight GPUs gets; PCIe 4 bridges carry 100
     GB/s."""
-    found = estimated(OFFLOAD + " --advice 0 --explain")["offload"]
-    assert found["link"] == "pcie4"
-    assert found["layer"]["transfer_s"] == pytest.approx(found["layer"]["bytes"] / (100e9 / 8))
+    estimate = estimated(OFFLOAD + " --advice 0 --explain")["offload"]
+    assert estimate["link"] == "pcie4"
+    assert estimate["layer"]["transfer_s"] == pytest.approx(
+        estimate["layer"]["bytes"] / (100e9 / 8)
+    )
     # the copy is longer than running the layer again, and so offloading costs more than recompute
-    assert found["layer"]["transfer_s"] > found["layer"]["recompute_s"]
+    assert estimate["layer"]["transfer_s"] > estimate["layer"]["recompute_s"]
     recompute, offload = (
-        next(c for c in found["choices"] if c["what"] == what and c["link"] in (None, "pcie4"))
-        for what in ("recompute full", "offload activations")
+        next(c for c in estimate["choices"] if c["what"] == name and c["link"] in (None, "pcie4"))
+        for name in ("recompute full", "offload activations")
     )
     assert offload["step_change_s"] > recompute["step_change_s"] > 0
 
@@ -295,14 +297,14 @@ def test_an_offloaded_optimizer_waits_for_the_parameters_that_come_back_at_most(
         "--model llama-2-7b --gpu a100 --gpus 8 --stack deepspeed --zero 2 --micro-batch 1"
         " --recompute none --advice 0 --explain"
     )
-    found = estimated(words)
+    estimate = estimated(words)
     away = {
         c["link"]: c["transfer_s"]
-        for c in found["offload"]["choices"]
+        for c in estimate["offload"]["choices"]
         if c["what"] == "offload optimizer"
     }
-    rates = {one["id"]: one["copy_bytes_per_s"] for one in found["offload"]["links"]}
-    back_s = 2 * found["model"]["parameters"] / 8 / rates["pcie3"]
+    rates = {link["id"]: link["copy_bytes_per_s"] for link in estimate["offload"]["links"]}
+    back_s = 2 * estimate["model"]["parameters"] / 8 / rates["pcie3"]
     assert 0 < away["pcie3"] < 1.2 * back_s  # a slower step also waits longer for its stragglers
     assert away["pcie3"] >= away["pcie4"] >= away["pcie5"] >= away["nvlink-c2c"] == 0
 

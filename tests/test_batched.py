@@ -28,8 +28,8 @@ def options(**chosen: object) -> Options:
     return api.read_options({**SMALL, **chosen})
 
 
-def one_by_one(asked: Options) -> tuple[bool, float, object, str] | None:
-    answer = answer_of(resolve(asked))
+def one_by_one(options: Options) -> tuple[bool, float, object, str] | None:
+    answer = answer_of(resolve(options))
     if answer is None:
         return None
     e = answer.chosen
@@ -74,29 +74,29 @@ REQUESTS = (
 
 
 def test_together_as_one_by_one() -> None:
-    asked = [options(**one) for one in REQUESTS]
-    together = batched.choose([resolve(one).plans for one in asked])
-    for request, found in zip(asked, together, strict=True):
+    items = [options(**request) for request in REQUESTS]
+    together = batched.choose([resolve(entry).plans for entry in items])
+    for request, value in zip(items, together, strict=True):
         alone = one_by_one(request)
-        assert not isinstance(found, PlanError)
+        assert not isinstance(value, PlanError)
         if alone is None:
-            assert found is None, request
+            assert value is None, request
             continue
-        assert found is not None, request
-        e = found.estimates
-        assert (found.fits, e.table.layout(0), e.plan.stack.id) == (alone[0], alone[2], alone[3]), (
+        assert value is not None, request
+        e = value.estimates
+        assert (value.fits, e.table.layout(0), e.plan.stack.id) == (alone[0], alone[2], alone[3]), (
             request
         )
         assert float(e.time.seconds[0]) == pytest.approx(alone[1], rel=1e-12)
-        assert bool(e.fits[0]) == found.fits
+        assert bool(e.fits[0]) == value.fits
 
 
 @settings(max_examples=8, deadline=None)
 @given(order=st.permutations(range(len(REQUESTS))))
 def test_answers_do_not_depend_on_the_others(order: list[int]) -> None:
-    asked = [options(**REQUESTS[i]) for i in order[:4]]
-    together = points.answer(asked, reasons=False)
-    alone = [points.answer([one], reasons=False)[0] for one in asked]
+    items = [options(**REQUESTS[i]) for i in order[:4]]
+    together = points.answer(items, reasons=False)
+    alone = [points.answer([entry], reasons=False)[0] for entry in items]
     for a, b in zip(together, alone, strict=True):
         assert a.refused == b.refused
         if a.report is not None and b.report is not None:
@@ -108,8 +108,8 @@ def test_answers_do_not_depend_on_the_others(order: list[int]) -> None:
 # ------------------------------------------------------------------- layouts of several plans
 
 
-def plan_of(**asked: Any) -> Plan:
-    return resolve(api.read_options({"gpu": "a100", "stack": "megatron-core", **asked})).plans[0]
+def plan_of(**value: Any) -> Plan:
+    return resolve(api.read_options({"gpu": "a100", "stack": "megatron-core", **value})).plans[0]
 
 
 PLANS = st.builds(
@@ -141,25 +141,25 @@ def test_layouts_of_several_batches_are_those_of_each(plan: Plan, batches: list[
         key: with_batch(plan, key.batch)
         for key in (alike.Key("", "", batch) for batch in sorted(batches))
     }
-    found = alike.enumerated(plans)
-    some = [one for one in found.values() if isinstance(one, alike.Allowed) and one.count]
-    assert len(some) == sum(allowed_layouts(one).count > 0 for one in plans.values())
+    result = alike.enumerated(plans)
+    some = [entry for entry in result.values() if isinstance(entry, alike.Allowed) and entry.count]
+    assert len(some) == sum(allowed_layouts(plan).count > 0 for plan in plans.values())
     if not some:
         return
     space, owner = alike.one_space(some)
     table = space.flat().named()
     of_layout = owner[space.row]
-    for number, one in enumerate(some):
-        alone = allowed_layouts(one.plan).flat().named()
+    for number, item in enumerate(some):
+        alone = allowed_layouts(item.plan).flat().named()
         mine = {name: column[of_layout == number] for name, column in table.items()}
-        assert (mine.pop("global_batch") == one.plan.training.global_batch).all()
+        assert (mine.pop("global_batch") == item.plan.training.global_batch).all()
         assert mine.keys() == alone.keys()
         assert all(np.array_equal(mine[name], alone[name]) for name in alone)
 
 
 @pytest.mark.parametrize("changed", [{}, {"planner.estimate._SMALL": 0}, {"BLOCK": 1}])
 @pytest.mark.parametrize(
-    "asked",
+    "request",
     [
         {"model": "gpt2"},
         {"model": "llama-2-7b", "gpu": "rtx4090"},
@@ -168,23 +168,23 @@ def test_layouts_of_several_batches_are_those_of_each(plan: Plan, batches: list[
     ],
 )
 def test_the_layout_is_that_of_a_search(
-    asked: dict[str, Any], changed: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    request: dict[str, Any], changed: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in changed.items():
         monkeypatch.setattr(name if "." in name else f"planner.search.alike.{name}", value)
     plans = [
-        plan_of(seq_len=1024, gpus=gpus, global_batch=batch, stack_defaults=True, **asked)
+        plan_of(seq_len=1024, gpus=gpus, global_batch=batch, stack_defaults=True, **request)
         for gpus in (2, 8, 16)
         for batch in (16, 48, 64)
     ]
-    for plan, found in zip(plans, batched.choose([[plan] for plan in plans]), strict=True):
+    for plan, match in zip(plans, batched.choose([[plan] for plan in plans]), strict=True):
         alone = search(plan).estimates
         assert alone is not None
-        assert isinstance(found, batched.Chosen)
+        assert isinstance(match, batched.Chosen)
         taken = choice(alone)
-        assert (found.fits, found.layouts) == (taken.fits, allowed_layouts(plan).count)
-        assert found.estimates.table.layout(0) == alone.rows(np.array([taken.row])).layout(0)
-        assert found.estimates.plan.training.global_batch == plan.training.global_batch
+        assert (match.fits, match.layouts) == (taken.fits, allowed_layouts(plan).count)
+        assert match.estimates.table.layout(0) == alone.rows(np.array([taken.row])).layout(0)
+        assert match.estimates.plan.training.global_batch == plan.training.global_batch
 
 
 def test_what_is_too_much_for_one_batch_is_said_of_it_alone(
@@ -193,8 +193,8 @@ def test_what_is_too_much_for_one_batch_is_said_of_it_alone(
     plans = [plan_of(model="gpt2", gpus=8, global_batch=batch) for batch in (8, 384)]
     few, lots = (len(layouts(plan)) for plan in plans)
     monkeypatch.setattr("planner.search.MOST_LAYOUTS", (few + lots) // 2 - 1)
-    one, other = batched.choose([[plan] for plan in plans])
-    assert isinstance(one, batched.Chosen)
+    first, other = batched.choose([[plan] for plan in plans])
+    assert isinstance(first, batched.Chosen)
     assert isinstance(other, PlanError)
     assert "are possible" in str(other)
 
@@ -214,8 +214,8 @@ def near(a: Any, b: Any) -> bool:
 
 
 def test_a_point_is_the_estimate() -> None:
-    asked = options(gpus=8, global_batch=64, tokens="10B")
-    point, full = points.answer([asked])[0], api.estimate(asked)
+    request = options(gpus=8, global_batch=64, tokens="10B")
+    point, full = points.answer([request])[0], api.estimate(request)
     assert point.command == full.command
     figures, whole = plain(point.report), plain(full)
     del figures["step"]["exposed"]  # a report has the calls that make it up
@@ -225,31 +225,31 @@ def test_a_point_is_the_estimate() -> None:
 
 
 def test_wrong_requests_leave_the_others_answered() -> None:
-    found = points.answer(
+    document = points.answer(
         [
             options(gpus=8, global_batch=8, tp=5),
             options(gpus=8, global_batch=8),
             options(gpus=8, gpu="nothing"),
         ]
     )
-    assert [p.report is None for p in found] == [True, False, True]
-    assert "--tp" in (found[0].refused or "")
-    assert "nothing" in (found[2].refused or "")
+    assert [p.report is None for p in document] == [True, False, True]
+    assert "--tp" in (document[0].refused or "")
+    assert "nothing" in (document[2].refused or "")
 
 
 def test_processes_give_the_same_answers_in_the_same_order() -> None:
-    asked = [
+    items = [
         options(gpus=8, global_batch=64, stack="pytorch-ddp", precision=p)
         for p in ("bf16", "fp16", "tf32", "fp32")
     ]
-    asked = [
-        one.changed(seq_len=s) for s in (128, 256, 512) for one in asked for _ in range(3)
+    items = [
+        entry.changed(seq_len=s) for s in (128, 256, 512) for entry in items for _ in range(3)
     ]  # more than a unit
     seen: list[int] = []
-    two = points.answer(asked, jobs=2, progress=lambda done, whole: seen.append(done))
-    assert two == points.answer(asked)
+    two = points.answer(items, jobs=2, progress=lambda done, whole: seen.append(done))
+    assert two == points.answer(items)
     assert seen == sorted(seen)
-    assert seen[-1] == len(asked)
+    assert seen[-1] == len(items)
 
 
 def test_exposed_seconds_are_the_components_that_are_communication() -> None:

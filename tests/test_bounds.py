@@ -84,7 +84,7 @@ def test_what_nobody_foresaw_ends_in_a_sentence(
 def test_more_work_than_one_command_does_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     prices = ["compare", "--model=gpt2", "--gpu=a100", "--gpus=8", "--jobs=1", "--sweep=price=1..4"]
     few = sum(
-        one.work for one in answer([read_options({"model": "gpt2", "gpu": "a100", "gpus": 8})])
+        entry.work for entry in answer([read_options({"model": "gpt2", "gpu": "a100", "gpus": 8})])
     )
     monkeypatch.setattr(requests, "MOST_WORK", few)
     assert dpplan(*prices).status == 0  # three prices have the layouts of one
@@ -99,12 +99,15 @@ def test_a_ladder_of_counts_finds_what_all_of_them_do(
     monkeypatch.setattr(ladder, "EVERY", every)
     given = {"model": "llama-2-7b", "tokens": "2T", "micro_batch": 1, "recompute": "full"}
     given |= {"stack_defaults": True}  # which stacks have free options does not matter to counts
-    found = cluster(Limits(days=30), given, ["h100", "rtx4090"])
-    assert {one.machine: one.smallest_gpus for one in found.types} == {"h100": 128, "rtx4090": 512}
-    best = (found.answers.cheapest, found.answers.smallest, found.answers.fastest)
-    assert [one.gpus for one in best if one] == [128, 128, 16384]
-    assert all("are tried" in (one.left_out or "") for one in found.types) == (every == 0)
-    assert found.tried < 30 if every == 0 else found.tried == 30
+    document = cluster(Limits(days=30), given, ["h100", "rtx4090"])
+    assert {kind.machine: kind.smallest_gpus for kind in document.types} == {
+        "h100": 128,
+        "rtx4090": 512,
+    }
+    best = (document.answers.cheapest, document.answers.smallest, document.answers.fastest)
+    assert [entry.gpus for entry in best if entry] == [128, 128, 16384]
+    assert all("are tried" in (kind.left_out or "") for kind in document.types) == (every == 0)
+    assert document.tried < 30 if every == 0 else document.tried == 30
 
 
 @pytest.mark.parametrize("threshold", [0, 3, 4, 99, 107, 108, 500, 1228, 1229])

@@ -85,11 +85,11 @@ def conditioned(text: str) -> Plan:
 @cache
 def searched(text: str) -> tuple[Found, frozenset[Layout]]:
     """A search of all layouts with a condition, and these."""
-    found = search(conditioned(text), wanted=Wanted(whole=True))
-    if found.estimates is None:
-        return found, frozenset()
-    table = found.estimates.space.flat()
-    return found, frozenset(table.layout(row) for row in range(len(table)))
+    best = search(conditioned(text), wanted=Wanted(whole=True))
+    if best.estimates is None:
+        return best, frozenset()
+    table = best.estimates.space.flat()
+    return best, frozenset(table.layout(row) for row in range(len(table)))
 
 
 EACH = "tp >= 1"  # which all layouts satisfy
@@ -100,13 +100,13 @@ def test_a_condition_leaves_what_satisfies_it(text: str) -> None:
     """Compared with a condition that all layouts satisfy: without any, a layout is left out where
     one that is never slower may not satisfy the condition."""
     batch = EVERYTHING.training.global_batch
-    (whole, among), (found, got) = searched(EACH), searched(text)
+    (whole, among), (result, got) = searched(EACH), searched(text)
     assert got == {x for x in among if satisfied(text, x, batch)}
-    assert found.enumerated == whole.enumerated
+    assert result.enumerated == whole.enumerated
     assert (
-        found.rejected.get(f"where {text}", 0)
+        result.rejected.get(f"where {text}", 0)
         + len(got)
-        + sum(count for name, count in found.rejected.items() if not name.startswith("where"))
+        + sum(count for name, count in result.rejected.items() if not name.startswith("where"))
         == whole.enumerated
     )
 
@@ -128,7 +128,7 @@ def test_conditions_add_up_and_bind_what_estimate_picks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("tp", "must read NAME OPERATOR VALUE"),
         ("tpp = 2", "did you mean tp or pp"),
@@ -142,8 +142,8 @@ def test_conditions_add_up_and_bind_what_estimate_picks() -> None:
         ("sequence_parallel = maybe", "is one of no, yes"),
     ],
 )
-def test_a_wrong_condition_is_one_sentence(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_wrong_condition_is_one_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
         constraint(text)
     with pytest.raises(PlanError, match="--where"):
         api.read_options({"model": "gpt2", "where": [text]})
@@ -158,12 +158,12 @@ def test_spellings_of_a_condition() -> None:
 
 def test_one_of_two_conditions_suffices() -> None:
     text = "tp = 4 or zero = 1"
-    _, found = searched(text)
-    assert found == {x for x in searched(EACH)[1] if x.tp == 4 or x.zero == 1}
-    assert {x.tp == 4 for x in found} == {x.zero == 1 for x in found} == {True, False}
-    asked = {"model": "llama-2-7b", "gpu": "a100", "gpus": 16, "stack": "torchtitan"}
-    asked |= {"stack_defaults": True, "top": 9}
-    listed = api.search_layouts(api.read_options({**asked, "where": ["tp = 4 or zero = 3"]})).top
+    _, result = searched(text)
+    assert result == {x for x in searched(EACH)[1] if x.tp == 4 or x.zero == 1}
+    assert {x.tp == 4 for x in result} == {x.zero == 1 for x in result} == {True, False}
+    values = {"model": "llama-2-7b", "gpu": "a100", "gpus": 16, "stack": "torchtitan"}
+    values |= {"stack_defaults": True, "top": 9}
+    listed = api.search_layouts(api.read_options({**values, "where": ["tp = 4 or zero = 3"]})).top
     assert listed
     assert all(entry.layout.tp == 4 or entry.layout.zero == 3 for entry in listed)
 
@@ -240,12 +240,12 @@ def numbered(p: int, tp: int, cp: int, dp: int, order_: str) -> dict[str, list[l
     """Ranks of every data-parallel and pipeline group, numbered by the order, innermost first."""
     sizes = {"tp": tp, "cp": cp, "dp": dp, "pp": p}
     names = order_.split("-")
-    found: dict[str, dict[tuple[int, ...], list[int]]] = {"data": {}, "pipeline": {}}
+    values: dict[str, dict[tuple[int, ...], list[int]]] = {"data": {}, "pipeline": {}}
     for rank, at in enumerate(itertools.product(*(range(sizes[name]) for name in reversed(names)))):
         place = dict(zip(reversed(names), at, strict=True))
-        found["data"].setdefault((place["tp"], place["pp"]), []).append(rank)
-        found["pipeline"].setdefault((place["tp"], place["cp"], place["dp"]), []).append(rank)
-    return {name: list(members.values()) for name, members in found.items()}
+        values["data"].setdefault((place["tp"], place["pp"]), []).append(rank)
+        values["pipeline"].setdefault((place["tp"], place["cp"], place["dp"]), []).append(rank)
+    return {name: list(members.values()) for name, members in values.items()}
 
 
 @pytest.mark.parametrize(
@@ -299,17 +299,17 @@ def test_orders_are_searched_where_they_differ() -> None:
 def test_energy_is_an_order_of_its_own() -> None:
     """What waits draws less: joules of a step lie between waiting and computing all the time, and
     decide the order."""
-    of = plans.plan(gpus=16, gpus_per_node=8)
-    found = search(of).estimates
-    assert found is not None
-    joules, seconds = found.joules, found.time.seconds
-    limit = float(of.cluster.gpu.power) * 16 * run_level.HOST_FACTOR * run_level.PUE
+    plan = plans.plan(gpus=16, gpus_per_node=8)
+    estimates = search(plan).estimates
+    assert estimates is not None
+    joules, seconds = estimates.joules, estimates.time.seconds
+    limit = float(plan.cluster.gpu.power) * 16 * run_level.HOST_FACTOR * run_level.PUE
     assert (joules <= limit * run_level.POWER_FRAC * seconds * (1 + 1e-9)).all()
     assert (joules >= limit * run_level.WAIT_FRAC * seconds * (1 - 1e-9)).all()
-    first = best(found, objective="energy")
+    first = best(estimates, objective="energy")
     assert first is not None
-    assert joules[first] <= joules[found.fits].min() * (1 + TIE)
-    cost = search_report.per_token(*found.some([first])[0])
+    assert joules[first] <= joules[estimates.fits].min() * (1 + TIE)
+    cost = search_report.per_token(*estimates.some([first])[0])
     assert cost.kwh_per_million_tokens == pytest.approx(
-        1e6 * joules[first] / 3.6e6 / (of.training.global_batch * of.training.seq_len)
+        1e6 * joules[first] / 3.6e6 / (plan.training.global_batch * plan.training.seq_len)
     )

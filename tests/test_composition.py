@@ -34,8 +34,8 @@ def test_codes_of_zero_pp_are_written_and_read_once_on_each_side() -> None:
     """qwZ makes a byte of two and two of a byte again: 2 (2 + 1) bytes moved per element, at what
     elementwise kernels get of the memory's 2 TB/s."""
     qwz = Zeropp(("qwz",))
-    of = plans.plan(software="deepspeed", mechanisms=(qwz,))
-    m = plans.numbers(of, memory_bandwidth=2e12, elementwise_frac=0.75)
+    plan = plans.plan(software="deepspeed", mechanisms=(qwz,))
+    m = plans.numbers(plan, memory_bandwidth=2e12, elementwise_frac=0.75)
     codes = qwz.coded("weights")
     assert codes is not None
     assert sync._recode_s(m, codes, 2.0) == pytest.approx(6 / 1.5e12)
@@ -50,11 +50,11 @@ def test_gradients_are_reduced_beside_half_of_what_is_in_flight(
 ) -> None:
     """With chunks a rank ends those in flight (pp = 4, or fewer) one after another: the first is
     beside none of them, the last beside all, (1 + n) / 2 in the mean."""
-    of = plans.plan()
-    assert of.stack.overlap.interleaved_window
+    plan = plans.plan()
+    assert plan.stack.overlap.interleaved_window
     schedule = "interleaved" if vpp > 1 else "1f1b"
     rows = plans.rows(8, {"pp": 4, "vpp": vpp, "schedule": schedule})
-    assert step._window_share(of, rows, np.array([microbatches])) == pytest.approx(beside)
+    assert step._window_share(plan, rows, np.array([microbatches])) == pytest.approx(beside)
 
 
 def test_what_comes_and_goes_leaves_gaps() -> None:
@@ -99,21 +99,21 @@ def test_a_grid_is_as_square_as_nodes_allow(ranks: int, per_node: int, row: int)
 def test_tables_of_words_are_divided_among_tensor_parallel_ranks() -> None:
     """Embedding and head of 4,096 words and 512 dimensions, 10 bytes moved per weight, at what
     copies get of the memory's 1 TB/s: 2 * 4096 * 512 * 10 bytes, and half of them."""
-    of = plans.plan(plans.model(tied_embeddings=False))
+    plan = plans.plan(plans.model(tied_embeddings=False))
     speed = {"memory_bandwidth": 1e12, "stream_frac": 0.5, "kernel_gap": 0.0}
-    m = plans.numbers(of, **speed, weight_bytes_moved=10.0)
+    m = plans.numbers(plan, **speed, weight_bytes_moved=10.0)
     c = plans.rows(8, {}, {"tp": 2})
-    seconds = head_s(local_shape(of, **key_of(c)), m)["memory_bound/weights"]
+    seconds = head_s(local_shape(plan, **key_of(c)), m)["memory_bound/weights"]
     whole = 2 * 4096 * 512 * 10 / 0.5e12
     assert seconds == pytest.approx([whole, whole / 2])
 
 
 def test_a_dense_mlp_keeps_an_input_of_its_own_alone() -> None:
     """1,024 tokens of 512 dimensions in 16 bit; nothing where another product keeps the same."""
-    of, c, part = plans.plan(), plans.rows(8, {}), Mlp(ffn_hidden=1408)
+    plan, c, part = plans.plan(), plans.rows(8, {}), Mlp(ffn_hidden=1408)
     inputs = [
-        float(activations._dense_activations(of, c, part, own)["mlp/input"][0])
-        for own in (True, False)
+        float(activations._dense_activations(plan, c, part, option)["mlp/input"][0])
+        for option in (True, False)
     ]
     assert inputs == [1024 * 512 * 2, 0]
 
@@ -121,8 +121,8 @@ def test_a_dense_mlp_keeps_an_input_of_its_own_alone() -> None:
 def test_the_input_of_a_module_s_projection_is_twice_as_wide_as_its_output() -> None:
     """Hidden state and embedding beside each other: 1,024 tokens of 2 * 512 dimensions in 16 bit;
     the output is gathered once, the gradient of the input reduced once."""
-    of, c = plans.plan(plans.model(mtp=1)), plans.rows(8, {}, {"tp": 2})
-    output, _, _, gradient = module_collectives(local_shape(of, **key_of(c)), plans.numbers(of))
+    plan, c = plans.plan(plans.model(mtp=1)), plans.rows(8, {}, {"tp": 2})
+    output, _, _, gradient = module_collectives(local_shape(plan, **key_of(c)), plans.numbers(plan))
     assert (output.operation, gradient.operation) == ("all_gather", "all_reduce")
     assert output.tensor_bytes[1] == 1024 * 512 * 2
     assert gradient.tensor_bytes[1] == 1024 * 1024 * 2
@@ -132,18 +132,18 @@ def test_the_input_of_a_module_s_projection_is_twice_as_wide_as_its_output() -> 
 def test_an_optimizer_with_a_factor_per_side_moves_both() -> None:
     """A matrix of 8 by 4: 16 bytes per element, and 12 per element of factors of 8 by 8 and of 4
     by 4, here in one block."""
-    found = _rotated(1.0, 1e9, 1e9, 0.0)(np.array([8.0]), np.array([4.0]))
-    assert found.moved_bytes == pytest.approx([16 * 32 + 12 * (64 + 16)])
+    result = _rotated(1.0, 1e9, 1e9, 0.0)(np.array([8.0]), np.array([4.0]))
+    assert result.moved_bytes == pytest.approx([16 * 32 + 12 * (64 + 16)])
 
 
 def test_documents_of_half_a_row_leave_half_of_it_to_padding() -> None:
     """All of 512 tokens in rows of 1,024: one row of the longest of its batch has no padding."""
     spec = LengthsSpec(mean_tokens=512, sigma=0.0, packing="padded")
-    of = plans.plan().model_copy(update={"lengths": spec})
-    found = waiting._lengths(of, spec, plans.rows(8, {}), 1.0)
-    assert (found.mean_tokens, found.padded_frac) == pytest.approx((512, 0.5))
-    assert (found.padded_to_longest_frac, found.bucketed_frac) == pytest.approx((1, 1))
-    assert found.useful_tokens_per_s == pytest.approx(64 * 512)
+    plan = plans.plan().model_copy(update={"lengths": spec})
+    result = waiting._lengths(plan, spec, plans.rows(8, {}), 1.0)
+    assert (result.mean_tokens, result.padded_frac) == pytest.approx((512, 0.5))
+    assert (result.padded_to_longest_frac, result.bucketed_frac) == pytest.approx((1, 1))
+    assert result.useful_tokens_per_s == pytest.approx(64 * 512)
 
 
 def test_a_module_keeps_what_its_norms_and_its_projection_read() -> None:
@@ -152,32 +152,32 @@ def test_a_module_keeps_what_its_norms_and_its_projection_read() -> None:
     c, stage = plans.rows(8, {}), np.zeros(1)
 
     def at_loss(modules: int) -> float:
-        of = plans.plan(plans.model(mtp=modules))
-        split = stage_split(of, c, stage)
-        phase = one_stage(of, c, weights_of(of, c), stage, split).phases[2]
+        plan = plans.plan(plans.model(mtp=modules))
+        split = stage_split(plan, c, stage)
+        phase = one_stage(plan, c, weights_of(plan, c), stage, split).phases[2]
         return float(phase["activations"][0])
 
-    of = plans.plan()
+    plan = plans.plan()
     layer = float(
-        total(activations.kind_activations(of, c, memory_kinds(of.model).kinds[0], False))[0]
+        total(activations.kind_activations(plan, c, memory_kinds(plan.model).kinds[0], False))[0]
     )
-    head = float(activations.head_activations(of, c)[0])
-    own = (2 * 512 + 2 * 512) * 2 * 1024
-    assert at_loss(1) - at_loss(0) == pytest.approx(layer + head + own)
+    head = float(activations.head_activations(plan, c)[0])
+    ours = (2 * 512 + 2 * 512) * 2 * 1024
+    assert at_loss(1) - at_loss(0) == pytest.approx(layer + head + ours)
 
 
 def test_blocks_are_divided_with_embedding_norm_and_head_among_them() -> None:
     """15 blocks on 3 stages, 5 each: the embedding beside 4 layers, norm and head beside 3."""
-    of = plans.plan(plans.model(layers=12))
-    stack = of.stack.model_copy(update={"layer_split": "blocks"})
-    found = contents(of.model_copy(update={"stack": stack}), 3, 1)
-    assert found.layers.reshape(-1).tolist() == [4, 5, 3]
+    plan = plans.plan(plans.model(layers=12))
+    stack = plan.stack.model_copy(update={"layer_split": "blocks"})
+    result = contents(plan.model_copy(update={"stack": stack}), 3, 1)
+    assert result.layers.reshape(-1).tolist() == [4, 5, 3]
 
 
 def test_a_repeated_layer_adds_all_but_the_input_that_was_kept() -> None:
-    of, c, stage = plans.plan(), plans.rows(8, {"recompute": "full"}), np.zeros(1)
-    split = backward_split(of, stage_split(of, c, stage))
-    found = activations.kept(of, c, split, repeated(of, c, stage))
-    assert found.input == pytest.approx([1024 * 512 * 2])
-    assert found.stage == pytest.approx(8 * found.input)
-    assert found.working == pytest.approx(found.whole - found.input)
+    plan, c, stage = plans.plan(), plans.rows(8, {"recompute": "full"}), np.zeros(1)
+    split = backward_split(plan, stage_split(plan, c, stage))
+    result = activations.kept(plan, c, split, repeated(plan, c, stage))
+    assert result.input == pytest.approx([1024 * 512 * 2])
+    assert result.stage == pytest.approx(8 * result.input)
+    assert result.working == pytest.approx(result.whole - result.input)

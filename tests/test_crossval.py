@@ -50,12 +50,12 @@ def suite(name: str) -> list[Case]:
 
 
 def measured_as(
-    found: list[Case], parameters: tuple[Parameter, ...], point: dict[str, float]
+    cases: list[Case], parameters: tuple[Parameter, ...], point: dict[str, float]
 ) -> list[Case]:
     """The same runs, as measured on machines whose numbers are moved like this."""
     return [
         replace(case, log_seconds=float(np.log(step_times(case, parameters, [point]).seconds[0])))
-        for case in found
+        for case in cases
     ]
 
 
@@ -81,9 +81,9 @@ def test_a_fit_stops_at_its_bounds_and_the_others_find_their_best_without_it() -
     clock, elementwise = wide("clock", "elementwise")
     parameters = (replace(clock, low=0.9), replace(elementwise, low=0.05))
     runs = measured_as(suite("llm-foundry-h100")[::3], parameters, {"clock": 0.8})
-    held, free = fit(runs, parameters, trust=NARROW)
-    assert held.on_bound
-    assert held.multiplier == pytest.approx(0.9)
+    kept, free = fit(runs, parameters, trust=NARROW)
+    assert kept.on_bound
+    assert kept.multiplier == pytest.approx(0.9)
     assert not free.on_bound
     (alone,) = fit(
         [
@@ -123,8 +123,8 @@ def test_runs_of_no_weight_have_no_part_in_a_fit() -> None:
     weight = np.where(out, 0.0, 1.0)
     kept = [c for c, o in zip(runs, out, strict=True) if not o]
     assert fit(wrong, parameters, weight) == fit(runs, parameters, weight)
-    for one, other in zip(fit(runs, parameters, weight), fit(kept, parameters), strict=True):
-        assert one.multiplier == pytest.approx(other.multiplier, rel=1e-6)
+    for entry, other in zip(fit(runs, parameters, weight), fit(kept, parameters), strict=True):
+        assert entry.multiplier == pytest.approx(other.multiplier, rel=1e-6)
     assert multipliers(fit(wrong, parameters)) != multipliers(fit(runs, parameters))
 
 
@@ -157,7 +157,7 @@ def test_points_evaluated_together_are_those_evaluated_alone() -> None:
 @pytest.mark.parametrize("kind", [name for name, fold in FOLDS.items() if fold.only is None])
 def test_parts_are_disjoint_and_complete(kind: str) -> None:
     for name in ("llm-foundry-h100", "zero-bubble"):
-        masks = [mask for one, mask in folds_of(suite(name)) if one == kind]
+        masks = [mask for first, mask in folds_of(suite(name)) if first == kind]
         assert len(masks) != 1
         if masks:
             assert np.array(masks).sum(axis=0).tolist() == [1] * len(suite(name))
@@ -207,14 +207,14 @@ def test_held_out_predictions_do_not_depend_on_what_was_measured_there() -> None
 
 def test_a_suite_is_predicted_without_itself() -> None:
     runs = [*suite("zero-bubble"), *suite("korthikanti-2022")]
-    own = [c.row["suite"] == "korthikanti-2022" for c in runs]
+    items = [c.row["suite"] == "korthikanti-2022" for c in runs]
     other = [
         replace(c, log_seconds=c.log_seconds + 0.3) if o else c
-        for c, o in zip(runs, own, strict=True)
+        for c, o in zip(runs, items, strict=True)
     ]
     before, after = without_each_suite(runs)[0], without_each_suite(other)[0]
-    assert before[own].tolist() == after[own].tolist()
-    assert (before[~np.array(own)] < after[~np.array(own)]).all()
+    assert before[items].tolist() == after[items].tolist()
+    assert (before[~np.array(items)] < after[~np.array(items)]).all()
     alone = without_each_suite(suite("zero-bubble"))[0]
     assert alone.tolist() == [
         float(step_times(c, (), [{}]).seconds[0]) for c in suite("zero-bubble")
@@ -323,7 +323,7 @@ def test_runs_make_no_number_less_sure_than_its_prior() -> None:
     runs = suite("korthikanti-2022") + suite("zero-bubble")
     values = fit(runs, SHARED, suite_weights(runs), ACROSS)
     assert values
-    assert {v.label for v in values} <= {one for case in runs for one in labels(case, SHARED)}
+    assert {v.label for v in values} <= {label for case in runs for label in labels(case, SHARED)}
     for v in values:
         assert v.parameter.low <= v.multiplier <= v.parameter.high
         assert v.spread <= v.parameter.spread * (1 + 1e-9), v.label

@@ -38,8 +38,8 @@ def fields(kind: type) -> tuple[msgspec.inspect.Field, ...]:
 def _declared() -> list[type[Document]]:
     """What the planner and its parts declare."""
     for package in (documents, *plugins.modules("documents")):
-        for found in pkgutil.iter_modules(getattr(package, "__path__", ())):
-            importlib.import_module(f"{package.__name__}.{found.name}")
+        for iter_module in pkgutil.iter_modules(getattr(package, "__path__", ())):
+            importlib.import_module(f"{package.__name__}.{iter_module.name}")
     out, waiting = [], [Document]
     while waiting:
         below = waiting.pop().__subclasses__()
@@ -51,9 +51,9 @@ def _declared() -> list[type[Document]]:
 @pytest.mark.parametrize("kind", _declared(), ids=lambda kind: kind.__name__)
 def test_every_key_is_declared_with_a_sentence(kind: type[Document]) -> None:
     for field in fields(kind):
-        said = field.type
-        assert isinstance(said, msgspec.inspect.Metadata), field.name
-        assert (said.extra_json_schema or {}).get("description"), field.name
+        text = field.type
+        assert isinstance(text, msgspec.inspect.Metadata), field.name
+        assert (text.extra_json_schema or {}).get("description"), field.name
 
 
 # keys of `training` since version 1; one that goes needs another `SCHEMA_VERSION`
@@ -72,8 +72,8 @@ tokens train_embeddings trainable_layers wide_layers zeropp
 def test_training_of_a_report_keeps_its_keys_where_a_mechanism_states_them() -> None:
     assert {*TRAINING_1.split()} <= {*Training.model_fields}
 
-    def training(**asked: Any) -> dict[str, Any]:
-        request = {"model": "qwen3-0.6b", "gpu": "a100", **asked}
+    def training(**value: Any) -> dict[str, Any]:
+        request = {"model": "qwen3-0.6b", "gpu": "a100", **value}
         report = api.estimate(api.read_options(request), brief=True)
         return dict(json.loads(to_json(report))["training"])
 
@@ -93,12 +93,12 @@ def test_training_of_a_report_keeps_its_keys_where_a_mechanism_states_them() -> 
 
 
 def test_a_document_comes_back_from_its_json() -> None:
-    one = Storage("disk", np.float64(1e9), 2.0, float("inf"), 4.0, 0.5)
-    text = to_json([one])
+    first = Storage("disk", np.float64(1e9), 2.0, float("inf"), 4.0, 0.5)
+    text = to_json([first])
     assert '"stop_s":null' in text
     with pytest.raises(msgspec.ValidationError, match="stop_s"):
         read(text, list[Storage])
-    whole = msgspec.structs.replace(one, stop_s=3.0)
+    whole = msgspec.structs.replace(first, stop_s=3.0)
     assert read(to_json([whole]), list[Storage]) == [whole]
     assert plain(whole)["bytes_per_s"] == 1e9
 
@@ -107,18 +107,18 @@ def test_a_spec_inside_a_document_has_the_keys_that_are_set() -> None:
     class Holder(Document):
         spec: TrainingSpec
 
-    one = Holder(TrainingSpec(seq_len=1024, global_batch=8, tokens=1e9))
-    assert isinstance(one.spec, Spec)
-    assert "attention" not in plain(one)["spec"]
-    assert read(to_json(one), Holder) == one
+    first = Holder(TrainingSpec(seq_len=1024, global_batch=8, tokens=1e9))
+    assert isinstance(first.spec, Spec)
+    assert "attention" not in plain(first)["spec"]
+    assert read(to_json(first), Holder) == first
 
 
 def test_every_component_and_bottleneck_has_its_sentence() -> None:
-    kinds = {one.kind for one in components.STEP.values()}
+    kinds = {component.kind for component in components.STEP.values()}
     assert kinds == {*components.BOTTLENECKS, components.COMMUNICATION} - {*components.WIRES}
-    assert all("{share}" in said for said in components.BOTTLENECKS.values())
-    for one in (*(c.says for c in components.STEP.values()), *components.MEMORY.values()):
-        assert one.strip()
+    assert all("{share}" in bottleneck for bottleneck in components.BOTTLENECKS.values())
+    for entry in (*(c.says for c in components.STEP.values()), *components.MEMORY.values()):
+        assert entry.strip()
 
 
 ASKED: dict[str, tuple[str, ...]] = {
@@ -226,8 +226,8 @@ def _parts(kind: type, seen: set[type]) -> set[type]:
             yield node.cls
         for name in ("type", "types", "item_type", "value_type"):
             inner = getattr(node, name, ())
-            for one in inner if isinstance(inner, tuple) else (inner,):
-                yield from among(one)
+            for entry in inner if isinstance(inner, tuple) else (inner,):
+                yield from among(entry)
 
     seen.add(kind)
     for field in fields(kind):
@@ -255,10 +255,10 @@ def test_answers_are_as_declared_and_every_key_occurs(
         (tmp_path / "rl.json").write_text(dpplan("rl", *_PHASED, "--json").stdout)
     seen: set[tuple[type, str]] = set()
     for words in ASKED[answer]:
-        found = dpplan(
+        result = dpplan(
             *answer.split(), *shlex.split(words.format(wrong=wrong, folder=tmp_path)), "--json"
         )
-        seen |= set(_set(found.read(list[kind] if answer.startswith("list ") else kind)))
+        seen |= set(_set(result.read(list[kind] if answer.startswith("list ") else kind)))
     parts = _parts(kind, set()) - (set() if answer == "estimate" else _parts(Estimate, set()))
     promised = {(part, field.name) for part in parts for field in fields(part)}
     assert {f"{part.__name__}.{name}" for part, name in promised - seen} == set()
@@ -267,6 +267,6 @@ def test_answers_are_as_declared_and_every_key_occurs(
 def test_no_declaration_is_forgotten() -> None:
     """What no answer holds is an answer, or the base of one; `Figures` hand their keys on."""
     answers = [documents.declared(answer) for answer in documents.by_answer()]
-    held = {part for kind in answers for part in _parts(kind, set())}
-    bases = {base for kind in held for base in kind.__mro__}
-    assert {kind.__name__ for kind in _declared() if kind not in held | bases} == {"Figures"}
+    items = {part for kind in answers for part in _parts(kind, set())}
+    bases = {base for kind in items for base in kind.__mro__}
+    assert {kind.__name__ for kind in _declared() if kind not in items | bases} == {"Figures"}

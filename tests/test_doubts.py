@@ -51,8 +51,8 @@ def test_an_ordinary_answer_is_not_doubted() -> None:
     ],
 )
 def test_what_nobody_would_believe_names_the_option(changes: dict[str, Any], option: str) -> None:
-    said = doubts(**changes)
-    assert any(option in one for one in said), said
+    text = doubts(**changes)
+    assert any(option in entry for entry in text), text
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,11 @@ def test_the_time_between_failures_of_a_job_is_that_of_its_gpus() -> None:
 
 
 def test_a_comparison_doubts_the_request_that_is_beyond_belief() -> None:
-    own = CompareOptions(vary=("tokens=10B,1e17",))
+    options = CompareOptions(vary=("tokens=10B,1e17",))
     fixed = {name: value for name, value in REQUEST.items() if name != "tokens"}
-    said = compare.compare(own, fixed).doubts
-    assert said
-    assert all(doubt.startswith("tokens 1e17: ") for doubt in said)
+    doubts = compare.compare(options, fixed).doubts
+    assert doubts
+    assert all(doubt.startswith("tokens 1e17: ") for doubt in doubts)
 
 
 LLAMA = {"model": "llama-3.1-8b", "gpu": "h100", "gpus": 64, "tokens": "1T"}
@@ -98,7 +98,7 @@ LLAMA |= {"tp": 2, "pp": 1, "zero": 1, "stack": "megatron-core", "recompute": "n
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "text"),
     [
         ({"global_batch": 4_194_304}, "were 4,194,304 tokens meant? --global-batch 512"),
         ({"mtbf": "50000 h"}, "was that of one GPU meant? --mtbf '50000 GPU-hours'"),
@@ -113,9 +113,9 @@ LLAMA |= {"tp": 2, "pp": 1, "zero": 1, "stack": "megatron-core", "recompute": "n
         ({"tokens": "1e16"}, "look at --tokens"),
     ],
 )
-def test_a_doubt_names_the_likely_intention(changes: dict[str, Any], said: str) -> None:
-    found = api.estimate(api.read_options({**LLAMA, **changes}), brief=True).doubts
-    assert any(said in one for one in found) if said else found == []
+def test_a_doubt_names_the_likely_intention(changes: dict[str, Any], text: str) -> None:
+    estimate = api.estimate(api.read_options({**LLAMA, **changes}), brief=True).doubts
+    assert any(text in entry for entry in estimate) if text else estimate == []
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_a_doubt_names_the_likely_intention(changes: dict[str, Any], said: str) 
     ],
 )
 def test_what_people_do_is_not_doubted(changes: dict[str, Any]) -> None:
-    found = api.estimate(api.read_options({**LLAMA, **changes}), brief=True).doubts
-    assert found == []
+    estimate = api.estimate(api.read_options({**LLAMA, **changes}), brief=True).doubts
+    assert estimate == []
 
 
 SHORT = ("--model", "gpt2", "--seq-len", "12", "--global-batch", "512")
@@ -146,7 +146,7 @@ SLOW = ("--nic-bandwidth", "400 Mbit/s", "--gpu", "h100")
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "text"),
     [
         (("search", *SHORT, *HERE, "--tp", "1", "--pp", "1"), "--seq-len 12k"),
         (("compare", *SHORT, "--gpu", "h100", "--vary", "gpus=8,16", "--tp", "1"), "12k"),
@@ -166,14 +166,14 @@ SLOW = ("--nic-bandwidth", "400 Mbit/s", "--gpu", "h100")
     ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
 )
 def test_every_verb_doubts_the_request_before_it_answers(
-    command: tuple[str, ...], said: str
+    command: tuple[str, ...], text: str
 ) -> None:
-    found = dpplan(*command)
-    assert found.stdout.splitlines()[2].startswith("DOUBTFUL: ")
-    assert found.stdout.count("DOUBTFUL") == 1
-    assert said in found.stdout
+    answer = dpplan(*command)
+    assert answer.stdout.splitlines()[2].startswith("DOUBTFUL: ")
+    assert answer.stdout.count("DOUBTFUL") == 1
+    assert text in answer.stdout
     (doubt,) = dpplan(*command, "--json").json()["doubts"]
-    assert said in doubt
+    assert text in doubt
 
 
 def test_an_mfu_beyond_every_measured_one_is_doubted() -> None:
@@ -181,8 +181,8 @@ def test_an_mfu_beyond_every_measured_one_is_doubted() -> None:
     best = highest("h100-sxm5-80gb")
     assert 0.4 < best.mfu < 0.7
     assert best.runs > 100
-    one = api.estimate(api.read_options(LLAMA), brief=True)
-    fine = answered_of(one)
+    estimate = api.estimate(api.read_options(LLAMA), brief=True)
+    fine = answered_of(estimate)
     assert answered_doubts(fine) == []
     beyond = answered_doubts(replace(fine, mfu=1.2 * best.mfu))
     assert len(beyond) == 1

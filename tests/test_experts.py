@@ -34,10 +34,10 @@ def plan(
     return plans.plan(shape, gpus=gpus, gpu=gpu, software=stack, seq_len=2048, **ask)
 
 
-def one_way(of: Plan, **layout: float) -> dispatch.OneWay:
+def one_way(plan: Plan, **layout: float) -> dispatch.OneWay:
     columns = {"tp": 1.0, "cp": 1.0, "ep": 1.0, "micro_batch": 1.0, "sequence_parallel": 1.0}
     given = {name: np.array([value]) for name, value in (columns | layout).items()}
-    return dispatch.one_way(local_shape(of, **given), machine(of))
+    return dispatch.one_way(local_shape(plan, **given), machine(plan))
 
 
 def test_ranks_that_split_an_expert_are_asked_for_or_those_of_the_stack() -> None:
@@ -60,7 +60,7 @@ def test_experts_are_held_by_tensor_ranks_as_well() -> None:
 
 
 def test_search_knows_how_far_experts_go() -> None:
-    rule = next(one for one in RULES if one.options == ("ep",))
+    rule = next(rule for rule in RULES if rule.options == ("ep",))
     rows = plans.rows(16, {"tp": 4, "dp": 4, "ep": 16})
     assert rule.holds(plan(), rows)[0]
     assert not rule.holds(plan(etp=4), rows)[0]
@@ -106,7 +106,7 @@ def test_published_bandwidths(
     gpus: int, local_tokens: int, hidden: int, per_token: int, gb_per_s: float
 ) -> None:
     moe = Experts(experts=8 * gpus, experts_per_token=per_token, ffn_hidden=2048)
-    of = plans.plan(
+    plan = plans.plan(
         plans.model(moe=moe, hidden=hidden, heads=56, kv_heads=56, head_dim=128),
         gpus=gpus,
         gpu="h100-sxm5-80gb",
@@ -115,13 +115,13 @@ def test_published_bandwidths(
     )
     nodes = gpus / 8
     logical = local_tokens * hidden * 2 * nodes * (1 - (1 - 1 / nodes) ** per_token)
-    seconds = one_way(of, ep=gpus).seconds[0]
+    seconds = one_way(plan, ep=gpus).seconds[0]
     assert logical / seconds / 1e9 == pytest.approx(gb_per_s, rel=0.25)
 
 
-def exposed_s(of: Plan, **layout: Any) -> float:
-    rows = plans.rows(of.cluster.gpus, {"ep": 16, "dp": 16, **layout})
-    return float(np.ravel(evaluate(of, rows).time.components["expert_parallel"])[0])
+def exposed_s(plan: Plan, **layout: Any) -> float:
+    rows = plans.rows(plan.cluster.gpus, {"ep": 16, "dp": 16, **layout})
+    return float(np.ravel(evaluate(plan, rows).time.components["expert_parallel"])[0])
 
 
 def test_nothing_hides_dispatch_but_another_micro_batch_or_shared_experts() -> None:
@@ -183,9 +183,9 @@ def test_the_fullest_rank_follows_from_the_spread_of_experts() -> None:
 def test_spread_costs_more_the_more_ranks_share_experts() -> None:
     def of(ep: int, **ask: Any) -> float:
         rows = plans.rows(16, {"ep": ep, "dp": 16})
-        found = evaluate(plan(**ask), rows)
-        assert found.memory.device[0] >= evaluate(plan(), rows).memory.device[0]
-        return float(found.time.seconds[0] / evaluate(plan(), rows).time.seconds[0])
+        estimates = evaluate(plan(**ask), rows)
+        assert estimates.memory.device[0] >= evaluate(plan(), rows).memory.device[0]
+        return float(estimates.time.seconds[0] / evaluate(plan(), rows).time.seconds[0])
 
     assert 1 < of(2, expert_spread=0.5) < of(16, expert_spread=0.5)
     assert of(16, expert_spread=0.5, capacity_factor=1.1) == pytest.approx(of(16, expert_load=1.1))
@@ -198,11 +198,11 @@ def test_buffered_tokens_are_unpacked_once_for_a_rank_and_sorted_ones_for_every_
     # four experts of a token on 16 ranks are on 3.641 of them: 4 bytes each way for each; the
     # all-to-all sorts every copy, 8 bytes
     def sorted_bytes(name: str, ep: float) -> float:
-        of = plan(dispatcher=name)
+        planned = plan(dispatcher=name)
         columns = dict.fromkeys(("tp", "cp", "micro_batch", "sequence_parallel"), np.ones(1))
-        shape = local_shape(of, ep=np.array([ep]), **columns)
-        assert of.model.routed is not None
-        return float(dispatch.sorted_bytes(shape, machine(of), of.model.routed)[0])
+        shape = local_shape(planned, ep=np.array([ep]), **columns)
+        assert planned.model.routed is not None
+        return float(dispatch.sorted_bytes(shape, machine(planned), planned.model.routed)[0])
 
     assert sorted_bytes("alltoall", 16) == 8
     assert sorted_bytes("deepep", 16) == pytest.approx(4 * 3.641 / 4, rel=1e-3)

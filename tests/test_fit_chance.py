@@ -66,19 +66,19 @@ def test_without_runs_the_chance_is_even_and_wide() -> None:
 
 def test_measured_peaks_move_and_narrow_it() -> None:
     many = [row for i in range(40) for row in said("=", 1.1, suite=f"s{i}")]
-    found = of(*many)
-    assert needed_room(found, 0.5) == pytest.approx(1.1, rel=0.02)
-    assert needed_room(found, 0.95) < needed_room(of(*many[:4]), 0.95) < needed_room(of(), 0.95)
+    result = of(*many)
+    assert needed_room(result, 0.5) == pytest.approx(1.1, rel=0.02)
+    assert needed_room(result, 0.95) < needed_room(of(*many[:4]), 0.95) < needed_room(of(), 0.95)
     # forty runs of one suite say less than one each of forty suites
-    assert needed_room(of(*said("=", *[1.1] * 40)), 0.95) > needed_room(found, 0.95)
+    assert needed_room(of(*said("=", *[1.1] * 40)), 0.95) > needed_room(result, 0.95)
 
 
 def test_runs_of_other_stacks_count_less() -> None:
-    own, other = (
+    ours, other = (
         of(*(row for i in range(10) for row in said("=", 1.1, suite=f"s{i}", stack=stack)))
         for stack in ("k", "another")
     )
-    assert needed_room(own, 0.95) < needed_room(other, 0.95)
+    assert needed_room(ours, 0.95) < needed_room(other, 0.95)
 
 
 def test_that_it_ran_or_failed_counts() -> None:
@@ -155,18 +155,18 @@ def asking(p: plans.Plan, **request: Any) -> plans.Plan:
 
 
 def test_the_layout_taken_has_the_wanted_chance(tight: plans.Plan) -> None:
-    found = search(tight).estimates
-    assert found is not None
-    taken, row = choice(found), best(found)
+    estimates = search(tight).estimates
+    assert estimates is not None
+    taken, row = choice(estimates), best(estimates)
     assert taken.rank[0] == ENOUGH
     assert taken.row == row
-    chances = fit_chance(found, np.flatnonzero(found.fits))
-    assert fit_chance(found, np.array([row]))[0] >= evidence.WANTED > chances.min()
-    enough = np.flatnonzero(found.fits)[chances >= evidence.WANTED]
-    assert found.time.seconds[row] <= found.time.seconds[enough].min() * (1 + TIE)
+    chances = fit_chance(estimates, np.flatnonzero(estimates.fits))
+    assert fit_chance(estimates, np.array([row]))[0] >= evidence.WANTED > chances.min()
+    enough = np.flatnonzero(estimates.fits)[chances >= evidence.WANTED]
+    assert estimates.time.seconds[row] <= estimates.time.seconds[enough].min() * (1 + TIE)
     # the list goes on with what leaves too little, the likeliest first
-    rows = ranked(found, len(found.table))
-    listed = fit_chance(found, rows)
+    rows = ranked(estimates, len(estimates.table))
+    listed = fit_chance(estimates, rows)
     few = np.flatnonzero(listed < evidence.WANTED)
     assert len(few)
     assert np.all(listed[: few[0]] >= evidence.WANTED)
@@ -182,18 +182,18 @@ def test_headroom_zero_takes_the_fastest_that_is_expected_to_fit(tight: plans.Pl
 
 @pytest.mark.parametrize("free", [0.1, 0.4])
 def test_headroom_is_left_free(tight: plans.Plan, free: float) -> None:
-    found = search(asking(tight, headroom=free)).estimates
-    assert found is not None
-    assert found.memory.device[best(found)] <= tight.usable_bytes * (1 - free)
-    asked = search(asking(tight, where=(f"headroom >= {100 * free:g}%",)), wanted=WHOLE)
+    estimates = search(asking(tight, headroom=free)).estimates
+    assert estimates is not None
+    assert estimates.memory.device[best(estimates)] <= tight.usable_bytes * (1 - free)
+    searched = search(asking(tight, where=(f"headroom >= {100 * free:g}%",)), wanted=WHOLE)
     # a condition that all satisfy: the same layouts are looked at, and none left out by a bound
-    found = search(asking(tight, where=("tp >= 1",)), wanted=WHOLE).estimates
-    assert asked.estimates is not None
-    assert found is not None
-    assert np.all(asked.estimates.memory.device <= tight.usable_bytes * (1 - free))
-    assert sum(asked.rejected.values()) + asked.estimates.space.count == asked.enumerated
-    assert asked.rejected[f"where headroom >= {100 * free:g}%"] == int(
-        (found.memory.device > tight.usable_bytes * (1 - free)).sum()
+    estimates = search(asking(tight, where=("tp >= 1",)), wanted=WHOLE).estimates
+    assert searched.estimates is not None
+    assert estimates is not None
+    assert np.all(searched.estimates.memory.device <= tight.usable_bytes * (1 - free))
+    assert sum(searched.rejected.values()) + searched.estimates.space.count == searched.enumerated
+    assert searched.rejected[f"where headroom >= {100 * free:g}%"] == int(
+        (estimates.memory.device > tight.usable_bytes * (1 - free)).sum()
     )
 
 
@@ -213,13 +213,13 @@ def test_where_none_leaves_enough_the_likeliest_is_taken(tight: plans.Plan) -> N
 
 
 def test_an_estimate_says_what_speed_would_cost_in_risk() -> None:
-    asked = {"model": "llama-3-8b", "gpu": "l40s", "gpus": 4}
-    sure = api.estimate(api.read_options(asked), brief=True)
+    values = {"model": "llama-3-8b", "gpu": "l40s", "gpus": 4}
+    sure = api.estimate(api.read_options(values), brief=True)
     assert sure.memory.verdict == "fits"
     assert sure.memory.fit_chance >= evidence.WANTED
     assert sure.tighter is not None
     assert sure.tighter.fit_chance < sure.memory.fit_chance
-    again = api.estimate(api.read_options({**asked, "headroom": "0%"}), brief=True)
+    again = api.estimate(api.read_options({**values, "headroom": "0%"}), brief=True)
     assert again.layout == sure.tighter.layout
     assert again.tighter is None
     assert again.step.seconds == pytest.approx(
@@ -270,10 +270,10 @@ def test_what_ships_is_what_the_shipped_runs_say() -> None:
 
 def test_chances_of_unseen_suites_are_scored() -> None:
     rows = validate_rows(read_all((), ("torchtitan", "bigscience-a100"))).rows
-    found = coverage(rows)
-    assert found.n == sum(row.need is not None for row in rows)
-    assert sum(line.n for line in found.reliability) == found.n
-    assert found.peaks == 54
-    assert 0.8 <= there(found.below_frac) <= 1
-    for line in found.reliability:
+    document = coverage(rows)
+    assert document.n == sum(row.need is not None for row in rows)
+    assert sum(line.n for line in document.reliability) == document.n
+    assert document.peaks == 54
+    assert 0.8 <= there(document.below_frac) <= 1
+    for line in document.reliability:
         assert line.n == 0 or there(line.low) <= there(line.mean_chance) <= there(line.high)

@@ -213,62 +213,9 @@ UNCLEAR = re.compile(
     r"\balone(?=[.;,:)]|$)|(?<!there )\b(is|are) (none|said)\b|\bof no\b|\b[Tt]he same of\b"
     r"|\basked for\b|\bnone of (it|them)\b|\bnothing is said\b"
 )
-# folders that are held to DIALECT only, until their sentences are rewritten
-OLD_WORDS = ("planner/evidence/",)
 # Names that say nothing of their value: a layout, a request, a sentence has a name of its own.
 VAGUE = frozenset(
     {"asked", "found", "held", "made", "of", "one", "own", "said", "there", "told", "what"}
-)
-# folders and files that bind such names still; the tuple only gets shorter
-OLD_NAMES = (
-    "planner/estimate/memory/timeline.py",
-    "planner/estimate/step.py",
-    "planner/estimate/sync.py",
-    "planner/evidence/",
-    "planner/search/",
-    "tests/fuzz/test_documents.py",
-    "tests/test_adapters.py",
-    "tests/test_advice.py",
-    "tests/test_batched.py",
-    "tests/test_bounds.py",
-    "tests/test_choose.py",
-    "tests/test_composition.py",
-    "tests/test_crossval.py",
-    "tests/test_documents.py",
-    "tests/test_doubts.py",
-    "tests/test_experts.py",
-    "tests/test_fit_chance.py",
-    "tests/test_laws_memory.py",
-    "tests/test_mechanisms.py",
-    "tests/test_memory_formulas.py",
-    "tests/test_memory_oracle.py",
-    "tests/test_memory_programs.py",
-    "tests/test_memory_stages.py",
-    "tests/test_origins.py",
-    "tests/test_own_options.py",
-    "tests/test_parts_oracle.py",
-    "tests/test_picks.py",
-    "tests/test_projects.py",
-    "tests/test_prune.py",
-    "tests/test_read_advice.py",
-    "tests/test_recommend.py",
-    "tests/test_recommend_sizes.py",
-    "tests/test_recompute_modules.py",
-    "tests/test_recompute_oracle.py",
-    "tests/test_schedules_oracle.py",
-    "tests/test_screen.py",
-    "tests/test_search.py",
-    "tests/test_search_command.py",
-    "tests/test_software.py",
-    "tests/test_validate.py",
-    "tests/test_validate_args.py",
-    "tests/test_validate_bands.py",
-    "tests/test_validate_models.py",
-    "tests/test_validate_open.py",
-    "tests/test_validate_ranking.py",
-    "tests/test_validate_recipes.py",
-    "tests/test_validate_words.py",
-    "tests/test_waits.py",
 )
 
 
@@ -301,12 +248,11 @@ def test_sentences_are_plain() -> None:
     """Docstrings, and the texts of messages, helps and documents."""
     items = []
     for name, path in _files("planner", "web", "benchmarks", "docs"):
-        old = name.startswith(OLD_WORDS)
         for kind, line, text in _sentences(path):
-            wrong = [] if old else UNCLEAR.findall(text)
+            wrong = UNCLEAR.findall(text)
             if kind == "docstring":
                 wrong += DIALECT.findall(text)
-                wrong += [] if old else re.findall(r"\AWhat\b", text)
+                wrong += re.findall(r"\AWhat\b", text)
             if wrong:
                 items.append(f"{name}:{line}: {text[:60]!r}")
     assert items == []
@@ -333,16 +279,14 @@ def _bound(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def test_names_say_what_they_hold() -> None:
-    """No variable or parameter is called `one`, `found` or `own`; an exemption that is not needed
-    any more goes."""
+    """No variable or parameter is called `one`, `found` or `own`."""
     vague = {
         f"{name}:{line}: {word}"
         for name, path in _files("planner", "web", "benchmarks", "docs", "tests")
         for word, line in _bound(path)
         if word in VAGUE
     }
-    assert sorted(place for place in vague if not place.startswith(OLD_NAMES)) == []
-    assert [old for old in OLD_NAMES if not any(place.startswith(old) for place in vague)] == []
+    assert sorted(vague) == []
 
 
 def test_helps_and_pages_are_plain() -> None:

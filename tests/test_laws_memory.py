@@ -25,12 +25,12 @@ from planner.specs.model import ModelSpec
 @settings(max_examples=40, deadline=None)
 @given(software=st.sampled_from(PERSISTENT), gpus=st.sampled_from([2, 4, 8, 16, 64]), shape=SHAPE)
 def test_shards_never_raise_the_bytes_of_a_state(software: str, gpus: int, shape: str) -> None:
-    found = evaluate(
+    estimates = evaluate(
         plan(software, shape, gpus=gpus),
         plans.rows(gpus, *({"zero": zero} for zero in (0, 1, 2, 3))),
     )
     for name in ("parameters", "gradients", "optimizer"):
-        assert (np.diff(found.memory.components[name]) <= 0).all(), name
+        assert (np.diff(estimates.memory.components[name]) <= 0).all(), name
     groups = [group for group in (1, 2, 4, 8, 16, 32, 64) if group <= gpus]
     hybrid = evaluate(
         plan(software, shape, gpus=gpus),
@@ -42,11 +42,11 @@ def test_shards_never_raise_the_bytes_of_a_state(software: str, gpus: int, shape
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_stages_together_hold_the_model_once(shape: str) -> None:
-    of = plan("deepspeed", shape)
-    whole = evaluate(of, plans.rows(GPUS, {})).memory.components["parameters"][0]
+    planned = plan("deepspeed", shape)
+    whole = evaluate(planned, plans.rows(GPUS, {})).memory.components["parameters"][0]
     assert whole == 2 * parameter_count(SHAPES[shape])
     staged = evaluate(
-        of, plans.rows(GPUS, {"pp": 4}), stages=np.arange(4.0)[:, None]
+        planned, plans.rows(GPUS, {"pp": 4}), stages=np.arange(4.0)[:, None]
     ).memory.stage_components
     copy = (
         SHAPES[shape].vocab * 512 if SHAPES[shape].tied_embeddings else 0
@@ -86,11 +86,13 @@ def test_all_ranks_together_hold_one_copy(degrees: dict[str, int], zero: int) ->
 
 @pytest.mark.parametrize("software", ["deepspeed", "torchtitan", "llmq"])
 def test_what_is_offloaded_is_in_host_memory(software: str) -> None:
-    of = plan(software, "gpt")
+    planned = plan(software, "gpt")
     rows = plans.rows(
         GPUS, *({"zero": 3, "offload": where} for where in ("none", "optimizer", "params"))
     )
-    none, optimizer, params = (evaluate(of, rows.pick(np.array([row]))).memory for row in range(3))
+    none, optimizer, params = (
+        evaluate(planned, rows.pick(np.array([row]))).memory for row in range(3)
+    )
     assert none.host[0] == 0
     assert optimizer.host[0] >= none.components["optimizer"][0]
     assert (
@@ -104,10 +106,10 @@ def test_what_is_offloaded_is_in_host_memory(software: str) -> None:
 
 
 def test_host_memory_is_that_of_the_fullest_stage() -> None:
-    of = plan("nemo", "gpt")
+    planned = plan("nemo", "gpt")
     rows = plans.rows(GPUS, {"pp": 2, "zero": 1, "offload": "optimizer"})
     every, first, last = (
-        evaluate(of, rows, stages=np.array(s)[:, None]).memory.host[0]
+        evaluate(planned, rows, stages=np.array(s)[:, None]).memory.host[0]
         for s in ([0.0, 1.0], [0.0], [1.0])
     )
     assert first > last  # embedding and positions outweigh the head
@@ -163,17 +165,17 @@ def test_more_gpus_never_raise_memory_under_zero_3(
 @pytest.mark.parametrize("shape", ["dense", "experts"])
 def test_recompute_trades_time_for_memory(software: str, shape: str) -> None:
     # sequences long enough that activations, not gradients, set the peak
-    of = plan(software, shape, seq_len=8192, gpus=8, global_batch=8)
+    planned = plan(software, shape, seq_len=8192, gpus=8, global_batch=8)
     for pp in (1, 2):
         rows = plans.rows(
             8, *({"pp": pp, "recompute": kind} for kind in ("none", "selective", "full"))
         )
-        found = evaluate(of, rows)
-        none, selective, full = found.time.seconds
+        estimates = evaluate(planned, rows)
+        none, selective, full = estimates.time.seconds
         assert none < selective < full
-        none, selective, full = found.memory.peak
+        none, selective, full = estimates.memory.peak
         assert full < selective <= none
-        assert (found.time.repeated_flop > 0).tolist() == [False, True, True]
+        assert (estimates.time.repeated_flop > 0).tolist() == [False, True, True]
 
 
 @settings(max_examples=80, deadline=None)
@@ -187,8 +189,10 @@ def test_recompute_trades_time_for_memory(software: str, shape: str) -> None:
 def test_recompute_never_costs_more_than_the_input_it_keeps(
     software: str, seq: int, batch: int, shape: str, zero: int
 ) -> None:
-    of = plan(software, shape, seq_len=128 * seq, gpus=8, global_batch=batch)
-    memory = evaluate(of, plans.rows(8, {"zero": zero}, {"zero": zero, "recompute": "full"})).memory
+    planned = plan(software, shape, seq_len=128 * seq, gpus=8, global_batch=batch)
+    memory = evaluate(
+        planned, plans.rows(8, {"zero": zero}, {"zero": zero, "recompute": "full"})
+    ).memory
     assert memory.peak[1] <= (memory.peak[0] + memory.input_bytes[0]) * (1 + 1e-12)
 
 
@@ -203,8 +207,8 @@ def test_memory_grows_with_the_micro_batch_and_the_sequence(
 
     def needed(micro: int, seq: int) -> float:  # eight micro-batches a step, whatever their size
         layout = plans.layout(GPUS, **(chosen | {"micro_batch": micro}))
-        of = plan(software, shape, seq_len=seq, global_batch=8 * layout.dp * micro)
-        return float(evaluate(of, Columns.of([layout])).memory.peak[0])
+        planned = plan(software, shape, seq_len=seq, global_batch=8 * layout.dp * micro)
+        return float(evaluate(planned, Columns.of([layout])).memory.peak[0])
 
     here = needed(size, 512)
     assert needed(size + 1, 512) >= here
@@ -249,9 +253,11 @@ OF_SIXTEEN = [
 def states(software: str, **training: Any) -> list[float]:
     """Bytes of parameters, gradients and optimizer on each of 8 GPUs without and with ZeRO 1, 2,
     3."""
-    of = plans.plan(LLAMA_70B, gpus=8, software=software, seq_len=4096, global_batch=8, **training)
+    plan = plans.plan(
+        LLAMA_70B, gpus=8, software=software, seq_len=4096, global_batch=8, **training
+    )
     memory = evaluate(
-        of, plans.rows(8, *({"zero": zero, "recompute": "full"} for zero in (0, 1, 2, 3)))
+        plan, plans.rows(8, *({"zero": zero, "recompute": "full"} for zero in (0, 1, 2, 3)))
     ).memory
     return sum(
         memory.components[name] for name in ("parameters", "gradients", "optimizer")
@@ -280,18 +286,20 @@ def test_states_with_eight_bytes_of_optimizer() -> None:
 
 @pytest.mark.parametrize("software", PERSISTENT)
 def test_states_follow_the_ledger_of_the_stack(software: str) -> None:
-    of = plans.plan(plans.model(), gpus=8, software=software)
-    per = state_ledger(of)
-    found = evaluate(
-        of, plans.rows(8, *({"zero": zero} for zero in (0, 1, 2, 3)))
+    plan = plans.plan(plans.model(), gpus=8, software=software)
+    per = state_ledger(plan)
+    components = evaluate(
+        plan, plans.rows(8, *({"zero": zero} for zero in (0, 1, 2, 3)))
     ).memory.components
-    elements = found["parameters"][0] / per["parameters"]
+    elements = components["parameters"][0] / per["parameters"]
     for name, level in (("parameters", 3), ("gradients", 2), ("optimizer", 1)):
         cut = [8 if zero >= level else 1 for zero in (0, 1, 2, 3)]
         whole = (
-            of.stack.state.master if name == "optimizer" and of.stack.state.whole_master else 0.0
+            plan.stack.state.master
+            if name == "optimizer" and plan.stack.state.whole_master
+            else 0.0
         )
-        assert found[name].tolist() == pytest.approx(
+        assert components[name].tolist() == pytest.approx(
             [(whole + (per[name] - whole) / parts) * elements for parts in cut]
         )
 
@@ -313,8 +321,8 @@ def test_every_stack_keeps_the_bytes_of_adam_with_its_weights(software: str) -> 
 
 def test_a_parallel_block_exchanges_once_where_two_blocks_exchange_twice() -> None:
     def spent(parallel: bool) -> float:
-        of = plans.plan(plans.model(parallel_block=parallel))
-        time = evaluate(of, plans.rows(8, {"tp": 4})).time
+        plan = plans.plan(plans.model(parallel_block=parallel))
+        time = evaluate(plan, plans.rows(8, {"tp": 4})).time
         return sum(
             float(t.seconds[0])
             for t in time.traffic
@@ -325,11 +333,11 @@ def test_a_parallel_block_exchanges_once_where_two_blocks_exchange_twice() -> No
 
 
 def test_parameters_are_offloaded_only_where_they_are_sharded() -> None:
-    of = plans.plan(software="deepspeed")
+    plan = plans.plan(software="deepspeed")
     rows = plans.rows(
         8,
         {"zero": 1, "offload": "params"},
         {"zero": 3, "offload": "params"},
         {"zero": 1, "offload": "optimizer"},
     )
-    assert check(of, rows)["offloaded parameters need ZeRO-3"].tolist() == [False, True, True]
+    assert check(plan, rows)["offloaded parameters need ZeRO-3"].tolist() == [False, True, True]

@@ -55,12 +55,12 @@ OF_LAYOUTS = pytest.mark.parametrize(
 
 def on(each: type[Mechanism]) -> Plan:
     """The first plan with layouts of a request with the examples of the mechanism's options."""
-    own = {} if each.OPTIONS is None else rows(each.OPTIONS)
-    given = {name: from_example(row) for name, row in own.items()}
+    ours = {} if each.OPTIONS is None else rows(each.OPTIONS)
+    given = {name: from_example(row) for name, row in ours.items()}
     plans_of = resolve(Options(**{**REQUEST, **each.EXAMPLE, **given})).plans
-    plan = next(one for one in plans_of if len(allowed(one)))
+    plan = next(entry for entry in plans_of if len(allowed(entry)))
     by_option = not each.OFFLOADS and "implied" not in vars(each)
-    assert [type(one) for one in plan.mechanisms] == [each] * by_option
+    assert [type(mechanism) for mechanism in plan.mechanisms] == [each] * by_option
     assert each.implied(plan) is ("implied" in vars(each))
     return plan
 
@@ -84,11 +84,11 @@ def allowed(plan: Plan) -> Columns:
     return table.pick(np.logical_and.reduce([*check(plan, table).values()]))
 
 
-def answers(found: Estimates) -> dict[str, Any]:
-    parts = {**found.time.components, **found.memory.components}
-    return {**parts, "step": found.time.seconds, "device": found.memory.device} | {
-        "host": found.memory.host,
-        "drive": found.memory.drive,
+def answers(estimates: Estimates) -> dict[str, Any]:
+    parts = {**estimates.time.components, **estimates.memory.components}
+    return {**parts, "step": estimates.time.seconds, "device": estimates.memory.device} | {
+        "host": estimates.memory.host,
+        "drive": estimates.memory.drive,
     }
 
 
@@ -114,8 +114,8 @@ def test_it_adds_to_layouts_that_offload_so_alone(each: type[Mechanism]) -> None
     for name, leaf in answers(together).items():
         others = answers(alone).get(name, 0.0)
         np.testing.assert_allclose(leaf[~by_it], others, rtol=1e-12, err_msg=name)
-    own = [answers(together)[name] for name in {*each.MEMORY, *each.STEP}]
-    assert all((leaf[by_it] > 0).all() for leaf in own)
+    items = [answers(together)[name] for name in {*each.MEMORY, *each.STEP}]
+    assert all((leaf[by_it] > 0).all() for leaf in items)
 
 
 @OF_PLANS
@@ -137,9 +137,9 @@ def test_off_it_adds_nothing_and_on_its_parts_add_up(each: type[Mechanism]) -> N
     ablated = with_active([plan])[-1:]
     seconds = with_each_off(plan, table, ablated)
     assert seconds.tolist() == [with_it.time.seconds.tolist(), without.time.seconds.tolist()]
-    own = {*each.MEMORY, *each.STEP}
-    assert not own & answers(without).keys()
-    for name in own & answers(with_it).keys():
+    ours = {*each.MEMORY, *each.STEP}
+    assert not ours & answers(without).keys()
+    for name in ours & answers(with_it).keys():
         assert (answers(with_it)[name] >= 0).all()
 
 
@@ -149,10 +149,10 @@ def test_a_search_finds_what_an_estimate_does(
 ) -> None:
     """On distinct combinations as on plain columns."""
     monkeypatch.setattr("planner.estimate._SMALL", 0)
-    found = search(on(each)).estimates
-    assert found is not None
-    fast = outline(on(each), found.space)
-    full = fast.full(np.arange(found.space.count))
+    estimates = search(on(each)).estimates
+    assert estimates is not None
+    fast = outline(on(each), estimates.space)
+    full = fast.full(np.arange(estimates.space.count))
     np.testing.assert_allclose(fast.time.seconds, full.time.seconds, rtol=1e-12)
     np.testing.assert_allclose(fast.memory.device, full.memory.device, rtol=1e-12)
     np.testing.assert_allclose(fast.memory.host, full.memory.host, rtol=1e-12)
@@ -163,12 +163,12 @@ def test_plans_that_are_searched_together_are_kept_apart(each: type[Mechanism]) 
     plan = on(each)
     off = plan.without(each)
     together = choose([[plan], [off]])
-    for plans_of, found in zip(([plan], [off]), together, strict=True):
+    for plans_of, value in zip(([plan], [off]), together, strict=True):
         (alone,) = choose([plans_of])
         assert isinstance(alone, Chosen)
-        assert isinstance(found, Chosen)
-        assert answers(found.estimates).keys() == answers(alone.estimates).keys()
-        assert first(found.estimates.time.seconds) == first(alone.estimates.time.seconds)
+        assert isinstance(value, Chosen)
+        assert answers(value.estimates).keys() == answers(alone.estimates).keys()
+        assert first(value.estimates.time.seconds) == first(alone.estimates.time.seconds)
 
 
 @dataclass(frozen=True)
@@ -184,10 +184,10 @@ class _Anything(Mechanism):
         assert {(type(x), x.dtype, x.shape) for x in plain} == {
             (np.ndarray, np.dtype(float), stage.owned.shape)
         }
-        held: Any = np.round(np.cbrt(stage.owned), 3)
-        if (stage.layout.zero >= 1).any() and held.max() > 1:
-            held[stage.layout.zero >= 1] = 1.0
-        return Bytes({"anything": held}, host=np.array([math.floor(x) for x in held]))
+        kept: Any = np.round(np.cbrt(stage.owned), 3)
+        if (stage.layout.zero >= 1).any() and kept.max() > 1:
+            kept[stage.layout.zero >= 1] = 1.0
+        return Bytes({"anything": kept}, host=np.array([math.floor(x) for x in kept]))
 
     def after_update(self, step: Step) -> Ledger:
         each = [min(x, 1e-3) * int(tp) for x, tp in zip(step.seconds, step.layout.tp, strict=True)]
@@ -210,13 +210,13 @@ def test_hooks_compute_with_whatever_numpy_and_python_have(monkeypatch: pytest.M
     monkeypatch.setattr("planner.estimate.factored.column.EAGER", 64)
     monkeypatch.setattr("planner.estimate.factored.evaluate.BLOCK", 256)
     plan = _of_anything(_Anything())
-    found = search(plan).estimates
-    assert found is not None
-    assert found.space.count > 1000
-    full = found.full(np.arange(found.space.count))
-    np.testing.assert_allclose(found.time.seconds, full.time.seconds, rtol=1e-12)
-    np.testing.assert_allclose(found.memory.host, full.memory.host, rtol=1e-12)
-    np.testing.assert_allclose(found.memory.device, full.memory.device, rtol=1e-12)
+    estimates = search(plan).estimates
+    assert estimates is not None
+    assert estimates.space.count > 1000
+    full = estimates.full(np.arange(estimates.space.count))
+    np.testing.assert_allclose(estimates.time.seconds, full.time.seconds, rtol=1e-12)
+    np.testing.assert_allclose(estimates.memory.host, full.memory.host, rtol=1e-12)
+    np.testing.assert_allclose(estimates.memory.device, full.memory.device, rtol=1e-12)
     sharded = full.table.zero >= 1
     assert (full.memory.components["anything"][sharded] == 1).all()
     assert set(full.memory.host[sharded]) == {1.0}
@@ -247,11 +247,11 @@ class _Careless(_Anything):
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "text"),
     [("writes", "read-only"), ("undeclared", "nothing is not declared"), ("longer", "shape")],
 )
-def test_a_careless_hook_is_named(fault: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said) as caught:
+def test_a_careless_hook_is_named(fault: str, text: str) -> None:
+    with pytest.raises(ValueError, match=text) as caught:
         evaluate(_of_anything(_Careless(fault)), plans.rows(64, {}, {"tp": 2}))
     assert "memory of the mechanism anything" in str(caught.value.__notes__)
 

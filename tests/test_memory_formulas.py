@@ -128,10 +128,10 @@ def test_experts_keep_what_their_tokens_need() -> None:
     # two of the experts per token: input 2 h, twice 2 * 2 h routed copies, twice 6 bytes of 704
     # elements, of which 4 go into the activation function
     plan = plans.plan(plans.expert_model())
-    of = plan.stack
-    work = of.experts.model_copy(update={"weighted_inside": False})
-    of = of.model_copy(update={"experts": work})
-    plan = plan.model_copy(update={"stack": of})
+    stack = plan.stack
+    work = stack.experts.model_copy(update={"weighted_inside": False})
+    stack = stack.model_copy(update={"experts": work})
+    plan = plan.model_copy(update={"stack": stack})
     kept = layer_activations(plan, plans.rows(8, {}))
     assert float(kept["moe/input"][0]) == 1024 * 512 * 2
     assert float(kept["moe/routed"][0]) == float(kept["moe/combined"][0]) == 1024 * 2 * 512 * 2
@@ -171,13 +171,13 @@ def test_flash_attention_keeps_only_its_statistics() -> None:
 def test_flash_attention_grows_linearly_and_scores_quadratically(
     tokens: int, heads: int, tp: int
 ) -> None:
-    one, two = (
+    first, two = (
         attention_core_bytes(
             float(n * tokens), heads, float(n * tokens), np.array([0.0, 5.0]), float(tp)
         )
         for n in (1, 2)
     )
-    assert (two / one).tolist() == pytest.approx([2.0, 4.0])
+    assert (two / first).tolist() == pytest.approx([2.0, 4.0])
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_flash_attention_grows_linearly_and_scores_quadratically(
 def test_time_and_memory_agree_on_what_fuses_a_norm(
     norm: str, training: dict[str, Any], fused: bool
 ) -> None:
-    of = plans.plan(plans.model(norm=norm), software="pytorch-fsdp", **training)
-    assert of.fused_norm == fused
-    assert norm_bytes(of) == (2.0 if fused else 6.0)
-    chain = float(machine(of).norm_forward) > 6.0  # bytes moved by torch operators, in fp32
+    plan = plans.plan(plans.model(norm=norm), software="pytorch-fsdp", **training)
+    assert plan.fused_norm == fused
+    assert norm_bytes(plan) == (2.0 if fused else 6.0)
+    chain = float(machine(plan).norm_forward) > 6.0  # bytes moved by torch operators, in fp32
     assert chain == (not fused)

@@ -35,39 +35,39 @@ EACH = list(itertools.product(MODELS, MODES))
 def predicted_kept(
     name: str, layers: int, mode: str, batch: int, sequence: int, precision: str = "bf16"
 ) -> float:
-    of = torch_models.plan(name, layers, batch, sequence, mode, precision=precision)
+    plan = torch_models.plan(name, layers, batch, sequence, mode, precision=precision)
     memory = evaluate(
-        of, plans.rows(1, {"micro_batch": batch, "recompute": MODES.get(mode, "selective")})
+        plan, plans.rows(1, {"micro_batch": batch, "recompute": MODES.get(mode, "selective")})
     ).memory
     return float(memory.timeline[0][PHASES.index("forward")]["activations"][0])
 
 
-def agree_per_layer(saw: Iterable[float], said: Iterable[float]) -> None:
+def agree_per_layer(saw: Iterable[float], iterable: Iterable[float]) -> None:
     """What the layers add that a model of more has over one of fewer."""
-    (measured,), (predicted,) = np.diff(list(saw)), np.diff(list(said))
+    (measured,), (predicted,) = np.diff(list(saw)), np.diff(list(iterable))
     assert predicted == pytest.approx(measured, rel=0.01)
 
 
 @pytest.mark.parametrize(  # two of the shapes in turn
     ("name", "mode", "batch", "sequence"),
-    [(*one, *SHAPES[(i + k) % 3]) for i, one in enumerate(EACH) for k in (0, 1)],
+    [(*entry, *SHAPES[(i + k) % 3]) for i, entry in enumerate(EACH) for k in (0, 1)],
 )
 def test_bytes_kept_by_a_layer(name: str, mode: str, batch: int, sequence: int) -> None:
     few, many = GROUP, 2 * GROUP
     saw = (torch_models.kept_bytes(name, n, mode, batch, sequence) for n in (few, many))
-    said = (predicted_kept(name, n, mode, batch, sequence) for n in (few, many))
-    agree_per_layer(saw, said)
+    text = (predicted_kept(name, n, mode, batch, sequence) for n in (few, many))
+    agree_per_layer(saw, text)
 
 
 @pytest.mark.parametrize("name", ["llama", "llama, grouped queries", "mistral", "qwen3"])
 def test_bytes_kept_by_the_rule_of_every_second_product(name: str) -> None:
     saw = (torch_models.kept_bytes(name, n, "per-op", 2, 96) for n in (2, 4))
-    said = (predicted_kept(name, n, "per-op", 2, 96) for n in (2, 4))
-    agree_per_layer(saw, said)
+    text = (predicted_kept(name, n, "per-op", 2, 96) for n in (2, 4))
+    agree_per_layer(saw, text)
 
 
 @pytest.mark.parametrize(
-    ("name", "rates", "of", "attention", "kernel"),
+    ("name", "rates", "text", "attention", "kernel"),
     [
         ("gpt2", ("embd_pdrop", "resid_pdrop"), "hidden", "sdpa", "flash2"),
         ("gpt2", ("embd_pdrop", "resid_pdrop", "attn_pdrop"), "all", "eager", "fused_softmax"),
@@ -77,7 +77,7 @@ def test_bytes_kept_by_the_rule_of_every_second_product(name: str) -> None:
 def test_masks_of_dropout(
     name: str,
     rates: tuple[str, ...],
-    of: str,
+    job: str,
     attention: str,
     kernel: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -99,34 +99,35 @@ def test_masks_of_dropout(
         plan = torch_models.plan(name, layers, 2, 96, mode, kernel=kernel)
         if rate > 0:
             assert plan.model.dropout
-            model = plan.model.model_copy(update={"dropout_of": of})
+            model = plan.model.model_copy(update={"dropout_of": job})
             plan = plan.model_copy(update={"model": model})
         memory = evaluate(plan, plans.rows(1, {"micro_batch": 2, "recompute": mode})).memory
         return seen, float(memory.timeline[0][PHASES.index("forward")]["activations"][0])
 
     for mode in ("none", "full"):
         for layers in (2, 4):
-            seen, said = np.subtract(found(0.1, layers, mode), found(0.0, layers, mode))
-            assert said == seen
-            assert (seen > 0) == (mode == "none" or of != "attention")
+            seen, text = np.subtract(found(0.1, layers, mode), found(0.0, layers, mode))
+            assert text == seen
+            assert (seen > 0) == (mode == "none" or job != "attention")
     torch_models.spec.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["llama, grouped queries", "qwen3", "gpt2", "opt"])
 def test_bytes_kept_in_fp32(name: str) -> None:
     saw = (torch_models.kept_bytes(name, n, "none", 2, 96, torch.float32) for n in (2, 4))
-    said = (predicted_kept(name, n, "none", 2, 96, "fp32") for n in (2, 4))
-    agree_per_layer(saw, said)
+    text = (predicted_kept(name, n, "none", 2, 96, "fp32") for n in (2, 4))
+    agree_per_layer(saw, text)
 
 
 @pytest.mark.parametrize(  # of one or two sequences in turn
-    ("name", "mode", "micro"), [(*one, 1 + (i + i // len(MODES)) % 2) for i, one in enumerate(EACH)]
+    ("name", "mode", "micro"),
+    [(*entry, 1 + (i + i // len(MODES)) % 2) for i, entry in enumerate(EACH)],
 )
 def test_a_whole_step(name: str, mode: str, micro: int) -> None:
     layers, batch, sequence = 4, 2, 96
     seen = torch_models.whole_step(name, layers, mode, batch, sequence, micro)
-    of = torch_models.plan(name, layers, batch, sequence, mode, micro)
-    memory = evaluate(of, plans.rows(1, {"micro_batch": batch, "recompute": MODES[mode]})).memory
+    plan = torch_models.plan(name, layers, batch, sequence, mode, micro)
+    memory = evaluate(plan, plans.rows(1, {"micro_batch": batch, "recompute": MODES[mode]})).memory
     step = memory.timeline[0][PHASES.index("optimizer step")]
     assert step["parameters"][0] == seen.parameters
     assert step["gradients"][0] == seen.gradients
@@ -146,8 +147,8 @@ def test_a_step_that_updates_in_backward() -> None:
         ("opt", "full", 4),
     ):
         seen = torch_models.step_in_backward(name, layers, mode, 2, 96)
-        of = torch_models.plan(name, layers, 2, 96, mode, in_backward=True)
-        memory = evaluate(of, plans.rows(1, {"micro_batch": 2, "recompute": MODES[mode]})).memory
+        plan = torch_models.plan(name, layers, 2, 96, mode, in_backward=True)
+        memory = evaluate(plan, plans.rows(1, {"micro_batch": 2, "recompute": MODES[mode]})).memory
         step = memory.timeline[0][PHASES.index("optimizer step")]
         assert seen.gradients == 0 == step["gradients"][0]
         assert step["optimizer"][0] == seen.optimizer

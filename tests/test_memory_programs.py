@@ -20,33 +20,33 @@ FORWARD, LOSS, BACKWARD = 1, 2, 3  # phases of a timeline
 
 
 def run(software: str, chosen: dict[str, Any] | None = None, **training: Any) -> Estimates:
-    of = plans.plan(plans.model(vocab=128_000), software=software, **training)
-    return evaluate(of, plans.rows(8, {"zero": 3, "micro_batch": 4, **(chosen or {})}))
+    plan = plans.plan(plans.model(vocab=128_000), software=software, **training)
+    return evaluate(plan, plans.rows(8, {"zero": 3, "micro_batch": 4, **(chosen or {})}))
 
 
-def leaf(of: Estimates, name: str, phase: int = LOSS) -> float:
-    return float(of.memory.timeline[0][phase][name][0])
+def leaf(estimates: Estimates, name: str, phase: int = LOSS) -> float:
+    return float(estimates.memory.timeline[0][phase][name][0])
 
 
 @pytest.mark.parametrize("software", ["deepspeed", "hf-deepspeed", "llama-factory"])
 def test_zero_3_has_one_bucket_of_half_a_billion_elements_and_zero_2_two(software: str) -> None:
-    one, two = (run(software, {"zero": stage}) for stage in (3, 2))
-    assert leaf(one, "communication_buckets") == 5e8 * 2
+    first, two = (run(software, {"zero": stage}) for stage in (3, 2))
+    assert leaf(first, "communication_buckets") == 5e8 * 2
     assert leaf(two, "communication_buckets") == 2 * 5e8 * 2
 
 
 def test_deepspeed_copies_the_gradients_that_it_updates_zero_3_a_billion_at_a_time() -> None:
     """A flat copy in 16 bit, and that in fp32: 6 bytes of what a rank owns."""
-    of = plans.plan(
+    plan = plans.plan(
         plans.model(vocab=256_000, hidden=8192, ffn_hidden=28_672), software="deepspeed"
     )
     kept = [
-        evaluate(of, plans.rows(8, {"zero": stage, "offload": away}))
+        evaluate(plan, plans.rows(8, {"zero": stage, "offload": away}))
         for stage, away in ((2, "none"), (3, "none"), (3, "optimizer"))
     ]
-    owned = parameter_count(of.model) / 8
+    owned = parameter_count(plan.model) / 8
     assert owned > 1e9
-    saw = [leaf(one, "optimizer_temporaries", PHASES.index("optimizer step")) for one in kept]
+    saw = [leaf(entry, "optimizer_temporaries", PHASES.index("optimizer step")) for entry in kept]
     assert saw == [pytest.approx(6 * owned), pytest.approx(6 * min(owned, 1e9)), 0]
 
 
@@ -83,8 +83,8 @@ def test_a_model_that_keeps_its_cache_in_training_holds_what_its_matrix_returned
     for each, share, layout, training in (*cases, (0.0, 1.0, {"recompute": "none"}, {})):
         saw = []
         for holds in ((), ("cache", "narrow logits")):
-            of = plans.plan(plans.model(**shape, holds=holds), software="hf-fsdp", **training)
-            saw.append(evaluate(of, plans.rows(8, {"micro_batch": 4, **layout})))
+            plan = plans.plan(plans.model(**shape, holds=holds), software="hf-fsdp", **training)
+            saw.append(evaluate(plan, plans.rows(8, {"micro_batch": 4, **layout})))
         width = 512 + 2 * 2 * 64
         for phase in (FORWARD, LOSS, BACKWARD):
             more = leaf(saw[1], "activations", phase) - leaf(saw[0], "activations", phase)
@@ -94,14 +94,14 @@ def test_a_model_that_keeps_its_cache_in_training_holds_what_its_matrix_returned
 
 def test_a_full_device_gives_back_what_frozen_weights_leave_unused() -> None:
     """32 sequences of QLoRA ran with 69 GiB allocated and 76 to 78 on the device, which has 79."""
-    runs = {one["run_id"]: one for one in read_all([], ["fms"])}
+    runs = {entry["run_id"]: entry for entry in read_all([], ["fms"])}
     for name, fits in (("fms-0256", True), ("fms-0268", True), ("fms-0248", False)):
         plan, layout = row_plan(runs[name])
         table = Columns.of([layout], 1)
-        found, usable = evaluate(plan, table), plan.usable_bytes
-        assert found.memory.firm is not None
-        needs, shows = float(found.memory.firm[0]), float(found.memory.device[0])
-        assert bool(found.fits[0]) is fits is (needs <= usable)
+        estimates, usable = evaluate(plan, table), plan.usable_bytes
+        assert estimates.memory.firm is not None
+        needs, shows = float(estimates.memory.firm[0]), float(estimates.memory.device[0])
+        assert bool(estimates.fits[0]) is fits is (needs <= usable)
         assert shows == pytest.approx(max(needs, usable))
         assert float(needed(plan, table).device[0]) == pytest.approx(shows)
 
@@ -109,12 +109,12 @@ def test_a_full_device_gives_back_what_frozen_weights_leave_unused() -> None:
 def test_runs_of_gpt_bigcode_are_met() -> None:
     """Four of sixteen of fms-acceleration: all weights in bf16, QLoRA, with torch's loss and a
     fused one, 16,384 tokens on one A100."""
-    runs = {one["run_id"]: one for one in read_all([], ["fms"])}
+    runs = {entry["run_id"]: entry for entry in read_all([], ["fms"])}
     for name in ("fms-0003", "fms-0007", "fms-0071", "fms-0075"):
         plan, layout = row_plan(runs[name])
-        found = evaluate(plan, Columns.of([layout], 1)).memory
+        memory = evaluate(plan, Columns.of([layout], 1)).memory
         measured = float(runs[name]["peak_memory_gib"])
-        assert float(found.peak[0]) / 2**30 == pytest.approx(measured, rel=0.005)
+        assert float(memory.peak[0]) / 2**30 == pytest.approx(measured, rel=0.005)
 
 
 def test_a_compiled_loss_holds_16_bit_logits_and_their_gradient() -> None:
@@ -134,8 +134,8 @@ def test_a_compiled_loss_holds_16_bit_logits_and_their_gradient() -> None:
     ],
 )
 def test_the_month_of_a_benchmark_is_its_release(named: str, stated: str, stack: str) -> None:
-    found = row(stack="torchtitan", zero=3, source_ref=named, options=stated)
-    assert row_plan(found)[0].stack.id == stack
+    cells = row(stack="torchtitan", zero=3, source_ref=named, options=stated)
+    assert row_plan(cells)[0].stack.id == stack
 
 
 def test_recipes_of_nemo_let_segments_grow_unless_the_row_says_otherwise() -> None:
@@ -146,18 +146,18 @@ def test_recipes_of_nemo_let_segments_grow_unless_the_row_says_otherwise() -> No
         ("megatron-core", "", False),
         ("megatron-core", "expandable_segments=1", True),
     ):
-        found = row(gpu="gb200-186gb", stack=stack, options=options, precision="fp8")
-        assert row_plan(found)[0].expandable_segments is grow
+        cells = row(gpu="gb200-186gb", stack=stack, options=options, precision="fp8")
+        assert row_plan(cells)[0].expandable_segments is grow
 
 
 def test_zero_3_of_bigscience_keeps_checkpoints_in_host_memory_shared_by_tensor_ranks() -> None:
     """One layer's input stays on the GPU; the others, an eighth each where tp is 2 of 8 GPUs."""
     chosen = {"tp": 2, "recompute": "full"}
-    (one, two) = (run("bigscience", {**chosen, "zero": stage}) for stage in (3, 1))
-    here, whole = (leaf(x, "activations") for x in (one, two))
-    each, layers = 4096 * 512 * 2, one.plan.model.layers  # 4 sequences of 1,024 tokens
+    (first, two) = (run("bigscience", {**chosen, "zero": stage}) for stage in (3, 1))
+    here, whole = (leaf(x, "activations") for x in (first, two))
+    each, layers = 4096 * 512 * 2, first.plan.model.layers  # 4 sequences of 1,024 tokens
     assert whole - here == (layers - 1) * each
-    assert float(one.memory.host[0]) == (layers - 1) * each / 2
+    assert float(first.memory.host[0]) == (layers - 1) * each / 2
 
 
 def test_recipes_say_what_reduces_gradients_and_who_fuses_the_loss() -> None:

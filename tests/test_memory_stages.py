@@ -27,13 +27,13 @@ from planner.studies.validate.scored import predict
 
 def split(software: str, shape: ModelSpec, pp: int, vpp: int = 1) -> list[tuple[float, float]]:
     """(dense, expert) layers of every stage."""
-    of = plans.plan(shape, software=software, gpus=8 * pp)
+    plan = plans.plan(shape, software=software, gpus=8 * pp)
     table = plans.rows(8 * pp, *[{"pp": pp, "vpp": vpp, "schedule": "interleaved"}] * pp)
-    found = stage_split(of, table, np.arange(float(pp)))
-    held = {"mlp": np.zeros(pp), "moe": np.zeros(pp)}
-    for kind, counts in zip(memory_kinds(shape).kinds, found.kinds, strict=True):
-        held[kind.parts[-1].type] += counts
-    return list(zip(held["mlp"].tolist(), held["moe"].tolist(), strict=True))
+    result = stage_split(plan, table, np.arange(float(pp)))
+    values = {"mlp": np.zeros(pp), "moe": np.zeros(pp)}
+    for kind, counts in zip(memory_kinds(shape).kinds, result.kinds, strict=True):
+        values[kind.parts[-1].type] += counts
+    return list(zip(values["mlp"].tolist(), values["moe"].tolist(), strict=True))
 
 
 def layers(software: str, shape: ModelSpec, pp: int) -> list[float]:
@@ -97,18 +97,18 @@ def test_stages_together_have_every_layer_once(
 ) -> None:
     dense = min(dense, count)
     experts = Experts(experts=8, experts_per_token=2, ffn_hidden=704, dense_layers=dense)
-    found = np.array(split(software, plans.model(layers=count, vocab=vocab, moe=experts), pp))
-    assert found.sum(axis=0).tolist() == [dense, count - dense]
-    assert (found >= 0).all()
+    result = np.array(split(software, plans.model(layers=count, vocab=vocab, moe=experts), pp))
+    assert result.sum(axis=0).tolist() == [dense, count - dense]
+    assert (result >= 0).all()
 
 
 def test_a_stage_of_dense_layers_is_smaller_than_one_of_experts() -> None:
     shape = plans.model(moe=Experts(experts=8, experts_per_token=2, ffn_hidden=704, dense_layers=4))
-    of = plans.plan(shape, software="deepspeed")
-    found = evaluate(
-        of, plans.rows(8, {"pp": 2}), stages=np.array([[0.0], [1.0]])
+    plan = plans.plan(shape, software="deepspeed")
+    stage_components = evaluate(
+        plan, plans.rows(8, {"pp": 2}), stages=np.array([[0.0], [1.0]])
     ).memory.stage_components
-    first, last = (float(stage["parameters"][0]) / 2 for stage in found)
+    first, last = (float(stage["parameters"][0]) / 2 for stage in stage_components)
     # each of the last four layers has eight experts of 3 * 512 * 704 and a router; a dense one 3 *
     # 512 * 1408
     assert (
@@ -131,7 +131,7 @@ def test_the_stages_that_are_looked_at_have_the_worst(
     experts = Experts(
         experts=8, experts_per_token=2, ffn_hidden=704, dense_layers=min(dense, count)
     )
-    of = plans.plan(
+    plan = plans.plan(
         plans.model(layers=count, moe=experts),
         software=software,
         gpus=8 * pp,
@@ -139,8 +139,8 @@ def test_the_stages_that_are_looked_at_have_the_worst(
         global_batch=256,
     )
     rows = plans.rows(8 * pp, {"pp": pp})
-    every = evaluate(of, rows, stages=np.arange(float(pp))[:, None]).memory.peak[0]
-    assert evaluate(of, rows).memory.peak[0] == pytest.approx(every, rel=1e-12)
+    every = evaluate(plan, rows, stages=np.arange(float(pp))[:, None]).memory.peak[0]
+    assert evaluate(plan, rows).memory.peak[0] == pytest.approx(every, rel=1e-12)
 
 
 def run(
@@ -152,17 +152,17 @@ def run(
     training: dict[str, Any] | None = None,
     **layout: object,
 ) -> Estimates:
-    of = plans.plan(shape, software=software, gpus=gpus, **(training or {}))
-    stack: StackSpec = of.stack
+    plan = plans.plan(shape, software=software, gpus=gpus, **(training or {}))
+    stack: StackSpec = plan.stack
     state = stack.state.model_copy(update=changes or {})
-    of = of.model_copy(
+    plan = plan.model_copy(
         update={"stack": stack.model_copy(update={"state": state, "state_fp16": None})}
     )
-    return evaluate(of, plans.rows(gpus, dict(layout)))
+    return evaluate(plan, plans.rows(gpus, dict(layout)))
 
 
-def leaf(of: Estimates, phase: str, name: str) -> float:
-    return float(of.memory.timeline[-1][PHASES.index(phase)][name][0])
+def leaf(estimates: Estimates, phase: str, name: str) -> float:
+    return float(estimates.memory.timeline[-1][PHASES.index(phase)][name][0])
 
 
 def test_logits_that_are_gathered_do_not_shrink_with_tensor_parallelism() -> None:
@@ -220,21 +220,21 @@ def test_gradients_beside_the_buffer() -> None:
     # bf16 gradients of all parameters at the end of backward, none in forward; with them the
     # embedding's once more
     whole = parameter_count(plans.model())
-    of = run("nanotron", changes={"gradient_copy": 2.0})
-    assert leaf(of, "forward", "gradient_copies") == 0
-    assert leaf(of, "end of backward", "gradient_copies") == 2 * whole
-    assert leaf(of, "gradient synchronisation", "gradient_copies") == 2 * (whole + 4096 * 512)
+    answer = run("nanotron", changes={"gradient_copy": 2.0})
+    assert leaf(answer, "forward", "gradient_copies") == 0
+    assert leaf(answer, "end of backward", "gradient_copies") == 2 * whole
+    assert leaf(answer, "gradient synchronisation", "gradient_copies") == 2 * (whole + 4096 * 512)
     # placeholders of one layer's weights stay, that of the head comes at the loss
-    of = run("megatron-core", tp=2)
+    answer = run("megatron-core", tp=2)
     weights = 2 * (4 * 512**2 / 2 + 3 * 512 * 1408 / 2 + 2 * 512)
-    assert leaf(of, "forward", "gradient_copies") == weights
-    assert leaf(of, "loss", "gradient_copies") == weights + 2 * 4096 * 512 / 2
+    assert leaf(answer, "forward", "gradient_copies") == weights
+    assert leaf(answer, "loss", "gradient_copies") == weights + 2 * 4096 * 512 / 2
 
 
 def test_fp16_may_have_states_of_its_own() -> None:
     def gradients(precision: str) -> float:
-        of = plans.plan(software="megatron-deepspeed", precision=precision)
-        return float(evaluate(of, plans.rows(8, {})).memory.components["gradients"][0])
+        plan = plans.plan(software="megatron-deepspeed", precision=precision)
+        return float(evaluate(plan, plans.rows(8, {})).memory.components["gradients"][0])
 
     assert gradients("bf16") == 2 * gradients("fp16") == 4 * (parameter_count(plans.model()))
 
@@ -254,8 +254,8 @@ def test_a_whole_master_copy_is_not_sharded() -> None:
 
 
 def test_reserved_memory_adds_gaps_to_what_comes_and_goes() -> None:
-    of = run("deepspeed", changes={"optimizer_temporary": 6.0, "flat_temporaries": False})
-    memory, slack = of.memory, float(of.plan.stack.fragmentation_frac)
+    answer = run("deepspeed", changes={"optimizer_temporary": 6.0, "flat_temporaries": False})
+    memory, slack = answer.memory, float(answer.plan.stack.fragmentation_frac)
     lasting = sum(
         memory.components[name][0]
         for name in ("parameters", "gradients", "optimizer", "communication_buckets", "workspaces")
@@ -313,19 +313,21 @@ def test_the_rank_whose_log_is_printed_is_compared() -> None:
         memory = predict(row | {"stack": stack}).memory
         assert memory.stage_reserved[-1, 0] > 1.4 * memory.stage_reserved[0, 0]
         assert memory.worst_stage[0] == 1
-        found = validate_rows([row | {"stack": stack}]).rows[0].predicted_peak_gib
-        assert found == pytest.approx(memory.stage_reserved[stage, 0] / 2**30)
+        predicted_peak_gib = validate_rows([row | {"stack": stack}]).rows[0].predicted_peak_gib
+        assert predicted_peak_gib == pytest.approx(memory.stage_reserved[stage, 0] / 2**30)
 
 
 def kept_in(pp: int, vpp: int, recompute: str, layers: int = 80, **more: int) -> dict[str, float]:
     """Activations and working set of the first stage in backward, over the bytes of one input."""
     row = {"pp": pp, "vpp": vpp, "recompute": recompute, **more}
     row["schedule"] = "interleaved" if vpp > 1 else "1f1b"
-    of = plans.plan(plans.model(layers=layers), gpus=pp, software="megatron-core", global_batch=64)
-    found = evaluate(of, plans.rows(pp, row), stages=np.zeros((1, 1))).memory
-    backward = found.timeline[0][PHASES.index("backward")]
+    plan = plans.plan(
+        plans.model(layers=layers), gpus=pp, software="megatron-core", global_batch=64
+    )
+    memory = evaluate(plan, plans.rows(pp, row), stages=np.zeros((1, 1))).memory
+    backward = memory.timeline[0][PHASES.index("backward")]
     parts = ("activations", "recompute_working_set")
-    return {part: float(backward[part][0]) / float(found.input_bytes[0]) for part in parts}
+    return {part: float(backward[part][0]) / float(memory.input_bytes[0]) for part in parts}
 
 
 def test_a_recompute_group_ends_with_its_chunk() -> None:
@@ -351,11 +353,11 @@ def test_a_block_is_of_every_chunk() -> None:
 
 
 def test_groups_save_memory_and_never_time() -> None:
-    of = plans.plan(plans.model(layers=16), gpus=4, software="megatron-core")
+    plan = plans.plan(plans.model(layers=16), gpus=4, software="megatron-core")
     names = ("full", "group:2", "group:3", "group:4", "group:9")
-    found = evaluate(of, plans.rows(4, *({"pp": 4, "recompute": name} for name in names)))
-    assert len(set(found.time.seconds.tolist())) == 1
-    assert len(set(found.time.components["recompute"].tolist())) == 1
+    estimates = evaluate(plan, plans.rows(4, *({"pp": 4, "recompute": name} for name in names)))
+    assert len(set(estimates.time.seconds.tolist())) == 1
+    assert len(set(estimates.time.components["recompute"].tolist())) == 1
 
 
 @given(
@@ -370,19 +372,19 @@ def test_the_best_group_is_that_of_the_ledger(
 ) -> None:
     layers, vpp = max(layers, pp), vpp if pp > 1 and pp * vpp <= layers else 1
     shape = plans.expert_model(layers=layers) if experts else plans.model(layers=layers)
-    of = plans.plan(shape, gpus=pp, software="megatron-core", global_batch=batch)
+    plan = plans.plan(shape, gpus=pp, software="megatron-core", global_batch=batch)
     schedule = "interleaved" if vpp > 1 else "1f1b"
-    most = int(contents(of, pp, vpp).layers[:, 0].max())
+    most = int(contents(plan, pp, vpp).layers[:, 0].max())
     base = {"pp": pp, "vpp": vpp, "schedule": schedule}
     table = plans.rows(pp, *({**base, "recompute": f"group:{k}"} for k in range(1, most + 1)))
-    found = evaluate(of, table, stages=np.zeros((1, most))).memory
-    backward = found.timeline[0][PHASES.index("backward")]
+    memory = evaluate(plan, table, stages=np.zeros((1, most))).memory
+    backward = memory.timeline[0][PHASES.index("backward")]
     kept = backward["activations"] + backward["recompute_working_set"]
-    best = best_recompute_group(of, table.pick(np.array([0])))
+    best = best_recompute_group(plan, table.pick(np.array([0])))
     assert kept[best - 1] == pytest.approx(kept.min(), rel=1e-12)
     if pp == 1:  # one chunk, one micro-batch in flight: the inputs weigh as much as the group
-        k = np.sqrt(layers * found.input_bytes[0] / found.layer_bytes[0])
-        assert kept.min() >= 2 * k * found.layer_bytes[0] - found.input_bytes[0] * 1.001
+        k = np.sqrt(layers * memory.input_bytes[0] / memory.layer_bytes[0])
+        assert kept.min() >= 2 * k * memory.layer_bytes[0] - memory.input_bytes[0] * 1.001
 
 
 def test_workspaces_of_gemms_are_those_of_the_libraries() -> None:
@@ -392,8 +394,10 @@ def test_workspaces_of_gemms_are_those_of_the_libraries() -> None:
     moe = plans.expert_model()
 
     def found(software: str, gpu: str, shape: ModelSpec | None = None) -> float:
-        of = evaluate(plans.plan(shape, software=software, gpu=gpu, gpus=8), plans.rows(8, {}))
-        return float(of.memory.components["workspaces"][0]) / mib
+        estimates = evaluate(
+            plans.plan(shape, software=software, gpu=gpu, gpus=8), plans.rows(8, {})
+        )
+        return float(estimates.memory.components["workspaces"][0]) / mib
 
     assert found("pytorch-fsdp", "a100-sxm4-80gb") == 16.25
     assert found("pytorch-fsdp", "h100-sxm5-80gb") == 64
@@ -408,11 +412,11 @@ def test_captured_graphs_take_memory_by_their_kernels() -> None:
     micro-batch."""
 
     def found(*scopes: GraphScope) -> float:
-        of = evaluate(
+        estimates = evaluate(
             plans.plan(gpus=8, global_batch=64, mechanisms=(CudaGraphs(scopes),)),
             plans.rows(8, {"pp": 2}),
         )
-        return float(of.memory.context[0])
+        return float(estimates.memory.context[0])
 
     none, part, layer, whole = found("none"), found("attn"), found("layer"), found("full")
     assert none < part < layer < whole

@@ -49,47 +49,47 @@ def test_what_is_replaced_is_named_and_a_default_is_not() -> None:
     low = Given(
         {"tp": 2, "pp": 1, "zero": 1}, {"tp": FILE, "pp": Origin("default", "of a program")}
     )
-    found = over(low, {"tp": 4, "pp": 2, "zero": 1})
-    assert found == {"tp": 4, "pp": 2, "zero": 1}
-    assert found.origins == {"tp": Origin("typed", "", "train.sh:3 --tp says 2")}
+    result = over(low, {"tp": 4, "pp": 2, "zero": 1})
+    assert result == {"tp": 4, "pp": 2, "zero": 1}
+    assert result.origins == {"tp": Origin("typed", "", "train.sh:3 --tp says 2")}
 
 
 def test_a_recipe_says_each_option_with_its_line() -> None:
-    found = planned({"train.sh": SCRIPT}, {"gpu": "h100", "gpus": 8}).options
-    assert found.origins["tp"] == Origin("file", "train.sh:2 tensor-model-parallel-size")
-    assert found.origins["global_batch"] == Origin("file", "train.sh:4 global-batch-size")
-    assert found.origins["model"] == Origin("file", "train.sh")
-    assert found.origins["optimizer"].kind == "default"
-    assert "gpus" not in found.origins
+    plan = planned({"train.sh": SCRIPT}, {"gpu": "h100", "gpus": 8}).options
+    assert plan.origins["tp"] == Origin("file", "train.sh:2 tensor-model-parallel-size")
+    assert plan.origins["global_batch"] == Origin("file", "train.sh:4 global-batch-size")
+    assert plan.origins["model"] == Origin("file", "train.sh")
+    assert plan.origins["optimizer"].kind == "default"
+    assert "gpus" not in plan.origins
 
 
 def test_a_scenario_file_lies_between_recipe_and_words(tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text(SCRIPT)
     (tmp_path / "s.toml").write_text('gpu = "h100"\ngpus = 8\ntp = 2\nmicro-batch = 2\n')
     files = ("--recipe", tmp_path / "train.sh", "--scenario", tmp_path / "s.toml")
-    found = dpplan("estimate", *files, "--micro-batch", 4, "--json").json()["scenario"]
-    assert found["tp"] == {
+    document = dpplan("estimate", *files, "--micro-batch", 4, "--json").json()["scenario"]
+    assert document["tp"] == {
         "value": 2,
         "from": "file",
         "where": "s.toml:3",
         "over": "train.sh:2 tensor-model-parallel-size says 4",
     }
-    assert found["micro_batch"]["value"] == 4
-    assert found["micro_batch"]["over"] == "s.toml:4 says 2; train.sh:4 micro-batch-size says 1"
-    assert found["gpus"] == {"value": 8, "from": "file", "where": "s.toml:2"}
+    assert document["micro_batch"]["value"] == 4
+    assert document["micro_batch"]["over"] == "s.toml:4 says 2; train.sh:4 micro-batch-size says 1"
+    assert document["gpus"] == {"value": 8, "from": "file", "where": "s.toml:2"}
 
 
 def test_what_is_left_open_says_why_it_is_so() -> None:
-    filled = {one.option: one for one in resolve(read_options(given())).filled}
+    filled = {entry.option: entry for entry in resolve(read_options(given())).filled}
     assert filled["seq_len"].value == 8192
     assert filled["seq_len"].origin.kind == "publication"
     assert filled["precision"].origin.kind == "default"
     assert filled["gpus_per_node"].value == 8
-    found = dpplan("estimate", *words(), "--tp", 2, "--json").json()
-    kinds = {name: one["from"] for name, one in found["scenario"].items()}
+    document = dpplan("estimate", *words(), "--tp", 2, "--json").json()
+    kinds = {name: value["from"] for name, value in document["scenario"].items()}
     assert (kinds["tp"], kinds["pp"], kinds["seq_len"]) == ("typed", "search", "publication")
     for name in ("dp", "zero", "micro_batch", "recompute"):
-        assert found["scenario"][name]["value"] == found["layout"][name]
+        assert document["scenario"][name]["value"] == document["layout"][name]
 
 
 def given() -> dict[str, object]:

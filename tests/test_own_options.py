@@ -89,8 +89,8 @@ def test_an_own_option_counts(option: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("verb", COMMANDS)
 def test_json_is_one_document(verb: str) -> None:
     """--json and --plain belong to every verb that answers; what is piped is plain already."""
-    own = options_of(verb, body_of(verb))[1]
-    if "json" not in own or verb == "calibrate":
+    ours = options_of(verb, body_of(verb))[1]
+    if "json" not in ours or verb == "calibrate":
         return
     line = next(given for option, (given, _) in CASES.items() if option.startswith(f"{verb} "))
     words = line.split()

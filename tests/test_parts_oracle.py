@@ -75,8 +75,8 @@ def test_gemms_are_those_of_transformers(name: str) -> None:
     counted."""
     spec = model_of(name)
     weights = {leaf: n for leaf, n in matmul_weights(spec).items() if leaf != "moe/experts"}
-    found = sum(n for operator, n in flop_of(name).items() if operator in GEMMS)
-    assert found == 2 * TOKENS * total(weights)
+    result = sum(n for operator, n in flop_of(name).items() if operator in GEMMS)
+    assert result == 2 * TOKENS * total(weights)
 
 
 def test_compressed_keys_are_those_of_transformers() -> None:
@@ -87,9 +87,9 @@ def test_compressed_keys_are_those_of_transformers() -> None:
     groups = weights.pop("attention/out_down")
     assert seen["aten.mm"] == 2 * TOKENS * total(weights)
     mixed = sum(
-        n * one.lanes**2
-        for one, n in parts_of(spec)
-        if isinstance(one, HyperConnection) and one.weights == "matrix"
+        n * name.lanes**2
+        for name, n in parts_of(spec)
+        if isinstance(name, HyperConnection) and name.weights == "matrix"
     )
     met = sum(
         n
@@ -125,7 +125,7 @@ def test_a_short_convolution_keeps_what_torch_saves() -> None:
     config = transformers.Lfm2Config(**MODELS["lfm2"][0])
     module = Lfm2ShortConv(config, 0)
     given = torch.randn(1, TOKENS, config.hidden_size, requires_grad=True)
-    apart = {one.untyped_storage().data_ptr() for one in (*module.parameters(), given)}
+    apart = {entry.untyped_storage().data_ptr() for entry in (*module.parameters(), given)}
     saved: dict[int, int] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -136,7 +136,7 @@ def test_a_short_convolution_keeps_what_torch_saves() -> None:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         module(given)
-    of = Stream(config.hidden_size)
-    ours = sum(float(one.elements.local(1.0)) for one in ShortConv().kept(of))
+    plan = Stream(config.hidden_size)
+    ours = sum(float(entry.elements.local(1.0)) for entry in ShortConv().kept(plan))
     padded = (config.conv_L_cache - 1) * config.hidden_size
     assert sum(saved.values()) == TOKENS * ours + padded

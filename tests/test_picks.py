@@ -44,8 +44,8 @@ def told(entry: Any) -> Iterator[tuple[str, float, float | None]]:
     """(command, seconds of a step, bytes of a GPU where they stand there) of an answer and all that
     is nested in it."""
     if isinstance(entry, list):
-        for one in entry:
-            yield from told(one)
+        for item in entry:
+            yield from told(item)
     if not isinstance(entry, dict):
         return
     step, memory = entry.get("step") or {}, entry.get("memory") or {}
@@ -54,8 +54,8 @@ def told(entry: Any) -> Iterator[tuple[str, float, float | None]]:
     for name in ("command", "pick"):
         if str(entry.get(name)).startswith("dpplan estimate") and seconds and "phases" not in entry:
             yield entry[name], seconds, size
-    for one in entry.values():
-        yield from told(one)
+    for item in entry.values():
+        yield from told(item)
 
 
 def estimated(command: str) -> Estimate:
@@ -67,9 +67,9 @@ def estimated(command: str) -> Estimate:
 def test_a_printed_command_gives_its_number(words: str) -> None:
     answer = dpplan(*shlex.split(words), "--json")
     assert answer.status in (0, 3), answer.stderr
-    found = list(dict.fromkeys(told(answer.json())))
-    assert found
-    for command, seconds, size in found[:: -(-len(found) // MOST)]:
+    document = list(dict.fromkeys(told(answer.json())))
+    assert document
+    for command, seconds, size in document[:: -(-len(document) // MOST)]:
         again = estimated(command)
         assert again.step.seconds == pytest.approx(seconds, rel=1e-6), command
         if size is not None:

@@ -42,9 +42,9 @@ def test_every_project_has_a_model_and_a_source() -> None:
 
 
 def test_every_project_was_evaluated() -> None:
-    found = projects.recorded()
-    assert set(found.project.tolist()) == {row["project"] for row in table()}
-    assert (found.best_gpu_hours > 0).all()
+    result = projects.recorded()
+    assert set(result.project.tolist()) == {row["project"] for row in table()}
+    assert (result.best_gpu_hours > 0).all()
 
 
 def test_the_shipped_factors_are_those_of_the_table() -> None:
@@ -54,8 +54,8 @@ def test_the_shipped_factors_are_those_of_the_table() -> None:
 
 def test_projects_of_other_teams_tell_what_a_project_takes() -> None:
     """Four fifths lie in the band of the others, within what 53 of them can tell."""
-    held = projects.inside(projects.recorded())
-    assert 0.7 <= held.mean() <= 0.9
+    kept = projects.inside(projects.recorded())
+    assert 0.7 <= kept.mean() <= 0.9
 
 
 def test_usual_by_hand() -> None:
@@ -63,13 +63,13 @@ def test_usual_by_hand() -> None:
     it."""
     ratio = np.linspace(1, 2, 11)
     team = np.array(list("abcdefghijk"))
-    one = projects.Totals(team, team, ratio, np.ones(11))
-    assert projects.usual_of(one).middle == pytest.approx(1.5)
+    first = projects.Totals(team, team, ratio, np.ones(11))
+    assert projects.usual_of(first).middle == pytest.approx(1.5)
     more = projects.Totals(
         np.arange(21), np.array([*team, *"a" * 10]), np.array([*ratio, *[1.0] * 10]), np.ones(21)
     )
     assert 1.3 < projects.usual_of(more).middle < 1.5
-    assert not projects.inside(one)[[0, -1]].any()
+    assert not projects.inside(first)[[0, -1]].any()
 
 
 def test_a_project_takes_its_factor_in_all_that_is_proportional() -> None:
@@ -87,7 +87,7 @@ def test_a_project_takes_its_factor_in_all_that_is_proportional() -> None:
 
 def test_the_band_of_a_project_is_no_narrower_than_the_step() -> None:
     run: Any = SimpleNamespace(goodput=0.9, failures=3, project=Project(0.8, 1.5, 3.0, True))
-    found = whole_run(Spread.of_ends(0.9, 1.1), run, stated=True)
-    assert found.ends() == pytest.approx((0.8 / 1.5, 2.0))
+    result = whole_run(Spread.of_ends(0.9, 1.1), run, stated=True)
+    assert result.ends() == pytest.approx((0.8 / 1.5, 2.0))
     wide = whole_run(Spread.of_ends(0.3, 4.0), run, stated=True)
     assert [math.log(end) for end in wide.ends()] == pytest.approx([math.log(0.3), math.log(4.0)])

@@ -37,14 +37,14 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_best_are_those_of_all_layouts(given: dict[str, Any]) -> None:
     """Of all layouts with the free options of the stack that the search has taken."""
     for plan in resolve(api.read_options(given)).plans:
-        found = search(plan, wanted=Wanted(5, families=True))
-        space = allowed_layouts(found.plan)
+        searched = search(plan, wanted=Wanted(5, families=True))
+        space = allowed_layouts(searched.plan)
         if not space.count:
             continue
-        every = outline(found.plan, space)
-        kept = found.estimates
+        every = outline(searched.plan, space)
+        kept = searched.estimates
         assert kept is not None
-        assert kept.space.count + found.excluded == space.count
+        assert kept.space.count + searched.excluded == space.count
         whole, part = choice(every), choice(kept)
         assert part.rank[0] == whole.rank[0]
         assert np.isclose(part.rank[1], whole.rank[1], rtol=1e-9)
@@ -67,6 +67,6 @@ def test_most_layouts_are_excluded(stack: str, stack_defaults: bool) -> None:
     """Where a rule forbids whole rows, too: torchtitan has no tp without sequence parallelism."""
     given = {**REQUESTS[0], "gpus": 256, "stack": stack, "stack_defaults": stack_defaults}
     for plan in resolve(api.read_options(given)).plans:
-        found = search(plan)
-        assert found.estimates is not None
-        assert found.excluded > 5 * found.estimates.space.count
+        searched = search(plan)
+        assert searched.estimates is not None
+        assert searched.excluded > 5 * searched.estimates.space.count

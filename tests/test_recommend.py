@@ -26,24 +26,24 @@ from planner.views.recommend import view
 
 
 def tried(document: Any, machine: str) -> list[Any]:
-    rows: list[Any] = next(one for one in document.types if one.machine == machine).tried
+    rows: list[Any] = next(kind for kind in document.types if kind.machine == machine).tried
     return rows
 
 
 def test_an_answer_meets_the_limit_on_its_own_and_the_next_smaller_does_not() -> None:
     days = 5.0
-    for one in found(days).types:
-        rows = one.tried
-        smallest = one.smallest_gpus
+    for kind in found(days).types:
+        rows = kind.tried
+        smallest = kind.smallest_gpus
         if smallest is None:
-            assert one.reason
+            assert kind.reason
             continue
         below = [row for row in rows if row.gpus < smallest]
         assert not any(row.within for row in below)
         assert all(not row.fits or row.days > days for row in below)
         if below:
-            assert one.below.gpus == below[-1].gpus
-            assert one.below.why
+            assert kind.below.gpus == below[-1].gpus
+            assert kind.below.why
     for aim in GOALS:
         answer = found(days).answers.by_goal[aim]
         full = rerun(answer.command)
@@ -60,22 +60,22 @@ def test_an_answer_meets_the_limit_on_its_own_and_the_next_smaller_does_not() ->
 
 def test_the_answers_are_the_best_of_all_that_is_tried() -> None:
     out = found(5.0)
-    rows = [(one.machine, row) for one in out.types for row in one.tried if row.within]
+    rows = [(kind.machine, row) for kind in out.types for row in kind.tried if row.within]
     assert out.answers.smallest.gpus == min(row.gpus for _, row in rows)
     assert out.answers.fastest.days == min(row.days for _, row in rows)
     assert out.answers.cheapest.cost_usd == min(
         row.cost_usd for _, row in rows if row.cost_usd is not None
     )
-    assert out.tried == sum(len(one.tried) for one in out.types)
+    assert out.tried == sum(len(kind.tried) for kind in out.types)
 
 
 LIMITS = st.sampled_from((1.0, 2.0, 5.0, 20.0))
 
 
 @settings(max_examples=12, deadline=None)
-@given(one=LIMITS, other=LIMITS, aim=st.sampled_from(GOALS))
-def test_more_time_never_gives_a_worse_answer(one: float, other: float, aim: str) -> None:
-    less, more = (found(days).answers.by_goal[aim] for days in sorted((one, other)))
+@given(value=LIMITS, other=LIMITS, aim=st.sampled_from(GOALS))
+def test_more_time_never_gives_a_worse_answer(value: float, other: float, aim: str) -> None:
+    less, more = (found(days).answers.by_goal[aim] for days in sorted((value, other)))
     key = {"cheapest": "cost_usd", "smallest": "gpus", "fastest": "days"}[aim]
     if less is not None:
         assert more is not None
@@ -97,22 +97,22 @@ def test_sure_holds_at_the_slow_end() -> None:
         found(None).answers.fastest.days_high * 0.99
     )  # the fastest is likely, not sure, within these
     assert found(days).answers.fastest.verdict == "likely"
-    held = found(days, sure=True)
-    for row in (row for row in held.answers.by_goal.values() if row):
+    kept = found(days, sure=True)
+    for row in (row for row in kept.answers.by_goal.values() if row):
         assert row.days_high <= days
         assert row.verdict == "very likely"
     assert (
-        held.answers.fastest is None
-        or held.answers.fastest.days >= found(days).answers.fastest.days
+        kept.answers.fastest is None
+        or kept.answers.fastest.days >= found(days).answers.fastest.days
     )
 
 
 def test_kinds_without_a_price_are_no_cheapest_and_meet_no_budget() -> None:
     out = found(5.0, kinds=("gb300-279gb", "a100"))
     assert out.answers.cheapest.machine == "a100"
-    assert next(one for one in out.types if one.machine == "gb300-279gb").answer.cost_usd is None
+    assert next(kind for kind in out.types if kind.machine == "gb300-279gb").answer.cost_usd is None
     priced = found(None, 1e6)
-    reason = next(one.reason for one in priced.types if one.machine == "gb300-279gb")
+    reason = next(kind.reason for kind in priced.types if kind.machine == "gb300-279gb")
     assert "no price" in reason
 
 
@@ -134,10 +134,10 @@ def test_without_limits_it_is_the_smallest_that_fits() -> None:
         {"model": "llama-2-7b", "global_batch": 64, "stack": "megatron-core", "micro_batch": 1},
         ["a100", "rtx4090"],
     )
-    one = next(one for one in out.types if one.machine == "rtx4090")
-    assert [row.fits for row in one.tried] == sorted(row.fits for row in one.tried)
-    assert one.smallest_gpus == next(row.gpus for row in one.tried if row.fits)
-    assert there(one.answer).days is None
+    first = next(kind for kind in out.types if kind.machine == "rtx4090")
+    assert [row.fits for row in first.tried] == sorted(row.fits for row in first.tried)
+    assert first.smallest_gpus == next(row.gpus for row in first.tried if row.fits)
+    assert there(first.answer).days is None
 
 
 @pytest.mark.parametrize("model_name", ["gpt2-xl", "llama-2-13b"])
@@ -171,7 +171,7 @@ def test_counts_left_out_could_not_have_been_within() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         (["--days", "10"], "--tokens"),
         (["--budget", "10"], "--tokens"),
@@ -197,8 +197,8 @@ def test_counts_left_out_could_not_have_been_within() -> None:
         (["--jobs", "0"], "--jobs"),
     ],
 )
-def test_wrong_questions_are_refused(words: list[str], said: str) -> None:
-    refused(dpplan("recommend", *words, "--model", "gpt2"), said)
+def test_wrong_questions_are_refused(words: list[str], text: str) -> None:
+    refused(dpplan("recommend", *words, "--model", "gpt2"), text)
 
 
 def test_nothing_within_the_limits_is_status_3_and_says_why() -> None:
@@ -214,13 +214,13 @@ def test_nothing_within_the_limits_is_status_3_and_says_why() -> None:
 
 def test_every_kind_is_tried_when_none_is_named() -> None:
     out = cluster(Limits(days=1000, max_gpus=8), {**GIVEN, "model": "gpt2"})
-    names = [one.machine for one in out.types]
+    names = [kind.machine for kind in out.types]
     every = catalog.load_all("gpus", GpuSpec)
     assert sorted(names) == [gpu.id for gpu in every if gpu.node.gpus_per_node > 1]
     assert "rtx5060ti-16gb" not in names  # of a desktop computer
-    costs = [one.answer for one in out.types if one.answer and one.answer.cost_usd]
+    costs = [kind.answer for kind in out.types if kind.answer and kind.answer.cost_usd]
     assert {there(row.price_source).split(",")[0] for row in costs} == {"on-demand"}
-    assert all(one.reason or one.answer for one in out.types)
+    assert all(kind.reason or kind.answer for kind in out.types)
     text = "\n".join("\n".join(block.text) for block in view(out).blocks)
     assert "cheapest" in text
 
@@ -242,12 +242,12 @@ def test_none_says_what_would_hold_without_each_default() -> None:
     days = 0.45
     out = cluster(Limits(days=days, max_gpus=64), SMALL, ["h100"])
     assert out.answers.smallest is None
-    by_default = {one.default: one for one in out.without}
+    by_default = {entry.default: entry for entry in out.without}
     assert {"global batch", "precision"} <= set(by_default)
     assert "most GPUs" not in by_default, "--max-gpus was given"
-    held = [one.answer for one in out.without if one.answer is not None]
-    assert held
-    for row in held:
+    items = [entry.answer for entry in out.without if entry.answer is not None]
+    assert items
+    for row in items:
         full = rerun(row.command)
         assert full.run.days is not None
         assert full.run.days == pytest.approx(row.days)
@@ -255,9 +255,9 @@ def test_none_says_what_would_hold_without_each_default() -> None:
     batch = by_default["global batch"]
     assert batch.tokens_factor is not None
     assert 1 < batch.tokens_factor < 2  # twice the batch never needs twice the tokens
-    said = "\n".join(out.notes)
+    text = "\n".join(out.notes)
     for word in ("sequence length 1,024", "global batch 512", "precision bf16", "goodput"):
-        assert word in said
+        assert word in text
 
 
 def test_what_was_asked_is_no_default() -> None:
@@ -265,7 +265,7 @@ def test_what_was_asked_is_no_default() -> None:
         Limits(days=0.1, max_gpus=8), {**SMALL, "global_batch": 64, "precision": "bf16"}, ["h100"]
     )
     assert out.answers.smallest is None
-    assert [one for one in out.without if one.default != "failures"] == []
+    assert [entry for entry in out.without if entry.default != "failures"] == []
 
 
 def test_without_limits_nothing_is_replaced() -> None:
@@ -286,5 +286,5 @@ def test_the_published_run_is_found() -> None:
     assert best.days == pytest.approx(78.4, rel=0.1)
     assert out.answers.smallest is None
     assert any("30.8 M GPU-hours, 78.4 days" in note for note in out.notes)
-    larger = next(one for one in out.without if one.default == "most GPUs")
+    larger = next(entry for entry in out.without if entry.default == "most GPUs")
     assert "131,072 GPUs" in larger.sentence

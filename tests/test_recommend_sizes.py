@@ -63,31 +63,31 @@ def test_more_bandwidth_never_waits_longer(wire: str) -> None:
 def test_the_bandwidth_named_is_enough_and_a_little_less_is_not() -> None:
     plan, table = crossing().plan, crossing().table
     out = recommend.bandwidth(CROSSING)
-    for wire, one in out.wires.items():
-        for share, need in one.free.items():
+    for wire, value in out.wires.items():
+        for share, need in value.free.items():
             if need is None:
-                assert one.latency_frac >= float(share)
+                assert value.latency_frac >= float(share)
                 continue
-            around = np.array([0.999, 1.001]) * need / one.bytes_per_s_per_gpu
+            around = np.array([0.999, 1.001]) * need / value.bytes_per_s_per_gpu
             below, above = links.exposed_share(plan, table, wire, around)[0]
             assert above < float(share) <= below
-    assert any(need for one in out.wires.values() for need in one.free.values())
+    assert any(need for wire in out.wires.values() for need in wire.free.values())
 
 
 def test_the_cluster_as_it_is_is_the_estimate() -> None:
     out = recommend.bandwidth(CROSSING)
     full = api.estimate(api.read_options(CROSSING))
     assert out.step.seconds == pytest.approx(full.step.seconds)
-    now = next(one for one in out.searched if one.times == 1)
+    now = next(entry for entry in out.searched if entry.times == 1)
     assert now.step_seconds == pytest.approx(full.step.seconds, rel=1e-6)
-    assert [one.step_seconds for one in out.searched] == sorted(
-        (one.step_seconds for one in out.searched), reverse=True
+    assert [entry.step_seconds for entry in out.searched] == sorted(
+        (entry.step_seconds for entry in out.searched), reverse=True
     )
     wires = out.wires
     assert wires["network"].exposed_s + wires["intra-node link"].exposed_s == pytest.approx(
         float(total(exposed_s(crossing().time))[0])
     )
-    again = rerun(next(one for one in out.searched if one.times == 8).command)
+    again = rerun(next(entry for entry in out.searched if entry.times == 8).command)
     assert again.step.seconds == pytest.approx(
         next(o for o in out.searched if o.times == 8).step_seconds, rel=1e-9
     )
@@ -154,8 +154,10 @@ def test_the_largest_of_the_catalogue_fits_and_no_larger_does() -> None:
     part = largest_found().catalogue
     answer = part.answer
     models = catalog.load_all("models", ModelSpec)
-    known = [parameter_count(one) for one in models if not of_samples(one)]
-    assert not {row.model for row in part.rows} & {one.name for one in models if of_samples(one)}
+    known = [parameter_count(model) for model in models if not of_samples(model)]
+    assert not {row.model for row in part.rows} & {
+        model.name for model in models if of_samples(model)
+    }
     larger = [row for row in part.rows if row.parameters > answer.parameters]
     assert len(larger) == sum(count > answer.parameters for count in known)
     ruled_out = [row for row in larger if row.refused][

@@ -50,19 +50,21 @@ def every_module(**changes: Any) -> Plan:
     return plans.plan(shape, software="megatron-core", gpus=8, global_batch=16, **changes)
 
 
-def evaluated(of: Plan, *recomputes: str, **layout: Any) -> Estimates:
+def evaluated(plan: Plan, *recomputes: str, **layout: Any) -> Estimates:
     chosen = {"ep": 4, **layout}
-    return evaluate(of, plans.rows(8, *({**chosen, "recompute": name} for name in recomputes)))
+    return evaluate(plan, plans.rows(8, *({**chosen, "recompute": name} for name in recomputes)))
 
 
-def kept(found: Estimates) -> Array:
+def kept(estimates: Estimates) -> Array:
     """Activations of the first stage in the forward pass."""
-    return found.memory.timeline[0][FORWARD]["activations"]
+    return estimates.memory.timeline[0][FORWARD]["activations"]
 
 
 def sets_of(names: tuple[str, ...]) -> list[frozenset[str]]:
     sizes = range(1, len(names) + 1)
-    return [frozenset(one) for n in sizes for one in itertools.combinations(names, n)]
+    return [
+        frozenset(combination) for n in sizes for combination in itertools.combinations(names, n)
+    ]
 
 
 def test_names_have_one_spelling() -> None:
@@ -91,10 +93,10 @@ def test_names_have_one_spelling() -> None:
 
 
 def test_rows_of_modules_name_leaves_and_pieces_that_there_are() -> None:
-    of = every_module()
+    plan = every_module()
     table = plans.rows(8, {"ep": 4})
-    kept = layer_activations(of, table).keys()
-    pieces = model_cost(of, machine(of), **key_of(table)).kinds[-1].pieces.keys()
+    kept = layer_activations(plan, table).keys()
+    pieces = model_cost(plan, machine(plan), **key_of(table)).kinds[-1].pieces.keys()
     for row in MODULES.values():
         assert set(row.freed) <= kept
         assert set(row.pieces) <= pieces
@@ -104,22 +106,22 @@ def test_rows_of_modules_name_leaves_and_pieces_that_there_are() -> None:
 def test_conditions_name_modules() -> None:
     from planner.search.where import holds
 
-    of = every_module()
-    table = evaluated(of, "none", "moe_act", "layernorm+moe_act").table
+    plan = every_module()
+    table = evaluated(plan, "none", "moe_act", "layernorm+moe_act").table
     for text, rows in (
         ("recompute = moe_act+layernorm", [False, False, True]),
         ("recompute != modules", [True, False, False]),
     ):
-        assert holds(of, constraint(text), table).tolist() == rows
+        assert holds(plan, constraint(text), table).tolist() == rows
 
 
 def test_sets_of_modules_keep_less_and_take_longer() -> None:
     """Over all sets: one more module never keeps more, is never faster and never needs more; all of
     them keep no less than full recompute; what two share counts once."""
-    of, sets = every_module(), sets_of(RECOMPUTE_MODULES)
-    found = evaluated(of, "none", "full", *("+".join(one) for one in sets))
-    each, seconds, peak = kept(found), found.time.seconds, found.memory.peak
-    at = {frozenset[str](): 0} | {one: 2 + i for i, one in enumerate(sets)}
+    plan, sets = every_module(), sets_of(RECOMPUTE_MODULES)
+    text = evaluated(plan, "none", "full", *("+".join(entry) for entry in sets))
+    each, seconds, peak = kept(text), text.time.seconds, text.memory.peak
+    at = {frozenset[str](): 0} | {entry: 2 + i for i, entry in enumerate(sets)}
     for small, more in itertools.product(at, RECOMPUTE_MODULES):
         fewer, larger = at[small], at[small | {more}]
         assert each[larger] <= each[fewer]
@@ -127,9 +129,9 @@ def test_sets_of_modules_keep_less_and_take_longer() -> None:
         assert peak[larger] <= peak[fewer] * (1 + 1e-12)
         if more not in small and more != "core_attn" and not (more in PARTS and "moe" in small):
             assert each[larger] < each[fewer], (small, more)
-            assert found.time.repeated_flop[larger] >= found.time.repeated_flop[fewer]
+            assert text.time.repeated_flop[larger] >= text.time.repeated_flop[fewer]
     assert each[at[frozenset(RECOMPUTE_MODULES)]] > each[1]
-    saved = {one: each[0] - each[i] for one, i in at.items()}
+    saved = {name: each[0] - each[i] for name, i in at.items()}
     for a, b in itertools.combinations(at, 2):
         if not a & b and not (a | b) & {"moe"}:
             assert saved[a | b] == pytest.approx(saved[a] + saved[b], abs=1)
@@ -141,33 +143,33 @@ PARTS = ("moe_act", "shared_experts")  # modules of a mixture of experts
 
 def test_what_is_repeated_by_hand() -> None:
     """FLOP of the modules of one layer, and the exchange of experts that is sent again."""
-    of = every_module()
+    plan = every_module()
     names = ("none", "mlp", "shared_experts", "mla_up_proj", "moe", "moe_act")
-    found = evaluated(of, *names)
-    again = dict(zip(names, found.time.repeated_flop.tolist(), strict=True))
-    h, tokens = float(of.model.hidden), 2 * of.training.seq_len
+    result = evaluated(plan, *names)
+    again = dict(zip(names, result.time.repeated_flop.tolist(), strict=True))
+    h, tokens = float(plan.model.hidden), 2 * plan.training.seq_len
     assert again["none"] == again["moe_act"] == 0
-    assert again["mlp"] == pytest.approx(tokens * 6 * h * flat_of(of.model).ffn_hidden)
+    assert again["mlp"] == pytest.approx(tokens * 6 * h * flat_of(plan.model).ffn_hidden)
     assert again["shared_experts"] == pytest.approx(3 * tokens * 6 * h * 256)
-    heads = flat_of(of.model).heads
+    heads = flat_of(plan.model).heads
     up = 128 * heads * 64 + 96 * heads * (48 + 40)
     assert again["mla_up_proj"] == pytest.approx(4 * tokens * 2 * up)
     routed = 6 * h * (256 + 2 * 320) + 2 * h * 8
     assert again["moe"] == pytest.approx(3 * tokens * routed)
     sent = [
-        sum(x.count[i] for x in found.time.traffic if x.component == "expert_parallel")
+        sum(x.count[i] for x in result.time.traffic if x.component == "expert_parallel")
         for i in (names.index("moe_act"), names.index("moe"))
     ]
     assert sent[0] < sent[1] < 2 * sent[0]
 
 
 def test_results_that_are_kept_save_time_for_memory() -> None:
-    of = plans.plan(plans.model(qk_norm="none"), software="maxtext", gpus=8, global_batch=16)
+    plan = plans.plan(plans.model(qk_norm="none"), software="maxtext", gpus=8, global_batch=16)
     sets = sets_of(KEPT_RESULTS)
     layout = {"ep": 1, "zero": 3}
-    found = evaluated(of, "none", "full", *(f"keep:{'+'.join(one)}" for one in sets), **layout)
-    each, seconds = kept(found), found.time.seconds
-    at = {frozenset[str](): 1} | {one: 2 + i for i, one in enumerate(sets)}
+    text = evaluated(plan, "none", "full", *(f"keep:{'+'.join(entry)}" for entry in sets), **layout)
+    each, seconds = kept(text), text.time.seconds
+    at = {frozenset[str](): 1} | {entry: 2 + i for i, entry in enumerate(sets)}
     for small, more in itertools.product(at, KEPT_RESULTS):
         fewer, larger = at[small], at[small | {more}]
         if more in small or more == "mlpwo":  # no backward reads it
@@ -175,7 +177,7 @@ def test_results_that_are_kept_save_time_for_memory() -> None:
         else:
             assert each[fewer] < each[larger] < each[0]
             assert seconds[fewer] > seconds[larger] > seconds[0]
-    h, layers, tokens = of.model.hidden, of.model.layers, of.training.seq_len
+    h, layers, tokens = plan.model.hidden, plan.model.layers, plan.training.seq_len
     qkv = at[frozenset({"qkv_proj"})]
     assert each[qkv] - each[1] == layers * tokens * 2 * 3 * h
 
@@ -185,21 +187,21 @@ def test_modules_that_leave_for_the_host() -> None:
     leave what each does."""
 
     def left(modules: str, recompute: str = "moe_act") -> tuple[float, float]:
-        of = every_module(
+        plan = every_module(
             mechanisms=(OffloadModules(tuple(modules.split("+"))),) if modules else ()
         )
         layout = {"pp": 2, "dp": 4, "vpp": 1, "offload": "activations"}
-        found = evaluated(of, recompute, **layout)
+        result = evaluated(plan, recompute, **layout)
         table = plans.rows(8, {"ep": 4, **layout, "recompute": recompute})
-        refused = [rule.name for rule in RULES if not rule.holds(of, table).all()]
+        refused = [rule.name for rule in RULES if not rule.holds(plan, table).all()]
         assert refused == ([] if modules else ["offloaded activations supported"])
-        return float(kept(found)[0]), float(found.memory.host[0])
+        return float(kept(result)[0]), float(result.memory.host[0])
 
-    both, one, other = (left(m) for m in ("expert_fc1+attn_proj", "expert_fc1", "attn_proj"))
+    both, first, other = (left(m) for m in ("expert_fc1+attn_proj", "expert_fc1", "attn_proj"))
     everything = left("")
-    assert both[1] == pytest.approx(one[1] + other[1])
-    assert min(one[1], other[1]) > 0
-    assert everything[0] < both[0] < min(one[0], other[0])
+    assert both[1] == pytest.approx(first[1] + other[1])
+    assert min(first[1], other[1]) > 0
+    assert everything[0] < both[0] < min(first[0], other[0])
     # the input of the activation function stays where the module is not named
     assert left("moe_act")[1] > 0
 
@@ -207,27 +209,27 @@ def test_modules_that_leave_for_the_host() -> None:
 def test_refused_where_the_model_or_the_stack_has_none() -> None:
     dense = plans.plan(plans.model(), software="megatron-core", gpus=8)
 
-    def refused(of: Plan, **layout: Any) -> dict[str, str]:
+    def refused(plan: Plan, **layout: Any) -> dict[str, str]:
         table = plans.rows(8, layout)
         return {
-            rule.name: rule.sentence(of, table.layout(0))
+            rule.name: rule.sentence(plan, table.layout(0))
             for rule in RULES
-            if not rule.holds(of, table).all()
+            if not rule.holds(plan, table).all()
         }
 
-    said = refused(dense, recompute="mla_up_proj+mlp")
-    assert "has no mla_up_proj" in said["modules are those of the model"]
+    text = refused(dense, recompute="mla_up_proj+mlp")
+    assert "has no mla_up_proj" in text["modules are those of the model"]
     assert refused(dense, recompute="mlp") == {}
-    said = refused(dense, recompute="keep:qkv_proj")
-    assert "does not have --recompute keep:qkv_proj" in said["supported by the stack"]
+    text = refused(dense, recompute="keep:qkv_proj")
+    assert "does not have --recompute keep:qkv_proj" in text["supported by the stack"]
     fsdp = plans.plan(software="pytorch-fsdp", gpus=8).stack
     (lack,) = lacks(fsdp, {"offload": "activations", "offload_modules": "attn_proj"})
     assert str(lack) == "--offload-modules attn_proj (it has none)"
 
 
 def test_a_row_of_modules_is_the_row_of_the_table() -> None:
-    found = Columns.of([plans.layout(8, recompute="moe+core_attn")])
-    assert found.layout(0).recompute == "core_attn+moe"
+    result = Columns.of([plans.layout(8, recompute="moe+core_attn")])
+    assert result.layout(0).recompute == "core_attn+moe"
     assert recompute_parts("core_attn+moe")[1] == 2**0 + 2**5
-    assert np.array_equal(found.repeats_module("moe"), [True])
-    assert not found.repeats_module("moe_act")[0]
+    assert np.array_equal(result.repeats_module("moe"), [True])
+    assert not result.repeats_module("moe_act")[0]

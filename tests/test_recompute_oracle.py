@@ -38,9 +38,9 @@ class _Kept(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, run: Any, out: bool, *read: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = run(*read)
-        context.save_for_backward(*read, *([made] if out else []))
-        return made
+        answer: torch.Tensor = run(*read)
+        context.save_for_backward(*read, *([answer] if out else []))
+        return answer
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> Any:
@@ -204,8 +204,8 @@ def predicted(modules: str, layers: int) -> float:
             "dense_layers": 1,
         },
     )
-    of = plans.plan(shape, software="megatron-core", gpus=1, seq_len=TOKENS, global_batch=1)
-    memory = evaluate(of, plans.rows(1, {"recompute": modules})).memory
+    plan = plans.plan(shape, software="megatron-core", gpus=1, seq_len=TOKENS, global_batch=1)
+    memory = evaluate(plan, plans.rows(1, {"recompute": modules})).memory
     return float(memory.timeline[0][PHASES.index("forward")]["activations"][0])
 
 
@@ -224,8 +224,8 @@ def predicted(modules: str, layers: int) -> float:
 def test_bytes_that_modules_free(modules: str) -> None:
     for layers in (1, 3):
         saw = measured("none", layers) - measured(modules, layers)
-        said = predicted("none", layers) - predicted(modules, layers)
-        assert said == pytest.approx(saw, rel=0.03), layers
+        text = predicted("none", layers) - predicted(modules, layers)
+        assert text == pytest.approx(saw, rel=0.03), layers
 
 
 def test_bytes_that_a_norm_of_its_own_frees() -> None:

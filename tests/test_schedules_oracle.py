@@ -22,9 +22,9 @@ theirs = pytest.importorskip(
 def order(name: str, p: int, m: int, v: int, rank: int) -> Any:
     """One rank's list as torch builds it, from an object with only what the builder reads."""
     stages = p * v
-    own = [SimpleNamespace(group_size=p, group_rank=rank, num_stages=stages) for _ in range(v)]
+    items = [SimpleNamespace(group_size=p, group_rank=rank, num_stages=stages) for _ in range(v)]
     blank = SimpleNamespace(
-        _stages=own,
+        _stages=items,
         pp_group_size=p,
         _n_microbatches=m,
         _num_stages=stages,

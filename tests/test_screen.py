@@ -94,16 +94,16 @@ class Printed:
 @cache
 def printed(name: str) -> Printed:
     """The blocks of a command, which runs once for all widths."""
-    found: list[Printed] = []
+    items: list[Printed] = []
 
     def keep(blocks: Sequence[Block], plain: bool, after: Sequence[str] = ()) -> None:
-        found.append(Printed([ascii_of(block) for block in blocks], after))
+        items.append(Printed([ascii_of(block) for block in blocks], after))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(show_text, "show_blocks", keep)
         answer = dpplan(*REQUESTS[name].split(), columns=min(WIDTHS))
     assert answer.status in (0, 3), answer.stderr
-    return found[0]
+    return items[0]
 
 
 def tokens(text: str) -> set[str]:

@@ -97,54 +97,54 @@ def random_plan(seed: int) -> Plan:
 @pytest.mark.parametrize("seed", range(14))
 def test_search_equals_brute_force(seed: int) -> None:
     p = random_plan(seed)
-    expected, found = brute_force(p), search(p)
-    if found.estimates is None:
+    expected, searched = brute_force(p), search(p)
+    if searched.estimates is None:
         assert not expected
         return
-    got = table_layouts(found.estimates.table)
+    got = table_layouts(searched.estimates.table)
     assert len(set(got)) == len(got), "no layout is evaluated twice"
     assert set(got) == expected
-    assert found.enumerated == len(got) + sum(found.rejected.values())
+    assert searched.enumerated == len(got) + sum(searched.rejected.values())
     # and the best of both is the same
     other = evaluate(p, Columns.of(sorted(expected, key=repr)))
     fitting = [
         seconds for seconds, fits in zip(other.time.seconds, other.fits, strict=True) if fits
     ]
-    row = best(found.estimates)
+    row = best(searched.estimates)
     assert (row is None) == (not fitting)
     if row is not None:
-        assert found.estimates.time.seconds[row] == pytest.approx(min(fitting), rel=1e-12)
+        assert searched.estimates.time.seconds[row] == pytest.approx(min(fitting), rel=1e-12)
 
 
 def test_the_random_plans_are_not_all_alike() -> None:
     sizes = [search(random_plan(seed)).estimates for seed in range(36)]
-    assert sum(found is None for found in sizes) < 18
-    assert sum(found is not None and len(found.table) > 100 for found in sizes) > 5
+    assert sum(size is None for size in sizes) < 18
+    assert sum(size is not None and len(size.table) > 100 for size in sizes) > 5
 
 
 @pytest.mark.parametrize("seed", range(36, 76))
 def test_every_layout_found_obeys_every_rule_and_the_request(seed: int) -> None:
     p = random_plan(seed)
-    found = search(p)
-    if found.estimates is None:
+    searched = search(p)
+    if searched.estimates is None:
         return
-    for name, holds in check(p, found.estimates.table).items():
+    for name, holds in check(p, searched.estimates.table).items():
         assert np.all(holds), name
     fixed = p.request.model_dump(
         exclude_none=True, exclude={"uneven_stages", "search_offload", "where", "acting"}
     )
-    asked = fixed.pop("recompute", None)
-    for x in table_layouts(found.estimates.table):
+    request = fixed.pop("recompute", None)
+    for x in table_layouts(searched.estimates.table):
         assert {name: getattr(x, name) for name in fixed} == fixed
         layers = largest_chunk(p, x.pp, x.vpp)
-        assert asked is None or x.recompute == recompute_in(asked, layers)
+        assert request is None or x.recompute == recompute_in(request, layers)
 
 
 SMALL = {"model": "llama-2-7b", "gpu": "rtx4090", "gpus": 8, "recompute": "full", "micro_batch": 1}
 
 
 @pytest.mark.parametrize(
-    ("asked", "acts"),
+    ("request", "acts"),
     [
         ({"zero": 3}, lambda x: x.dp * x.cp > 1),
         ({"zero": 1, "stack": "megatron-core"}, lambda x: x.dp * x.cp > 1),
@@ -155,11 +155,11 @@ SMALL = {"model": "llama-2-7b", "gpu": "rtx4090", "gpus": 8, "recompute": "full"
         ({"zero": 1, "dp": 1, "stack": "megatron-core"}, lambda x: x.shard_group == x.cp),
     ],
 )
-def test_what_is_asked_for_acts(asked: dict[str, Any], acts: Callable[[Layout], bool]) -> None:
-    for plan in resolve(read_options({**SMALL, **asked})).plans:
-        found = search(plan).estimates
-        assert found is None or all(map(acts, table_layouts(found.table)))
-    answer = answer_of(resolve(read_options({**SMALL, **asked})))
+def test_what_is_asked_for_acts(request: dict[str, Any], acts: Callable[[Layout], bool]) -> None:
+    for plan in resolve(read_options({**SMALL, **request})).plans:
+        estimates = search(plan).estimates
+        assert estimates is None or all(map(acts, table_layouts(estimates.table)))
+    answer = answer_of(resolve(read_options({**SMALL, **request})))
     assert answer is not None
     assert acts(answer.chosen.table.layout(answer.row))
 
@@ -171,24 +171,24 @@ def test_a_schedule_that_no_usual_stack_runs_is_refused_and_not_ignored() -> Non
 
 def test_a_value_the_search_would_not_try_is_kept_when_asked_for() -> None:
     request = LayoutRequest(tp=2, schedule="gpipe", recompute="block:3", sequence_parallel=False)
-    of = plans.plan(request=request)
-    supports = of.stack.supports.model_copy(update={"schedules": ("1f1b", "gpipe")})
-    stack = of.stack.model_copy(update={"supports": supports})
-    found = search(of.model_copy(update={"stack": stack}))
-    assert found.estimates is not None
+    plan = plans.plan(request=request)
+    supports = plan.stack.supports.model_copy(update={"schedules": ("1f1b", "gpipe")})
+    stack = plan.stack.model_copy(update={"supports": supports})
+    searched = search(plan.model_copy(update={"stack": stack}))
+    assert searched.estimates is not None
     assert {
         (x.tp, x.schedule, x.recompute, x.sequence_parallel)
-        for x in table_layouts(found.estimates.table)
+        for x in table_layouts(searched.estimates.table)
     } == {(2, "gpipe", "block:3", False), (2, "gpipe", "full", False)}  # full: stages of two layers
 
 
 def test_an_impossible_request_finds_nothing_and_says_why() -> None:
     # three stages of eight layers, none of which may differ
     request = LayoutRequest(pp=3, uneven_stages=False)
-    found = search(plans.plan(gpus=6, global_batch=60, request=request))
-    assert found.estimates is None
-    assert set(found.rejected) == {"layers fill the stages"}
-    assert found.enumerated == sum(found.rejected.values()) > 0
+    searched = search(plans.plan(gpus=6, global_batch=60, request=request))
+    assert searched.estimates is None
+    assert set(searched.rejected) == {"layers fill the stages"}
+    assert searched.enumerated == sum(searched.rejected.values()) > 0
     assert (
         search(plans.plan(request=LayoutRequest(tp=3))).estimates is None
     )  # no third of eight GPUs
@@ -217,29 +217,29 @@ def test_best_ranked_and_smallest() -> None:
         seq_len=4096,
     )
     p = p.model_copy(update={"request": LayoutRequest(headroom=0.0)})
-    found = search(p).estimates
-    assert found is not None
+    estimates = search(p).estimates
+    assert estimates is not None
     seconds, needed, usable = (
-        found.time.seconds,
-        found.memory.device,
+        estimates.time.seconds,
+        estimates.memory.device,
         float(p.cluster.gpu.usable_memory),
     )
-    assert found.fits.tolist() == (needed <= usable).tolist()
-    assert 0 < found.fits.sum() < len(found.table)
-    order = sorted((float(s), row) for row, s in enumerate(seconds) if found.fits[row])
-    repeated = found.time.components["recompute"]
+    assert estimates.fits.tolist() == (needed <= usable).tolist()
+    assert 0 < estimates.fits.sum() < len(estimates.table)
+    order = sorted((float(s), row) for row, s in enumerate(seconds) if estimates.fits[row])
+    repeated = estimates.time.components["recompute"]
     tied = [(float(repeated[row]), s, row) for s, row in order if s <= order[0][0] * (1 + TIE)]
-    assert best(found) == min(tied)[2]
-    assert ranked(found, 10)[0] == best(found)
-    assert needed[smallest(found)] == needed.min()
-    piped = found.table.pp > 1
-    row = best(found, piped)
+    assert best(estimates) == min(tied)[2]
+    assert ranked(estimates, 10)[0] == best(estimates)
+    assert needed[smallest(estimates)] == needed.min()
+    piped = estimates.table.pp > 1
+    row = best(estimates, piped)
     assert row is not None
     assert seconds[row] <= (1 + TIE) * min(
-        s for s, marked, fits in zip(seconds, piped, found.fits, strict=True) if marked and fits
+        s for s, marked, fits in zip(seconds, piped, estimates.fits, strict=True) if marked and fits
     )
-    assert best(found, np.zeros(len(found.table), dtype=bool)) is None
-    assert needed[smallest(found, piped)] == needed[piped].min()
+    assert best(estimates, np.zeros(len(estimates.table), dtype=bool)) is None
+    assert needed[smallest(estimates, piped)] == needed[piped].min()
 
 
 @pytest.mark.parametrize("software", ["megatron-core", "torchtitan", "deepspeed", "pytorch-fsdp"])

@@ -25,25 +25,27 @@ NARROW = (*SMALL, "--where", "tp <= 2", "--where", "recompute = none")
 
 def test_the_document_adds_up() -> None:
     answer = dpplan(*NARROW, "--json")
-    found = answer.json()
+    document = answer.json()
     assert answer.status == 0
-    assert found["enumerated"] == found["feasible"] + sum(found["rejected"].values())
-    assert found["evaluated"] == found["feasible"] + found["rejected"]["does not fit memory"]
-    assert {"where tp <= 2", "where recompute = none"} <= set(found["rejected"])
-    assert 0 < found["shortfall"]["least_bytes"] <= found["shortfall"]["median_bytes"]
-    layouts = [r["layout"] for r in found["top"]]
+    assert document["enumerated"] == document["feasible"] + sum(document["rejected"].values())
+    assert (
+        document["evaluated"] == document["feasible"] + document["rejected"]["does not fit memory"]
+    )
+    assert {"where tp <= 2", "where recompute = none"} <= set(document["rejected"])
+    assert 0 < document["shortfall"]["least_bytes"] <= document["shortfall"]["median_bytes"]
+    layouts = [r["layout"] for r in document["top"]]
     assert all(x["tp"] <= 2 and x["recompute"] == "none" for x in layouts)
     rows = {
         (r["stack"]["id"], *((k, v) for k, v in x.items() if k not in ("recompute", "offload")))
-        for r, x in zip(found["top"], layouts, strict=True)
+        for r, x in zip(document["top"], layouts, strict=True)
     }
     assert len(rows) == len(layouts) == 3
-    front = found["pareto"]
+    front = document["pareto"]
     assert [a["step_seconds"] for a in front] == sorted(a["step_seconds"] for a in front)
     assert [a["device_bytes"] for a in front] == sorted(
         (a["device_bytes"] for a in front), reverse=True
     )
-    for line in (*(r["per_token"] for r in found["top"]), *front):
+    for line in (*(r["per_token"] for r in document["top"]), *front):
         assert line["tokens_per_usd"] == pytest.approx(1e6 / line["usd_per_million_tokens"])
         assert line["kwh_per_million_tokens"] > 0
 
@@ -81,13 +83,13 @@ def test_money_needs_a_price(tmp_path: Path) -> None:
 
 def test_csv_and_html(tmp_path: Path) -> None:
     table, page = tmp_path / "layouts.csv", tmp_path / "layouts.html"
-    found = dpplan(*NARROW, "--csv", table, "--html", page, "--json").json()
+    document = dpplan(*NARROW, "--csv", table, "--html", page, "--json").json()
     with table.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == found["feasible"]
+    assert len(rows) == document["feasible"]
     fastest = min(rows, key=lambda row: float(row["step_seconds"]))
     assert float(fastest["step_seconds"]) == pytest.approx(
-        found["pareto"][0]["step_seconds"], rel=1e-5
+        document["pareto"][0]["step_seconds"], rel=1e-5
     )
     for row in rows:
         parts = sum(float(value) for name, value in row.items() if name.startswith("seconds_"))
@@ -118,9 +120,9 @@ def test_where_nothing_fits_offloading_is_tried() -> None:
     )
     answer = dpplan(*words, "--json")
     assert answer.status == 3
-    found = answer.json()
-    assert (found["feasible"], found["top"], found["pareto"]) == (0, [], [])
-    (advice,) = found["advice"]
+    document = answer.json()
+    assert (document["feasible"], document["top"], document["pareto"]) == (0, [], [])
+    (advice,) = document["advice"]
     assert advice["fits"]
     assert advice["layout"]["offload"] != "none"
     assert dpplan(*words, "--search-offload", "--json").json()["feasible"] > 0
@@ -152,12 +154,12 @@ def test_a_page_where_nothing_fits() -> None:
     from planner.views.page import page
     from planner.views.search import view
 
-    found = api.search_layouts(
+    search = api.search_layouts(
         api.read_options(
             {"model": "llama-2-7b", "gpu": "rtx4090", "gpus": 2, "stack": "megatron-core"}
         )
     )
-    assert "does not fit memory" in page(view(found))
+    assert "does not fit memory" in page(view(search))
 
 
 def test_chart_puts_points_where_they_are() -> None:
@@ -194,13 +196,13 @@ def test_progress_shows_after_a_second(
 
 def test_the_search_says_how_far_it_is() -> None:
     shares: list[float] = []
-    found, plans = api.search_with_layouts(
+    result, plans = api.search_with_layouts(
         api.read_options({"model": "llama-2-7b", "gpu": "a100", "gpus": 16}), shares.append
     )
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1.0)
     lines: list[float] = []
-    assert len(search_report.csv_text(plans, lines.append).splitlines()) == found.feasible + 1
+    assert len(search_report.csv_text(plans, lines.append).splitlines()) == result.feasible + 1
     assert lines == sorted(lines)
     assert lines[-1] == pytest.approx(1.0)
 

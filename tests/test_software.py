@@ -39,26 +39,28 @@ SMALL: list[tuple[dict[str, Any], set[str]]] = [
 
 
 def _combinations(plan: Plan, names: set[str]) -> Iterator[Plan]:
-    each = [[None, *(one for one in plan.free if one.option == name)] for name in sorted(names)]
+    each = [
+        [None, *(entry for entry in plan.free if entry.option == name)] for name in sorted(names)
+    ]
     for chosen in itertools.product(*each):
-        yield plan.choosing([one for one in chosen if one is not None])
+        yield plan.choosing([entry for entry in chosen if entry is not None])
 
 
-@pytest.mark.parametrize(("given", "names"), SMALL, ids=[str(one["model"]) for one, _ in SMALL])
+@pytest.mark.parametrize(("given", "names"), SMALL, ids=[str(name["model"]) for name, _ in SMALL])
 def test_no_combination_is_better(given: dict[str, Any], names: set[str]) -> None:
     (plan,) = resolve(
         api.read_options({**given, "zero": 1 if "core" in given["stack"] else 3})
     ).plans
-    free = tuple(one for one in plan.free if one.option in names)
-    assert {one.option for one in free} == names
+    free = tuple(entry for entry in plan.free if entry.option in names)
+    assert {entry.option for entry in free} == names
     plan = plan.model_copy(update={"free": free})
     taken = search(plan)
     assert taken.estimates is not None
     level, amount = choice(taken.estimates).rank
     ranks = [
-        choice(found).rank
-        for one in _combinations(plan, names)
-        if (found := search(one).estimates) is not None
+        choice(estimates).rank
+        for combination in _combinations(plan, names)
+        if (estimates := search(combination).estimates) is not None
     ]
     assert level == min(ranks)[0]
     assert amount <= 1.005 * min(ranks)[1]
@@ -75,11 +77,11 @@ def test_a_dense_model_is_offered_nothing_of_experts() -> None:
 
 
 def test_a_pick_answers_with_itself() -> None:
-    asked = api.read_options({"model": "gpt-oss-20b", "gpu": "h100", "gpus": 8})
-    free = api.estimate(asked, brief=True)
+    options = api.read_options({"model": "gpt-oss-20b", "gpu": "h100", "gpus": 8})
+    free = api.estimate(options, brief=True)
     assert free.search.software
     again = api.estimate(
-        api.read_options(options_of_command(free.pick, type(asked), "estimate")), brief=True
+        api.read_options(options_of_command(free.pick, type(options), "estimate")), brief=True
     )
     assert again.step.seconds == pytest.approx(free.step.seconds, rel=1e-9)
     assert not again.search.software
@@ -121,14 +123,14 @@ def test_origins_of_options_decide_nothing(origin: OriginKind) -> None:
     ids=lambda given: str(given["model"]),
 )
 def test_no_pin_beats_the_answer_without_it(given: dict[str, Any]) -> None:
-    found = [one for one in violations(given, pins_of(8, 3)) if one is not None]
-    assert not found, [(one.pin, f"{one.gain:.2%}") for one in found]
+    kept = [violation for violation in violations(given, pins_of(8, 3)) if violation is not None]
+    assert not kept, [(entry.pin, f"{entry.gain:.2%}") for entry in kept]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "fp8"])
 def test_a_value_that_no_layout_can_have_is_not_tried(precision: str) -> None:
-    asked = {"model": "llama-3.2-1b", "gpu": "h100", "gpus": 4, "precision": precision}
-    for plan in resolve(api.read_options(asked)).plans:
+    values = {"model": "llama-3.2-1b", "gpu": "h100", "gpus": 4, "precision": precision}
+    for plan in resolve(api.read_options(values)).plans:
         assert plan.free
         for value in plan.free:
             assert allowed_layouts(plan.choosing([value])).count, (plan.stack.id, value)
@@ -184,10 +186,10 @@ def test_a_search_begins_where_no_layout_is_lost(model: str, gpu: str) -> None:
         table = space.flat(np.unique(rows))
         least = evaluate(bare, table)
         for taken in (each for each in plan.free if each.start == "always"):
-            found = evaluate(plan.choosing([taken]), table)
+            estimates = evaluate(plan.choosing([taken]), table)
             # with less compute to hide it a little more of a collective may be exposed, by less
             # than what a search counts as a gain
-            assert (found.time.seconds <= least.time.seconds * (1 + _GAIN)).all(), taken
-            assert (found.memory.device <= least.memory.device * (1 + 1e-9)).all(), taken
+            assert (estimates.time.seconds <= least.time.seconds * (1 + _GAIN)).all(), taken
+            assert (estimates.memory.device <= least.memory.device * (1 + 1e-9)).all(), taken
             tried += 1
     assert tried

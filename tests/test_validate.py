@@ -155,8 +155,8 @@ INEXPRESSIBLE: list[tuple[dict[str, str], list[str]]] = [
 
 
 def test_a_row_that_cannot_be_expressed_is_skipped_with_the_reason(tmp_path: Path) -> None:
-    names = tuple(dict.fromkeys([*PLAIN, *(name for one, _ in INEXPRESSIBLE for name in one)]))
-    bad = {f"bad-{i}": one for i, one in enumerate(INEXPRESSIBLE)}
+    names = tuple(dict.fromkeys([*PLAIN, *(name for first, _ in INEXPRESSIBLE for name in first)]))
+    bad = {f"bad-{i}": entry for i, entry in enumerate(INEXPRESSIBLE)}
     table = write(
         tmp_path / "runs.csv",
         row(run_id="good", step_s=2),
@@ -165,7 +165,7 @@ def test_a_row_that_cannot_be_expressed_is_skipped_with_the_reason(tmp_path: Pat
     )
     out = api.validate([table])
     assert [r.run_id for r in out.rows] == ["good"]
-    assert [one.run_id for one in out.skipped] == list(bad)
+    assert [entry.run_id for entry in out.skipped] == list(bad)
     for skipped in out.skipped:
         assert skipped.suite == "small"
         for text in bad[skipped.run_id][1]:
@@ -202,7 +202,7 @@ def test_files_and_folders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "text"),
     [
         (b"", "no column 'run_id'"),
         (b"\n\n", "no column 'run_id'"),
@@ -216,10 +216,10 @@ def test_files_and_folders(tmp_path: Path) -> None:
         (b"x" * 9_000_000, "larger than"),
     ],
 )
-def test_a_file_that_is_no_table_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_table_is_refused(content: bytes, text: str, tmp_path: Path) -> None:
     file = tmp_path / "runs.csv"
     file.write_bytes(content)
-    refused(dpplan("validate", file), "RUNS.csv", str(file), said)
+    refused(dpplan("validate", file), "RUNS.csv", str(file), text)
     assert os.listdir(tmp_path) == ["runs.csv"]
 
 
@@ -435,14 +435,14 @@ def test_kinds_by_hand() -> None:
     runs[2] = changed(
         runs[2], tier="B", experts=8, precision="fp8", micro_batch_tokens=1024, gpus=129
     )
-    found = kinds(runs)
-    assert (found["all"].n, found["all"].suites) == (3, 2)
-    assert found["all"].mape == pytest.approx(0.8 / 3)
-    assert found["all"].mape_of_suites == pytest.approx(0.3)
+    result = kinds(runs)
+    assert (result["all"].n, result["all"].suites) == (3, 2)
+    assert result["all"].mape == pytest.approx(0.8 / 3)
+    assert result["all"].mape_of_suites == pytest.approx(0.3)
     three = kinds([entry(1.0, 1.0, suite="z", time_error=e) for e in (0.1, 0.2, 0.32)])
     # predicted 1.1, 1.2 and 1.32 times as long; the median, 1.2, goes
     assert three["all"].mape_within_suites == pytest.approx((0.1 / 1.2 + 0 + 0.12 / 1.2) / 3)
-    assert (found["tier A"].n, found["tier A"].mape_of_suites) == (2, pytest.approx(0.2))
+    assert (result["tier A"].n, result["tier A"].mape_of_suites) == (2, pytest.approx(0.2))
     for name in (
         "tier B",
         "mixture of experts",
@@ -450,11 +450,11 @@ def test_kinds_by_hand() -> None:
         "up to 1024 tokens per micro-batch",
         "more than 128 GPUs",
     ):
-        assert (found[name].n, found[name].mape) == (1, pytest.approx(0.4)), name
+        assert (result[name].n, result[name].mape) == (1, pytest.approx(0.4)), name
     nothing = dict.fromkeys(
         ("mape", "median_ape", "bias", "worst", "mape_of_suites", "mape_within_suites")
     )
-    assert found["Volta"] == ErrorsOfSuites(n=0, suites=0, **nothing)
+    assert result["Volta"] == ErrorsOfSuites(n=0, suites=0, **nothing)
     cases: dict[str, dict[str, Any]] = {
         "Volta": {"architecture": "volta"},
         "Blackwell": {"architecture": "blackwell-ultra"},
@@ -463,8 +463,8 @@ def test_kinds_by_hand() -> None:
         "offload": {"features": {"offload": 0.2}},
         "sequences from 32768 tokens": {"seq_len": 32768},
     }
-    for name, of in cases.items():
-        assert found[name] == ErrorsOfSuites(n=0, suites=0, **nothing), name
-        assert kinds([changed(runs[0], **of)])[name].n == 1, name
-    for of in ({"family": "fsdp", "gpus": 16}, {"family": "megatron"}):
-        assert kinds([changed(runs[0], **of)])["FSDP and ZeRO on up to one node"].n == 0
+    for name, case in cases.items():
+        assert result[name] == ErrorsOfSuites(n=0, suites=0, **nothing), name
+        assert kinds([changed(runs[0], **case)])[name].n == 1, name
+    for case in ({"family": "fsdp", "gpus": 16}, {"family": "megatron"}):
+        assert kinds([changed(runs[0], **case)])["FSDP and ZeRO on up to one node"].n == 0

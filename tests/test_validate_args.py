@@ -50,7 +50,7 @@ def test_a_row_without_a_shape_has_that_of_its_flags() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "text"),
     [
         ("{", "args is not JSON of flags"),
         ("[1]", "list where flags"),
@@ -59,16 +59,16 @@ def test_a_row_without_a_shape_has_that_of_its_flags() -> None:
         ("", "layers, hidden, heads are empty"),
     ],
 )
-def test_flags_that_state_no_model_are_named(args: str, said: str) -> None:
+def test_flags_that_state_no_model_are_named(args: str, text: str) -> None:
     (skipped,) = validate_rows([row(**BLANK) | {"args": args}]).skipped
-    assert said in skipped.reason
+    assert text in skipped.reason
 
 
 def test_peaks_of_megatrons_own_tests_of_hybrids_and_latent_attention() -> None:
     """Golden values of its functional tests at d98e8a64, models in the flags alone: within 6 %."""
-    found = validate_rows([*read_rows(GOLDEN)])
-    assert not found.skipped
-    assert not found.apart.rows
-    errors = {run.run_id: run.memory_error for run in found.rows}
+    document = validate_rows([*read_rows(GOLDEN)])
+    assert not document.skipped
+    assert not document.apart.rows
+    errors = {run.run_id: run.memory_error for run in document.rows}
     assert len(errors) == 9
     assert max(abs(there(error)) for error in errors.values()) < 0.06, errors

@@ -133,8 +133,8 @@ def test_what_an_option_is_worth_by_hand() -> None:
     """Runs with full recompute, and without one row that states none: steps and errors of both."""
     rows = [row(run_id=str(s), step_s=s, recompute="full") for s in (1, 2, 4)]
     stated, left = (predict(row(recompute=r)) for r in ("full", "none"))
-    steps = [float(one.time.seconds[0]) for one in (stated, left)]
-    peaks = [float(one.memory.peak[0]) for one in (stated, left)]
+    steps = [float(entry.time.seconds[0]) for entry in (stated, left)]
+    peaks = [float(entry.memory.peak[0]) for entry in (stated, left)]
     (line,) = [x for x in worths(rows) if x.option == "recompute=full"]
     assert line.step_change == pytest.approx(steps[0] / steps[1] - 1)
     assert line.step_change > 0 > line.memory_change
@@ -149,10 +149,10 @@ def test_what_an_option_is_worth_by_hand() -> None:
 
 
 def runs_like(*ratios: float, **changes: Any) -> list[dict[str, Any]]:
-    one = {"suite": "s", "gpu": "g", "architecture": "a", "stack": "k", "family": "f", "seen": 0}
+    values = {"suite": "s", "gpu": "g", "architecture": "a", "stack": "k", "family": "f", "seen": 0}
     plain = dict.fromkeys(FEATURES, 0.0)
     return [
-        {"run_id": f"s-{i}", "mfu": 0.5 / ratio, **one, **plain}
+        {"run_id": f"s-{i}", "mfu": 0.5 / ratio, **values, **plain}
         | {"measured_over_predicted": ratio, "measured_over_default": ratio}
         | changes
         for i, ratio in enumerate(ratios)
@@ -169,8 +169,8 @@ SPREAD = (0.9, 0.95, 0.98, 1.0, 1.02, 1.05, 1.1, 1.15)
 MANY = [r for s in "abcdefghijklmnop" for r in runs_like(*SPREAD, suite=s)]
 
 
-def width(found: Band) -> float:
-    return math.log(found.high / found.low)
+def width(band: Band) -> float:
+    return math.log(band.high / band.low)
 
 
 PLAIN = Widths(
@@ -190,23 +190,25 @@ def by(**coefficients: float) -> Widths:
 @pytest.mark.parametrize("ratio", [0.2, 0.9, 1.0, 1.1, 5.0])
 def test_a_band_contains_the_expected_time_whatever_the_runs_say(ratio: float) -> None:
     runs = residuals(runs_like(*[ratio] * 9, suite="a"))
-    found = band_of(fit(runs), runs, CASE)
-    assert found.low <= 1 <= found.high
+    width_of = band_of(fit(runs), runs, CASE)
+    assert width_of.low <= 1 <= width_of.high
 
 
 @pytest.mark.parametrize("name", [n for n in WIDENS if n in FEATURES and n not in ONE_SIDED])
 def test_what_is_less_known_widens_by_its_factor(name: str) -> None:
     """exp of the coefficient, both ways."""
     runs = residuals(MANY)
-    plain, wide = (widened(by(**{name: 0.3}), runs, one)[0] for one in (CASE, case(**{name: 1})))
+    plain, wide = (
+        widened(by(**{name: 0.3}), runs, entry)[0] for entry in (CASE, case(**{name: 1}))
+    )
     assert np.log(plain.ends()) == pytest.approx([-0.1, 0.12])
     assert np.log(wide.ends()) == pytest.approx(np.array([-0.1, 0.12]) * math.exp(0.3))
 
 
 def test_a_loop_of_ones_own_is_rather_slower_than_faster() -> None:
     sided = replace(PLAIN, below_of={"loop": -0.1}, above_of={"loop": 0.4})
-    found, parts = widened(sided, residuals(MANY), case(loop=1))
-    assert np.log(found.ends()) == pytest.approx(
+    result, parts = widened(sided, residuals(MANY), case(loop=1))
+    assert np.log(result.ends()) == pytest.approx(
         [-0.1 * math.exp(-0.1), 0.12 * math.exp(0.4)], rel=1e-6
     )
     assert parts["loop"] == pytest.approx(1 - math.exp(-0.8))
@@ -220,8 +222,8 @@ def test_novelty_of_a_gpu_falls_with_the_suites_that_show_it() -> None:
         + runs_like(1.0, 1.1, 1.2, suite="c", gpu="y")
     )
     for gpu, suites in (("z", 0), ("y", 1), ("x", 2)):
-        found, _ = widened(by(**{NEW_GPU: 0.6}), runs, replace(CASE, gpu=gpu))
-        assert math.log(found.ends()[1]) == pytest.approx(0.12 * math.exp(0.6 / (1 + suites)))
+        result, _ = widened(by(**{NEW_GPU: 0.6}), runs, replace(CASE, gpu=gpu))
+        assert math.log(result.ends()[1]) == pytest.approx(0.12 * math.exp(0.6 / (1 + suites)))
     untimed, _ = widened(PLAIN, runs, replace(CASE, gpu="z", tabled=False))
     assert math.log(untimed.ends()[1]) == pytest.approx(math.hypot(0.12, math.log(UNTIMED_GPU)))
     shown, _ = widened(PLAIN, runs, replace(CASE, gpu="x", tabled=False))
@@ -230,26 +232,26 @@ def test_novelty_of_a_gpu_falls_with_the_suites_that_show_it() -> None:
 
 def test_a_step_far_from_the_peak_is_less_sure() -> None:
     """Half of the MFU from which on nothing widens: 2 to the coefficient."""
-    found, _ = widened(by(low_mfu=0.5), residuals(MANY), replace(CASE, mfu=0.25))
-    assert math.log(found.ends()[1]) == pytest.approx(0.12 * math.sqrt(2))
+    result, _ = widened(by(low_mfu=0.5), residuals(MANY), replace(CASE, mfu=0.25))
+    assert math.log(result.ends()[1]) == pytest.approx(0.12 * math.sqrt(2))
 
 
 def test_a_band_says_that_nobody_timed_the_gpu() -> None:
     runs = residuals(runs_like(*SPREAD))
-    for gpu, tabled, said in (("h", False, True), ("h", True, False), ("g", False, False)):
-        found = band_of(PLAIN, runs, replace(CASE, gpu=gpu, tabled=tabled))
-        assert ("GEMMs of this GPU, which were not timed" in found.basis) == said
+    for gpu, tabled, sentence in (("h", False, True), ("h", True, False), ("g", False, False)):
+        width_of = band_of(PLAIN, runs, replace(CASE, gpu=gpu, tabled=tabled))
+        assert ("GEMMs of this GPU, which were not timed" in width_of.basis) == sentence
 
 
 @pytest.mark.parametrize("name", list(FEATURES))
 def test_what_nobody_states_widens_a_band_by_hand(name: str) -> None:
     """A share of 0.4 of the step by a factor of 2: hypot(0.12, ln 1.4) slower, hypot(0.1, ln 0.8)
     faster; by a factor of 1 nothing."""
-    one = FEATURES[name]
-    found, parts = widened(PLAIN, residuals(MANY), case(**{name: 0.4}))
-    slower = math.log(1 + (one.slower - 1) * 0.4)
-    faster = math.log(1 - (1 - 1 / one.faster) * 0.4)
-    assert np.log(found.ends()) == pytest.approx(
+    feature = FEATURES[name]
+    result, parts = widened(PLAIN, residuals(MANY), case(**{name: 0.4}))
+    slower = math.log(1 + (feature.slower - 1) * 0.4)
+    faster = math.log(1 - (1 - 1 / feature.faster) * 0.4)
+    assert np.log(result.ends()) == pytest.approx(
         [-math.hypot(0.1, faster), math.hypot(0.12, slower)]
     )
     assert sum(parts.values()) == pytest.approx(1)
@@ -269,8 +271,8 @@ def test_a_fit_finds_the_widths_that_suites_were_drawn_with() -> None:
         )
     ]
     runs = residuals(rows)
-    found = fit(runs)
-    plain, experts = (band_of(found, runs, one) for one in (CASE, case(experts=1)))
+    result = fit(runs)
+    plain, experts = (band_of(result, runs, entry) for entry in (CASE, case(experts=1)))
     assert math.log(plain.high) == pytest.approx(1.28 * 0.1 * CONFORMAL, rel=0.2)
     assert 1.3 < math.log(experts.high) / math.log(plain.high) < 2.1
 
@@ -296,7 +298,7 @@ def _shipped() -> Widths:
 
 
 @pytest.mark.parametrize(
-    ("case", "said", "runs"),
+    ("case", "text", "runs"),
     [
         (CASE, "8 validated runs on g with k, median error", 8),
         (
@@ -312,20 +314,20 @@ def _shipped() -> Widths:
         ),
     ],
 )
-def test_a_band_says_what_it_rests_on(case: Case, said: str, runs: int) -> None:
-    found = band_of(PLAIN, residuals(runs_like(*SPREAD)), case)
-    assert found.basis.startswith(said)
-    assert found.runs == runs
-    assert sum(found.parts.values()) == pytest.approx(1)
+def test_a_band_says_what_it_rests_on(case: Case, text: str, runs: int) -> None:
+    width_of = band_of(PLAIN, residuals(runs_like(*SPREAD)), case)
+    assert width_of.basis.startswith(text)
+    assert width_of.runs == runs
+    assert sum(width_of.parts.values()) == pytest.approx(1)
     assert band_of(PLAIN, residuals([]), case).basis.startswith("no validated run on ")
 
 
 def test_a_band_names_what_it_is_wide_by() -> None:
     runs = residuals(MANY)
-    found = band_of(PLAIN, runs, case(offload=0.6))
-    assert max(found.parts, key=found.parts.__getitem__) == "offload"
-    assert "mostly offload" in found.basis
-    assert found.basis.endswith("which no validated run shows as much")
+    width_of = band_of(PLAIN, runs, case(offload=0.6))
+    assert max(width_of.parts, key=width_of.parts.__getitem__) == "offload"
+    assert "mostly offload" in width_of.basis
+    assert width_of.basis.endswith("which no validated run shows as much")
     assert band_of(PLAIN, runs, CASE).basis.endswith("the spread between clusters and teams")
     experts = band_of(by(experts=1.0), runs, case(experts=1))
     assert "mostly kernels of a mixture of experts (86%)" in experts.basis
@@ -347,8 +349,8 @@ def test_quantiles_and_probabilities_are_inverse() -> None:
 
 def test_offloading_widens_the_band_of_an_estimate() -> None:
     def found(offload: str) -> Band:
-        one = predict(row(zero=3, stack="hf-deepspeed", optimizer_offload=offload))
-        return band(one.plan, one.table, one.time, 0.4)
+        predicted = predict(row(zero=3, stack="hf-deepspeed", optimizer_offload=offload))
+        return band(predicted.plan, predicted.table, predicted.time, 0.4)
 
     assert width(found("1")) > 2 * width(found("0"))
 
@@ -357,13 +359,13 @@ def test_islands_that_nobody_states_widen_the_slow_side() -> None:
     """By what the step takes on them; not where the fabric is stated, nor on few nodes."""
 
     def slow_end(gpus: int, options: str = "") -> tuple[float, float]:
-        one = predict(
+        predicted = predict(
             row(gpus=gpus, dp=gpus // 8, tp=8, global_batch=gpus, zero=3, options=options)
         )
-        behind = behind_unknown(one.plan, one.table, one.time.seconds)
-        found = band(one.plan, one.table, one.time, 0.4, islands=behind)
-        assert found.low == band(one.plan, one.table, one.time, 0.4).low
-        return float(behind[0]), found.high
+        behind = behind_unknown(predicted.plan, predicted.table, predicted.time.seconds)
+        result = band(predicted.plan, predicted.table, predicted.time, 0.4, islands=behind)
+        assert result.low == band(predicted.plan, predicted.table, predicted.time, 0.4).low
+        return float(behind[0]), result.high
 
     (none, few), (_, stated) = slow_end(128), slow_end(256, "oversubscription=1")
     behind, many = slow_end(256)
@@ -380,8 +382,8 @@ def test_islands_that_nobody_states_widen_the_slow_side() -> None:
             options=f"island_nodes={ONE_SWITCH};oversubscription={OVERSUBSCRIBED}",
         )
     )
-    one = predict(row(gpus=256, dp=32, tp=8, global_batch=256, zero=3))
-    assert behind == pytest.approx(on.time.seconds[0] / one.time.seconds[0] - 1)
+    first = predict(row(gpus=256, dp=32, tp=8, global_batch=256, zero=3))
+    assert behind == pytest.approx(on.time.seconds[0] / first.time.seconds[0] - 1)
 
 
 def test_suites_drawn_alike_lie_inside() -> None:
@@ -394,7 +396,9 @@ def test_suites_drawn_alike_lie_inside() -> None:
 
     inside = []
     for _ in range(20):
-        rows = (runs_like(*one.tolist(), suite=str(i)) for i, one in enumerate(np.exp(suites(40))))
+        rows = (
+            runs_like(*entry.tolist(), suite=str(i)) for i, entry in enumerate(np.exp(suites(40)))
+        )
         known = residuals([r for of_suite in rows for r in of_suite])
         low, high = band_of(fit(known), known, CASE).spread.ends()
         following = np.exp(suites(200))
@@ -405,15 +409,15 @@ def test_suites_drawn_alike_lie_inside() -> None:
 def test_shipped_bands_hold_what_they_promise() -> None:
     """Bands that did not see a suite hold four fifths of its runs, in view before or not, and score
     a fifth better over suites than one band for all; by classes with suites enough to say so."""
-    found = coverage()
-    for name, one in found.left_out.items():
-        assert 0.78 <= there(one.all.inside_frac) <= 0.9, name
-        assert 0.74 <= there(one.all.mean_of_suites) <= 0.87, name
-    only = found.left_out["suites"]
+    document = coverage()
+    for name, value in document.left_out.items():
+        assert 0.78 <= there(value.all.inside_frac) <= 0.9, name
+        assert 0.74 <= there(value.all.mean_of_suites) <= 0.87, name
+    only = document.left_out["suites"]
     assert there(only.all.mean_of_suites) == pytest.approx(0.8, abs=0.03)
-    assert there(only.all.score) < 0.92 * there(found.one_band.all.score)
-    assert there(only.all.score_of_suites) < 0.8 * there(found.one_band.all.score_of_suites)
-    later, all_alike = (each.kinds["suites never in view"] for each in (only, found.one_band))
+    assert there(only.all.score) < 0.92 * there(document.one_band.all.score)
+    assert there(only.all.score_of_suites) < 0.8 * there(document.one_band.all.score_of_suites)
+    later, all_alike = (each.kinds["suites never in view"] for each in (only, document.one_band))
     assert 0.75 <= there(later.inside_frac) <= 0.85
     assert there(later.score) < 0.75 * there(all_alike.score)
     for name, line in only.kinds.items():
@@ -425,18 +429,18 @@ def test_coverage_of_a_file_is_that_of_the_shipped_bands() -> None:
     """Rows that run 20 times slower than predicted lie outside, however many of them agree."""
     rows = [row(run_id=f"{s}-{i}", suite=s, step_s=1) for s in "ab" for i in range(9)]
     done = validate_rows(rows).rows
-    slow = [changed(one, measured_step_s=20 * one.predicted_step_s) for one in done]
+    slow = [changed(entry, measured_step_s=20 * entry.predicted_step_s) for entry in done]
     assert coverage(time_rows(slow)).left_out["suites"].all.inside == 0
-    right = [changed(one, measured_step_s=one.predicted_step_s) for one in done]
+    right = [changed(entry, measured_step_s=entry.predicted_step_s) for entry in done]
     assert coverage(time_rows(right)).left_out["suites"].all.inside == len(rows)
-    assert all(one.low_step_s <= one.predicted_step_s <= one.high_step_s for one in done)
+    assert all(entry.low_step_s <= entry.predicted_step_s <= entry.high_step_s for entry in done)
 
 
 def test_runs_that_were_slower_widen_the_slow_side() -> None:
     runs = residuals(runs_like(1.0, 1.1, 1.2, 1.3))
-    found = band_of(fit(runs), runs, CASE)
-    assert 1 / found.low < found.high
-    assert found.high > 1.2
+    width_of = band_of(fit(runs), runs, CASE)
+    assert 1 / width_of.low < width_of.high
+    assert width_of.high > 1.2
 
 
 def test_a_whole_run_is_less_sure_than_its_step() -> None:
@@ -451,8 +455,8 @@ def test_a_whole_run_is_less_sure_than_its_step() -> None:
     assert whole_run(step, lost, stated=False).above == pytest.approx(
         math.sqrt(0.1**2 + 0.03**2 + 0.14**2), rel=1e-6
     )
-    one: Any = SimpleNamespace(goodput=0.8, failures=1.0, project=plan)
-    assert whole_run(step, one, stated=True).above == pytest.approx(
+    first: Any = SimpleNamespace(goodput=0.8, failures=1.0, project=plan)
+    assert whole_run(step, first, stated=True).above == pytest.approx(
         math.sqrt(0.1**2 + 0.03**2 + 0.2**2)
     )
     never: Any = SimpleNamespace(goodput=1.0, failures=0.0, project=plan)

@@ -32,7 +32,7 @@ def test_a_plain_decoder_gives_its_shape_to_a_row_without_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "words"),
     [
         (_BLANK | {"model": "nobody/nothing-1b"}, ["'nobody/nothing-1b'", "layers, hidden, heads"]),
         (_SMALL | {"layers": 12}, ["layers is 12", "gpt-oss-20b", "has 24"]),
@@ -43,10 +43,10 @@ def test_a_plain_decoder_gives_its_shape_to_a_row_without_one() -> None:
     ],
 )
 def test_what_contradicts_the_catalogue_is_named(
-    changes: dict[str, object], said: list[str]
+    changes: dict[str, object], words: list[str]
 ) -> None:
     (skipped,) = validate_rows([row(**({"model": "gpt-oss-20b"} | changes))]).skipped
-    assert all(text in skipped.reason for text in said), skipped.reason
+    assert all(text in skipped.reason for text in words), skipped.reason
 
 
 def test_runs_of_two_models_without_a_shape_are_no_layouts_of_one() -> None:

@@ -40,7 +40,7 @@ def opened(*names: str, **changes: object) -> Row:
 def test_cells_that_follow_from_others_are_not_open() -> None:
     """One degree is what the others leave, one stage has no virtual stages, a batch of one sequence
     per replica has no choice of micro-batches, and one rank shards nothing."""
-    told = {
+    values = {
         (): (),
         ("dp",): (),
         ("tp",): (),
@@ -50,10 +50,10 @@ def test_cells_that_follow_from_others_are_not_open() -> None:
         ("recompute", "micro_batch"): ("recompute", "micro_batch"),
         ("tp", "dp"): ("tp", "dp", "cp"),
     }
-    for empty, wanted in told.items():
-        found = opened(*empty)
-        _, layout = row_plan(found)
-        assert left_open(found) == wanted, empty
+    for empty, wanted in values.items():
+        result = opened(*empty)
+        _, layout = row_plan(result)
+        assert left_open(result) == wanted, empty
         if not wanted:
             assert (layout.tp, layout.dp, layout.vpp, layout.schedule) == (2, 2, 2, "interleaved")
     alone = row(gpus=1, dp=1, global_batch=1, micro_batch="", zero="", vpp="", stack="deepspeed")
@@ -67,20 +67,20 @@ def test_cells_that_follow_from_others_are_not_open() -> None:
 def test_what_is_open_is_the_fastest_that_fits() -> None:
     """Against every combination of the values that the cells can have, each evaluated by itself."""
     for changes in ({}, {"hidden": "6144", "heads": "48", "layers": "48"}):
-        found = opened("vpp", "schedule", "recompute", "micro_batch", **changes)
-        plan, layout = row_plan(found)
+        result = opened("vpp", "schedule", "recompute", "micro_batch", **changes)
+        plan, layout = row_plan(result)
         best: tuple[float, Layout] | None = None
         for vpp, size, kind in itertools.product((1, 2, 4, 8, 16), (1, 2, 4, 8, 16, 32), KINDS):
-            if int(found["layers"]) % (4 * vpp):
+            if int(result["layers"]) % (4 * vpp):
                 continue
             schedule = "interleaved" if vpp > 1 else "1f1b"
             update = {"vpp": vpp, "micro_batch": size, "recompute": kind, "schedule": schedule}
             if schedule == "interleaved" and (32 // size) % 4:
                 continue
-            one = layout.model_copy(update=update)
-            e = evaluate(plan, Columns.of([one], 16))
+            changed = layout.model_copy(update=update)
+            e = evaluate(plan, Columns.of([changed], 16))
             if e.fits[0] and (best is None or e.time.seconds[0] < best[0]):
-                best = float(e.time.seconds[0]), one
+                best = float(e.time.seconds[0]), changed
         assert best is not None
         taken = float(evaluate(plan, Columns.of([layout], 16)).time.seconds[0])
         assert taken <= best[0] * (1 + 0.017)  # ties repeat the least work
@@ -90,11 +90,11 @@ KINDS = ("none", "selective", "full")
 
 
 def test_groups_of_zero_1_are_a_layout_of_stacks_that_have_them() -> None:
-    found = row(stack="internevo", zero=1, shard_group=4, recompute="")
-    _, layout = row_plan(found)
-    assert left_open(found) == ("recompute",)
+    cells = row(stack="internevo", zero=1, shard_group=4, recompute="")
+    _, layout = row_plan(cells)
+    assert left_open(cells) == ("recompute",)
     assert (layout.shard_group, layout.recompute) == (4, "none")
-    large = found | {"hidden": "8192", "heads": "64", "layers": "32", "micro_batch": "8"}
+    large = cells | {"hidden": "8192", "heads": "64", "layers": "32", "micro_batch": "8"}
     assert row_plan(large)[1].recompute != "none"
 
 

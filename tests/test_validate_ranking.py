@@ -155,10 +155,10 @@ def test_the_worst_group_comes_first() -> None:
 
 def test_offload_is_layout_and_the_cluster_is_not() -> None:
     rows = [row(run_id=f"a{m}", micro_batch=m, step_s=m, optimizer_offload=0) for m in (1, 2, 4, 8)]
-    one = validate_rows(
+    document = validate_rows(
         [*rows, row(run_id="b", step_s=3, optimizer_offload=1, stack="deepspeed", zero=2)]
     )
-    assert one.summary.ranking.groups == 0  # another stack
+    assert document.summary.ranking.groups == 0  # another stack
     same = [dict(r, stack="deepspeed", zero="2") for r in rows]
     offloaded = row(run_id="b", step_s=3, optimizer_offload=1, stack="deepspeed", zero=2)
     assert validate_rows([*same, offloaded]).summary.ranking.groups == 1

@@ -28,32 +28,32 @@ def folder(path: Path, table: str, name: str = "results.csv") -> Path:
 
 def test_recipes_with_results_are_scored_like_rows() -> None:
     """The example: the recipe's own prediction, and the measured step and peak beside it."""
-    found = validate([EXAMPLES / "recipes"])
-    assert [run.run_id for run in found.rows] == ["eager", "compiled"]
+    document = validate([EXAMPLES / "recipes"])
+    assert [run.run_id for run in document.rows] == ["eager", "compiled"]
     text = (EXAMPLES / "recipes" / "llama3_8b.toml").read_text()
     given = {"gpu": "h100-sxm5-96gb", "gpus": 8, "advice": 0}
     expected = read({"a.toml": text}, given).estimate
     assert expected is not None
-    run = found.rows[0]
+    run = document.rows[0]
     assert run.predicted_step_s == pytest.approx(expected.step.seconds, rel=1e-9)
     assert run.measured_step_s == 2.84346
     assert run.predicted_peak_gib == pytest.approx(expected.memory.reserved_bytes / 2**30)
-    assert found.summary.time.n == 2
-    assert there(found.summary.time.mape) < 0.1
-    assert found.apart.rows == 0
+    assert document.summary.time.n == 2
+    assert there(document.summary.time.mape) < 0.1
+    assert document.apart.rows == 0
 
 
 def test_what_is_not_understood_stands_apart_and_what_is_refused_says_why(tmp_path: Path) -> None:
     table = "recipe,step_s,gpu,gpus,tp\nbridge.yaml,7,h100,16,\nstrange.yaml,7,h100,16,\n"
     table += "bridge.yaml,7,h100,16,3\nbridge.yaml,7,,16,\nbridge.yaml,,h100,16,\n"
-    found = validate([folder(tmp_path, table)])
-    assert found.apart.rows == 1
-    assert found.apart.options == {"argument frobnicate": 1}
-    assert [run.run_id for run in found.rows] == ["bridge", "strange"]
-    reasons = [one.reason for one in found.skipped]
+    document = validate([folder(tmp_path, table)])
+    assert document.apart.rows == 1
+    assert document.apart.options == {"argument frobnicate": 1}
+    assert [run.run_id for run in document.rows] == ["bridge", "strange"]
+    reasons = [entry.reason for entry in document.skipped]
     assert len(reasons) == 3
-    for said, reason in zip(("divide", "gpu", "no result"), reasons, strict=True):
-        assert said in reason, reason
+    for name, reason in zip(("divide", "gpu", "no result"), reasons, strict=True):
+        assert name in reason, reason
 
 
 def test_a_log_is_a_result_and_a_row_appended_from_it_is_the_same(tmp_path: Path) -> None:
@@ -63,10 +63,10 @@ def test_a_log_is_a_result_and_a_row_appended_from_it_is_the_same(tmp_path: Path
         (tmp_path / name).write_bytes((EXAMPLES / name).read_bytes())
     (tmp_path / "results.toml").write_text(table)
     run = validate([tmp_path]).rows[0]
-    own = tmp_path / "runs.csv"
-    words = ("--recipe", tmp_path / "train.sh", "--gpu", "h100", "--gpus", 64, "--append", own)
+    path = tmp_path / "runs.csv"
+    words = ("--recipe", tmp_path / "train.sh", "--gpu", "h100", "--gpus", 64, "--append", path)
     assert dpplan("check", tmp_path / "train.log", *words).status == 0
-    again = validate([own]).rows[0]
+    again = validate([path]).rows[0]
     assert again.measured_step_s == pytest.approx(run.measured_step_s, rel=1e-5)
     assert again.predicted_step_s == run.predicted_step_s
     script = (EXAMPLES / "train.sh").read_text()
@@ -83,7 +83,7 @@ def test_a_wrong_table_names_the_run_and_the_remedy(tmp_path: Path) -> None:
         "name,step_s\nx,7\n": "not a line of recipe",
         "recipe,step_s\nmissing.yaml,7\n": "missing.yaml",
     }
-    for table, said in wrong.items():
+    for table, value in wrong.items():
         with pytest.raises(PlanError) as error:
             validate([folder(tmp_path, table)])
-        assert said in str(error.value), (table, str(error.value))
+        assert value in str(error.value), (table, str(error.value))

@@ -24,13 +24,13 @@ def test_rows_with_options_that_an_estimate_leaves_out_are_scored_apart() -> Non
         row(run_id="c", step_s=9, options="peft=lora"),
         row(run_id="d", step_s=9) | {"algorithm": "grpo"},
     ]
-    found = validate_rows(rows)
-    assert [run.not_expressed for run in found.rows] == ["", "peft", "peft", "algorithm"]
-    assert found.summary == validate_rows(rows[:1]).summary
-    assert found.apart.options == {"peft": 2, "algorithm": 1}
-    assert (found.apart.rows, found.apart.summary.time.n) == (3, 3)
-    assert found.suites["small"].time.n == 1
-    assert [run["run_id"] for run in time_rows(found.rows)] == ["a"]
+    document = validate_rows(rows)
+    assert [run.not_expressed for run in document.rows] == ["", "peft", "peft", "algorithm"]
+    assert document.summary == validate_rows(rows[:1]).summary
+    assert document.apart.options == {"peft": 2, "algorithm": 1}
+    assert (document.apart.rows, document.apart.summary.time.n) == (3, 3)
+    assert document.suites["small"].time.n == 1
+    assert [run["run_id"] for run in time_rows(document.rows)] == ["a"]
 
 
 def test_what_a_stack_stores_decides_whether_a_word_is_in_the_estimate() -> None:
@@ -49,12 +49,12 @@ def test_shipped_rows_are_expressed() -> None:
     known = ("llmq", "moe-recipes")
     few = (*known, "nemo-rl")  # of which every third
     some = [r for r in rows if r["suite"] not in few][::14]
-    found = validate_rows(some + [r for r in rows if r["suite"] in few][::3])
-    apart = {run.suite for run in found.rows if run.not_expressed}
+    document = validate_rows(some + [r for r in rows if r["suite"] in few][::3])
+    apart = {run.suite for run in document.rows if run.not_expressed}
     assert apart == set(known)
-    assert {run.task for run in found.rows} == set(get_args(Task))
+    assert {run.task for run in document.rows} == set(get_args(Task))
     words = {"flags", "recompute", "router_fusion", "delay_wgrad"}
-    assert found.apart.options.keys() == words
+    assert document.apart.options.keys() == words
 
 
 OF_EXPERTS = {"experts": 8, "experts_per_token": 2, "moe_ffn_hidden": 1024}
@@ -82,8 +82,8 @@ def test_what_no_estimate_of_the_stack_does(
     stack: str, recompute: str, options: str, apart: str
 ) -> None:
     zero = 3 if stack == "pytorch-fsdp" else 1
-    found = row(stack=stack, zero=zero, recompute=recompute, options=options, **OF_EXPERTS)
-    assert not_expressed(found) == ([apart] if apart else [])
+    cells = row(stack=stack, zero=zero, recompute=recompute, options=options, **OF_EXPERTS)
+    assert not_expressed(cells) == ([apart] if apart else [])
 
 
 def test_modules_of_a_row_are_those_of_its_layout() -> None:

@@ -39,21 +39,21 @@ def test_numbers_are_recovered_whatever_one_run_says() -> None:
 def test_what_is_left_out_has_no_part_in_its_prediction() -> None:
     """Either model tells all three; without LoRA nothing tells what an adapter waits for, so that
     its runs lack all of that."""
-    by_model = left_out(RUNS, lambda one: one.model)
-    assert all(abs(e) < 1e-3 for _, found in by_model.values() for e in found)
-    numbers, found = left_out(RUNS, lambda one: one.method)["lora"]
+    by_model = left_out(RUNS, lambda run: run.model)
+    assert all(abs(e) < 1e-3 for _, match in by_model.values() for e in match)
+    numbers, result = left_out(RUNS, lambda run: run.method)["lora"]
     assert numbers == pytest.approx([TRUE[0], 0, TRUE[2]], rel=1e-3)
-    lacks = [one.slopes[1] * TRUE[1] / one.measured_s for one in RUNS if one.method == "lora"]
-    assert found == pytest.approx([-share for share in lacks], rel=1e-2)
+    lacks = [run.slopes[1] * TRUE[1] / run.measured_s for run in RUNS if run.method == "lora"]
+    assert result == pytest.approx([-share for share in lacks], rel=1e-2)
 
 
 def test_runs_that_ship_are_linear_in_them() -> None:
     """With the numbers that ship a run is what it is predicted to be; others wait for nothing."""
     rows = [row for row in read_all([], ("prime-rl",)) if row["run_id"][-2:] in ("05", "09", "10")]
-    found = waiting([*rows, *read_all([], ("torchtune",))[:2]])
-    assert [one.run_id for one in found] == [row["run_id"] for row in rows]
-    for one, row in zip(found, rows, strict=True):
+    result = waiting([*rows, *read_all([], ("torchtune",))[:2]])
+    assert [entry.run_id for entry in result] == [row["run_id"] for row in rows]
+    for item, row in zip(result, rows, strict=True):
         seconds = float(predict(row).time.seconds[0])
-        assert one.error(one.shipped) == pytest.approx(seconds / one.measured_s - 1)
-        passes = one.slopes[NUMBERS.index("layer_idle")] / 28  # of each of its layers
+        assert item.error(item.shipped) == pytest.approx(seconds / item.measured_s - 1)
+        passes = item.slopes[NUMBERS.index("layer_idle")] / 28  # of each of its layers
         assert passes == pytest.approx(round(passes), abs=1e-6)

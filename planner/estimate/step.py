@@ -153,8 +153,8 @@ def _timed(plan: Plan, m: Machine, c: Columns) -> _Step:
         each = zip(slowest.kinds, layers.times, strict=True)
         backward = functools.reduce(np.add, (n * time.backward for n, time in each))
         window = backward * _window_share(plan, c, microbatches)
-        of = _elements(plan, c, layers.weights, slowest)
-        ends = plan, m, c, layers.who, layers.sharded, of, window, layers.mean.backward
+        elements = _elements(plan, c, layers.weights, slowest)
+        ends = plan, m, c, layers.who, layers.sharded, elements, window, layers.mean.backward
         end = end_of_step.end_of_step(end_of_step.Ends(*ends))
     once = pipeline.forward_only_s(ranks.slowest().forward, microbatches, c.pp)
     many = slowest.kinds, slowest.heads, slowest.modules
@@ -308,10 +308,12 @@ def _beside(passes: Array, unit: LayerCost, time: LayerTime) -> Iterator[Ledger]
 
 
 def _slowest(plan: Plan, ranks: pipelines.Stages) -> _Slowest:
-    of = ranks.of_slowest
-    kinds = tuple(of((a, b, z)) for a, b, z in zip(*ranks.kinds, strict=True))
+    of_slowest = ranks.of_slowest
+    kinds = tuple(of_slowest((a, b, z)) for a, b, z in zip(*ranks.kinds, strict=True))
     split = StageSplit(by_memory(plan.model, kinds), 0.0, 0.0, 0.0)
-    return _Slowest(ranks.slowest_s(), kinds, of(ranks.heads), of(ranks.modules), split)
+    return _Slowest(
+        ranks.slowest_s(), kinds, of_slowest(ranks.heads), of_slowest(ranks.modules), split
+    )
 
 
 def _window_share(plan: Plan, c: Columns, microbatches: Array) -> Array:
@@ -322,15 +324,15 @@ def _window_share(plan: Plan, c: Columns, microbatches: Array) -> Array:
     return np.where(c.vpp > 1, 0.5 + 0.5 * np.minimum(microbatches, c.pp), 1.0)
 
 
-def _elements(plan: Plan, c: Columns, of: Weights, slowest: _Slowest) -> StageElements:
+def _elements(plan: Plan, c: Columns, weights: Weights, slowest: _Slowest) -> StageElements:
     """Of the slowest stage's layers, and of embedding or head, whichever is larger."""
-    trained, layers = of.trained, trained_split(plan, slowest.split)
-    root, whole = _ends(c, trained), _ends(c, of.every)
+    trained, layers = weights.trained, trained_split(plan, slowest.split)
+    root, whole = _ends(c, trained), _ends(c, weights.every)
     shared = trained.of_stage(layers, 0.0, 0.0) + root
     return StageElements(shared, trained.experts_of_stage(layers), root, whole)
 
 
-def _ends(c: Columns, of: RankParameters) -> Array:
+def _ends(c: Columns, rank_parameters: RankParameters) -> Array:
     """Elements of embedding and head on the stage that holds most of them."""
-    first, last = total(of.first), total(of.last)
+    first, last = total(rank_parameters.first), total(rank_parameters.last)
     return np.where(c.pp > 1, np.maximum(first, last), first + last)

@@ -144,14 +144,16 @@ def bucketing(plan: Plan, cap: float) -> Buckets:
     return buckets_of(plan.model, fusion.joint_qkv, fusion.joint_gate, wire_bytes(plan), cap)
 
 
-def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas) -> ShardedLayer:
+def sharded_layer(
+    plan: Plan, m: Machine, c: Columns, stage: Weights, who: Replicas
+) -> ShardedLayer:
     """Parameters are gathered for forward and for backward, gradients reduced, for every
     micro-batch."""
-    per_layer, trained = of.every.per_layer(), trained_share(plan) * of.trained.per_layer()
+    per_layer, trained = stage.every.per_layer(), trained_share(plan) * stage.trained.per_layer()
     if plan.training.adapter is not None:
         per_layer = per_layer + trained
     each, wide = shard_bytes(plan), gathered_bytes(plan)
-    weights = each * per_layer - quantised.saved_per_layer(plan, c, of.every, each)
+    weights = each * per_layer - quantised.saved_per_layer(plan, c, stage.every, each)
     gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
     if (codes := mechanisms.coded(plan, "weights")) is not None:
         gather = gather + _recode_s(m, codes, wide) * per_layer
@@ -233,12 +235,12 @@ def layer_traffic(
     whole = gathers * sharded.gather + again * sharded.again + scatters * sharded.scatter
 
     def row(
-        operation: str, what: str, sent: Array, count: Array, each_s: Array, far: Array
+        operation: str, content: str, sent: Array, count: Array, each_s: Array, far: Array
     ) -> Traffic:
         seconds = count * each_s
         exposed = np.minimum(layer_passes * extra_s * share_of(seconds, whole), seconds)
         times = count, seconds, exposed
-        return Traffic(operation, "data", what, "data_parallel", sent, *times, far)
+        return Traffic(operation, "data", content, "data_parallel", sent, *times, far)
 
     near_bytes = compute_bytes(plan) / shard_bytes(plan) * sharded.weight_bytes
     parameters = "all_gather", "parameters of a layer", sharded.weight_bytes

@@ -1,1 +1,1 @@
-"""What measured runs say of how sure an answer is: residuals of validated runs, by likeness."""
+"""Uncertainty of answers from measured runs: residuals of validated runs, by likeness."""

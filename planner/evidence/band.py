@@ -131,7 +131,7 @@ class Residuals:
 
     @cached_property
     def kind(self) -> Array:
-        """What is combined in each run, as `kinds` has it."""
+        """The combination of methods of each run, as in `kinds`."""
         return kinds(self.features)
 
     def feature(self, name: str) -> Array:
@@ -140,7 +140,7 @@ class Residuals:
         return column
 
     def case(self, row: int) -> Case:
-        """What the band of one of them depends on."""
+        """The properties of one run on which its band depends."""
         at = self.levels
         return Case(
             str(at.gpu[row]),
@@ -231,12 +231,14 @@ def widening(
 ) -> dict[str, Array]:
     """Columns of WIDENS. lines: of FEATURES, shape (runs, features); mfu: predicted."""
     names = list(FEATURES)
-    own = {
+    values = {
         NEW_GPU: new_gpu,
         LOW_MFU: np.maximum(np.log(_HIGH_MFU / np.maximum(mfu, _LEAST_MFU)), 0.0),
         LATER: later * np.ones(len(lines)),
     }
-    return {name: own[name] if name in own else lines[:, names.index(name)] for name in WIDENS}
+    return {
+        name: values[name] if name in values else lines[:, names.index(name)] for name in WIDENS
+    }
 
 
 _LEAST_MFU = 1e-3  # so that steps which hardly compute have a width with an end
@@ -245,8 +247,8 @@ _LEAST_MFU = 1e-3  # so that steps which hardly compute have a width with an end
 def sides(lines: Array) -> tuple[Array, Array]:
     """Half-widths of what no request states, as logarithms, towards faster and slower; lines: of
     FEATURES, shape (runs, features)."""
-    slower = np.array([one.slower for one in FEATURES.values()])
-    faster = np.array([one.faster for one in FEATURES.values()])
+    slower = np.array([feature.slower for feature in FEATURES.values()])
+    faster = np.array([feature.faster for feature in FEATURES.values()])
     return -np.log1p(-(1 - 1 / faster) * np.minimum(lines, 1.0)), np.log1p((slower - 1) * lines)
 
 
@@ -297,19 +299,19 @@ def band(
 ) -> Band:
     """Band of the step time of one layout, from the shipped residuals; no narrower than what a
     calibration of its own machine came out at. mfu, islands: as in `case_of`."""
-    found = _recorded_band(case_of(plan, c, time, mfu, row, islands))
-    return no_narrower(found, plan.cluster.verified)
+    result = _recorded_band(case_of(plan, c, time, mfu, row, islands))
+    return no_narrower(result, plan.cluster.verified)
 
 
-def no_narrower(found: Band, verified: Verified | None) -> Band:
+def no_narrower(band: Band, verified: Verified | None) -> Band:
     """The band, where it reaches as far as verification of a calibration did."""
-    if verified is None or (found.low <= verified.low and verified.high <= found.high):
-        return found
-    ends = (min(found.low, verified.low), max(found.high, verified.high))
+    if verified is None or (band.low <= verified.low and verified.high <= band.high):
+        return band
+    ends = (min(band.low, verified.low), max(band.high, verified.high))
     return replace(
-        found,
+        band,
         spread=Spread.of_ends(*ends),
-        basis=f"{found.basis}; as wide as the calibration came out on {verified.decoders} decoders",
+        basis=f"{band.basis}; as wide as the calibration came out on {verified.decoders} decoders",
     )
 
 
@@ -351,10 +353,10 @@ class OnGpu:
         """The same in words."""
         if not self.runs:
             return f"no validated run on {gpu}"
-        plural, of = ("" if self.runs == 1 else "s"), ("" if self.suites == 1 else "s")
+        runs_s, suites_s = ("" if self.runs == 1 else "s"), ("" if self.suites == 1 else "s")
         return (
-            f"{self.runs:,} validated run{plural} on {gpu}, of {self.suites} suite{of}, median"
-            f" error {self.median_error:.0%}"
+            f"{self.runs:,} validated run{runs_s} on {gpu}, of {self.suites} suite{suites_s},"
+            f" median error {self.median_error:.0%}"
         )
 
 
@@ -364,7 +366,7 @@ _POOR = 0.15  # median error above which they are called poor
 
 @cache
 def on_gpu(gpu: str) -> OnGpu:
-    """What recorded runs say of a GPU (profile id)."""
+    """Evidence of recorded runs for a GPU (profile id)."""
     runs = recorded()
     at = runs.levels.gpu == gpu
     if not at.any():
@@ -389,18 +391,18 @@ def _alike(runs: Residuals, case: Case, gpu: Array, stack: Array) -> str:
     else:
         near, text = ~gpu, "no validated run on {gpu} or with {stack}; {} with others"
     n = int(near.sum())
-    said = text.format(
+    sentence = text.format(
         f"{n:,} validated run{'' if n == 1 else 's'}", gpu=case.gpu, stack=case.stack
     )
     if not n:
-        return said
+        return sentence
     errors = np.abs(np.exp(-runs.log_ratio[near]) - 1)
     # np.median would import numpy.ma, 7 ms of a cold start
-    return f"{said}, median error {quantile(errors, np.ones(n), 0.5):.1%}"
+    return f"{sentence}, median error {quantile(errors, np.ones(n), 0.5):.1%}"
 
 
 def _widest(runs: Residuals, case: Case, parts: Mapping[str, float]) -> str:
-    """What most of the width comes from, and whether any run has shown it."""
+    """The main source of the width, and whether any run has shown it."""
     name = max(parts, key=parts.__getitem__)
     if name == UNTIMED:
         return (
@@ -412,5 +414,5 @@ def _widest(runs: Residuals, case: Case, parts: Mapping[str, float]) -> str:
     if name in WIDENS:
         return f"the width is mostly {WIDENS[name]} ({parts[name]:.0%})"
     shown = runs.feature(name) >= _AS_MUCH * case.feature(name)
-    said = f"the width is mostly {FEATURES[name].words} ({parts[name]:.0%})"
-    return said if shown.any() else f"{said}, which no validated run shows as much"
+    text = f"the width is mostly {FEATURES[name].words} ({parts[name]:.0%})"
+    return text if shown.any() else f"{text}, which no validated run shows as much"

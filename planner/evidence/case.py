@@ -103,17 +103,17 @@ def features(plan: Plan, c: Columns, time: Times, islands: Array | float = 0.0) 
     """
     rows = np.ones(len(c))
     of_step = {name: rows * seconds / time.seconds for name, seconds in time.components.items()}
-    found = {
-        name: sum((of_step.get(part, 0.0) for part in one.components), 0.0 * rows)
-        for name, one in FEATURES.items()
+    values = {
+        name: sum((of_step.get(part, 0.0) for part in feature.components), 0.0 * rows)
+        for name, feature in FEATURES.items()
     }
     # an optimizer that is offloaded waits for the host link and the CPU
     codes = [OFFLOADS.index(name) for name in OFFLOADED_OPTIMIZER]
     updated = np.where(np.isin(c.offload, codes), of_step["optimizer"], 0.0)
     slowest = slowest_host(plan) if plan.stack.offload_update == "cpu" else _COPIES
-    found |= {
-        "host": (found["host"] + updated) * (not plan.cluster.host_stated),
-        "offload": (_COPIES - 1) * found["host"] + (slowest - 1) * updated,
+    values |= {
+        "host": (values["host"] + updated) * (not plan.cluster.host_stated),
+        "offload": (_COPIES - 1) * values["host"] + (slowest - 1) * updated,
         "islands": rows * islands,
         "parts": rows * (decoder_of(plan.model) is None),
         "experts": rows * (plan.model.routed is not None),
@@ -128,7 +128,7 @@ def features(plan: Plan, c: Columns, time: Times, islands: Array | float = 0.0) 
         "long": rows * of_step["attention"] * max(np.log2(plan.training.seq_len / _LONG), 0.0),
         "scale": rows * np.log2(plan.cluster.gpus),
     }
-    return np.stack([found[name] for name in FEATURES], axis=1)
+    return np.stack([values[name] for name in FEATURES], axis=1)
 
 
 def kinds(lines: Array) -> Array:
@@ -143,7 +143,7 @@ def kinds(lines: Array) -> Array:
 
 @dataclass(frozen=True)
 class Case:
-    """What a band depends on."""
+    """The properties of a request on which its band depends."""
 
     gpu: str
     architecture: str
@@ -159,7 +159,7 @@ class Case:
 
     @property
     def kind(self) -> int:
-        """What is combined in the run, as `kinds` has it."""
+        """The combination of methods of the run, as in `kinds`."""
         return int(kinds(np.array([self.features]))[0])
 
 

@@ -32,7 +32,7 @@ from planner.evidence.weights import quantile, suite_members, suite_weight
 from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS, recompute_parts
-from planner.specs.names import Verdict
+from planner.specs.names import SHARDS_PARAMETERS, Verdict
 from planner.specs.plan import Plan
 from planner.units import percent
 
@@ -64,12 +64,11 @@ MEASURED, AT_MOST, ABOVE = "=", "<", ">"  # what a run says of its need
 KINDS = ("recompute", "sharded", "pipeline", "offload", "experts", "adapters", "quantised")
 _RECOMPUTE_CLASSES = ("none", "selective", "full")  # block:N and group:K repeat whole layers
 _SELECTIVE = _RECOMPUTE_CLASSES.index("selective")
-_PARAMETERS = 3  # ZeRO stage that shards parameters
 
 
 @dataclass(frozen=True)
 class Case:
-    """What the spread of memory depends on."""
+    """The properties of a layout on which the spread of memory depends."""
 
     stack: str
     gpu: str
@@ -85,7 +84,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Observed:
-    """What runs say of their memory, as columns of equal length."""
+    """Memory bounds that runs state, as columns of equal length."""
 
     suite: Array
     stack: Array
@@ -147,7 +146,7 @@ def _class_of(kind: Any) -> Any:
 
 @cache
 def recorded() -> Observed:
-    """What ships with this version."""
+    """Observations that ship with this version."""
     if not OBSERVED.exists():
         return observed([])
     with OBSERVED.open(encoding="utf-8", newline="") as file:
@@ -155,7 +154,7 @@ def recorded() -> Observed:
 
 
 def forget() -> None:
-    """Read the file again when it is next asked for."""
+    """Read the file again on the next use."""
     for kept in (recorded, _recorded_shares, _rooms, _evidence):
         kept.cache_clear()
 
@@ -189,8 +188,8 @@ def shares(runs: Observed, cases: Sequence[Case]) -> Array:
     for _ in range(_ROUNDS):
         # each run is spread over its interval by what is there
         below = np.cumsum(chance, axis=1)
-        there = below[:, last] - below[:, first] + chance[:, first]
-        each = weight / there
+        likely = below[:, last] - below[:, first] + chance[:, first]
+        each = weight / likely
         spread = np.zeros((len(cases), len(grid) + 1))
         spread[:, opens.places] = opens.sums(each)
         spread[:, closes.places + 1] -= closes.sums(each)
@@ -272,7 +271,7 @@ def row_number(zero: Array, pp: Array) -> Array:
 
 def is_sharded(zero: Any) -> Any:
     """Whether a ZeRO stage shards parameters; of one or of many."""
-    return zero >= _PARAMETERS
+    return zero >= SHARDS_PARAMETERS
 
 
 def option_number(recompute: Array, offload: Array) -> Array:
@@ -293,8 +292,8 @@ def fit_chances(plan: Plan, combination: Array, device_bytes: Array) -> Array:
     cumulative = _of_plan(plan)
     out: Array = np.zeros(len(log_room))
     for number in np.unique(combination):
-        own = combination == number
-        out[own] = chance_within(cumulative[number], log_room[own])
+        holds = combination == number
+        out[holds] = chance_within(cumulative[number], log_room[holds])
     return out
 
 
@@ -317,7 +316,7 @@ def usual(plan: Plan, c: Columns, row: int = 0) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a chance to fit rests on."""
+    """The evidence of a chance to fit."""
 
     basis: str  # in words
     runs: int  # measured peaks and trials alike
@@ -331,14 +330,14 @@ def evidence(plan: Plan) -> Evidence:
 @cache
 def _evidence(stack: str, title: str) -> Evidence:
     runs = recorded()
-    own = runs.stack == stack
+    holds = runs.stack == stack
     if not len(runs):
         return Evidence("nothing measured; assumed", 0)
     peaks = runs.relation == MEASURED
-    here, there = _peaks(runs.where(own & peaks)), _peaks(runs.where(~own & peaks))
+    here, elsewhere = _peaks(runs.where(holds & peaks)), _peaks(runs.where(~holds & peaks))
     trials = _count(int((~peaks).sum()), "run")
-    said = f"{here} with {title}, {there} with others; {trials} that fit or failed"
-    return Evidence(said, int(own.sum()))
+    text = f"{here} with {title}, {elsewhere} with others; {trials} that fit or failed"
+    return Evidence(text, int(holds.sum()))
 
 
 def _peaks(runs: Observed) -> str:
@@ -348,8 +347,8 @@ def _peaks(runs: Observed) -> str:
     return f"{_count(len(runs), 'measured peak')} (median error {percent(error)})"
 
 
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
+def _count(n: int, text: str) -> str:
+    return f"{n:,} {text}{'' if n == 1 else 's'}"
 
 
 def verdict(fits: bool, chance: float) -> Verdict:
@@ -382,7 +381,7 @@ def _kind(plan: Plan) -> tuple[str, str, tuple[bool, bool, bool, bool]]:
 def _rooms(stack: str, gpu: str, model: tuple[bool, bool, bool, bool], chance: float) -> Array:
     """Of every combination, the factor that `needed_room` gives."""
     every = _recorded_shares(stack, gpu, model)
-    return np.array([needed_room(one, chance) for one in every], dtype=float)
+    return np.array([needed_room(entry, chance) for entry in every], dtype=float)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What whole projects took over the best plan for the same tokens on the same machines: tuning
+"""Time of whole projects over the best plan for the same tokens on the same machines: tuning
 short of the best, restarts, preemption, growing batches, evaluation, other software."""
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def usual_of(totals: Totals) -> Usual:
 
 @cache
 def usual() -> Usual:
-    """The same of all recorded projects."""
+    """The ratio over all recorded projects."""
     return usual_of(recorded())
 
 

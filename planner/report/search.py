@@ -58,27 +58,7 @@ def not_searched(options: Options, searches: Sequence[Found]) -> list[str]:
     """Sentences on options that a request leaves open and no search tries."""
     plans = [search.plan for search in searches]
     stacks = list(dict.fromkeys(plan.stack.id for plan in plans))
-    out = []
-    if options.cp is None and any(values(plan.stack, "cp") for plan in plans):
-        tokens, length = TOKENS_PER_CONTEXT_RANK, plans[0].training.seq_len
-        if length // tokens < options.gpus and length > 1:
-            out.append(f"context parallelism of fewer than {tokens:,} tokens per rank (--cp)")
-    if options.recompute is None and any(has(plan.stack, "recompute", "modules") for plan in plans):
-        out.append("sets of recomputed modules other than those of recipes (--recompute)")
-    offloads = any(len(values(plan.stack, "offload")) > 1 for plan in plans)
-    if offloads and options.offload is None and not options.search_offload:
-        out.append("offloading (--search-offload)")
-    if not options.allow_idle and plans[0].cluster.nodes > 1:
-        out.append("nodes left idle (--allow-idle)")
-    graphs = any(has(plan.stack, "cuda_graphs", "full") for plan in plans)
-    if "cuda_graphs" not in options.given() and graphs and plans[0].model.routed is not None:
-        out.append("CUDA graphs that hold experts, whose shapes differ (--cuda-graphs)")
-    if options.expandable_segments is None and any(plan.could_expand_segments for plan in plans):
-        out.append(
-            "expandable segments of PyTorch's allocator, of which runs do not agree what they save"
-            " (--expandable-segments)"
-        )
-    out += _on_request(options, plans)
+    out = [*_layouts_not_searched(options, plans), *_on_request(options, plans)]
     if options.stack is not None:
         out.append(f"stacks other than {options.stack} (leave --stack out)")
     else:
@@ -88,6 +68,38 @@ def not_searched(options: Options, searches: Sequence[Found]) -> list[str]:
     elif all(search.plan.free for search in searches if search.estimates is not None):
         out.append("kernels, overlap and dispatch, since the layout is stated whole")
     return out
+
+
+def _layouts_not_searched(options: Options, plans: Sequence[Plan]) -> list[str]:
+    """Sentences on degrees, recompute, offloading, nodes, graphs and the allocator."""
+    given, first = options.given(), plans[0]
+    tokens, length = TOKENS_PER_CONTEXT_RANK, first.training.seq_len
+    several = any(values(plan.stack, "cp") for plan in plans) and length > 1
+    offloads = any(len(values(plan.stack, "offload")) > 1 for plan in plans)
+    sentences = {
+        f"context parallelism of fewer than {tokens:,} tokens per rank (--cp)": (
+            options.cp is None and several and length // tokens < options.gpus
+        ),
+        "sets of recomputed modules other than those of recipes (--recompute)": (
+            options.recompute is None
+            and any(has(plan.stack, "recompute", "modules") for plan in plans)
+        ),
+        "offloading (--search-offload)": (
+            options.offload is None and not options.search_offload and offloads
+        ),
+        "nodes left idle (--allow-idle)": not options.allow_idle and first.cluster.nodes > 1,
+        "CUDA graphs that hold experts, whose shapes differ (--cuda-graphs)": (
+            "cuda_graphs" not in given
+            and first.model.routed is not None
+            and any(has(plan.stack, "cuda_graphs", "full") for plan in plans)
+        ),
+        "expandable segments of PyTorch's allocator, on whose savings measured runs disagree"
+        " (--expandable-segments)": (
+            options.expandable_segments is None
+            and any(plan.could_expand_segments for plan in plans)
+        ),
+    }
+    return [sentence for sentence, applies in sentences.items() if applies]
 
 
 def _on_request(options: Options, plans: Sequence[Plan]) -> list[str]:

@@ -136,12 +136,12 @@ def _tried(plan: Plan, most: int, batches: Sequence[int] | None = None) -> _Trie
     whole = layouts_of(plan, batches)
     space, rejected = _restricted(whole, _conditions(plan, estimated=False))
     if space.count > most * (1 if batches is None else len(batches)):
-        asked = plan.request.model_dump(
+        request = plan.request.model_dump(
             exclude={"acting"}, exclude_none=True, exclude_defaults=True
         )
         raise PlanError(
             "layout",
-            asked,
+            request,
             f"{space.count:,} layouts are possible with {plan.stack.title}, more than the {most:,}"
             " that are searched at once; fix some, such as --recompute, --tp, --pp or --ep, or add"
             " a condition with --where",
@@ -153,9 +153,9 @@ def _conditions(plan: Plan, *, estimated: bool) -> Conditions:
     """The conditions of the request on columns of a layout, or on what it is estimated to need."""
     wheres = [constraint(text) for text in plan.request.where]
     return [
-        (f"where {one.text}", functools.partial(where.holds, plan, one))
-        for one in wheres
-        if (one.name in SHARES) == estimated
+        (f"where {entry.text}", functools.partial(where.holds, plan, entry))
+        for entry in wheres
+        if (entry.name in SHARES) == estimated
     ]
 
 
@@ -242,15 +242,15 @@ def started(
 
 
 def improved(
-    plan: Plan, found: Found, wanted: Wanted = BEST, *, far: bool = False, most: float = np.inf
+    plan: Plan, result: Found, wanted: Wanted = BEST, *, far: bool = False, most: float = np.inf
 ) -> Found:
     """The search with other free options, as long as that gains. far: another plan is so far ahead
     that none does; most: as in `started`."""
-    if found.plan is plan:  # which leaves none open
-        return found
+    if result.plan is plan:  # which leaves none open
+        return result
     looked: set[Layout] = set()  # whose options are settled
     for _ in range(0 if far else ROUNDS):
-        settling = _settling(found, looked)
+        settling = _settling(result, looked)
         if settling is None:
             break
         ((choices, rank),) = polished(plan, [settling])
@@ -259,23 +259,23 @@ def improved(
         again = _again(plan, choices, settling.rank, wanted, min(most, near_s(rank)))
         if again is None:
             break
-        found = again
-    if wanted.whole and found.excluded:
-        return _evaluated(found.plan, _allowed(found.plan), wanted)
-    return found
+        result = again
+    if wanted.whole and result.excluded:
+        return _evaluated(result.plan, _allowed(result.plan), wanted)
+    return result
 
 
-def _with_room(plan: Plan, found: Found, wanted: Wanted, most: float) -> Found:
+def _with_room(plan: Plan, result: Found, wanted: Wanted, most: float) -> Found:
     """The search with free options that make much room, where that gains."""
-    if found.estimates is None:
-        return found
-    taken = choice(found.estimates)
-    table = found.estimates.rows(np.array([taken.row]))
-    (choices,) = roomier(plan, [(found.plan.chosen, table)])
+    if result.estimates is None:
+        return result
+    taken = choice(result.estimates)
+    table = result.estimates.rows(np.array([taken.row]))
+    (choices,) = roomier(plan, [(result.plan.chosen, table)])
     if choices is None:
-        return found
+        return result
     limit = min(most, near_s(taken.rank))
-    return _again(plan, choices, taken.rank, wanted, limit) or found
+    return _again(plan, choices, taken.rank, wanted, limit) or result
 
 
 def _again(plan: Plan, choices: Choices, rank: Rank, wanted: Wanted, most: float) -> Found | None:
@@ -287,16 +287,16 @@ def _again(plan: Plan, choices: Choices, rank: Rank, wanted: Wanted, most: float
     return again
 
 
-def _settling(found: Found, looked: set[Layout]) -> Settling | None:
+def _settling(result: Found, looked: set[Layout]) -> Settling | None:
     """The layouts to look at with other free options; None where that was done."""
-    if found.estimates is None:
+    if result.estimates is None:
         return None
-    taken = choice(found.estimates)
-    if found.estimates.rows(np.array([taken.row])).layout(0) in looked:
+    taken = choice(result.estimates)
+    if result.estimates.rows(np.array([taken.row])).layout(0) in looked:
         return None
-    table = listed(found.estimates, taken)
+    table = listed(result.estimates, taken)
     looked |= {table.layout(i) for i in range(len(table))}
-    return Settling(found.plan.chosen, table, taken.rank)
+    return Settling(result.plan.chosen, table, taken.rank)
 
 
 def is_far(rank: Rank, best: Rank, plan: Plan) -> bool:
@@ -341,8 +341,8 @@ def _evaluated(
     if not space.count:
         return Found(plan, None, allowed.rejected, allowed.enumerated)
     if wanted.whole and space.count <= MOST_EVALUATED:
-        found = outline(plan, space, tick=tick)
-        return Found(plan, found, allowed.rejected, allowed.enumerated)
+        result = outline(plan, space, tick=tick)
+        return Found(plan, result, allowed.rejected, allowed.enumerated)
     groups = _family_of(space) if wanted.families else None
     limit = most if wanted.count == 1 and groups is None else np.inf
     kept = pruned(plan, space, wanted.count, groups, limit, near)

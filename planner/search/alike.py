@@ -158,8 +158,8 @@ def enumerated(plans: Mapping[Key, Plan]) -> dict[Key, Allowed | PlanError]:
     for keys in alike.values():
         spaces = _by_batch(plans[keys[0]], sorted({key.batch for key in keys}))
         for key in keys:
-            found = spaces[key.batch]
-            out[key] = found if isinstance(found, PlanError) else Allowed(plans[key], *found)
+            space = spaces[key.batch]
+            out[key] = space if isinstance(space, PlanError) else Allowed(plans[key], *space)
     return out
 
 
@@ -180,8 +180,8 @@ def _by_batch(plan: Plan, batches: Sequence[int]) -> dict[int, tuple[Space, Arra
 def evaluated(allowed: Mapping[Key, Allowed]) -> dict[Key, Best | PlanError]:
     """The best layout of each plan that has any."""
     alike: dict[Hashable, list[Key]] = {}
-    for key, one in allowed.items():
-        if one.count:
+    for key, value in allowed.items():
+        if value.count:
             alike.setdefault(key.estimate, []).append(key)
     out: dict[Key, Best | PlanError] = {}
     for keys in alike.values():
@@ -191,8 +191,8 @@ def evaluated(allowed: Mapping[Key, Allowed]) -> dict[Key, Best | PlanError]:
             except PlanError as error:  # a number that the plans of the block share
                 out.update((key, error) for key in block)
             else:
-                found = zip(block, bests, strict=True)
-                out.update((key, best) for key, best in found if best is not None)
+                result = zip(block, bests, strict=True)
+                out.update((key, best) for key, best in result if best is not None)
     return out
 
 
@@ -214,24 +214,24 @@ def best_of_each(plans: Sequence[Allowed]) -> list[Best | None]:
     """The layout that each plan's own search would take; None where none is wanted. The plans
     differ in GPUs, global batch, price and length of the run, and all have layouts."""
     space, owner_of_row = one_space(plans)
-    near = NEAR if any(one.plan.chosen for one in plans) else 0.0
-    most = np.array([one.most for one in plans])
+    near = NEAR if any(plan.plan.chosen for plan in plans) else 0.0
+    most = np.array([plan.most for plan in plans])
     kept = pruned(plans[0].plan, space, groups=owner_of_row, most=most, near=near)
-    found = kept.estimates
-    if found is None:
+    estimates = kept.estimates
+    if estimates is None:
         return [None] * len(plans)
-    owner = owner_of_row[kept.rows][found.space.row]
+    owner = owner_of_row[kept.rows][estimates.space.row]
     counts = np.bincount(owner, minlength=len(plans))
     parts = np.split(np.argsort(owner, kind="stable"), np.cumsum(counts)[:-1])
     out: list[Best | None] = []
-    for one, layouts in zip(plans, parts, strict=True):
+    for plan, layouts in zip(plans, parts, strict=True):
         if not len(layouts):
             out.append(None)
             continue
-        taken = choice(found, layouts)
-        table = found.rows(np.array([taken.row]))
-        others = listed(found, taken, layouts) if near else table
-        out.append(Best(one.plan, table, others, taken.fits, len(layouts), taken.rank))
+        taken = choice(estimates, layouts)
+        table = estimates.rows(np.array([taken.row]))
+        others = listed(estimates, taken, layouts) if near else table
+        out.append(Best(plan.plan, table, others, taken.fits, len(layouts), taken.rank))
     return out
 
 
@@ -245,7 +245,7 @@ def one_space(plans: Sequence[Allowed]) -> tuple[Space, Array]:
     }
     starts = np.cumsum([0, *(len(plan.space.options) for plan in plans)])[:-1]
     patterns = [
-        start + one.space.pattern[one.rows] for start, one in zip(starts, plans, strict=True)
+        start + plan.space.pattern[plan.rows] for start, plan in zip(starts, plans, strict=True)
     ]
     inner, options = _one_inner([plan.space for plan in plans])
     space = Space.of(outer, inner, options, np.concatenate(patterns))

@@ -37,15 +37,15 @@ def answer_of(
     chosen plan that is needed in full, which is evaluated with the chosen one. wanted: what
     the searches are looked at for besides.
     """
-    found = searches(scenario.plans, tick, wanted)
-    evaluated = [one.estimates for one in found if one.estimates is not None]
+    result = searches(scenario.plans, tick, wanted)
+    evaluated = [entry.estimates for entry in result if entry.estimates is not None]
     if not evaluated:
         return None
-    choices = [(choice(one), one) for one in evaluated]
+    choices = [(choice(entry), entry) for entry in evaluated]
     taken, estimates = min(choices, key=lambda pair: of_all(pair[0].rank, pair[1].plan))
     other = None if beside is None else beside(estimates)
     chosen, row = estimates.some([taken.row] if other is None else [taken.row, other])[0]
-    return Answer(found, chosen, row, taken.fits)
+    return Answer(result, chosen, row, taken.fits)
 
 
 def searches(
@@ -62,26 +62,26 @@ def searches(
     ranks: dict[int, Rank] = {}
     for step, i in enumerate(in_turn(plans)):
         most = wanted_s(plans[i], min(ranks.values(), default=None))
-        found = started(plans[i], ticked(step), wanted, most)
-        starts[i] = _ended(found, ticked(step))
-        if found.estimates is not None:
-            ranks[i] = of_all(choice(found.estimates).rank, found.plan)
+        result = started(plans[i], ticked(step), wanted, most)
+        starts[i] = _ended(result, ticked(step))
+        if result.estimates is not None:
+            ranks[i] = of_all(choice(result.estimates).rank, result.plan)
     best = min(ranks.values(), default=None)
     near = {i for i, rank in ranks.items() if best is not None and not is_far(rank, best, plans[i])}
     out, step = [], len(plans)
     for i, plan in enumerate(plans):
         most = wanted_s(plan, best)
-        found = improved(plan, starts[i], wanted, far=i not in near, most=most)
-        out.append(_ended(found, ticked(step)) if plan.free else found)
+        result = improved(plan, starts[i], wanted, far=i not in near, most=most)
+        out.append(_ended(result, ticked(step)) if plan.free else result)
         step += bool(plan.free)
     return tuple(out)
 
 
-def _ended(found: Found, tick: Callable[[float], None] | None) -> Found:
+def _ended(result: Found, tick: Callable[[float], None] | None) -> Found:
     """A search that has ended, whether it has said how far it was or not."""
     if tick is not None:
         tick(1.0)
-    return found
+    return result
 
 
 def _share(tick: Callable[[float], None], done: int, count: int, share: float) -> None:

@@ -62,13 +62,13 @@ def choose(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | None
             search.drop_if_far(_best_of(request))
     for _ in range(ROUNDS):
         _improve(each, keys)
-    found = [_answer(request) for request in searches]
-    full = _full([one for one in found if isinstance(one, Best)], keys)
+    answers = [_answer(request) for request in searches]
+    full = _full([entry for entry in answers if isinstance(entry, Best)], keys)
     return [
-        Chosen(next(full), one.fits, _count(request), _work(request))
-        if isinstance(one, Best)
-        else one
-        for request, one in zip(searches, found, strict=True)
+        Chosen(next(full), entry.fits, _count(request), _work(request))
+        if isinstance(entry, Best)
+        else entry
+        for request, entry in zip(searches, answers, strict=True)
     ]
 
 
@@ -178,7 +178,9 @@ def _least_limited(spaces: Iterable[tuple[Key, Allowed]]) -> dict[Key, Allowed]:
 
 def _best_of(request: Sequence[_Search]) -> Rank | None:
     """The best rank of a request's searches so far."""
-    ranks = [of_all(one.best.rank, one.plan) for one in request if isinstance(one.best, Best)]
+    ranks = [
+        of_all(entry.best.rank, entry.plan) for entry in request if isinstance(entry.best, Best)
+    ]
     return min(ranks, default=None)
 
 
@@ -208,8 +210,8 @@ def _improve(searches: Sequence[_Search], keys: Keys) -> None:
             alike.setdefault(keys.estimate(search.plan), []).append((search, settling))
     again: list[tuple[_Search, Choices, Rank]] = []
     for members in alike.values():
-        found = polished(members[0][0].plan, [settling for _, settling in members])
-        for (search, settling), (choices, rank) in zip(members, found, strict=True):
+        result = polished(members[0][0].plan, [settling for _, settling in members])
+        for (search, settling), (choices, rank) in zip(members, result, strict=True):
             search.open = better(rank, settling.rank)
             if search.open:
                 again.append((search, choices, rank))
@@ -260,18 +262,18 @@ def _answer(request: Sequence[_Search]) -> Best | PlanError | None:
     errors = [search.best for search in request if isinstance(search.best, PlanError)]
     if errors:
         return errors[0]
-    there = [search.best for search in request if isinstance(search.best, Best)]
-    return min(there, key=lambda one: of_all(one.rank, one.plan), default=None)
+    layouts = [search.best for search in request if isinstance(search.best, Best)]
+    return min(layouts, key=lambda entry: of_all(entry.rank, entry.plan), default=None)
 
 
 def _work(request: Sequence[_Search]) -> int:
     """Rows that were bounded and layouts that were evaluated for a request."""
-    rows = sum(len(one.space.rows) for one in request if isinstance(one.space, Allowed))
-    return rows + sum(one.best.evaluated for one in request if isinstance(one.best, Best))
+    rows = sum(len(entry.space.rows) for entry in request if isinstance(entry.space, Allowed))
+    return rows + sum(entry.best.evaluated for entry in request if isinstance(entry.best, Best))
 
 
 def _count(request: Sequence[_Search]) -> int:
-    each = {(one.plan.stack.id, one.plan.request.zero): one.space for one in request}
+    each = {(entry.plan.stack.id, entry.plan.request.zero): entry.space for entry in request}
     return sum(space.count for space in each.values() if isinstance(space, Allowed))
 
 
@@ -281,8 +283,8 @@ def _count(request: Sequence[_Search]) -> int:
 def _full(best: Sequence[Best], keys: Keys) -> Iterator[Estimates]:
     """Full estimates of the chosen rows, evaluated together where plans allow."""
     alike: dict[Hashable, list[int]] = {}
-    for i, one in enumerate(best):
-        alike.setdefault(keys.estimate(one.plan), []).append(i)
+    for i, entry in enumerate(best):
+        alike.setdefault(keys.estimate(entry.plan), []).append(i)
     out: dict[int, Estimates] = {}
     for members in alike.values():
         whole = evaluate(best[members[0]].plan, joined([best[i].table for i in members]))
@@ -302,5 +304,5 @@ def one_row(estimates: Estimates, row: int, plan: Plan) -> Estimates:
     memory = dataclasses.replace(estimates.memory, components={}, stage_components=[], phases=[])
     table = dataclasses.replace(estimates.table, global_batch=None)
     bare = dataclasses.replace(estimates, time=time, memory=memory, table=table)
-    one: Estimates = dataclasses.replace(cut(bare, row, rows), plan=plan)
-    return one
+    layout: Estimates = dataclasses.replace(cut(bare, row, rows), plan=plan)
+    return layout

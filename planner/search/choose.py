@@ -57,10 +57,10 @@ def choice(estimates: Estimates | Outline, rows: Array | None = None) -> Choice:
         row = int(rows[device[rows].argmin()])
         return Choice(row, (NONE, float(device[row])))
     row = int(_first(estimates, fitting, 1, "time")[0])
-    own = room(estimates, np.array([row]))
-    if own.enough[0]:
+    ours = room(estimates, np.array([row]))
+    if ours.enough[0]:
         return Choice(row, (ENOUGH, float(timed(estimates).seconds[row])))
-    return Choice(row, (LITTLE, -float(own.how_much(np.array([0]))[0])))
+    return Choice(row, (LITTLE, -float(ours.how_much(np.array([0]))[0])))
 
 
 def fastest_that_fits(estimates: Estimates | Outline) -> int | None:
@@ -101,8 +101,8 @@ def best(
 ) -> int | None:
     """Row of the best layout that fits (among the rows marked), None if none fits. Ties:
     estimate.ties."""
-    found = ranked(estimates, 1, among, objective)
-    return int(found[0]) if len(found) else None
+    result = ranked(estimates, 1, among, objective)
+    return int(result[0]) if len(result) else None
 
 
 def smallest(estimates: Estimates | Outline, among: Array | None = None) -> int:
@@ -206,12 +206,12 @@ def order(among: Candidates, count: int, objective: Objective) -> Array:
         return _by_cost(among, count)
     roomy = np.flatnonzero(known.enough)
     chances = (lambda at: known.how_much(roomy[at])) if known.decides_ties else None
-    found = roomy[_by_cost(among.at(roomy), count, chances)]
-    if len(found) == count:
-        return found
-    rest = np.flatnonzero(~known.enough & ~np.isin(same, same[found]))
+    result = roomy[_by_cost(among.at(roomy), count, chances)]
+    if len(result) == count:
+        return result
+    rest = np.flatnonzero(~known.enough & ~np.isin(same, same[result]))
     likeliest = rest[np.lexsort((among.cost[rest], -known.how_much(rest)))]
-    return np.concatenate([found, _first_of_each(likeliest, same)])[:count]
+    return np.concatenate([result, _first_of_each(likeliest, same)])[:count]
 
 
 def _first_of_each(positions: Array, same: Array) -> Array:

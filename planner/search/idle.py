@@ -43,25 +43,25 @@ def with_idle(
     """The fastest of this answer and of those with nodes left idle, for the same batch; and a
     sentence about the idle nodes, "" where all are used."""
     plan, options = answer.chosen.plan, scenario.options
-    best, taken, said = _rank(answer), (scenario, answer), ""
+    best, taken, text = _rank(answer), (scenario, answer), ""
     cluster = plan.cluster
     for gpus in fewer(cluster.gpus, cluster.gpus_per_node):
-        asked = options.changed(gpus=gpus, global_batch=plan.training.global_batch)
+        request = options.changed(gpus=gpus, global_batch=plan.training.global_batch)
         try:
-            other = resolve(asked)
-            found = search(other)
+            other = resolve(request)
+            searched = search(other)
         except PlanError:  # what was stated does not divide so many
             continue
-        if found is not None and _rank(found) < best:
-            best, taken = _rank(found), (other, found)
+        if searched is not None and _rank(searched) < best:
+            best, taken = _rank(searched), (other, searched)
             idle = (cluster.gpus - gpus) // cluster.gpus_per_node
-            ahead = percent(1 - _seconds(found) / _seconds(answer))
-            said = (
+            ahead = percent(1 - _seconds(searched) / _seconds(answer))
+            text = (
                 f"{idle} of {cluster.nodes} nodes {'is' if idle == 1 else 'are'} left idle, which"
                 f" is {ahead} faster than all of them; they are paid for and not in the cost"
                 " (--allow-idle)"
             )
-    return *taken, said
+    return *taken, text
 
 
 def _rank(answer: Answer) -> tuple[bool, float]:

@@ -43,7 +43,7 @@ def pick(options: Options, plan: Plan, layout: Layout) -> Options:
     table = rows(Options)
     filled: dict[str, Any] = {name: table[name].default for name in idle}
     filled |= {name: None if follows.get(name) else getattr(layout, name) for name in LAYOUT}
-    filled |= {one.option: one.value for one in software_of(plan, layout)}
+    filled |= {entry.option: entry.value for entry in software_of(plan, layout)}
     stack, batch = options.stack or plan.stack.id, plan.training.global_batch
     return options.changed(**filled, stack=stack, global_batch=batch)
 
@@ -51,7 +51,7 @@ def pick(options: Options, plan: Plan, layout: Layout) -> Options:
 def software_of(plan: Plan, layout: Layout) -> list[SoftwareChoice]:
     """The free options of the stack that a search has chosen and that act in a layout."""
     table = Columns.of([layout])
-    return [one for one in plan.chosen if acts(one.option, table)]
+    return [entry for entry in plan.chosen if acts(entry.option, table)]
 
 
 def pick_of(options: Options, estimates: Estimates, row: int = 0) -> Options:

@@ -89,8 +89,8 @@ def _bare(space: Space, rows: Array, option: int) -> Space:
     """These rows with a single option."""
     outer = {name: column[rows] for name, column in space.outer.items()}
     inner = {name: column[[option]] for name, column in space.inner.items()}
-    one = np.ones((1, 1), dtype=bool)
-    return Space(outer, inner, one, np.zeros(len(rows), dtype=np.intp), rows)
+    first = np.ones((1, 1), dtype=bool)
+    return Space(outer, inner, first, np.zeros(len(rows), dtype=np.intp), rows)
 
 
 class _Search:
@@ -115,19 +115,19 @@ class _Search:
             rows = np.sort(self._next(rows, budget))
             if not len(rows):
                 continue
-            found = outline(self.plan, _part(self.space, rows))
+            result = outline(self.plan, _part(self.space, rows))
             self.done[rows] = True
-            self._learn(found, rows)
+            self._learn(result, rows)
             blocks += 1
             budget *= 4
         if not blocks:
             return Pruned(None, np.zeros(0, dtype=np.intp), self.space.count)
         if blocks != 1:
             rows = np.flatnonzero(self.done & (self.least <= self.limit[self.groups]))
-            found = outline(self.plan, _part(self.space, rows))
+            result = outline(self.plan, _part(self.space, rows))
         else:
             rows = np.flatnonzero(self.done)
-        return Pruned(found, rows[found.space.source], self.space.count - found.space.count)
+        return Pruned(result, rows[result.space.source], self.space.count - result.space.count)
 
     def _open(self) -> Array:
         """Rows that may hold a wanted layout and are not evaluated, by their bounds."""
@@ -148,16 +148,16 @@ class _Search:
         rows = rows[np.argsort(self.least[rows], kind="stable")]
         return rows[: max(1, int(np.searchsorted(np.cumsum(self.space.counts[rows]), budget)))]
 
-    def _learn(self, found: Outline, rows: Array) -> None:
+    def _learn(self, outline: Outline, rows: Array) -> None:
         """Lower the limits by what a block of rows holds."""
-        of_row = self.groups[rows][found.space.source]
-        of_layout = of_row[found.space.row]
+        of_row = self.groups[rows][outline.space.source]
+        of_layout = of_row[outline.space.row]
         for group in np.unique(of_row):
-            best = ranked(found, self.count, of_layout == group)
+            best = ranked(outline, self.count, of_layout == group)
             if not len(best):
                 continue
-            sure = best[room(found, best).enough]
-            seconds = np.concatenate([self.best.get(group, []), timed(found).seconds[sure]])
+            sure = best[room(outline, best).enough]
+            seconds = np.concatenate([self.best.get(group, []), timed(outline).seconds[sure]])
             self.best[group] = seconds = np.sort(seconds)[: self.count]
             if len(seconds) == self.count:
                 self.limit[group] = seconds[-1] * self.slack

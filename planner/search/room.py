@@ -27,11 +27,11 @@ class Room:
 def room(estimates: Estimates | Outline, rows: Array, extra_bytes: Array | float = 0.0) -> Room:
     """The room of rows that fit. extra_bytes: what they need beside their estimate."""
     plan = estimates.plan
-    asked = plan.request.headroom
+    headroom = plan.request.headroom
     device = estimates.memory.device[rows] + extra_bytes
-    if asked is not None:
+    if headroom is not None:
         free = 1 - device / plan.usable_bytes
-        return Room(free >= asked, lambda at: free[at], decides_ties=False)
+        return Room(free >= headroom, lambda at: free[at], decides_ties=False)
     limits, firm = evidence.limits(plan), firm_bytes(estimates)[rows] + extra_bytes
     return Room(
         firm <= limits[_combinations(estimates, rows)],
@@ -66,7 +66,7 @@ def _combinations(estimates: Estimates | Outline, rows: Array) -> Array:
 def together(rooms: Sequence[Room]) -> Room:
     """The room of several layouts, each known by itself: of a search over several plans."""
     return Room(
-        np.concatenate([one.enough for one in rooms]),
+        np.concatenate([room.enough for room in rooms]),
         lambda at: np.array([float(rooms[i].how_much(np.array([0]))[0]) for i in at]),
-        all(one.decides_ties for one in rooms),
+        all(room.decides_ties for room in rooms),
     )

@@ -233,7 +233,9 @@ class _Climb:
             for value in (None, *(each for each in self.plan.free if each.option == option)):
                 self._try(option, value, short)
                 for i in short:
-                    best[i] = min(best[i], (self.ranks[i], self.states[i]), key=lambda one: one[0])
+                    best[i] = min(
+                        best[i], (self.ranks[i], self.states[i]), key=lambda entry: entry[0]
+                    )
                 self.states, self.ranks = list(start[0]), list(start[1])
         for i, (rank, state) in best.items():
             self.ranks[i], self.states[i] = rank, state
@@ -282,9 +284,9 @@ class _Climb:
         ]
         if open_:
             memory = peak_memory(variant, table)
-            found = Estimates(variant, table, time, memory, *fit(variant, memory))
+            result = Estimates(variant, table, time, memory, *fit(variant, memory))
             for k in open_:
-                ranks[k] = choice(found, at[k]).rank
+                ranks[k] = choice(result, at[k]).rank
         return ranks
 
     def _faster(self, seconds: float, request: int) -> bool:

@@ -60,21 +60,21 @@ def _expand(
     table: ByName,
     keys: Sequence[str],
     names: Sequence[str],
-    of: Callable[..., Sequence[Sequence[float]]],
+    plan: Callable[..., Sequence[Sequence[float]]],
 ) -> ByName:
     """Every row with each tuple that `of` yields for its values of `keys`; it is called once per
     distinct combination."""
     kinds, which = unique_rows({key: table[key] for key in keys})
-    found = [
-        np.array(of(*kind), dtype=float).reshape(-1, len(names))
+    items = [
+        np.array(plan(*kind), dtype=float).reshape(-1, len(names))
         for kind in zip(*(kinds[key] for key in keys), strict=True)
     ]
-    counts = np.array([len(one) for one in found], dtype=np.intp)
+    counts = np.array([len(entry) for entry in items], dtype=np.intp)
     repeats = counts[which]
     ends = np.cumsum(repeats)
     within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - repeats, repeats)
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.intp)
-    rows = np.concatenate(found) if found else np.zeros((0, len(names)))
+    rows = np.concatenate(items) if items else np.zeros((0, len(names)))
     at = np.repeat(starts[which], repeats) + within
     out = {key: np.repeat(column, repeats) for key, column in table.items()}
     return {**out, **{name: rows[at, i] for i, name in enumerate(names)}}
@@ -155,11 +155,13 @@ def outer(plan: Plan, batches: Sequence[int]) -> ByName:
         apart = table["ep"] * tensor_of(plan, table["tp"])
         table = _where(table, np.mod(table["tp"] * table["dp"] * table["cp"], apart) == 0)
     both = [0, 1] if has(stack, "sequence_parallel") else [0]
-    asked = request.sequence_parallel
+    sequence_parallel = request.sequence_parallel
     table = _cross(
-        table, "sequence_parallel", _choices(None if asked is None else int(asked), both)
+        table,
+        "sequence_parallel",
+        _choices(None if sequence_parallel is None else int(sequence_parallel), both),
     )
-    if asked is None:
+    if sequence_parallel is None:
         table = _where(table, (table["sequence_parallel"] == 0) | (table["tp"] > 1))
     table = _cross(table, "zero", _choices(request.zero, values(stack, "zero")))
     asked_order = None if request.placement is None else PLACEMENTS.index(request.placement)
@@ -196,10 +198,10 @@ def _micro_batches(plan: Plan, table: ByName, batches: Sequence[int]) -> ByName:
     if request.grad_accum is not None:
         micro = per_replica / request.grad_accum
         table = {**table, "micro_batch": micro}
-        asked = _has_room(plan, table)
+        wanted = _has_room(plan, table)
         if request.micro_batch is not None:
-            asked = micro == request.micro_batch
-        return _where(table, asked & (np.mod(micro, 1) == 0))
+            wanted = micro == request.micro_batch
+        return _where(table, wanted & (np.mod(micro, 1) == 0))
     tried = sorted({b for batch in batches for b in divisors(batch)})
     table = _cross(table, "micro_batch", _choices(request.micro_batch, tried))
     if request.micro_batch is not None:
@@ -214,7 +216,7 @@ def _all_open(plan: Plan) -> bool:
     them to fewer ranks. Not on a mesh, where fewer ranks have fewer links."""
     request = plan.request
     stated = (request.dp, request.cp, request.micro_batch, request.grad_accum)
-    return all(one is None for one in stated) and not (
+    return all(entry is None for entry in stated) and not (
         request.where or plan.cluster.intra_node.mesh
     )
 
@@ -243,12 +245,12 @@ def inner(plan: Plan, recomputes: Sequence[str]) -> ByName:
     if request.offload is not None:
         offloads: Sequence[int] = [OFFLOADS.index(request.offload)]
     else:
-        there = [
+        kept = [
             name
             for name in values(plan.stack, "offload")
             if name not in NVME or plan.cluster.nvme is not None
         ]
-        offloads = [OFFLOADS.index(name) for name in there] if request.search_offload else [0]
+        offloads = [OFFLOADS.index(name) for name in kept] if request.search_offload else [0]
     kinds = [recompute_parts(text) for text in recomputes]
     rows = np.array(
         [(kind, size, offload) for offload in offloads for kind, size in kinds], dtype=float
@@ -273,12 +275,12 @@ def layouts_of(plan: Plan, batches: Sequence[int] | None = None) -> Space:
     )
     fitting = [recomputes(plan, int(size)) for size in sizes]
     # an order that does not depend on what else is enumerated, since it decides ties
-    names = sorted({name for one in fitting for name in one}, key=recompute_parts) or ["none"]
+    names = sorted({name for entry in fitting for name in entry}, key=recompute_parts) or ["none"]
     options = inner(plan, names)
     times = len(options["recompute"]) // len(names)
     wanted = np.zeros((max(len(fitting), 1), len(names) * times), dtype=bool)
-    for pattern, one in zip(wanted, fitting, strict=False):
-        pattern[:] = [name in one for name in names] * times
+    for pattern, item in zip(wanted, fitting, strict=False):
+        pattern[:] = [name in item for name in names] * times
     return Space.of(rows, options, wanted, kind.reshape(-1)[which])
 
 
@@ -330,8 +332,8 @@ def _schedules(plan: Plan, pp: int, microbatches: int) -> list[tuple[int, int]]:
         code = SCHEDULES.index(name)
         if schedules.BY_NAME[name].CHUNKS != "one":
             if pp > 1 and microbatches and schedules.runs(name, pp, microbatches, 2):
-                found = chunk_counts(plan, pp) if request.vpp is None else [request.vpp]
-                out += [(v, code) for v in found if schedules.chunks_fit(name, v)]
+                result = chunk_counts(plan, pp) if request.vpp is None else [request.vpp]
+                out += [(v, code) for v in result if schedules.chunks_fit(name, v)]
         elif request.vpp in (None, 1) and (pp > 1 or name == "1f1b" or request.schedule):
             out.append((1, code))
     if request.vpp not in (None, 1) and not out:

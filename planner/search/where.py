@@ -22,27 +22,27 @@ _COMPARE: dict[str, Callable[[Array, float], Array]] = {
 }
 
 
-def holds(plan: Plan, one: Constraint, columns: Columns) -> Array:
+def holds(plan: Plan, constraint: Constraint, columns: Columns) -> Array:
     """True where a layout satisfies the condition."""
-    out = _holds(plan, one, columns)
-    for other in one.parts[1:]:
+    out = _holds(plan, constraint, columns)
+    for other in constraint.parts[1:]:
         out = out | _holds(plan, other, columns)
     return out
 
 
-def _holds(plan: Plan, one: Constraint, columns: Columns) -> Array:
-    if one.name == "headroom":
+def _holds(plan: Plan, constraint: Constraint, columns: Columns) -> Array:
+    if constraint.name == "headroom":
         column = 1 - needed(plan, columns).device / plan.usable_bytes
-    elif one.name == "grad_accum":
+    elif constraint.name == "grad_accum":
         column = columns.microbatches(plan.training.global_batch)
     else:
-        column = getattr(columns, one.name)
-    if one.operator in _COMPARE:
-        return _COMPARE[one.operator](column, one.numbers[0])
+        column = getattr(columns, constraint.name)
+    if constraint.operator in _COMPARE:
+        return _COMPARE[constraint.operator](column, constraint.numbers[0])
     same: Array = np.zeros_like(column, dtype=bool)
-    for number in one.numbers:
+    for number in constraint.numbers:
         same = same | (column == number)
-    for code, size in codes(one):
+    for code, size in codes(constraint):
         exact = True if size is None else columns.recompute_size == size
         same = same | ((column == code) & exact)
-    return ~same if one.operator == "!=" else same
+    return ~same if constraint.operator == "!=" else same

@@ -44,11 +44,11 @@ def _does_not_divide(options: Options) -> PlanError | None:
     parts, least = divisors(options.gpus), options.gpus // product
     near = [*[d for d in parts if d < product][-1:], *[d for d in parts if d > product][:1]]
     gpus = [times * product for times in (least, least + 1) if times]
-    asked = " x ".join(f"{name} {value}" for name, value in degrees.items())
+    text = " x ".join(f"{name} {value}" for name, value in degrees.items())
     return PlanError(
         "/".join(flag(name) for name in degrees),
         product,
-        f"{asked} does not divide {options.gpus} GPUs; tp x pp x cp x dp is the number of GPUs,"
+        f"{text} does not divide {options.gpus} GPUs; tp x pp x cp x dp is the number of GPUs,"
         f" take divisors of it; nearest: {' or '.join(map(str, near))}, or --gpus"
         f" {' or '.join(map(str, gpus))}",
     )
@@ -65,11 +65,11 @@ def _does_not_accumulate(options: Options) -> PlanError | None:
     whole = None not in parts.values()
     if batch % product == 0 and (not whole or batch == product):
         return None
-    asked = " x ".join(f"{name} {value}" for name, value in known.items())
+    text = " x ".join(f"{name} {value}" for name, value in known.items())
     return PlanError(
         "--global-batch",
         batch,
-        f"is not {asked} = {product}{'' if whole else ' times a whole number'}; leave one of them"
+        f"is not {text} = {product}{'' if whole else ' times a whole number'}; leave one of them"
         " out",
     )
 
@@ -79,10 +79,10 @@ def _broken_rule(plan: Plan, options: Options) -> PlanError | None:
     broken = broken_rule(plan, options)
     if broken is None:
         return None
-    said, stacks = broken.sentence(plan, least_layout(plan, options)), _others(plan, options)
+    text, stacks = broken.sentence(plan, least_layout(plan, options)), _others(plan, options)
     if others := named_stacks(stacks):
-        said += f"{', or' if '; ' in said else ';'} {others}"
-    return PlanError(broken.field, _value(broken, options), said)
+        text += f"{', or' if '; ' in text else ';'} {others}"
+    return PlanError(broken.field, _value(broken, options), text)
 
 
 def _others(plan: Plan, options: Options) -> Iterator[str]:

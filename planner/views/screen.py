@@ -245,7 +245,7 @@ def _sure(r: Estimate) -> Block:
 
 
 def _untried(sentences: Sequence[str]) -> str:
-    """The options that no search tries; sentences without an option are said whole."""
+    """The options that no search tries; sentences without an option are kept whole."""
     options = dict.fromkeys(option for text in sentences for option in _OPTION.findall(text))
     whole = [text for text in sentences if not _OPTION.search(text)]
     return "; ".join([*([" ".join(options)] if options else []), *whole])

@@ -52,9 +52,9 @@ class Kind:
         if self.spec is None:
             return self.keys
         with warnings.catch_warnings(action="ignore"):  # a default with its source is not JSON
-            found = self.spec.model_json_schema()
-        tables = [found, *found.get("$defs", {}).values()]
-        return tuple(sorted({name for one in tables for name in one.get("properties", ())}))
+            result = self.spec.model_json_schema()
+        tables = [result, *result.get("$defs", {}).values()]
+        return tuple(sorted({name for table in tables for name in table.get("properties", ())}))
 
 
 def shipped(kind: str) -> tuple[Path, ...]:
@@ -135,8 +135,8 @@ def whole(path: Path, part: str) -> tuple[dict[str, Any], ...]:
         of_types = [default_config(family) for family in COUNTS if accepted(family)]
         return (*(row["config"] for row in CONFIGS[part].values()), *of_types)
     text = path.read_text(encoding="utf-8")
-    found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    return tuple(found[part]) if part else (found,)
+    document = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    return tuple(document[part]) if part else (document,)
 
 
 @st.composite
@@ -147,10 +147,10 @@ def documents(draw: st.DrawFn) -> Case:
         content = draw(_tables(kind.files[0].read_bytes() if kind.files else _SCHEDULE))
     else:
         path = draw(st.sampled_from(kind.files))
-        found = draw(st.sampled_from(whole(path, kind.part)))
+        result = draw(st.sampled_from(whole(path, kind.part)))
         for _ in range(draw(st.sampled_from((0, 1, 1, 2)))):
-            found = draw(_changed(found, kind.known()))
-        content = written(found, kind.suffix)
+            result = draw(_changed(result, kind.known()))
+        content = written(result, kind.suffix)
     if draw(st.sampled_from((True, False, False, False))):
         content = draw(_bent(content))
     name = FILE + kind.suffix
@@ -158,25 +158,29 @@ def documents(draw: st.DrawFn) -> Case:
     return Case(words, {name: content})
 
 
-def written(found: Any, suffix: str) -> bytes:
+def written(document: Any, suffix: str) -> bytes:
     """The document as text; TOML has no null, and neither form has half a character."""
     if suffix == ".json":
-        return json.dumps(found).encode()
+        return json.dumps(document).encode()
     try:
-        return tomli_w.dumps(_without_null(found)).encode("utf-8", "surrogatepass")
+        return tomli_w.dumps(_without_null(document)).encode("utf-8", "surrogatepass")
     except (TypeError, ValueError):
-        return json.dumps(found).encode()
+        return json.dumps(document).encode()
 
 
-def _without_null(found: Any) -> Any:
-    if isinstance(found, dict):
-        return {k: _without_null(v) for k, v in found.items() if v is not None}
-    return [_without_null(v) for v in found if v is not None] if isinstance(found, list) else found
+def _without_null(document: Any) -> Any:
+    if isinstance(document, dict):
+        return {k: _without_null(v) for k, v in document.items() if v is not None}
+    return (
+        [_without_null(v) for v in document if v is not None]
+        if isinstance(document, list)
+        else document
+    )
 
 
-def _places(found: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def _places(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Paths of everything in a document."""
-    inner = found.items() if isinstance(found, dict) else enumerate(found)
+    inner = document.items() if isinstance(document, dict) else enumerate(document)
     return [
         place
         for key, value in inner
@@ -191,9 +195,9 @@ _SCALES = (0.0, -1.0, 1e-300, 1e-30, 1e-9, 0.1, 2.0, 7.0, 1e3, 1e9, 1e30, 1e300)
 
 
 @st.composite
-def _changed(draw: st.DrawFn, found: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+def _changed(draw: st.DrawFn, document: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
     """The document with one thing changed: left out, renamed, of another value, type or depth."""
-    out: dict[str, Any] = json.loads(json.dumps(found, default=str))
+    out: dict[str, Any] = json.loads(json.dumps(document, default=str))
     places = _places(out)
     how = draw(st.sampled_from(("drop", "rename", "value", "number", "number", "add", "deep")))
     key = draw(st.sampled_from(known) if known else st.text(max_size=8)) if how != "drop" else ""
@@ -202,8 +206,8 @@ def _changed(draw: st.DrawFn, found: dict[str, Any], known: tuple[str, ...]) -> 
         return out
     *path, last = draw(st.sampled_from(places))
     at = out
-    for one in path:
-        at = at[one]
+    for entry in path:
+        at = at[entry]
     if how == "drop":
         del at[last]
     elif how == "rename":

@@ -67,9 +67,11 @@ class StageMemory:
     firm: Array | None = None  # reserved without what a driver can page; None: nothing is paged
 
 
-def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSplit) -> StageMemory:
+def one_stage(
+    plan: Plan, c: Columns, weights: Weights, stage: Array, split: StageSplit
+) -> StageMemory:
     """Ledgers of all phases of one stage per row. All phases have the same leaves."""
-    s = StageOf(plan, c, of, stage, split)
+    s = StageOf(plan, c, weights, stage, split)
     leaves = {
         name: leaf.bytes(s) if leaf.needed(plan) else Phased() for name, leaf in LEAVES.items()
     }
