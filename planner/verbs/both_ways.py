@@ -66,10 +66,20 @@ def _batch(options: Options, report: Report, advice: Sequence[Advice]) -> str | 
         return None
     stack = f" --stack {report.stack.id}" if options.stack is None else ""
     return (
-        f"the default batch decides: {default:,} sequences ({show(default * length, 'count')}"
-        f" tokens) per step are {_whole(report)}, and --global-batch {default * times}{stack}"
-        f" ({show(default * times * length, 'count')} tokens) {_whole(other)}"
+        f"the default batch decides: {_batch_text(report, default)} per step are {_whole(report)},"
+        f" and --global-batch {default * times}{stack}{_tokens(report, default * times)}"
+        f" {_whole(other)}"
     )
+
+
+def _batch_text(report: Report, batch: int) -> str:
+    """So many sequences and their tokens; of a model of other samples, those."""
+    return f"{batch:,} {report.throughput.samples}{_tokens(report, batch)}"
+
+
+def _tokens(report: Report, batch: int) -> str:
+    length = report.training.seq_len
+    return "" if length == 1 else f" ({show(batch * length, 'count')} tokens)"
 
 
 def _with_batch(options: Options, report: Report, batch: int) -> Options:
@@ -214,6 +224,9 @@ def _answer(options: Options) -> Figures | None:
 def _whole(report: Report | Figures) -> str:
     """Outcome of an answer: days and cost, or the rate without tokens of the whole run."""
     if report.run.days is None:
-        return f"{show(report.throughput.tokens_per_s, '')} tokens/s"
+        rate = report.throughput
+        if rate.samples == "sequences":
+            return f"{show(rate.tokens_per_s, '')} tokens/s"
+        return f"{show(rate.samples_per_s, '')} {rate.samples}/s"
     cost = "" if report.run.cost_usd is None else f" and {show(report.run.cost_usd, 'USD')}"
     return f"{show(report.run.days, 'days')}{cost}"
