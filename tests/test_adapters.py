@@ -90,9 +90,11 @@ def test_only_adapters_are_reduced() -> None:
 
 def test_backward_has_no_gradient_of_a_frozen_weight() -> None:
     """Forward GEMMs take what they did; those of backward, and of the head, lose one of two."""
-    base, job = (found(entry).time for entry in (plan(), plan(adapter=lora())))
+    base, with_adapters = (found(entry).time for entry in (plan(), plan(adapter=lora())))
     for name in ("mlp_in", "attention_out"):
-        whole, ours = (next(x for n, x in t.detail.items() if name in n) for t in (base, job))
+        whole, ours = (
+            next(x for n, x in t.detail.items() if name in n) for t in (base, with_adapters)
+        )
         assert 0.6 * whole < ours < 0.75 * whole
     every, above, trained = trained_gemms(plan(adapter=lora()))
     assert every == above
@@ -301,26 +303,26 @@ def test_lisa_trains_few_layers_and_passes_through_all() -> None:
     """Embedding, final norm, head and 2 of 8 layers have gradients and moments; upstream no moment
     is dropped. Backward of the others has one GEMM of two, and none of their weights is updated."""
     bf16: dict[str, Any] = {"state_precision": "bf16"}
-    job, visited, all_of = (
+    partly, visited, all_of = (
         plan(mechanisms=mechanisms, **bf16)
         for mechanisms in ((Lisa(2, "active"),), (Lisa(2, "visited"),), ())
     )
-    every, model = parameter_count(job.model), job.model
+    every, model = parameter_count(partly.model), partly.model
     ends = (2 * model.vocab + 1) * model.hidden
     trained = ends + (every - ends) // 4
-    assert trained_count(job) == trained
-    states = [found(entry).memory for entry in (job, visited, all_of)]
+    assert trained_count(partly) == trained
+    states = [found(entry).memory for entry in (partly, visited, all_of)]
     for memory, moments in zip(states, (trained, every, every), strict=True):
         assert memory.components["optimizer"][0] == pytest.approx(2 * 2 * moments)
         assert memory.components["parameters"][0] == 2 * every
     step, usual = (entry.timeline[0][-1]["gradients"][0] for entry in (states[1], states[2]))
     assert step == pytest.approx(usual * trained / every)
-    ours, whole = (found(entry).time for entry in (job, all_of))
+    ours, whole = (found(entry).time for entry in (partly, all_of))
     name = next(n for n in ours.detail if "mlp_in" in n)
     # forward and one GEMM, and a quarter of the other
     assert 0.70 < ours.detail[name][0] / whole.detail[name][0] < 0.80
     assert ours.components["optimizer"][0] < 0.6 * whole.components["optimizer"][0]
-    weights, above, some = trained_gemms(job)
+    weights, above, some = trained_gemms(partly)
     assert weights == above > some
 
 

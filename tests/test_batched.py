@@ -159,7 +159,7 @@ def test_layouts_of_several_batches_are_those_of_each(plan: Plan, batches: list[
 
 @pytest.mark.parametrize("changed", [{}, {"planner.estimate._SMALL": 0}, {"BLOCK": 1}])
 @pytest.mark.parametrize(
-    "request",
+    "given_options",
     [
         {"model": "gpt2"},
         {"model": "llama-2-7b", "gpu": "rtx4090"},
@@ -168,12 +168,12 @@ def test_layouts_of_several_batches_are_those_of_each(plan: Plan, batches: list[
     ],
 )
 def test_the_layout_is_that_of_a_search(
-    request: dict[str, Any], changed: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    given_options: dict[str, Any], changed: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in changed.items():
         monkeypatch.setattr(name if "." in name else f"planner.search.alike.{name}", value)
     plans = [
-        plan_of(seq_len=1024, gpus=gpus, global_batch=batch, stack_defaults=True, **request)
+        plan_of(seq_len=1024, gpus=gpus, global_batch=batch, stack_defaults=True, **given_options)
         for gpus in (2, 8, 16)
         for batch in (16, 48, 64)
     ]

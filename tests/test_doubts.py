@@ -51,8 +51,8 @@ def test_an_ordinary_answer_is_not_doubted() -> None:
     ],
 )
 def test_what_nobody_would_believe_names_the_option(changes: dict[str, Any], option: str) -> None:
-    text = doubts(**changes)
-    assert any(option in entry for entry in text), text
+    sentences = doubts(**changes)
+    assert any(option in entry for entry in sentences), sentences
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,9 @@ def predicted_kept(
     return float(memory.timeline[0][PHASES.index("forward")]["activations"][0])
 
 
-def agree_per_layer(saw: Iterable[float], iterable: Iterable[float]) -> None:
+def agree_per_layer(saw: Iterable[float], expected: Iterable[float]) -> None:
     """What the layers add that a model of more has over one of fewer."""
-    (measured,), (predicted,) = np.diff(list(saw)), np.diff(list(iterable))
+    (measured,), (predicted,) = np.diff(list(saw)), np.diff(list(expected))
     assert predicted == pytest.approx(measured, rel=0.01)
 
 
@@ -55,19 +55,19 @@ def agree_per_layer(saw: Iterable[float], iterable: Iterable[float]) -> None:
 def test_bytes_kept_by_a_layer(name: str, mode: str, batch: int, sequence: int) -> None:
     few, many = GROUP, 2 * GROUP
     saw = (torch_models.kept_bytes(name, n, mode, batch, sequence) for n in (few, many))
-    text = (predicted_kept(name, n, mode, batch, sequence) for n in (few, many))
-    agree_per_layer(saw, text)
+    predicted = (predicted_kept(name, n, mode, batch, sequence) for n in (few, many))
+    agree_per_layer(saw, predicted)
 
 
 @pytest.mark.parametrize("name", ["llama", "llama, grouped queries", "mistral", "qwen3"])
 def test_bytes_kept_by_the_rule_of_every_second_product(name: str) -> None:
     saw = (torch_models.kept_bytes(name, n, "per-op", 2, 96) for n in (2, 4))
-    text = (predicted_kept(name, n, "per-op", 2, 96) for n in (2, 4))
-    agree_per_layer(saw, text)
+    predicted = (predicted_kept(name, n, "per-op", 2, 96) for n in (2, 4))
+    agree_per_layer(saw, predicted)
 
 
 @pytest.mark.parametrize(
-    ("name", "rates", "text", "attention", "kernel"),
+    ("name", "rates", "dropped", "attention", "kernel"),
     [
         ("gpt2", ("embd_pdrop", "resid_pdrop"), "hidden", "sdpa", "flash2"),
         ("gpt2", ("embd_pdrop", "resid_pdrop", "attn_pdrop"), "all", "eager", "fused_softmax"),
@@ -77,7 +77,7 @@ def test_bytes_kept_by_the_rule_of_every_second_product(name: str) -> None:
 def test_masks_of_dropout(
     name: str,
     rates: tuple[str, ...],
-    job: str,
+    dropped: str,
     attention: str,
     kernel: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -99,24 +99,24 @@ def test_masks_of_dropout(
         plan = torch_models.plan(name, layers, 2, 96, mode, kernel=kernel)
         if rate > 0:
             assert plan.model.dropout
-            model = plan.model.model_copy(update={"dropout_of": job})
+            model = plan.model.model_copy(update={"dropout_of": dropped})
             plan = plan.model_copy(update={"model": model})
         memory = evaluate(plan, plans.rows(1, {"micro_batch": 2, "recompute": mode})).memory
         return seen, float(memory.timeline[0][PHASES.index("forward")]["activations"][0])
 
     for mode in ("none", "full"):
         for layers in (2, 4):
-            seen, text = np.subtract(found(0.1, layers, mode), found(0.0, layers, mode))
-            assert text == seen
-            assert (seen > 0) == (mode == "none" or job != "attention")
+            seen, predicted = np.subtract(found(0.1, layers, mode), found(0.0, layers, mode))
+            assert predicted == seen
+            assert (seen > 0) == (mode == "none" or dropped != "attention")
     torch_models.spec.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["llama, grouped queries", "qwen3", "gpt2", "opt"])
 def test_bytes_kept_in_fp32(name: str) -> None:
     saw = (torch_models.kept_bytes(name, n, "none", 2, 96, torch.float32) for n in (2, 4))
-    text = (predicted_kept(name, n, "none", 2, 96, "fp32") for n in (2, 4))
-    agree_per_layer(saw, text)
+    predicted = (predicted_kept(name, n, "none", 2, 96, "fp32") for n in (2, 4))
+    agree_per_layer(saw, predicted)
 
 
 @pytest.mark.parametrize(  # of one or two sequences in turn

@@ -119,8 +119,8 @@ def test_sets_of_modules_keep_less_and_take_longer() -> None:
     """Over all sets: one more module never keeps more, is never faster and never needs more; all of
     them keep no less than full recompute; what two share counts once."""
     plan, sets = every_module(), sets_of(RECOMPUTE_MODULES)
-    text = evaluated(plan, "none", "full", *("+".join(entry) for entry in sets))
-    each, seconds, peak = kept(text), text.time.seconds, text.memory.peak
+    estimates = evaluated(plan, "none", "full", *("+".join(entry) for entry in sets))
+    each, seconds, peak = kept(estimates), estimates.time.seconds, estimates.memory.peak
     at = {frozenset[str](): 0} | {entry: 2 + i for i, entry in enumerate(sets)}
     for small, more in itertools.product(at, RECOMPUTE_MODULES):
         fewer, larger = at[small], at[small | {more}]
@@ -129,7 +129,7 @@ def test_sets_of_modules_keep_less_and_take_longer() -> None:
         assert peak[larger] <= peak[fewer] * (1 + 1e-12)
         if more not in small and more != "core_attn" and not (more in PARTS and "moe" in small):
             assert each[larger] < each[fewer], (small, more)
-            assert text.time.repeated_flop[larger] >= text.time.repeated_flop[fewer]
+            assert estimates.time.repeated_flop[larger] >= estimates.time.repeated_flop[fewer]
     assert each[at[frozenset(RECOMPUTE_MODULES)]] > each[1]
     saved = {name: each[0] - each[i] for name, i in at.items()}
     for a, b in itertools.combinations(at, 2):
@@ -167,8 +167,10 @@ def test_results_that_are_kept_save_time_for_memory() -> None:
     plan = plans.plan(plans.model(qk_norm="none"), software="maxtext", gpus=8, global_batch=16)
     sets = sets_of(KEPT_RESULTS)
     layout = {"ep": 1, "zero": 3}
-    text = evaluated(plan, "none", "full", *(f"keep:{'+'.join(entry)}" for entry in sets), **layout)
-    each, seconds = kept(text), text.time.seconds
+    estimates = evaluated(
+        plan, "none", "full", *(f"keep:{'+'.join(entry)}" for entry in sets), **layout
+    )
+    each, seconds = kept(estimates), estimates.time.seconds
     at = {frozenset[str](): 1} | {entry: 2 + i for i, entry in enumerate(sets)}
     for small, more in itertools.product(at, KEPT_RESULTS):
         fewer, larger = at[small], at[small | {more}]
@@ -217,11 +219,11 @@ def test_refused_where_the_model_or_the_stack_has_none() -> None:
             if not rule.holds(plan, table).all()
         }
 
-    text = refused(dense, recompute="mla_up_proj+mlp")
-    assert "has no mla_up_proj" in text["modules are those of the model"]
+    reasons = refused(dense, recompute="mla_up_proj+mlp")
+    assert "has no mla_up_proj" in reasons["modules are those of the model"]
     assert refused(dense, recompute="mlp") == {}
-    text = refused(dense, recompute="keep:qkv_proj")
-    assert "does not have --recompute keep:qkv_proj" in text["supported by the stack"]
+    reasons = refused(dense, recompute="keep:qkv_proj")
+    assert "does not have --recompute keep:qkv_proj" in reasons["supported by the stack"]
     fsdp = plans.plan(software="pytorch-fsdp", gpus=8).stack
     (lack,) = lacks(fsdp, {"offload": "activations", "offload_modules": "attn_proj"})
     assert str(lack) == "--offload-modules attn_proj (it has none)"

@@ -224,8 +224,8 @@ def predicted(modules: str, layers: int) -> float:
 def test_bytes_that_modules_free(modules: str) -> None:
     for layers in (1, 3):
         saw = measured("none", layers) - measured(modules, layers)
-        text = predicted("none", layers) - predicted(modules, layers)
-        assert text == pytest.approx(saw, rel=0.03), layers
+        difference = predicted("none", layers) - predicted(modules, layers)
+        assert difference == pytest.approx(saw, rel=0.03), layers
 
 
 def test_bytes_that_a_norm_of_its_own_frees() -> None:

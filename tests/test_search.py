@@ -144,7 +144,7 @@ SMALL = {"model": "llama-2-7b", "gpu": "rtx4090", "gpus": 8, "recompute": "full"
 
 
 @pytest.mark.parametrize(
-    ("request", "acts"),
+    ("given_options", "acts"),
     [
         ({"zero": 3}, lambda x: x.dp * x.cp > 1),
         ({"zero": 1, "stack": "megatron-core"}, lambda x: x.dp * x.cp > 1),
@@ -155,11 +155,13 @@ SMALL = {"model": "llama-2-7b", "gpu": "rtx4090", "gpus": 8, "recompute": "full"
         ({"zero": 1, "dp": 1, "stack": "megatron-core"}, lambda x: x.shard_group == x.cp),
     ],
 )
-def test_what_is_asked_for_acts(request: dict[str, Any], acts: Callable[[Layout], bool]) -> None:
-    for plan in resolve(read_options({**SMALL, **request})).plans:
+def test_what_is_asked_for_acts(
+    given_options: dict[str, Any], acts: Callable[[Layout], bool]
+) -> None:
+    for plan in resolve(read_options({**SMALL, **given_options})).plans:
         estimates = search(plan).estimates
         assert estimates is None or all(map(acts, table_layouts(estimates.table)))
-    answer = answer_of(resolve(read_options({**SMALL, **request})))
+    answer = answer_of(resolve(read_options({**SMALL, **given_options})))
     assert answer is not None
     assert acts(answer.chosen.table.layout(answer.row))
 
