@@ -10,9 +10,10 @@ docs/questions, docs/reference. Whole files: docs/against-our-sources.md, docs/l
 docs/pictures/terminal.svg, docs/scenario.schema.json. Blocks between `<!-- begin: NAME -->` and
 `<!-- end -->`: README.md and the hand-written pages of docs/.
 
-Written last: docs/built.sha256, of everything the pages with errors over measured runs and the
-studies of benchmarks/studies (minutes of a core) were made of. While it holds, the tests take these
-pages as they are; once a file under it has changed they are made again.
+Written last: docs/built.sha256, of everything that generated text and commands are made of. Before
+that, every command of a page has to be answered with the status that the page states, and every
+check of a question to hold. While the digest holds, the tests take the documentation as it was
+built, and make a drawn part of it again; once a file under it has changed they make all of it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from pages import (  # noqa: E402
     accuracy,
     blocks,
     catalogue,
+    commands,
     formulas,
     journal,
     lessons,
@@ -70,49 +72,47 @@ FOLDERS: dict[str, Callable[[], dict[str, str]]] = {
 _STUDY = re.compile(r"^<!-- begin: (status|worth .*) -->$", re.MULTILINE)
 STAMP = ROOT / "docs" / "built.sha256"
 _MADE_OF = (
-    *("planner/**/*", "hardware_profiles/**/*", "benchmarks/studies/*.py"),
-    *("docs/pages/*.py", "docs/build.py"),
+    *("planner/**/*", "web/**/*", "hardware_profiles/**/*", "benchmarks/studies/*.py"),
+    *("docs/pages/*.py", "docs/build.py", "docs/questions.toml", "docs/data/*", "docs/log/*.md"),
+    *("docs/examples/**/*", "tests/configs/*", "tests/data/hf_*.json"),
 )
 
 
 def studies() -> list[str]:
-    """Pages with errors of held-out suites, ablations or coverage."""
-    accurate = sorted((ROOT / "docs" / "accuracy").glob("*.md"))
-    return [
-        RESIDUALS,
-        MEMORY,
-        *(path.relative_to(ROOT).as_posix() for path in accurate),
-        *(n for n in hand_written() if _STUDY.search((ROOT / n).read_text(encoding="utf-8"))),
-    ]
+    """Pages that take minutes: with errors of held-out suites, ablations or coverage."""
+    with_studies = (n for n in hand_written() if _STUDY.search((ROOT / n).read_text("utf-8")))
+    return [RESIDUALS, MEMORY, "docs/accuracy", *with_studies]
 
 
 def digest() -> str:
-    """SHA-256 of what the pages with studies are made of, and of these pages."""
+    """SHA-256 of what the documentation is made of, of its generated text and of its commands."""
     files = {path for pattern in _MADE_OF for path in ROOT.glob(pattern) if path.is_file()}
-    files |= {ROOT / name for name in studies()}
+    files |= {ROOT / name for name in PAGES if (ROOT / name).exists()}
+    files |= {path for name in FOLDERS for path in (ROOT / name).glob("*")}
     whole = hashlib.sha256()
     for path in sorted(files):
         if "__pycache__" not in path.parts:
             whole.update(path.relative_to(ROOT).as_posix().encode() + b"\0")
             whole.update(hashlib.sha256(path.read_bytes()).digest())
+    for name in hand_written():
+        made = blocks.made((ROOT / name).read_text(encoding="utf-8"))
+        whole.update("\0".join((name, *made)).encode())
+    whole.update(repr(commands.shown(ROOT)).encode())
     return whole.hexdigest()
 
 
 def unchanged() -> bool:
-    """Whether nothing has changed since the pages with studies were written."""
+    """Whether nothing has changed since the documentation was built."""
     return STAMP.exists() and STAMP.read_text(encoding="utf-8").strip() == digest()
 
 
 def hand_written() -> list[str]:
     """Pages that may hold generated blocks."""
-    pages = [
-        ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-    ] + sorted((ROOT / "docs").rglob("*.md"))
     return [
         name
-        for path in pages
-        if path.exists()
-        and (name := path.relative_to(ROOT).as_posix()) not in PAGES
+        for name in commands.pages(ROOT)
+        if (ROOT / name).exists()
+        and name not in PAGES
         and not any(name.startswith(f"{folder}/") for folder in FOLDERS)
     ]
 
@@ -163,8 +163,14 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{name} is not current; run: python docs/build.py", file=sys.stderr)
         return 1 if outdated else 0
     _write(outdated)
-    if RESIDUALS in PAGES:
-        STAMP.write_text(digest() + "\n", encoding="utf-8")
+    if RESIDUALS not in PAGES:
+        return 0
+    wrong = [*commands.not_as_stated(commands.shown(ROOT)), *questions.all_broken()]
+    for line in wrong:
+        print(line, file=sys.stderr)
+    if wrong:
+        return 1
+    STAMP.write_text(digest() + "\n", encoding="utf-8")
     return 0
 
 

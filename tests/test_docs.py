@@ -3,16 +3,17 @@ commands, examples."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 import typer
+from built import ROOT, again, build
 from command import dpplan
+from pages import blocks, commands, formulas, sheets
+from pages.commands import EXAMPLE, LOG, QUESTIONS
 
 import planner
 from planner.cli.app import app
@@ -25,32 +26,11 @@ from planner.specs.model import ModelSpec
 from planner.studies.runs.table import COLUMNS
 from planner.studies.validate.rows import REQUIRED
 
-ROOT = Path(__file__).resolve().parents[1]
-
-_SPEC = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
-assert _SPEC is not None
-assert _SPEC.loader is not None
-build = importlib.util.module_from_spec(_SPEC)
-sys.modules["docs_build"] = build
-_SPEC.loader.exec_module(build)
-
-from pages import blocks, formulas, sheets  # noqa: E402
-from pages.text import run  # noqa: E402
-
-QUESTIONS = "docs/questions"  # tests/test_questions.py runs its commands, and makes it again
-LOG = "docs/log"
-EXTENDING = "docs/extending/"
-EXAMPLE = "docs/worked-example.md"  # whose commands read what those before them wrote
 MOST_LINES = 300
 MOST_PICTURE_BYTES = 150_000
 
-SHOWN = [
-    "README.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    *sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md")),
-]
+SHOWN = commands.pages(ROOT)
+COMMANDS_SHOWN = commands.shown(ROOT)
 
 
 @cache
@@ -88,49 +68,47 @@ def test_a_text_becomes_pages_whose_links_follow() -> None:
     assert "[one](one.md)" in pages["rest.md"]
 
 
-def held(names: list[str]) -> list[str]:
-    """Without the pages that minutes of held-out fits would write again of these very files."""
-    skipped = set(build.studies()) if build.unchanged() else set()
-    return [name for name in names if name not in skipped]
+GENERATED = [
+    *(name for name in (*build.FOLDERS, *build.PAGES) if name != QUESTIONS),
+    *(name for name in build.hand_written() if "<!-- begin" in text(name)),
+]
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in (*build.FOLDERS, *build.PAGES) if name != QUESTIONS]
-)
-def test_generated_pages_are_current(name: str) -> None:
-    if name == "docs/accuracy" and build.unchanged():
-        return
-    if held([name]):
-        assert not build.stale([name]), "run: python docs/build.py"
+@pytest.mark.parametrize("name", again(GENERATED, build.studies()))
+def test_generated_text_is_current(name: str) -> None:
+    assert not build.stale([name]), "run: python docs/build.py"
 
 
-def test_blocks_are_current() -> None:
-    wrong = build.stale([name for name in held(build.hand_written()) if "<!-- begin" in text(name)])
-    assert not wrong, f"{', '.join(wrong)} not current; run: python docs/build.py"
-
-
-def test_a_page_with_studies_is_made_again_after_any_change_it_rests_on(
+def test_the_documentation_is_made_again_after_any_change_it_rests_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worth = "docs/mechanisms/clock.md"
-    names = (build.RESIDUALS, build.MEMORY, "docs/accuracy/bands.md", worth, "README.md")
-    for name in (*names, "planner/estimate/step.py", "hardware_profiles/gpus/rtx4090.toml"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        study = "<!-- begin: worth overlap -->\n\n<!-- end -->\n"
-        (tmp_path / name).write_text(study if name in (worth, "README.md") else name, "utf-8")
+    page, code = "docs/mechanisms/clock.md", "planner/estimate/step.py"
+    names = (build.RESIDUALS, build.MEMORY, "docs/accuracy/bands.md", page, "README.md")
     monkeypatch.setattr(build, "ROOT", tmp_path)
     monkeypatch.setattr(build, "STAMP", tmp_path / "docs" / "built.sha256")
-    assert set(build.studies()) == set(names)
+
+    def write(name: str, content: str) -> None:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content, encoding="utf-8")
+
+    block = "<!-- begin: worth overlap -->\n\n%s\n\n<!-- end -->\n"
+    before = {name: name for name in (*names, code, "hardware_profiles/gpus/rtx4090.toml")}
+    before |= {page: f"text\n\n{block % 1}", "README.md": "```sh\ndpplan list models\n```\n"}
+    for name, content in before.items():
+        write(name, content)
+    assert set(build.studies()) == {build.RESIDUALS, build.MEMORY, "docs/accuracy", page}
     assert not build.unchanged()
-    for name in ("docs/accuracy/bands.md", worth, "planner/estimate/step.py", build.RESIDUALS):
-        build.STAMP.write_text(build.digest(), encoding="utf-8")
+    write("docs/built.sha256", build.digest())
+    write(page, f"other words\n\n{block % 1}")
+    assert build.unchanged()
+    changed = {name: f"{content}other" for name, content in before.items()}
+    changed |= {page: f"text\n\n{block % 2}", "README.md": "```sh\ndpplan list gpus\n```\n"}
+    changed["planner/estimate/new.py"] = ""
+    for name, content in changed.items():
+        write("docs/built.sha256", build.digest())
         assert build.unchanged()
-        whole = (tmp_path / name).read_text("utf-8")
-        (tmp_path / name).write_text(whole + "other", encoding="utf-8")
+        write(name, content)
         assert not build.unchanged(), name
-    build.STAMP.write_text(build.digest(), encoding="utf-8")
-    (tmp_path / "planner" / "estimate" / "new.py").write_text("", encoding="utf-8")
-    assert not build.unchanged()
 
 
 def test_check_names_the_page_that_is_not_current_or_not_written_any_more(
@@ -245,51 +223,32 @@ def test_relative_links_resolve() -> None:
     assert not wrong
 
 
-# what takes minutes of a node, and files that come from it
-_MEASURES = re.compile(r"^dpplan (calibrate|serve)\b|my-node\.toml|cluster\.toml")
-
-
-# where a page of docs/extending first changes the package
-_STEP = re.compile(r"^```(?:diff\n|sh\ncp \S+ planner/)", re.MULTILINE)
-
-
-def _as_shipped(name: str) -> str:
-    """A page, one of docs/extending up to its first step: what follows that is answered in a
-    changed copy alone, in which tests/test_extending.py follows the page."""
-    step = _STEP.search(text(name)) if name.startswith(EXTENDING) else None
-    return text(name)[: step.start()] if step else text(name)
-
-
-def _commands() -> list[tuple[str, int | None]]:
-    """Commands in code blocks, with the exit status that the page states for them."""
-    values: dict[str, int | None] = {}
-    for name in SHOWN:
-        if name.startswith((QUESTIONS, LOG, EXAMPLE)):  # the log keeps what was run then
-            continue
-        page = _as_shipped(name)
-        for block in re.finditer(r"```sh\n(.*?)```", page, re.DOTALL):
-            after = page[block.end() : page.find("<!-- end -->", block.end())]
-            stated = re.search(r"^Exit status (\d)\.$", after, re.MULTILINE)
-            for line in block.group(1).splitlines():
-                if line.startswith("dpplan ") and not _MEASURES.search(line):
-                    text = "\n".join(block.group(1).splitlines()) == line and stated
-                    values[line] = int(stated.group(1)) if text and stated else None
-    return list(values.items())
-
-
 def test_readme_shows_commands_and_is_short() -> None:
-    assert sum(command in text("README.md") for command, _ in _commands()) >= 8
+    assert sum(command in text("README.md") for command in COMMANDS_SHOWN) >= 8
     assert len(text("README.md").splitlines()) <= 120
     shown = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text("README.md"))
     assert len(shown) == 2
     assert all((ROOT / name).stat().st_size <= MOST_PICTURE_BYTES for name in shown)
 
 
-@pytest.mark.parametrize(("command", "stated"), _commands())
+@pytest.mark.parametrize(("command", "stated"), again(COMMANDS_SHOWN.items()))
 def test_commands_run(command: str, stated: int | None) -> None:
-    status, out, err = run(command)
-    assert status in ((0, 3) if stated is None else (stated,)), err
-    assert out or status == 2
+    assert commands.wrong(command, stated) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "stated"),
+    [
+        ("dpplan list models", 3),  # ends well
+        ("dpplan list nothing", None),
+        ("dpplan estimate --model gpt9 --gpu h100 --gpus 8", 0),
+    ],
+)
+def test_a_command_that_is_not_answered_as_stated_is_named(
+    command: str, stated: int | None
+) -> None:
+    (line,) = commands.not_as_stated({command: stated, "dpplan list gpus": 0})
+    assert command in line
 
 
 def test_the_worked_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,31 +257,15 @@ def test_the_worked_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     monkeypatch.chdir(tmp_path)
     printed, count = "", 0
-    for prose, commands in re.findall(r"(.*?)(?:```sh\n(.*?)```|\Z)", text(EXAMPLE), re.DOTALL):
+    for prose, block in re.findall(r"(.*?)(?:```sh\n(.*?)```|\Z)", text(EXAMPLE), re.DOTALL):
         for number in re.findall(r"\*\*(.*?)\*\*", prose.replace("\n", " ")):
             assert number in printed, number
             count += 1
-        for command in commands.splitlines():
+        for command in block.splitlines():
             answer = dpplan(*shlex.split(command)[1:])
             assert answer.status == 0, (command, answer.stderr)
             printed += re.sub(r"\s+", " ", answer.stdout)
     assert count > 10
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        command
-        for name in SHOWN
-        if name.startswith(EXTENDING)
-        for command in re.findall(r"^dpplan .*$", _as_shipped(name), re.MULTILINE)
-    ],
-)
-def test_examples_of_extending_are_answered(command: str) -> None:
-    """An example file is there to be copied: one that the program refuses is no example, whatever
-    the page states."""
-    status, _, err = run(command)
-    assert status == 0, err
 
 
 def test_the_tree_is_true() -> None:

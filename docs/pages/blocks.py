@@ -279,6 +279,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
 }
 
 
+def made(text: str) -> list[str]:
+    """The generated blocks of a page."""
+    return [match.group(0) for match in _BLOCK.finditer(text)]
+
+
 def fill(text: str) -> str:
     """The page with every block written anew.
 

@@ -116,6 +116,12 @@ def broken(question: Question, check: Check) -> str | None:
     return None if holds else f"{check.of} is {value!r}"
 
 
+def all_broken() -> list[str]:
+    """A line for each check of a question that does not hold."""
+    checks = [(q, check) for chapter in chapters() for q in chapter.question for check in q.holds]
+    return [f"{q.ask} {said}: {c.why}" for q, c in checks if (said := broken(q, c)) is not None]
+
+
 def _written(number: int, question: Question) -> str:
     commands = "\n".join(f"dpplan {command}" for command in question.commands)
     checks = "".join(f"- {_bounds(check)}: {check.why}\n" for check in question.holds)
