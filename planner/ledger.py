@@ -67,6 +67,9 @@ def rowwise(function: Callable[..., Array], *columns: Array, boolean: bool = Fal
 
 def flattened(function: Callable[..., Array], *columns: Array) -> Array:
     """A function of plain arrays of equal length, applied to numbers and arrays that broadcast."""
+    shapes = {getattr(column, "shape", ()) for column in columns}
+    if len(shapes) == 1 and len(shape := shapes.pop()) == 1:  # nothing to broadcast
+        return np.asarray(function(*columns)).reshape(shape)
     wide = np.broadcast_arrays(*columns)
     result = function(*(column.reshape(-1) for column in wide))
     return np.asarray(result).reshape(wide[0].shape)[()]
@@ -206,15 +209,25 @@ def firsts(ledger: Mapping[str, Array]) -> dict[str, float]:
 
 def each(record: Any, change: Callable[[Any], Any]) -> Any:
     """A record, with every number in it changed; text, and what has none, stays."""
+    kind = type(record)
+    if kind is float or kind is np.ndarray:  # by far the most
+        return change(record)
     if isinstance(record, dict):
         return {name: each(value, change) for name, value in record.items()}
     if isinstance(record, list | tuple):
         changed = [each(value, change) for value in record]
-        return type(record)(*changed) if hasattr(record, "_fields") else type(record)(changed)
-    if dataclasses.is_dataclass(record) and not isinstance(record, type):
-        fields = dataclasses.fields(record)
-        return type(record)(**{f.name: each(getattr(record, f.name), change) for f in fields})
+        return kind(*changed) if hasattr(record, "_fields") else kind(changed)
+    if (names := _field_names(kind)) is not None:
+        return kind(**{name: each(getattr(record, name), change) for name in names})
     return record if record is None or isinstance(record, str) else change(record)
+
+
+@functools.cache
+def _field_names(kind: type) -> tuple[str, ...] | None:
+    """Names of the fields of a dataclass; None for any other type."""
+    if not dataclasses.is_dataclass(kind):
+        return None
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 @dataclass(frozen=True)

@@ -171,16 +171,38 @@ def _of_pipelines(
 def _each(
     shape: Shape, value: Callable[..., Array], pp: Array, vpp: Array, fold: Array, *columns: Array
 ) -> Array:
-    kinds, which = unique_rows({"pp": pp, "vpp": vpp, "fold": fold})
+    out = np.zeros(len(pp))
+    for p, v, f, rows in _pipelines(pp, vpp, fold):
+        contents = contents_of(shape, p, v, f)
+        out[rows] = value(contents, *(column[rows] for column in columns))
+    return out
+
+
+_Pipelines = list[tuple[int, int, bool, Any]]  # pp, vpp, whether folded, rows
+_FEW = 4096  # rows of tables that are looked at again and again
+
+
+def _pipelines(pp: Array, vpp: Array, fold: Array) -> _Pipelines:
+    """The distinct pipelines of a table, each with its rows."""
+    table = np.array((pp, vpp, fold), dtype=float)
+    return _known_pipelines(table.tobytes()) if len(pp) <= _FEW else _distinct(table)
+
+
+@functools.lru_cache(maxsize=256)
+def _known_pipelines(table: bytes) -> _Pipelines:
+    return _distinct(np.frombuffer(table).reshape(3, -1))
+
+
+def _distinct(table: Array) -> _Pipelines:
+    kinds, which = unique_rows(dict(zip(("pp", "vpp", "fold"), table, strict=True)))
     parts: list[Any] = [slice(None)]
     if len(kinds["pp"]) != 1:
         ends = np.cumsum(np.bincount(which, minlength=len(kinds["pp"])))
         parts = np.split(np.argsort(which, kind="stable"), ends[:-1])
-    out = np.zeros(len(pp))
-    for p, v, f, rows in zip(*kinds.values(), parts, strict=True):
-        contents = contents_of(shape, int(p), int(v), bool(f))
-        out[rows] = value(contents, *(column[rows] for column in columns))
-    return out
+    return [
+        (int(p), int(v), bool(f), rows)
+        for p, v, f, rows in zip(*kinds.values(), parts, strict=True)
+    ]
 
 
 def _layers(kind: int, contents: Contents, stage: Array) -> Array:

@@ -87,7 +87,7 @@ def gemm_s(
     memory traffic overlap except near their balance (smooth maximum, +19 % where equal). launch_s
     holds the gap to the next kernel of a stream: the tables time several GEMMs back to back.
     """
-    m, n, k, batch = np.broadcast_arrays(*(np.asarray(x, float) for x in (m, n, k, batch)))
+    m, n, k, batch = (np.asarray(x, float) for x in (m, n, k, batch))
     rows, columns = _TILES.T
     area = rows * columns
     bandwidth = np.asarray(memory_bytes_per_s * memory_frac, float)

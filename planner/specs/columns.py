@@ -213,11 +213,12 @@ def unique_rows(columns: Mapping[str, Array]) -> tuple[ByName, Array]:
     differ = [each for each in columns.values() if rows > 1 and (each != each[0]).any()]
     if not differ:
         return {name: column[:1] for name, column in columns.items()}, np.zeros(rows, np.intp)
-    key: Array = 0.0
-    stride = 1.0
-    for column in differ:
-        values, code = np.unique(column, return_inverse=True)
-        key = key + code * stride
-        stride *= len(values)
+    key = differ[0]
+    if len(differ) > 1:
+        key, stride = np.zeros(rows), 1.0
+        for column in differ:
+            values, code = np.unique(column, return_inverse=True)
+            key = key + code * stride
+            stride *= len(values)
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     return {name: column[first] for name, column in columns.items()}, inverse

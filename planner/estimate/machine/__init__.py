@@ -8,8 +8,6 @@ each with one number moved.
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -175,8 +173,10 @@ def machine(plan: Plan) -> Machine:
         host_update=update_bandwidth(plan),
         host_staged=staged_bandwidth(plan),
     )
-    changed: Iterator[Mapping[str, Any]] = (each.numbers(plan) for each in plan.mechanisms)
-    return functools.reduce(lambda numbers, more: replace(numbers, **more), changed, base)
+    changed: dict[str, Any] = {}
+    for mechanism in plan.mechanisms:
+        changed |= mechanism.numbers(plan)
+    return replace(base, **changed) if changed else base
 
 
 def _jitter(plan: Plan) -> Sourced:
