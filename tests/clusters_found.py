@@ -19,6 +19,7 @@ GIVEN = {
     "seq_len": 1024,
     "stack": "megatron-core",
     "micro_batch": 1,
+    "stack_defaults": True,
 }
 KINDS = ("a100", "rtx4090", "gb300-279gb")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import sys
@@ -17,6 +18,7 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import planner  # noqa: F401, E402  (before numpy, whose threads it counts)
+from planner.search import answer  # noqa: E402
 from planner.verbs import workers  # noqa: E402
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # tests share the cores already: verbs start processes where asked to alone (tests/test_dealt.py)
 workers._MOST_PROCESSES = 1
+
+# tests ask for one request in many forms, one file after the other
+answer.kept = functools.lru_cache(maxsize=32)(answer.kept.__wrapped__)
 
 # first, so that at the end no process is alone with them
 LONGEST = (
@@ -114,6 +119,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    _forget(item)
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    _forget(item)
+
+
+def _forget(item: pytest.Item) -> None:
+    """A search with something replaced is not that of the next test."""
+    if "monkeypatch" in getattr(item, "fixturenames", ()):
+        answer.kept.cache_clear()
 
 
 @pytest.fixture

@@ -35,9 +35,11 @@ SCENARIOS = {
         "--model llama-2-7b --gpu a100-sxm4-40gb --gpus 8 --tp 1 --pp 1 --cp 1 --zero 1 "
         "--micro-batch 2 --recompute none --stack megatron-core"
     ),
-    "experts": "--model mixtral-8x7b --gpu h100 --gpus 64 --recompute full --ep 8 --tp 8 --pp 1",
+    "experts": "--model mixtral-8x7b --gpu h100 --gpus 64 --recompute full --ep 8 --tp 8 --pp 1"
+    " --stack megatron-core",
     "long sequences": (
         "--model llama-3.1-8b --gpu h100 --gpus 16 --seq-len 65536 --tp 2 --cp 2 --pp 1"
+        " --stack megatron-core"
     ),
     "hybrid shards": (
         "--model llama-3-8b --gpus 32 --gpu h100 --stack pytorch-fsdp --zero 3 --shard-group 8"
@@ -54,7 +56,7 @@ def estimated(words: str) -> Any:
 def test_every_entry_is_what_its_command_answers(name: str) -> None:
     r = estimated(SCENARIOS[name] + " --advice 60")
     assert r["advice"]
-    for a in [*r["advice"][:6], *r["advice"][6::5]]:
+    for a in [*r["advice"][:4], *r["advice"][4::8]]:
         words = shlex.split(a["command"])
         assert words[:2] == ["dpplan", "estimate"]
         followed = dpplan(*words[1:], "--json", "--advice", 0)

@@ -91,7 +91,7 @@ def test_together_as_one_by_one() -> None:
         assert bool(e.fits[0]) == value.fits
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(order=st.permutations(range(len(REQUESTS))))
 def test_answers_do_not_depend_on_the_others(order: list[int]) -> None:
     items = [options(**REQUESTS[i]) for i in order[:4]]

@@ -123,11 +123,13 @@ def test_every_component_and_bottleneck_has_its_sentence() -> None:
 
 ASKED: dict[str, tuple[str, ...]] = {
     "estimate": (
-        "--model mixtral-8x7b --gpu h100 --gpus 64 --seq-len 8192 --ep 8 --tokens 1T --explain",
-        "--model llama-3.1-8b --gpu h100 --gpus 16 --seq-len 65536 --tp 2 --cp 2 --pp 1",
+        "--model mixtral-8x7b --gpu h100 --gpus 64 --seq-len 8192 --ep 8 --tokens 1T --explain"
+        " --stack megatron-core",
+        "--model llama-3.1-8b --gpu h100 --gpus 16 --seq-len 65536 --tp 2 --cp 2 --pp 1"
+        " --stack megatron-core",
         "--model llama-2-7b --gpu a100 --gpus 8 --zero 1 --recompute full --micro-batch 1"
         " --require fits --require 'step > 1 s' --scenario docs/examples/scenario.toml",
-        "--model llama-2-7b --gpu rtx4090 --gpus 2 --seq-len 2048",
+        "--model llama-2-7b --gpu rtx4090 --gpus 2 --seq-len 2048 --stack pytorch-fsdp",
         "--model llama-2-7b --gpu h100 --gpus 8 --gpus-per-node 2 --stack megatron-core"
         " --where pp=1 --recompute none --micro-batch 1 --global-batch 2 --advice 0",
         "--model llama-3-8b --gpu l40s --gpus 4 --advice 0",
@@ -144,9 +146,9 @@ ASKED: dict[str, tuple[str, ...]] = {
         "--model llama-2-7b --gpu rtx4090 --gpus 1 --top 1",
     ),
     "recommend cluster": (
-        "--model llama-2-7b --tokens 100B --days 10 --gpu a100 --max-gpus 128",
+        "--model llama-2-7b --tokens 100B --days 10 --gpu a100 --max-gpus 128 --stack pytorch-fsdp",
         "--model llama-70b --tokens 10B --days 1 --gpu rtx4090 --max-gpus 4",
-        "--model gpt2-xl --tokens 100B --days 0.35 --gpu h100 --max-gpus 64",
+        "--model gpt2-xl --tokens 100B --days 0.35 --gpu h100 --max-gpus 64 --stack pytorch-fsdp",
     ),
     "recommend bandwidth": ("--model gpt2-xl --gpu a100 --gpus 16",),
     "recommend batch": ("--model gpt2-xl --gpu a100 --gpus 16",),

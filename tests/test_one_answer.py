@@ -4,10 +4,13 @@ same batch, layout, step, memory, days and dollars as `dpplan estimate`."""
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
-from command import dpplan
+from command import ROOT, argv, dpplan
+
+from planner.search.answer import kept
 
 REQUESTS = {
     "default batch": ("llama-2-7b", "a100", 16, ("--stack", "pytorch-fsdp")),
@@ -93,3 +96,26 @@ def test_a_schedule_takes_the_step_without_what_comes_after_it(name: str) -> Non
     least = step - parts["overhead"] - parts["data_parallel"]
     reduced_s = max(timed["durations"]["optimizer_s"])
     assert 0.95 * least <= timed["makespan_s"] - reduced_s <= 1.05 * step
+
+
+def test_a_request_is_searched_once_for_all_forms_of_its_answer() -> None:
+    words = ("estimate", *argv("--model gpt2 --gpu a100 --gpus 4 --stack pytorch-fsdp"))
+    kept.cache_clear()
+    first = dpplan(*words, "--json")
+    searched = kept.cache_info().misses
+    assert searched > 0
+    second = dpplan(*words, "--json")
+    assert kept.cache_info().misses == searched
+    kept.cache_clear()
+    assert dpplan(*words, "--json").stdout == second.stdout == first.stdout
+
+
+def test_numbers_of_other_sources_are_other_requests(tmp_path: Path) -> None:
+    """An answer says how sure its own numbers are, also where another file has equal ones."""
+    file, measured = tmp_path / "gpu.toml", []
+    text = (ROOT / "docs/examples/gpu.toml").read_text(encoding="utf-8")
+    for kind in ("vendor", "measured"):
+        file.write_text(text.replace('kind = "vendor"', f'kind = "{kind}"'), encoding="utf-8")
+        report = dpplan("estimate", "--model", "gpt2", "--gpu", file, "--gpus", 2, "--json").json()
+        measured.append(report["provenance"]["measured_frac"])
+    assert measured[1] > measured[0]

@@ -34,7 +34,7 @@ ANSWERS = (
     f"recommend batch {DENSE.replace('--global-batch 128', '--seq-len 4096')}",
     "recommend cluster --model gpt2-xl --tokens 10B --days 30 --gpu l40s --max-gpus 16",
     f"recommend bandwidth {DENSE}",
-    "recommend model --gpu h100 --gpus 8 --tokens 100B --days 20",
+    "recommend model --gpu h100 --gpus 8 --tokens 100B --days 20 --stack pytorch-fsdp",
     f"tune {SMALL} --method lora --largest",
     "rl --model qwen2.5-7b --gpu h100 --gpus 16",
 )

@@ -243,6 +243,7 @@ def test_days_bound_the_model() -> None:
         "stack": "pytorch-ddp",
         "tokens": "10B",
         "micro_batch": 1,
+        "stack_defaults": True,
     }
     loose, tight = (
         recommend.largest(Limits(days=days), given_).catalogue.answer for days in (100.0, 2.0)

@@ -35,7 +35,7 @@ REQUESTS = {
     "estimate, too large": "estimate --model llama-2-7b --gpus 1 --gpu rtx4090 --stack"
     " pytorch-ddp --seq-len 512 --global-batch 8",
     "search": "search --model llama-2-7b --gpu a100 --gpus 16 --full",
-    "search, nothing": "search --model llama-2-7b --gpu rtx4090 --gpus 2",
+    "search, nothing": "search --model llama-2-7b --gpu rtx4090 --gpus 2 --stack pytorch-fsdp",
     "compare": f"compare --model gpt2 --gpus 16 {LAYOUT} --tokens 1B"
     " --vary gpu=a100,h100,rtx4090 --jobs 1",
     "compare, swept": f"compare --model gpt2 --gpu a100 {LAYOUT} --tokens 1B"

@@ -100,7 +100,7 @@ SCENARIOS = st.fixed_dictionaries(
 
 
 @settings(
-    max_examples=12,
+    max_examples=6,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     derandomize=True,

@@ -319,6 +319,7 @@ def test_what_a_run_takes_has_a_band(client: TestClient) -> None:
 
 def test_advice_leads_to_what_it_promises(client: TestClient) -> None:
     values = {"model": "llama-2-7b", "gpu": "rtx4090", "gpus": "2", "seq_len": "2048"}
+    values["stack"] = "pytorch-fsdp"
     document = client.get("/api/estimate", params=values).json()
     assert not document["memory"]["fits"]
     late = client.get("/page/late", params=values).json()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import Scenario
+from planner.ledger import is_recording
 from planner.search import BEST, Found, Wanted, improved, in_turn, is_far, started, wanted_s
 from planner.search.choose import Rank, choice, of_all
 from planner.specs.plan import Plan
@@ -37,7 +39,11 @@ def answer_of(
     chosen plan that is needed in full, which is evaluated with the chosen one. wanted: what
     the searches are looked at for besides.
     """
-    result = searches(scenario.plans, tick, wanted)
+    plans = scenario.plans
+    if tick is None and not wanted.whole and not is_recording():
+        result = kept(_Asked(pickle.dumps((plans, wanted)), plans, wanted))
+    else:
+        result = searches(plans, tick, wanted)
     evaluated = [entry.estimates for entry in result if entry.estimates is not None]
     if not evaluated:
         return None
@@ -46,6 +52,22 @@ def answer_of(
     other = None if beside is None else beside(estimates)
     chosen, row = estimates.some([taken.row] if other is None else [taken.row, other])[0]
     return Answer(result, chosen, row, taken.fits)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Plans by all that is in them, sources of numbers too, which equal numbers may differ in."""
+
+    content: bytes
+    plans: Sequence[Plan] = field(compare=False)
+    wanted: Wanted = field(compare=False)
+
+
+@functools.lru_cache(maxsize=8)
+def kept(asked: _Asked) -> tuple[Found, ...]:
+    """The searches of the last few requests: text and document, the page and its panels ask for the
+    same ones."""
+    return searches(asked.plans, wanted=asked.wanted)
 
 
 def searches(
