@@ -77,7 +77,9 @@ def test_each_answer_is_that_of_its_command() -> None:
 
 
 def test_the_longest_context_and_micro_batch_fit_and_the_next_do_not() -> None:
-    document = answered({**SMALL, "model": "llama-2-7b", "gpu": "h100"}, method="full-paged")
+    document = answered(
+        {**SMALL, "model": "llama-2-7b", "gpu": "h100", "stack_defaults": True}, method="full-paged"
+    )
     row = row_of(document, "full-paged")
     for command, size, option in (
         (row.context_command, row.longest_context, "seq-len"),

@@ -35,8 +35,6 @@ MODELS = words("models", "maxtext")
 _QUANTIZATION = words("precisions", "maxtext")
 WAYS = words("context_ways", "maxtext")
 _PAIR = re.compile(r"([a-z]\w*)=(.*)", re.S)
-# remat_policy of base.yml by what we call it; custom lists every tensor
-_REMAT = {"full": "full", "none": "none", **dict.fromkeys(REMAT_POLICIES, "")}
 _AXES = (
     *("data", "fsdp", "fsdp_transpose", "tensor", "tensor_sequence", "tensor_transpose"),
     *("context", "context_usp_ulysses", "pipeline", "expert", "sequence"),

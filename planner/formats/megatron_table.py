@@ -145,5 +145,4 @@ EXPERTS = (
 TABLE = (*PARALLEL, *TRAINING, *MODEL, *EXPERTS)
 # arguments of latent attention that act with --multi-latent-attention alone, with their defaults
 LATENT = {"kv-lora-rank": 32, "qk-head-dim": 128, "qk-pos-emb-head-dim": 64, "v-head-dim": 128}
-MOE_ONLY = tuple(row.name for row in MODEL if row.option.startswith("model.moe."))
 STATE_TYPES = _TYPES

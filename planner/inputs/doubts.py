@@ -44,7 +44,6 @@ _FASTER = 8.0  # times faster; the next three generations
 _SHORTEST = 64  # tokens; the shortest published pre-training is at 128 (BERT, arXiv 1810.04805)
 _LONGEST = 20_000_000  # tokens; twice the longest context that is published (Llama 4 Scout)
 _PASSES = 200_000.0  # tokens per parameter: ten times SmolLM2-135M's 15,000
-_K = 1024
 
 
 @dataclass(frozen=True)

@@ -174,20 +174,6 @@ def text_of(row: Row) -> st.SearchStrategy[str]:
     return st.one_of(known, known, known, known, known, wild, far)
 
 
-def json_of(row: Row) -> st.SearchStrategy[Any]:
-    """A value of an option as a file holds it: of its type, or of any other."""
-    return st.one_of(text_of(row), text_of(row).map(_typed), anything())
-
-
-def _typed(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text[:20])
-        except ValueError:
-            continue
-    return {"true": True, "false": False}.get(text, text)
-
-
 def anything() -> st.SearchStrategy[Any]:
     """Any value that a document may hold."""
     leaf = st.one_of(

@@ -135,12 +135,6 @@ class Document:
             raise self.error(key, f"must be between {minimum:,} and {maximum:,}")
         return value
 
-    def stated_count(self, key: str, minimum: int = 1, maximum: int = MAX_WIDTH) -> int | None:
-        """A whole number in range or null, where an absent key would mean an arbitrary constant."""
-        if not self.has(key):
-            raise self.error(key, "is missing; the file must state it")
-        return self.optional_count(key, minimum=minimum, maximum=maximum)
-
     def count(
         self,
         *names: str,

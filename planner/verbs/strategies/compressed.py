@@ -29,7 +29,6 @@ _ONE_BIT_MOVED = (
 _TOP_K_MOVED = (
     12 + 8 + 4 + 8.0
 )  # DGC: add to velocity and remainder; sample and select; clear; scatter
-_LOW_RANK_PASSES = 4.0  # over every matrix: add the remainder, M Q, M^T P, subtract P Q^T
 _LOW_RANK_MOVED = 4.0 * (
     3 + 1 + 1 + 3
 )  # of these: read two and write one, read, read, read, read and write

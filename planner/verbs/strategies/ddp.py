@@ -5,10 +5,6 @@ from __future__ import annotations
 from planner.estimate import sync
 from planner.verbs.strategies.base import Context, Cost
 
-_PAPER = "PyTorch DDP, Li et al. 2020 (arXiv 2006.15704)"
-_DOCS = "torch.nn.parallel.DistributedDataParallel, documentation of torch 2"
-_HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
-
 # a 16-bit hook reads 4 B and writes 2 B of every gradient before the reduction, reads 2 B and
 # writes 4 B after it
 _HOOK_BYTES = 12.0

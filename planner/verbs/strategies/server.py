@@ -12,11 +12,6 @@ from planner.ledger import Array
 from planner.specs.plan import Plan
 from planner.verbs.strategies.base import FP32_BYTES, Context, Cost, Steps, with_state
 
-_SOURCE = (
-    "Li et al. 2014 (OSDI); one server per node unless --servers sets more, each with the cards of"
-    " a node and its CPUs"
-)
-
 
 def worker(plan: Plan) -> Plan:
     """Workers keep parameters and gradients; moments and update are the servers'."""

@@ -9,10 +9,6 @@ from planner.formulas import data_parallel, offload, overlap
 from planner.ledger import Array
 from planner.verbs.strategies.base import Context, Cost, evaluated
 
-_ZERO = "ZeRO, Rajbhandari et al. 2020 (arXiv 1910.02054)"
-_FSDP = "torch.distributed.fsdp; Zhao et al. 2023 (arXiv 2304.11277)"
-_OFFLOAD = "ZeRO-Offload, Ren et al. 2021 (arXiv 2101.06840)"
-
 
 def sharded_cost(
     x: Context,
