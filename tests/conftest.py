@@ -18,7 +18,7 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import planner  # noqa: F401, E402  (before numpy, whose threads it counts)
-from planner.search import answer  # noqa: E402
+from planner.search import answer, batched  # noqa: E402
 from planner.verbs import workers  # noqa: E402
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 workers._MOST_PROCESSES = 1
 
 # tests ask for one request in many forms, one file after the other
-answer.kept = functools.lru_cache(maxsize=32)(answer.kept.__wrapped__)
+KEPT = [functools.lru_cache(maxsize=32)(module.kept.__wrapped__) for module in (answer, batched)]
+answer.kept, batched.kept = KEPT
 
 # first, so that at the end no process is alone with them
 LONGEST = (
@@ -132,7 +133,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 def _forget(item: pytest.Item) -> None:
     """A search with something replaced is not that of the next test."""
     if "monkeypatch" in getattr(item, "fixturenames", ()):
-        answer.kept.cache_clear()
+        for kept in KEPT:
+            kept.cache_clear()
 
 
 @pytest.fixture

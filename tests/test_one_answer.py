@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from command import ROOT, argv, dpplan
 
-from planner.search.answer import kept
+from planner.search import answer, batched
 
 REQUESTS = {
     "default batch": ("llama-2-7b", "a100", 16, ("--stack", "pytorch-fsdp")),
@@ -98,16 +98,22 @@ def test_a_schedule_takes_the_step_without_what_comes_after_it(name: str) -> Non
     assert 0.95 * least <= timed["makespan_s"] - reduced_s <= 1.05 * step
 
 
-def test_a_request_is_searched_once_for_all_forms_of_its_answer() -> None:
-    words = ("estimate", *argv("--model gpt2 --gpu a100 --gpus 4 --stack pytorch-fsdp"))
-    kept.cache_clear()
-    first = dpplan(*words, "--json")
-    searched = kept.cache_info().misses
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (answer, "estimate --model gpt2 --gpu a100 --gpus 4 --stack pytorch-fsdp"),
+        (batched, "compare --model gpt2 --gpu a100 --vary gpus=2,4 --stack pytorch-fsdp --jobs 1"),
+    ],
+)
+def test_a_request_is_searched_once_for_all_forms_of_its_answer(module: Any, words: str) -> None:
+    module.kept.cache_clear()
+    first = dpplan(*argv(words), "--json")
+    searched = module.kept.cache_info().misses
     assert searched > 0
-    second = dpplan(*words, "--json")
-    assert kept.cache_info().misses == searched
-    kept.cache_clear()
-    assert dpplan(*words, "--json").stdout == second.stdout == first.stdout
+    second = dpplan(*argv(words), "--json")
+    assert module.kept.cache_info().misses == searched
+    module.kept.cache_clear()
+    assert dpplan(*argv(words), "--json").stdout == second.stdout == first.stdout
 
 
 def test_numbers_of_other_sources_are_other_requests(tmp_path: Path) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import Scenario
 from planner.ledger import is_recording
 from planner.search import BEST, Found, Wanted, improved, in_turn, is_far, started, wanted_s
+from planner.search.asked import KEPT, Asked, asked
 from planner.search.choose import Rank, choice, of_all
 from planner.specs.plan import Plan
 
@@ -41,7 +41,7 @@ def answer_of(
     """
     plans = scenario.plans
     if tick is None and not wanted.whole and not is_recording():
-        result = kept(_Asked(pickle.dumps((plans, wanted)), plans, wanted))
+        result = kept(asked((plans, wanted)))
     else:
         result = searches(plans, tick, wanted)
     evaluated = [entry.estimates for entry in result if entry.estimates is not None]
@@ -54,20 +54,11 @@ def answer_of(
     return Answer(result, chosen, row, taken.fits)
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """Plans by all that is in them, sources of numbers too, which equal numbers may differ in."""
-
-    content: bytes
-    plans: Sequence[Plan] = field(compare=False)
-    wanted: Wanted = field(compare=False)
-
-
-@functools.lru_cache(maxsize=8)
-def kept(asked: _Asked) -> tuple[Found, ...]:
-    """The searches of the last few requests: text and document, the page and its panels ask for the
-    same ones."""
-    return searches(asked.plans, wanted=asked.wanted)
+@functools.lru_cache(maxsize=KEPT)
+def kept(question: Asked[tuple[Sequence[Plan], Wanted]]) -> tuple[Found, ...]:
+    """The searches of the last few questions."""
+    plans, wanted = question.question
+    return searches(plans, wanted=wanted)
 
 
 def searches(

@@ -9,6 +9,7 @@ sweeps that is two to four times as fast as a search for each (benchmarks/sweep_
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from planner.estimate import Estimates, cut, evaluate
 from planner.estimate.factored import Space
 from planner.search import ROUNDS, in_turn, is_far, near_s, wanted_s
 from planner.search.alike import Allowed, Best, Key, Keys, enumerated, evaluated
+from planner.search.asked import KEPT, Asked, asked
 from planner.search.choose import of_all
 from planner.search.software import Choices, Rank, Settling, better, polished, probed, roomier
 from planner.specs.base import PlanError
@@ -43,6 +45,16 @@ def choose(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | None
     None where the rules allow no layout, an error where the request cannot be evaluated; the others
     are answered all the same.
     """
+    return list(kept(asked(requests)))
+
+
+@functools.lru_cache(maxsize=KEPT)
+def kept(question: Asked[Sequence[Sequence[Plan]]]) -> tuple[Chosen | PlanError | None, ...]:
+    """The layouts of the last few questions."""
+    return tuple(_chosen(question.question))
+
+
+def _chosen(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | None]:
     keys = Keys()
     each = _searches([plan for plans in requests for plan in plans], keys)
     in_order = iter(each)
