@@ -95,8 +95,8 @@ def digest() -> str:
             whole.update(path.relative_to(ROOT).as_posix().encode() + b"\0")
             whole.update(hashlib.sha256(path.read_bytes()).digest())
     for name in hand_written():
-        made = blocks.made((ROOT / name).read_text(encoding="utf-8"))
-        whole.update("\0".join((name, *made)).encode())
+        texts = blocks.generated((ROOT / name).read_text(encoding="utf-8"))
+        whole.update("\0".join((name, *texts)).encode())
     whole.update(repr(commands.shown(ROOT)).encode())
     return whole.hexdigest()
 

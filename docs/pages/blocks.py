@@ -279,7 +279,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
 }
 
 
-def made(text: str) -> list[str]:
+def generated(text: str) -> list[str]:
     """The generated blocks of a page."""
     return [match.group(0) for match in _BLOCK.finditer(text)]
 

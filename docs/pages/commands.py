@@ -31,7 +31,7 @@ def pages(root: Path) -> list[str]:
 
 
 def shown(root: Path) -> Stated:
-    """Commands in code blocks, and those of examples to copy, which are never refused."""
+    """Commands in code blocks and of examples to copy, which are never refused."""
     out: Stated = {}
     for name in pages(root):
         if name.startswith((QUESTIONS, LOG, EXAMPLE)) or not (root / name).exists():
@@ -44,8 +44,8 @@ def shown(root: Path) -> Stated:
 
 
 def _as_shipped(name: str, page: str) -> str:
-    """A page, one of docs/extending up to its first step: what follows that is answered in a
-    changed copy alone, in which tests/test_extending.py follows the page."""
+    """A page, one of docs/extending up to its first step: later commands need a changed copy
+    of the package, in which tests/test_extending.py follows the page."""
     step = _STEP.search(page) if name.startswith(EXTENDING) else None
     return page[: step.start()] if step else page
 

@@ -119,7 +119,7 @@ def broken(question: Question, check: Check) -> str | None:
 def all_broken() -> list[str]:
     """A line for each check of a question that does not hold."""
     checks = [(q, check) for chapter in chapters() for q in chapter.question for check in q.holds]
-    return [f"{q.ask} {said}: {c.why}" for q, c in checks if (said := broken(q, c)) is not None]
+    return [f"{q.ask} {fault}: {c.why}" for q, c in checks if (fault := broken(q, c)) is not None]
 
 
 def _written(number: int, question: Question) -> str:

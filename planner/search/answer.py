@@ -10,8 +10,8 @@ from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import Scenario
 from planner.ledger import is_recording
 from planner.search import BEST, Found, Wanted, improved, in_turn, is_far, started, wanted_s
-from planner.search.asked import KEPT, Asked, asked
 from planner.search.choose import Rank, choice, of_all
+from planner.search.question import KEPT, Question, question_of
 from planner.specs.plan import Plan
 
 
@@ -41,7 +41,7 @@ def answer_of(
     """
     plans = scenario.plans
     if tick is None and not wanted.whole and not is_recording():
-        result = kept(asked((plans, wanted)))
+        result = kept(question_of((plans, wanted)))
     else:
         result = searches(plans, tick, wanted)
     evaluated = [entry.estimates for entry in result if entry.estimates is not None]
@@ -55,9 +55,9 @@ def answer_of(
 
 
 @functools.lru_cache(maxsize=KEPT)
-def kept(question: Asked[tuple[Sequence[Plan], Wanted]]) -> tuple[Found, ...]:
+def kept(question: Question[tuple[Sequence[Plan], Wanted]]) -> tuple[Found, ...]:
     """The searches of the last few questions."""
-    plans, wanted = question.question
+    plans, wanted = question.plans
     return searches(plans, wanted=wanted)
 
 

@@ -20,8 +20,8 @@ from planner.estimate import Estimates, cut, evaluate
 from planner.estimate.factored import Space
 from planner.search import ROUNDS, in_turn, is_far, near_s, wanted_s
 from planner.search.alike import Allowed, Best, Key, Keys, enumerated, evaluated
-from planner.search.asked import KEPT, Asked, asked
 from planner.search.choose import of_all
+from planner.search.question import KEPT, Question, question_of
 from planner.search.software import Choices, Rank, Settling, better, polished, probed, roomier
 from planner.specs.base import PlanError
 from planner.specs.columns import joined
@@ -45,13 +45,13 @@ def choose(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | None
     None where the rules allow no layout, an error where the request cannot be evaluated; the others
     are answered all the same.
     """
-    return list(kept(asked(requests)))
+    return list(kept(question_of(requests)))
 
 
 @functools.lru_cache(maxsize=KEPT)
-def kept(question: Asked[Sequence[Sequence[Plan]]]) -> tuple[Chosen | PlanError | None, ...]:
+def kept(question: Question[Sequence[Sequence[Plan]]]) -> tuple[Chosen | PlanError | None, ...]:
     """The layouts of the last few questions."""
-    return tuple(_chosen(question.question))
+    return tuple(_chosen(question.plans))
 
 
 def _chosen(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | None]:
