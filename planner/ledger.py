@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -209,7 +209,7 @@ def firsts(ledger: Mapping[str, Array]) -> dict[str, float]:
 
 def each(record: Any, change: Callable[[Any], Any]) -> Any:
     """A record, with every number in it changed; text, and what has none, stays."""
-    kind = type(record)
+    kind: Any = type(record)
     if kind is float or kind is np.ndarray:  # by far the most
         return change(record)
     if isinstance(record, dict):
@@ -223,9 +223,9 @@ def each(record: Any, change: Callable[[Any], Any]) -> Any:
 
 
 @functools.cache
-def _field_names(kind: Hashable) -> tuple[str, ...] | None:
+def _field_names(kind: Any) -> tuple[str, ...] | None:
     """Names of the fields of a dataclass; None for any other type."""
-    if not isinstance(kind, type) or not dataclasses.is_dataclass(kind):
+    if not dataclasses.is_dataclass(kind):
         return None
     return tuple(field.name for field in dataclasses.fields(kind))
 

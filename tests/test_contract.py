@@ -19,7 +19,7 @@ from planner.specs.options import MECHANISMS
 from planner.studies.documents.validate import Validation
 
 
-@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize("name", REQUESTS, scope="class")  # one request after the other
 class TestEstimate:
     def test_the_document_is_as_declared(self, name: str) -> None:
         estimate = estimated(name).read(Estimate)
