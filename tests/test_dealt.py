@@ -11,14 +11,15 @@ from command import dpplan
 from planner.verbs import workers
 from planner.verbs.workers import Workers
 
-ONE = "--model gpt2 --gpu a100 --seq-len 512 --global-batch 64 --tokens 1B"
+AS_IT_COMES = "--stack pytorch-fsdp --stack-defaults"
+ONE = f"--model gpt2 --gpu a100 --seq-len 512 --global-batch 64 --tokens 1B {AS_IT_COMES}"
 REQUESTS = (
     f"compare {ONE} --sweep gpus=1..16",
     f"batch {ONE} --sweep gpus=1..8",
     f"recommend bandwidth {ONE} --gpus 16",
     f"recommend cluster {ONE} --gpu h100 --max-gpus 16",
-    "recommend batch --model gpt2 --gpu a100 --gpus 4 --seq-len 512",
-    "recommend model --gpu a100 --gpus 1 --seq-len 512",
+    f"recommend batch --model gpt2 --gpu a100 --gpus 4 --seq-len 512 {AS_IT_COMES}",
+    f"recommend model --gpu a100 --gpus 1 --seq-len 512 {AS_IT_COMES}",
     "tune --model qwen2.5-0.5b --gpu rtx4090 --seq-len 512 --micro-batch 1 --method lora+full-8bit",
     "validate --suite narayanan-2021",
 )
