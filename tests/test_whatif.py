@@ -29,6 +29,7 @@ from planner.specs.options import Origin
 from planner.specs.options.own import CompareOptions
 from planner.specs.plan import Plan
 from planner.studies.web import panel as measured
+from planner.units import show
 from planner.verbs.compare import compare, side_by_side
 from planner.views import estimate_figures
 from planner.views.cells import Column, cell_text, csv_text
@@ -333,12 +334,15 @@ def test_a_calibration_says_what_it_changed() -> None:
     )
     with catalog.only_given({"calibration.toml": text}):
         options = api.read_options({**FIXED, "calibration": "calibration.toml"})
-        result = calibrated.changes(options, api.estimate(options))
-    (row,) = result.rows
-    assert row.field == "kernels.gemm_efficiency"
-    assert (row.after, row.kind, row.source) == ("0.5", "measured", "own run")
-    assert result.after.step.seconds > result.before.step.seconds == report().step.seconds
-    assert result.after.provenance != result.before.provenance
+        after = api.estimate(options)
+        (block,) = calibrated.blocks(options, after)
+    ((_, field, before, *others),) = block.rows
+    assert (field, others) == ("kernels.gemm_efficiency", ["0.5", "measured", "own run"])
+    assert float(before) > 0.5
+    assert after.step.seconds > report().step.seconds
+    steps = (show(seconds, "s") for seconds in (report().step.seconds, after.step.seconds))
+    assert block.text == ["Step time without it {}, with it {}.".format(*steps)]
+    assert after.provenance != report().provenance
 
 
 def test_only_given_files_are_read() -> None:

@@ -243,6 +243,6 @@ def addressed(state: State) -> Callable[[Link], str | None]:
 
     def to(link: Link) -> str | None:
         picked = _picked(state, link.command, link.chosen)
-        return picked and f"/?{picked.query}"
+        return None if picked is None else f"/?{picked.query}"
 
     return to

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from planner.error import PlanError
 from planner.specs.mechanism import Divergence, Mechanism, SecondModel
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from planner.ledger import Array
     from planner.specs.columns import Columns
     from planner.specs.model import ModelSpec
-    from planner.specs.options import Options
     from planner.specs.plan import Plan
 
 _MOST = 1_000_000
@@ -149,10 +148,11 @@ class Distillation(Mechanism):
         "Hinton et al. 2015 (arXiv 1503.02531); gkd_trainer.py of TRL, kd_losses.py of torchtune"
     )
     OPTIONS = DistillationOptions
+    GPUS = ("teacher_gpus",)
     EXAMPLE: ClassVar = {"task": "distil"}
 
     @classmethod
-    def of(cls, options: Options) -> Distillation | None:
+    def of(cls, options: Any) -> Distillation | None:
         if options.task != "distil":
             return None
         return cls(
@@ -191,7 +191,7 @@ class Distillation(Mechanism):
                 ("teacher", "tp", "pp", "ep"),
                 holds,
                 lambda plan, x: (
-                    f"{plan.second.plan.model.name} computes on the GPUs of its student, without a"
+                    f"{_name(plan)} computes on the GPUs of its student, without a"
                     f" pipeline and divided as that is; here tp is {x.tp}, pp {x.pp}, ep {x.ep}"
                 ),
                 ways=lambda plan, x: ("--tp 1 --pp 1", "--teacher-gpus with --teacher-top-k"),
@@ -246,10 +246,12 @@ class Distillation(Mechanism):
         return f"teacher: {model.name}, {size}, {place}"
 
     def second_model(self, plan: Plan) -> SecondModel:
-        on_its_own = "apart" if self.gpus else "here"
+        place: Literal["here", "apart", "before"] = "apart" if self.gpus else "here"
+        if self.reference == "precomputed":
+            place = "before"
         return SecondModel(
             plan=None if self.model is None else self._of_teacher(plan, self.model),
-            place="before" if self.reference == "precomputed" else on_its_own,
+            place=place,
             gpus=self.gpus,
             option="--teacher-gpus" if self.gpus else "--gpus",
             words=self.words,
@@ -267,6 +269,13 @@ class Distillation(Mechanism):
                 "mechanisms": tuple(each for each in others if each.trained_layers() is None),
             }
         )
+
+
+def _name(plan: Plan) -> str:
+    """The teacher of a plan, for a sentence."""
+    distillation = plan.setting(Distillation)
+    model = distillation and distillation.model
+    return model.name if model else "the teacher"
 
 
 MECHANISM = Distillation

@@ -239,6 +239,7 @@ class Mechanism:
     OPTIONS: ClassVar[type[Any] | None] = None  # a record of options
     EXAMPLE: ClassVar[Mapping[str, Any]] = {}  # options beside which the examples of its own act
     HARDWARE: ClassVar[tuple[str, ...]] = ()  # options of the cluster, in no launch file
+    GPUS: ClassVar[tuple[str, ...]] = ()  # options that count GPUs beside those of the step
     NEEDS: ClassVar[tuple[Needed, ...]] = ()
     ACTS: ClassVar[Acts | None] = None  # None: in every layout
     # of a mechanism that layouts switch on: what they offload. Its hooks are asked wherever one

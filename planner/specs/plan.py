@@ -129,7 +129,8 @@ class Plan(Spec):
     def without(self, kind: type[Mechanism]) -> Plan:
         """The plan with a mechanism off."""
         left = tuple(each for each in self.mechanisms if not isinstance(each, kind))
-        return kind.switched_off(self.model_copy(update={"mechanisms": left}))  # type: ignore[no-any-return]
+        plan: Plan = kind.switched_off(self.model_copy(update={"mechanisms": left}))
+        return plan
 
     @property
     def second(self) -> SecondModel | None:
