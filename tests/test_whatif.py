@@ -168,12 +168,10 @@ def test_scaling_says_why_nothing_runs() -> None:
 def test_the_front_is_a_front_and_its_states_lead_to_its_numbers() -> None:
     open_ = State(api.read_options(OPEN))
     front, heat = landscape.charts(open_)
-    seconds, memory = [row[2] for row in cells(front)], [row[4] for row in cells(front)]
+    seconds, memory = [row[0] for row in cells(front)], [row[1] for row in cells(front)]
     assert seconds == sorted(seconds)
     assert memory == sorted(memory, reverse=True)
-    points: Any = [
-        (update, *row[2:5:2]) for row, update in zip(front.rows, front.states, strict=True)
-    ]
+    points: Any = [(update, *row[:2]) for row, update in zip(front.rows, front.states, strict=True)]
     fields: Any = [
         (update, *row[4:6]) for row, update in zip(heat.rows, heat.states, strict=True) if row[3]
     ]
@@ -199,7 +197,7 @@ def test_the_front_begins_with_the_fastest_that_fits() -> None:
     """With the stack as it comes: free options are those of the layout that has enough room."""
     plain = {**OPEN, "stack_defaults": True}
     front, _ = landscape.charts(State(api.read_options(plain)))
-    best = cells(front)[0][2]
+    best = cells(front)[0][0]
     fastest = api.estimate(api.read_options({**plain, "headroom": "0%"}), brief=True)
     assert best <= fastest.step.seconds <= best * (1 + TIE)
 

@@ -26,7 +26,7 @@ else:
 
 
 def gpus_beside(options: MechanismOptions) -> int:
-    """GPUs of a request that work beside those of the step."""
+    """GPUs of a request beside the GPUs of the step."""
     return sum(getattr(options, name) or 0 for each in MECHANISMS for name in each.GPUS)
 
 
