@@ -25,7 +25,7 @@ from planner.views.estimate import (
     short_of,
 )
 from planner.views.full import machine_block, operator_block
-from planner.views.remarks import remark_rows
+from planner.views.remarks import border_rows, ties_text, tighter_text
 from planner.views.view import Block, Link
 from web.state import State
 from web.texts import text
@@ -41,6 +41,7 @@ def answer(report: Estimate, state: State) -> dict[str, Any]:
     memory, step = report.memory, report.step
     on_node = memory.host_fits and memory.nvme_fits
     fixed = _picked(state, report.pick)
+    tighter = [tighter_text(t, memory.capacity_bytes) for t in [report.tighter] if t is not None]
     return {
         "title": (
             f"{report.model.title} {text('with')} {report.cluster.gpus:,} x"
@@ -54,8 +55,7 @@ def answer(report: Estimate, state: State) -> dict[str, Any]:
             for holds, sentence in requirement_sentences(report)
         ],
         "doubts": report.doubts,
-        "both_ways": [f"{sentence[0].upper()}{sentence[1:]}." for sentence in report.both_ways],
-        "remarks": [sentence for _, sentence in remark_rows(report)],
+        "remarks": [*tighter, *(sentence for _, sentence in border_rows(report))],
         "chance": text("chance_basis", basis=memory.fit_evidence),
         "fill": min(memory.device_bytes / memory.capacity_bytes, 1.0),
         "cards": (shown := cards(report)),
@@ -225,17 +225,24 @@ def _picked(state: State, command: str, chosen: Collection[str] = ()) -> State |
 
 def late(report: Estimate) -> dict[str, list[Block]]:
     """Blocks of the view of an estimate that take work of their own, by their place on the page."""
+    basis = basis_block(report, with_assumptions=False)
     return {
         "advice": advice_blocks(report)[:1],  # rows lead to what the commands ask for
         "families": family_blocks(report),
         "rests": [
-            basis_block(report, with_assumptions=False),
+            replace(basis, text=[*_without(report), *basis.text]),
             *condition_blocks(report),
             replace(communication_block(report), folded=True),
             operator_block(report),
             machine_block(report),
         ],
     }
+
+
+def _without(report: Estimate) -> list[str]:
+    """The answer without the defaults that it rests on, and layouts that take as long."""
+    ties = [ties_text(report)] if report.near_ties else []
+    return [*report.both_ways, *report.without, *ties]
 
 
 def addressed(state: State) -> Callable[[Link], str | None]:

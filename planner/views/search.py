@@ -157,10 +157,11 @@ def front_chart(
     """
     seconds = [a.step_seconds for a in points]
     gib = [a.device_bytes / GIB for a in points]
-    step = {"line": {"shape": "hv", "color": SILVER}, "showlegend": False}
+    step: dict[str, Any] = {"line": {"shape": "hv", "color": SILVER}, "showlegend": False}
     data = [*cloud, line("front", seconds, gib, SILVER, **step)]
     for i, stack in enumerate(sorted({a.stack for a in points})):
         of_stack = [at for at, a in enumerate(points) if a.stack == stack]
+        leads: dict[str, Any] = {"customdata": [states[at] for at in of_stack]} if states else {}
         data.append(
             markers(
                 stack,
@@ -168,7 +169,7 @@ def front_chart(
                 [gib[at] for at in of_stack],
                 CYCLE[i % len(CYCLE)],
                 [_point_text(points[at]) for at in of_stack],
-                **({"customdata": [states[at] for at in of_stack]} if states else {}),
+                **leads,
             )
         )
     limit = [] if capacity_bytes is None else [hline(capacity_bytes / GIB)]
