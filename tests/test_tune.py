@@ -100,7 +100,7 @@ def test_less_state_holds_a_longer_context_and_a_larger_model(
     names = ("full", "full-8bit", "full-paged")
     few = [model for model in sizes.models() if model.name.startswith(("qwen2.5", "llama-2"))]
     monkeypatch.setattr(sizes, "models", lambda: few)
-    text = answered({**SMALL, "stack_defaults": True}, method="+".join(names), largest=True)
+    text = answered(method="+".join(names), largest=True)
     rows_ = [row_of(text, name) for name in names]
     models = [row.largest_model.parameters for row in rows_ if row.largest_model]
     contexts = [row.longest_context or 0 for row in rows_]
