@@ -22,7 +22,19 @@ RECORDED = (
 )
 # what has no meaning here: they succeed in silence
 _QUIET = (
-    *("module", "uv", "conda", "pip", "git", "wget", "curl", "ssh", "nvidia-smi", "sleep", "docker"),
+    *(
+        "module",
+        "uv",
+        "conda",
+        "pip",
+        "git",
+        "wget",
+        "curl",
+        "ssh",
+        "nvidia-smi",
+        "sleep",
+        "docker",
+    ),
     *("scontrol", "scancel", "mamba", "huggingface-cli", "wandb", "hostname", "ulimit", "tee"),
 )
 _RECORD = """#!/bin/bash

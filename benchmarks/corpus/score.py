@@ -148,8 +148,12 @@ def main() -> None:
     for name, tally in rows:
         share = f"{tally.understood / tally.arguments:.1%}" if tally.arguments else ""
         counts = " | ".join(str(tally.values[state]) for state in STATES)
-        print(f"| {name} | {tally.files} | {tally.read} | {tally.arguments:,} | {share} | {counts} |")
-    print(f"planned though they train nothing: {tallies['none'].planned} of {tallies['none'].files}")
+        print(
+            f"| {name} | {tally.files} | {tally.read} | {tally.arguments:,} | {share} | {counts} |"
+        )
+    print(
+        f"planned though they train nothing: {tallies['none'].planned} of {tallies['none'].files}"
+    )
     print(f"longest: {max(tally.seconds for tally in tallies.values()):.2f} s")
     for name, tally in tallies.items():
         for line in [*tally.wrong * given.wrong, *tally.refused * given.refused]:

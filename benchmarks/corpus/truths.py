@@ -140,7 +140,7 @@ def megatron(file: File) -> list[Truth]:
     if get("num_experts") is not None:
         given.number("ep", "expert_model_parallel_size moe_expert_parallel_size", 1, _VARIED)
     precision = "bf16" if get("bf16") else "fp16" if get("fp16") else "fp32"
-    if not (get("fp8_format") or get("deepspeed_config") and precision == "fp32"):
+    if not (get("fp8_format") or (get("deepspeed_config") and precision == "fp32")):
         given.say("precision", precision, "--bf16, --fp16, else params_dtype is fp32")
     _megatron_zero(given)
     _megatron_recompute(given)
@@ -300,6 +300,8 @@ def hf_trainer(file: File) -> list[Truth]:
     given.out += gpus_of(words, file)
     default = file.repository == "artidoro/qlora"  # its own TrainingArguments: micro 1, on
     accum = 16 if default else 1
+    if "grad_checkpoint" in given.values:  # InternVL's own, beside the trainer's
+        given.values["gradient_checkpointing"] = given.values["grad_checkpoint"]
     trainer(given, micro=1 if default else 8, recompute=default)
     if default and get("gradient_accumulation_steps") is None:
         given.out = [t for t in given.out if t[0] != "grad_accum"]
@@ -732,7 +734,9 @@ def openrlhf(file: File) -> list[Truth]:
     program = f"openrlhf/cli/train_{kind}.py"
     pairs = 2 if kind in ("dpo", "rm") else 1
     get = given.get
-    given.say("micro_batch", get("train.micro_batch_size", default=8) * pairs, "train.micro_batch_size")
+    given.say(
+        "micro_batch", get("train.micro_batch_size", default=8) * pairs, "train.micro_batch_size"
+    )
     given.say("zero", get("ds.zero_stage", default=2), "--ds.zero_stage, default 2")
     given.number("seq_len", "data.max_len", 2048 if kind == "sft" else 512, program)
     on_it = bool(get("model.gradient_checkpointing_enable"))

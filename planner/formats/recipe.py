@@ -194,6 +194,8 @@ def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
     except ValueError as error:
         raise PlanError(FIELD, name, str(error)) from None
     if not any(by_form.values()):
+        if why := refusal(name, text):
+            raise PlanError(FIELD, name, why)
         known = ", ".join(form.title for form in formats())
         raise PlanError(
             FIELD,

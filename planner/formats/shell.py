@@ -41,6 +41,7 @@ class _State(State):
     """Commands and conditions found so far, beside the variables."""
 
     commands: list[Command] = field(default_factory=list)
+    possible: list[Command] = field(default_factory=list)
     skipped: list[Word] = field(default_factory=list)
     held: bool | None = True  # whether the last command of a list with && and || succeeded
 
@@ -48,11 +49,12 @@ class _State(State):
 @dataclass(frozen=True)
 class Script:
     """Contents of a script: its commands in order, its variables at the end, and the conditions
-    that only running it could decide, whose branches are left out."""
+    that only running it could decide, whose branches are left out; possible: commands in those."""
 
     commands: tuple[Command, ...]
     variables: Mapping[str, str]
     skipped: tuple[Word, ...] = ()
+    possible: tuple[Command, ...] = ()
 
 
 def script(text: str, environment: Mapping[str, str] | None = None) -> Script:
@@ -61,8 +63,46 @@ def script(text: str, environment: Mapping[str, str] | None = None) -> Script:
     state = _State()
     for name, value in (environment or {}).items():
         state.variables[name] = [Word(value, 0)]
-    _run(text, 1, state, 0)
-    return Script(tuple(state.commands), _plain(state), tuple(state.skipped))
+    _run(_assigned_texts(text), 1, state, 0)
+    return Script(
+        tuple(state.commands), _plain(state), tuple(state.skipped), tuple(state.possible)
+    )
+
+
+# a here-document that becomes the value of a variable, to which it is put in quotes
+_TEXT_READ = re.compile(
+    r"(?m)^([ \t]*)read[ \t]+(?:-\w+[ \t]+(?:(?:''|\"\")[ \t]+)?){1,4}([A-Za-z_]\w*)[ \t]*"
+    r"<<(-?)[ \t]*(\\?['\"]?)(\w+)['\"]?[ \t]*$"
+)
+_TEXT_PRINTED = re.compile(
+    r"(?m)^([ \t]*(?:export[ \t]+)?)([A-Za-z_]\w*)=\"?\$\([ \t]*cat[ \t]*"
+    r"<<(-?)[ \t]*(\\?['\"]?)(\w+)['\"]?[ \t]*$"
+)
+
+
+def _assigned_texts(text: str) -> str:
+    """A script with `read -d '' A <<EOF` and `A=$(cat <<EOF` as assignments of the text, line by
+    line as it was."""
+    for pattern, closes in ((_TEXT_READ, ""), (_TEXT_PRINTED, r"\s*\)\"?")):
+        parts, at = [], 0
+        for match in pattern.finditer(text):
+            before, name, tabs, quote, word = match.groups()
+            indent = r"\t*" if tabs else ""
+            close = re.compile(rf"(?m)^{indent}{word}[ \t]*${closes}")
+            end = close.search(text, match.end())
+            if end is None:
+                break
+            if match.start() < at:
+                continue
+            body = text[match.end() : end.start()]
+            quoted = body.replace("'", "'\\''") if quote else body.replace('"', '\\"')
+            mark = "'" if quote else '"'
+            inner = quoted.strip("\n")
+            lines = "\n" * (quoted.count("\n") - inner.count("\n") + end[0].count("\n"))
+            parts += [text[at : match.start()], f"{before}{name}={mark}{inner}{mark}{lines}"]
+            at = end.end()
+        text = "".join([*parts, text[at:]])
+    return text
 
 
 def _plain(state: _State) -> dict[str, str]:
@@ -185,6 +225,9 @@ def _undecided(tokens: list[Token], state: _State) -> None:
     token = tokens[1] if declares else tokens[0]
     match = _ASSIGNED.match(token.text)
     if not match:
+        words = [word for entry in tokens for word in expand(entry.text, entry.line, state)]
+        if words and len(state.possible) < SHOWN:
+            state.possible.append(Command(tuple(words), _plain(state)))
         return
     if len(state.skipped) < SHOWN:
         state.skipped.append(Word(match[1], token.line))

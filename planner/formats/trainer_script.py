@@ -262,8 +262,12 @@ def parse(text: str) -> Mapping[str, Value]:
 def _of_script(text: str) -> Mapping[str, Value]:
     if _IN_PYTHON.search(text):
         return _Read(tree(_code(text))).out
-    kinds = (_of_command(command) for command in script(text).commands)
-    return max(kinds, key=len, default={})
+    shell = script(text)
+    for commands in (shell.commands, shell.possible):
+        kinds = (_of_command(command) for command in commands)
+        if best := max(kinds, key=len, default={}):
+            return best
+    return {}
 
 
 def kind_of(name: str, text: str) -> str:

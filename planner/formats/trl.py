@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from planner.formats import adapted, sharding, taught, trainer, trainer_script, written
+from planner.formats import adapted, dialects, sharding, taught, trainer, trainer_script, written
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import Answer, Argument, Format, Value, unread
 from planner.formats.target import PlanToWrite
@@ -188,6 +188,8 @@ FORMAT = Format(
     parse=trainer_script.parse,
     table=TABLE,
     read_more=read_more,
+    added=dialects.added,
+    left=dialects.irrelevant,
     **UNREAD,
 )
 
