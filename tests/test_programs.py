@@ -19,29 +19,18 @@ from planner.specs.options import Options, rows
 
 FOLDER = Path(package.__file__).parent
 
-_LITGPT = """
-out_dir: out/pretrain
-train:
-  save_interval: 1000
-  global_batch_size: 512
-  micro_batch_size: 4
-  lr_warmup_steps: 2000
-model:
-  name: x
-optimizer:
-  lr: 1
-"""
-_OUMI = """
-model:
-  model_name: "meta-llama/Llama-3.1-8B-Instruct"
-training:
-  trainer_type: "TRL_SFT"
-  per_device_train_batch_size: 2
-"""
 _MEGATRON = "--num-layers 8 --micro-batch-size 2 --tensor-model-parallel-size 2"
 REFUSED = {
-    "litgpt.yaml": (_LITGPT, "is a file of LitGPT"),
-    "oumi.yaml": (_OUMI, "is a file of oumi"),
+    "evaluate.yaml": (
+        "model:\n  _component_: torchtune.models.llama2.llama2_7b\ntasks: [hellaswag]\n"
+        "batch_size: 8\n",
+        "no training: it evaluates or generates with torchtune",
+    ),
+    "levanter.yaml": (
+        "trainer:\n  tracker: x\n  train_batch_size: 8\noptimizer:\n  lr: 1\n",
+        "is a file of Levanter",
+    ),
+    "c.sh": (f"python tasks/main.py --task LAMBADA {_MEGATRON}", "no training: main evaluates"),
     "a.sh": (
         f"python tools/preprocess_data.py {_MEGATRON}",
         "no training: preprocess_data prepares",
@@ -50,7 +39,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", ["litgpt.yaml", "oumi.yaml", "a.sh", "b.sh"])
+@pytest.mark.parametrize("name", [*REFUSED])
 def test_what_is_no_training_or_not_read_is_refused(name: str) -> None:
     text, why = REFUSED[name]
     with pytest.raises(PlanError, match=why):

@@ -72,7 +72,7 @@ def commands(script: str, arguments: tuple[str, ...] = ()) -> list[list[str]]:
         for name in RECORDED:
             _write(root / "stubs" / name, _RECORD)
         for name in _QUIET:
-            _write(root / "stubs" / name, "#!/bin/bash\ncat >/dev/null 2>&1 </dev/null\nexit 0\n")
+            _write(root / "stubs" / name, "#!/bin/bash\nexit 0\n")
         _write(root / "stubs" / "srun", _SRUN)
         text = _TO_FILL.sub("=TO_FILL", _STOPS.sub("set +e", script))
         _write(root / "script.sh", text)
@@ -83,7 +83,8 @@ def commands(script: str, arguments: tuple[str, ...] = ()) -> list[list[str]]:
             f"mount --bind /dev/null {root}/dev/null\nmount -t proc proc {root}/proc\n"
             f"ln -s /proc/self/fd {root}/dev/fd\n"
             f"exec chroot {root} /usr/bin/env -i PATH=/stubs:/usr/bin:/bin HOME=/root USER=user"
-            ' BASH_ENV=/before.sh SLURM_PROCID=0 SLURM_NODEID=0 /bin/bash /script.sh "$@" </dev/null'
+            " BASH_ENV=/before.sh SLURM_PROCID=0 SLURM_NODEID=0"
+            ' /bin/bash /script.sh "$@" </dev/null'
         )
         unshare = shutil.which("unshare")
         if unshare is None:

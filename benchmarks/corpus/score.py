@@ -15,12 +15,12 @@ import argparse
 import csv
 import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.corpus.fetch import HERE, File, listed
 from planner.formats.plan import Planned, planned
-from planner.formats.undecided import undecided
 from planner.inputs.model import model_spec
 from planner.specs.base import PlanError
 
@@ -72,7 +72,7 @@ def _shape(model: str, name: str) -> Any:
     return next((getattr(part, name) for part in holders if hasattr(part, name)), None)
 
 
-def state(plan: Planned, left: dict[str, list[str]], option: str, truth: str) -> tuple[str, Any]:
+def state(plan: Planned, left: Mapping[str, object], option: str, truth: str) -> tuple[str, Any]:
     """The state of one value, and what the plan has."""
     options = plan.options
     key = {"frozen_bits": "base_precision"}.get(option, option.partition(".")[0])
@@ -120,7 +120,7 @@ def score(file: File, known: list[tuple[str, str]], tally: Tally) -> None:
     unknown = [name for name, used in arguments.items() if used.use == "not understood"]
     tally.understood += len(arguments) - len(unknown)
     tally.unknown.update(unknown)
-    left = undecided(plan)
+    left = plan.options.undecided
     for option, truth in known:
         result, value = state(plan, left, option, truth)
         if not trains:

@@ -608,7 +608,9 @@ def axolotl(file: File) -> list[Truth]:
         given.number("micro_batch", "micro_batch_size", 1, program)
     given.number("grad_accum", "gradient_accumulation_steps", 1, program)
     given.number("seq_len", "sequence_len", 512, program)
-    checkpoints = get("gradient_checkpointing", default=False)
+    fsdp = (get("fsdp_config") or {}) if isinstance(get("fsdp_config"), dict) else {}
+    within = fsdp.get("fsdp_activation_checkpointing", fsdp.get("activation_checkpointing"))
+    checkpoints = get("gradient_checkpointing", default=bool(within))
     if checkpoints in (True, False, "true", "false"):
         checkpoints = on(checkpoints)
         given.say("recompute", "full" if checkpoints else "none", "gradient_checkpointing, off")

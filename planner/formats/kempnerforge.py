@@ -35,7 +35,10 @@ _TABLE = (
     Argument("train.activation_checkpointing", "recompute", words=_RECOMPUTE, default="none"),
     Argument("train.compile_model", "compile", default=True, meaning=trainer.switch),
     Argument("optimizer.name", "optimizer", words=_OPTIMIZERS, default="adamw"),
-    *(Argument(f"distributed.{name}", name, default=1, meaning=trainer.whole) for name in _DEGREES[2:]),
+    *(
+        Argument(f"distributed.{name}", name, default=1, meaning=trainer.whole)
+        for name in _DEGREES[2:]
+    ),
     Argument("model.dim", "model.hidden", default=4096, meaning=trainer.whole),
     Argument("model.n_layers", "model.layers", default=32, meaning=trainer.whole),
     Argument("model.n_heads", "model.heads", default=32, meaning=trainer.whole),

@@ -18,9 +18,7 @@ STACK = "lightning-fsdp"
 _DETECT = (
     re.compile(r"(?m)^(?:out_dir|checkpoint_dir|model_name)[ \t]*:"),
     re.compile(r"(?m)^train[ \t]*:"),
-    re.compile(
-        r"(?m)^[ \t]+(?:lr_warmup_steps|max_norm|save_interval|lr_warmup_fraction)[ \t]*:"
-    ),
+    re.compile(r"(?m)^[ \t]+(?:lr_warmup_steps|max_norm|save_interval|lr_warmup_fraction)[ \t]*:"),
     re.compile(r"(?m)^[ \t]+micro_batch_size[ \t]*:"),
 )
 _PRECISIONS = {

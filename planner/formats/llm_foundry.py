@@ -18,12 +18,7 @@ _DETECT = (
     re.compile(r"(?m)^(?:global_train_batch_size|device_train_microbatch_size)[ \t]*:"),
     re.compile(r"(?m)^train_loader[ \t]*:"),
 )
-_PRECISIONS = {
-    "amp_bf16": "bf16",
-    "amp_fp16": "fp16",
-    "fp32": "fp32",
-    "amp_fp8": "fp8-delayed",
-}
+_PRECISIONS = {"amp_bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32", "amp_fp8": "fp8-delayed"}
 _STAGES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3}
 _OPTIMIZERS = {"decoupled_adamw": "adam", "adamw": "adam", "decoupled_lionw": "lion"}
 _ATTENTIONS = {"flash": True, "torch": None, "triton": None}

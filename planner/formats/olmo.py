@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from planner.formats import trainer
 from planner.formats.record import Answer, Argument, Format, Value, unread

@@ -69,10 +69,7 @@ _TABLE = (
     Argument("ds.ring_attn_size", "cp", default=1, meaning=trainer.whole),
     Argument("ds.attn_implementation", "attention", meaning=trainer.attention),
     Argument(
-        "model.gradient_checkpointing_enable",
-        "recompute",
-        default=False,
-        meaning=trainer.recompute,
+        "model.gradient_checkpointing_enable", "recompute", default=False, meaning=trainer.recompute
     ),
 )
 _LENGTHS = {"sft": 2048, "dpo": 512, "rm": 512, "kto": 512, "kd": 2048}
@@ -88,9 +85,7 @@ def _parse(text: str) -> Mapping[str, Value]:
             continue
         at = next(i for i, word in enumerate(command.words) if _PROGRAM.search(word.text))
         words = command.words[at + 1 :]
-        out = {
-            name.replace("-", "_"): value for name, value in megatron.of_words(words).items()
-        }
+        out = {name.replace("-", "_"): value for name, value in megatron.of_words(words).items()}
         out = {_SAME.get(name, name): value for name, value in out.items()}
         out[_WHICH] = Value(named[1] or named[2], command.words[at].line)
         best = max(best, out, key=len)

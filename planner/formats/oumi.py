@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from planner.formats import adapted, sharding, trainer
 from planner.formats.packed import Rows, read_rows
@@ -54,9 +53,7 @@ _TABLE = (
         "training.gradient_accumulation_steps", "grad_accum", default=1, meaning=trainer.whole
     ),
     Argument("training.max_steps", "steps", meaning=trainer.steps, note=trainer.MAX_STEPS.note),
-    Argument(
-        "training.optimizer", "optimizer", default="adamw_torch", meaning=trainer.optimizer
-    ),
+    Argument("training.optimizer", "optimizer", default="adamw_torch", meaning=trainer.optimizer),
     Argument(
         "training.enable_gradient_checkpointing",
         "recompute",

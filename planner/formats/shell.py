@@ -64,9 +64,7 @@ def script(text: str, environment: Mapping[str, str] | None = None) -> Script:
     for name, value in (environment or {}).items():
         state.variables[name] = [Word(value, 0)]
     _run(_assigned_texts(text), 1, state, 0)
-    return Script(
-        tuple(state.commands), _plain(state), tuple(state.skipped), tuple(state.possible)
-    )
+    return Script(tuple(state.commands), _plain(state), tuple(state.skipped), tuple(state.possible))
 
 
 # a here-document that becomes the value of a variable, to which it is put in quotes

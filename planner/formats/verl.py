@@ -22,7 +22,8 @@ _PAIR = re.compile(r"\+{0,2}([A-Za-z_][\w.@/-]*)=(.*)", re.S)
 _ACTOR = "actor_rollout_ref.actor."
 # its own YAML: of reinforcement learning, of supervised fine-tuning
 _YAML = re.compile(
-    r"^actor_rollout_ref\s*:|^[ \t]+(?:partial_pretrain|micro_batch_size_per_device_for_update)\s*:",
+    r"^actor_rollout_ref\s*:"
+    r"|^[ \t]+(?:partial_pretrain|micro_batch_size_per_device_for_update)\s*:",
     re.M,
 )
 _MEGATRON = f"{_ACTOR}megatron."
