@@ -376,7 +376,7 @@ def open_instruct(file: File) -> list[Truth]:
     given = Given(yaml.safe_load(file.cached.read_text("utf-8")))
     get = given.get
     program = "open_instruct/finetune.py FlatArguments"
-    dpo = "/dpo/" in file.path
+    dpo = "dpo" in file.path
     given.number("grad_accum", "gradient_accumulation_steps", 1, program)
     size = get("per_device_train_batch_size", default=8)
     given.say("micro_batch", size * 2 if dpo else size, "per_device_train_batch_size")
@@ -401,9 +401,13 @@ def oumi(file: File) -> list[Truth]:
     program = "oumi TrainingParams"
     given.number("grad_accum", "gradient_accumulation_steps", 1, program)
     given.number("micro_batch", "per_device_train_batch_size", 8, program)
-    if "KTO" in str(training.get("trainer_type")):
-        given.say("task", "kto", "trainer_type")
+    kind = str(training.get("trainer_type")).rpartition("_")[2].lower()
+    if kind in ("kto", "dpo"):
+        given.say("task", kind, "trainer_type")
         given.out = [truth for truth in given.out if truth[0] != "micro_batch"]
+        if kind == "dpo":
+            pairs = training.get("per_device_train_batch_size", 8) * 2
+            given.say("micro_batch", pairs, "pairs of per_device_train_batch_size")
     checkpoints = on(training.get("enable_gradient_checkpointing"))
     given.say("recompute", "full" if checkpoints else "none", "enable_gradient_checkpointing, off")
     given.say("model", model.get("model_name"), "model.model_name")
@@ -531,7 +535,9 @@ def kempnerforge(file: File) -> list[Truth]:
     given.number("grad_accum", "grad_accum_steps", 1, program)
     for name in ("tp", "pp", "cp"):
         given.number(name, name, 1, program)
-    given.say("precision", train.get("mixed_precision", "bf16"), "mixed_precision, bf16")
+    precision = train.get("mixed_precision", "bf16")
+    if precision != "fp8":
+        given.say("precision", precision, "mixed_precision, bf16")
     checkpoints = train.get("activation_checkpointing", "none")
     given.say("recompute", checkpoints, "activation_checkpointing, none")
     given.say("model.layers", model["n_layers"], "model.n_layers")
@@ -611,7 +617,8 @@ def axolotl(file: File) -> list[Truth]:
     fsdp = (get("fsdp_config") or {}) if isinstance(get("fsdp_config"), dict) else {}
     within = fsdp.get("fsdp_activation_checkpointing", fsdp.get("activation_checkpointing"))
     checkpoints = get("gradient_checkpointing", default=bool(within))
-    if checkpoints in (True, False, "true", "false"):
+    offloads = get("activation_offloading") is True  # wraps layers to offload, not to repeat them
+    if checkpoints in (True, False, "true", "false") and not offloads:
         checkpoints = on(checkpoints)
         given.say("recompute", "full" if checkpoints else "none", "gradient_checkpointing, off")
     if get("adapter") in ("lora", "qlora"):
@@ -640,6 +647,12 @@ def llama_factory(file: File) -> list[Truth]:
         given.out = [truth for truth in given.out if truth[0] != "optimizer"]
         ours = "muon" if get("use_muon") else "adam-mini"
         given.say("optimizer", ours, "use_muon, use_adam_mini")
+    for name in ("galore", "apollo"):
+        if get(f"use_{name}"):
+            given.out = [truth for truth in given.out if truth[0] != "optimizer"]
+            given.say("optimizer", name, f"use_{name}")
+    if get("fp8"):
+        given.out = [truth for truth in given.out if truth[0] != "precision"]
     return given.out
 
 
@@ -676,6 +689,8 @@ def nanotron(file: File) -> list[Truth]:
     zero = (values.get("optimizer") or {}).get("zero_stage")
     given.say("zero", zero, "optimizer.zero_stage")
     config = values["model"]["model_config"]
+    if "hidden_size" not in config:
+        return given.out
     given.say("model.layers", config["num_hidden_layers"], "num_hidden_layers")
     given.say("model.hidden", config["hidden_size"], "hidden_size")
     dtype = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
@@ -714,7 +729,8 @@ def verl(file: File) -> list[Truth]:
     actor = "actor_rollout_ref.actor."
     if "lora" in file.path:
         given.number("lora", "actor_rollout_ref.model.lora_rank")
-    given.number("micro_batch", f"{actor}ppo_micro_batch_size_per_gpu")
+    if not on(get(f"{actor}use_dynamic_bsz")):
+        given.number("micro_batch", f"{actor}ppo_micro_batch_size_per_gpu")
     strategy = get(f"{actor}strategy", default="fsdp")
     if strategy != "megatron" and "megatron" not in file.path:
         on_it = get("actor_rollout_ref.model.enable_gradient_checkpointing")
