@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -112,10 +113,15 @@ def _refuse_undecided(given: Given, values: dict[str, Any]) -> None:
     varied = {str(text).partition("=")[0].replace("-", "_") for text in values.get("vary") or ()}
     options = read_options({name: v for name, v in given.items() if name in rows(Options)})
     left = {name: entry for name, entry in given.undecided.items() if name not in varied}
-    report = estimate(options.changed(undecided=left), brief=True)
-    if report.undecided and report.undecided.moves:
-        remedy = f"{question(report.undecided)}: give it, or ask `dpplan estimate` for the range"
-        raise PlanError("--recipe", " ".join(report.undecided.options), remedy)
+    if not left:
+        return
+    moves = True  # also where it can't be estimated: no GPU is given, ...
+    with suppress(PlanError):
+        report = estimate(options.changed(undecided=left), brief=True)
+        moves = bool(report.undecided) and report.undecided.moves
+    if moves:
+        remedy = f"{question({name: entry.arguments for name, entry in left.items()})}: give it, or ask `dpplan estimate` for the range"
+        raise PlanError("--recipe", " ".join(left), remedy)
 
 
 def recipe_of(names: tuple[str, ...], given: Given) -> Planned:

@@ -126,6 +126,16 @@ class TrainingSpec(Spec):
         return self.task == "distil" and self.reference == "held" and self.teacher_gpus is None
 
     @property
+    def quantised(self) -> bool:
+        """Whether frozen matrices are kept in fewer bits than kernels read."""
+        return self.base_precision not in (None, "fp32")
+
+    @property
+    def upcast(self) -> UpcastName | None:
+        """What beside frozen matrices is in fp32."""
+        return "all" if self.base_precision == "fp32" else self.base_upcast
+
+    @property
     def mixed_precision(self) -> bool:
         """Whether kernels work on 16-bit (or 8-bit) copies of fp32 master weights."""
         return self.precision not in ("fp32", "tf32")

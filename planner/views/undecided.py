@@ -3,6 +3,8 @@ which it decides."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from planner.specs.documents.estimate import Estimate, Undecided
 from planner.specs.options import flag
 from planner.units import show
@@ -10,17 +12,13 @@ from planner.units import show
 _LISTED = 3  # arguments that are named beside an option
 
 
-def question(left: Undecided) -> str:
-    """The options that are undecided, and the arguments that may set them."""
+def question(left: Mapping[str, Sequence[str]]) -> str:
+    """The options that are undecided, with the arguments that may set them."""
     listed = "; ".join(
         f"{flag(option)} ({', '.join(names[:_LISTED])} not understood)"
-        for option, names in left.options.items()
+        for option, names in left.items()
     )
     return f"undecided: {listed}"
-
-
-def flags(left: Undecided) -> str:
-    return " ".join(flag(option) for option in left.options)
 
 
 def sentence(e: Estimate, left: Undecided) -> str:
@@ -38,8 +36,8 @@ def sentence(e: Estimate, left: Undecided) -> str:
     else:
         verdict = f"with what the files say beside, it {'fits' if True in fits else 'does not fit'}"
     return (
-        f"{question(left)}; {_range(steps, 's')} per step, {_range(needs, 'B')} per GPU,"
-        f" {verdict}; give {flags(left)}"
+        f"{question(left.options)}; {_range(steps, 's')} per step, {_range(needs, 'B')} per GPU,"
+        f" {verdict}; give {' '.join(map(flag, left.options))}"
     )
 
 
