@@ -289,6 +289,10 @@ def trl(file: File) -> list[Truth]:
     return given.out
 
 
+# scripts whose examples are two sequences
+_PAIRED = re.compile(r"(?:^|_)(?:dpo|orpo|rm|reward)(?:_|\.)")
+
+
 def hf_trainer(file: File) -> list[Truth]:
     words = command_of(file)
     if not words:
@@ -328,8 +332,17 @@ def hf_trainer(file: File) -> list[Truth]:
         given.say("lora", get("use_llm_lora"), "--use_llm_lora")
     elif trains:
         adapters(given, True, rank.get(name, "lora_r"), 64)
-    elif name not in ("Chinese-LLaMA-Alpaca-2", "MiniCPM"):
+    elif get("lora_dim"):
+        given.say("lora", get("lora_dim"), "--lora_dim")
+    elif get("use_peft") is not None:
+        adapters(given, on(get("use_peft")), "lora_rank" if get("lora_rank") else "lora_r", 8)
+    elif name not in ("Chinese-LLaMA-Alpaca-2", "MiniCPM", "MedicalGPT"):
         given.say("lora", 0, "no adapters are asked for")
+    if _PAIRED.search(file.path.rpartition("/")[2]):
+        given.out = [
+            (option, value * 2 if option == "micro_batch" else value, why)
+            for option, value, why in given.out
+        ]
     if default:
         given.say("frozen_bits", get("bits", default=4), "--bits, default 4")
     return given.out

@@ -118,9 +118,10 @@ def _refuse_undecided(given: Given, values: dict[str, Any]) -> None:
     moves = True  # also where it can't be estimated: no GPU is given, ...
     with suppress(PlanError):
         report = estimate(options.changed(undecided=left), brief=True)
-        moves = bool(report.undecided) and report.undecided.moves
+        moves = report.undecided.moves if report.undecided else False
     if moves:
-        remedy = f"{question({name: entry.arguments for name, entry in left.items()})}: give it, or ask `dpplan estimate` for the range"
+        named = question({name: entry.arguments for name, entry in left.items()})
+        remedy = f"{named}: give it, or ask `dpplan estimate` for the range"
         raise PlanError("--recipe", " ".join(left), remedy)
 
 

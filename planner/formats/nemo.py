@@ -43,9 +43,9 @@ def _parse(text: str) -> Mapping[str, Value]:
             out[plain(size[1])] = value
         else:
             out[path] = value
-    for size in ("micro-batch-size", "global-batch-size"):
-        if size in out and out[size].unknown:
-            del out[size]
+    for name in ("micro-batch-size", "global-batch-size"):
+        if name in out and out[name].unknown:
+            del out[name]
     return out
 
 

@@ -17,7 +17,11 @@ from planner.formats.record import Answer, Argument, Format, Value, unread
 from planner.formats.target import PlanToWrite
 
 LENGTH = Argument(
-    "max_length", "seq_len", default=1024, meaning=trainer.whole, also=("max_seq_length",)
+    "max_length",
+    "seq_len",
+    default=1024,
+    meaning=trainer.whole,
+    also=("max_seq_length", "model_max_length", "max_seq_len", "block_size"),
 )
 TABLE = (
     *trainer.TABLE,

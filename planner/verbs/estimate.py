@@ -45,7 +45,8 @@ def estimate(options: Options, *, brief: bool = False) -> Estimate:
 def may_fit(result: Estimate) -> bool:
     """Whether an answer fits, or would with a value of what launch files leave undecided."""
     left = result.undecided
-    return result.memory.fits or (bool(left) and any(case.fits for case in left.possible))
+    possible = left.possible if left else []
+    return result.memory.fits or any(case.fits for case in possible)
 
 
 def for_target(options: Options) -> Options:
