@@ -324,3 +324,29 @@ def test_key_value_heads_of_forks_of_megatron(flag: str, heads: int) -> None:
     )
     model = json.loads(_read("a.sh", command).options["model"])
     assert model["kv_heads"] == heads
+
+
+def test_of_several_commands_one_is_read_whole_and_said() -> None:
+    """The GPUs of one command and the arguments of another are no plan."""
+    size = "--num-layers 8 --hidden-size 512 --num-attention-heads 8 --micro-batch-size 1"
+    text = (
+        f"torchrun --nproc_per_node=2 pretrain_gpt.py {size}\n"
+        f"torchrun --nproc_per_node=8 pretrain_gpt.py {size} --tensor-model-parallel-size 4\n"
+    )
+    recipe = _read("a.sh", text)
+    assert (recipe.options["gpus"], recipe.options["tp"]) == (8, 4)
+    assert any("read is the one with most arguments, line 2" in note for note in recipe.notes)
+    assert not any("commands of" in note for note in _read("a.sh", text.splitlines()[0]).notes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "read -r -d '' ARGS <<EOF\n--micro-batch-size $N\n--num-layers 8\nEOF\n",
+        "ARGS=$(cat <<EOF\n--micro-batch-size $N\n--num-layers 8\nEOF\n)\n",
+    ],
+)
+def test_a_here_document_is_the_value_of_a_variable(text: str) -> None:
+    command = "N=4\n" + text + "torchrun pretrain_gpt.py $ARGS --tensor-model-parallel-size 2\n"
+    recipe = _read("a.sh", command)
+    assert (recipe.options["micro_batch"], recipe.options["tp"]) == (4, 2)

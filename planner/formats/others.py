@@ -15,7 +15,7 @@ from planner.inputs.readers import read_toml
 _TABLE = Path(__file__).with_name("others.toml")
 _SCRIPT = re.compile(r"(?:^|[/\s])([\w.-]+)\.py$")
 _WORDS = re.compile(r"[a-z]+")
-_DATA = (".yaml", ".yml", ".json", ".jsonc", ".toml", ".py", ".ipynb")
+NO_SHELL = (".yaml", ".yml", ".json", ".jsonc", ".toml", ".py", ".ipynb")
 
 
 def refusal(name: str, text: str) -> str:
@@ -27,7 +27,7 @@ def refusal(name: str, text: str) -> str:
                 f"is a file of {program}, which is not read here:"
                 " give the model and the layout as options"
             )
-    return _of_data(text) if name.endswith(_DATA) else _of_script(text)
+    return _of_data(text) if name.endswith(NO_SHELL) else _of_script(text)
 
 
 def _of_data(text: str) -> str:

@@ -8,7 +8,7 @@ that is there or not) is left unknown, by name.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -23,12 +23,12 @@ from planner.formats.shell_words import (
     tokenised,
 )
 
-__all__ = ["Command", "Script", "Word", "script"]
+__all__ = ["Command", "Script", "Word", "script", "starts"]
 
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Command:
     """A command with the variables before it (`A=1 torchrun ...`) among those set so far."""
 
@@ -101,6 +101,21 @@ def _assigned_texts(text: str) -> str:
             at = end.end()
         text = "".join([*parts, text[at:]])
     return text
+
+
+_STARTS = re.compile(r"\w\.py$")
+_FEW = 3  # arguments of a command that may be the one that trains
+
+
+def starts(commands: Sequence[Command]) -> list[Command]:
+    """The commands that start a Python program with arguments, the one with most of them first."""
+    counts = [(sum(word.text.startswith("--") for word in c.words), c) for c in commands]
+    likely = [
+        (count, command)
+        for count, command in counts
+        if count >= _FEW and any(_STARTS.search(word.text) for word in command.words)
+    ]
+    return [command for _, command in sorted(likely, key=lambda pair: -pair[0])]
 
 
 def _plain(state: _State) -> dict[str, str]:
