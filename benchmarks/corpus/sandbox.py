@@ -1,4 +1,4 @@
-"""What bash makes of a launch script: the commands that it would start, in a jail where every
+"""Launch scripts as bash reads them: the commands that they would start, in a jail where every
 program only writes down its arguments.
 
 The jail is a root of its own (user, mount and network namespace) with the system's libraries read

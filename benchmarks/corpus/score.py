@@ -1,6 +1,5 @@
-"""How the readers do on the corpus: of each value whose truth is known, whether the plan has it,
-says that it is undecided, leaves it open (no file says it: searched or asked for), or contradicts
-it.
+"""How the readers do on the corpus: whether the plan has each value whose
+truth is known, says that it is undecided, leaves it open (no file says it), or contradicts it.
 
     python -m benchmarks.corpus.score
     python -m benchmarks.corpus.score --wrong --unknown 20 --program megatron

@@ -6,6 +6,8 @@ without the readers of this project.
 Shell scripts are run by bash itself in a jail (sandbox.py) and their commands taken apart; YAML and
 TOML are loaded by PyYAML and tomllib. What a file leaves out is the default of the program at the
 commit that `sources` names. Written to truths.csv: repository, path, option, value, why.
+
+Long: the rules of each program are a function, and reading them side by side is what they are for.
 """
 
 from __future__ import annotations
@@ -93,10 +95,10 @@ def flags(words: list[str], joined: str = "_") -> dict[str, Any]:
 def command_of(file: File, mark: str = "") -> list[str]:
     """The command of a script with most flags; mark: what it has to name."""
     text = file.cached.read_text("utf-8", "replace")
-    found = [
+    recorded = [
         words for words in sandbox.commands(text) if not mark or any(mark in word for word in words)
     ]
-    return max(found, key=lambda words: sum(word.startswith("--") for word in words), default=[])
+    return max(recorded, key=lambda words: sum(word.startswith("--") for word in words), default=[])
 
 
 def gpus_of(words: list[str], file: File) -> list[Truth]:
@@ -253,7 +255,7 @@ def adapters(given: Given, switch: bool, rank: str = "lora_r", default: int = 16
     if switch:
         given.number("lora", rank, default, "PEFT as the program sets it up")
     else:
-        given.say("lora", 0, "no adapters are asked for")
+        given.say("lora", 0, "no adapters")
 
 
 _PREFERENCE = re.compile(r"dpo|orpo|kto|simpo", re.I)
@@ -337,7 +339,7 @@ def hf_trainer(file: File) -> list[Truth]:
     elif get("use_peft") is not None:
         adapters(given, on(get("use_peft")), "lora_rank" if get("lora_rank") else "lora_r", 8)
     elif name not in ("Chinese-LLaMA-Alpaca-2", "MiniCPM", "MedicalGPT"):
-        given.say("lora", 0, "no adapters are asked for")
+        given.say("lora", 0, "no adapters")
     if _PAIRED.search(file.path.rpartition("/")[2]):
         given.out = [
             (option, value * 2 if option == "micro_batch" else value, why)

@@ -49,7 +49,7 @@ def added(values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def irrelevant(values: Mapping[str, Value]) -> Iterator[str]:
-    """Arguments of the program that move neither memory nor time, or that are said otherwise."""
+    """Arguments of the program that move neither memory nor time, or that others repeat."""
     program = program_of(values)
     patterns = _table()[program].get("irrelevant", ()) if program else ()
     for name in values:

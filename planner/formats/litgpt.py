@@ -78,7 +78,7 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
     answer.imply("stack", STACK, "a file of LitGPT")
     if not several:
         answer.imply("zero", 0, "one device: no FSDP")
-        answer.imply("recompute", "none", "one device: blocks are checkpointed with FSDP alone")
+        answer.imply("recompute", "none", "one device: blocks are checkpointed only with FSDP")
     else:
         answer.imply("zero", 3, "several devices: FSDP")
         kept = "none" if pretrains else "full"

@@ -72,6 +72,11 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
     if granularity in values and answer.get(granularity) is None and not answer.option("recompute"):
         answer.state("recompute", "none", granularity)
     _objective(answer)
+    _adapters(values, answer)
+
+
+def _adapters(values: Mapping[str, Value], answer: Answer) -> None:
+    """Adapters of the table peft."""
     scheme = "model.peft.peft_scheme"
     if answer.get(scheme) == "lora":
         rank = "model.peft.lora_tuning.adapter_dim"

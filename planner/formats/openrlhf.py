@@ -1,8 +1,8 @@
 """OpenRLHF: its commands for supervised fine-tuning, preferences, models of rewards and PPO, of
 which the optimizer step of the policy is read.
 
-Names and defaults: openrlhf/cli/train_*.py of OpenRLHF/OpenRLHF@3c3be623; names without dots are
-those of the releases up to 0.9.
+Names and defaults: openrlhf/cli/train_*.py of OpenRLHF/OpenRLHF@3c3be623; names without dots
+are of releases up to 0.9.
 """
 
 from __future__ import annotations
@@ -116,6 +116,14 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
         answer.state("precision", "bf16", "bf16")
     if trainer.is_on(answer, "flash_attn"):
         answer.state("flash_attention", True, "flash_attn")
+    _adapters(answer)
+    trainer.read_liger(answer, "ds.use_liger_kernel")
+    read_rows(answer, Rows(packed=("ds.packing_samples",), grouped=()))
+    trainer.read_degrees(answer)
+
+
+def _adapters(answer: Answer) -> None:
+    """Adapters, where their rank is above 0."""
     rank = trainer.number(answer, _NAMES.rank, 0)
     if rank > 0:
         answer.state("lora", rank, _NAMES.rank)
@@ -125,9 +133,6 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
     else:
         for name in (_NAMES.rank, *_NAMES.targets, _NAMES.dropout, "ds.load_in_4bit"):
             answer.mark(name, "implied", "no adapters: all weights are trained")
-    trainer.read_liger(answer, "ds.use_liger_kernel")
-    read_rows(answer, Rows(packed=("ds.packing_samples",), grouped=()))
-    trainer.read_degrees(answer)
 
 
 def _gpus(answer: Answer) -> None:

@@ -66,7 +66,7 @@ def _program(command: Command) -> str:
 
 
 def _task(command: Command) -> str:
-    """What a task of Megatron-LM does beside training, "" where it trains or there is none."""
+    """Work of a task of Megatron-LM, "" where it trains or none is given."""
     words = [word.text for word in command.words]
     tasks = [words[i + 1].strip("\"'") for i, word in enumerate(words[:-1]) if word == "--task"]
     return "evaluates" if any(task in _table()["tasks"]["evaluates"] for task in tasks) else ""

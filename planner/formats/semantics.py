@@ -37,7 +37,7 @@ CONDITIONS: dict[str, Callable[[ModelSpec], bool]] = {
 
 
 def left_to_you(target: str, model: ModelSpec) -> list[str]:
-    """What a target's file of a model leaves to its user, each with the argument that says it."""
+    """Properties that a target's file of a model leaves to its user, with their arguments."""
     return [
         f"{row[target]}: {row['says']}"
         for row in table().values()

@@ -71,7 +71,7 @@ _REFERENCE = re.compile(r"\$\{([\w.]+)\}")  # of OmegaConf
 
 def resolved(values: Mapping[str, Value]) -> dict[str, Value]:
     """The values with those that name another put in, by its path or, with a point before it,
-    beside it; of no value that names a further one. The rest is unknown."""
+    beside it; a value that names a further one is unknown."""
     out = dict(values)
     for name, value in values.items():
         match = _REFERENCE.fullmatch(value.value) if isinstance(value.value, str) else None

@@ -1,4 +1,4 @@
-"""What launch files leave undecided, as the answers between which it decides."""
+"""Answers between which the undecided options of launch files decide."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class TrainingSpec(Spec):
 
     @property
     def upcast(self) -> UpcastName | None:
-        """What beside frozen matrices is in fp32."""
+        """Frozen weights in fp32 beside the matrices of layers."""
         return "all" if self.base_precision == "fp32" else self.base_upcast
 
     @property

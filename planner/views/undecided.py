@@ -1,5 +1,4 @@
-"""What launch files leave undecided, as a sentence: the question first, then the answers between
-which it decides."""
+"""Undecided options of launch files as a sentence: the question, then the range of answers."""
 
 from __future__ import annotations
 

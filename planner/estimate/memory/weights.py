@@ -84,11 +84,11 @@ def dequantised(s: StageOf) -> Phased:
     every = s.weights.every
     repeated = sum(n * each for n, each in zip(s.again.kinds, every.kinds, strict=True))
     unit = s.kept.unit_layers * total(every.layer)
-    kept, later, one = (
+    kept, later, unit_kept = (
         np.where(s.c.zero < ZERO_3, _CAST_BYTES * elements, 0.0)
         for elements in (s.layers - repeated, np.maximum(s.layers - repeated, unit), unit)
     )
-    return Phased(forward=kept + matrix, loss=kept, backward=later, end=one)
+    return Phased(forward=kept + matrix, loss=kept, backward=later, end=unit_kept)
 
 
 def cast(s: StageOf) -> Phased:

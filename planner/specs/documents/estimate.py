@@ -352,7 +352,7 @@ class Possible(Document):
 
 
 class Undecided(Document):
-    """What launch files leave undecided, so that the answer is a range."""
+    """Options that launch files leave undecided, so that the answer is a range."""
 
     options: Annotated[
         dict[str, list[str]],
