@@ -90,7 +90,7 @@ def commands(script: str, arguments: tuple[str, ...] = ()) -> list[list[str]]:
         if unshare is None:
             raise OSError("unshare is not installed")
         subprocess.run(
-            [unshare, "-rmn", "--pid", "--fork", "/bin/bash", "-c", inside, "x", *arguments],
+            [unshare, "-rmn", "--pid", "--kill-child", "/bin/bash", "-c", inside, "x", *arguments],
             capture_output=True,
             timeout=_SECONDS,
             check=False,
