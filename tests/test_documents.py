@@ -133,6 +133,7 @@ ASKED: dict[str, tuple[str, ...]] = {
         "--model llama-2-7b --gpu h100 --gpus 8 --gpus-per-node 2 --stack megatron-core"
         " --where pp=1 --recompute none --micro-batch 1 --global-batch 2 --advice 0",
         "--model llama-3-8b --gpu l40s --gpus 4 --advice 0",
+        "--recipe tests/data/recipes/undecided.sh --gpu h100 --advice 0",
         "--model gpt2 --gpu a100 --gpus 2 --offload params --zero 3",
         "--model gpt2 --gpu h200 --gpus 8 --offload params-nvme",
         "--model gpt2 --gpu a100 --gpus 2 --offload activations --stack megatron-core --explain",
