@@ -20,7 +20,7 @@ from planner.inputs.huggingface.typed import TYPES
 ROOT = Path(__file__).parents[1]
 SAMPLE = 40  # rows of a framework that every run evaluates
 # median and 95th percentile of the error of the peak
-WITHIN = {"transformers": (0.002, 0.02), "peft": (0.01, 0.025), "accelerate": (0.02, 0.12)}
+WITHIN = {"transformers": (0.002, 0.02), "peft": (0.01, 0.025), "accelerate": (0.002, 0.02)}
 
 
 @cache

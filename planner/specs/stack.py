@@ -130,6 +130,9 @@ class StateBytes(Spec):
     )
     # ZeRO-3 leaves the last layer gathered after its forward pass, since its backward pass is next
     last_gathered: bool = True
+    # FSDP gathers final norm and head as a unit of their own, and the embedding as another, unless
+    # it is the head's weight, too; else both are in one with all that is in no layer
+    ends_apart: bool = False
     persistent_gradients: bool = False  # gradient buffers live through the whole step
     fixed_buckets: float = Field(
         default=0.0, ge=0, le=1e13

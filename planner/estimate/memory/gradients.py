@@ -59,9 +59,14 @@ def copies(s: StageOf) -> Phased:
         loss=placeholders + np.where(s.split.last > 0, head, 0.0),
         backward=placeholders,
         end=copied,
-        synchronisation=copied + of_embedding(s),
+        synchronisation=copied + np.where(by_units(s), 0.0, of_embedding(s)),
         step=placeholders,
     )
+
+
+def by_units(s: StageOf) -> Array:
+    """Layouts of FSDP whose weights are gathered, and gradients reduced, by units."""
+    return s.state.zero2_gathers & (s.c.zero >= _ZERO_2)
 
 
 def of_embedding(s: StageOf) -> Array:
