@@ -20,7 +20,12 @@ from planner.inputs.huggingface.typed import TYPES
 ROOT = Path(__file__).parents[1]
 SAMPLE = 40  # rows of a framework that every run evaluates
 # median and 95th percentile of the error of the peak
-WITHIN = {"transformers": (0.002, 0.02), "peft": (0.01, 0.025), "accelerate": (0.002, 0.02)}
+WITHIN = {
+    "transformers": (0.002, 0.02),
+    "peft": (0.01, 0.025),
+    "accelerate": (0.002, 0.02),
+    "trl": (0.01, 0.07),
+}
 
 
 @cache

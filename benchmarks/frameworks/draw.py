@@ -119,7 +119,14 @@ def accelerate(rng: random.Random, family: str | None = None) -> Setting:
     return replace(setting, **chosen)
 
 
-DRAWS = {"transformers": transformers, "peft": peft, "accelerate": accelerate}
+def trl(rng: random.Random, family: str | None = None) -> Setting:
+    """Supervised fine-tuning, or DPO with a reference model."""
+    dense = ("llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", "granite", "gemma2")
+    setting = transformers(rng, family or rng.choice(dense))
+    return replace(setting, framework="trl", task=rng.choice(("sft", "sft", "dpo")))
+
+
+DRAWS = {"transformers": transformers, "peft": peft, "accelerate": accelerate, "trl": trl}
 
 
 def drawn(kind: str, count: int, seed: int, family: str | None = None) -> Iterator[Setting]:

@@ -79,6 +79,14 @@ def frozen_bytes(plan: Plan) -> float:
     return state.compute if state.frozen is None else state.frozen
 
 
+def reference_bytes(plan: Plan) -> float:
+    """Bytes of a weight of a reference model."""
+    state, whole = state_of(plan), plan.training.adapter is None
+    if whole and state.reference is not None and plan.training.mixed_precision:
+        return min(state.reference, state.parameter)
+    return frozen_bytes(plan)
+
+
 def moment_type_bytes(plan: Plan) -> float | None:
     """Bytes per element of moments without a fixed type; None: the optimizer's default."""
     training = plan.training

@@ -114,6 +114,9 @@ class StateBytes(Spec):
     )  # fp32 copy in the optimizer, 0 where the parameter itself is fp32
     # of a weight that is not trained; none: as kernels read it
     frozen: float | None = Field(default=None, gt=0, le=8)
+    # of a weight of a reference model beside weights that are all trained; none: as one that is not
+    # trained
+    reference: float | None = Field(default=None, gt=0, le=8)
     whole_master: bool = False  # every rank keeps the whole fp32 copy, of which it updates its part
     cast_copy: bool = False  # autocast keeps a 16-bit copy of the fp32 weights through the step
     bucket: float = Field(

@@ -79,7 +79,7 @@ def of_embedding(s: StageOf) -> Array:
     each = s.state.gradient if cast else sync.compute_bytes(s.plan)
     adds = 1.0 * ((s.microbatches > 1) | (s.state.persistent_gradients and wide))
     if s.plan.model.tied_embeddings and not s.plan.stack.fusion.gradient_accumulation_fp32:
-        in_place = cast or s.plan.stack.family == "megatron"
+        in_place = cast or s.plan.stack.family == "megatron" or s.plan.loss_kernel == "tiled"
         adds = adds + s.split.last * (1.0 if in_place else 2.0)
     return each * adds * s.weights.trained.words * s.split.first
 

@@ -11,7 +11,7 @@ from planner.estimate import mechanisms, quantised, sync
 from planner.estimate.memory import frozen, gradients, loss, low_precision, units
 from planner.estimate.memory.phases import Phased, throughout
 from planner.estimate.memory.states import ZERO_2, ZERO_3
-from planner.estimate.state_types import frozen_bytes
+from planner.estimate.state_types import reference_bytes
 from planner.formulas import memory
 from planner.ledger import Array, total
 from planner.specs.mechanism import Sharded
@@ -80,6 +80,9 @@ def cast(s: StageOf) -> Phased:
     until the loss. Backward then keeps the copies of layers that are not repeated."""
     p, split = s.weights.trained, s.split
     looked_up = 0.0 if s.plan.model.tied_embeddings else split.first * p.words
+    if s.plan.loss_kernel == "tiled":  # which casts a tile of the head at a time, without autocast
+        head = split.last * p.last.get("head/logits", 0.0 * p.words)
+        looked_up = split.first * p.words + head
     experts = s.trained.experts * s.plan.stack.activations.published_code  # in no list of autocast
     ends = split.first * total(p.first) + split.last * total(p.last) - looked_up
     repeated = sum(n * each for n, each in zip(s.again.kinds, p.kinds, strict=True))
@@ -107,5 +110,5 @@ def others(s: StageOf) -> Phased:
     """Weights of a teacher, or of a reference: all weights of the stage again, frozen."""
     if s.plan.teacher:
         return throughout(s.teacher[0])
-    each = frozen_bytes(s.plan)
+    each = reference_bytes(s.plan)
     return throughout(frozen.whole_bytes(s.weights.every, s.split, each, s.parameter_ranks))
