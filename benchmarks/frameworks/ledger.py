@@ -10,7 +10,13 @@ from typing import Any
 from benchmarks.frameworks.setting import Counted, Setting
 from planner import api
 
-STACKS = {"transformers": "hf-trainer", "peft": "hf-trainer", "accelerate": "hf-fsdp", "trl": "trl"}
+STACKS = {
+    "transformers": "hf-trainer",
+    "peft": "hf-trainer",
+    "accelerate": "hf-fsdp",
+    "trl": "trl",
+    "ddp": "hf-trainer",
+}
 # torch's AdamW over lists of tensors makes a temporary of every weight, which the fused one,
 # the Trainer's since torch 2.8, does not
 _FOREACH = """id = "{stack}-foreach"
@@ -69,7 +75,9 @@ def options_of(setting: Setting) -> dict[str, Any]:
         "stack_defaults": True,
     }
     if setting.ranks > 1:
-        chosen |= {"zero": setting.zero, "dp": setting.ranks, "shard_group": setting.ranks}
+        chosen |= {"zero": setting.zero, "dp": setting.ranks}
+    if setting.zero:
+        chosen["shard_group"] = setting.ranks
     if setting.precision == "bf16":
         chosen["state_precision"] = "bf16"
     if setting.lora:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from transformers import masking_utils
 
 from benchmarks.frameworks import gpu_rules
@@ -107,8 +108,10 @@ def step(
     shape = (sequences * setting.micro_batch, setting.seq_len)
     words = [torch.zeros(shape, dtype=torch.long) for _ in range(setting.accumulation)]
     live.label(words, "batch")
-    for batch in words:
+    for i, batch in enumerate(words):
         live.phase("forward")
+        if isinstance(model, FSDPModule):  # Accelerator.no_sync
+            model.set_requires_gradient_sync(i == len(words) - 1)
         with torch.autocast("cpu", _BF16, enabled=setting.precision == "mixed"):
             loss = loss_of(forward, batch)
         (loss / setting.accumulation).backward()

@@ -93,4 +93,6 @@ def moment_type_bytes(plan: Plan) -> float | None:
     if training.moments_precision is not None:
         return TYPE_BYTES[training.moments_precision]
     own_type = None if training.adapter is None else training.adapter.precision
-    return _NARROW if "bf16" in (training.state_precision, own_type) else None
+    state = plan.stack.state  # moments of weights in 16 bit without a master copy are so, too
+    narrow = own_type is None and state.parameter + state.master <= _NARROW
+    return _NARROW if narrow or "bf16" in (training.state_precision, own_type) else None

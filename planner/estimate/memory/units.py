@@ -66,12 +66,15 @@ def gathered(s: StageOf, beside: Array) -> Phased:
     # its activations are gone
     inside = s.kept.transient + gradients.product(s)
     gone = inside + s.kept.working + s.kept.unit - s.kept.input
-    narrow_given = narrow * given
+    # where whole gradients wait for the last micro-batch, those before it reduce nothing, and what
+    # it reduces was there
+    once = np.where(gradients.waits(s), 0.0, 1.0)
+    narrow_given, behind = once * narrow * given, once * wire * given
     units = np.where(sharded, _TWICE * layer + ends, whole - (narrow * tail if apart else 0.0))
     waiting = 0.0 if apart else narrow * head
-    last_one = units + (wire * last_given if apart else waiting)
-    later = units + waiting + wire * given - s.kept.unit
-    of_head = units - layer * sharded + (narrow + wire) * last_given * apart
+    last_one = units + (once * wire * last_given if apart else waiting)
+    later = units + waiting + behind - s.kept.unit
+    of_head = units - layer * sharded + (narrow + once * wire) * last_given * apart
     backward = functools.reduce(
         np.maximum,
         (
@@ -83,7 +86,7 @@ def gathered(s: StageOf, beside: Array) -> Phased:
     # the first layer is last, beside the embedding that is gathered ahead; where both ends are one
     # unit, no shards of their gradients are there yet
     shards = np.where(s.microbatches > 1, 0.0, s.states.gradients / np.maximum(s.trained.all, 1.0))
-    units = layer + ends + narrow * words + waiting + wire * given
+    units = layer + ends + narrow * words + waiting + behind
     units = units - (0.0 if apart or tied else shards * last_given)
     end = units + np.maximum(narrow_given - gone, 0.0)
     # then the embedding, whose gradients are reduced
@@ -94,9 +97,10 @@ def gathered(s: StageOf, beside: Array) -> Phased:
         whole_unit, given = narrow * tail, first_given + last_given
         several = (_TIED_GRADIENTS - 1.0) * narrow * head if tied else 0.0
         buffer = 0.0 * whole_unit
-    behind = whole_unit + wire * trained.per_layer() - shards * given
-    computing = behind + np.maximum(buffer, narrow * given + several)
-    after = np.maximum(computing, (narrow + wire) * given)
+    computing = whole_unit + behind - shards * given
+    computing = computing + np.maximum(buffer, narrow * given + several)
+    reducing = once * (narrow + wire) * given
+    after = np.maximum(computing, reducing)
     return Phased(
         forward=forward + beside,
         loss=at_loss + beside,
