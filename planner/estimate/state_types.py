@@ -93,6 +93,5 @@ def moment_type_bytes(plan: Plan) -> float | None:
     if training.moments_precision is not None:
         return TYPE_BYTES[training.moments_precision]
     own_type = None if training.adapter is None else training.adapter.precision
-    state = plan.stack.state  # moments of weights in 16 bit without a master copy are so, too
-    narrow = own_type is None and state.parameter + state.master <= _NARROW
+    narrow = own_type is None and training.mixed_precision and plan.stack.state.narrow_moments
     return _NARROW if narrow or "bf16" in (training.state_precision, own_type) else None

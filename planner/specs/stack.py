@@ -136,6 +136,7 @@ class StateBytes(Spec):
     # FSDP gathers final norm and head as a unit of their own, and the embedding as another, unless
     # it is the head's weight, too; else both are in one with all that is in no layer
     ends_apart: bool = False
+    narrow_moments: bool = False  # moments are in the type of weights in 16 bit
     # FSDP reduces gradients of the last micro-batch alone, and keeps whole ones until then
     whole_gradients: bool = False
     persistent_gradients: bool = False  # gradient buffers live through the whole step
