@@ -23,7 +23,7 @@ _CAST_BYTES = 2.0  # of a parameter in 16 bit
 
 
 def gathered(s: StageOf) -> Phased:
-    """Weights that a pass gathers, of a teacher too, and gradients that are being reduced."""
+    """Weights that a pass gathers, of a second model too, and gradients that are being reduced."""
     weights = _gathered(s)
     both = weights + _reducing(s)
     whole = Phased(forward=weights, loss=weights, backward=weights, end=both, synchronisation=both)
@@ -31,8 +31,8 @@ def gathered(s: StageOf) -> Phased:
         of_units, here = units.gathered(s, _beside(s)), gradients.by_units(s)
         pairs = zip(of_units, whole, strict=True)
         whole = Phased(*(np.where(here, unit, each) for unit, each in pairs))
-    if s.plan.training.teacher_here:
-        whole = whole._replace(loss=np.maximum(whole.loss, s.teacher[1]))
+    if s.plan.second is not None:
+        whole = whole._replace(loss=np.maximum(whole.loss, s.second[1]))
     return whole
 
 
@@ -107,8 +107,8 @@ def low_precision_copies(s: StageOf) -> Phased:
 
 
 def others(s: StageOf) -> Phased:
-    """Weights of a teacher, or of a reference: all weights of the stage again, frozen."""
-    if s.plan.teacher:
-        return throughout(s.teacher[0])
+    """Weights of a second model, or of a reference: all weights of the stage again, frozen."""
+    if s.plan.second is not None:
+        return throughout(s.second[0])
     each = reference_bytes(s.plan)
     return throughout(frozen.whole_bytes(s.weights.every, s.split, each, s.parameter_ranks))
