@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import os
 import re
 import signal
@@ -214,8 +215,10 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def large(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers /large with much, /slow after a second, and everything else with little."""
-    await receive()
+    """Answers /large with much, /slow after a second, and everything else with little; /eager
+    before the body has come."""
+    if scope["path"] != "/eager":
+        await receive()
     if scope["path"] == "/slow":
         await asyncio.sleep(1)
     body = LARGE if scope["path"] == "/large" else b"little"
@@ -348,6 +351,36 @@ def test_what_is_no_request_is_answered_strictly(sent: bytes, status: bytes) -> 
         assert await answered(connect)
 
     with_server(talk)
+
+
+@pytest.mark.parametrize("method", [b"GET", b"HEAD", b"DELETE"])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"Content-Length: 1\r\n\r\naGARBAGE\r\n\r\n",
+        b"\r\nGARBAGE\r\n\r\n",
+    ],
+)
+def test_a_broken_request_is_answered_once_and_not_a_fault_in_the_log(
+    method: bytes, rest: bytes
+) -> None:
+    """Of a broken body, or a broken request after a whole one, no traceback is logged."""
+    faults: list[str] = []
+    noted = logging.Handler()
+    noted.emit = lambda record: faults.append(record.getMessage())  # type: ignore[method-assign]
+
+    async def talk(connect: Callable[[bytes], Awaitable[Stream]]) -> None:
+        logging.getLogger("uvicorn.error").addHandler(noted)
+        text = await ends(await connect(method + b" /eager" + HEAD[5:] + rest))
+        assert text.count(b"HTTP/1.1 400 ") == 1
+        assert await answered(connect)
+
+    try:
+        with_server(talk)
+    finally:
+        logging.getLogger("uvicorn.error").removeHandler(noted)
+    assert faults == []
 
 
 def test_an_address_that_is_forwarded_is_not_believed() -> None:
