@@ -130,7 +130,7 @@ def test_all_claims_are_one_list_everywhere(client: TestClient) -> None:
     assert [claim["number"] for claim in printed["claims"]] == list(range(1, pages.CLAIMS + 1))
     assert 'href="/learn/coverage"' in client.get("/learn").text
     text = client.get("/learn/coverage").text
-    assert all(f'{claim["number"]}. ' in text for claim in printed["claims"])
+    assert all(f"{claim['number']}. " in text for claim in printed["claims"])
     assert f"{pages.CLAIMS} claims" in dpplan("learn", "coverage").stdout
     refused(dpplan("learn", "coverage", "--set", "ranks=8"), "lesson", "must be one of")
 

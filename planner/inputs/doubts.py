@@ -252,7 +252,7 @@ def _network(request: OfCluster) -> str | None:
             meant += f" '{in_unit(stated * factor, 'Gbit/s'):g} Gbit/s'"
             break
     return (
-        f"--nic-bandwidth {given} is {show(max(usual / stated, stated / usual), 'count')} times"
+        f"--nic-bandwidth {given} is {max(usual / stated, stated / usual):,.0f} times"
         f" {'slower' if stated < usual else 'faster'} than the NICs of the usual node of"
         f" {request.cluster.gpu.title} ({in_unit(usual, 'Gbit/s'):g} Gbit/s){meant}"
     )
