@@ -40,9 +40,9 @@ def test_the_size_below_is_said_of_the_smallest_and_not_of_the_best() -> None:
         if kind.answer is None:
             continue
         (line,) = [entry for entry in lines if entry.startswith(f"{kind.machine}: ")]
-        said = f"smallest within the limits: {kind.smallest_gpus:,} GPUs"
-        assert (said in line) == (kind.smallest_gpus < kind.answer.gpus)
-        passed += said in line
+        smallest = f"smallest within the limits: {kind.smallest_gpus:,} GPUs"
+        assert (smallest in line) == (kind.smallest_gpus < kind.answer.gpus)
+        passed += smallest in line
         if kind.below:
             assert f"one size smaller: {kind.below.gpus:,} GPUs" in line
             assert kind.below.gpus < kind.smallest_gpus

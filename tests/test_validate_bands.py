@@ -432,13 +432,13 @@ def test_shipped_bands_hold_what_they_promise() -> None:
 def test_the_error_of_a_share_by_hand() -> None:
     """One suite of one run: the binomial's 0.4. Four of one run: half. One of many runs keeps what
     correlates within a suite."""
-    one, four, many = (
+    single, four, many = (
         coverage([line for s in range(suites) for line in runs_like(*[1.0] * n, suite=str(s))])
         .left_out["suites"]
         .all
         for suites, n in ((1, 1), (4, 1), (1, 400))
     )
-    assert there(one.error) == pytest.approx(0.4)
+    assert there(single.error) == pytest.approx(0.4)
     assert there(four.error) == there(four.error_of_suites) == pytest.approx(0.2)
     assert there(many.error) == pytest.approx(0.4 * math.sqrt(CORRELATION), rel=0.01)
 

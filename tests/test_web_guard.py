@@ -1,5 +1,8 @@
 """Who is answered by the dashboard's server, for how long a client may owe something, and how the
-server starts and ends."""
+server starts and ends.
+
+Long: connections of every kind share one server that runs inside the test.
+"""
 
 from __future__ import annotations
 

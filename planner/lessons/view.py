@@ -75,8 +75,8 @@ def claim_blocks(claims: Claims) -> list[Block]:
 
 
 def _entry_lines(entry: ClaimEntry) -> Iterator[str]:
-    said = f"{entry.number}. {entry.claim} ({entry.of}): {entry.verdict}"
-    yield f"{said}; dpplan learn {entry.lesson}"
+    claim = f"{entry.number}. {entry.claim} ({entry.of})"
+    yield f"{claim}: {entry.verdict}; dpplan learn {entry.lesson}"
     yield Fixed(entry.command)
 
 
