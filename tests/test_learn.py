@@ -135,6 +135,18 @@ def test_all_claims_are_one_list_everywhere(client: TestClient) -> None:
     refused(dpplan("learn", "coverage", "--set", "ranks=8"), "lesson", "must be one of")
 
 
+def test_a_collective_is_as_slow_as_its_slowest_link() -> None:
+    """What the lesson on failures says of shared networks, with the bandwidth of that link."""
+    words = ("allreduce", "--gpu", "h100", "--gpus", "64", "--bytes", "1GB", "--json")
+    whole, half = (
+        dpplan(*words, "--nic-bandwidth", rate).json()["sizes"][0]["seconds"]["ring"]
+        for rate in ("400 Gbit/s", "200 Gbit/s")
+    )
+    assert half / whole == pytest.approx(2, rel=0.1)
+    software = dpplan("estimate", "--model", "gpt2", "--gpu", "a100", "--stack", "tensorflow")
+    refused(software, "TensorFlow", "maxtext")
+
+
 def test_bars_and_lines_stay_inside_their_chart() -> None:
     charts = [
         item.chart
