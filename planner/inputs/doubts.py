@@ -133,6 +133,8 @@ def _steps(request: Request) -> str | None:
     batch, tokens = request.options.global_batch, request.training.tokens
     if batch is None or tokens is None or of_samples(request.model):
         return None
+    if request.training.seq_len < _SHORTEST:
+        return None  # the sequence is the doubtful number
     steps = tokens / (batch * request.training.seq_len)
     longest = _longest_published()
     if longest is None or steps <= _STEPS_BEYOND * longest[1]:
