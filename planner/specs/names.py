@@ -51,6 +51,7 @@ OptimizerName = Literal[
 ]
 # formats of weights that are not trained: specs.quantised
 BaseName = Literal[
+    "fp32",
     "nf4",
     "nf4-double",
     "fp4",

@@ -42,7 +42,8 @@ def wide_stream(plan: Plan) -> bool:
     if not autocasts(plan):
         return False
     if plan.training.adapter is not None:
-        return plan.training.base_precision is None and frozen_bytes(plan) == WIDE_BYTES
+        wide = plan.training.base_precision is None and frozen_bytes(plan) == WIDE_BYTES
+        return wide or plan.training.base_precision == "fp32"
     return state_of(plan).cast_copy
 
 

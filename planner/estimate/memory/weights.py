@@ -75,9 +75,19 @@ def _reducing(s: StageOf) -> Array:
 
 
 def dequantised(s: StageOf) -> Phased:
-    """A frozen matrix made of its codes, while a GEMM reads it."""
-    matrix = quantised.made_bytes(s.plan, s.c)
-    return Phased(forward=matrix, backward=matrix, end=matrix)
+    """A frozen matrix made of its codes, while a GEMM reads it; of fp32 weights, the 16-bit copies
+    that layers which are not repeated keep for backward. Gathered shards are in 16 bit already."""
+    matrix, base = quantised.made_bytes(s.plan, s.c), quantised.base_of(s.plan)
+    if base is None or not base.keeps_made:
+        return Phased(forward=matrix, backward=matrix, end=matrix)
+    every = s.weights.every
+    repeated = sum(n * each for n, each in zip(s.again.kinds, every.kinds, strict=True))
+    unit = s.kept.unit_layers * total(every.layer)
+    kept, later, unit_kept = (
+        np.where(s.c.zero < ZERO_3, _CAST_BYTES * elements, 0.0)
+        for elements in (s.layers - repeated, np.maximum(s.layers - repeated, unit), unit)
+    )
+    return Phased(forward=kept + matrix, loss=kept, backward=later, end=unit_kept)
 
 
 def cast(s: StageOf) -> Phased:
