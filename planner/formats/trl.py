@@ -53,6 +53,11 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _task(answer)
     _lengths(answer)
     trainer.read_liger(answer, "use_liger_kernel")
+    if answer.option("task") in _FUSED_HEAD and not answer.option("loss_kernel"):
+        answer.notes.append(
+            "TRL 1.16 and later compute the loss in tiles of the head and hold no logits, which are"
+            " counted here: --loss-kernel tiled leaves them out"
+        )
     wrapped = answer.get("packing_strategy") == "wrapped"
     read_rows(answer, Rows(packed=(), joined=("packing",)) if wrapped else Rows())
     answer.mark("padding_free", "implied", "as long as the documents are: --seq-len says how long")
@@ -66,6 +71,8 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     trainer.mark_off(answer, UNREAD["lacks"])
 
 
+# objectives whose trainers have add_fused_lm_head of trl/trainer/utils.py
+_FUSED_HEAD = (None, "sft", "dpo", "kto")
 _OBJECTIVES = {"dpo": "dpo", "kto": "kto", "orpo": "orpo", "reward": "reward", "gkd": "distil"}
 
 

@@ -64,6 +64,11 @@ def casts_inputs(plan: Plan) -> bool:
     return wide_stream(plan) or (of_norm and plan.stack.activations.wide_layernorm)
 
 
+def norms_cast(plan: Plan) -> bool:
+    """Whether every norm makes an fp32 copy of its input, of its own."""
+    return casts_inputs(plan) and residual_bytes(plan) < WIDE_BYTES
+
+
 def input_copies(plan: Plan, part: Part) -> float:
     """Matrices of a part that read what its norm returns, where its code is known."""
     if not plan.stack.activations.published_code:
