@@ -206,15 +206,25 @@ def firsts(ledger: Mapping[str, Array]) -> dict[str, float]:
 
 def each(record: Any, change: Callable[[Any], Any]) -> Any:
     """A record, with every number in it changed; text, and what has none, stays."""
+    kind = type(record)
+    if kind is np.ndarray or kind is float:  # most are
+        return change(record)
     if isinstance(record, dict):
         return {name: each(value, change) for name, value in record.items()}
     if isinstance(record, list | tuple):
         changed = [each(value, change) for value in record]
-        return type(record)(*changed) if hasattr(record, "_fields") else type(record)(changed)
-    if dataclasses.is_dataclass(record) and not isinstance(record, type):
-        fields = dataclasses.fields(record)
-        return type(record)(**{f.name: each(getattr(record, f.name), change) for f in fields})
+        return kind(*changed) if hasattr(record, "_fields") else kind(changed)
+    if names := _field_names(kind):
+        return kind(**{name: each(getattr(record, name), change) for name in names})
     return record if record is None or isinstance(record, str) else change(record)
+
+
+@functools.cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    """Names of the fields of a dataclass, none of other types."""
+    if not dataclasses.is_dataclass(kind):
+        return ()
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 @dataclass(frozen=True)
