@@ -58,6 +58,7 @@ __all__ = [
     "Found",
     "Wanted",
     "allowed_layouts",
+    "allows_as_much",
     "best",
     "degrees",
     "families",
@@ -214,8 +215,8 @@ class Found:
 
 
 BEST = Wanted()
-# options that some rule depends on
-_RULED = {name for rule in RULES for name in rule.options}
+# options that some rule depends on, or which layouts are listed
+_RULED = {name for rule in RULES for name in rule.options} | {"etp"}
 ROUNDS = 2  # searches with other free options at most
 _ROOM = 1.25  # times the usable bytes, beyond what free options save
 _FAR = 1.1  # times the seconds of another plan: what the room that free options make gains
@@ -316,7 +317,7 @@ def _with_room(plan: Plan, result: Found, wanted: Wanted, most: float) -> Found:
     return _again(plan, result, choices, taken.rank, wanted, limit) or result
 
 
-def _allows_as_much(plan: Plan, other: Plan) -> bool:
+def allows_as_much(plan: Plan, other: Plan) -> bool:
     """Whether plans that differ in free options allow the same layouts: no rule reads those that
     differ."""
     differ = {*plan.chosen} ^ {*other.chosen}
@@ -329,7 +330,7 @@ def _again(
     """The search with these free options; None where that is not better than this rank. old: a
     search with others."""
     variant, part = plan.choosing(choices), replace(wanted, whole=False)
-    known = old.allowed if _allows_as_much(old.plan, variant) else None
+    known = old.allowed if allows_as_much(old.plan, variant) else None
     again = _evaluated(variant, known or _allowed(variant), part, most=most, near=NEAR)
     if again.estimates is None or not better(choice(again.estimates).rank, rank):
         return None

@@ -44,7 +44,7 @@ _ROUNDING = 1e-6  # relative, of chances and bytes
 # share of a GPU's memory that another value has to save for a search with it
 _ROOMIER = 0.05
 # components of a step that an option can make shorter; another option can all of them
-_SHORTENS = {
+SHORTENS = {
     "dp_bucket": ("data_parallel",),
     "tp_overlap": ("tensor_parallel",),
     "cp_comm_type": ("context_parallel", "attention"),
@@ -144,7 +144,7 @@ def _shares(plan: Plan, choices: Choices, table: Columns, components: Ledger) ->
     out = {}
     for option in others:
         if option not in always and acts(option, table):
-            names = _SHORTENS.get(option, tuple(every))
+            names = SHORTENS.get(option, tuple(every))
             out[option] = total({name: left.pop(name) for name in names if name in left}) / whole
     return out
 
