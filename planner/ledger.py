@@ -206,7 +206,7 @@ def firsts(ledger: Mapping[str, Array]) -> dict[str, float]:
 
 def each(record: Any, change: Callable[[Any], Any]) -> Any:
     """A record, with every number in it changed; text, and what has none, stays."""
-    kind = type(record)
+    kind: Any = type(record)
     if kind is np.ndarray or kind is float:  # most are
         return change(record)
     if isinstance(record, dict):
