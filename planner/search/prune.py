@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -151,7 +152,7 @@ class _Search:
             at = of_row[kept]
             parts.append((result, kept, first[place[row[at]]] + kept - starts[at]))
 
-        def values(of: Callable[[Outline], Array | None]) -> Array | None:
+        def values(of: Callable[[Outline], Any]) -> Any:
             if of(parts[0][0]) is None:
                 return None
             out = np.empty(space.count)
