@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from planner import api
+from planner.estimate.memory.loss import TOP_BYTES
 from planner.formulas.params import parameter_count
 from planner.inputs.model import model_spec
+from planner.mechanisms.distillation import DIVERGENCES
 from planner.specs.base import PlanError
 from planner.specs.options.tune import TuneOptions
-from planner.specs.task import DIVERGENCES, TOP_BYTES
 from planner.verbs.tune import tune
 
 ONE: dict[str, Any] = {

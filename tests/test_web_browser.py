@@ -343,7 +343,7 @@ def test_every_panel_is_drawn_and_from_there_tabs_go_on(page: Page, address: str
     page.evaluate("document.querySelector('#chart-pareto .plot').scrollIntoView({block: 'center'})")
     point = page.evaluate(
         "(() => { const b = document.querySelectorAll('#chart-pareto .scatterlayer"
-        " .trace')[1].querySelectorAll('path.point');const r = b[b.length -"
+        " .trace')[2].querySelectorAll('path.point');const r = b[b.length -"
         " 1].getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()"
     )
     page.mouse.move(*point)

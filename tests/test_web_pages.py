@@ -58,7 +58,7 @@ def test_the_answer_is_sent_while_the_rest_is_worked_on() -> None:
 
         async def late() -> dict[str, str]:
             await ready.wait()
-            return {"advice": "<p>change it</p>", "rests": "<p>on numbers</p>"}
+            return {"advice": "<p>change it</p>", "rests": "<p>on numbers</p>", "assumed": ""}
 
         async def form() -> str:
             return "<input>"

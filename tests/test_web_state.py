@@ -141,13 +141,19 @@ def test_every_layout_that_the_page_offers_answers_its_number() -> None:
     values = {"model": "gpt2", "gpu": "a100-sxm4-80gb", "gpus": "8", "advice": "99", "tokens": "1B"}
     here = state.of_pairs(values.items())
     report = state.api.estimate(here.options)
-    shown, late = view.answer(report, here), view.late(report, here)
+    shown, late, to = view.answer(report, here), view.late(report), view.addressed(here)
+    best, fastest = late["families"]
     families = [alternative for alternative in report.alternatives if alternative.family]
-    advice = zip(report.advice, late["advice"], strict=True)
+    top = [alternative for alternative in report.alternatives if alternative.rank]
+    rows = zip(report.advice, late["advice"][0].links, strict=True)
+    steps = [(link, row.step_seconds) for row, link in rows]
+    for alternatives, block in ((families, best), (top, fastest)):
+        pairs = zip(alternatives, block.links, strict=True)
+        steps += [(link, row.step_seconds) for row, link in pairs]
+    targets = [(link and to(link), step_s) for link, step_s in steps]
     offered = [
         (shown["fixed"], report.step.seconds),
-        *((other["query"], name.step_seconds) for name, other in advice),
-        *((t["query"], f.step_seconds) for f, t in zip(families, late["families"], strict=True)),
+        *((target and target.removeprefix("/?"), step_s) for target, step_s in targets),
     ]
     assert {advice.kind for advice in report.advice} == {"keep", "search"}
     for query, step_s in offered:

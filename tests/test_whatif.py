@@ -29,6 +29,7 @@ from planner.specs.options import Origin
 from planner.specs.options.own import CompareOptions
 from planner.specs.plan import Plan
 from planner.studies.web import panel as measured
+from planner.units import show
 from planner.verbs.compare import compare, side_by_side
 from planner.views import estimate_figures
 from planner.views.cells import Column, cell_text, csv_text
@@ -67,7 +68,7 @@ def test_a_brief_estimate_has_the_same_numbers() -> None:
     for given in (FIXED, OPEN):
         options = api.read_options(given)
         brief, full = api.estimate(options, brief=True), api.estimate(options)
-        left_out = ("alternatives", "advice", "both_ways", "machine", "provenance")
+        left_out = ("alternatives", "advice", "both_ways", "machine", "near_ties", "provenance")
         less = changed(full, **{name: getattr(brief, name) for name in left_out})
         assert less == brief
         assert full.machine
@@ -167,12 +168,10 @@ def test_scaling_says_why_nothing_runs() -> None:
 def test_the_front_is_a_front_and_its_states_lead_to_its_numbers() -> None:
     open_ = State(api.read_options(OPEN))
     front, heat = landscape.charts(open_)
-    seconds, memory = [row[2] for row in cells(front)], [row[4] for row in cells(front)]
+    seconds, memory = [row[0] for row in cells(front)], [row[1] for row in cells(front)]
     assert seconds == sorted(seconds)
     assert memory == sorted(memory, reverse=True)
-    points: Any = [
-        (update, *row[2:5:2]) for row, update in zip(front.rows, front.states, strict=True)
-    ]
+    points: Any = [(update, *row[:2]) for row, update in zip(front.rows, front.states, strict=True)]
     fields: Any = [
         (update, *row[4:6]) for row, update in zip(heat.rows, heat.states, strict=True) if row[3]
     ]
@@ -198,7 +197,7 @@ def test_the_front_begins_with_the_fastest_that_fits() -> None:
     """With the stack as it comes: free options are those of the layout that has enough room."""
     plain = {**OPEN, "stack_defaults": True}
     front, _ = landscape.charts(State(api.read_options(plain)))
-    best = cells(front)[0][2]
+    best = cells(front)[0][0]
     fastest = api.estimate(api.read_options({**plain, "headroom": "0%"}), brief=True)
     assert best <= fastest.step.seconds <= best * (1 + TIE)
 
@@ -333,12 +332,15 @@ def test_a_calibration_says_what_it_changed() -> None:
     )
     with catalog.only_given({"calibration.toml": text}):
         options = api.read_options({**FIXED, "calibration": "calibration.toml"})
-        result = calibrated.changes(options, api.estimate(options))
-    (row,) = result.rows
-    assert row.field == "kernels.gemm_efficiency"
-    assert (row.after, row.kind, row.source) == ("0.5", "measured", "own run")
-    assert result.after.step.seconds > result.before.step.seconds == report().step.seconds
-    assert result.after.provenance != result.before.provenance
+        after = api.estimate(options)
+        (block,) = calibrated.blocks(options, after)
+    ((_, field, before, *others),) = block.rows
+    assert (field, others) == ("kernels.gemm_efficiency", ["0.5", "measured", "own run"])
+    assert float(before) > 0.5
+    assert after.step.seconds > report().step.seconds
+    steps = (show(seconds, "s") for seconds in (report().step.seconds, after.step.seconds))
+    assert block.text == ["Step time without it {}, with it {}.".format(*steps)]
+    assert after.provenance != report().provenance
 
 
 def test_only_given_files_are_read() -> None:

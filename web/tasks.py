@@ -15,11 +15,13 @@ from planner.specs.base import PlanError
 from planner.specs.document import changed, plain, to_json
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options import Record, command_line
+from planner.units import percent
 from planner.verbs.compare import side_by_side
 from planner.views import estimate_figures
 from planner.views.cells import csv_text
 from planner.views.chart import Chart
 from planner.views.figures import parts_chart
+from planner.views.html import block_of
 from web import limits, upload, view
 from web.forms import form
 from web.panels import calibrated, crossover, explained, gantt, landscape, legal, roofline, scaling
@@ -29,6 +31,7 @@ from web.state import Pairs, State, of_pairs, posted, readable, scenario_of, tom
 from web.tabs import BY_PATH, Tab
 from web.tabs.base import requested
 from web.tabs.page import head, page
+from web.texts import text
 
 Sent = Pairs | bytes
 R = TypeVar("R", bound=Record)
@@ -162,14 +165,20 @@ def late(pairs: Pairs) -> bytes:
     """Advice and sources of a state, and what a calibration changed."""
     with _state(pairs) as state:
         report = api.estimate(state.options)
-        overlaid = calibrated.changes(state.options, report) if state.calibration else None
-    shown = view.late(report, state)
+        changed = calibrated.blocks(state.options, report) if state.calibration else []
+    blocks, to = view.late(report), view.addressed(state)
+    blocks["rests"][1:1] = changed
+    no_advice = text("advice_none" if report.memory.fits else "advice_none_fits")
+    words = {"advice": (text("apply"), no_advice), "families": (text("use"), "")}
+
+    def page_of(place: str, word: str = "", empty: str = "") -> str:
+        parts = [block_of(block, to, word) for block in blocks[place]]
+        return rendered("blocks.html", parts=parts, empty=empty)
+
     return dumped(
-        {
-            "advice": rendered("advice.html", l=shown),
-            "families": rendered("families.html", l=shown),
-            "rests": rendered("rests.html", l=shown, report=report, changed=overlaid),
-            "assumed": shown["assumed"],
+        {place: page_of(place, *words.get(place, ())) for place in blocks}
+        | {
+            "assumed": text("assumed_share", assumed=percent(report.provenance.assumed_frac, 0)),
             "query": state.query,
         }
     )

@@ -1,28 +1,35 @@
-"""From a report to what the answer says: cards with full digits behind them, the bottleneck,
-advice, families."""
+"""The head of the page of an answer: figures with all their digits, verdict and remarks; and the
+blocks of its view that follow."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.specs.base import PlanError
 from planner.specs.components import BOTTLENECKS
-from planner.specs.document import plain
-from planner.specs.documents.advice import Advice
-from planner.specs.documents.estimate import Alternative, Estimate, Step
-from planner.specs.documents.memory import Memory
+from planner.specs.documents.estimate import Estimate, Step
 from planner.specs.documents.plan import describe
 from planner.specs.documents.run import Run
-from planner.units import chance_text, percent, show, span
-from planner.views.estimate import active, requirement_sentences
-from planner.views.explain import machine_value
-from planner.views.remarks import border_rows
+from planner.units import percent, show, span
+from planner.views.advice import advice_blocks
+from planner.views.conditions import condition_blocks
+from planner.views.estimate import (
+    active,
+    basis_block,
+    communication_block,
+    family_blocks,
+    memory_text,
+    requirement_sentences,
+    short_of,
+)
+from planner.views.full import machine_block, operator_block
+from planner.views.remarks import border_rows, ties_text, tighter_text
+from planner.views.view import Block, Link
 from web.state import State
 from web.texts import text
 
-_WORTH_SAYING = 2**20  # bytes of a GPU's memory that a change moves, from which they are said
 # icon and colour of an answer: amber within the error of memory, on either side; others: no
 _MARKS = {"fits": "yes", "may not fit": "maybe", "probably does not fit": "maybe"}
 _MORE_IS_BETTER = ("throughput", "mfu")
@@ -32,7 +39,9 @@ _IN_BAR = ("step.seconds", "run.days", "run.cost_usd")  # what stays in sight
 def answer(report: Estimate, state: State) -> dict[str, Any]:
     """Contents of the block of the answer."""
     memory, step = report.memory, report.step
+    on_node = memory.host_fits and memory.nvme_fits
     fixed = _picked(state, report.pick)
+    tighter = [tighter_text(t, memory.capacity_bytes) for t in [report.tighter] if t is not None]
     return {
         "title": (
             f"{report.model.title} {text('with')} {report.cluster.gpus:,} x"
@@ -40,15 +49,13 @@ def answer(report: Estimate, state: State) -> dict[str, Any]:
         ),
         "mark": _mark(report),
         "verdict": _verdict(report),
-        "detail": _detail(memory),
+        "detail": memory_text(memory) if on_node else short_of(report),
         "requirements": [
             {"mark": "yes" if holds else "no", "text": sentence}
             for holds, sentence in requirement_sentences(report)
         ],
         "doubts": report.doubts,
-        "both_ways": [f"{sentence[0].upper()}{sentence[1:]}." for sentence in report.both_ways],
-        "tighter": _tighter(report),
-        "border": [sentence for _, sentence in border_rows(report)],
+        "remarks": [*tighter, *(sentence for _, sentence in border_rows(report))],
         "chance": text("chance_basis", basis=memory.fit_evidence),
         "fill": min(memory.device_bytes / memory.capacity_bytes, 1.0),
         "cards": (shown := cards(report)),
@@ -82,32 +89,6 @@ def _verdict(report: Estimate) -> str:
     failing, total = _failing(report), len(report.requirements)
     return (
         text("requirements_fail", said=sentence, failing=failing, of=total) if failing else sentence
-    )
-
-
-def _detail(memory: Memory) -> str:
-    sizes = memory.device_bytes, memory.capacity_bytes, abs(memory.headroom_bytes)
-    used, capacity, free = (show(size, "B") for size in sizes)
-    chance = chance_text(memory.fit_chance)
-    if memory.headroom_bytes < 0:
-        return text("short_detail", used=used, capacity=capacity, short=free, chance=chance)
-    if not memory.host_fits:
-        return text("host_short", need=show(memory.host_bytes, "B"))
-    if not memory.nvme_fits:
-        return text("nvme_short", need=show(memory.nvme_bytes, "B"))
-    return text("fits_detail", used=used, capacity=capacity, free=free, chance=chance)
-
-
-def _tighter(report: Estimate) -> str:
-    """Speed that more risk would buy; empty where nothing that fits is faster."""
-    tighter = report.tighter
-    if tighter is None:
-        return ""
-    return text(
-        "tighter",
-        faster=percent(tighter.faster_frac),
-        layout=describe(tighter.layout),
-        chance=chance_text(tighter.fit_chance),
     )
 
 
@@ -242,62 +223,33 @@ def _picked(state: State, command: str, chosen: Collection[str] = ()) -> State |
         return None
 
 
-def _family(entry: Alternative, state: State) -> dict[str, Any]:
-    fixed = _picked(state, entry.command) if entry.fits else None
+def late(report: Estimate) -> dict[str, list[Block]]:
+    """Blocks of the view of an estimate that take work of their own, by their place on the page."""
+    basis = basis_block(report, with_assumptions=False)
     return {
-        "family": entry.family,
-        "stack": entry.stack,
-        "fits": entry.fits,
-        "step": show(entry.step_seconds, "s") if entry.fits else text("family_not_fits"),
-        "memory": show(entry.device_bytes, "B"),
-        "why": entry.reason or describe(entry.layout),
-        "query": fixed.query if fixed else None,
-    }
-
-
-def late(report: Estimate, state: State) -> dict[str, Any]:
-    """Advice, the best of each family, and what the answer rests on: what takes work of its own."""
-    rests = report.provenance
-    return {
-        "advice": [a for entry in report.advice if (a := advised(entry, report, state))],
-        "families": [_family(entry, state) for entry in report.alternatives if entry.family],
-        "advice_none": text("advice_none" if report.memory.fits else "advice_none_fits"),
-        "rests": text(
-            "rests_share",
-            measured=percent(rests.measured_frac),
-            vendor=percent(rests.vendor_frac),
-            assumed=percent(rests.assumed_frac),
-        ),
-        "assumed": text("assumed_share", assumed=percent(rests.assumed_frac, 0)),
-        "machine": [
-            {**plain(n), "shown": machine_value(n)}
-            for n in sorted(report.machine, key=lambda n: -abs(n.elasticity))
+        "advice": advice_blocks(report)[:1],  # rows lead to what the commands ask for
+        "families": family_blocks(report),
+        "rests": [
+            replace(basis, text=[*_without(report), *basis.text]),
+            *condition_blocks(report),
+            replace(communication_block(report), folded=True),
+            operator_block(report),
+            machine_block(report),
         ],
     }
 
 
-def advised(entry: Advice, report: Estimate, state: State) -> dict[str, Any] | None:
-    """One piece of advice and the state it leads to; None for a change that has no state here, such
-    as more GPUs than allowed."""
-    to = _picked(state, entry.command, entry.changes)
-    if to is None:
-        return None
-    saved, seconds = entry.bytes_saved, show(entry.step_seconds, "s")
-    change = percent(entry.step_change_frac, 0, sign=True)
-    effect = [
-        text("advice_step", step=seconds, change=change)
-        if report.memory.fits
-        else text("advice_fits_step", step=seconds)
-    ]
-    if report.memory.fits:
-        tokens = percent(entry.tokens_change_frac, 0, sign=True)
-        effect.insert(0, text("advice_tokens", change=tokens))
-    if abs(saved) >= _WORTH_SAYING:
-        moved = "advice_saved" if saved > 0 else "advice_more"
-        effect.append(text(moved, bytes=show(abs(saved), "B")))
-    return {
-        "change": entry.change,
-        "effect": ", ".join(effect),
-        "query": to.query,
-        "command": entry.command,
-    }
+def _without(report: Estimate) -> list[str]:
+    """The answer without the defaults that it rests on, and layouts that take as long."""
+    ties = [ties_text(report)] if report.near_ties else []
+    return [*report.both_ways, *report.without, *ties]
+
+
+def addressed(state: State) -> Callable[[Link], str | None]:
+    """Addresses of the estimates that links ask for."""
+
+    def to(link: Link) -> str | None:
+        picked = _picked(state, link.command, link.chosen)
+        return None if picked is None else f"/?{picked.query}"
+
+    return to

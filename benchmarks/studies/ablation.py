@@ -18,15 +18,12 @@ from planner.estimate.machine import Machine, machine
 from planner.estimate.step import step_time
 from planner.inputs.calibration import Calibration
 from planner.ledger import Array
-from planner.specs.base import PlanError
-from planner.specs.columns import Columns
-from planner.specs.layout import Layout
+from planner.specs.columns import Columns, joined
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 from planner.studies.runs.cells import Row
 from planner.studies.validate.errors import errors
-from planner.studies.validate.rows import measured
-from planner.studies.validate.scored import scored
+from planner.studies.validate.fit import Case, cases
 from planner.units import percent
 from planner.views.view import Block
 
@@ -333,34 +330,23 @@ def ablations(rows: list[Row], calibration: Calibration | None = None) -> list[A
     on, and in the suite in which it changes the sum of absolute errors most. Rows that cannot be
     expressed are left out, as in validation.
     """
-    by_plan: dict[
-        str, tuple[Plan, list[Layout], list[str], list[float]]
-    ] = {}  # runs that differ in layout only are one table
-    for row in rows:
-        try:
-            seconds = measured(row, "step_s")
-            if seconds is None or row.get("outcome", "") == "oom":
-                continue
-            known = scored(row, calibration)
-            plan, layout = known.plan, known.estimates.table.layout(0)
-            machine(plan)
-        except (PlanError, ValueError):
-            continue
-        _, layouts, suites, times = by_plan.setdefault(plan.model_dump_json(), (plan, [], [], []))
-        layouts.append(layout)
-        suites.append(row["suite"])
-        times.append(seconds)
+    by_plan: dict[str, tuple[Plan, list[Case]]] = {}  # cases that differ in layout only: one table
+    for case in cases(rows, calibration):
+        _, alike = by_plan.setdefault(case.plan.model_dump_json(), (case.plan, []))
+        alike.append(case)
     if not by_plan:
         return []
-    every = with_active(plan for plan, *_ in by_plan.values())
+    every = with_active(plan for plan, _ in by_plan.values())
     errs = np.concatenate(
         [
-            with_each_off(plan, Columns.of(layouts, plan.cluster.gpus), every) / np.array(times) - 1
-            for plan, layouts, _, times in by_plan.values()
+            with_each_off(plan, joined([case.table for case in alike]), every)
+            / np.array([case.seconds for case in alike])
+            - 1
+            for plan, alike in by_plan.values()
         ],
         axis=1,
     )
-    names = [suite for _, _, suites, _ in by_plan.values() for suite in suites]
+    names = [case.row["suite"] for _, alike in by_plan.values() for case in alike]
     lines = [_line(m, names, errs[0], errs[i + 1]) for i, m in enumerate(every)]
     return sorted(lines, key=lambda line: -(line.mape_after - line.mape_before))
 

@@ -1,4 +1,4 @@
-"""Passes by another model over the batch of a step: of a reference, or of a teacher."""
+"""Passes by another model over the batch of a step: of a reference, or of a second model."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from planner.estimate.machine import Machine
 from planner.estimate.ranks import forward_s
 from planner.ledger import Array, section
 from planner.specs.columns import Columns
+from planner.specs.mechanism import SecondModel
 from planner.specs.plan import Plan
 from planner.specs.task import TASKS
 
@@ -19,21 +20,19 @@ def compared_s(plan: Plan, m: Machine, c: Columns, once: Array) -> Array:
     if not TASKS[plan.training.task].reference:
         return once
     with section("reference"):
-        if plan.training.task == "distil":
-            return _teacher_s(plan, m, c)
+        if (second := plan.second) is not None:
+            return _second_s(plan, second, m, c)
         return once if plan.of_reference is plan else forward_s(plan.of_reference, m, c)
 
 
-def _teacher_s(plan: Plan, m: Machine, c: Columns) -> Array:
-    """Seconds of the teacher's forward pass over the batch of a step: on the student's GPUs in its
-    layout without the pipeline, else served on separate GPUs or before the run."""
-    teacher, batch = plan.of_teacher, c.batch(plan.training.global_batch)
-    if teacher is None:
+def _second_s(plan: Plan, second: SecondModel, m: Machine, c: Columns) -> Array:
+    """Seconds of its forward pass over the batch of a step: on the GPUs of the step in the layout
+    without the pipeline, else served on separate GPUs or before the run."""
+    batch = c.batch(plan.training.global_batch)
+    if second.plan is None:
         return 0.0 * batch
-    if not plan.training.teacher_here:
-        apart = plan.training.teacher_gpus
-        if apart is None:
-            return serve_s(teacher, batch, c.gpus, "--gpus")
-        return serve_s(teacher, batch, 1.0 * apart, "--teacher-gpus")
+    if second.place != "here":
+        gpus = c.gpus if second.gpus is None else 1.0 * second.gpus
+        return serve_s(second.plan, batch, gpus, second.option)
     no_pipeline = 1.0 + 0.0 * c.pp
-    return forward_s(teacher, m, replace(c, pp=no_pipeline, vpp=no_pipeline))
+    return forward_s(second.plan, m, replace(c, pp=no_pipeline, vpp=no_pipeline))

@@ -211,7 +211,7 @@ def _pipeline(s: _Step) -> Ledger:
 
 
 def _reference(s: _Step) -> Ledger:
-    """Passes without gradients: of the model itself, of a reference or a teacher."""
+    """Passes without gradients: of the model itself, of a reference or a second model."""
     training = s.plan.training
     if not training.free_passes:
         return {}

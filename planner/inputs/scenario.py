@@ -16,12 +16,13 @@ from planner.inputs.model import model_spec
 from planner.inputs.options import readings
 from planner.inputs.run import run_spec
 from planner.inputs.software import free_choices
-from planner.inputs.task import for_task, teacher_spec
+from planner.inputs.task import for_task
 from planner.inputs.training import training_spec
 from planner.inputs.usual import passed_over, refusal, tried
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
 from planner.specs.layout import PLACEMENTS, LayoutRequest
+from planner.specs.mechanism import Mechanism
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT, MECHANISMS, Filled, Options, Origin, rows
 from planner.specs.options.numbers import number
@@ -61,15 +62,13 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
     """
     parts, defaults, assumed = _parts(options, shape)
     model, cluster, _ = parts
-    teacher, taught = teacher_spec(options, model)
-    assumptions = [*assumed, *(default.says for default in defaults), *taught, *searched(options)]
+    mechanisms, named = active(options, model)
+    assumptions = [*assumed, *(default.says for default in defaults), *named, *searched(options)]
     filled = (
         *_usual_node(options, cluster),
         *(default for default in defaults if default.value is not None),
     )
-    plans = tuple(
-        default.model_copy(update={"teacher": teacher}) for default in plans_of(options, *parts)
-    )
+    plans = plans_of(options, *parts, mechanisms)
     if options.global_batch is None and options.grad_accum is not None:
         batches = accumulated(options, options.grad_accum, model, parts[2].seq_len)
         plans = tuple(_with_batch(plan, batch) for batch in batches for plan in plans)
@@ -172,8 +171,20 @@ def _with_batch(plan: Plan, batch: int) -> Plan:
     return plan.model_copy(update={"training": training})
 
 
+def active(options: Options, model: ModelSpec) -> tuple[tuple[Mechanism, ...], list[str]]:
+    """Mechanisms that a request switches on, with sentences about what they name. Raises
+    PlanError."""
+    stated = [on for each in MECHANISMS if (on := each.of(options)) is not None]
+    resolved = [each.resolved(model, model_spec) for each in stated]
+    return tuple(each for each, _ in resolved), [text for _, texts in resolved for text in texts]
+
+
 def plans_of(
-    options: Options, model: ModelSpec, cluster: ClusterSpec, training: TrainingSpec
+    options: Options,
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    training: TrainingSpec,
+    mechanisms: tuple[Mechanism, ...],
 ) -> tuple[Plan, ...]:
     """One plan with the stack that was named, else one per usual stack and ZeRO stage."""
     fixed = {name: getattr(options, name) for name in LAYOUT}
@@ -184,7 +195,6 @@ def plans_of(
     )
     calibration = read_calibration(options.calibration) if options.calibration else None
     run = run_spec(options, cluster.nodes, calibration)
-    mechanisms = tuple(on for each in MECHANISMS if (on := each.of(options)) is not None)
 
     def plan_of(stack: StackSpec, zero: int | None) -> Plan:
         layout = LayoutRequest(

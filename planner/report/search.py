@@ -49,10 +49,13 @@ def top(options: Options, searches: Sequence[Found], assumptions: Sequence[str])
 
 def front(options: Options, evaluated: Sequence[Outline]) -> list[FrontPoint]:
     """Layouts that fit and that no other beats in both time and memory, fastest first."""
-    return [
-        extended(FrontPoint, report.line(options, e, row), **structs.asdict(per_token(e, row)))
-        for e, row in _front(evaluated)
-    ]
+    return [front_point(options, e, row) for e, row in _front(evaluated)]
+
+
+def front_point(options: Options, estimates: Estimates, row: int) -> FrontPoint:
+    """One layout with its cost."""
+    cost = structs.asdict(per_token(estimates, row))
+    return extended(FrontPoint, report.line(options, estimates, row), **cost)
 
 
 def not_searched(options: Options, searches: Sequence[Found]) -> list[str]:

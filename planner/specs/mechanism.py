@@ -15,7 +15,7 @@ numpy and formulas inside the hooks that use them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from planner.error import PlanError
@@ -166,6 +166,37 @@ class Replayed(NamedTuple):
     routing: float = 0.0  # operators of a layer's routing of experts
 
 
+class Divergence(NamedTuple):
+    """Divergence between two distributions over the vocabulary: bytes per logit of one of them.
+
+    kept: from forward to backward, without the logits of either; turn: what comes on top at the
+    fullest moment; moved: read and written by all operators, both ways; hard: cross-entropy with
+    the labels is a part of the loss.
+    """
+
+    title: str
+    kept: float
+    turn: float
+    moved: float
+    hard: bool
+    source: str
+
+
+class SecondModel(NamedTuple):
+    """A frozen model beside the one that is trained, of forward passes, with whose distributions
+    over the vocabulary the loss compares.
+
+    place: on the GPUs of the step, on others that it waits for, or before the run.
+    """
+
+    plan: Any  # specs.plan.Plan on the GPUs of the step; None: the model is not known
+    place: Literal["here", "apart", "before"]
+    gpus: int | None  # on which it computes apart
+    option: str  # that says on how many it computes
+    words: int | None  # per token that are compared; None: all of the vocabulary
+    divergence: Divergence
+
+
 class DispatchOverlap(NamedTuple):
     """Compute beside which tokens are sent to their experts and back; None: as the stack has it."""
 
@@ -208,6 +239,7 @@ class Mechanism:
     OPTIONS: ClassVar[type[Any] | None] = None  # a record of options
     EXAMPLE: ClassVar[Mapping[str, Any]] = {}  # options beside which the examples of its own act
     HARDWARE: ClassVar[tuple[str, ...]] = ()  # options of the cluster, in no launch file
+    GPUS: ClassVar[tuple[str, ...]] = ()  # options that count GPUs beside those of the step
     NEEDS: ClassVar[tuple[Needed, ...]] = ()
     ACTS: ClassVar[Acts | None] = None  # None: in every layout
     # of a mechanism that layouts switch on: what they offload. Its hooks are asked wherever one
@@ -225,6 +257,22 @@ class Mechanism:
     def of(cls, options: Any) -> Self | None:
         """The settings of a request; None where the mechanism is off."""
         raise NotImplementedError
+
+    def resolved(
+        self, trained: Any, read: Callable[[str], tuple[Any, list[str]]]
+    ) -> tuple[Self, list[str]]:
+        """With the models that its options name, and sentences about them. trained: the model of
+        the request; read: a model by its name, and what was inferred. Raises PlanError."""
+        return self, []
+
+    @classmethod
+    def switched_off(cls, plan: Any) -> Any:
+        """A plan that has lost it, without what else of the request switches it on."""
+        return plan
+
+    def settings(self) -> dict[str, Any]:
+        """Its settings, for documents."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
 
     @classmethod
     def implied(cls, plan: Any) -> bool:
@@ -262,6 +310,10 @@ class Mechanism:
 
     def check(self, plan: Any) -> None:
         """Raises PlanError where a plan cannot have it, by its model, cluster or training."""
+
+    def second_model(self, plan: Any) -> SecondModel | None:
+        """A model that it has beside the trained one; None: there is none."""
+        return None
 
     def replayed(self) -> Replayed | None:
         """Operators that the CPU does not issue; None: as the stack has it."""

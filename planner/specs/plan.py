@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import InstanceOf, PlainSerializer
@@ -13,7 +13,7 @@ from planner.specs.capabilities import has, values
 from planner.specs.cluster import ClusterSpec
 from planner.specs.data import InputSpec, LengthsSpec
 from planner.specs.layout import LayoutRequest
-from planner.specs.mechanism import Mechanism, TrainedLayers
+from planner.specs.mechanism import Mechanism, SecondModel, TrainedLayers
 from planner.specs.model import ModelSpec
 from planner.specs.names import (
     ContextWay,
@@ -39,7 +39,7 @@ _WHOLE = dict.fromkeys(("adapter", "base_precision", "base_group", "base_upcast"
 
 
 def _named(mechanisms: tuple[Mechanism, ...]) -> dict[str, Any]:
-    return {each.NAME: asdict(each) for each in mechanisms}  # type: ignore[call-overload]
+    return {each.NAME: each.settings() for each in mechanisms}
 
 
 Mechanisms = Annotated[tuple[InstanceOf[Mechanism], ...], PlainSerializer(_named)]
@@ -78,7 +78,6 @@ class Plan(Spec):
     """Everything an estimate depends on besides the layouts."""
 
     model: ModelSpec
-    teacher: ModelSpec | None = None  # of distillation; None: there is none, or none is known
     cluster: ClusterSpec
     training: TrainingSpec
     stack: StackSpec
@@ -130,33 +129,15 @@ class Plan(Spec):
     def without(self, kind: type[Mechanism]) -> Plan:
         """The plan with a mechanism off."""
         left = tuple(each for each in self.mechanisms if not isinstance(each, kind))
-        return self.model_copy(update={"mechanisms": left})
+        plan: Plan = kind.switched_off(self.model_copy(update={"mechanisms": left}))
+        return plan
 
     @property
-    def of_teacher(self) -> Plan | None:
-        """The plan of the teacher on the same GPUs, forward only; None without a teacher."""
-        if self.teacher is None:
-            return None
-        frozen = {
-            **_WHOLE,
-            "base_precision": self.training.teacher_precision,
-            "task": "sft",
-            "reference": None,
-            "train_embeddings": False,
-            "teacher_gpus": None,
-            "loss_kernel": "fused",  # its logits are written once
-            "loss_chunks": 1,
-        }
-        training = self.training.model_copy(update=frozen)
-        left = tuple(each for each in self.mechanisms if each.trained_layers() is None)
-        return self.model_copy(
-            update={
-                "model": self.teacher,
-                "teacher": None,
-                "training": training,
-                "mechanisms": left,
-            }
-        )
+    def second(self) -> SecondModel | None:
+        """The model beside the trained one with whose words the loss compares; None: there is
+        none."""
+        every = (each.second_model(self) for each in self.mechanisms)
+        return next((second for second in every if second is not None), None)
 
     @property
     def of_reference(self) -> Plan:
@@ -170,8 +151,9 @@ class Plan(Spec):
 
     @property
     def gpus(self) -> int:
-        """GPUs that are paid for: the GPUs of the step, and of a teacher beside them."""
-        return self.cluster.gpus + (self.training.teacher_gpus or 0)
+        """GPUs that are paid for: the GPUs of the step, and of a second model beside them."""
+        second = self.second
+        return self.cluster.gpus + ((second and second.gpus) or 0)
 
     @property
     def attention(self) -> Attention:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.specs.names import DivergenceName, TaskName
+from planner.specs.names import TaskName
 
 
 @dataclass(frozen=True)
@@ -39,37 +39,3 @@ TASKS: dict[TaskName, Task] = {
     # the reference is a teacher
     "distil": Task("distillation", 1, 1, 0, "trl/experimental/gkd/gkd_trainer.py: compute_loss"),
 }
-
-
-@dataclass(frozen=True)
-class Divergence:
-    """Divergence between the student's and the teacher's distributions over the vocabulary, as
-    torch computes it operator by operator in fp32: bytes per logit of the student.
-
-    kept: from forward to backward, without the logits of either; turn: what comes on top at the
-    fullest moment; moved: read and written by all operators, both ways; hard: cross-entropy with
-    the labels is a part of the loss.
-    """
-
-    title: str
-    kept: float
-    turn: float
-    moved: float
-    hard: bool
-    source: str
-
-
-_TUNE = "torchtune/modules/loss/kd_losses.py"
-DIVERGENCES: dict[DivergenceName, Divergence] = {
-    "forward": Divergence("KL of the teacher", 9, 8, 75, True, f"{_TUNE}: ForwardKLLoss"),
-    "reverse": Divergence("KL of the student", 13, 12, 197, True, f"{_TUNE}: ReverseKLLoss"),
-    "jsd": Divergence(
-        "Jensen-Shannon",
-        28,
-        32,
-        356,
-        False,
-        "trl/experimental/gkd/gkd_trainer.py: generalized_jsd_loss",
-    ),
-}
-TOP_BYTES = 24.0  # of one of the k words of a token: an id, and both probabilities with their logs

@@ -13,7 +13,6 @@ from planner.specs.names import (
     ContextWay,
     CpuOptimizerName,
     DispatcherName,
-    DivergenceName,
     ExpertKernels,
     GradientType,
     LossKernel,
@@ -86,13 +85,6 @@ class TrainingSpec(Spec):
     # the objective, and where log-probabilities of its reference come from; None: there is none
     task: TaskName = "sft"
     reference: ReferenceName | None = None
-    # of distillation: how far from the teacher, with how many of its words per token (None: with
-    # all), the GPUs of its own on which it computes (None: on those of the student), and how it
-    # keeps matrices of layers (None: in 16 bit)
-    divergence: DivergenceName = "forward"
-    teacher_top_k: int | None = Field(default=None, ge=1, le=1_000_000)
-    teacher_gpus: int | None = Field(default=None, ge=1, le=1_000_000)
-    teacher_precision: BaseName | None = None
     train_embeddings: bool = False  # embedding and head beside adapters, or beside the last layers
 
     cpu_optimizer: CpuOptimizerName | None = None  # of an optimizer that is offloaded
@@ -119,11 +111,6 @@ class TrainingSpec(Spec):
     def early_passes(self) -> int:
         """Forward passes over every example before the run."""
         return TASKS[self.task].reference * (self.reference == "precomputed")
-
-    @property
-    def teacher_here(self) -> bool:
-        """Whether a teacher computes on the GPUs of its student, in every step."""
-        return self.task == "distil" and self.reference == "held" and self.teacher_gpus is None
 
     @property
     def mixed_precision(self) -> bool:

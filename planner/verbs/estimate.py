@@ -35,8 +35,8 @@ def estimate(options: Options, *, brief: bool = False) -> Estimate:
     """Answer a request: the best layout in full, the best of each family, and advice. `memory.fits`
     tells whether any fits.
 
-    brief: the same numbers sooner, without `alternatives`, `advice`, `machine` and `provenance`
-    (empty, and zero).
+    brief: the same numbers sooner, without `alternatives`, `advice`, `both_ways`, `near_ties`,
+    `machine` and `provenance` (empty, and zero).
     """
     return answered(options, brief)[0]
 

@@ -15,6 +15,7 @@ from planner.specs.documents.estimate import Figures
 from planner.specs.documents.plan import Cluster
 from planner.specs.documents.prices import Cheapest, PricedMachine, Prices
 from planner.specs.options import Options
+from planner.specs.options.mechanisms import gpus_beside
 from planner.specs.price import OWN, STATED, Price
 from planner.units import in_unit
 
@@ -46,7 +47,7 @@ def machine(options: Options) -> str:
 
 def bill(label: str, options: Options, figures: Figures) -> Bill:
     """Cost of the run, or of a million tokens if its length is unknown."""
-    run, gpus = figures.run, figures.cluster.gpus + (options.teacher_gpus or 0)
+    run, gpus = figures.run, figures.cluster.gpus + gpus_beside(options)
     spare = (run.reliability.spare_nodes or 0) * min(figures.cluster.gpus_per_node, gpus)
     if run.gpu_hours is not None:
         return Bill(label, options, run.gpu_hours * (1 + spare / gpus), run.electricity_usd or 0.0)

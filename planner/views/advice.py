@@ -26,7 +26,7 @@ def advice_block(r: Estimate, shown: Sequence[Advice]) -> Block:
         header=[*(">#", "change", "step|s", ">change of it", "tokens/s|+%", "memory|+B", "fits")],
         order=advice_order(r),
         drop=("step", "memory"),
-        links=[Link(a.command) for a in shown],
+        links=[Link(a.command, tuple(a.changes)) for a in shown],
     )
     for i, a in enumerate(shown):
         change = percent(a.step_change_frac, sign=True)

@@ -20,7 +20,7 @@ from planner.units import chance_text, in_unit, percent, show, span
 from planner.views.estimate_figures import phases, waterfall
 from planner.views.estimate_figures import stages as stages_chart
 from planner.views.remarks import remark_rows
-from planner.views.view import Block, words
+from planner.views.view import Block, Link, words
 
 _FEW = 0.01  # failures of a run; what is fewer is not counted
 BY_STEP = "by step time; of those within the noise of measured runs, the simpler first"
@@ -50,11 +50,7 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
     rows = [
         ("model", f"{model.parameters:,} parameters{active(model)}"),
         ("layout", f"{describe(r.layout)}  [{r.stack.title}]"),
-        (
-            "memory",
-            f"{verdict}: {show(m.device_bytes, 'B')} of {show(m.capacity_bytes, 'B')} per GPU,"
-            f" {room(m)}, chance to fit {chance_text(m.fit_chance)} ({fullest(r)})",
-        ),
+        ("memory", f"{verdict}: {memory_text(m)} ({fullest(r)})"),
         ("", f"chance: {m.fit_evidence}"),
         *(("", f"DOUBTFUL: {doubt}") for doubt in r.doubts),
         *remark_rows(r),
@@ -109,6 +105,12 @@ def _as_palm(t: Throughput) -> str:
     """The count of most logs and papers, half of whose attention a causal kernel never does."""
     rate = f"{show(t.tflops_palm, 'TFLOP/s')} per GPU"
     return rate if t.mfu_palm is UNSET else f"{rate}, MFU {percent(t.mfu_palm)}"
+
+
+def memory_text(m: Fit) -> str:
+    """Device memory that is used, there and free, and how likely that suffices."""
+    used, capacity = show(m.device_bytes, "B"), show(m.capacity_bytes, "B")
+    return f"{used} of {capacity} per GPU, {room(m)}, chance to fit {chance_text(m.fit_chance)}"
 
 
 def room(m: Fit) -> str:
@@ -302,6 +304,7 @@ def family_blocks(r: Estimate) -> list[Block]:
         header=["family", "stack", "step|s", "memory|B", "to fit|chance", "layout, or why not"],
         order="from replicas to the most divided",
         drop=("stack",),
+        links=[Link(a.command) if a.fits else None for a in families],
     )
     for a in families:
         best.rows.append(
@@ -317,6 +320,7 @@ def family_blocks(r: Estimate) -> list[Block]:
             header=[">#", "step|s", "memory|B", "to fit|chance", "stack", "layout"],
             order=BY_STEP,
             drop=("stack",),
+            links=[Link(a.command) for a in top],
         )
         for a in top:
             ranking.rows.append(
@@ -402,7 +406,7 @@ def offload_blocks(r: Estimate) -> list[Block]:
     return [block]
 
 
-def basis_block(r: Estimate) -> Block:
+def basis_block(r: Estimate, with_assumptions: bool = True) -> Block:
     p = r.provenance
     block = Block("What this rests on")
     block.text = [
@@ -411,7 +415,7 @@ def basis_block(r: Estimate) -> Block:
             f" {percent(p.vendor_frac)} on vendor and {percent(p.assumed_frac)} on assumed"
             " numbers (--explain lists them)"
         ),
-        *(f"assumed: {text}" for text in r.assumptions),
+        *(f"assumed: {text}" for text in r.assumptions if with_assumptions),
         *_searched(r.search),
     ]
     return block

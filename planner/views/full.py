@@ -44,14 +44,14 @@ def view(r: Estimate, more: Sequence[Block] = ()) -> View:
             *advice_blocks(r),
             basis_block(r),
             scenario_block(r),
-            _operators(r),
-            _machine(r),
+            operator_block(r),
+            machine_block(r),
             *more,
         ],
     )
 
 
-def _operators(r: Estimate) -> Block:
+def operator_block(r: Estimate) -> Block:
     return Block(
         "Seconds of each operator, slowest stage",
         header=["operator", "time|s"],
@@ -61,7 +61,7 @@ def _operators(r: Estimate) -> Block:
     )
 
 
-def _machine(r: Estimate) -> Block:
+def machine_block(r: Estimate) -> Block:
     return Block(
         "Numbers of the machine, with sources",
         header=["number", ">value", "kind", "elasticity of the step|+.2f", "source", "date"],

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from planner.views.cells import column
 from planner.views.figures import with_table
 from planner.views.view import Block, Caption, Command, Fixed, Link, View, labelled
 
@@ -55,12 +56,13 @@ def parts_of(view: View, to: To = nowhere, word: str = "", paper: bool = True) -
 def block_of(block: Block, to: To, word: str = "") -> dict[str, Any]:
     """Lines, table and chart of a block. word: label of a link that names none. A drawing in
     characters is left out where the chart itself is there."""
-    shown = block.shown
+    shown, shares = block.shown, _shares(block)
+    named = next((cells for _, right, cells in shown if not right), ())
     lines = [line for line in block.text if line]
     if block.chart is not None:
         lines = [line for line in lines if type(line) not in (Fixed, Caption)]
     count = len(block.rows)
-    links = block.links or [None] * count
+    links, nothing = block.links or [None] * count, [0.0] * count
     marks = block.marks or [""] * count
     return {
         "title": block.title,
@@ -69,9 +71,12 @@ def block_of(block: Block, to: To, word: str = "") -> dict[str, Any]:
         "header": [(title, "n" if right else _prose(cells)) for title, right, cells in shown],
         "rows": [
             {
-                "cells": [(cells[i], _VERDICTS.get(cells[i], "")) for _, _, cells in shown],
+                "cells": [
+                    (cells[i], _VERDICTS.get(cells[i], ""), shares.get(title, nothing)[i])
+                    for title, _, cells in shown
+                ],
+                "name": named[i] if named else "",
                 "link": link and to(link),
-                "command": link.command if link else "",
                 "word": (link and link.word) or word,
                 "mark": mark,
             }
@@ -84,6 +89,17 @@ def block_of(block: Block, to: To, word: str = "") -> dict[str, Any]:
         "twin": bool(block.chart and block.chart.columns),
         "chart": block.chart and with_table(block.chart, block),
     }
+
+
+def _shares(block: Block) -> dict[str, list[float]]:
+    """Bars of columns of shares of a whole: lengths in percent of the longest, by title."""
+    out = {}
+    for i, each in enumerate(map(column, block.header)):
+        if each.title == "share" and each.unit.startswith("%"):
+            values = [row[i] if isinstance(row[i], float) else 0.0 for row in block.rows]
+            most = max(values, default=0.0) or 1.0
+            out[each.title] = [100 * value / most for value in values]
+    return out
 
 
 def _line(line: str, to: To, word: str) -> dict[str, Any]:

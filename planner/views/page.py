@@ -55,6 +55,13 @@ def page(view: View, command: str = "", option: str = "--html") -> str:
     )
 
 
+def sheet(view: View, command: str, state: str) -> str:
+    """A view as a page without a script: in place of each chart its table. state: the query of the
+    dashboard's page, which that page reads back."""
+    template = environment().get_template("page.html")
+    return template.render(view=parts_of(view), command=command, drawn=None, script="", state=state)
+
+
 @cache
 def environment(*folders: Path) -> Environment:
     """The templates of the reports, and of more folders before them. All is escaped, and a name

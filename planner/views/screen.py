@@ -13,6 +13,7 @@ from planner.specs.document import UNSET
 from planner.specs.documents.estimate import Estimate, Throughput
 from planner.specs.documents.memory import Memory
 from planner.specs.documents.plan import Layout, describe
+from planner.specs.options import LAYOUT, flag
 from planner.units import chance_text, percent, show, span
 from planner.views.advice import advice_block
 from planner.views.cells import Cell
@@ -36,6 +37,7 @@ from planner.views.view import Block, Command, View, words
 # an assumption that an option replaces: what is assumed, before its reason, and the option
 _DEFAULT = re.compile(r"(?P<what>.+?)(?=, |: | \(| with ).*\(set (?P<option>--[^)]+)\)")
 _OPTION = re.compile(r"--[a-z][a-z-]*")
+_SEARCHED = {flag(name) for name in (*LAYOUT, "stack")}
 _UNLIKE = 0.2  # above the mean of stages, from which the slowest is named
 _PARTS = 4  # of time and of memory, the largest; the others together
 _CHANGES = {True: 2, False: 3}  # listed of what would help, and of what would make it fit
@@ -245,7 +247,11 @@ def _sure(r: Estimate) -> Block:
 
 
 def _untried(sentences: Sequence[str]) -> str:
-    """The options that no search tries; sentences without an option are kept whole."""
+    """The options that no search tries, then those that it tries some values of; sentences without
+    an option are kept whole."""
     options = dict.fromkeys(option for text in sentences for option in _OPTION.findall(text))
+    in_part = [option for option in options if option in _SEARCHED]
     whole = [text for text in sentences if not _OPTION.search(text)]
-    return "; ".join([*([" ".join(options)] if options else []), *whole])
+    none = " ".join(option for option in options if option not in in_part)
+    some = f"some values of {' '.join(in_part)}" if in_part else ""
+    return "; ".join(text for text in (none, some, *whole) if text)

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from planner.specs.documents.plan import describe
-from planner.specs.documents.search import Ranked, Search
+from planner.specs.documents.search import FrontPoint, Ranked, Search
 from planner.units import show
 from planner.views.cells import Cell, Column
 from planner.views.characters import points_lines
-from planner.views.chart import Chart
+from planner.views.chart import Chart, Trace
 from planner.views.estimate import room, software_words, title_of
-from planner.views.figures import CYCLE, GIB, SILVER, figure, line, markers
+from planner.views.figures import (
+    CYCLE,
+    FROM_ZERO,
+    GIB,
+    LOG,
+    SILVER,
+    axis,
+    figure,
+    hline,
+    line,
+    markers,
+)
 from planner.views.view import Block, Command, View, words
 
 _FRONT_ROWS = 20  # of the front, in a terminal; --json and --html have all
@@ -126,41 +140,48 @@ def _reasons(document: Search) -> list[Block]:
 
 
 def _drawn(document: Search) -> Chart:
-    """Seconds per step against GiB per GPU, one color per stack, one step line over all."""
-    points = document.pareto
-    data = [
-        line(
-            "front",
-            [a.step_seconds for a in points],
-            [a.device_bytes / GIB for a in points],
-            SILVER,
-            line={"shape": "hv", "color": SILVER},
-            showlegend=False,
-        )
-    ]
+    capacity = document.top[0].memory.capacity_bytes if document.top else None
+    return front_chart(document.pareto, capacity)
+
+
+def front_chart(
+    points: Sequence[FrontPoint],
+    capacity_bytes: float | None,
+    states: Sequence[Any] = (),
+    cloud: Sequence[Trace] = (),
+) -> Chart:
+    """GiB per GPU over seconds per step, one color per stack, one step line over all.
+
+    capacity_bytes: of a GPU, drawn as a limit; states: what selecting each point leads to; cloud:
+    traces behind the front.
+    """
+    seconds = [a.step_seconds for a in points]
+    gib = [a.device_bytes / GIB for a in points]
+    step: dict[str, Any] = {"line": {"shape": "hv", "color": SILVER}, "showlegend": False}
+    data = [*cloud, line("front", seconds, gib, SILVER, **step)]
     for i, stack in enumerate(sorted({a.stack for a in points})):
-        of_stack = [a for a in points if a.stack == stack]
+        of_stack = [at for at, a in enumerate(points) if a.stack == stack]
+        leads: dict[str, Any] = {"customdata": [states[at] for at in of_stack]} if states else {}
         data.append(
             markers(
                 stack,
-                [a.step_seconds for a in of_stack],
-                [a.device_bytes / GIB for a in of_stack],
+                [seconds[at] for at in of_stack],
+                [gib[at] for at in of_stack],
                 CYCLE[i % len(CYCLE)],
-                [
-                    f"{describe(a.layout)} [{stack}]<br>{show(a.step_seconds, 's')},"
-                    f" {show(a.device_bytes, 'B')}"
-                    for a in of_stack
-                ],
+                [_point_text(points[at]) for at in of_stack],
+                **leads,
             )
         )
+    limit = [] if capacity_bytes is None else [hline(capacity_bytes / GIB)]
     return Chart(
         "front",
         "Front of time against memory",
         "",
-        figure(data, "seconds per step", "GiB per GPU"),
+        figure(data, axis("seconds per step", LOG), axis("GiB per GPU", FROM_ZERO), shapes=limit),
         (
             Column("step", "s"),
             Column("memory per GPU", "B"),
+            Column("throughput", "tokens/s"),
             Column("USD per million tokens", "number"),
             Column("Wh per million tokens", "number"),
             Column("stack"),
@@ -168,12 +189,8 @@ def _drawn(document: Search) -> Chart:
         ),
         [
             [
-                a.step_seconds,
-                a.device_bytes,
-                a.usd_per_million_tokens,
-                1000 * a.kwh_per_million_tokens,
-                a.stack,
-                describe(a.layout),
+                *(a.step_seconds, a.device_bytes, a.tokens_per_s, a.usd_per_million_tokens),
+                *(1000 * a.kwh_per_million_tokens, a.stack, describe(a.layout)),
             ]
             for a in points
         ],
@@ -181,3 +198,10 @@ def _drawn(document: Search) -> Chart:
         " number of GPUs money and energy are the step time times a constant.",
         order="fastest first",
     )
+
+
+def _point_text(a: FrontPoint) -> str:
+    usd = a.usd_per_million_tokens
+    cost = "" if usd is None else f", {usd:.3g} USD per million tokens without failures"
+    figures = f"{show(a.step_seconds, 's')}, {show(a.device_bytes, 'B')}{cost}"
+    return f"{describe(a.layout)} [{a.stack}]<br>{figures}"

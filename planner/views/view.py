@@ -8,7 +8,7 @@ charts. Cells of a table are values, whose column says the unit; a row may lead 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import quote
@@ -44,11 +44,13 @@ class Caption(str):
 class Link:
     """Where a row or a view leads.
 
-    command: an estimate; changes: the same request with these options changed, "" left out;
-    address: of a page, where one is known; word: label of the link.
+    command: an estimate, with the options that who follows the link chooses by that; changes: the
+    same request with these options changed, "" left out; address: of a page, where one is known;
+    word: label of the link.
     """
 
     command: str = ""
+    chosen: Collection[str] = ()
     changes: Mapping[str, object] = field(default_factory=dict)
     address: str = ""
     word: str = ""

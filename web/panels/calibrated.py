@@ -3,7 +3,7 @@ it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 from planner import api
@@ -14,31 +14,12 @@ from planner.specs.base import Spec
 from planner.specs.documents.estimate import Report
 from planner.specs.hardware import GpuSpec, LinkSpec
 from planner.units import show
+from planner.views.cells import Cell
+from planner.views.view import Block
 
 
-@dataclass(frozen=True)
-class Change:
-    """One number of a profile that a calibration replaces; before: None where there was none."""
-
-    profile: str
-    field: str
-    before: str | None
-    after: str
-    kind: str
-    source: str
-
-
-@dataclass(frozen=True)
-class Changes:
-    """Fields that a calibration changes, and the answers without and with it."""
-
-    rows: list[Change]
-    before: Report
-    after: Report
-
-
-def changes(options: Options, report: Report) -> Changes:
-    """Fields that differ, and the answer without the calibration. `report` is the full answer with
+def blocks(options: Options, report: Report) -> list[Block]:
+    """Fields that differ, and the step without the calibration. `report` is the full answer with
     it."""
     if options.calibration is None:
         raise api.PlanError("--calibration", None, "is needed")
@@ -48,34 +29,33 @@ def changes(options: Options, report: Report) -> Changes:
     new = catalog.load_overlaid(
         "gpus", GpuSpec, calibration.gpu, calibration.overlay, calibration.path
     )
-    rows = _differences(calibration.gpu, old, new)
+    rows = [*_differences(calibration.gpu, old, new)]
     for link, fields in calibration.links.items():
         was = catalog.load("networks", LinkSpec, link)
         now = catalog.load_overlaid("networks", LinkSpec, link, fields, f"links.{link}")
         rows += _differences(link, was, now)
-    return Changes(rows, before, report)
+    steps = (show(each.step.seconds, "s") for each in (before, report))
+    return [
+        Block(
+            "What the calibration changes",
+            ["Step time without it {}, with it {}.".format(*steps)],
+            ["profile", "field", ">before", ">after", "kind", "source"],
+            rows,
+        )
+    ]
 
 
-def _differences(profile: str, old: Any, new: Any, path: str = "") -> list[Change]:
+def _differences(profile: str, old: Any, new: Any, path: str = "") -> Iterator[list[Cell]]:
     """Numbers that differ between two profiles, field by field."""
-    out: list[Change] = []
     for key, value in _fields(new).items():
         was, where = _fields(old).get(key), f"{path}.{key}".lstrip(".")
         if _fields(value):
-            out += _differences(profile, was, value, where)
+            yield from _differences(profile, was, value, where)
         elif value != was and isinstance(value, int | float):
             unit = getattr(value, "unit", "1")
-            out.append(
-                Change(
-                    profile,
-                    where,
-                    None if was is None else _shown(was, unit),
-                    _shown(value, unit),
-                    getattr(value, "kind", "assumed"),
-                    getattr(value, "source", ""),
-                )
-            )
-    return out
+            before = None if was is None else _shown(was, unit)
+            source = getattr(value, "kind", "assumed"), getattr(value, "source", "")
+            yield [profile, where, before, _shown(value, unit), *source]
 
 
 def _fields(value: Any) -> dict[str, Any]:

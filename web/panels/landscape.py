@@ -12,30 +12,18 @@ import numpy as np
 from planner.estimate import Outline
 from planner.inputs.scenario import resolve
 from planner.ledger import Array
-from planner.report.layout import line as line_of
-from planner.report.search import per_token
+from planner.report.search import front_point
 from planner.search import pareto
 from planner.search.answer import answer_of
 from planner.search.why_none import why_none
-from planner.specs.documents.estimate import Line
+from planner.specs.document import changed
 from planner.specs.documents.plan import describe
+from planner.specs.documents.search import FrontPoint
 from planner.units import show
 from planner.views.cells import Column
 from planner.views.chart import Chart
-from planner.views.figures import (
-    BLUE,
-    FROM_ZERO,
-    GIB,
-    GREY,
-    GRID_LINE,
-    INK,
-    LOG,
-    axis,
-    figure,
-    hline,
-    line,
-    markers,
-)
+from planner.views.figures import GIB, GREY, GRID_LINE, INK, axis, figure, markers
+from planner.views.search import front_chart
 from web.state import State
 
 _MOST_POINTS = 600  # of the cloud behind the front; more paint slowly and show nothing new
@@ -89,21 +77,14 @@ class _Evaluated:
             joined(lambda outline: outline.space.outer["pp"][outline.space.row]),
         )
 
-    def entry(self, i: int) -> Line:
+    def point(self, i: int) -> FrontPoint:
         """The layout at i as a search lists it."""
-        return line_of(
-            self.state.options, *self.outlines[self.which[i]].some([int(self.row[i])])[0]
-        )
+        estimates, row = self.outlines[self.which[i]].some([int(self.row[i])])[0]
+        return front_point(self.state.options, estimates, row)
 
-    def update(self, entry: Line) -> dict[str, str]:
+    def update(self, entry: FrontPoint) -> dict[str, str]:
         """The update of an address that fixes a layout."""
         return self.state.update(self.state.picked(entry.command))
-
-    def usd_per_trillion(self, i: int) -> float | None:
-        """Cost of 1e12 tokens with the layout at i, in US dollars."""
-        estimates, row = self.outlines[self.which[i]].some([int(self.row[i])])[0]
-        usd = per_token(estimates, row).usd_per_million_tokens
-        return None if usd is None else 1e6 * usd
 
 
 def _front(every: _Evaluated) -> Chart:
@@ -111,76 +92,32 @@ def _front(every: _Evaluated) -> Chart:
     if not len(usable):
         usable = np.arange(len(every.seconds))
     front = usable[pareto(every.seconds[usable], every.bytes[usable])]
-    entries = [every.entry(i) for i in front]
-    states = [every.update(entry) for entry in entries]
-    plan = every.outlines[0].plan
-    rows: list[list[Any]] = [
-        [
-            describe(e.layout),
-            e.stack,
-            e.step_seconds,
-            e.tokens_per_s,
-            e.device_bytes,
-            every.usd_per_trillion(i),
-        ]
-        for i, e in zip(front, entries, strict=True)
-    ]
-    fastest, smallest = (f"{show(r[2], 's')} with {show(r[4], 'B')}" for r in (rows[0], rows[-1]))
+    points = [every.point(i) for i in front]
+    states = [every.update(point) for point in points]
+    plan, seen = every.outlines[0].plan, _thinned(usable, every.seconds)
+    cloud = markers(
+        "fits" if every.fits.any() else "does not fit",
+        every.seconds[seen].tolist(),
+        (every.bytes[seen] / GIB).tolist(),
+        GREY,
+        size=4,
+        opacity=0.35,
+    )
+    ends = (points[0], points[-1])
+    fastest, smallest = (
+        f"{show(p.step_seconds, 's')} with {show(p.device_bytes, 'B')}" for p in ends
+    )
     none = "" if every.fits.any() else " None fits; the nearest are drawn."
-    seen = _thinned(usable, every.seconds)
-    return Chart(
-        "pareto",
-        "Time against memory of all layouts",
-        f"{len(every.seconds):,} layouts evaluated, {int(every.fits.sum()):,} fit, {len(rows)} of"
-        f" them on the front: from {fastest} to {smallest}.{none}",
-        figure(
-            [
-                markers(
-                    "fits",
-                    every.seconds[seen].tolist(),
-                    (every.bytes[seen] / GIB).tolist(),
-                    GREY,
-                    size=4,
-                    opacity=0.35,
-                ),
-                line(
-                    "no other is faster and smaller",
-                    [r[2] for r in rows],
-                    [r[4] / GIB for r in rows],
-                    BLUE,
-                    [
-                        f"{r[0]}<br>{show(r[2], 's')}, {show(r[4], 'B')}"
-                        + (
-                            ""
-                            if r[5] is None
-                            else f", {r[5]:,.0f} USD per 1 T tokens without failures"
-                        )
-                        for r in rows
-                    ],
-                    symbol="circle",
-                    line={"color": BLUE, "shape": "hv"},
-                    marker={"color": BLUE, "size": 10},
-                    customdata=states,
-                ),
-            ],
-            axis("step (s)", LOG),
-            axis("GiB per GPU", FROM_ZERO),
-            shapes=[hline(plan.usable_bytes / GIB)],
-        ),
-        (
-            Column("layout"),
-            Column("stack"),
-            Column("step", "s"),
-            Column("throughput", "tokens/s"),
-            Column("memory per GPU", "B"),
-            Column("cost per 1 T tokens without failures", "USD"),
-        ),
-        rows,
-        "Select a point, or a row of the table, to fix that layout. Cost:"
+    return changed(
+        front_chart(points, plan.usable_bytes, states, [cloud]),
+        name="pareto",
+        title="Time against memory of all layouts",
+        summary=f"{len(every.seconds):,} layouts evaluated, {int(every.fits.sum()):,} fit,"
+        f" {len(points)} of them on the front: from {fastest} to {smallest}.{none}",
+        caption="Select a point, or a row of the table, to fix that layout. Cost:"
         f" {plan.cluster.price.sentence}.",
         select="layout",
         states=states,
-        order="fastest first",
     )
 
 
@@ -201,7 +138,7 @@ class _Cell:
     layouts: int
     seconds: float | None = None
     bytes: float | None = None
-    entry: Line | None = None
+    entry: FrontPoint | None = None
     update: dict[str, str] | None = None  # what fixes the layout, in an address
 
     @property
@@ -226,7 +163,7 @@ def _cell(every: _Evaluated, tp: float, pp: float) -> _Cell:
         return _Cell(tp, pp, len(here), bytes=float(every.bytes[here].min()))
     i = fitting[every.seconds[fitting].argmin()]
     seconds, least = float(every.seconds[i]), float(every.bytes[i])
-    entry = every.entry(i)
+    entry = every.point(i)
     return _Cell(tp, pp, len(here), seconds, least, entry, every.update(entry))
 
 

@@ -365,7 +365,7 @@ if (matchMedia("(max-width: 900px)").matches) for (const group of form.querySele
 nameAuto(form, boot.layout ?? {});
 begin(answer, current);
 against(answer, form, current);
-const early = document.querySelector("#rests-body [data-assumed]");
+const early = document.getElementById("rests");
 assumed(early?.dataset.assumed);
 new IntersectionObserver(([seen]) => document.body.classList.toggle("scrolled", !seen.isIntersecting), { rootMargin: "-320px 0px 0px 0px" }).observe(answer);
 performance.mark("wired");

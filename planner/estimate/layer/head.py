@@ -21,7 +21,6 @@ from planner.formulas.params import MTP_NORMS
 from planner.formulas.stages import mtp_layers
 from planner.ledger import Array, Ledger
 from planner.specs.plan import Plan
-from planner.specs.task import DIVERGENCES
 
 # bytes moved per hidden element by the embedding and the final norm, both ways: gather, sum of
 # positions, dropout, norm, and scattering the gradient; own count
@@ -89,8 +88,8 @@ def head_s(shape: LayerShape, m: Machine) -> Ledger:
     fused = plan.fused_cross_entropy
     per_logit = m.cross_entropy_bytes if fused is None else _FUSED_LOSS if fused else _PLAIN_LOSS
     loss = measured_s(m, tokens * columns, m.loss_s, 0.0, copy_s(m, tokens * columns * per_logit))
-    if plan.training.task == "distil" and plan.training.teacher_top_k is None:
-        divergence = DIVERGENCES[plan.training.divergence]
+    if (second := plan.second) is not None and second.words is None:
+        divergence = second.divergence
         loss = divergence.hard * loss + copy_s(m, tokens * columns * divergence.moved)
     hidden = shape.local_tokens * h
     weights = words + columns * h * (not plan.model.tied_embeddings)

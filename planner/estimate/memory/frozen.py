@@ -47,31 +47,30 @@ def held_bytes(
 
 
 def holds_another(plan: Plan) -> bool:
-    """Whether a reference or a teacher is held beside the model that is trained."""
+    """Whether a reference or a second model is held beside the model that is trained."""
     return plan.training.reference == "held"
 
 
-def teacher_bytes(plan: Plan, c: Columns, cuts: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Bytes of the weights of a teacher on the GPUs of its student, which no pipeline cuts, and of
-    those that its pass gathers where parameters are sharded, or makes of their codes."""
-    teacher = plan.of_teacher if plan.training.teacher_here else None
-    if teacher is None:
+def second_bytes(plan: Plan, c: Columns, cuts: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Bytes of the weights of a second model on the GPUs of the step, which no pipeline cuts, and
+    of those that its pass gathers where parameters are sharded, or makes of their codes."""
+    second = plan.second
+    if second is None or second.plan is None or second.place != "here":
         return 0.0 * c.tp, 0.0 * c.tp
+    frozen: Plan = second.plan
     every, whole = (
-        rank_parameters(teacher, c),
+        rank_parameters(frozen, c),
         replace(c, pp=1.0 + 0.0 * c.pp, vpp=1.0 + 0.0 * c.vpp),
     )
-    each, split = frozen_bytes(teacher), stage_split(teacher, whole, 0.0 * c.pp)
-    of_layers, of_experts = quantised.element_bytes(teacher, c, every, each)
+    each, split = frozen_bytes(frozen), stage_split(frozen, whole, 0.0 * c.pp)
+    of_layers, of_experts = quantised.element_bytes(frozen, c, every, each)
     layers = memory.state_bytes(every.of_stage(split, 0.0 * c.pp, 0.0 * c.pp), 1.0, cuts[0])
     experts = memory.state_bytes(every.experts_of_stage(split), 1.0, cuts[1])
     saved = layers * (each - of_layers) + experts * (each - of_experts)
     ends, layer = total(every.first) + total(every.last), each * every.per_layer()
-    layer = layer - quantised.saved_per_layer(teacher, c, every, each)
+    layer = layer - quantised.saved_per_layer(frozen, c, every, each)
     gathered = np.where(c.zero >= SHARDS_PARAMETERS, each * ends + GATHERED_LAYERS * layer, 0.0)
-    return whole_bytes(every, split, each, cuts) - saved, gathered + quantised.made_bytes(
-        teacher, c
-    )
+    return whole_bytes(every, split, each, cuts) - saved, gathered + quantised.made_bytes(frozen, c)
 
 
 def whole_bytes(

@@ -11,10 +11,12 @@ from planner.estimate.memory.activations import tokens_of
 from planner.formulas import memory
 from planner.ledger import Array
 from planner.specs.columns import Columns
+from planner.specs.mechanism import Divergence
 from planner.specs.plan import Plan
-from planner.specs.task import DIVERGENCES, TOP_BYTES
 from planner.specs.towers import head_plan
 
+# of one of the words of a token that are compared: an id, and both probabilities with their logs
+TOP_BYTES = 24.0
 _NARROW, _WIDE = 2.0, 4.0  # bytes of a logit in 16 bit and in fp32
 
 
@@ -30,15 +32,13 @@ def logits(plan: Plan, c: Columns) -> Array:
     share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp
     vocab, chunks = head_columns(plan, c.tp) * c.tp, loss_chunks(plan, tokens)
     top = 0.0
-    if plan.training.task == "distil":
-        k = plan.training.teacher_top_k
-        if k is None:
-            each = _divergence_bytes(plan, chunks)
-        else:  # cross-entropy with k words in place of one
-            top = tokens * TOP_BYTES * k
-            each = each if plan.training.teacher_gpus else np.maximum(each, 2 * e)
-        if k is None and plan.loss_kernel == "chunked":
+    if (second := plan.second) is not None and second.words is None:
+        each = _divergence_bytes(plan, second.divergence, chunks)
+        if plan.loss_kernel == "chunked":
             return memory.logits_bytes(tokens, vocab, each, share)
+    elif second is not None:  # cross-entropy with some words in place of one
+        top = tokens * TOP_BYTES * second.words
+        each = each if second.place == "apart" else np.maximum(each, 2 * e)
     if plan.loss_kernel == "chunked":
         kept, turn = (e, e) if plan.training.compile else (e + _WIDE, _WIDE)
         each_logit = memory.chunked_logits_bytes(kept + 0.0 * tokens, turn, chunks)
@@ -67,10 +67,10 @@ def last_gradient(plan: Plan, c: Columns) -> Array:
     return memory.logits_bytes(tokens_of(head, c)[0], vocab, each, share)
 
 
-def _divergence_bytes(plan: Plan, chunks: Array) -> Array:
-    """Bytes alive per logit of a student while the distributions of student and teacher are
-    compared, both logits included: in fp32, or in 16 bit if the loss is chunked."""
-    divergence, e = DIVERGENCES[plan.training.divergence], plan.training.element_bytes
+def _divergence_bytes(plan: Plan, divergence: Divergence, chunks: Array) -> Array:
+    """Bytes alive per logit while the distributions of two models are compared, both logits
+    included: in fp32, or in 16 bit if the loss is chunked."""
+    e = plan.training.element_bytes
     if plan.loss_kernel == "chunked":
         hard = divergence.hard * (
             _WIDE + _WIDE / chunks
@@ -109,8 +109,8 @@ def _logit_bytes(plan: Plan) -> float:
 
 def free_logits(plan: Plan, c: Columns) -> Array:
     """Logits of a pass without gradients that are alive beside the logits of the trained model,
-    chunked if the loss is. The logits of a teacher are counted in its loss."""
-    if not plan.training.free_passes or plan.training.task == "distil":
+    chunked if the loss is. The logits of a second model are counted in its loss."""
+    if not plan.training.free_passes or plan.second is not None:
         return 0.0 * c.micro_batch
     tokens, e = tokens_of(plan, c)[0], plan.training.element_bytes
     share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp

@@ -114,9 +114,9 @@ class StageOf:
         return self.split.last + self.split.mtp
 
     @cached_property
-    def teacher(self) -> tuple[Array, Array]:
-        """Bytes of a teacher's weights, and of those that its pass gathers."""
-        return frozen.teacher_bytes(self.plan, self.c, self.parameter_ranks)
+    def second(self) -> tuple[Array, Array]:
+        """Bytes of a second model's weights, and of those that its pass gathers."""
+        return frozen.second_bytes(self.plan, self.c, self.parameter_ranks)
 
 
 def always(plan: Plan) -> bool:

@@ -23,19 +23,18 @@ _CAST_BYTES = 2.0  # of a parameter in 16 bit
 
 
 def gathered(s: StageOf) -> Phased:
-    """Weights that a pass gathers, of a teacher too, and gradients that are being reduced."""
+    """Weights that a pass gathers, of a second model too, and gradients that are being reduced."""
     weights = _gathered(s)
     # a layer that is whole in a step is sharded again after its backward pass
     left = sync.compute_bytes(s.plan) * (_root(s) + s.weights.every.per_layer())
     both = np.where(_kept_whole(s), np.minimum(weights, left), weights) + _reducing(s)
-    taught = s.plan.training.teacher_here
     # where the last layer is sharded again by then, FSDP2 holds the buffer that it was gathered in
     layer = sync.compute_bytes(s.plan) * s.weights.every.per_layer()
     sharded = (s.c.zero >= ZERO_3) & (not s.state.last_gathered)
     at_loss = np.where(sharded, np.maximum(weights - layer, 0.0), weights)
     return Phased(
         forward=weights,
-        loss=np.maximum(at_loss, s.teacher[1]) if taught else at_loss,
+        loss=at_loss if s.plan.second is None else np.maximum(at_loss, s.second[1]),
         backward=weights,
         end=both,
         synchronisation=both,
@@ -110,8 +109,8 @@ def low_precision_copies(s: StageOf) -> Phased:
 
 
 def others(s: StageOf) -> Phased:
-    """Weights of a teacher, or of a reference: all weights of the stage again, frozen."""
-    if s.plan.teacher:
-        return throughout(s.teacher[0])
+    """Weights of a second model, or of a reference: all weights of the stage again, frozen."""
+    if s.plan.second is not None:
+        return throughout(s.second[0])
     each = frozen_bytes(s.plan)
     return throughout(frozen.whole_bytes(s.weights.every, s.split, each, s.parameter_ranks))

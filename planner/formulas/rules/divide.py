@@ -270,22 +270,6 @@ EXPERTS = Rule(
 )
 
 
-def _teacher(plan: Plan, c: Columns) -> Array:
-    """Ranks divide a teacher as they divide its student; no pipeline does."""
-    teacher = plan.of_teacher if plan.training.teacher_here else None
-    if teacher is None:
-        return ones(c)
-    return (c.pp == 1) & _heads(teacher, c) & _widths(teacher, c) & _experts(teacher, c)
-
-
-TEACHER = Rule(
-    "ranks divide the teacher",
-    ("teacher", "tp", "pp", "ep"),
-    _teacher,
-    lambda plan, x: (
-        f"{plan.teacher.name if plan.teacher else 'the teacher'} computes on the GPUs of its"
-        f" student, without a pipeline and divided as that is; here tp is {x.tp}, pp {x.pp}, ep"
-        f" {x.ep}"
-    ),
-    ways=lambda plan, x: ("--tp 1 --pp 1", "--teacher-gpus with --teacher-top-k"),
-)
+def divided(plan: Plan, c: Columns) -> Array:
+    """Whether ranks divide the heads, widths and experts of a model."""
+    return _heads(plan, c) & _widths(plan, c) & _experts(plan, c)

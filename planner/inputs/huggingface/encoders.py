@@ -98,8 +98,6 @@ def languages(s: Source, f: Family, layer: Layer) -> list[Part]:
     return m.extra(rows * s.hidden * used)
 
 
-_XLM = ("n_words", "unk_index", "mask_index", "is_encoder", "lang_id", "bos_index", "eos_index")
-_XLM_ASKED = ("start_n_top", "end_n_top")
 _BERT = replace(
     m.LLAMA,
     mixers={FULL: both_ways},
@@ -114,16 +112,6 @@ _BERT = replace(
     embedding_norm=True,
     final_norm=False,
     positions="learned",
-    ignored=(
-        "is_decoder",
-        "add_cross_attention",
-        "position_embedding_type",
-        "gradient_checkpointing",
-        "classifier_dropout",
-        "output_past",
-        "hidden_dropout_prob",
-        "attention_probs_dropout_prob",
-    ),
 )
 
 
@@ -135,17 +123,7 @@ _PRE: dict[str, Any] = {"embedding_norm": False, "final_norm": True}
 ENCODERS: dict[str, Family] = {
     "bert": _BERT,
     "bert-generation": _bert(beside_mlp=plain_ends),
-    "big_bird": _bert(
-        bias_qkv="use_bias",
-        beside_mlp=pooled_ends,
-        ignored=(
-            *_BERT.ignored,
-            "attention_type",
-            "block_size",
-            "num_random_blocks",
-            "rescale_embeddings",
-        ),
-    ),
+    "big_bird": _bert(bias_qkv="use_bias", beside_mlp=pooled_ends),
     "camembert": _BERT,
     "data2vec-text": _BERT,
     "ernie": _BERT,
@@ -153,24 +131,9 @@ ENCODERS: dict[str, Family] = {
     "roberta": _BERT,
     "roberta-prelayernorm": _bert(final_norm=True),
     "roc_bert": _bert(beside_mlp=sounds),
-    "roformer": _bert(
-        positions="none", beside_mlp=narrow_ends, ignored=(*_BERT.ignored, "rotary_value")
-    ),
+    "roformer": _bert(positions="none", beside_mlp=narrow_ends),
     "xlm-roberta": _BERT,
     "xlm-roberta-xl": _bert(**_PRE),
-    "xlm": _bert(
-        mixers={FULL: xlm_attention},
-        mlp=xlm_mlp,
-        beside_mlp=languages,
-        ignored=(*_BERT.ignored, *_XLM, *_XLM_ASKED),
-    ),
-    "xmod": _bert(
-        beside_mlp=adapters,
-        ignored=(
-            *_BERT.ignored,
-            "ln_before_adapter",
-            "adapter_reuse_layer_norm",
-            "default_language",
-        ),
-    ),
+    "xlm": _bert(mixers={FULL: xlm_attention}, mlp=xlm_mlp, beside_mlp=languages),
+    "xmod": _bert(beside_mlp=adapters),
 }

@@ -49,60 +49,14 @@ _DELTA: dict[str, Any] = {
     "qk_norm": "per_head",
     "gate": "per_element",
     "shared_gate": True,
-    "ignored": ("output_gate_type",),
 }
 _GEMMA: dict[str, Any] = {"bias_mlp": False, **_SANDWICH}
-_ROTATED = (
-    "no_rope_layers",
-    "no_rope_layer_interval",
-    "use_qk_norm",
-)  # what layer_types says as well
-# of sparse layers, which have none here
-_M3 = tuple(
-    f"index_{key}" for key in ("n_heads", "head_dim", "block_size", "topk_blocks", "local_blocks")
-)
-# what transformers derives from other keys
-_MIMO = (
-    "sliding_window_size",
-    *(f"swa_{key}" for key in ("head_dim", "v_head_dim", "num_key_value_heads")),
-    *("swa_num_attention_heads", "add_swa_attention_sink_bias", "add_full_attention_sink_bias"),
-    *("hybrid_layer_pattern", "hybrid_block_size", "attention_chunk_size", "moe_layer_freq"),
-)
-# read where a layer has Mamba; the dense models of Granite 4 state them as well
-_GRANITE_MAMBA = ("mamba_d_head", "mamba_d_state", "mamba_n_heads", "mamba_n_groups")
 _MAMBA: dict[str, Any] = {
     "kinds": k.same(LINEAR),
     "has_mlp": False,
     "positions": "none",
     "always": {"rms_norm": True, "ssm_cfg": {}},
 }
-# of its authors' own code, whose names for width and layers are not those that count
-_MAMBA_OWN = (
-    *("intermediate_size", "d_inner", "d_model", "n_layer", "fused_add_norm"),
-    "pad_vocab_size_multiple",
-)
-# kernels, precisions and the way weights are stored
-_XLSTM = (
-    *("chunkwise_kernel", "sequence_kernel", "step_kernel", "mode", "return_last_states", "eps"),
-    *("autocast_kernel_dtype", "inference_state_dtype", "gate_soft_cap", "weight_mode"),
-    *("output_logit_soft_cap", "max_inference_chunksize", "norm_reduction_force_float32"),
-    "add_out_norm",
-)
-# switches of kernels, and residuals that move no weight
-_BLOOM = (
-    *("slow_but_exact", "attention_softmax_in_fp32", "bias_dropout_fusion", "offset_alibi"),
-    *("masked_softmax_fusion", "skip_bias_add", "skip_bias_add_qkv"),
-    "apply_residual_connection_post_layernorm",
-)
-_MPT = (
-    *("init_device", "init_config", "embedding_fraction", "logit_scale", "verbose", "fc_type"),
-    *("name", "loss_fn", "use_pad_tok_in_ffn"),
-)
-_LFM2_OWN = tuple(
-    f"{part}_{key}"
-    for part in ("block", "conv")
-    for key in ("dim", "dim_out", "mlp_init_scale", "out_init_scale", "use_xavier_init")
-)
 
 _DEEPSEEK: dict[str, Any] = {
     **_LATENT,
@@ -130,7 +84,6 @@ FAMILIES: dict[str, Family] = {
         bias_mlp=False,
         qk_norm="per_head",
         sparse=k.qwen,
-        ignored=("max_window_layers",),
         always={
             "use_sliding_window": False,
             "shared_expert_intermediate_size": 0,
@@ -138,13 +91,12 @@ FAMILIES: dict[str, Family] = {
             "use_qk_norm": True,
         },
     ),
-    "gemma": _llama(bias_mlp=False, ignored=("hidden_activation",)),
-    "gemma2": _llama(**_GEMMA, kinds=k.every(2), ignored=("hidden_activation",)),
+    "gemma": _llama(bias_mlp=False),
+    "gemma2": _llama(**_GEMMA, kinds=k.every(2)),
     "phi3": _llama(
         **_NO_BIAS,
         kinds=k.windowed_if_stated,
         joint=("qkv", "gate"),
-        ignored=("full_attn_mod", "interpolate_factor"),  # of Phi-4 mini's own code
         always={"attention_bias": False, "mlp_bias": False, "lm_head_bias": False},
     ),
     "deepseek_v2": _llama(**_DEEPSEEK | {"always": {}}, moe=adapted.deepseek_v2),
@@ -168,7 +120,6 @@ FAMILIES: dict[str, Family] = {
         embedding_norm=True,
         mlp=adapted.bloom_mlp,
         spellings={"n_embed": "hidden_size"},
-        ignored=_BLOOM,
     ),
     "falcon": _llama(
         **_PLAIN | dict.fromkeys(("bias_qkv", "bias_out", "bias_mlp"), "bias"),
@@ -176,11 +127,8 @@ FAMILIES: dict[str, Family] = {
         parallel="parallel_attn",
         adapt=adapted.falcon,
         spellings={**_GPT_KEYS, "n_head_kv": "num_kv_heads"},
-        ignored=("apply_residual_connection_post_layernorm",),
     ),
-    "mpt": _llama(
-        **_PLAIN, **_QKV, adapt=adapted.mpt, ignored=_MPT, always={"residual_modification": None}
-    ),
+    "mpt": _llama(**_PLAIN, **_QKV, adapt=adapted.mpt, always={"residual_modification": None}),
     # encoders with decoders
     "t5": _llama(whole=seq2seq.t5),
     "mt5": _llama(whole=seq2seq.t5),
@@ -203,10 +151,7 @@ FAMILIES: dict[str, Family] = {
     "ernie4_5": _llama(bias_qkv="use_bias", bias_out="use_bias", bias_mlp="use_bias"),
     "exaone4": _llama(kinds=k.exaone, qk_norm="per_head"),
     "gemma3_text": _llama(
-        **_GEMMA,
-        kinds=k.every("sliding_window_pattern", default=6),
-        ignored=("_sliding_window_pattern",),
-        qk_norm="per_head",
+        **_GEMMA, kinds=k.every("sliding_window_pattern", default=6), qk_norm="per_head"
     ),
     "glm": _llama(joint=("gate",), bias_out=False, bias_mlp=False),
     "glm4": _llama(joint=("gate",), bias_out=False, bias_mlp=False, **_SANDWICH),
@@ -226,7 +171,7 @@ FAMILIES: dict[str, Family] = {
     "olmo3": _llama(kinds=k.every(4), qk_norm="full", bias_mlp=False),
     "phi4_multimodal": _llama(**_NO_BIAS, kinds=k.windowed_if_stated),
     "seed_oss": _llama(bias_out="attention_out_bias"),
-    "smollm3": _llama(kinds=k.unrotated, ignored=_ROTATED),
+    "smollm3": _llama(kinds=k.unrotated),
     "stablelm": _llama(
         norm="layernorm",
         norm_bias=True,
@@ -239,7 +184,6 @@ FAMILIES: dict[str, Family] = {
     "starcoder2": _llama(
         **{**_PLAIN, "bias_qkv": "use_bias", "bias_out": "use_bias", "bias_mlp": "use_bias"},
         kinds=k.windowed_if_stated,
-        ignored=("activation_function", "norm_type", "mlp_type"),  # as its own code had them
     ),
     "vaultgemma": _llama(kinds=k.every(2), bias_mlp=False),
     "cohere": _llama(
@@ -250,7 +194,6 @@ FAMILIES: dict[str, Family] = {
         parallel=True,
         bias_mlp=False,
         kinds=k.every("sliding_window_pattern"),
-        ignored=("order_of_interleaved_layers", "layer_switch", "position_embedding_type"),
         always={
             "use_parallel_block": True,
             "use_gated_activation": True,
@@ -316,12 +259,7 @@ FAMILIES: dict[str, Family] = {
         **_PLAIN, parallel=True, bias_head=True, qk_norm="per_head", qk_norm_if="qk_layernorm"
     ),
     "openai-gpt": _llama(
-        **_QKV,
-        **_PLAIN,
-        positions="learned",
-        final_norm=False,
-        always={"n_special": 0},
-        ignored=("predict_special_tokens",),
+        **_QKV, **_PLAIN, positions="learned", final_norm=False, always={"n_special": 0}
     ),
     "biogpt": _llama(**_PLAIN, positions="learned", rows=2),
     "xglm": _llama(**_PLAIN, positions="none"),
@@ -381,7 +319,6 @@ FAMILIES: dict[str, Family] = {
         kinds=k.every(2),
         sparse=k.all_sparse,
         sinks=True,
-        ignored=("experts_per_token", "initial_context_length"),
         router_bias=True,
         bias_experts=True,
         clamped=True,
@@ -415,7 +352,6 @@ FAMILIES: dict[str, Family] = {
         kinds=k.chunks,
         mixers=_mixers(**{FULL: m.unrotated}),
         sparse=k.llama4,
-        ignored=_ROTATED,
         moe=odd.llama4_moe,
         mlp=odd.llama4_mlp,
         bias_mlp=False,
@@ -424,7 +360,6 @@ FAMILIES: dict[str, Family] = {
     "mimo_v2_flash": _llama(
         kinds=k.when(lambda i, n: i == 0 or (i + 1) % 6 == 0),
         mixers=_mixers(**{FULL: odd.mimo_full, SLIDING: odd.mimo_window}),
-        ignored=_MIMO,
         sparse=k.dense_first("", 1),
         bias_out=False,
         bias_mlp=False,
@@ -438,7 +373,6 @@ FAMILIES: dict[str, Family] = {
         mlp=odd.m3_dense,
         moe=odd.m3_moe,
         mixers=_mixers(minimax_m3_sparse=odd.m3_sparse),
-        ignored=("dense_intermediate_size", *_M3),
         **_NO_BIAS,
     ),
     "olmoe": _llama(sparse=k.all_sparse, qk_norm="full", bias_mlp=False),
@@ -479,7 +413,7 @@ FAMILIES: dict[str, Family] = {
         bias_mlp=False,
     ),
     "minicpm3": _llama(**{**_LATENT, "bias_mlp": "mlp_bias"}),
-    "youtu": _llama(**_LATENT, ignored=("embedding_initializer_range",)),
+    "youtu": _llama(**_LATENT),
     "longcat_flash": _llama(**_LATENT, sparse=k.all_sparse, blocks=odd.longcat),
     # hybrids
     "bamba": _llama(
@@ -489,12 +423,6 @@ FAMILIES: dict[str, Family] = {
     "falcon_h1": _llama(
         kinds=k.same("hybrid"),
         mixers=_mixers(hybrid=odd.falcon_h1),
-        ignored=(
-            "attn_layer_indices",
-            "mlp_expansion_factor",
-            "mlp_multipliers",
-            "expansion_factor",
-        ),
         mamba_norm_if="mamba_rms_norm",
         bias_out="attention_bias",
     ),
@@ -503,7 +431,6 @@ FAMILIES: dict[str, Family] = {
         mixers=_mixers(**{FULL: odd.granite_attention, LINEAR: m.mamba2}),
         sparse=k.if_experts,
         mlp=odd.granite_shared,
-        ignored=("init_method", *_GRANITE_MAMBA),
         bias_mlp=False,
     ),
     "jamba": _llama(
@@ -522,7 +449,6 @@ FAMILIES: dict[str, Family] = {
     ),
     "bailing_hybrid": _llama(
         tied=False,
-        ignored=("linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim"),
         kinds=k.every("layer_group_size", LINEAR),
         mixers=_mixers(**{FULL: odd.bailing_latent, LINEAR: odd.bailing_delta}),
         sparse=k.dense_first(),
@@ -530,7 +456,6 @@ FAMILIES: dict[str, Family] = {
     ),
     "lfm2": _llama(
         kinds=k.lfm2,
-        ignored=("full_attn_idxs", "num_heads", *_LFM2_OWN),
         always={"block_use_swiglu": True, "use_pos_enc": True, "conv_use_xavier_init": True},
         mixers=_mixers(conv=m.short_conv),
         qk_norm="per_head",
@@ -566,7 +491,6 @@ FAMILIES: dict[str, Family] = {
         mixers=_mixers(**{LINEAR: m.gated_delta}),
         qk_norm="full",
         bias_mlp=False,
-        ignored=("linear_allow_neg_eigval",),
     ),
     "qwen3_5_text": _llama(**_DELTA, bias_mlp=False),
     "qwen3_5_moe_text": _llama(**_DELTA, sparse=k.all_sparse, bias_mlp=False),
@@ -578,13 +502,9 @@ FAMILIES: dict[str, Family] = {
         bias_out=True,
         bias_mlp=True,
     ),
-    "mamba": _llama(**_MAMBA, mixers={LINEAR: m.mamba}, ignored=_MAMBA_OWN),
-    "falcon_mamba": _llama(**_MAMBA, mixers={LINEAR: m.mamba}, ignored=_MAMBA_OWN),
-    "mamba2": _llama(
-        **_MAMBA,
-        mixers={LINEAR: m.mamba2},
-        ignored=("time_step_rank", "norm_before_gate", *_MAMBA_OWN),
-    ),
+    "mamba": _llama(**_MAMBA, mixers={LINEAR: m.mamba}),
+    "falcon_mamba": _llama(**_MAMBA, mixers={LINEAR: m.mamba}),
+    "mamba2": _llama(**_MAMBA, mixers={LINEAR: m.mamba2}),
     "rwkv": _llama(
         kinds=k.same(LINEAR),
         mixers={LINEAR: m.rwkv},
@@ -601,7 +521,6 @@ FAMILIES: dict[str, Family] = {
         tied=False,
         positions="none",
         always={"use_bias": False},
-        ignored=_XLSTM,
         bias_mlp=False,
     ),
     # of parts that few others have
@@ -637,7 +556,6 @@ FAMILIES: dict[str, Family] = {
         mixers=_mixers(**{FULL: odd.dbrx_attention}),
         sparse=k.all_sparse,
         moe=odd.dbrx_moe,
-        ignored=("resid_pdrop", "emb_pdrop"),
         **_NO_BIAS,
     ),
     "mllama_text_model": _llama(

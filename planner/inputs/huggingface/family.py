@@ -82,5 +82,4 @@ class Family:
     whole: Callable[[Document], dict[str, Any]] | None = None  # the fields of a model of towers
     spellings: Mapping[str, str] = field(default_factory=dict)  # keys of earlier files, as of now
     like: str = ""  # the type whose class it has, where transformers has none of its own
-    ignored: tuple[str, ...] = ()  # keys that change no tensor and no operation counted here
     always: Mapping[str, object] = field(default_factory=dict)  # what files state and all have

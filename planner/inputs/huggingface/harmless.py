@@ -52,3 +52,13 @@ def _matches(kind: str, key: str) -> bool:
 def missing() -> dict[str, str]:
     """The parts that are not modelled of types that are not read, by the type."""
     return {name: parts for parts, names in _table()["missing"].items() for name in names}
+
+
+@cache
+def ignored() -> dict[str, tuple[str, ...]]:
+    """Keys that change no tensor and no operation counted here, by type."""
+    out: dict[str, tuple[str, ...]] = {}
+    for names, keys in _table()["ignored"].items():
+        for name in names.split():
+            out[name] = (*out.get(name, ()), *keys)
+    return out

@@ -14,7 +14,7 @@ from planner.inputs.huggingface.document import Document
 from planner.inputs.huggingface.encoders import ENCODERS
 from planner.inputs.huggingface.families import FAMILIES as DECODERS
 from planner.inputs.huggingface.family import Family, Layer
-from planner.inputs.huggingface.harmless import is_further, is_numeric, is_order
+from planner.inputs.huggingface.harmless import ignored, is_further, is_numeric, is_order
 from planner.inputs.huggingface.source import (
     HIDDEN,
     LAYERS,
@@ -97,7 +97,7 @@ def read(doc: Document, family: str) -> dict[str, Any]:
         doc.only(key, value, f"another is not expressed for {family}")
     if doc.get("use_bidirectional_attention") in (True, "all"):
         raise doc.error("use_bidirectional_attention", "only causal attention is planned")
-    doc.ignore(*f.ignored, *(key for key in doc.data if is_numeric(key)))
+    doc.ignore(*ignored().get(family, ()), *(key for key in doc.data if is_numeric(key)))
     if s.kinds() is not None:
         doc.ignore(*(key for key in doc.data if is_order(key)))
     if doc.data.get("mlp_layer_types") is not None:

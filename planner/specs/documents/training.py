@@ -7,7 +7,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from planner.specs.names import GRAPH_SCOPES, GraphScope, LisaStates, OffloadModule, TensorOverlap
+from planner.specs.names import (
+    GRAPH_SCOPES,
+    BaseName,
+    DivergenceName,
+    GraphScope,
+    LisaStates,
+    OffloadModule,
+    TensorOverlap,
+)
 from planner.specs.options import Options
 from planner.specs.plan import Plan
 from planner.specs.training import TrainingSpec
@@ -31,6 +39,10 @@ class Training(TrainingSpec):
     ep_overlap: bool | None = None  # dispatch of experts beside another micro-batch
     dispatcher_sms: int | None = None  # of the GPU that dispatch works on
     shared_expert_overlap: bool | None = None  # dispatch beside shared experts
+    divergence: DivergenceName = "forward"
+    teacher_top_k: int | None = None  # words per token that come from the teacher
+    teacher_gpus: int | None = None  # on which it computes; None: on those of the student
+    teacher_precision: BaseName | None = None  # of the matrices of its layers
     # whose activations go to host memory with --offload activations; empty: all that are kept
     offload_modules: tuple[OffloadModule, ...] = Field(default=(), strict=False)
 
@@ -39,6 +51,7 @@ class Training(TrainingSpec):
 _OPTIONS = (
     *("hpz", "optimizer_in_backward", "cpu_update", "paged_stash", "trainable_layers"),
     *("ep_overlap", "dispatcher_sms", "shared_expert_overlap"),
+    *("teacher_top_k", "teacher_gpus", "teacher_precision"),
 )
 
 
@@ -58,4 +71,5 @@ def training_document(plan: Plan, options: Options) -> Training:
         offload_modules=offloaded,
         active_layers=values["lisa"],
         lisa_states=values["lisa_states"] or "active",
+        divergence=values["divergence"] or "forward",
     )

@@ -25,6 +25,11 @@ else:
     )
 
 
+def gpus_beside(options: MechanismOptions) -> int:
+    """GPUs of a request beside the GPUs of the step."""
+    return sum(getattr(options, name) or 0 for each in MECHANISMS for name in each.GPUS)
+
+
 def mechanism_of(option: str) -> type[Mechanism] | None:
     """The mechanism that an option of a request belongs to."""
     return next((m for m in MECHANISMS if m.OPTIONS and option in rows(m.OPTIONS)), None)

@@ -151,13 +151,6 @@ OF_REFERENCE = Needs(
     "is of an objective that compares with a reference: give --task dpo, kto or distil, too",
     "--task dpo, kto or distil",
 )
-OF_DISTIL = Needs(
-    lambda given: given.task == "distil",
-    "is of distillation: give --task distil, too",
-    "--task distil",
-)
-OF_TEACHER = beside("is of the model that teaches", "teacher")
-OF_TOP_K = beside("sends only the most likely tokens of each position", "teacher_top_k")
 
 # ranks, data and the whole run
 OF_TWO_KINDS = beside("is of a second kind of GPU", "other_gpu")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from planner.specs.names import BaseName, DivergenceName, ReferenceName, TaskName
+from planner.specs.names import ReferenceName, TaskName
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group
 from planner.specs.options.verbs import PARTS, REQUESTS
@@ -17,8 +17,3 @@ class TaskOptions(Record):
 
     task: TaskName | None = None
     reference: ReferenceName | None = None
-    teacher: str | None = None
-    teacher_precision: BaseName | None = None
-    teacher_gpus: int | None = None
-    teacher_top_k: int | None = None
-    divergence: DivergenceName | None = None

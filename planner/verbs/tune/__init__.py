@@ -13,8 +13,7 @@ from planner.inputs.cluster import cluster_spec, price_of
 from planner.inputs.doubts import unflagged
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
-from planner.inputs.scenario import doubts_of
-from planner.inputs.task import teacher_spec
+from planner.inputs.scenario import active, doubts_of
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION
 from planner.specs.documents.batch import SizedModel
@@ -49,7 +48,7 @@ def tune(
     if model.sample:
         why = f"learns from {model.sample}s, which have no lengths; ask `dpplan estimate`"
         raise PlanError("--model", base.model, why)
-    teacher_spec(base, model)  # what is wrong with a teacher is wrong for every method
+    active(base, model)  # what is wrong with a teacher is wrong for every method
     base, sentences = sized(request, base, model)
     base, more = with_longest(request, base, model)
     data = data_of(request, base, model)
