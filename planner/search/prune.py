@@ -138,7 +138,7 @@ class _Search:
         return Pruned(result, rows[result.space.source], self.space.count - result.space.count)
 
     def _joined(self, rows: Array) -> Outline:
-        """What was evaluated of these rows, as one outline."""
+        """The evaluated layouts of these rows as one outline."""
         space = _part(self.space, rows)
         place = np.full(self.space.rows, -1)
         place[rows[space.source]] = np.arange(space.rows)
@@ -152,18 +152,18 @@ class _Search:
             at = of_row[kept]
             parts.append((result, kept, first[place[row[at]]] + kept - starts[at]))
 
-        def values(of: Callable[[Outline], Any]) -> Any:
-            if of(parts[0][0]) is None:
+        def values(figure: Callable[[Outline], Any]) -> Any:
+            if figure(parts[0][0]) is None:
                 return None
             out = np.empty(space.count)
             for result, kept, position in parts:
-                out[position] = np.broadcast_to(of(result), result.fits.shape)[kept]
+                out[position] = np.broadcast_to(figure(result), result.fits.shape)[kept]
             return out
 
         need = Need(*(values(operator.attrgetter(f"memory.{name}")) for name in _NEEDED))
         times = (
-            values(lambda result: timed(result).seconds),
-            values(lambda result: timed(result).components["recompute"]),
+            values(lambda result: result.time.seconds),
+            values(lambda result: result.time.components["recompute"]),
         )
         known = OutlineTime(times[0], {"recompute": times[1]})
         return Outline(self.plan, space, need, *fit(self.plan, need), timed=known)
