@@ -20,7 +20,13 @@ from planner.inputs.huggingface.typed import TYPES
 ROOT = Path(__file__).parents[1]
 SAMPLE = 40  # rows of a framework that every run evaluates
 # median and 95th percentile of the error of the peak
-WITHIN = {"transformers": (0.002, 0.02), "peft": (0.01, 0.025), "accelerate": (0.02, 0.12)}
+WITHIN = {
+    "transformers": (0.002, 0.02),
+    "peft": (0.01, 0.025),
+    "accelerate": (0.002, 0.02),
+    "trl": (0.01, 0.07),
+    "ddp": (0.002, 0.015),
+}
 
 
 @cache
@@ -72,6 +78,55 @@ def test_a_base_in_fp32_has_a_wide_stream() -> None:
     """Adapters over a base in 16 bit leave the residual stream in 16 bit."""
     adapters = {"lora": 16, "lora_targets": "all-linear"}
     assert forward_per_token(**adapters) < forward_per_token()
+
+
+def phases(**given: object) -> dict[str, dict[str, float]]:
+    """Leaves of a step of Llama 3.1 8B by phase."""
+    values = {"model": "llama-3.1-8b", "gpu": "b300", "gpus": 1, "stack": "hf-trainer"}
+    values |= {"micro_batch": 1, "global_batch": 1, "seq_len": 4096, "recompute": "none"}
+    memory = api.estimate(api.read_options({**values, **given}), brief=True).memory
+    (stage,) = memory.per_stage
+    return {phase.name: dict(phase.components) for phase in stage.phases}
+
+
+H, V, LAYER, PARAMETERS = 4096.0, 128256.0, 218_112_000.0, 8_030_261_248.0
+SHARDED = {"stack": "hf-fsdp", "gpus": 8, "dp": 8, "shard_group": 8, "zero": 3, "global_batch": 8}
+
+
+def test_units_of_fsdp_by_hand() -> None:
+    """In 16 bit: two layers in forward; at the loss the head, of which forward has the buffer, too,
+    where that is more than what backward of the loss has beyond forward (2 bytes per logit); the
+    last layer in backward beside two layers and the head's gradients that are being reduced; the
+    first layer beside the embedding; then the embedding, its buffer, and gradients of a layer."""
+    gathered = {name: leaves["gathered_layers"] for name, leaves in phases(**SHARDED).items()}
+    layer, head = 2 * LAYER, 2 * (V + 1) * H
+    assert gathered["forward"] == pytest.approx(2 * layer)
+    assert gathered["loss"] == pytest.approx(head + max(0.0, head - 2 * 4096 * V))
+    longer = phases(**{**SHARDED, "seq_len": 16384})["backward"]["gathered_layers"]
+    assert longer == pytest.approx(2 * layer + head)
+    assert gathered["backward"] > longer  # with few tokens the head's two gradients are more
+    assert gathered["gradient synchronisation"] == pytest.approx(
+        2 * 2 * V * H + layer - 4 * V * H / 8, rel=1e-3
+    )
+
+
+def test_gradients_wait_whole_for_the_last_micro_batch() -> None:
+    """Accelerator.no_sync: 2 bytes of every weight on every rank, shards of 4 bytes after."""
+    waiting = phases(**{**SHARDED, "global_batch": 16})
+    for phase in ("forward", "loss", "backward"):
+        assert waiting[phase]["gradients"] == pytest.approx(2 * PARAMETERS)
+    assert waiting["optimizer step"]["gradients"] == pytest.approx(4 * PARAMETERS / 8)
+    assert phases(**SHARDED)["forward"]["gradients"] == 0
+
+
+def test_a_loss_in_tiles_by_hand() -> None:
+    """TRL's head: a copy of its input, gradients of input and weight in fp32, logits of 4,096
+    tokens and 32,768 words, and what is cast for them."""
+    tokens = 4096.0
+    tile = 2 * (tokens * 32768 + (32768 + tokens) * H)
+    by_hand = tokens * H * 4 + 4 * (tokens + V) * H + tile
+    assert phases(stack="trl")["loss"]["logits"] == pytest.approx(by_hand)
+    assert phases(loss_kernel="tiled")["loss"]["logits"] == pytest.approx(by_hand)
 
 
 def test_types_with_code_of_their_own_are_known() -> None:

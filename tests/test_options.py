@@ -28,6 +28,7 @@ from planner.specs.options.verbs import REQUESTS
 record = options.Options
 record.origins = dataclasses.field(default_factory=dict, compare=False)
 record.spelled = dataclasses.field(default=(), compare=False)
+record.undecided = dataclasses.field(default_factory=dict, compare=False)
 record.__annotations__ = {**record.__annotations__, "made_up": Annotated[str | None, options.option(
     "Made up for a test", label="Made up", unit="B/s", needs_unit=("GB/s",), least=1e3, most=1e15,
     example="3 GB/s", group=options.rows(record)["tp"].group, verbs=REQUESTS - {"schedule"},

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import dpplan, refused
 
 from planner import formats as package
 from planner.error import PlanError
@@ -19,29 +20,18 @@ from planner.specs.options import Options, rows
 
 FOLDER = Path(package.__file__).parent
 
-_LITGPT = """
-out_dir: out/pretrain
-train:
-  save_interval: 1000
-  global_batch_size: 512
-  micro_batch_size: 4
-  lr_warmup_steps: 2000
-model:
-  name: x
-optimizer:
-  lr: 1
-"""
-_OUMI = """
-model:
-  model_name: "meta-llama/Llama-3.1-8B-Instruct"
-training:
-  trainer_type: "TRL_SFT"
-  per_device_train_batch_size: 2
-"""
 _MEGATRON = "--num-layers 8 --micro-batch-size 2 --tensor-model-parallel-size 2"
 REFUSED = {
-    "litgpt.yaml": (_LITGPT, "is a file of LitGPT"),
-    "oumi.yaml": (_OUMI, "is a file of oumi"),
+    "evaluate.yaml": (
+        "model:\n  _component_: torchtune.models.llama2.llama2_7b\ntasks: [hellaswag]\n"
+        "batch_size: 8\n",
+        "no training: it evaluates or generates with torchtune",
+    ),
+    "levanter.yaml": (
+        "trainer:\n  tracker: x\n  train_batch_size: 8\noptimizer:\n  lr: 1\n",
+        "is a file of Levanter",
+    ),
+    "c.sh": (f"python tasks/main.py --task LAMBADA {_MEGATRON}", "no training: main evaluates"),
     "a.sh": (
         f"python tools/preprocess_data.py {_MEGATRON}",
         "no training: preprocess_data prepares",
@@ -50,7 +40,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", ["litgpt.yaml", "oumi.yaml", "a.sh", "b.sh"])
+@pytest.mark.parametrize("name", [*REFUSED])
 def test_what_is_no_training_or_not_read_is_refused(name: str) -> None:
     text, why = REFUSED[name]
     with pytest.raises(PlanError, match=why):
@@ -180,3 +170,39 @@ def test_what_is_typed_is_decided() -> None:
 def test_options_of_undecided_arguments_exist() -> None:
     table = read_toml((FOLDER / "undecided.toml").read_text("utf-8"))
     assert table.keys() <= rows(Options).keys()
+
+
+_UNDECIDED = (
+    "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096"
+    " --num-attention-heads 32 --seq-length 8192 --max-position-embeddings 8192 --swiglu --bf16"
+    " --micro-batch-size 2 --global-batch-size 64 --tensor-model-parallel-size 4"
+    " --vocab-size 128000 --our-activation-checkpointing deep"
+)
+
+
+def test_an_estimate_of_a_recipe_is_a_range_and_a_question(tmp_path: Path) -> None:
+    file = tmp_path / "train.sh"
+    file.write_text(_UNDECIDED)
+    request = ("estimate", "--recipe", str(file), "--gpu", "a100-80gb")
+    left = dpplan(*request, "--json").json()["undecided"]
+    assert left["options"] == {"recompute": ["our-activation-checkpointing"]}
+    assert left["moves"]
+    assert {case["value"] for case in left["possible"]} == {"none", "full"}
+    assert "undecided" not in dpplan(*request, "--recompute", "full", "--json").json()
+
+
+def test_other_verbs_give_no_verdict_on_what_is_undecided(tmp_path: Path) -> None:
+    file = tmp_path / "train.sh"
+    file.write_text(_UNDECIDED)
+    request = ("compare", "--recipe", str(file), "--gpu", "a100-80gb")
+    question = "undecided: --recompute (our-activation-checkpointing not understood)"
+    refused(dpplan(*request, "--vary", "tp=2,4"), question)
+    assert dpplan(*request, "--vary", "recompute=none,full").status == 0
+
+
+def test_examples_of_an_undecided_objective_are_undecided_too() -> None:
+    """beta is of DPO, ORPO and KTO, whose examples are two sequences, two, and one."""
+    text = "per_device_train_batch_size: 8\nmodel_name_or_path: gpt2\nbeta: 0.1\nmax_length: 512\n"
+    given = {"gpu": "a100-80gb", "gpus": 1}
+    assert {"task", "micro_batch"} <= read({"a.yaml": text}, given).undecided.keys()
+    assert read({"a.yaml": text}, {**given, "task": "dpo", "micro_batch": 16}).undecided == {}

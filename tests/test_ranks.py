@@ -92,9 +92,9 @@ def test_bytes_of_every_rank(seen: list[dict[str, dict[str, int]]], mode: str, s
 
 def test_gathered_parameters(seen: list[dict[str, dict[str, int]]]) -> None:
     """Resharding after forward leaves nothing gathered; without it, all layers are."""
-    forward = predicted("fsdp, gathered once")[0][PHASES.index("forward")]
+    after = predicted("fsdp, gathered once")[0][PHASES.index("loss")]
     for rank in seen:
-        assert rank["fsdp, gathered once"]["gathered"] == float(forward["gathered_layers"][0])
+        assert rank["fsdp, gathered once"]["gathered"] == float(after["gathered_layers"][0])
         assert (
             rank["fsdp"]["gathered"]
             < predicted("fsdp")[0][PHASES.index("forward")]["gathered_layers"][0]

@@ -81,7 +81,8 @@ def test_what_stands_on_a_command_line_is_edited_as_flags() -> None:
 
 
 def test_a_trainer_that_replicates_what_does_not_fit_is_told_how_to_shard() -> None:
-    recipe = read({"trl.yaml": (RECIPES / "trl.yaml").read_text()}, GIVEN)
+    given = {**GIVEN, "gpu": "a100-sxm4-40gb"}
+    recipe = read({"trl.yaml": (RECIPES / "trl.yaml").read_text()}, given)
     assert recipe.out_of_memory is not None
     assert recipe.remedy is not None
     assert recipe.remedy.fits

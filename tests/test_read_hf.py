@@ -252,3 +252,26 @@ def test_how_documents_become_rows() -> None:
         )
         assert "packing" not in without.options  # every sequence is full: it does nothing
     assert seconds["group_by_length: true"] < seconds["packing: false"] < seconds["packing: true"]
+
+
+def test_adapters_without_a_dtype_keep_their_base_in_fp32() -> None:
+    """dtype of TRL's ModelConfig is float32: 7.6e9 weights are 28.4 GiB, not 14.2."""
+    text = (
+        "model_name_or_path: Qwen/Qwen2.5-7B-Instruct\nuse_peft: true\nlora_r: 16\n"
+        "per_device_train_batch_size: 1\nmax_length: 1024\ndataset_name: x\nbf16: true\n"
+    )
+    given = {"gpu": "a100-80gb", "gpus": 1, "advice": 0}
+    wide = read_files({"a.yaml": text}, given)
+    narrow = read_files({"a.yaml": f"{text}dtype: bfloat16\n"}, given)
+    assert (wide.options["base_precision"], narrow.options.get("base_precision")) == ("fp32", None)
+    assert wide.estimate is not None
+    assert narrow.estimate is not None
+    weights = [e.estimate.memory.components["parameters"] for e in (wide, narrow) if e.estimate]
+    assert weights[0] == pytest.approx(28.4 * 2**30, rel=0.01)
+    assert weights[1] == pytest.approx(14.2 * 2**30, rel=0.01)
+
+
+def test_deepspeed_converts_what_is_loaded() -> None:
+    text = "use_peft: true\nper_device_train_batch_size: 1\ndataset_name: x\nbf16: true\n"
+    options = formats.read({"a.yaml": f"{text}deepspeed: zero3.json\n"}).options
+    assert "base_precision" not in options

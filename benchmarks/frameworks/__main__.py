@@ -29,8 +29,15 @@ MODULES = {
     "transformers": "transformers_step",
     "peft": "peft_step",
     "accelerate": "accelerate_step",
+    "trl": "trl_step",
+    "ddp": "ddp_step",
 }
-_NEEDS = {"peft": ("peft",), "accelerate": ("accelerate",)}
+_NEEDS = {
+    "peft": ("peft",),
+    "accelerate": ("accelerate",),
+    "trl": ("trl", "accelerate"),
+    "ddp": ("accelerate",),
+}
 _SAVED = 20  # configurations after which the table is written
 _REAL_TOLERANCE = 1e-3  # of small models, whose tensors of a few bytes are not all counted
 _TOLERANCE = 1e-6  # of a peak that is counted again with the same versions

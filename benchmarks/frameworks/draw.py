@@ -114,12 +114,42 @@ def accelerate(rng: random.Random, family: str | None = None) -> Setting:
     """Shards of a model without experts on several ranks."""
     dense = ("llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", "gpt2", "gpt_neox", "granite")
     setting = transformers(rng, family or rng.choice(dense))
-    chosen = {"framework": "accelerate", "precision": "mixed", "accumulation": 1}
+    chosen: dict[str, Any] = {"framework": "accelerate", "precision": "mixed"}
     chosen |= {"ranks": rng.choice((2, 4, 8, 64)), "zero": rng.choice((2, 3, 3))}
     return replace(setting, **chosen)
 
 
-DRAWS = {"transformers": transformers, "peft": peft, "accelerate": accelerate}
+def trl(rng: random.Random, family: str | None = None) -> Setting:
+    """Supervised fine-tuning, or DPO with a reference model."""
+    dense = ("llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", "granite", "gemma2")
+    setting = transformers(rng, family or rng.choice(dense))
+    return replace(setting, framework="trl", task=rng.choice(("sft", "sft", "dpo")))
+
+
+_SMALL = {"hidden_size": 256, "num_attention_heads": 4, "head_dim": 64}
+
+
+def ddp(rng: random.Random, family: str | None = None) -> Setting:
+    """Replicas of a small model, whose tensors are real."""
+    dense = ("llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", "granite", "gpt_neox")
+    setting = transformers(rng, family or rng.choice(dense))
+    small = {**_SMALL, "num_key_value_heads": rng.choice((2, 4))}
+    small |= {"num_hidden_layers": rng.choice((4, 8)), "vocab_size": rng.choice((2048, 16384))}
+    small["intermediate_size"] = rng.choice((704, 1024, 2048))
+    config = {name: small.get(name, value) for name, value in setting.config.items()}
+    chosen: dict[str, Any] = {"micro_batch": rng.choice((1, 2, 4)), "attention": "sdpa"}
+    chosen |= {"seq_len": rng.choice((64, 128, 256)), "precision": rng.choice(("mixed", "bf16"))}
+    chosen |= {"framework": "ddp", "model": compact(config), "ranks": rng.choice((2, 8))}
+    return replace(setting, **chosen)
+
+
+DRAWS = {
+    "transformers": transformers,
+    "peft": peft,
+    "accelerate": accelerate,
+    "trl": trl,
+    "ddp": ddp,
+}
 
 
 def drawn(kind: str, count: int, seed: int, family: str | None = None) -> Iterator[Setting]:

@@ -10,7 +10,25 @@ from typing import Any
 from benchmarks.frameworks.setting import Counted, Setting
 from planner import api
 
-STACKS = {"transformers": "hf-trainer", "peft": "hf-trainer", "accelerate": "hf-fsdp"}
+STACKS = {
+    "transformers": "hf-trainer",
+    "peft": "hf-trainer",
+    "accelerate": "hf-fsdp",
+    "trl": "trl",
+    "ddp": "hf-trainer",
+}
+# torch's AdamW over lists of tensors makes a temporary of every weight, which the fused one,
+# the Trainer's since torch 2.8, does not
+_FOREACH = """id = "{stack}-foreach"
+title = "{stack}, AdamW over lists"
+aliases = []
+source = "torch/optim/adamw.py"
+base = "{stack}"
+
+[state]
+optimizer_temporary = 4
+"""
+_PAIR = 2  # sequences of an example: chosen and rejected
 _OUTSIDE = ("workspaces",)  # of GEMM libraries, which torch's CPU code has none of
 
 
@@ -29,15 +47,27 @@ def model_path(model: str) -> str:
     return str(path)
 
 
+@cache
+def stack_of(framework: str, optimizer: str) -> str:
+    """The stack of a framework, or a file of it with another implementation of AdamW."""
+    stack = STACKS[framework]
+    if optimizer != "foreach":
+        return stack
+    path = Path(_folder().name) / f"{stack}.toml"
+    path.write_text(_FOREACH.format(stack=stack), encoding="utf-8")
+    return str(path)
+
+
 def options_of(setting: Setting) -> dict[str, Any]:
     """The request that a user would type."""
+    sequences = setting.micro_batch * (_PAIR if setting.task == "dpo" else 1)
     chosen: dict[str, Any] = {
         "model": model_path(setting.model),
         "gpu": "b300",
         "gpus": setting.ranks,
-        "stack": STACKS[setting.framework],
-        "micro_batch": setting.micro_batch,
-        "global_batch": setting.micro_batch * setting.accumulation * setting.ranks,
+        "stack": stack_of(setting.framework, setting.optimizer),
+        "micro_batch": sequences,
+        "global_batch": sequences * setting.accumulation * setting.ranks,
         "seq_len": setting.seq_len,
         "recompute": setting.recompute,
         "attention": "eager" if setting.attention == "eager" else "flash2",
@@ -45,13 +75,15 @@ def options_of(setting: Setting) -> dict[str, Any]:
         "stack_defaults": True,
     }
     if setting.ranks > 1:
-        chosen |= {"zero": setting.zero, "dp": setting.ranks, "shard_group": setting.ranks}
+        chosen |= {"zero": setting.zero, "dp": setting.ranks}
+    if setting.zero:
+        chosen["shard_group"] = setting.ranks
     if setting.precision == "bf16":
         chosen["state_precision"] = "bf16"
     if setting.lora:
         chosen |= {"lora": setting.lora, "lora_targets": "all-linear"}
-    if setting.loss_kernel:
-        chosen["loss_kernel"] = setting.loss_kernel
+    if setting.task:
+        chosen["task"] = setting.task
     return {name: value for name, value in chosen.items() if value is not None}
 
 

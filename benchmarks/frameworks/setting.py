@@ -25,11 +25,11 @@ class Setting:
     precision: str = "mixed"
     recompute: str = "none"
     attention: str = "sdpa"
-    optimizer: str = "foreach"  # implementation of torch's AdamW
+    optimizer: str = "fused"  # implementation of torch's AdamW
     ranks: int = 1
     zero: int = 0
     lora: int = 0  # rank of adapters on all linear layers
-    loss_kernel: str = ""  # a kernel other than the framework's own
+    task: str = ""  # objective of a trainer of TRL
 
     @property
     def base(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from transformers import masking_utils
 
 from benchmarks.frameworks import gpu_rules
@@ -17,6 +18,7 @@ from benchmarks.frameworks.setting import Counted, Setting
 
 _BF16 = torch.bfloat16
 _GROUPED = torch.nn.functional.grouped_mm
+Loss = Callable[[Callable[..., Any], torch.Tensor], torch.Tensor]
 
 
 def model_of(setting: Setting) -> nn.Module:
@@ -86,22 +88,32 @@ def in_fp32(forward: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def own_loss(forward: Callable[..., Any], words: torch.Tensor) -> torch.Tensor:
+    """The loss that the model computes."""
+    loss: torch.Tensor = forward(input_ids=words, labels=words)["loss"]
+    return loss
+
+
 def step(
     setting: Setting,
     live: LiveBytes,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     labelled: Callable[[], None],
+    loss_of: Loss = own_loss,
+    sequences: int = 1,
 ) -> None:
-    """One step of Trainer.training_step and the optimizer."""
+    """One step of Trainer.training_step and the optimizer. sequences: of an example."""
     forward = in_fp32(model) if setting.precision == "mixed" else model
-    shape = (setting.micro_batch, setting.seq_len)
+    shape = (sequences * setting.micro_batch, setting.seq_len)
     words = [torch.zeros(shape, dtype=torch.long) for _ in range(setting.accumulation)]
     live.label(words, "batch")
-    for batch in words:
+    for i, batch in enumerate(words):
         live.phase("forward")
+        if isinstance(model, FSDPModule):  # Accelerator.no_sync
+            model.set_requires_gradient_sync(i == len(words) - 1)
         with torch.autocast("cpu", _BF16, enabled=setting.precision == "mixed"):
-            loss = forward(input_ids=batch, labels=batch)["loss"]
+            loss = loss_of(forward, batch)
         (loss / setting.accumulation).backward()
         del loss
     labelled()
@@ -164,7 +176,17 @@ def train(
     """The same, whatever kind of tensors it runs on. prepare: shards the model, or adapts it."""
     model = model_of(setting)
     marked(model, live)
-    model = prepare(setting, model)
+    return taken(setting, live, prepare(setting, model))
+
+
+def taken(
+    setting: Setting,
+    live: LiveBytes,
+    model: nn.Module,
+    loss_of: Loss = own_loss,
+    sequences: int = 1,
+) -> Counted:
+    """Two steps of a model, of which the second is counted."""
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = optimizer_of(setting, trained)
     gradients = 0
@@ -177,5 +199,5 @@ def train(
     labelled()
     for _ in range(2):
         live.restart()
-        step(setting, live, model, optimizer, labelled)
+        step(setting, live, model, optimizer, labelled, loss_of, sequences)
     return counted(live, gradients)

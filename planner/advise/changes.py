@@ -207,7 +207,9 @@ def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) 
     if memory and training.optimizer == "adam":
         out.append(Change("8-bit Adam", {"optimizer": "adam8bit"}))
         out += _narrow_states(plan) + _bf16_states(plan)
-    if memory and training.adapter is not None and training.base_precision is None:
+    if training.base_precision == "fp32":
+        out.append(Change("frozen weights in 16 bit", {"base_precision": None}))
+    if memory and training.adapter is not None and not training.quantised:
         out.append(Change("frozen weights in NF4 (QLoRA)", {"base_precision": "nf4-double"}))
     if memory and training.loss_chunks == 1:
         out.append(chunked_loss(plan))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _NUMBERS = (int, float)
 _MOST_SECONDS = 10.0  # of CPU time for launch files, as the server has it; they take 0.02
 _WRITTEN = ("written", "folder")
+_ASKS = ("estimate", "read")  # verbs whose answer is a range where launch files leave it undecided
 Typed = frozenset[str]  # names of the options of the request that are on the command line
 Body = Callable[..., Answer | None]
 
@@ -66,6 +68,8 @@ def made(verb: str, body: Body) -> Callable[..., None]:
             for name, kind in kinds.items():
                 if kind is Given:
                     arguments[name] = _given({k: v for k, v in values.items() if k in request})
+                    if verb not in _ASKS and arguments[name].undecided:
+                        _refuse_undecided(arguments[name], values)
                 elif kind == Typed:
                     arguments[name] = values.keys() & request.keys()
                 else:
@@ -97,6 +101,28 @@ def _given(typed: dict[str, Any]) -> Given:
     if planned.refused:
         raise PlanError("--recipe", " ".join(recipe), planned.refused)
     return planned.options
+
+
+def _refuse_undecided(given: Given, values: dict[str, Any]) -> None:
+    """Raise PlanError where launch files leave an option undecided that moves the answer by more
+    than its band: `estimate` gives the range, other verbs a verdict that would rest on it."""
+    from planner.inputs.options import read_options
+    from planner.verbs.estimate import estimate
+    from planner.views.undecided import question
+
+    varied = {str(text).partition("=")[0].replace("-", "_") for text in values.get("vary") or ()}
+    options = read_options({name: v for name, v in given.items() if name in rows(Options)})
+    left = {name: entry for name, entry in given.undecided.items() if name not in varied}
+    if not left:
+        return
+    moves = True  # also where it can't be estimated: no GPU is given, ...
+    with suppress(PlanError):
+        report = estimate(options.changed(undecided=left), brief=True)
+        moves = report.undecided.moves if report.undecided else False
+    if moves:
+        named = question({name: entry.arguments for name, entry in left.items()})
+        remedy = f"{named}: give it, or ask `dpplan estimate` for the range"
+        raise PlanError("--recipe", " ".join(left), remedy)
 
 
 def recipe_of(names: tuple[str, ...], given: Given) -> Planned:

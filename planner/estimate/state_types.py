@@ -79,10 +79,19 @@ def frozen_bytes(plan: Plan) -> float:
     return state.compute if state.frozen is None else state.frozen
 
 
+def reference_bytes(plan: Plan) -> float:
+    """Bytes of a weight of a reference model."""
+    state, whole = state_of(plan), plan.training.adapter is None
+    if whole and state.reference is not None and plan.training.mixed_precision:
+        return min(state.reference, state.parameter)
+    return frozen_bytes(plan)
+
+
 def moment_type_bytes(plan: Plan) -> float | None:
     """Bytes per element of moments without a fixed type; None: the optimizer's default."""
     training = plan.training
     if training.moments_precision is not None:
         return TYPE_BYTES[training.moments_precision]
     own_type = None if training.adapter is None else training.adapter.precision
-    return _NARROW if "bf16" in (training.state_precision, own_type) else None
+    narrow = own_type is None and training.mixed_precision and plan.stack.state.narrow_moments
+    return _NARROW if narrow or "bf16" in (training.state_precision, own_type) else None

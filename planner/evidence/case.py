@@ -120,7 +120,7 @@ def features(plan: Plan, c: Columns, time: Times, islands: Array | float = 0.0) 
         "fp8": rows * (plan.recipe is not None),
         "fp4": rows * (plan.training.precision in _FOUR_BIT),
         "adapters": rows * (plan.training.adapter is not None),
-        "quantised": rows * (plan.training.base_precision is not None),
+        "quantised": rows * (plan.training.quantised),
         "loop": rows * plan.stack.own_loop,
         "blackwell": rows * plan.cluster.gpu.architecture.startswith("blackwell"),
         "amd": rows * plan.cluster.gpu.architecture.startswith("cdna"),

@@ -371,7 +371,7 @@ def _kind(plan: Plan) -> tuple[str, str, tuple[bool, bool, bool, bool]]:
         (
             plan.model.routed is not None,
             plan.training.adapter is not None,
-            plan.training.base_precision is not None,
+            plan.training.quantised,
             plan.stack.own_loop,
         ),
     )

@@ -113,7 +113,7 @@ def _read_lora(answer: Answer, names: Names, kind: str, adapter: str) -> None:
         answer.state("lora_method", "dora", named)
     elif is_on(answer, names.scaled):
         answer.state("lora_method", "rslora", names.scaled)
-    _targets(answer, names)
+    read_targets(answer, names)
     _dropout(answer, names.dropout)
     saved = set(targets(answer.get(names.saved) or []))
     if saved and saved <= _EMBEDDINGS:
@@ -134,7 +134,8 @@ def _dropout(answer: Answer, name: str) -> None:
         answer.mark(name, "not understood", f"{value!r} is not a share")
 
 
-def _targets(answer: Answer, names: Names) -> None:
+def read_targets(answer: Answer, names: Names) -> None:
+    """The matrices that have adapters."""
     for name in names.targets:
         value = answer.get(name)
         if value is None or value is False:

@@ -15,7 +15,8 @@ from planner.formats.record import STEPS, Answer, Argument, Format, Value, unrea
 from planner.inputs.readers import yaml_places
 
 _DETECT = re.compile(
-    r"(?m)^[ \t]*\"?(?:pipe[-_]parallel[-_]size|model[-_]parallel[-_]size)\"?[ \t]*:"
+    r"(?m)^(?:[ \t]*\"(?=\w)|[ \t]*'(?=\w)|)"
+    r"(?:pipe[-_]parallel[-_]size|model[-_]parallel[-_]size)[\"']?[ \t]*:"
 )
 _TYPES = {"fp16": "fp16", "bfloat16": "bf16", "bf16": "bf16", "fp32": "fp32"}
 _NORMS = {"layernorm": "layernorm", "rmsnorm": "rmsnorm"}

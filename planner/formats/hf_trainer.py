@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from planner.formats import adapted, sharding, trainer, trainer_script, written
+from planner.formats import adapted, dialects, sharding, trainer, trainer_script, written
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import Answer, Argument, Format, Value, unread
 
@@ -79,6 +79,8 @@ FORMAT = Format(
     parse=trainer_script.parse,
     table=TABLE,
     read_more=read_more,
+    added=dialects.added,
+    left=dialects.irrelevant,
     **UNREAD,
 )
 

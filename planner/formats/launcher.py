@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from planner.formats.record import Answer, Argument, Format, Use, Value
-from planner.formats.shell import Command, Word, script
+from planner.formats.shell import Command, Word, script, starts
 from planner.inputs.readers import yaml_places
 
 _DIRECTIVE = re.compile(r"^[ \t]*#SBATCH[ \t]+(.+)$", re.M)
@@ -85,7 +85,8 @@ def _parse(text: str) -> Mapping[str, Value]:
         commands = script(text).commands
     except ValueError:
         commands = ()
-    for command in commands:
+    # of several commands the same one as its program's arguments are read of
+    for command in dict.fromkeys([*starts(commands), *commands]):
         for program, rest in _started(command.words):
             for name, value in _options(program, rest).items():
                 out.setdefault(name, value)

@@ -16,6 +16,10 @@ from planner.specs.names import GRAPH_SCOPES, OFFLOAD_MODULES, is_recompute, rec
 from planner.specs.pipeline_layout import Chunk, layout_text
 
 _GROUPED, _LATENT_DEFAULT = 1, 128
+# key-value heads in Megatron-DeepSpeed, epfLLM's and Alibaba's forks
+_KEY_HEADS = ("num-key-value-heads", "num-attention-heads-kv", "n-head-kv")
+# --glu-activation of BigScience's, BigCode's and epfLLM's forks, with our activation
+_GLU = {"swiglu": None, "geglu": "gelu", "reglu": "relu"}
 _FP8 = {
     "delayed": "fp8-delayed",
     "tensorwise": "fp8-tensorwise",
@@ -109,6 +113,10 @@ def _model(answer: Answer) -> None:
         answer.state("model.kv_heads", get("num-query-groups"), "num-query-groups")
     elif get("group-query-attention"):
         answer.imply("model.kv_heads", _GROUPED, "one query group by default")
+    elif name := next((name for name in _KEY_HEADS if name in answer.values), ""):
+        answer.state("model.kv_heads", get(name), name)
+    elif get("attention-head-type") == "multiquery":
+        answer.state("model.kv_heads", 1, "attention-head-type")
     elif heads:
         answer.imply("model.kv_heads", heads, "no --group-query-attention")
     _gates(answer)
@@ -133,6 +141,9 @@ def _gates(answer: Answer) -> None:
         answer.state("model.activation", "relu2", "squared-relu")
     elif get("quick-geglu"):
         answer.state("model.mlp", "gated", "quick-geglu")
+    elif get("glu-activation") in _GLU:
+        answer.state("model.mlp", "gated", "glu-activation")
+        answer.imply("model.activation", _GLU[get("glu-activation")], "", "glu-activation")
     elif not get("swiglu"):
         answer.imply("model.activation", "gelu", "no --swiglu")
     hidden = get("hidden-size")

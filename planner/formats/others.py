@@ -15,7 +15,7 @@ from planner.inputs.readers import read_toml
 _TABLE = Path(__file__).with_name("others.toml")
 _SCRIPT = re.compile(r"(?:^|[/\s])([\w.-]+)\.py$")
 _WORDS = re.compile(r"[a-z]+")
-_DATA = (".yaml", ".yml", ".json", ".jsonc", ".toml", ".py", ".ipynb")
+NO_SHELL = (".yaml", ".yml", ".json", ".jsonc", ".toml", ".py", ".ipynb")
 
 
 def refusal(name: str, text: str) -> str:
@@ -27,7 +27,16 @@ def refusal(name: str, text: str) -> str:
                 f"is a file of {program}, which is not read here:"
                 " give the model and the layout as options"
             )
-    return "" if name.endswith(_DATA) else _of_script(text)
+    return _of_data(text) if name.endswith(NO_SHELL) else _of_script(text)
+
+
+def _of_data(text: str) -> str:
+    """Of a file of data that another part of a program reads than its trainer."""
+    for row in _table()["files"]:
+        has = all(re.search(pattern, text, re.M) for pattern in row["has"])
+        if has and not any(re.search(pattern, text, re.M) for pattern in row["lacks"]):
+            return f"is no training: it {row['says']}"
+    return ""
 
 
 def _of_script(text: str) -> str:
@@ -36,7 +45,11 @@ def _of_script(text: str) -> str:
         commands = script(text).commands
     except ValueError:
         return ""  # the format says what is broken
-    works = [(named, _work(named)) for command in commands if (named := _program(command))]
+    works = [
+        (named, _task(command) or _work(named))
+        for command in commands
+        if (named := _program(command))
+    ]
     if not works or not all(work for _, work in works):
         return ""
     named, work = works[-1]
@@ -50,6 +63,13 @@ def _program(command: Command) -> str:
     scripts = [match[1] for word in words if (match := _SCRIPT.search(word))]
     of_launcher = module.startswith("torch.distributed")
     return next(iter(scripts), "") if of_launcher or not module else module
+
+
+def _task(command: Command) -> str:
+    """Work of a task of Megatron-LM, "" where it trains or none is given."""
+    words = [word.text for word in command.words]
+    tasks = [words[i + 1].strip("\"'") for i, word in enumerate(words[:-1]) if word == "--task"]
+    return "evaluates" if any(task in _table()["tasks"]["evaluates"] for task in tasks) else ""
 
 
 def _work(named: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from planner.formats import recipe as formats
 from planner.formats.megatron_bridge import recipes_in
 from planner.formats.record import SQUARE, Stated, Used, patterns
+from planner.formats.undecided import undecided
 from planner.inputs import catalog
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
@@ -100,8 +101,11 @@ def settled(recipe: formats.Recipe, given: Given, typed: Given) -> Planned:
     missing += [] if any(name in options for name in _SIZE) else ["gpus"]
     if missing:
         read_options({"model": "none", **typed})  # what is typed is right, whatever is missing
-        return Planned(recipe, options, typed, tuple(missing))
-    return _settled(recipe, options, typed)
+        planned = Planned(recipe, options, typed, tuple(missing))
+    else:
+        planned = _settled(recipe, options, typed)
+    planned.options.undecided = undecided(planned.recipe, typed)
+    return planned
 
 
 def _of_width(recipe: formats.Recipe, files: Iterable[str], typed: Given) -> Given:

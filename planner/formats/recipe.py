@@ -11,9 +11,10 @@ from types import ModuleType
 from typing import Any
 
 from planner import plugins
-from planner.formats.others import refusal
+from planner.formats.others import NO_SHELL, refusal
 from planner.formats.record import STEPS, Answer, Format, Stated, Used, Value
 from planner.formats.shape import model_of
+from planner.formats.shell import script, starts
 from planner.formats.target import Target
 from planner.inputs.secrets import HIDDEN, is_secret, scrubbed
 from planner.specs.base import PlanError
@@ -109,7 +110,26 @@ def read(files: Mapping[str, str]) -> Recipe:
                 placed = replace(value, file=value.file or name)
                 _agree(argument, into.get(argument), placed)
                 into[argument] = placed
-    return joined(values)
+    recipe = joined(values)
+    several = tuple(note for name, text in files.items() if (note := _several(name, text)))
+    return replace(recipe, notes=(*recipe.notes, *several))
+
+
+def _several(name: str, text: str) -> str:
+    """Which command of a script is read, where several start a program; "" of any other text."""
+    if name.endswith(NO_SHELL):
+        return ""
+    try:
+        likely = starts(script(text).commands)
+    except ValueError:
+        return ""
+    if not likely[1:]:
+        return ""
+    lines = ", ".join(str(command.words[0].line) for command in likely[1:])
+    return (
+        f"{len(likely)} commands of {scrubbed(name)} start a program: read is the one with most"
+        f" arguments, line {likely[0].words[0].line}, and not line {lines}"
+    )
 
 
 def joined(values: Mapping[Format, Mapping[str, Value]]) -> Recipe:
@@ -194,6 +214,8 @@ def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
     except ValueError as error:
         raise PlanError(FIELD, name, str(error)) from None
     if not any(by_form.values()):
+        if why := refusal(name, text):
+            raise PlanError(FIELD, name, why)
         known = ", ".join(form.title for form in formats())
         raise PlanError(
             FIELD,

@@ -34,13 +34,17 @@ UNSET = object()  # the default of an argument that says nothing where it is lef
 class Value:
     """A value of a file and the line on which it stands; 0 where that is not known.
 
-    unknown: names of variables in it that the file does not set, so that the value is unknown.
+    unknown: names of variables in it that the file does not set, so that the value is unknown;
+    program: whose default it is, where the file leaves it out; alias: the argument of the file that
+    says it, where that has another name.
     """
 
     value: Any
     line: int = 0
     unknown: tuple[str, ...] = ()
     file: str = ""
+    program: str = ""
+    alias: str = ""
 
     @property
     def place(self) -> str:
@@ -162,9 +166,16 @@ class Answer:
     def state(self, option: str, value: Any, name: str, note: str = "") -> None:
         """An argument states an option, or with `model.` before it a field of the model. What is
         None states nothing, and the argument is read nevertheless."""
+        given = self.values[name]
+        if given.program:
+            self.mark(name, "implied", f"not given: the default of {given.program}")
+            stated = self._held(option)
+            if value is not None and (stated is None or stated.implied):
+                self._put(option, Stated(value, name, "", implied=True))
+            return
         self.mark(name, "read", note)
         if value is not None:
-            self._put(option, Stated(value, name, self.values[name].place))
+            self._put(option, Stated(value, name, given.place))
 
     def imply(self, option: str, value: Any, note: str, *names: str) -> None:
         """An option follows from arguments, or without any is what the program does by itself."""
@@ -208,6 +219,18 @@ class Answer:
             self._put(argument.option, Stated(ours, argument.name, "", implied=True))
             self.arguments[argument.name] = Used(value, "implied", "not given: the default")
 
+    def said_otherwise(self) -> None:
+        """Give what arguments of other names say to those that stand in the file, and leave out
+        defaults that nothing has read."""
+        names = {name: value.alias for name, value in self.values.items() if value.alias}
+        for name, theirs in names.items():
+            used = self.arguments.pop(name, None)
+            if used is not None and theirs in self.values:
+                self.arguments[theirs] = replace(used, value=self.values[theirs].value)
+        for stated in (self.options, self.model):
+            for option, entry in stated.items():
+                stated[option] = replace(entry, argument=names.get(entry.argument, entry.argument))
+
     def option(self, name: str) -> Any:
         """The value of one of our options so far; None where nothing states it."""
         stated = self._held(name)
@@ -230,6 +253,14 @@ def _nothing(values: Mapping[str, Value], answer: Answer) -> None:
     return None
 
 
+def _no_more(values: Mapping[str, Value]) -> dict[str, Value]:
+    return {}
+
+
+def _none_irrelevant(values: Mapping[str, Value]) -> Iterable[str]:
+    return ()
+
+
 @dataclass(frozen=True, eq=False)
 class Format:
     """A foreign format.
@@ -240,6 +271,8 @@ class Format:
     names that move neither memory nor time. lacks: patterns of names that do move them and that no
     estimate has, with why. off: patterns of switches that are
     off where they are left out, so that one that is off says nothing.
+    added: arguments that others say in the words of the table, and defaults of the program that the
+    file is for; left: its arguments that move nothing.
     read_more: what is not one to one. What is written is a `target.Target`, by the same table.
     written_as: kind of the target that writes these arguments, where that is another; writable:
     whether it writes files that have these; spelled: a name as its files have it.
@@ -255,6 +288,8 @@ class Format:
     lacks: Mapping[str, str] = field(default_factory=dict)
     off: tuple[str, ...] = ()
     read_more: Callable[[Mapping[str, Value], Answer], None] = _nothing
+    added: Callable[[Mapping[str, Value]], dict[str, Value]] = _no_more
+    left: Callable[[Mapping[str, Value]], Iterable[str]] = _none_irrelevant
     written_as: str = ""
     writable: Callable[[Mapping[str, Value]], bool] = bool
     spelled: Callable[[str], str] = str
@@ -279,7 +314,8 @@ class Format:
             return answer
         raise ValueError(f"has values that their arguments do not have ({why})")
 
-    def _read(self, values: Mapping[str, Value]) -> Answer:
+    def _read(self, given: Mapping[str, Value]) -> Answer:
+        values = {**given, **self.added(given)}
         answer = Answer(values)
         for argument in self.table:
             self._one(argument, answer)
@@ -290,7 +326,10 @@ class Format:
             left = all(value.value is None and not value.unknown for value in values_read)
             if left and argument.default is not UNSET and not answer.is_part:
                 answer.note_default(argument)
-        for name, value in values.items():
+        answer.said_otherwise()
+        for name in self.left(given):
+            answer.mark(name, "irrelevant")
+        for name, value in given.items():
             if name not in answer.arguments:
                 answer.arguments[name] = self._rest(name, value)
         return answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from planner.formats import deepspeed
@@ -93,7 +94,7 @@ def named_plan(name: str) -> dict[str, Any]:
 
 def _read_inside(answer: Answer, prefix: str, inside: Mapping[str, Value]) -> None:
     """DeepSpeed's arguments inside another file."""
-    values = {name.removeprefix(prefix): value for name, value in inside.items()}
+    values = {name.removeprefix(prefix): replace(value, alias="") for name, value in inside.items()}
     inner = deepspeed.FORMAT.read(values)
     inner.options.pop("stack", None)
     for ours, stated in inner.options.items():

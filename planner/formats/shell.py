@@ -8,7 +8,7 @@ that is there or not) is left unknown, by name.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -23,12 +23,12 @@ from planner.formats.shell_words import (
     tokenised,
 )
 
-__all__ = ["Command", "Script", "Word", "script"]
+__all__ = ["Command", "Script", "Word", "script", "starts"]
 
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Command:
     """A command with the variables before it (`A=1 torchrun ...`) among those set so far."""
 
@@ -41,6 +41,7 @@ class _State(State):
     """Commands and conditions found so far, beside the variables."""
 
     commands: list[Command] = field(default_factory=list)
+    possible: list[Command] = field(default_factory=list)
     skipped: list[Word] = field(default_factory=list)
     held: bool | None = True  # whether the last command of a list with && and || succeeded
 
@@ -48,11 +49,12 @@ class _State(State):
 @dataclass(frozen=True)
 class Script:
     """Contents of a script: its commands in order, its variables at the end, and the conditions
-    that only running it could decide, whose branches are left out."""
+    that only running it could decide, whose branches are left out; possible: commands in those."""
 
     commands: tuple[Command, ...]
     variables: Mapping[str, str]
     skipped: tuple[Word, ...] = ()
+    possible: tuple[Command, ...] = ()
 
 
 def script(text: str, environment: Mapping[str, str] | None = None) -> Script:
@@ -61,8 +63,59 @@ def script(text: str, environment: Mapping[str, str] | None = None) -> Script:
     state = _State()
     for name, value in (environment or {}).items():
         state.variables[name] = [Word(value, 0)]
-    _run(text, 1, state, 0)
-    return Script(tuple(state.commands), _plain(state), tuple(state.skipped))
+    _run(_assigned_texts(text), 1, state, 0)
+    return Script(tuple(state.commands), _plain(state), tuple(state.skipped), tuple(state.possible))
+
+
+# a here-document that becomes the value of a variable, to which it is put in quotes
+_TEXT_READ = re.compile(
+    r"(?m)^([ \t]*)read[ \t]+(?:-\w+[ \t]+(?:(?:''|\"\")[ \t]+)?){1,4}([A-Za-z_]\w*)[ \t]*"
+    r"<<(-?)[ \t]*(\\?['\"]?)(\w+)['\"]?[ \t]*$"
+)
+_TEXT_PRINTED = re.compile(
+    r"(?m)^([ \t]*(?:export[ \t]+)?)([A-Za-z_]\w*)=\"?\$\([ \t]*cat[ \t]*"
+    r"<<(-?)[ \t]*(\\?['\"]?)(\w+)['\"]?[ \t]*$"
+)
+
+
+def _assigned_texts(text: str) -> str:
+    """A script with `read -d '' A <<EOF` and `A=$(cat <<EOF` as assignments of the text, line by
+    line as it was."""
+    for pattern, closes in ((_TEXT_READ, ""), (_TEXT_PRINTED, r"\s*\)\"?")):
+        parts, at = [], 0
+        for match in pattern.finditer(text):
+            before, name, tabs, quote, word = match.groups()
+            indent = r"\t*" if tabs else ""
+            close = re.compile(rf"(?m)^{indent}{word}[ \t]*${closes}")
+            end = close.search(text, match.end())
+            if end is None:
+                break
+            if match.start() < at:
+                continue
+            body = text[match.end() : end.start()]
+            quoted = body.replace("'", "'\\''") if quote else body.replace('"', '\\"')
+            mark = "'" if quote else '"'
+            inner = quoted.strip("\n")
+            lines = "\n" * (quoted.count("\n") - inner.count("\n") + end[0].count("\n"))
+            parts += [text[at : match.start()], f"{before}{name}={mark}{inner}{mark}{lines}"]
+            at = end.end()
+        text = "".join([*parts, text[at:]])
+    return text
+
+
+_STARTS = re.compile(r"\w\.py$")
+_FEW = 3  # arguments of a command that may be the one that trains
+
+
+def starts(commands: Sequence[Command]) -> list[Command]:
+    """The commands that start a Python program with arguments, the one with most of them first."""
+    counts = [(sum(word.text.startswith("--") for word in c.words), c) for c in commands]
+    likely = [
+        (count, command)
+        for count, command in counts
+        if count >= _FEW and any(_STARTS.search(word.text) for word in command.words)
+    ]
+    return [command for _, command in sorted(likely, key=lambda pair: -pair[0])]
 
 
 def _plain(state: _State) -> dict[str, str]:
@@ -185,6 +238,9 @@ def _undecided(tokens: list[Token], state: _State) -> None:
     token = tokens[1] if declares else tokens[0]
     match = _ASSIGNED.match(token.text)
     if not match:
+        words = [word for entry in tokens for word in expand(entry.text, entry.line, state)]
+        if words and len(state.possible) < SHOWN:
+            state.possible.append(Command(tuple(words), _plain(state)))
         return
     if len(state.skipped) < SHOWN:
         state.skipped.append(Word(match[1], token.line))

@@ -115,21 +115,11 @@ _TAKEN = {
     "data_parallel_shard_dim": "follows from the GPUs",
     "data_parallel_replicate_dim": "follows from the GPUs",
 }
-_REFERENCE = re.compile(r"\$\{(\w+)\}")
 
 
 def parse(text: str) -> Mapping[str, Value]:
     """The plain values by their path, with those that name another put in."""
-    values = dict(trainer.parse(text))
-    for name, value in values.items():
-        reference = _REFERENCE.fullmatch(value.value) if isinstance(value.value, str) else None
-        if (
-            reference
-            and reference[1] in values
-            and not _REFERENCE.search(str(values[reference[1]].value))
-        ):
-            values[name] = Value(values[reference[1]].value, value.line)
-    return values
+    return trainer.resolved(trainer.parse(text))
 
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:

@@ -66,6 +66,26 @@ def _flat(path: str, value: Any) -> Iterable[tuple[str, Any]]:
         yield path, value
 
 
+_REFERENCE = re.compile(r"\$\{([\w.]+)\}")  # of OmegaConf
+
+
+def resolved(values: Mapping[str, Value]) -> dict[str, Value]:
+    """The values with those that name another put in, by its path or, with a point before it,
+    beside it; a value that names a further one is unknown."""
+    out = dict(values)
+    for name, value in values.items():
+        match = _REFERENCE.fullmatch(value.value) if isinstance(value.value, str) else None
+        path = match[1] if match else ""
+        if path.startswith("."):
+            path = f"{name.rpartition('.')[0]}{path}".lstrip(".")
+        other = values.get(path) if match else None
+        if other is not None and not _REFERENCE.search(str(other.value)):
+            out[name] = Value(other.value, value.line)
+        elif match or (isinstance(value.value, str) and "${" in value.value):
+            out[name] = Value(value.value, value.line, (value.value[:40],))
+    return out
+
+
 def whole(value: Any) -> int | None:
     """A number of something; None for auto, which another file says. Raises ValueError."""
     if value == "auto":

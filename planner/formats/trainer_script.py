@@ -54,7 +54,20 @@ def _of_command(command: Command) -> dict[str, Value]:
         out[OBJECTIVE] = Value(words[1], line)
     elif found_ := next((m for word in words if (m := _SCRIPT.search(word))), None):
         out[OBJECTIVE] = Value(found_[1] or found_["module"], line)
+    elif task := _in_name(words):
+        out[OBJECTIVE] = Value(task, line)
     return out
+
+
+_IN_NAME = {**{task: task for task in TASKS if task != "sft"}, "rm": "reward"}
+
+
+def _in_name(words: list[str]) -> str:
+    """The one objective beside sft that the name of a script has as a word; "" for none."""
+    scripts = [word.rpartition("/")[2].lower() for word in words if word.endswith(".py")]
+    names = [re.split(r"[^a-z]+", script) for script in scripts]
+    tasks = {_IN_NAME[part] for parts in names for part in parts[:-1] if part in _IN_NAME}
+    return tasks.pop() if len(tasks) == 1 else ""
 
 
 # ----- Python -----
@@ -262,8 +275,12 @@ def parse(text: str) -> Mapping[str, Value]:
 def _of_script(text: str) -> Mapping[str, Value]:
     if _IN_PYTHON.search(text):
         return _Read(tree(_code(text))).out
-    kinds = (_of_command(command) for command in script(text).commands)
-    return max(kinds, key=len, default={})
+    shell = script(text)
+    for commands in (shell.commands, shell.possible):
+        kinds = (_of_command(command) for command in commands)
+        if best := max(kinds, key=len, default={}):
+            return best
+    return {}
 
 
 def kind_of(name: str, text: str) -> str:

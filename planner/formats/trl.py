@@ -11,13 +11,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from planner.formats import adapted, sharding, taught, trainer, trainer_script, written
+from planner.formats import adapted, dialects, sharding, taught, trainer, trainer_script, written
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import Answer, Argument, Format, Value, unread
 from planner.formats.target import PlanToWrite
 
 LENGTH = Argument(
-    "max_length", "seq_len", default=1024, meaning=trainer.whole, also=("max_seq_length",)
+    "max_length",
+    "seq_len",
+    default=1024,
+    meaning=trainer.whole,
+    also=("max_seq_length", "model_max_length", "max_seq_len", "block_size"),
 )
 TABLE = (
     *trainer.TABLE,
@@ -49,6 +53,11 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _task(answer)
     _lengths(answer)
     trainer.read_liger(answer, "use_liger_kernel")
+    if answer.option("task") in _FUSED_HEAD and not answer.option("loss_kernel"):
+        answer.notes.append(
+            "TRL 1.16 and later compute the loss in tiles of the head and hold no logits, which are"
+            " counted here: --loss-kernel tiled leaves them out"
+        )
     wrapped = answer.get("packing_strategy") == "wrapped"
     read_rows(answer, Rows(packed=(), joined=("packing",)) if wrapped else Rows())
     answer.mark("padding_free", "implied", "as long as the documents are: --seq-len says how long")
@@ -62,6 +71,8 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     trainer.mark_off(answer, UNREAD["lacks"])
 
 
+# objectives whose trainers have add_fused_lm_head of trl/trainer/utils.py
+_FUSED_HEAD = (None, "sft", "dpo", "kto")
 _OBJECTIVES = {"dpo": "dpo", "kto": "kto", "orpo": "orpo", "reward": "reward", "gkd": "distil"}
 
 
@@ -97,14 +108,21 @@ _LOADED = ("dtype", "torch_dtype", "model_init_kwargs.dtype", "model_init_kwargs
 
 
 def _loaded(answer: Answer) -> None:
-    """The type of frozen weights in 16 bit, where nothing says it: TRL 1.16's ModelConfig loads
-    float32."""
+    """The type of frozen weights where nothing says it: ModelConfig of TRL loads float32, which
+    DeepSpeed alone converts; what a script loads itself depends on the release of transformers."""
     is_stated = any(answer.get(name) is not None for name in (*_LOADED, trainer_script.UNSLOTH))
-    if answer.option("lora") and not answer.option("base_precision") and not is_stated:
+    converts = answer.option("stack") in sharding.BY_DEEPSPEED
+    if not answer.option("lora") or answer.option("base_precision") or is_stated or converts:
+        return
+    if any(value.file.endswith((".py", ".ipynb")) for value in answer.values.values()):
         answer.notes.append(
-            "no dtype: TRL 1.16 and later load the frozen weights in float32, twice the memory"
-            " that is counted for them here; dtype: bfloat16 in the file keeps them in 16 bit"
+            "no dtype: transformers 5 loads the frozen weights as the checkpoint has them, and"
+            " transformers 4 in float32, twice the memory: --base-precision fp32"
         )
+    else:
+        note = "no dtype: TRL loads the frozen weights in float32; dtype: bfloat16 halves them"
+        answer.imply("base_precision", "fp32", note)
+        answer.notes.append(note)
 
 
 def _of_pairs(answer: Answer, pairs: list[str]) -> str:
@@ -140,6 +158,8 @@ def write(options: Mapping[str, Any]) -> str:
     if options.get("lora"):
         config |= {"use_peft": True} | adapted.written(options, adapted.Names())
         config |= adapted.written_frozen(options, _FROZEN)
+        if options.get("base_precision") is None:  # which the default, float32, is not
+            config.setdefault("dtype", "bfloat16")
     return trainer.as_yaml(config)
 
 
@@ -188,6 +208,8 @@ FORMAT = Format(
     parse=trainer_script.parse,
     table=TABLE,
     read_more=read_more,
+    added=dialects.added,
+    left=dialects.irrelevant,
     **UNREAD,
 )
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from planner.formats import trainer
+from planner.formats import adapted, dialects, trainer
 from planner.formats.record import Answer, Argument, Format, Value, unread
 from planner.formats.shell import script
 from planner.formats.target import GATHERED, SHARDED, PlanToWrite, Target, theirs
@@ -21,7 +21,11 @@ _PROGRAM = re.compile(r"\bverl\.trainer\.(?:main_ppo|\w*sft_trainer\w*)")
 _PAIR = re.compile(r"\+{0,2}([A-Za-z_][\w.@/-]*)=(.*)", re.S)
 _ACTOR = "actor_rollout_ref.actor."
 # its own YAML: of reinforcement learning, of supervised fine-tuning
-_YAML = re.compile(r"^actor_rollout_ref\s*:|^[ \t]+partial_pretrain\s*:", re.M)
+_YAML = re.compile(
+    r"^actor_rollout_ref\s*:"
+    r"|^[ \t]+(?:partial_pretrain|micro_batch_size_per_device_for_update)\s*:",
+    re.M,
+)
 _MEGATRON = f"{_ACTOR}megatron."
 _FSDP = f"{_ACTOR}fsdp_config."
 _E = "engine."
@@ -83,6 +87,10 @@ _TABLE = (
     ),
     Argument("data.max_length", "seq_len"),
 )
+_ADAPTED = adapted.Names(
+    targets=("model.target_modules", "actor_rollout_ref.model.target_modules"),
+    default_targets="all-linear",
+)
 _HUB = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -122,8 +130,10 @@ def _model(answer: Answer) -> None:
         else:
             answer.mark(name, "not understood", "is not a name of the Hub: give --model")
     for name in ("model.lora_rank", "actor_rollout_ref.model.lora_rank"):
-        if answer.get(name, 0):
-            answer.mark(name, "not understood", "adapters are not read from here")
+        rank = answer.get(name, 0)
+        if isinstance(rank, int) and rank > 0:
+            answer.state("lora", rank, name)
+            adapted.read_targets(answer, _ADAPTED)
         answer.mark(name, "implied", "0: all weights are trained")
 
 
@@ -296,6 +306,8 @@ FORMAT = Format(
     parse=_parse,
     table=_TABLE,
     read_more=_more,
+    added=dialects.added,
+    left=dialects.irrelevant,
     writable=lambda values: not any(name.startswith(_ACTOR) for name in values),
     **unread("verl"),
 )

@@ -11,6 +11,11 @@ import numpy as np
 
 from planner.ledger import Array, formula
 
+_WIDE_BYTES = 4.0  # of fp32
+# of a tile of TRL's head and loss: TOKEN_CHUNK_SIZE of trl/kernels/chunked_logprob.py and
+# _CHUNKED_LOGPROB_CHUNK_SIZE of trl/trainer/utils.py
+TILE_TOKENS, TILE_WORDS = 4096.0, 32768.0
+
 
 @formula(
     unit="B",
@@ -166,6 +171,38 @@ def chunked_loss_bytes(
     weight = trained * vocab * hidden * element_bytes / tp
     gradients = tokens * hidden * element_bytes + weight
     return np.where(chunks > 1, logits_bytes / np.minimum(chunks, tokens) + gradients, logits_bytes)
+
+
+@formula(
+    unit="B",
+    equation="T h i + e (min(T, N) W + c (W + min(T, N)) h)",
+    source="ChunkedLogProbFunction.forward of trl/kernels/chunked_logprob.py",
+)
+def tiled_logits_bytes(
+    tokens: Array, hidden: Array, input_bytes: Array, element_bytes: Array, cast: Array
+) -> Array:
+    """In forward of a head and loss in tiles of N tokens and W words: the copy of its input that it
+    keeps (input_bytes per element), and logits of a tile. cast: 1 where input and weight are in
+    fp32, of which a tile is cast."""
+    of_tile = np.minimum(tokens, TILE_TOKENS)
+    tile = of_tile * TILE_WORDS + cast * (TILE_WORDS + of_tile) * hidden
+    return tokens * hidden * input_bytes + element_bytes * tile
+
+
+@formula(
+    unit="B",
+    equation="(T + V / t) h b",
+    source=(
+        "ChunkedLogProbFunction.backward of trl/kernels/chunked_logprob.py: logits are made again,"
+        " gradients added up in fp32 and returned in the type of what they are of"
+    ),
+)
+def tiled_gradient_bytes(
+    tokens: Array, hidden: Array, columns: Array, bytes_per_gradient: Array
+) -> Array:
+    """Gradients of input and weight of a head and loss in tiles, which backward has beside what its
+    forward has. columns: of a weight that is trained, on this rank."""
+    return (tokens + columns) * hidden * bytes_per_gradient
 
 
 @formula(

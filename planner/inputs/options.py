@@ -41,9 +41,10 @@ def read_options(given: Mapping[str, Any], origins: Mapping[str, Origin] | None 
         options, nodes = _of_nodes(options, options.nodes, given.get("gpus") is not None)
         spelled.append(nodes)
         origins = {"gpus" if name == "nodes" else name: origin for name, origin in origins.items()}
-    if not spelled and not origins:
+    undecided = Given(given).undecided
+    if not spelled and not origins and not undecided:
         return options
-    return options.changed(spelled=tuple(spelled), origins=origins)
+    return options.changed(spelled=tuple(spelled), origins=origins, undecided=undecided)
 
 
 def _stated_by_conditions(given: Mapping[str, Any]) -> Mapping[str, Any]:

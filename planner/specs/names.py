@@ -51,6 +51,7 @@ OptimizerName = Literal[
 ]
 # formats of weights that are not trained: specs.quantised
 BaseName = Literal[
+    "fp32",
     "nf4",
     "nf4-double",
     "fp4",
@@ -68,7 +69,7 @@ BITSANDBYTES: tuple[BaseName, ...] = ("nf4", "nf4-double", "fp4", "fp4-double", 
 StateType = Literal["fp32", "bf16", "fp16", "fp8"]  # of moments
 # how the loss is computed: by torch's operators, by one kernel over all logits, by one with the
 # head in chunks of the tokens (Liger), or by torch in chunks of logits that are all there
-LossKernel = Literal["torch", "fused", "fused-linear", "chunked"]
+LossKernel = Literal["torch", "fused", "fused-linear", "chunked", "tiled"]
 # of the weights that the optimizer updates; remainder: fp32 as a bf16 weight and the 16 bits that
 # it lacks; none: the weights themselves
 MasterType = Literal["fp32", "fp16", "remainder", "none"]

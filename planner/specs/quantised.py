@@ -42,6 +42,8 @@ class BaseFormat:
     # its layers return the type of what they are given, whatever they multiply in
     returns_given: bool = False
     keeps_input: bool = False  # and keep it for backward, which does not read it
+    # autocast makes the 16-bit weights, which the matrix then keeps for its gradient of the input
+    keeps_made: bool = False
 
     def matrix_bytes(self, k: Array, n: Array, group: int | None = None) -> Array:
         """Bytes of one matrix. group: weights that share a scale, where not the format's own."""
@@ -81,6 +83,13 @@ _TWICE = replace(
     _FOUR, source=_DOUBLE, scale=1.0, second=256, second_scale=4.0, table=64.0 + 1024.0 + 4.0
 )
 BASES: dict[BaseName, BaseFormat] = {
+    "fp32": BaseFormat(
+        "fp32, as loaded",
+        "torch/amp: a weight that needs no gradient is in no cache, and is cast for every GEMM;"
+        " dtype of TRL's ModelConfig is float32 by default",
+        bits=32.0,
+        keeps_made=True,
+    ),
     "nf4": replace(_FOUR, title="NF4"),
     "nf4-double": replace(_TWICE, title="NF4, double quantisation"),
     "fp4": replace(_FOUR, title="FP4"),

@@ -114,6 +114,9 @@ class StateBytes(Spec):
     )  # fp32 copy in the optimizer, 0 where the parameter itself is fp32
     # of a weight that is not trained; none: as kernels read it
     frozen: float | None = Field(default=None, gt=0, le=8)
+    # of a weight of a reference model beside weights that are all trained; none: as one that is not
+    # trained
+    reference: float | None = Field(default=None, gt=0, le=8)
     whole_master: bool = False  # every rank keeps the whole fp32 copy, of which it updates its part
     cast_copy: bool = False  # autocast keeps a 16-bit copy of the fp32 weights through the step
     bucket: float = Field(
@@ -130,6 +133,12 @@ class StateBytes(Spec):
     )
     # ZeRO-3 leaves the last layer gathered after its forward pass, since its backward pass is next
     last_gathered: bool = True
+    # FSDP gathers final norm and head as a unit of their own, and the embedding as another, unless
+    # it is the head's weight, too; else both are in one with all that is in no layer
+    ends_apart: bool = False
+    narrow_moments: bool = False  # moments are in the type of weights in 16 bit
+    # FSDP reduces gradients of the last micro-batch alone, and keeps whole ones until then
+    whole_gradients: bool = False
     persistent_gradients: bool = False  # gradient buffers live through the whole step
     fixed_buckets: float = Field(
         default=0.0, ge=0, le=1e13

@@ -113,6 +113,16 @@ class TrainingSpec(Spec):
         return TASKS[self.task].reference * (self.reference == "precomputed")
 
     @property
+    def quantised(self) -> bool:
+        """Whether frozen matrices are kept in fewer bits than kernels read."""
+        return self.base_precision not in (None, "fp32")
+
+    @property
+    def upcast(self) -> UpcastName | None:
+        """Frozen weights in fp32 beside the matrices of layers."""
+        return "all" if self.base_precision == "fp32" else self.base_upcast
+
+    @property
     def mixed_precision(self) -> bool:
         """Whether kernels work on 16-bit (or 8-bit) copies of fp32 master weights."""
         return self.precision not in ("fp32", "tf32")

@@ -16,6 +16,7 @@ from planner.report import layout as report
 from planner.report import origins, require
 from planner.report.doubts import answered_of, doubts
 from planner.report.search import best_of, not_searched, rejections, software
+from planner.report.undecided import undecided
 from planner.search import Wanted, best, families, fastest_that_fits, smallest, timed
 from planner.search.answer import Answer, answer_of
 from planner.search.idle import with_idle
@@ -39,6 +40,13 @@ def estimate(options: Options, *, brief: bool = False) -> Estimate:
     `machine` and `provenance` (empty, and zero).
     """
     return answered(options, brief)[0]
+
+
+def may_fit(result: Estimate) -> bool:
+    """Whether an answer fits, or would with a value of what launch files leave undecided."""
+    left = result.undecided
+    possible = left.possible if left else []
+    return result.memory.fits or any(case.fits for case in possible)
 
 
 def for_target(options: Options) -> Options:
@@ -86,6 +94,7 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
         tighter=_tighter(options, answer),
         crossing=crossing(options, answer),
         near_ties=[] if brief else near_ties(options, answer),
+        undecided=undecided(options, result, lambda other: estimate(other, brief=True)),
         requirements=require.judge(required, result),
         command=command_line(typed),
         scenario=origins.scenario(

@@ -32,7 +32,8 @@ from planner.views.estimate import (
     title_of,
 )
 from planner.views.remarks import border_rows, risk_text
-from planner.views.view import Block, Command, View, words
+from planner.views.undecided import sentence
+from planner.views.view import Block, Command, Mark, View, words
 
 # an assumption that an option replaces: what is assumed, before its reason, and the option
 _DEFAULT = re.compile(r"(?P<what>.+?)(?=, |: | \(| with ).*\(set (?P<option>--[^)]+)\)")
@@ -57,7 +58,10 @@ def screen_blocks(r: Estimate) -> list[Block]:
 
 def view(r: Estimate, more: Sequence[Block] = ()) -> View:
     """The same as a view. more: blocks requested besides."""
-    return View.of([*screen_blocks(r), *more], mark="yes" if r.memory.fits else "no")
+    mark: Mark = "yes" if r.memory.fits else "no"
+    if r.undecided and r.undecided.moves:
+        mark = "maybe"
+    return View.of([*screen_blocks(r), *more], mark=mark)
 
 
 _BOTH_WAYS = 1  # defaults that are answered both ways on the first screen; --full has all
@@ -67,6 +71,8 @@ def verdict(r: Estimate, most: int | None = None) -> str:
     """Whether it fits, and the step with its band, in a sentence. most: defaults that are answered
     both ways; None: all."""
     m, step = r.memory, r.step
+    if r.undecided and r.undecided.moves:
+        return sentence(r, r.undecided)
     band = span(step.low, step.high, "s")
     doubted = "".join(f" DOUBTFUL: {doubt}." for doubt in r.doubts)
     doubted += "".join(f" {sentence[0].upper()}{sentence[1:]}." for sentence in r.both_ways[:most])

@@ -22,7 +22,7 @@ def command(given: Given, request: EstimateOptions, out: Output) -> Answer:
     if request.part is not None and not request.explain:
         raise PlanError("--explain", request.part, "is needed before it, as in --explain memory")
     from planner.inputs.options import read_options
-    from planner.verbs.estimate import estimate, explain
+    from planner.verbs.estimate import estimate, explain, may_fit
 
     options = read_options(given)
     if request.explain:
@@ -62,5 +62,5 @@ def command(given: Given, request: EstimateOptions, out: Output) -> Answer:
         paper=lambda: view(True),
         after=after if request.explain else tuple,
         files={"trace": trace},
-        status=3 if not report.memory.fits else 0 if holds else 4,
+        status=3 if not may_fit(report) else 0 if holds else 4,
     )

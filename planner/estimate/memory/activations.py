@@ -171,7 +171,8 @@ def _norm_activations(plan: Plan, c: Columns, kind: Kind) -> Ledger:
     (_, local), h = tokens_of(plan, c), float(plan.model.hidden)
     count, doubled = float(kind.norms), plan.model.norms_per_block - 1.0
     # what stands side by side has one input, which norms of one kernel keep once
-    beside = sum(len(block) > 1 for block in kind.blocks) * max(doubled, 0.0) * plan.fused_norm
+    shared = plan.fused_norm and not eager.norms_cast(plan)
+    beside = sum(len(block) > 1 for block in kind.blocks) * max(doubled, 0.0) * shared
     out: Ledger = {
         "norm": memory.norm_kept_bytes(local, h, count - beside, norms.norm_bytes(plan)),
         "norm/statistics": memory.norm_kept_bytes(local, 1.0, count, norms.statistic_bytes(plan)),
@@ -260,17 +261,18 @@ def _core_activations(plan: Plan, c: Columns, core: Attended) -> Ledger:
     score, keys = kept * (e / _COUNTED_ELEMENT), float(core.keys or plan.training.seq_len)
     # a GEMM of 8 or 4 bit keeps its own copy of the attention's output
     again = low_copy_bytes(plan) * (1 - plan.training.wide_layers / plan.model.layers)
-    width = float(core.heads * core.value_width)
     repeated = 0.0  # keys and values for every head
     if eager.masks(plan) and core.kv_heads:
         repeated = float((core.heads - core.kv_heads) * (core.query_width + core.value_width))
-    copied = e * (eager.joined_rotary(plan) and plan.flash_attention)
-    return {
+    output = memory.projected_bytes(tokens, float(core.heads * core.value_width), e, tp)
+    # queries head by head leave an output that is copied for the next matrix
+    joined = eager.joined_rotary(plan) and plan.flash_attention
+    return ({"attention/joined": output} if joined else {}) | {
         "attention/core": memory.attention_core_bytes(
             tokens, float(core.heads), keys, score + 0 * tp, tp
         )
         + memory.projected_bytes(tokens, repeated, e, tp),
-        "attention/output": memory.projected_bytes(tokens, width, e + again + copied, tp),
+        "attention/output": output * (1 + again / e),
     }
 
 

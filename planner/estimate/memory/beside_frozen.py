@@ -73,6 +73,8 @@ def _without_inputs(
         out |= {name: 0.0 * out[name] for name in _INPUTS if name in out}
     if "moe/routed" in out and not any(matrix.reads_hidden and matrix.experts for matrix in read):
         out["moe/routed"] = 0.0 * out["moe/routed"]
+    if "attention/joined" in out and not any("o" in matrix.role.split("+") for matrix in read):
+        out["attention/joined"] = 0.0 * out["attention/joined"]
     for name, elements in _products(c, part, tokens).items():
         routed = name == "moe/activated"
         if name in made_again(plan, matrices):

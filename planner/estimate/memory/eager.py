@@ -42,7 +42,8 @@ def wide_stream(plan: Plan) -> bool:
     if not autocasts(plan):
         return False
     if plan.training.adapter is not None:
-        return plan.training.base_precision is None and frozen_bytes(plan) == WIDE_BYTES
+        wide = plan.training.base_precision is None and frozen_bytes(plan) == WIDE_BYTES
+        return wide or plan.training.base_precision == "fp32"
     return state_of(plan).cast_copy
 
 
@@ -61,6 +62,11 @@ def casts_inputs(plan: Plan) -> bool:
     """Whether every matrix keeps a 16-bit copy of its own of what a norm returns in fp32."""
     of_norm = autocasts(plan) and plan.model.norm == "layernorm"
     return wide_stream(plan) or (of_norm and plan.stack.activations.wide_layernorm)
+
+
+def norms_cast(plan: Plan) -> bool:
+    """Whether every norm makes an fp32 copy of its input, of its own."""
+    return casts_inputs(plan) and residual_bytes(plan) < WIDE_BYTES
 
 
 def input_copies(plan: Plan, part: Part) -> float:

@@ -35,7 +35,7 @@ def held_bytes(
         trained, layers_trained = weights.trained, trained_split(plan, split)
         shared = shared - trained.of_stage(layers_trained, first, last)
         experts = experts - trained.experts_of_stage(layers_trained)
-    each, (ranks, expert_ranks), upcast = frozen_bytes(plan), cuts, plan.training.base_upcast
+    each, (ranks, expert_ranks), upcast = frozen_bytes(plan), cuts, plan.training.upcast
     layers = every.of_stage(split, 0.0 * first, 0.0 * last) * (plan.training.adapter is not None)
     beside, ends = (_FP32_BYTES if wide else each for wide in (upcast, upcast == "all"))
     of_layers, of_experts = quantised.element_bytes(plan, c, every, beside)

@@ -31,6 +31,7 @@ def accumulated(s: StageOf) -> Phased:
     gradients, trained, p = s.states.gradients, s.trained.all, s.weights.trained
     persistent = s.state.persistent_gradients
     standing = np.where(persistent | (s.microbatches > 1), gradients, 0.0)
+    standing = np.where(waits(s), sync.wire_bytes(s.plan) * trained, standing)
     # while the first layers are repeated, their gradients are not there yet, nor is the embedding's
     ahead = np.minimum(s.kept.unit_layers * p.per_layer() + s.split.first * p.words, trained)
     reached = np.maximum(standing, gradients * (1 - ahead / np.maximum(trained, 1.0)))
@@ -40,7 +41,7 @@ def accumulated(s: StageOf) -> Phased:
         loss=standing,
         backward=standing,
         end=reached,
-        synchronisation=gradients,
+        synchronisation=np.where(waits(s), standing, gradients),
         step=gradients,
     )
 
@@ -59,9 +60,19 @@ def copies(s: StageOf) -> Phased:
         loss=placeholders + np.where(s.split.last > 0, head, 0.0),
         backward=placeholders,
         end=copied,
-        synchronisation=copied + of_embedding(s),
+        synchronisation=copied + np.where(by_units(s), 0.0, of_embedding(s)),
         step=placeholders,
     )
+
+
+def by_units(s: StageOf) -> Array:
+    """Layouts of FSDP whose weights are gathered, and gradients reduced, by units."""
+    return s.state.zero2_gathers & (s.c.zero >= _ZERO_2)
+
+
+def waits(s: StageOf) -> Array:
+    """Layouts of FSDP that keep whole gradients until the last micro-batch reduces them."""
+    return by_units(s) & (s.state.whole_gradients & (s.microbatches > 1))
 
 
 def of_embedding(s: StageOf) -> Array:
@@ -74,7 +85,7 @@ def of_embedding(s: StageOf) -> Array:
     each = s.state.gradient if cast else sync.compute_bytes(s.plan)
     adds = 1.0 * ((s.microbatches > 1) | (s.state.persistent_gradients and wide))
     if s.plan.model.tied_embeddings and not s.plan.stack.fusion.gradient_accumulation_fp32:
-        in_place = cast or s.plan.stack.family == "megatron"
+        in_place = cast or s.plan.stack.family == "megatron" or s.plan.loss_kernel == "tiled"
         adds = adds + s.split.last * (1.0 if in_place else 2.0)
     return each * adds * s.weights.trained.words * s.split.first
 

@@ -49,6 +49,8 @@ def logits(plan: Plan, c: Columns) -> Array:
         hidden = memory.product_input_bytes(tokens, h, e)
         weight = plan.trains_head * memory.state_bytes(vocab * h, e * (1.0 + (chunks > 1)), c.tp)
         return np.maximum(at_loss, gradients + hidden + weight) + top
+    if plan.loss_kernel == "tiled":
+        return top + _of_tiles(plan, c) + last_gradient(plan, c)
     whole = memory.logits_bytes(tokens, vocab, each, share)
     return top + memory.chunked_loss_bytes(
         whole, chunks, tokens, h, vocab, e, c.tp, float(plan.trains_head)
@@ -56,15 +58,36 @@ def logits(plan: Plan, c: Columns) -> Array:
 
 
 def last_gradient(plan: Plan, c: Columns) -> Array:
-    """Bytes that backward of a loss of torch operators takes beyond its forward pass: gradients of
+    """Bytes that backward of a loss takes beyond its forward pass: of torch operators, gradients of
     logits and of their log-softmax, where 16-bit logits and an fp32 copy are there before."""
-    each = 3 * _WIDE - (plan.training.element_bytes + 2 * _WIDE)
+    head, e = head_plan(plan), plan.training.element_bytes
+    tokens, vocab = tokens_of(head, c)[0], head_columns(head, c.tp) * c.tp
+    if plan.loss_kernel == "tiled":
+        columns = plan.trains_head * vocab / c.tp
+        # in fp32, and returned in 16 bit where input and weight are not in fp32
+        gradient = _WIDE + e * (not eager.wide_stream(plan))
+        hidden = float(head.model.hidden)
+        return memory.tiled_gradient_bytes(tokens, hidden, columns, gradient)
+    each = 3 * _WIDE - (e + 2 * _WIDE)
     if plan.loss_kernel not in (None, "torch") or each < 0:
         return 0.0 * c.tp
-    head = head_plan(plan)
     share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp
-    vocab = head_columns(head, c.tp) * c.tp
-    return memory.logits_bytes(tokens_of(head, c)[0], vocab, each, share)
+    return memory.logits_bytes(tokens, vocab, each, share)
+
+
+def head_input(plan: Plan, c: Columns) -> Array:
+    """Bytes of the input of the head, as the final norm returns it."""
+    head = head_plan(plan)
+    tokens, each = tokens_of(head, c)[0], eager.residual_bytes(plan)
+    return memory.product_input_bytes(tokens, float(head.model.hidden), each)
+
+
+def _of_tiles(plan: Plan, c: Columns) -> Array:
+    """Bytes of forward of a head and loss in tiles."""
+    head, cast = head_plan(plan), 1.0 * eager.wide_stream(plan)
+    tokens, hidden = tokens_of(head, c)[0], float(head.model.hidden)
+    given = eager.residual_bytes(plan)
+    return memory.tiled_logits_bytes(tokens, hidden, given, plan.training.element_bytes, cast)
 
 
 def _divergence_bytes(plan: Plan, divergence: Divergence, chunks: Array) -> Array:
@@ -113,6 +136,8 @@ def free_logits(plan: Plan, c: Columns) -> Array:
     if not plan.training.free_passes or plan.second is not None:
         return 0.0 * c.micro_batch
     tokens, e = tokens_of(plan, c)[0], plan.training.element_bytes
+    if plan.loss_kernel == "tiled":
+        return _of_tiles(plan, c) + head_input(plan, c)
     share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp
     whole = memory.logits_bytes(tokens, head_columns(plan, c.tp) * c.tp, e, share)
     return whole / loss_chunks(plan, tokens)

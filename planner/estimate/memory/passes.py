@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.estimate.memory import activations, caches, gradients, loss, offload
+from planner.estimate.memory import activations, caches, free_pass, gradients, loss, offload
 from planner.estimate.memory.phases import Phased, between_updates, in_backward
 from planner.formulas.stages import mtp_layers
 from planner.ledger import Array
@@ -58,7 +58,12 @@ def temporaries(s: StageOf) -> Phased:
 
 def logits(s: StageOf) -> Phased:
     """Logits at the losses of the stage."""
-    at_loss = loss.logits(s.plan, s.c) + loss.free_logits(s.plan, s.c)
+    at_loss, free = loss.logits(s.plan, s.c), loss.free_logits(s.plan, s.c)
+    if s.plan.loss_kernel != "tiled":
+        return Phased(loss=(at_loss + free) * s.heads)
+    if s.plan.training.free_passes:  # over before backward begins, beside the copy that it reads
+        both = loss.head_input(s.plan, s.c) + np.maximum(free, free_pass.layer_bytes(s.plan, s.c))
+        at_loss = np.maximum(at_loss, both)
     return Phased(loss=at_loss * s.heads)
 
 

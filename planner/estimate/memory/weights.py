@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.estimate import mechanisms, quantised, sync
-from planner.estimate.memory import frozen, loss, low_precision
+from planner.estimate.memory import frozen, gradients, loss, low_precision, units
 from planner.estimate.memory.phases import Phased, throughout
 from planner.estimate.memory.states import ZERO_2, ZERO_3
-from planner.estimate.state_types import frozen_bytes
+from planner.estimate.state_types import reference_bytes
 from planner.formulas import memory
 from planner.ledger import Array, total
 from planner.specs.mechanism import Sharded
@@ -25,59 +25,64 @@ _CAST_BYTES = 2.0  # of a parameter in 16 bit
 def gathered(s: StageOf) -> Phased:
     """Weights that a pass gathers, of a second model too, and gradients that are being reduced."""
     weights = _gathered(s)
-    # a layer that is whole in a step is sharded again after its backward pass
-    left = sync.compute_bytes(s.plan) * (_root(s) + s.weights.every.per_layer())
-    both = np.where(_kept_whole(s), np.minimum(weights, left), weights) + _reducing(s)
-    # where the last layer is sharded again by then, FSDP2 holds the buffer that it was gathered in
-    layer = sync.compute_bytes(s.plan) * s.weights.every.per_layer()
-    sharded = (s.c.zero >= ZERO_3) & (not s.state.last_gathered)
-    at_loss = np.where(sharded, np.maximum(weights - layer, 0.0), weights)
-    return Phased(
-        forward=weights,
-        loss=at_loss if s.plan.second is None else np.maximum(at_loss, s.second[1]),
-        backward=weights,
-        end=both,
-        synchronisation=both,
-    )
-
-
-def _root(s: StageOf) -> Array:
-    every = s.weights.every
-    return s.split.first * total(every.first) + s.split.last * total(every.last)
+    both = weights + _reducing(s)
+    whole = Phased(forward=weights, loss=weights, backward=weights, end=both, synchronisation=both)
+    if s.state.zero2_gathers:
+        of_units, here = units.gathered(s, _beside(s)), gradients.by_units(s)
+        pairs = zip(of_units, whole, strict=True)
+        whole = Phased(*(np.where(here, unit, each) for unit, each in pairs))
+    if s.plan.second is not None:
+        whole = whole._replace(loss=np.maximum(whole.loss, s.second[1]))
+    return whole
 
 
 def _gathered(s: StageOf) -> Array:
-    plan, c, every, root = s.plan, s.c, s.weights.every, _root(s)
-    narrow = sync.compute_bytes(plan)
-    layer, elements = every.per_layer(), s.layers + root
-    if plan.training.adapter is not None:
-        layer, elements = layer + s.weights.trained.per_layer(), elements + s.trained.all
-    saved = quantised.saved_per_layer(plan, c, every, narrow)
-    weights = np.where(
-        c.zero >= ZERO_3,
-        narrow * root + frozen.GATHERED_LAYERS * (narrow * layer - saved),
-        np.where(_kept_whole(s), narrow * elements - saved * s.split.layers, 0.0),
+    """Weights of ZeRO-3 without units: two layers, and what is in none."""
+    plan, c, every, split = s.plan, s.c, s.weights.every, s.split
+    root, narrow = (
+        split.first * total(every.first) + split.last * total(every.last),
+        sync.compute_bytes(plan),
     )
-    beside = mechanisms.gathered(plan, c, lambda: Sharded(elements, narrow, c.shards))
-    return weights if beside is None else weights + np.where(c.zero >= ZERO_3, beside, 0.0)
+    layer = every.per_layer()
+    if plan.training.adapter is not None:
+        layer = layer + s.weights.trained.per_layer()
+    saved = quantised.saved_per_layer(plan, c, every, narrow)
+    weights = narrow * root + frozen.GATHERED_LAYERS * (narrow * layer - saved)
+    return np.where(c.zero >= ZERO_3, weights + _beside(s), 0.0)
 
 
-def _kept_whole(s: StageOf) -> Array:
-    """Layouts of ZeRO-2 whose parameters are sharded between steps, and whole in them."""
-    return s.state.zero2_gathers & (s.c.zero == ZERO_2)
+def _beside(s: StageOf) -> Array:
+    """Bytes that mechanisms keep gathered under ZeRO-3."""
+    every, split = s.weights.every, s.split
+    elements = s.layers + split.first * total(every.first) + split.last * total(every.last)
+    if s.plan.training.adapter is not None:
+        elements = elements + s.trained.all
+    narrow = sync.compute_bytes(s.plan)
+    beside = mechanisms.gathered(s.plan, s.c, lambda: Sharded(elements, narrow, s.c.shards))
+    return 0.0 if beside is None else np.where(s.c.zero >= ZERO_3, beside, 0.0)
 
 
 def _reducing(s: StageOf) -> Array:
     layer, narrow = s.weights.trained.per_layer(), sync.compute_bytes(s.plan)
     both = (narrow + sync.wire_bytes(s.plan)) * layer
     sharded = np.where(s.c.zero == ZERO_2, narrow * layer, 0.0)
-    return np.where((s.c.zero >= ZERO_3) | _kept_whole(s), both, sharded)
+    return np.where(s.c.zero >= ZERO_3, both, sharded)
 
 
 def dequantised(s: StageOf) -> Phased:
-    """A frozen matrix made of its codes, while a GEMM reads it."""
-    matrix = quantised.made_bytes(s.plan, s.c)
-    return Phased(forward=matrix, backward=matrix, end=matrix)
+    """A frozen matrix made of its codes, while a GEMM reads it; of fp32 weights, the 16-bit copies
+    that layers which are not repeated keep for backward. Gathered shards are in 16 bit already."""
+    matrix, base = quantised.made_bytes(s.plan, s.c), quantised.base_of(s.plan)
+    if base is None or not base.keeps_made:
+        return Phased(forward=matrix, backward=matrix, end=matrix)
+    every = s.weights.every
+    repeated = sum(n * each for n, each in zip(s.again.kinds, every.kinds, strict=True))
+    unit = s.kept.unit_layers * total(every.layer)
+    kept, later, unit_kept = (
+        np.where(s.c.zero < ZERO_3, _CAST_BYTES * elements, 0.0)
+        for elements in (s.layers - repeated, np.maximum(s.layers - repeated, unit), unit)
+    )
+    return Phased(forward=kept + matrix, loss=kept, backward=later, end=unit_kept)
 
 
 def cast(s: StageOf) -> Phased:
@@ -85,6 +90,9 @@ def cast(s: StageOf) -> Phased:
     until the loss. Backward then keeps the copies of layers that are not repeated."""
     p, split = s.weights.trained, s.split
     looked_up = 0.0 if s.plan.model.tied_embeddings else split.first * p.words
+    if s.plan.loss_kernel == "tiled":  # which casts a tile of the head at a time, without autocast
+        head = split.last * p.last.get("head/logits", 0.0 * p.words)
+        looked_up = split.first * p.words + head
     experts = s.trained.experts * s.plan.stack.activations.published_code  # in no list of autocast
     ends = split.first * total(p.first) + split.last * total(p.last) - looked_up
     repeated = sum(n * each for n, each in zip(s.again.kinds, p.kinds, strict=True))
@@ -112,5 +120,5 @@ def others(s: StageOf) -> Phased:
     """Weights of a second model, or of a reference: all weights of the stage again, frozen."""
     if s.plan.second is not None:
         return throughout(s.second[0])
-    each = frozen_bytes(s.plan)
+    each = reference_bytes(s.plan)
     return throughout(frozen.whole_bytes(s.weights.every, s.split, each, s.parameter_ranks))

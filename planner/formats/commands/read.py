@@ -18,13 +18,10 @@ def command(given: Given, options: ReadOptions, out: Output) -> Answer:
     from planner.cli.made import recipe_of
     from planner.formats.verbs import read
     from planner.formats.views.read import view
+    from planner.verbs.estimate import may_fit
 
     document = read.answer(recipe_of(options.files, given))
-    fits = document.refused is None and (
-        document.estimate is None
-        or document.estimate.memory.fits
-        or any(case.fits for case in document.possible)
-    )
+    fits = document.refused is None and (document.estimate is None or may_fit(document.estimate))
     return Answer(
         document,
         view=lambda: view(document, options.full),

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from planner.specs.document import Document, key
 from planner.specs.documents.advice import Advice, Value
-from planner.specs.documents.estimate import Estimate
+from planner.specs.documents.estimate import Estimate, Possible
 
 
 class ReadArgument(Document):
@@ -62,16 +62,6 @@ class Recipe(Advice):
     unsaid: Annotated[
         dict[str, Value], key("options of the change that such files have no word for")
     ]
-
-
-class Possible(Document):
-    """The answer with one value of an option that the files leave undecided."""
-
-    option: Annotated[str, key("the option")]
-    value: Annotated[Value, key("one that it may have")]
-    fits: Annotated[bool, key("whether the plan fits with it")]
-    device_bytes: Annotated[float, key("of the fullest GPU", "B")]
-    step_seconds: Annotated[float, key("of a step", "s")]
 
 
 class Read(Document):

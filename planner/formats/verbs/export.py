@@ -18,6 +18,7 @@ from planner.formats import recipe as formats
 from planner.formats.documents.export import Export, ExportedFile, NotExpressible
 from planner.formats.options import ExportOptions
 from planner.formats.plan import planned
+from planner.formats.semantics import left_to_you
 from planner.formats.target import PlanToWrite, Target, no_decoder
 from planner.inputs import catalog
 from planner.inputs.model import model_spec
@@ -131,7 +132,11 @@ def export(options: Options, settings: ExportOptions) -> Export:
         title=target.title,
         files=[ExportedFile(name, _says(name, target), text) for name, text in files.items()],
         not_expressible=lost,
-        to_fill=[*target.fill, *(f"{n}: {text}" for n, text in launch.to_fill(gpu).items())],
+        to_fill=[
+            *target.fill,
+            *left_to_you(target.kind, model),
+            *(f"{n}: {text}" for n, text in launch.to_fill(gpu).items()),
+        ],
         plan=plan,
         predicted=predicted,
         picked=picked,

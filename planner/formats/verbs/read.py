@@ -13,19 +13,10 @@ from msgspec import structs
 from planner import advise, plugins
 from planner.advise.changes import difference
 from planner.formats import edits
-from planner.formats.documents.read import (
-    Edit,
-    OutOfMemory,
-    Possible,
-    Read,
-    ReadArgument,
-    Recipe,
-    Term,
-)
+from planner.formats.documents.read import Edit, OutOfMemory, Read, ReadArgument, Recipe, Term
 from planner.formats.options import ReadOptions
 from planner.formats.plan import Planned, planned
 from planner.formats.target import PlanToWrite, Target
-from planner.formats.undecided import undecided, values
 from planner.formats.verbs.export import nodes_of, plan_of, same
 from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
@@ -62,7 +53,7 @@ def answer(planned: Planned) -> Read:
             report, remedy, better = _planned(planned, read_options(planned.options))
         except PlanError as error:  # no layout is possible: an answer
             refused = str(error)
-    left = undecided(planned)
+    left = planned.options.undecided
     used = {
         name: ReadArgument(value=argument.value, use=argument.use, note=argument.note)
         for name, argument in recipe.arguments.items()
@@ -76,8 +67,8 @@ def answer(planned: Planned) -> Read:
         arguments=used,
         counts={use: counts[use] for use in _USES},
         notes=list(recipe.notes),
-        undecided=left,
-        possible=_possible(planned, left) if report is not None else [],
+        undecided={name: list(entry.arguments) for name, entry in left.items()},
+        possible=report.undecided.possible if report and report.undecided else [],
         missing=list(planned.missing),
         refused=refused or None,
         estimate=report,
@@ -86,20 +77,6 @@ def answer(planned: Planned) -> Read:
         better=better,
         command=None if report is None else report.command,
     )
-
-
-def _possible(planned: Planned, left: Mapping[str, list[str]]) -> list[Possible]:
-    """The answers with other values of what is undecided, one option at a time."""
-    out = []
-    for option, value in ((name, value) for name in left for value in values(name)):
-        try:
-            options = read_options({**planned.options, option: value, "advice": 0})
-            outcome = answered(options)[0]
-        except PlanError:  # no value of it beside the others
-            continue
-        memory = outcome.memory
-        out.append(Possible(option, value, memory.fits, memory.device_bytes, outcome.step.seconds))
-    return out
 
 
 def appended(document: Read, settings: ReadOptions) -> str:

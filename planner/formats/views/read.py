@@ -6,10 +6,10 @@ from planner.formats.documents.read import Edit, OutOfMemory, Read, ReadArgument
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options import flag
 from planner.units import percent, show
+from planner.views import undecided
 from planner.views.screen import screen_blocks
 from planner.views.view import Block, Command, Mark, View
 
-_LISTED = 3  # arguments that are named beside an option
 _MOST = 100  # characters of a value that are shown
 
 
@@ -33,8 +33,8 @@ def _verdict(r: Read) -> tuple[Mark, str]:
         return "maybe", f"no estimate: the files do not say {flags}; give {them}"
     if r.estimate is None:
         return "maybe", "Read; give the model and the GPUs for an estimate"
-    if r.undecided:
-        return "maybe", _undecided(r, r.estimate)
+    if left := r.estimate.undecided:
+        return "maybe", undecided.sentence(r.estimate, left)
     e, change = r.estimate, r.remedy or r.better
     sentence = "it fits" if r.out_of_memory is None else r.out_of_memory.says
     then = f"; {change.change} takes {show(change.step_seconds, 's')}" if change else ""
@@ -42,35 +42,6 @@ def _verdict(r: Read) -> tuple[Mark, str]:
         "yes" if e.memory.fits else "no",
         f"{show(e.step.seconds, 's')} per step: {sentence}{then}",
     )
-
-
-def _undecided(r: Read, e: Estimate) -> str:
-    """The question first, then the answers between which it decides."""
-    options = "; ".join(
-        f"{_named(option)} ({', '.join(names[:_LISTED])} not understood)"
-        for option, names in r.undecided.items()
-    )
-    flags = " ".join(_named(option) for option in r.undecided)
-    tried = {case.option for case in r.possible}
-    fits = {case.fits for case in r.possible} | {e.memory.fits}
-    steps = [e.step.seconds, *(case.step_seconds for case in r.possible)]
-    first, last = show(min(steps), "s"), show(max(steps), "s")
-    step = first if first == last else f"{first} to {last}"
-    if len(fits) > 1:
-        listed = [_one_possible(case.option, case.value) for case in r.possible if case.fits]
-        sentence = f"whether it fits depends on it: it does with {' or '.join(listed)}"
-        sentence = sentence if listed else "whether it fits depends on it"
-    elif tried >= r.undecided.keys():
-        sentence = "it fits either way" if fits == {True} else "it does not fit either way"
-    else:
-        sentence = (
-            f"with what the files say beside, it {'fits' if True in fits else 'does not fit'}"
-        )
-    return f"undecided: {options}; {step} per step, {sentence}; give {flags}"
-
-
-def _one_possible(option: str, value: object) -> str:
-    return f"{_named(option)} {value}"
 
 
 def _named(option: str) -> str:

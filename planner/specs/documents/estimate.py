@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from planner.ledger import Kind
 from planner.specs.document import UNSET, Document, Unset, key
-from planner.specs.documents.advice import Advice, OffloadChoices
+from planner.specs.documents.advice import Advice, OffloadChoices, Value
 from planner.specs.documents.conditions import Input, Stragglers
 from planner.specs.documents.explain import Explained
 from planner.specs.documents.inference import Inference
@@ -341,6 +341,33 @@ class Ranked(Report):
     ]
 
 
+class Possible(Document):
+    """The answer with one value of an option that launch files leave undecided."""
+
+    option: Annotated[str, key("the option")]
+    value: Annotated[Value, key("one that it may have")]
+    fits: Annotated[bool, key("whether the plan fits with it")]
+    device_bytes: Annotated[float, key("of the fullest GPU", "B")]
+    step_seconds: Annotated[float, key("of a step", "s")]
+
+
+class Undecided(Document):
+    """Options that launch files leave undecided, so that the answer is a range."""
+
+    options: Annotated[
+        dict[str, list[str]],
+        key("arguments that are not understood, by the option that they may set"),
+    ]
+    possible: Annotated[list[Possible], key("the answer with each value that one may have")]
+    moves: Annotated[
+        bool,
+        key(
+            "whether one of them moves memory or the step by more than its band, or may have"
+            " values that were not tried"
+        ),
+    ]
+
+
 class Estimate(Report):
     """The answer of `dpplan estimate`."""
 
@@ -380,6 +407,10 @@ class Estimate(Report):
         dict[str, OptionValue],
         key("every option that is given, filled in or chosen, by name, and where it is from"),
     ]
+    undecided: Annotated[
+        Undecided | Unset,
+        key("of launch files with arguments that are not understood and may set an option"),
+    ] = UNSET
     offload: Annotated[
         OffloadChoices | Unset | None,
         key("with `--explain`: recompute or offload; null where the stack does neither"),

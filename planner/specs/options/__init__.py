@@ -20,7 +20,16 @@ from planner.specs.options.experts import ExpertOptions
 from planner.specs.options.layout import LAYOUT, LayoutOptions, SearchOptions
 from planner.specs.options.line import command_line, options_of_command, pairs_of_command
 from planner.specs.options.mechanisms import MECHANISMS, MechanismOptions
-from planner.specs.options.origin import AS_IT_RUNS, SEARCHED, TYPED, Filled, Given, Origin, over
+from planner.specs.options.origin import (
+    AS_IT_RUNS,
+    SEARCHED,
+    TYPED,
+    Filled,
+    Given,
+    Origin,
+    Undecided,
+    over,
+)
 from planner.specs.options.record import Record, refuse, refuse_of_all
 from planner.specs.options.replicas import ReplicaOptions
 from planner.specs.options.row import Group, Reading, Row, flag, option, why_not
@@ -44,6 +53,7 @@ __all__ = [
     "Reading",
     "Record",
     "Row",
+    "Undecided",
     "command_line",
     "flag",
     "option",
@@ -85,6 +95,8 @@ class Options(  # fields come in the order of the parts from the last to the fir
     spelled: tuple[Reading, ...] = field(default=(), compare=False)
     # origins of the options that are given by name; one that is absent was typed
     origins: Mapping[str, Origin] = field(default_factory=dict, compare=False, repr=False)
+    # options that launch files leave undecided, by name
+    undecided: Mapping[str, Undecided] = field(default_factory=dict, compare=False, repr=False)
 
     def origin(self, name: str) -> Origin | None:
         """Where the value of an option comes from; None where it is left open."""
@@ -98,4 +110,5 @@ class Options(  # fields come in the order of the parts from the last to the fir
         new = {n: v for n, v in update.items() if n in table and v != getattr(self, n)}
         kept = {name: source for name, source in self.origins.items() if name not in new}
         more = {name: origin for name, value in new.items() if value != table[name].default}
-        return replace(self, **{"origins": {**kept, **more}, **update})
+        left = {name: why for name, why in self.undecided.items() if name not in update}
+        return replace(self, **{"origins": {**kept, **more}, "undecided": left, **update})

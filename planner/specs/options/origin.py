@@ -41,13 +41,24 @@ class Filled:
     says: str = ""
 
 
+@dataclass(frozen=True)
+class Undecided:
+    """An option that launch files leave undecided: the arguments that may set it, and the values
+    that it may have where it is one of a few."""
+
+    arguments: tuple[str, ...]
+    values: tuple[Any, ...] = ()
+
+
 class Given(dict[str, Any]):
-    """Options of a request by name, as given, and the origins of those that were not typed."""
+    """Options of a request by name, as given, the origins of those that were not typed, and those
+    that launch files leave undecided."""
 
     def __init__(self, options: Mapping[str, Any], origins: Mapping[str, Origin] | None = None):
         super().__init__(options)
         known = getattr(options, "origins", {}) if origins is None else origins
         self.origins = {name: origin for name, origin in known.items() if name in self}
+        self.undecided: Mapping[str, Undecided] = getattr(options, "undecided", {})
 
 
 def over(low: Mapping[str, Any], high: Mapping[str, Any]) -> Given:

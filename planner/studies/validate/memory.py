@@ -96,7 +96,7 @@ def need(
         pipeline=layout.pp > 1,
         offload=layout.offload != "none",
         adapters=estimates.plan.training.adapter is not None,
-        quantised=estimates.plan.training.base_precision is not None,
+        quantised=estimates.plan.training.quantised,
     )
 
 

@@ -36,7 +36,7 @@ def task_of(row: Row, plan: Plan) -> Task:
     """The task of a row; pre-training of all weights unless it states fine-tuning."""
     words = options_of(row)
     if plan.training.adapter is not None:
-        quantised = plan.training.base_precision is not None
+        quantised = plan.training.quantised
         return "adapters on a quantised base" if quantised else "adapters"
     return "full fine-tuning" if _TUNED & words.keys() else "pre-training"
 
@@ -68,8 +68,7 @@ def _as_planned(key: str, value: str, plan: Plan, words: dict[str, str]) -> bool
         or _cast_for_the_update(value, plan),
         "master_dtype": _BYTES.get(value) == state_of(plan).master
         or (value == "fp32" and plan.training.master_precision == "remainder"),
-        "peft": plan.training.adapter is not None
-        and (value == "lora" or plan.training.base_precision is not None),
+        "peft": plan.training.adapter is not None and (value == "lora" or plan.training.quantised),
         "recompute_modules": is_recompute(value) and has(stack, "recompute", "modules"),
         "kept_modules": has(stack, "recompute", "keep"),
         "remat_policy": is_recompute(value) or (value == "custom" and _lists(words)),

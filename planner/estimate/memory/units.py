@@ -1,0 +1,110 @@
+"""Weights and gradients that FSDP holds whole during a step, unit by unit.
+
+A unit is gathered or reduced at once: a layer, or the weights outside of layers (the ends). The
+ends are one unit, or two: the embedding, and final norm with head, which then are gathered from the
+end of forward on. The moments follow FSDPParamGroup (torch/distributed/fsdp/_fully_shard). FSDP 1
+holds as many bytes: it gathers a unit ahead where FSDP 2 holds the buffer that it copies from
+(_post_forward_reshard and _pre_backward_hook of torch/distributed/fsdp/_runtime_utils.py). Every
+expression was compared with live bytes of accelerate's FSDP 2 on fake ranks
+(benchmarks/frameworks).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.estimate import quantised, sync
+from planner.estimate.memory import gradients, loss
+from planner.estimate.memory.phases import Phased
+from planner.estimate.memory.states import ZERO_3
+from planner.ledger import Array, total
+
+if TYPE_CHECKING:
+    from planner.estimate.memory.stage import StageOf
+
+_TWICE = 2.0  # a unit, and the buffer that it is copied from, or the next unit
+_TIED_GRADIENTS = 3.0  # of a table that is the head's weight, too: of both, and their sum
+
+
+def gathered(s: StageOf, beside: Array) -> Phased:
+    """Bytes of gathered units and of gradients that are not sharded yet. beside: bytes that
+    mechanisms keep gathered throughout."""
+    narrow, wire = sync.compute_bytes(s.plan), sync.wire_bytes(s.plan)
+    every, trained, split, state = s.weights.every, s.weights.trained, s.split, s.state
+    layer, elements = every.per_layer(), s.layers
+    first, last = split.first * total(every.first), split.last * total(every.last)
+    elements = elements + first + last
+    if s.plan.training.adapter is not None:
+        layer, elements = layer + trained.per_layer(), elements + s.trained.all
+    saved = quantised.saved_per_layer(s.plan, s.c, every, narrow)
+    layer, whole = narrow * layer - saved, narrow * elements - saved * split.layers
+    sharded, tied = s.c.zero >= ZERO_3, s.plan.model.tied_embeddings
+    # of norm and head, with the embedding where that is in their unit; of the embedding alone
+    apart = state.ends_apart and not tied
+    tail, words = (last, first) if apart else (first + last, 0.0 * first)
+    first_given, last_given = split.first * total(trained.first), split.last * total(trained.last)
+    head = split.last * trained.words if tied else last_given
+    given = trained.per_layer()  # elements of gradients of a layer
+
+    # forward: two units, and the ends where they are one
+    ends = 0.0 if apart else narrow * tail
+    forward = np.where(sharded, _TWICE * layer + ends, whole + layer)
+    # a loss that is computed in forward of a model finds the buffer of the unit that was gathered
+    # last; backward of a unit of all gathers the last layer ahead
+    stays = layer if state.last_gathered else 0.0
+    buffer = narrow * tail if apart else layer
+    buffer = buffer if s.plan.stack.activations.published_code else 0.0
+    ahead = 0.0 if state.ends_apart else np.where(sharded, layer - stays, 0.0)
+    units = np.where(sharded, narrow * tail + stays, whole)
+    at_loss = np.maximum(units + buffer - loss.last_gradient(s.plan, s.c), units + ahead)
+
+    # backward: while the last layer works, the head's gradients are being reduced, or wait for the
+    # embedding's; then those of the layer behind. A layer's own gradients are there when most of
+    # its activations are gone
+    inside = s.kept.transient + gradients.product(s)
+    gone = inside + s.kept.working + s.kept.unit - s.kept.input
+    # where whole gradients wait for the last micro-batch, those before it reduce nothing, and what
+    # it reduces was there
+    once = np.where(gradients.waits(s), 0.0, 1.0)
+    narrow_given, behind = once * narrow * given, once * wire * given
+    units = np.where(sharded, _TWICE * layer + ends, whole - (narrow * tail if apart else 0.0))
+    waiting = 0.0 if apart else narrow * head
+    last_one = units + (once * wire * last_given if apart else waiting)
+    later = units + waiting + behind - s.kept.unit
+    of_head = units - layer * sharded + (narrow + once * wire) * last_given * apart
+    backward = functools.reduce(
+        np.maximum,
+        (
+            last_one + np.maximum(narrow_given - gone, 0.0),
+            later + np.maximum(narrow_given - gone, 0.0),
+            of_head - inside - s.kept.working,
+        ),
+    )
+    # the first layer is last, beside the embedding that is gathered ahead; where both ends are one
+    # unit, no shards of their gradients are there yet
+    shards = np.where(s.microbatches > 1, 0.0, s.states.gradients / np.maximum(s.trained.all, 1.0))
+    units = layer + ends + narrow * words + waiting + behind
+    units = units - (0.0 if apart or tied else shards * last_given)
+    end = units + np.maximum(narrow_given - gone, 0.0)
+    # then the embedding, whose gradients are reduced
+    if apart:
+        whole_unit, given, several = narrow * words, first_given, 0.0
+        buffer = whole_unit
+    else:
+        whole_unit, given = narrow * tail, first_given + last_given
+        several = (_TIED_GRADIENTS - 1.0) * narrow * head if tied else 0.0
+        buffer = 0.0 * whole_unit
+    computing = whole_unit + behind - shards * given
+    computing = computing + np.maximum(buffer, narrow * given + several)
+    reducing = once * (narrow + wire) * given
+    after = np.maximum(computing, reducing)
+    return Phased(
+        forward=forward + beside,
+        loss=at_loss + beside,
+        backward=backward + beside,
+        end=end + beside,
+        synchronisation=after + beside,
+    )
