@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from planner import api
@@ -67,6 +68,23 @@ def test_other_defaults_that_decide_are_answered_both_ways(
     assert any(all(word in sentence for word in words.split("{}")) for sentence in sentences), (
         sentences
     )
+
+
+def test_machines_that_are_taken_back_come_first_and_doubts_before_all() -> None:
+    """What a request names decides before what it leaves open; nothing is said before a doubt."""
+    given = {**SMALL, "market": "spot", "global_batch": 512, "seq_len": 12}
+    estimate = api.estimate(api.read_options(given), brief=False)
+    assert estimate.both_ways[0].startswith("machines that are taken back decide")
+    assert len(estimate.both_ways) > 1
+    text = verdict(estimate, 1)
+    assert text.startswith("DOUBTFUL: --seq-len 12")
+    assert text.index("Fits") < text.index("Machines that are taken back decide")
+    rest = [sentence.split(" decides")[0] for sentence in estimate.both_ways[1:]]
+    assert f"So does {rest[0]} (--full)" in text
+    alone = msgspec.structs.replace(
+        estimate, both_ways=["one default decides", estimate.both_ways[0]]
+    )
+    assert "So do machines that are taken back (--full)" in verdict(alone, 1)
 
 
 def test_a_network_that_is_stated_is_not_answered_otherwise() -> None:

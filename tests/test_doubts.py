@@ -110,7 +110,24 @@ LLAMA |= {"tp": 2, "pp": 1, "zero": 1, "stack": "megatron-core", "recompute": "n
         ({"capex": 30}, "were thousands meant? --capex 30000"),
         ({"seq_len": 12}, "were 12k meant? --seq-len 12k"),
         ({"nic_bandwidth": "400 Mbit/s"}, "were Gbit/s meant? --nic-bandwidth '400 Gbit/s'"),
+        ({"nic_bandwidth": "400 GB/s"}, "were bits meant? --nic-bandwidth '400 Gbit/s'"),
+        ({"nic_bandwidth": "3200 Gbit/s"}, "--nic-bandwidth '400 Gbit/s'"),
         ({"tokens": "1e16"}, "look at --tokens"),
+        ({"tokens": "15"}, "were 15 T meant? --tokens 15T"),
+        ({"global_batch": 32}, ""),
+        ({"global_batch": 1, "gpus": 8, "tp": 8}, "4.75 M (SmolLM3 3B); without --global-batch"),
+        ({"gpus_per_node": 1024}, "were GPUs of the job meant? --gpus 1024 --gpus-per-node 8"),
+        ({"gpus_per_node": 4}, ""),
+        ({"spare_nodes": 10_000}, "are paid for and idle beside 8 nodes that train"),
+        ({"spare_nodes": 32}, "were 32 GPUs meant? --spare-nodes 4"),
+        ({"spare_nodes": 2}, ""),
+        ({"storage": "100 TB/s"}, "look at its unit"),
+        ({"storage": "1 MB/s"}, "a checkpoint takes 26.8 h to be written: look at --storage"),
+        ({"storage": "20 GB/s"}, ""),
+        ({"restart": "1200 min"}, "--restart 1200 min is 20 h from each failure"),
+        ({"restart": "60 min"}, ""),
+        ({"checkpoint_interval": "1 s"}, "look at --checkpoint-interval and --storage"),
+        ({"checkpoint_interval": "10 min"}, ""),
     ],
 )
 def test_a_doubt_names_the_likely_intention(changes: dict[str, Any], text: str) -> None:
@@ -159,7 +176,9 @@ SLOW = ("--nic-bandwidth", "400 Mbit/s", "--gpu", "h100")
         (("recommend", "batch", "--model", "gpt2", *HERE, "--seq-len", "12"), "--seq-len 12k"),
         (("recommend", "offload", *SHORT, *HERE), "--seq-len 12k"),
         (("recommend", "model", *CARD, "--tokens", "1B"), "without --price"),
+        (("recommend", "model", "--gpu", "h100", "--gpus", "8", "--tokens", "10"), "10T"),
         (("allreduce", *SLOW, "--gpus", "16"), "400 Gbit/s"),
+        (("allreduce", "--gpu", "h100", "--gpus", "16", "--bytes", "1PB"), "80.0 GiB of a GPU"),
         (("batchnorm", *SLOW, "--gpus", "16"), "400 Gbit/s"),
         (("rl", "--model", "qwen2.5-0.5b", *HERE, "--price", "0.01"), "--price 1.99"),
     ],
@@ -174,6 +193,12 @@ def test_every_verb_doubts_the_request_before_it_answers(
     assert text in answer.stdout
     (doubt,) = dpplan(*command, "--json").json()["doubts"]
     assert text in doubt
+
+
+def test_a_project_without_a_length_is_refused() -> None:
+    """Days and cost of nothing are not silently left out."""
+    with pytest.raises(PlanError, match="give --tokens, too"):
+        api.estimate(api.read_options({"model": "gpt2", "gpu": "h100", "run_as": "project"}))
 
 
 def test_an_mfu_beyond_every_measured_one_is_doubted() -> None:

@@ -16,6 +16,7 @@ from planner.lessons import learn
 from planner.lessons.learn.commands import document
 from planner.lessons.learn.expression import value_of
 from planner.lessons.learn.written import lessons
+from planner.lessons.view import VERDICTS
 from planner.lessons.web import chart as learn_chart
 from planner.specs.base import PlanError
 
@@ -40,7 +41,7 @@ def test_a_lesson_is_computed_and_its_claims_are_checked(name: str) -> None:
             if item.chart:
                 assert all(None not in heights for heights in item.chart.series.values())
     for claim in page.claims:
-        assert claim.verdict in pages.VERDICTS
+        assert claim.verdict in VERDICTS
         assert claim.broken == [], claim.number
         assert re.search(r"\d", claim.why), f"claim {claim.number} has no number"
 
@@ -121,6 +122,29 @@ def test_pages_of_lessons_are_complete_without_a_script(client: TestClient) -> N
     printed = json.loads(dpplan("learn", "zero", "--set", "ranks=64", "--json").stdout)
     assert client.get("/api/learn/zero", params={"ranks": "64"}).json() == printed
     assert client.get("/api/learn").json() == json.loads(dpplan("learn", "--json").stdout)
+
+
+def test_all_claims_are_one_list_everywhere(client: TestClient) -> None:
+    printed = json.loads(dpplan("learn", "coverage", "--json").stdout)
+    assert client.get("/api/learn/coverage").json() == printed
+    assert [claim["number"] for claim in printed["claims"]] == list(range(1, pages.CLAIMS + 1))
+    assert 'href="/learn/coverage"' in client.get("/learn").text
+    text = client.get("/learn/coverage").text
+    assert all(f"{claim['number']}. " in text for claim in printed["claims"])
+    assert f"{pages.CLAIMS} claims" in dpplan("learn", "coverage").stdout
+    refused(dpplan("learn", "coverage", "--set", "ranks=8"), "lesson", "must be one of")
+
+
+def test_a_collective_is_as_slow_as_its_slowest_link() -> None:
+    """What the lesson on failures says of shared networks, with the bandwidth of that link."""
+    words = ("allreduce", "--gpu", "h100", "--gpus", "64", "--bytes", "1GB", "--json")
+    whole, half = (
+        dpplan(*words, "--nic-bandwidth", rate).json()["sizes"][0]["seconds"]["ring"]
+        for rate in ("400 Gbit/s", "200 Gbit/s")
+    )
+    assert half / whole == pytest.approx(2, rel=0.1)
+    software = dpplan("estimate", "--model", "gpt2", "--gpu", "a100", "--stack", "tensorflow")
+    refused(software, "TensorFlow", "maxtext")
 
 
 def test_bars_and_lines_stay_inside_their_chart() -> None:

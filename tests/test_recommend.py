@@ -30,6 +30,25 @@ def tried(document: Any, machine: str) -> list[Any]:
     return rows
 
 
+def test_the_size_below_is_said_of_the_smallest_and_not_of_the_best() -> None:
+    """Where the best is not the smallest, both stand there: fewer GPUs that are within the
+    limits are never passed over."""
+    document = found(5.0, goal="fastest")
+    lines = [line for block in view(document).blocks for line in block.below]
+    passed = 0
+    for kind in document.types:
+        if kind.answer is None:
+            continue
+        (line,) = [entry for entry in lines if entry.startswith(f"{kind.machine}: ")]
+        smallest = f"smallest within the limits: {kind.smallest_gpus:,} GPUs"
+        assert (smallest in line) == (kind.smallest_gpus < kind.answer.gpus)
+        passed += smallest in line
+        if kind.below:
+            assert f"one size smaller: {kind.below.gpus:,} GPUs" in line
+            assert kind.below.gpus < kind.smallest_gpus
+    assert passed
+
+
 def test_an_answer_meets_the_limit_on_its_own_and_the_next_smaller_does_not() -> None:
     days = 5.0
     for kind in found(days).types:

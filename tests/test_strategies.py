@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategy_costs import context, cost, sent
 
+from planner.error import PlanError
 from planner.estimate import communicate, evaluate, sync
 from planner.estimate.machine import machine
 from planner.estimate.states import rank_parameters
@@ -257,6 +258,21 @@ def test_incast_at_the_servers() -> None:
     )
     assert first == pytest.approx(8 * eight, rel=1e-6)
     assert many == pytest.approx(eight, rel=1e-6)
+
+
+def test_copies_on_other_servers_by_hand() -> None:
+    """Each of eight servers sends its eighth of fp32 parameters once per copy, over its cards."""
+    none, first, second = (
+        float(cost("ps-sync", 64, StrategySettings(server_copies=n)).exposed_s[0])
+        for n in (0, 1, 2)
+    )
+    x = context("ps-sync")
+    part = 4.0 * parameter_count(x.plan.model) / 8
+    node = 8 * float(x.m.nic_per_gpu)
+    assert second - none == pytest.approx(2 * (first - none), rel=1e-6)
+    assert part / node <= first - none <= 2 * part / node
+    with pytest.raises(PlanError, match="there are 8: give more --servers"):
+        cost("ps-sync", 64, StrategySettings(server_copies=8))
 
 
 def test_what_staleness_and_backups_save_and_cost() -> None:

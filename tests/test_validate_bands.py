@@ -16,7 +16,7 @@ from there import there
 from benchmarks.studies.ablation import MECHANISMS, ablations, with_each_off
 from benchmarks.studies.bands import coverage
 from benchmarks.studies.residuals import time_rows
-from benchmarks.studies.widths import CONFORMAL, fit
+from benchmarks.studies.widths import CONFORMAL, CORRELATION, fit
 from benchmarks.studies.worth import worths
 from planner.estimate.islands import behind_unknown
 from planner.estimate.machine import SWITCHES, machine
@@ -408,7 +408,8 @@ def test_suites_drawn_alike_lie_inside() -> None:
 
 def test_shipped_bands_hold_what_they_promise() -> None:
     """Bands that did not see a suite hold four fifths of its runs, in view before or not, and score
-    a fifth better over suites than one band for all; by classes with suites enough to say so."""
+    a fifth better over suites than one band for all; of every class of runs within what chance
+    allows a band that is right, by runs and by suites."""
     document = coverage()
     for name, value in document.left_out.items():
         assert 0.78 <= there(value.all.inside_frac) <= 0.9, name
@@ -421,8 +422,25 @@ def test_shipped_bands_hold_what_they_promise() -> None:
     assert 0.75 <= there(later.inside_frac) <= 0.85
     assert there(later.score) < 0.75 * there(all_alike.score)
     for name, line in only.kinds.items():
-        if line.suites >= 10:
-            assert there(line.mean_of_suites) == pytest.approx(0.8, abs=0.08), name
+        for share, error in (
+            (line.inside_frac, line.error),
+            (line.mean_of_suites, line.error_of_suites),
+        ):
+            assert there(share) == pytest.approx(0.8, abs=2 * there(error)), name
+
+
+def test_the_error_of_a_share_by_hand() -> None:
+    """One suite of one run: the binomial's 0.4. Four of one run: half. One of many runs keeps what
+    correlates within a suite."""
+    single, four, many = (
+        coverage([line for s in range(suites) for line in runs_like(*[1.0] * n, suite=str(s))])
+        .left_out["suites"]
+        .all
+        for suites, n in ((1, 1), (4, 1), (1, 400))
+    )
+    assert there(single.error) == pytest.approx(0.4)
+    assert there(four.error) == there(four.error_of_suites) == pytest.approx(0.2)
+    assert there(many.error) == pytest.approx(0.4 * math.sqrt(CORRELATION), rel=0.01)
 
 
 def test_coverage_of_a_file_is_that_of_the_shipped_bands() -> None:

@@ -1,10 +1,14 @@
 """Who is answered by the dashboard's server, for how long a client may owe something, and how the
-server starts and ends."""
+server starts and ends.
+
+Long: connections of every kind share one server that runs inside the test.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import os
 import re
 import signal
@@ -348,6 +352,37 @@ def test_what_is_no_request_is_answered_strictly(sent: bytes, status: bytes) -> 
         assert await answered(connect)
 
     with_server(talk)
+
+
+@pytest.mark.parametrize("method", [b"GET", b"HEAD", b"DELETE"])
+@pytest.mark.parametrize("host", [b"localhost", b"evil"])  # which is refused before its body
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"Content-Length: 1\r\n\r\naGARBAGE\r\n\r\n",
+        b"\r\nGARBAGE\r\n\r\n",
+    ],
+)
+def test_a_broken_request_is_answered_once_and_not_a_fault_in_the_log(
+    method: bytes, host: bytes, rest: bytes
+) -> None:
+    """Of a broken body, or a broken request after a whole one, no traceback is logged."""
+    faults: list[str] = []
+    noted = logging.Handler()
+    noted.emit = lambda record: faults.append(record.getMessage())  # type: ignore[method-assign]
+
+    async def talk(connect: Callable[[bytes], Awaitable[Stream]]) -> None:
+        logging.getLogger("uvicorn.error").addHandler(noted)
+        text = await ends(await connect(method + HEAD[3:].replace(b"localhost", host) + rest))
+        assert text.count(b"HTTP/1.1 4") == 1
+        assert await answered(connect)
+
+    try:
+        with_server(talk)
+    finally:
+        logging.getLogger("uvicorn.error").removeHandler(noted)
+    assert faults == []
 
 
 def test_an_address_that_is_forwarded_is_not_believed() -> None:

@@ -159,13 +159,19 @@ class Connection(H11Protocol):
             (b"connection", b"close"),
             *HEADERS,
         ]
+        # a request whose body is broken: of one that was answered nothing is left to refuse
+        broken = None if self.cycle is None or self.cycle.response_complete else self.cycle
+        is_head = broken is not None and broken.scope["method"] == "HEAD"  # answered without a body
         events: list[Any] = [
             h11.Response(status_code=status, headers=headers, reason=status.phrase),
-            h11.Data(data=body),
+            *([] if is_head else [h11.Data(data=body)]),
             h11.EndOfMessage(),
         ]
         self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
         self.transport.close()
+        if broken is not None:  # the application must not answer it again
+            broken.disconnected = True
+            broken.message_event.set()
 
     def _watch_answer(self) -> None:
         """While an answer waits to be taken: enough of it must be in time, and all answers together

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.studies.residuals import time_rows
 from benchmarks.studies.runs import named, show
-from benchmarks.studies.widths import as_seen, fit
+from benchmarks.studies.widths import CORRELATION, as_seen, fit
 from planner.evidence.band import Residuals, recorded, residuals, widened
 from planner.evidence.spread import COVERAGE, SIDE
 from planner.evidence.weights import suite_members
@@ -41,6 +41,9 @@ class BandLine:
     suites: int  # suites of the runs
     mean_of_suites: float | None  # mean over them of the share inside
     score_of_suites: float | None  # mean over them of their scores
+    # standard errors of inside_frac and mean_of_suites if the band were right (`_chance`)
+    error: float | None
+    error_of_suites: float | None
 
 
 @dataclass(frozen=True)
@@ -194,11 +197,12 @@ def _evidence(runs: Residuals, key: Callable[[Residuals], Array], known: Residua
 def _line(value: Array, low: Array, high: Array, suite: Array) -> BandLine:
     n = len(value)
     if not n:
-        return BandLine(0, 0, None, None, None, None, None, 0, None, None)
+        return BandLine(0, 0, None, None, None, None, None, 0, None, None, None, None)
     inside = (value >= low) & (value <= high)
     missed = np.maximum(low - value, 0) + np.maximum(value - high, 0)
     score = high - low + 2 / (1 - COVERAGE) * missed
     of_suite = 1 / suite_members(suite)
+    members = np.unique(suite, return_counts=True)[1]
     return BandLine(
         n=n,
         inside=int(inside.sum()),
@@ -210,20 +214,35 @@ def _line(value: Array, low: Array, high: Array, suite: Array) -> BandLine:
         suites=len(set(suite.tolist())),
         mean_of_suites=float(np.average(inside, weights=of_suite)),
         score_of_suites=float(np.average(score, weights=of_suite)),
+        error=_chance(members / n, members),
+        error_of_suites=_chance(np.ones(len(members)) / len(members), members),
     )
+
+
+def _chance(weight: Array, members: Array) -> float:
+    """Standard error of a weighted mean over suites of their shares inside, if the band held what
+    it promises: a binomial of each suite's runs with the design effect of errors that correlate
+    within it (Kish 1965). weight: of each suite, 1 in all; members: its runs."""
+    of_suite = COVERAGE * (1 - COVERAGE) * (1 + (members - 1) * CORRELATION) / members
+    return float(np.sqrt(np.sum(weight**2 * of_suite)))
 
 
 _BAND = [
     *(">runs", ">suites", ">low", ">high"),
-    *(">inside", ">mean of suites", ">score", ">score of suites"),
+    *(">inside", ">+-", ">mean of suites", ">+-", ">score", ">score of suites"),
 ]
 
 
 def _band_cells(line: BandLine) -> list[str]:
     """Cells under `_BAND`."""
-    shares = [percent(line.inside_frac), percent(line.mean_of_suites)]
+    inside = [
+        percent(line.inside_frac),
+        percent(line.error),
+        percent(line.mean_of_suites),
+        percent(line.error_of_suites),
+    ]
     low, high, *scores = map(_score, (line.low, line.high, line.score, line.score_of_suites))
-    return [str(line.n), str(line.suites), low, high, *shares, *scores]
+    return [str(line.n), str(line.suites), low, high, *inside, *scores]
 
 
 def _score(x: float | None) -> str:

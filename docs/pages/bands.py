@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.studies.bands import BandLine, Coverage
 from benchmarks.studies.chances import FitCoverage
+from benchmarks.studies.widths import CORRELATION
 from pages.text import percent, table
 
 
@@ -12,7 +13,10 @@ def parts(coverage: Coverage, fits: FitCoverage) -> list[str]:
     return [*_coverage(coverage), *_fit_chances(fits)]
 
 
-_HEADS = [">runs", ">suites", ">low", ">high", ">inside", ">of suites", ">score", ">of suites"]
+_HEADS = [
+    *(">runs", ">suites", ">low", ">high"),
+    *(">inside", ">+-", ">of suites", ">+-", ">score", ">of suites"),
+]
 
 
 def _cells(line: BandLine) -> list[object]:
@@ -21,7 +25,9 @@ def _cells(line: BandLine) -> list[object]:
         line.suites,
         *(f"{x:.2f}" for x in (line.low, line.high)),
         percent(line.inside_frac),
+        percent(line.error, 0),
         percent(line.mean_of_suites),
+        percent(line.error_of_suites, 0),
         *(f"{x:.2f}" for x in (line.score, line.score_of_suites)),
     ]
 
@@ -44,8 +50,9 @@ def _coverage(coverage: Coverage) -> list[str]:
             " little; by suites it is that of the few that were missed by much. One band for all"
             " runs has the quantiles by runs of all other suites, so it is best at the former."
             " Suites in view while the model was made are judged by the narrower band of such"
-            " suites, the others by that of every answer. A mean over n suites is uncertain by some"
-            " 0.3 over the root of n: 10 points of percent with 9 of them.\n"
+            " suites, the others by that of every answer. +- is the standard error that a share"
+            f" would have if the bands were right, as errors of a suite correlate ({CORRELATION:g})"
+            ": 3 points of percent take some 60 suites of any size, 10 take 5.\n"
         ),
         table(
             ["left out with its suite", *_HEADS],

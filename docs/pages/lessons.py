@@ -7,15 +7,9 @@ from functools import cache, partial
 
 from pages.text import NOTICE, table
 from planner.lessons import learn
-from planner.lessons.documents import Lesson, LessonClaim
-from planner.lessons.view import markdown
+from planner.lessons.documents import Lesson
+from planner.lessons.view import claims_lead, markdown
 
-VERDICTS = {
-    "holds": "hold",
-    "partly": "hold in part",
-    "wrong": "are wrong",
-    "not modelled": "are of what is not modelled",
-}
 CLAIMS = 67  # of our sources that a reader could not check when they were counted
 
 
@@ -53,32 +47,20 @@ def index() -> str:
     )
 
 
-def claims() -> list[tuple[str, LessonClaim]]:
-    """(lesson, claim) by number."""
-    pairs = [(name, claim) for name in learn.lessons() for claim in lesson(name).claims]
-    return sorted(pairs, key=lambda pair: pair[1].number)
-
-
 def coverage() -> str:
     """One row per claim: what was claimed, what dpplan says, by which command, where."""
-    pairs = claims()
-    verdicts = [claim.verdict for _, claim in pairs]
-    counts = ", ".join(f"{verdicts.count(word)} {words}" for word, words in VERDICTS.items())
+    listed = learn.claims()
     rows = [
         [
-            str(claim.number),
-            claim.of,
-            claim.claim,
-            claim.verdict,
-            f"`{claim.command}`",
-            f"[{name}]({name}.md)",
+            str(entry.number),
+            entry.of,
+            entry.claim,
+            entry.verdict,
+            f"`{entry.command}`",
+            f"[{entry.lesson}]({entry.lesson}.md)",
         ]
-        for name, claim in pairs
+        for entry in listed.claims
     ]
-    return (
-        f"{NOTICE}# Claims of our sources\n\n"
-        f"{len(pairs)} claims that a reader could not check with the planner at first, each with"
-        f" the command that gives the numbers and the lesson that explains them: {counts}. Every"
-        " command runs in the tests, and what a verdict rests on is tested of its answer.\n\n"
-        + table([">claim", "source", "says", "verdict", "command", "lesson"], rows)
+    return f"{NOTICE}# Claims of our sources\n\n{claims_lead(listed)}\n\n" + table(
+        [">claim", "source", "says", "verdict", "command", "lesson"], rows
     )

@@ -16,7 +16,7 @@ def _widening() -> str:
     """Fitted factors on the half-width of a band."""
     widths = _widths()
     return table(
-        ["what makes a step less well known", ">factor on the half-width"],
+        ["property of a step", ">factor on the half-width"],
         [
             [words, f"{math.exp(widths.widens[name]):.2f}{_sided(widths, name)}"]
             for name, words in uncertainty.WIDENS.items()
@@ -67,9 +67,9 @@ The band beside every step time should hold {COVERAGE:.0%} of unseen runs: its e
 and the 90 % quantile of measured over predicted step time. It always contains the expected time.
 
 A band is as wide as the evidence is thin. Its half-width, as a logarithm, is that of plain runs of
-measured software times a factor for each property that makes a step less well known. Factors are
-fitted to the interval score (Gneiting & Raftery 2007, equation 43) of all suites together, in which
-a run of a suite of n counts as 1/(1 + (n - 1) {CORRELATION:g}), because errors of a suite
+measured software times a factor for each property that makes a step less or better known. Factors
+are fitted to the interval score (Gneiting & Raftery 2007, equation 43) of all suites together, in
+which a run of a suite of n counts as 1/(1 + (n - 1) {CORRELATION:g}), because errors of a suite
 correlate, and are shrunk towards what 195 runs that were predicted blind showed of their classes.
 Suites in view while the model was made were missed by less than those collected later: that, too,
 is a factor ({math.exp(_widths().widens[uncertainty.LATER]):.2f}), and every answer has it.

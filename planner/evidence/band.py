@@ -36,6 +36,7 @@ WIDTHS = _DATA / "band_widths.csv"  # written by `python -m benchmarks.studies.w
 # what multiplies the half-width, each by exp(coefficient x feature): features of a case, and
 NEW_GPU = "new_gpu"  # 1 / (1 + suites that show the GPU)
 LOW_MFU = "low_mfu"  # ln(_HIGH_MFU / predicted MFU), where that is more than 0
+LONG = "long"  # of FEATURES, up to 1; narrows, as attention is one kernel that was timed
 LATER = "later"  # 1: of a suite that was not in view while the model was made
 WIDENS = {
     "loop": "a training loop of one's own",
@@ -48,6 +49,7 @@ WIDENS = {
     "amd": "kernels and collectives of ROCm",
     NEW_GPU: "that few suites show this GPU",
     LOW_MFU: "a step that is far from the peak rate",
+    LONG: "attention over long sequences",
     LATER: "the spread between clusters and teams",
 }
 # one-sided: a loop of one's own is rather slower than expected than faster
@@ -232,6 +234,7 @@ def widening(
     """Columns of WIDENS. lines: of FEATURES, shape (runs, features); mfu: predicted."""
     names = list(FEATURES)
     values = {
+        LONG: np.minimum(lines[:, names.index(LONG)], 1.0),  # of longer ones there are few runs
         NEW_GPU: new_gpu,
         LOW_MFU: np.maximum(np.log(_HIGH_MFU / np.maximum(mfu, _LEAST_MFU)), 0.0),
         LATER: later * np.ones(len(lines)),

@@ -15,6 +15,7 @@ from planner.formulas.params import active_parameter_count
 from planner.inputs import catalog
 from planner.inputs.batch import largest_published
 from planner.inputs.prices import depreciation, prices
+from planner.inputs.run import storages
 from planner.ledger import first
 from planner.specs.cluster import ClusterSpec
 from planner.specs.hardware import GpuSpec
@@ -40,11 +41,16 @@ _CRITICAL_BEYOND = (
 _PRICE_BEYOND = 3.0  # times outside of all list prices of the GPU
 _CAPEX_BEYOND = 5.0  # times what the lowest of these prices would pay back, or less by as much
 _SLOWER = 200.0  # times slower than the NICs of the usual node
-_FASTER = 8.0  # times faster; the next three generations
+_FASTER = 4.0  # times faster; the next two generations
 _SHORTEST = 64  # tokens; the shortest published pre-training is at 128 (BERT, arXiv 1810.04805)
 _LONGEST = 20_000_000  # tokens; twice the longest context that is published (Llama 4 Scout)
 _PASSES = 200_000.0  # tokens per parameter: ten times SmolLM2-135M's 15,000
-_K = 1024
+_FEWEST = 10_000  # tokens; a run of fewer is a number whose suffix is missing
+_STEPS_BEYOND = 4.0  # times the longest published run
+# Llama 3's storage writes 2 TB/s, 7 TB/s at its peak (arXiv 2407.21783, section 3.3.1)
+_FASTEST_STORAGE = 7e12
+_LONGEST_RESTART_S = 12 * 3600.0  # a night in which nobody restarts the job
+_K, _THOUSAND = 1024, 1000.0
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,8 @@ def _batch(request: Request) -> str | None:
         return None
     name, largest = largest_published()
     tokens, critical = batch * length, _critical_tokens(request)
+    if request.training.tokens is not None and request.training.tokens < max(tokens, _FEWEST):
+        return None  # the tokens of the run are the doubtful number
     if tokens <= _BATCH_BEYOND * largest and tokens <= _CRITICAL_BEYOND * critical:
         return None
     sequences = max(1, round(batch / length))
@@ -120,14 +128,72 @@ def _critical_tokens(request: Request) -> float:
     return first(critical_batch.critical_batch_at_loss(loss))
 
 
+def _steps(request: Request) -> str | None:
+    """A batch so small that the run has more steps than any published one."""
+    batch, tokens = request.options.global_batch, request.training.tokens
+    if batch is None or tokens is None or of_samples(request.model):
+        return None
+    if request.training.seq_len < _SHORTEST:
+        return None  # the sequence is the doubtful number
+    steps = tokens / (batch * request.training.seq_len)
+    longest = _longest_published()
+    if longest is None or steps <= _STEPS_BEYOND * longest[1]:
+        return None
+    name, most = longest
+    return (
+        f"--global-batch {batch:,} makes {show(steps, 'count')} steps of"
+        f" {show(tokens, 'count')} tokens: the longest published run has {show(most, 'count')}"
+        f" ({name}); without --global-batch a published batch is taken"
+    )
+
+
+@cache
+def _longest_published() -> tuple[str, float] | None:
+    """The model of the catalogue whose run had the most steps, and their number; None: no run is
+    published."""
+    known = [(model, model.published.run) for model in catalog.load_all("models", ModelSpec)]
+    steps = {
+        model.title or model.name: run.tokens / model.published.batch_tokens
+        for model, run in known
+        if run is not None and run.tokens and model.published.batch_tokens
+    }
+    return max(steps.items(), key=lambda pair: pair[1], default=None)
+
+
 def _tokens(request: Request) -> str | None:
     tokens = request.training.tokens
     parameters = float(active_parameter_count(request.model))
-    if tokens is None or of_samples(request.model) or tokens <= _PASSES * parameters:
+    if tokens is None or of_samples(request.model):
+        return None
+    if tokens <= _PASSES * parameters:
         return None
     return (
         f"--tokens {show(tokens, 'count')} are {tokens / parameters:,.0f} per parameter; the most"
         f" that is published is near 15,000: look at --tokens and --model"
+    )
+
+
+def _few_tokens(request: OfCluster) -> str | None:
+    """A suffix left out."""
+    tokens = number(request.options, "tokens")
+    is_text = not isinstance(request, Request) or not of_samples(request.model)
+    if tokens is None or tokens >= _FEWEST or not is_text:
+        return None
+    suffix = "T" if tokens < _THOUSAND else "B"
+    return (
+        f"--tokens {request.options.tokens} is a run of {tokens:,.0f} tokens; were {tokens:g}"
+        f" {suffix} meant? --tokens {tokens:g}{suffix}"
+    )
+
+
+def message(size_bytes: float, cluster: ClusterSpec) -> str | None:
+    """A doubt of a message of `allreduce`: larger than the memory that it is in."""
+    room = float(cluster.gpu.memory)
+    if size_bytes <= room:
+        return None
+    return (
+        f"--bytes {show(size_bytes, 'traffic')} are more than the {show(room, 'B')} of a GPU: look"
+        " at its unit"
     )
 
 
@@ -246,15 +312,79 @@ def _network(request: OfCluster) -> str | None:
         return None
     given = request.options.nic_bandwidth
     meant = ""
-    for factor, unit in ((1e3, "Gbit/s"), (1 / 8, "bits")):
+    nics = request.cluster.nics_per_node
+    likely = [(1e3, "Gbit/s"), (1 / 8, "bits"), (1 / nics, f"all {nics} of a node")]
+    for factor, unit in likely:
         if usual / 8 <= stated * factor <= usual * _FASTER:
             meant = f"; were {unit} meant? --nic-bandwidth"
             meant += f" '{in_unit(stated * factor, 'Gbit/s'):g} Gbit/s'"
             break
     return (
-        f"--nic-bandwidth {given} is {show(max(usual / stated, stated / usual), 'count')} times"
+        f"--nic-bandwidth {given} is {max(usual / stated, stated / usual):,.0f} times"
         f" {'slower' if stated < usual else 'faster'} than the NICs of the usual node of"
         f" {request.cluster.gpu.title} ({in_unit(usual, 'Gbit/s'):g} Gbit/s){meant}"
+    )
+
+
+def _node(request: OfCluster) -> str | None:
+    """GPUs of the job given as GPUs of a node."""
+    each, options = request.cluster.gpus_per_node, request.options
+    most = _largest_node()
+    if options.gpus_per_node is None or each <= most:
+        return None
+    usual = request.cluster.gpu.node.gpus_per_node
+    return (
+        f"--gpus-per-node {each:,} is a node, within which links are those of"
+        f" {request.cluster.intra_node.title}; the largest known has {most};"
+        f" were GPUs of the job meant? --gpus {each} --gpus-per-node {usual}"
+    )
+
+
+@cache
+def _largest_node() -> int:
+    """Most GPUs that a node or an NVLink domain of the catalogue has."""
+    nodes = [entry.node for entry in catalog.load_all("gpus", GpuSpec)]
+    return max(node.nvlink_domain or node.gpus_per_node for node in nodes)
+
+
+def _spares(request: OfCluster) -> str | None:
+    """Spare GPUs, or a number that was meant for something else."""
+    spares, nodes = request.options.spare_nodes, request.cluster.nodes
+    if spares is None or spares <= nodes:
+        return None
+    per_node = request.cluster.gpus_per_node
+    meant = (
+        f"; were {spares} GPUs meant? --spare-nodes {-(-spares // per_node)}"
+        if spares / per_node <= nodes
+        else ""
+    )
+    return (
+        f"--spare-nodes {spares:,} are paid for and idle beside {nodes:,} nodes that train{meant}"
+    )
+
+
+def _storage(request: OfCluster) -> str | None:
+    """Storage faster than any published one."""
+    given, rate = request.options.storage, None
+    if given is not None and given not in {storage.id for storage in storages()}:
+        rate = number(request.options, "storage")
+    if rate is None or rate <= _FASTEST_STORAGE:
+        return None
+    return (
+        f"--storage {given} is faster than any published one (Llama 3's writes 7 TB/s at its peak,"
+        " arXiv 2407.21783): look at its unit"
+    )
+
+
+def _restart(request: OfCluster) -> str | None:
+    """Minutes taken for hours."""
+    seconds = number(request.options, "restart")
+    if seconds is None or seconds <= _LONGEST_RESTART_S:
+        return None
+    return (
+        f"--restart {request.options.restart} is {show(seconds / _HOUR_S, 'h')} from each failure"
+        " to the next step; jobs restart within minutes where a scheduler does it, and within a"
+        " night where a person does: look at its unit"
     )
 
 
@@ -265,10 +395,15 @@ def _usual_nic(gpu: str) -> float:
     return float(known[gpu].node.nic_bandwidth) if gpu in known else 0.0
 
 
-_OF_WORK: tuple[Callable[[Request], str | None], ...] = (_batch, _tokens, _sequence)
+_OF_WORK: tuple[Callable[[Request], str | None], ...] = (_batch, _steps, _tokens, _sequence)
 _OF_CLUSTER: tuple[Callable[[OfCluster], str | None], ...] = (
+    _few_tokens,
     _failures,
     _price,
     _purchase,
     _network,
+    _node,
+    _spares,
+    _storage,
+    _restart,
 )

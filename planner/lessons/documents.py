@@ -6,7 +6,7 @@ from typing import Annotated
 
 from planner.specs.document import UNSET, Document, Unset, key
 
-ANSWERS = {"learn": "Lessons", "learn LESSON": "Lesson"}
+ANSWERS = {"learn": "Lessons", "learn LESSON": "Lesson", "learn coverage": "Claims"}
 
 
 Value = int | float | str | bool | None
@@ -96,6 +96,24 @@ class LessonClaim(Document):
     why: Annotated[str, key("what is right or wrong in it, with the numbers of the command")]
     command: Annotated[str, key("that gives the numbers")]
     broken: Annotated[list[str], key("bounds that the numbers should keep and do not")]
+
+
+class ClaimEntry(Document):
+    """A claim of the sources in the table of all."""
+
+    number: Annotated[int, key("as lessons count it")]
+    of: Annotated[str, key("which source")]
+    claim: Annotated[str, key("in our words")]
+    verdict: Annotated[str, key("holds, partly, wrong, not modelled or no number")]
+    command: Annotated[str, key("that gives the numbers")]
+    lesson: Annotated[str, key("that explains them")]
+
+
+class Claims(Document):
+    """All claims of the sources that lessons check."""
+
+    schema_version: Annotated[int, key("1")]
+    claims: Annotated[list[ClaimEntry], key("by number")]
 
 
 class LessonEntry(Document):

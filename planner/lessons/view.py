@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from planner.lessons.documents import (
+    ClaimEntry,
+    Claims,
     Lesson,
     LessonChart,
     LessonClaim,
@@ -42,6 +44,40 @@ def list_blocks(lessons: Lessons) -> list[Block]:
     text = ["`dpplan learn NAME` prints one, `dpplan serve` has them with inputs that move"]
     order = "in the order in which they build on each other"
     return [Block("Lessons", text, ["name", "title", ">claims"], rows, order=order)]
+
+
+VERDICTS = {
+    "holds": "hold",
+    "partly": "hold in part",
+    "wrong": "are wrong",
+    "not modelled": "are of what is not modelled",
+}
+
+
+def claims_lead(claims: Claims) -> str:
+    """How many claims there are, and how many of each verdict."""
+    verdicts = [claim.verdict for claim in claims.claims]
+    counts = ", ".join(f"{verdicts.count(word)} {words}" for word, words in VERDICTS.items())
+    return (
+        f"{len(verdicts)} claims that a reader could not check with the planner at first, each with"
+        f" the command that gives the numbers and the lesson that explains them: {counts}. Every"
+        " command runs in the tests, and what a verdict rests on is tested of its answer."
+    )
+
+
+def claim_blocks(claims: Claims) -> list[Block]:
+    """All claims, the lesson and the command of each."""
+    lines = [line for entry in claims.claims for line in _entry_lines(entry)]
+    return [
+        Block("Claims of our sources", [claims_lead(claims)]),
+        Block("Claims and their commands", lines),
+    ]
+
+
+def _entry_lines(entry: ClaimEntry) -> Iterator[str]:
+    claim = f"{entry.number}. {entry.claim} ({entry.of})"
+    yield f"{claim}: {entry.verdict}; dpplan learn {entry.lesson}"
+    yield Fixed(entry.command)
 
 
 def lesson_blocks(lesson: Lesson) -> list[Block]:

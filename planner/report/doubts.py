@@ -21,6 +21,9 @@ _LONGEST_RUN_DAYS = 3652.5  # ten years: hardware is written off in four
 _DEAREST_USD = 1e11
 _MOST_GPUS = 500_000
 _LEAST_GOODPUT = 0.1
+_MOST_CHECKPOINTING = 0.25  # of the work between two; the best interval stops for far less
+_HOUR_S = 3600.0
+_LONGEST_WRITE_S = 4 * _HOUR_S  # longer than most published jobs run between two failures
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,19 @@ _LIMITS = (
             f"only {100 * share:.2g} % of the time advances training: look at --mtbf, --restart,"
             " --storage and --gpus"
         ),
+    ),
+    Limit(
+        lambda a: a.run.reliability.checkpoint_stop_s / a.run.reliability.interval_s,
+        lambda share: share <= _MOST_CHECKPOINTING,
+        lambda share: (
+            f"writing checkpoints stops training for {share:.2g} times as long as it runs in"
+            " between: look at --checkpoint-interval and --storage, or leave the interval out"
+        ),
+    ),
+    Limit(
+        lambda a: a.run.reliability.checkpoint_write_s,
+        lambda s: s <= _LONGEST_WRITE_S,
+        lambda s: f"a checkpoint takes {show(s / _HOUR_S, 'h')} to be written: look at --storage",
     ),
     Limit(
         lambda a: None if a.run.tokens is None else a.run.tokens / a.step_tokens,

@@ -12,6 +12,7 @@ from planner.estimate import all_reduce
 from planner.estimate.machine import Machine, machine
 from planner.inputs.calibration import stack_spec
 from planner.inputs.cluster import cluster_spec
+from planner.inputs.doubts import message
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_without_model
 from planner.inputs.scenario import doubts_of
@@ -88,8 +89,13 @@ def answer(given: Mapping[str, Any], request: AllReduceOptions) -> AllReduce:
         map=FastestMap(bytes=ladder.tolist(), rows=rows),
         crossovers=crossovers,
         assumptions=assumed,
-        doubts=doubts_of(options, of_model=False),
+        doubts=[*doubts_of(options, of_model=False), *_doubts(max(sizes), cluster)],
     )
+
+
+def _doubts(largest_bytes: float, cluster: ClusterSpec) -> list[str]:
+    sentence = message(largest_bytes, cluster)
+    return [] if sentence is None else [sentence]
 
 
 def links(options: Options) -> tuple[ClusterSpec, Machine, list[str]]:

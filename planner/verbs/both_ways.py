@@ -32,6 +32,7 @@ def both_ways(options: Options, plan: Plan, report: Report, advice: Sequence[Adv
     """Sentences, each with the answer by a default and by another value of it. plan: of the
     answer."""
     sentences = (
+        _taken_back(plan, report),  # first: the request names the machines
         _batch(options, report, advice),
         _sequence(options, plan, report),
         _precision(options, report, advice),
@@ -162,26 +163,33 @@ def _network(options: Options, plan: Plan, report: Report) -> str | None:
     )
 
 
-def _failures(plan: Plan, report: Report) -> str | None:
-    """The default time between failures, and the least and the most that is published; of machines
-    that are taken back, on machines that are kept, too."""
-    run, stopped = plan.run, report.run.reliability.stopped_gpus
-    if run.states_failures:
+def _goodput(plan: Plan, report: Report, **update: float | None) -> float:
+    """Share of the time that advances training where run settings differ, on machines that are
+    kept."""
+    run = plan.run.model_copy(update={"preempted_s": None, **update})
+    stopped = report.run.reliability.stopped_gpus
+    return reliability(plan.model_copy(update={"run": run}), stopped)[1]
+
+
+def _taken_back(plan: Plan, report: Report) -> str | None:
+    """Machines that are taken back, and such as are kept."""
+    here, kept = report.run.goodput, _goodput(plan, report)
+    if not plan.run.is_preempted or not _beyond(report, here / kept):
         return None
+    gone = (report.run.reliability.taken_back_s or 0.0) / _DAY_S
+    return (
+        f"machines that are taken back decide: one of the job's every {show(gone, 'days')}, and"
+        f" {percent(here, 0)} of the time advances training; on machines that are kept"
+        f" {percent(kept, 0)} (--market)"
+    )
 
-    def goodput(**update: float | None) -> float:
-        other = run.model_copy(update={"preempted_s": None, **update})
-        return reliability(plan.model_copy(update={"run": other}), stopped)[1]
 
-    here, kept = report.run.goodput, goodput()
-    if run.is_preempted and _beyond(report, here / kept):
-        gone = (report.run.reliability.taken_back_s or 0.0) / _DAY_S
-        return (
-            f"machines that are taken back decide: one of the job's every {show(gone, 'days')}, and"
-            f" {percent(here, 0)} of the time advances training; on machines that are kept"
-            f" {percent(kept, 0)} (--market)"
-        )
-    ends = [goodput(mtbf_gpu_s=hours * _HOUR_S) for hours in MTBF_GPU_HOURS]
+def _failures(plan: Plan, report: Report) -> str | None:
+    """The default time between failures, and the least and the most that is published."""
+    if plan.run.states_failures or _taken_back(plan, report) is not None:
+        return None
+    here = _goodput(plan, report)
+    ends = [_goodput(plan, report, mtbf_gpu_s=hours * _HOUR_S) for hours in MTBF_GPU_HOURS]
     if not any(_beyond(report, here / end) for end in ends):
         return None
     low, high = (

@@ -189,8 +189,7 @@ def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], document: Smalles
         links=[Link(row.command) for _, row in answered],
         chart=_cost_and_days(answered) if days else None,
         below=[
-            f"{kind.machine}: {describe(row.layout)} [{row.stack}]; one size smaller:"
-            f" {_smaller(kind)}"
+            f"{kind.machine}: {describe(row.layout)} [{row.stack}]; {_smaller(kind, row)}"
             for kind, row in answered
         ],
     )
@@ -241,11 +240,19 @@ def _curve(
     )
 
 
-def _smaller(kind: MachineKind) -> str:
-    """Why fewer GPUs than the smallest cluster of this kind are not enough."""
+def _smaller(kind: MachineKind, row: ClusterRow) -> str:
+    """The smallest cluster of this kind within the limits, where it is not the row, and why fewer
+    GPUs are not enough."""
+    fewest = next((count for count in kind.tried if count.gpus == kind.smallest_gpus), None)
+    text = ""
+    if fewest is not None and fewest.gpus < row.gpus:
+        cost = None if fewest.cost_usd is None else show(fewest.cost_usd, "USD")
+        run = None if fewest.days is None else show(fewest.days, "days")
+        figures = ", ".join(part for part in (run, cost) if part)
+        text = f"smallest within the limits: {fewest.gpus:,} GPUs, {figures}; "
     if kind.below:
-        return f"{kind.below.gpus:,} GPUs, {kind.below.why}"
-    return kind.left_out or "none"
+        return f"{text}one size smaller: {kind.below.gpus:,} GPUs, {kind.below.why}"
+    return f"{text}one size smaller: {kind.left_out or 'none'}"
 
 
 # how much bandwidth

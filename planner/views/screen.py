@@ -68,26 +68,28 @@ _BOTH_WAYS = 1  # defaults that are answered both ways on the first screen; --fu
 
 
 def verdict(r: Estimate, most: int | None = None) -> str:
-    """Whether it fits, and the step with its band, in a sentence. most: defaults that are answered
-    both ways; None: all."""
+    """Doubts, whether it fits, and the step with its band, in a sentence. most: defaults that are
+    answered both ways; None: all."""
     m, step = r.memory, r.step
     if r.undecided and r.undecided.moves:
         return sentence(r, r.undecided)
     band = span(step.low, step.high, "s")
-    doubted = "".join(f" DOUBTFUL: {doubt}." for doubt in r.doubts)
-    doubted += "".join(f" {sentence[0].upper()}{sentence[1:]}." for sentence in r.both_ways[:most])
-    if also := [text.split(" decide")[0] for text in r.both_ways[most:] if most is not None]:
-        doubted += f" So {'does' if len(also) == 1 else 'do'} {', '.join(also)} (--full)."
+    doubts = "".join(f"DOUBTFUL: {doubt}. " for doubt in r.doubts)
+    ways = "".join(f" {sentence[0].upper()}{sentence[1:]}." for sentence in r.both_ways[:most])
+    if also := r.both_ways[most:] if most is not None else []:
+        names = [text.split(" decide")[0] for text in also]
+        does = "does" if len(also) == 1 and f"{names[0]} decides" in also[0] else "do"
+        ways += f" So {does} {', '.join(names)} (--full)."
     if not m.fits:
         lacking = f"{m.verdict.upper()}: {short_of(r)}{_still(m)}."
-        return f"{lacking} A step would take {show(step.seconds, 's')} ({band}).{doubted}"
+        return f"{doubts}{lacking} A step would take {show(step.seconds, 's')} ({band}).{ways}"
     broken = [requirement.text for requirement in r.requirements if not requirement.holds]
     fails = f" DOES NOT HOLD: {', '.join(broken)}." if broken else ""
     chance = "chance" if m.verdict == "fits" else "chance to fit"
     return (
-        f"{m.verdict.capitalize()} ({chance} {chance_text(m.fit_chance)}), {room(m)}:"
+        f"{doubts}{m.verdict.capitalize()} ({chance} {chance_text(m.fit_chance)}), {room(m)}:"
         f" {show(step.seconds, 's')} per step (80 % band {band}),"
-        f" {percent(step.bottleneck_frac, 0)} of it {step.bottleneck}.{fails}{doubted}"
+        f" {percent(step.bottleneck_frac, 0)} of it {step.bottleneck}.{fails}{ways}"
     )
 
 

@@ -10,12 +10,12 @@ from planner.specs.options.own import Output
 
 def command(request: LearnOptions, out: Output) -> Answer:
     """Read a lesson of ten minutes whose figures are computed, with inputs of your own; without
-    LESSON the list of them.
+    LESSON the list of them, with `coverage` all claims of our sources that they check.
 
     Exit status: 0 answered, 2 the request is wrong.
     """
     from planner.lessons import learn
-    from planner.lessons.view import lesson_blocks, list_blocks
+    from planner.lessons.view import claim_blocks, lesson_blocks, list_blocks
     from planner.views.view import View
 
     if request.lesson is None:
@@ -23,5 +23,8 @@ def command(request: LearnOptions, out: Output) -> Answer:
             raise PlanError("--set", request.set[0], "sets an input of a lesson: name the lesson")
         listed = learn.listed()
         return Answer(listed, view=lambda: View.of(list_blocks(listed)))
+    if request.lesson == learn.COVERAGE and not request.set:
+        claims = learn.claims()
+        return Answer(claims, view=lambda: View.of(claim_blocks(claims)))
     lesson = learn.lesson(request.lesson, learn.settings(request.set))
     return Answer(lesson, view=lambda: View.of(lesson_blocks(lesson)))

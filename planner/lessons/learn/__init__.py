@@ -8,6 +8,8 @@ from string import Formatter
 from typing import Any
 
 from planner.lessons.documents import (
+    ClaimEntry,
+    Claims,
     FormulaInput,
     Lesson,
     LessonClaim,
@@ -25,6 +27,7 @@ from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, plain
 from planner.units import UnitError, parse_count
 
+COVERAGE = "coverage"  # in place of a lesson: the table of all claims
 Setting = int | float | str
 
 
@@ -37,6 +40,18 @@ def listed() -> Lessons:
     return Lessons(SCHEMA_VERSION, entries)
 
 
+def claims() -> Claims:
+    """All claims by number. Their bounds are checked where a lesson is made."""
+    entries = [
+        ClaimEntry(
+            claim.number, claim.of, claim.claim, claim.verdict, f"dpplan {claim.command}", name
+        )
+        for name, written in lessons().items()
+        for claim in written.claims
+    ]
+    return Claims(SCHEMA_VERSION, sorted(entries, key=lambda entry: entry.number))
+
+
 def lesson(name: str, given: Mapping[str, str], *, claims: bool = True) -> Lesson:
     """One lesson with the figures of these inputs. Raises PlanError naming the wrong input.
 
@@ -44,7 +59,8 @@ def lesson(name: str, given: Mapping[str, str], *, claims: bool = True) -> Lesso
     not depend on the inputs.
     """
     if name not in lessons():
-        raise PlanError("lesson", name, f"must be one of {', '.join(lessons())}")
+        known = ", ".join((*lessons(), COVERAGE))
+        raise PlanError("lesson", name, f"must be one of {known}")
     written = lessons()[name]
     values = {key: entry.start for key, entry in written.inputs.items()} | _set(written, given)
     problems: list[str] = []

@@ -17,6 +17,7 @@ from planner.lessons import view as shown
 from planner.lessons.documents import LessonInput, LessonItem
 from planner.lessons.web import chart as learn_chart
 from planner.specs.base import PlanError
+from planner.specs.document import plain
 from web.render import rendered as template
 from web.state import Pairs
 
@@ -32,6 +33,12 @@ def listed(_: Pairs) -> dict[str, Any]:
     return {
         "lessons": [(lesson.name, lesson.title, lesson.lead) for lesson in learn.listed().lessons]
     }
+
+
+def claims() -> dict[str, Any]:
+    """The page of all claims."""
+    listed = learn.claims()
+    return {"lead": shown.claims_lead(listed), "claims": plain(listed)["claims"]}
 
 
 def page(pairs: Pairs, name: str) -> dict[str, Any]:

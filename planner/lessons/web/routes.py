@@ -31,6 +31,13 @@ async def index(request: Request) -> HTMLResponse:
     )
 
 
+@router.get("/learn/coverage", response_class=HTMLResponse)
+async def claims(request: Request) -> HTMLResponse:
+    """All claims that lessons check."""
+    content = await run.read(request, "claims", [])
+    return HTMLResponse(rendered("claims.html", page="/learn", **content))
+
+
 @router.get("/learn/{name}", response_class=HTMLResponse)
 async def lesson(request: Request, name: str) -> HTMLResponse:
     """One lesson, with the inputs of the address."""
@@ -42,6 +49,13 @@ async def lesson(request: Request, name: str) -> HTMLResponse:
 async def lessons_listed(request: Request) -> Response:
     """The document of `dpplan learn --json`."""
     content = await run.answer(request, "lessons_document", [])
+    return Response(content, media_type="application/json")
+
+
+@documents.get("/learn/coverage", responses=doc.answers(doc.document("learn coverage")))
+async def claims_listed(request: Request) -> Response:
+    """The document of `dpplan learn coverage --json`."""
+    content = await run.answer(request, "claims_document", [])
     return Response(content, media_type="application/json")
 
 

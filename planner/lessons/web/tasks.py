@@ -20,6 +20,16 @@ def lesson(pairs: Pairs, name: str) -> bytes:
         return dumped(learn_page.page(pairs, name))
 
 
+def claims(_: Pairs) -> bytes:
+    """The page of all claims."""
+    return dumped(learn_page.claims())
+
+
+def claims_document(_: Pairs) -> bytes:
+    """The document of `dpplan learn coverage --json`."""
+    return dumped(learn.claims())
+
+
 def lessons_document(_: Pairs) -> bytes:
     """The document of `dpplan learn --json`."""
     return dumped(learn.listed())
@@ -34,6 +44,8 @@ def lesson_document(pairs: Pairs, name: str) -> bytes:
 TASKS = {
     "lessons": lessons,
     "lesson": lesson,
+    "claims": claims,
+    "claims_document": claims_document,
     "lessons_document": lessons_document,
     "lesson_document": lesson_document,
 }

@@ -29,6 +29,7 @@ class StrategySettings(Record):
     rank: int = 4
     density: float = 0.001
     servers: int | None = None
+    server_copies: int = 0
     slack: int = 3
     backups: int = 1
     bucket: str | None = None

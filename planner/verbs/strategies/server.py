@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from planner.error import PlanError
 from planner.estimate import uneven
 from planner.estimate.optimizer import cpu_rate
 from planner.formulas import all_reduce, collectives, data_parallel
@@ -50,9 +51,24 @@ def exchange_s(x: Context, workers: Array) -> Array:
     )
 
 
+def replicate_s(x: Context) -> Array:
+    """Updated parameters from each server to those that keep copies of its part, once per update
+    (Li et al. 2014, section 4.3)."""
+    copies = x.settings.server_copies
+    if copies and copies >= servers(x):
+        raise PlanError(
+            "--server-copies",
+            copies,
+            f"are kept by other servers, and there are {servers(x):,.0f}: give more --servers",
+        )
+    sent = all_reduce.replicated_bytes(FP32_BYTES * x.parameters, servers(x), float(copies))
+    return sent / (_card(x) * float(x.plan.cluster.gpus_per_host))
+
+
 def update_s(x: Context) -> Array:
-    """The optimizer on the CPUs of the servers, each its part."""
-    return data_parallel.cpu_step_s(x.parameters / servers(x), cpu_rate(x.plan, x.m))
+    """The optimizer on the CPUs of the servers, each its part, and copies of that."""
+    update = data_parallel.cpu_step_s(x.parameters / servers(x), cpu_rate(x.plan, x.m))
+    return update + replicate_s(x)
 
 
 def _cost(x: Context, exposed: Array, total: Array, jitter: Array) -> Cost:
