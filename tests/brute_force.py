@@ -157,7 +157,13 @@ def worth_trying(p: Plan, x: Row, layers: int) -> bool:
             r.recompute is not None or worth_repeating(x.recompute, layers),
             r.shard_group is not None
             or x.shard_group == ranks
-            or x.shard_group % min(node, ranks) == 0,
+            or x.shard_group % min(node, ranks) == 0
+            # no group of whole domains divides the ranks: parts of a domain, of whole nodes
+            or (
+                x.shard_group < node < ranks
+                and x.shard_group % p.cluster.gpus_per_node == 0
+                and not any(ranks % size == 0 for size in range(node, ranks, node))
+            ),
             r.offload is not None or r.search_offload or x.offload == "none",
             r.placement is not None
             or x.placement == "tp-cp-dp-pp"

@@ -11,6 +11,8 @@ import pytest
 from bad_requests import estimate
 from command import dpplan, refused
 
+from planner import api
+
 pytestmark = pytest.mark.usefixtures("within_seconds_and_nothing_written")
 
 
@@ -185,3 +187,28 @@ def test_endless_searches_are_refused(tmp_path: Path) -> None:
         "layout",
         "--tp",
     )
+
+
+def test_pipelines_too_long_to_simulate_are_left_out(tmp_path: Path) -> None:
+    """The answer of a very deep model says which schedules are not tried, and by which option they
+    are; the largest clusters are searched as quickly as small ones."""
+    file = tmp_path / "deep.toml"
+    shape = (
+        "hidden = 512\nheads = 8\nkv_heads = 8\nhead_dim = 64\nffn_hidden = 2048\nvocab = 32000\n"
+    )
+    file.write_text(f'name = "deep"\nlayers = 1920\n{shape}')
+    given = {"model": str(file), "gpu": "h100", "gpus": 983_040, "stack": "torchtitan"}
+    answer = api.estimate(api.read_options(given), brief=True)
+    left = [text for text in answer.search.not_searched if "(--schedule)" in text]
+    assert left
+    assert "zb-v" in left[0]
+    file.write_text(f'name = "deep"\nlayers = 100_000\n{shape}')
+    refused(estimate(model=file, gpus=8, gpu="h100"), "layers", "2000")
+
+
+@pytest.mark.parametrize("per_node", [1, 2, 3])
+def test_nodes_of_few_gpus_are_searched(per_node: int) -> None:
+    given = {"model": "llama-3.2-1b", "gpu": "h100", "gpus": 12, "gpus_per_node": per_node}
+    answer = api.estimate(api.read_options(given | {"global_batch": 48}), brief=True)
+    assert answer.cluster.gpus_per_node == per_node
+    assert answer.memory.fits

@@ -112,6 +112,7 @@ class Outline:
     drive_fits: Array
     numbers: Machine | None = None
     peaks: Memory | None = None  # memory of all layouts in full, where they are few
+    timed: OutlineTime | None = None  # of all layouts, where it was evaluated before
     tick: Callable[[float], None] | None = None  # called while time is evaluated
 
     @functools.cached_property
@@ -126,6 +127,8 @@ class Outline:
     @functools.cached_property
     def time(self) -> OutlineTime:
         """Of all layouts."""
+        if self.timed is not None:
+            return self.timed
         if self.whole is not None:
             return _short(self.whole.time)
         time = step_time(self.plan, self.space.columns(), self.numbers)
@@ -138,7 +141,8 @@ class Outline:
         """Of the layouts that fit; of others it may be infinite."""
         fitting = np.flatnonzero(self.fits)
         few = self.peaks is not None and len(fitting)
-        if few or len(fitting) > _SEVERAL or "time" in self.__dict__:
+        known = self.timed is not None or "time" in self.__dict__
+        if few or known or len(fitting) > _SEVERAL:
             return self.time
         seconds, repeated = np.full((2, len(self.fits)), np.inf)
         if len(fitting):

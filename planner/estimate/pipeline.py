@@ -125,9 +125,7 @@ def idle_s(plan: Plan, c: Columns, ranks: Stages, microbatches: Array) -> Array:
     fill = Work(*(np.maximum(a - b, 0.0) for a, b in zip(every, slowest, strict=True)))
     out = schedules.idle_s(c.schedule, fill, slowest, np.maximum(pp, 1.0), microbatches, vpp)
     for code, name in enumerate(SCHEDULES):
-        if getattr(schedules.BY_NAME[name], "SIMULATED", False) and np.any(
-            rows := (c.schedule == code) & (pp > 1)
-        ):
+        if schedules.is_simulated(name) and np.any(rows := (c.schedule == code) & (pp > 1)):
             each = ranks.each
             durations = [x for work in (*each.layer, each.head, each.module) for x in work]
             timed = rowwise(

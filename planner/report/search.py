@@ -18,6 +18,7 @@ from planner.search import Candidates, Found, order, pareto, ranked, spent, time
 from planner.search.choose import spanning
 from planner.search.pick import software_of
 from planner.search.room import room, together
+from planner.search.space import MOST_SIMULATED_STAGES, left_out_schedules
 from planner.specs.capabilities import CAPABILITIES, has, values
 from planner.specs.document import extended
 from planner.specs.documents.estimate import PerToken, Ranked
@@ -78,6 +79,7 @@ def _layouts_not_searched(options: Options, plans: Sequence[Plan]) -> list[str]:
     given, first = options.given(), plans[0]
     tokens, length = TOKENS_PER_CONTEXT_RANK, first.training.seq_len
     several = any(values(plan.stack, "cp") for plan in plans) and length > 1
+    simulated = sorted({name for plan in plans for name in left_out_schedules(plan)})
     offloads = any(len(values(plan.stack, "offload")) > 1 for plan in plans)
     sentences = {
         f"context parallelism of fewer than {tokens:,} tokens per rank (--cp)": (
@@ -87,6 +89,8 @@ def _layouts_not_searched(options: Options, plans: Sequence[Plan]) -> list[str]:
             options.recompute is None
             and any(has(plan.stack, "recompute", "modules") for plan in plans)
         ),
+        f"schedules {', '.join(simulated)} of more than {MOST_SIMULATED_STAGES} stages"
+        " (--schedule)": bool(simulated),
         "offloading (--search-offload)": (
             options.offload is None and not options.search_offload and offloads
         ),

@@ -72,6 +72,11 @@ def is_dominated(name: str) -> bool:
     return hasattr(BY_NAME[name], "DOMINATED")
 
 
+def is_simulated(name: str) -> bool:
+    """Whether the idle time is simulated, since the closed form holds for some durations only."""
+    return getattr(BY_NAME[name], "SIMULATED", False)
+
+
 def is_automatic(name: str) -> bool:
     """Whether the order of actions is made for the seconds at hand."""
     return hasattr(BY_NAME.get(name), "actions_for")

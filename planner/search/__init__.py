@@ -16,11 +16,12 @@ from planner.ledger import Array
 from planner.search import where
 from planner.search.choose import (
     ENOUGH,
-    LITTLE,
+    NONE,
     Candidates,
     best,
     choice,
     fastest_that_fits,
+    of_all,
     order,
     pareto,
     ranked,
@@ -31,6 +32,7 @@ from planner.search.choose import (
 from planner.search.prune import SLACK, pruned
 from planner.search.software import (
     NEAR,
+    Behind,
     Choices,
     Rank,
     Settling,
@@ -38,6 +40,7 @@ from planner.search.software import (
     listed,
     polished,
     probed,
+    reach,
     roomier,
 )
 from planner.search.space import degrees, layouts_of
@@ -55,6 +58,7 @@ __all__ = [
     "Found",
     "Wanted",
     "allowed_layouts",
+    "allows_as_much",
     "best",
     "degrees",
     "families",
@@ -206,12 +210,17 @@ class Found:
     rejected: dict[str, int]  # layouts that a rule forbids, by rule
     enumerated: int
     excluded: int = 0  # allowed layouts that are slower than what was wanted, by a bound
+    reach: float | None = None  # see `software.reach`; None where it was not needed
+    allowed: _Tried | None = None  # the layouts that were searched
 
 
 BEST = Wanted()
+# options that some rule depends on, or which layouts are listed
+_RULED = {name for rule in RULES for name in rule.options} | {"etp"}
 ROUNDS = 2  # searches with other free options at most
 _ROOM = 1.25  # times the usable bytes, beyond what free options save
-_FAR = 1.1  # times the seconds of another plan, beyond what free options gain
+_FAR = 1.1  # times the seconds of another plan: what the room that free options make gains
+FEW_LAYOUTS = 4096  # of a plan, up to which all are evaluated however fast another plan is
 
 
 def search(plan: Plan, tick: Callable[[float], None] | None = None, wanted: Wanted = BEST) -> Found:
@@ -226,10 +235,10 @@ def started(
     wanted: Wanted = BEST,
     most: float = np.inf,
 ) -> Found:
-    """The search with the free options that are usually best. most: seconds of a step beyond which
-    a layout is not wanted, where one is."""
+    """The search with the free options that are usually best. most: seconds of a step of the best
+    of other plans, where one is known; layouts that no free option makes as fast are left out."""
     if not plan.free:
-        return _evaluated(plan, _allowed(plan), wanted, tick, most)
+        return _evaluated(plan, _allowed(plan), wanted, tick, far_s(most))
     variant, wanted = plan.choosing(plan.start), replace(wanted, whole=False)
     allowed = _allowed(variant)
     if allowed.space.count <= 1:
@@ -238,7 +247,36 @@ def started(
     if start != plan.start:  # which may forbid layouts
         variant = plan.choosing(start)
         allowed = _allowed(variant)
-    return _with_room(plan, _evaluated(variant, allowed, wanted, tick, most, NEAR), wanted, most)
+    limit = far_s(most) if allowed.space.count > FEW_LAYOUTS else np.inf
+    result = _evaluated(variant, allowed, wanted, tick, limit, NEAR)
+    return _with_room(plan, result, wanted, most)
+
+
+def far_s(most: float, times: float | None = None) -> float:
+    """Seconds of a step beyond which no free option makes a layout as fast as other plans' best.
+    times: see `software.reach`."""
+    return most * max(_FAR, times or 1.0)
+
+
+def reached(
+    plans: Sequence[Plan], results: Sequence[Found], best: Rank | None
+) -> tuple[Found, ...]:
+    """The searches of these plans with the reach of those behind the best (see
+    `choose.of_all`)."""
+    out, behind = list(results), {}
+    for i, (plan, result) in enumerate(zip(plans, results, strict=True)):
+        if best is None or result.estimates is None or result.plan is plan:
+            continue
+        taken = choice(result.estimates)
+        if taken.rank[0] == ENOUGH and is_far(of_all(taken.rank, plan), best, plan):
+            near = listed(result.estimates, taken)
+            behind[i] = Behind(result.plan.chosen, near, taken.rank[1], wanted_s(plan, best))
+    for stack in dict.fromkeys(plans[i].stack.id for i in behind):
+        of_stack = [i for i in behind if plans[i].stack.id == stack]
+        times = reach(plans[of_stack[0]], [behind[i] for i in of_stack])
+        for i, reach_of in zip(of_stack, times, strict=True):
+            out[i] = replace(results[i], reach=reach_of)
+    return tuple(out)
 
 
 def improved(
@@ -256,10 +294,11 @@ def improved(
         ((choices, rank),) = polished(plan, [settling])
         if not better(rank, settling.rank):
             break
-        again = _again(plan, choices, settling.rank, wanted, min(most, near_s(rank)))
+        limit = min(far_s(most, result.reach), near_s(rank))
+        again = _again(plan, result, choices, settling.rank, wanted, limit)
         if again is None:
             break
-        result = again
+        result = replace(again, reach=result.reach)
     if wanted.whole and result.excluded:
         return _evaluated(result.plan, _allowed(result.plan), wanted)
     return result
@@ -274,14 +313,25 @@ def _with_room(plan: Plan, result: Found, wanted: Wanted, most: float) -> Found:
     (choices,) = roomier(plan, [(result.plan.chosen, table)])
     if choices is None:
         return result
-    limit = min(most, near_s(taken.rank))
-    return _again(plan, choices, taken.rank, wanted, limit) or result
+    limit = min(far_s(most), near_s(taken.rank))
+    return _again(plan, result, choices, taken.rank, wanted, limit) or result
 
 
-def _again(plan: Plan, choices: Choices, rank: Rank, wanted: Wanted, most: float) -> Found | None:
-    """The search with these free options; None where that is not better than this rank."""
+def allows_as_much(plan: Plan, other: Plan) -> bool:
+    """Whether plans that differ in free options allow the same layouts: no rule reads those that
+    differ."""
+    differ = {*plan.chosen} ^ {*other.chosen}
+    return all(each.mechanism is None and each.option not in _RULED for each in differ)
+
+
+def _again(
+    plan: Plan, old: Found, choices: Choices, rank: Rank, wanted: Wanted, most: float
+) -> Found | None:
+    """The search with these free options; None where that is not better than this rank. old: a
+    search with others."""
     variant, part = plan.choosing(choices), replace(wanted, whole=False)
-    again = _evaluated(variant, _allowed(variant), part, most=most, near=NEAR)
+    known = old.allowed if allows_as_much(old.plan, variant) else None
+    again = _evaluated(variant, known or _allowed(variant), part, most=most, near=NEAR)
     if again.estimates is None or not better(choice(again.estimates).rank, rank):
         return None
     return again
@@ -299,20 +349,22 @@ def _settling(result: Found, looked: set[Layout]) -> Settling | None:
     return Settling(result.plan.chosen, table, taken.rank)
 
 
-def is_far(rank: Rank, best: Rank, plan: Plan) -> bool:
+def is_far(rank: Rank, best: Rank, plan: Plan, times: float | None = None) -> bool:
     """Whether a layout of the plan is so far behind another plan's that no free option makes up for
-    it: in time, or in memory where it does not fit. Both ranks: see `choose.of_all`."""
-    level, amount = rank
-    if best[0] != ENOUGH or level == LITTLE:
+    it: in time, or in memory where it does not fit. Both ranks: see `choose.of_all`; times: see
+    `software.reach`."""
+    if best[0] != ENOUGH:
         return False
-    return amount > (_FAR * best[1] if level == ENOUGH else _ROOM * plan.usable_bytes)
+    if rank[0] == ENOUGH:
+        return rank[1] > far_s(best[1], times)
+    return rank[0] == NONE and rank[1] > _ROOM * plan.usable_bytes
 
 
 def wanted_s(plan: Plan, best: Rank | None) -> float:
-    """Seconds of a step of the plan beyond which it is far behind the best of other plans."""
+    """Seconds of a step of the plan as fast as the best of other plans."""
     if best is None or best[0] != ENOUGH:
         return np.inf
-    return _FAR * best[1] * plan.training.global_batch
+    return best[1] * plan.training.global_batch
 
 
 def near_s(rank: Rank) -> float:
@@ -338,17 +390,18 @@ def _evaluated(
 ) -> Found:
     """most, near: see `prune.pruned`."""
     space = allowed.space
+    counts = allowed.rejected, allowed.enumerated
     if not space.count:
-        return Found(plan, None, allowed.rejected, allowed.enumerated)
+        return Found(plan, None, *counts)
     if wanted.whole and space.count <= MOST_EVALUATED:
         result = outline(plan, space, tick=tick)
-        return Found(plan, result, allowed.rejected, allowed.enumerated)
+        return Found(plan, result, *counts)
     groups = _family_of(space) if wanted.families else None
     limit = most if wanted.count == 1 and groups is None else np.inf
     kept = pruned(plan, space, wanted.count, groups, limit, near)
     if tick is not None:
         tick(1.0)
-    return Found(plan, kept.estimates, allowed.rejected, allowed.enumerated, kept.excluded)
+    return Found(plan, kept.estimates, *counts, kept.excluded, allowed=allowed)
 
 
 def family_rows(c: Columns) -> dict[str, Array]:

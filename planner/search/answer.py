@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import Scenario
 from planner.ledger import is_recording
-from planner.search import BEST, Found, Wanted, improved, in_turn, is_far, started, wanted_s
+from planner.search import (
+    BEST,
+    Found,
+    Wanted,
+    improved,
+    in_turn,
+    is_far,
+    reached,
+    started,
+    wanted_s,
+)
 from planner.search.choose import Rank, choice, of_all
 from planner.search.question import KEPT, Question, question_of
 from planner.specs.plan import Plan
@@ -80,11 +90,11 @@ def searches(
         if result.estimates is not None:
             ranks[i] = of_all(choice(result.estimates).rank, result.plan)
     best = min(ranks.values(), default=None)
-    near = {i for i, rank in ranks.items() if best is not None and not is_far(rank, best, plans[i])}
     out, step = [], len(plans)
-    for i, plan in enumerate(plans):
-        most = wanted_s(plan, best)
-        result = improved(plan, starts[i], wanted, far=i not in near, most=most)
+    known = reached(plans, [starts[i] for i in range(len(plans))], best)
+    for i, (plan, result) in enumerate(zip(plans, known, strict=True)):
+        far = best is None or i not in ranks or is_far(ranks[i], best, plan, result.reach)
+        result = improved(plan, result, wanted, far=far, most=wanted_s(plan, best))
         out.append(_ended(result, ticked(step)) if plan.free else result)
         step += bool(plan.free)
     return tuple(out)

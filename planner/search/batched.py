@@ -18,11 +18,21 @@ import numpy as np
 
 from planner.estimate import Estimates, cut, evaluate
 from planner.estimate.factored import Space
-from planner.search import ROUNDS, in_turn, is_far, near_s, wanted_s
+from planner.search import FEW_LAYOUTS, ROUNDS, far_s, in_turn, is_far, near_s, wanted_s
 from planner.search.alike import Allowed, Best, Key, Keys, enumerated, evaluated
-from planner.search.choose import of_all
+from planner.search.choose import ENOUGH, of_all
 from planner.search.question import KEPT, Question, question_of
-from planner.search.software import Choices, Rank, Settling, better, polished, probed, roomier
+from planner.search.software import (
+    Behind,
+    Choices,
+    Rank,
+    Settling,
+    better,
+    polished,
+    probed,
+    reach,
+    roomier,
+)
 from planner.specs.base import PlanError
 from planner.specs.columns import joined
 from planner.specs.layout import Layout
@@ -69,9 +79,7 @@ def _chosen(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | Non
             keys,
         )
         _make_room([search for search in turn if search], keys)
-    for request in searches:
-        for search in request:
-            search.drop_if_far(_best_of(request))
+    _drop_the_far(searches, keys)
     for _ in range(ROUNDS):
         _improve(each, keys)
     answers = [_answer(request) for request in searches]
@@ -142,15 +150,14 @@ class _Search:
         self.best: Best | PlanError | None = space if isinstance(space, PlanError) else None
         self.open = is_open
         self.looked: set[Layout] = set()  # whose free options are settled
-        self.most = np.inf  # seconds beyond which a layout is far behind another plan's
+        self.most = np.inf  # seconds of a step of the best of other plans
+        self.reach: float | None = None  # see `software.reach`
 
-    def drop_if_far(self, best: Rank | None) -> None:
-        """Leave free options as they are where another plan of the request is far ahead."""
-        self.most = wanted_s(self.plan, best)
-        if isinstance(self.best, Best) and best is not None:
-            self.open = self.open and not is_far(
-                of_all(self.best.rank, self.best.plan), best, self.plan
-            )
+    def is_far(self, best: Rank | None) -> bool:
+        """Whether another plan of the request, whose rank this is, is too far ahead."""
+        if not isinstance(self.best, Best) or best is None:
+            return False
+        return is_far(of_all(self.best.rank, self.best.plan), best, self.plan, self.reach)
 
     def settling(self) -> Settling | None:
         """The layouts to look at with other free options; None where that was done."""
@@ -171,8 +178,10 @@ def _run(searches: Sequence[tuple[_Search, Sequence[_Search]]], keys: Keys) -> N
     for search, request in searches:
         space = search.space
         if isinstance(space, Allowed) and space.count:
-            most = wanted_s(space.plan, _best_of(request))
-            of_keys.append((keys.of(space.plan), search, dataclasses.replace(space, most=most)))
+            search.most = wanted_s(space.plan, _best_of(request))
+            few = search.open and space.count <= FEW_LAYOUTS
+            limited = dataclasses.replace(space, most=np.inf if few else far_s(search.most))
+            of_keys.append((keys.of(space.plan), search, limited))
     best = evaluated(_least_limited((key, start) for key, _, start in of_keys))
     for key, search, start in of_keys:
         if key in best:
@@ -196,11 +205,38 @@ def _best_of(request: Sequence[_Search]) -> Rank | None:
     return min(ranks, default=None)
 
 
+def _drop_the_far(searches: Sequence[Sequence[_Search]], keys: Keys) -> None:
+    """Leave free options as they are where another plan of the request is too far ahead."""
+    open_ = []
+    for request in searches:
+        best = _best_of(request)
+        for search in request:
+            search.most = wanted_s(search.plan, best)
+            if search.open:
+                open_.append((search, best))
+    alike: dict[Hashable, list[tuple[_Search, Best]]] = {}
+    for search, best in open_:
+        mine = search.best
+        if isinstance(mine, Best) and mine.rank[0] == ENOUGH and search.is_far(best):
+            alike.setdefault(keys.estimate(search.plan), []).append((search, mine))
+    for members in alike.values():
+        behind = [
+            Behind(mine.plan.chosen, mine.near, mine.rank[1], search.most)
+            for search, mine in members
+        ]
+        times = reach(members[0][0].plan, behind)
+        for (search, _), reached in zip(members, times, strict=True):
+            search.reach = reached
+    for search, best in open_:
+        search.open = not search.is_far(best)
+
+
 def _make_room(searches: Sequence[_Search], keys: Keys) -> None:
     """The best layouts with free options that make much room, where that gains."""
     alike: dict[Hashable, list[tuple[_Search, Best]]] = {}
     for search in searches:
-        if search.open and isinstance(best := search.best, Best):
+        best = search.best
+        if search.open and isinstance(best, Best):
             alike.setdefault(keys.estimate(search.plan), []).append((search, best))
     again: list[tuple[_Search, Choices, Rank]] = []
     for members in alike.values():
@@ -237,7 +273,7 @@ def _search_again(
     """Searches with other free options, each for layouts near a rank: whether they gain, in which
     case their layout is taken."""
     variants = [
-        (keys.of(plan), search, plan, min(search.most, near_s(rank)))
+        (keys.of(plan), search, plan, min(far_s(search.most, search.reach), near_s(rank)))
         for search, choices, rank in searches
         for plan in [search.plan.choosing(choices)]
     ]

@@ -9,13 +9,17 @@ compares them).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
-from planner.estimate import Outline, outline
+from planner.estimate import Outline, OutlineTime, fit, outline
 from planner.estimate.bound import least_s
 from planner.estimate.factored import Space
+from planner.estimate.memory import Need
 from planner.estimate.step import step_time
 from planner.estimate.ties import TIE
 from planner.ledger import Array
@@ -27,6 +31,7 @@ _FEW = 16384  # layouts that are evaluated as they are
 _FIRST = 32768  # layouts of the first block; each further one has four times as many
 _REFINED = 4096  # rows whose bound is refined at once, at least
 _ROUNDING = 1e-9  # relative, of a bound against the time it bounds
+_NEEDED = tuple(field.name for field in fields(Need))
 # layouts within a tie of the best are decided by other things than time, at every place of a list
 SLACK = (1 + TIE) ** 2 * (1 + _ROUNDING)
 
@@ -56,10 +61,10 @@ def pruned(
     slower than the wanted ones by less than this share are evaluated, too.
     """
     fast = _fastest_option(space)
-    if space.count <= _FEW or fast is None:
+    if fast is None or (space.count <= _FEW and np.all(np.isinf(most))):
         return Pruned(outline(plan, space), np.arange(space.rows), 0)
     groups = np.zeros(space.rows, dtype=np.intp) if groups is None else groups
-    search = _Search(plan, space, fast, count, groups, SLACK * (1 + near))
+    search = _Search(plan, space, fast, count, groups, near)
     search.limit[:] = most * (1 + _ROUNDING)
     return search.run()
 
@@ -98,36 +103,70 @@ class _Search:
     and the limit of each group."""
 
     def __init__(
-        self, plan: Plan, space: Space, fast: int, count: int, groups: Array, slack: float
+        self, plan: Plan, space: Space, fast: int, count: int, groups: Array, near: float
     ) -> None:
         self.plan, self.space, self.count, self.groups = plan, space, count, groups
-        self.fast, self.slack = fast, slack
+        self.fast, self.near, self.slack = fast, near, SLACK * (1 + near)
         self.done = np.zeros(space.rows, dtype=bool)
         self.limit = np.full(int(groups.max()) + 1, np.inf)
         bare = _bare(space, np.arange(space.rows), fast)
         (self.least,) = bare.values(least_s(plan, bare.columns()))
         self.refined = np.zeros(space.rows, dtype=bool)
         self.best: dict[int, Array] = {}  # seconds of the best rows of each group so far
+        self.blocks: list[tuple[Array, Outline]] = []  # rows and what was evaluated of them
 
     def run(self) -> Pruned:
-        budget, blocks = _FIRST, 0
+        budget = _FIRST
         while len(rows := self._open()):
             rows = np.sort(self._next(rows, budget))
             if not len(rows):
                 continue
             result = outline(self.plan, _part(self.space, rows))
+            if self.near:  # those that do not fit are looked at, too
+                _ = result.time
             self.done[rows] = True
             self._learn(result, rows)
-            blocks += 1
+            self.blocks.append((rows, result))
             budget *= 4
-        if not blocks:
+        if not self.blocks:
             return Pruned(None, np.zeros(0, dtype=np.intp), self.space.count)
-        if blocks != 1:
+        if len(self.blocks) != 1:
             rows = np.flatnonzero(self.done & (self.least <= self.limit[self.groups]))
-            result = outline(self.plan, _part(self.space, rows))
+            result = self._joined(rows)
         else:
-            rows = np.flatnonzero(self.done)
+            ((rows, result),) = self.blocks
         return Pruned(result, rows[result.space.source], self.space.count - result.space.count)
+
+    def _joined(self, rows: Array) -> Outline:
+        """The evaluated layouts of these rows as one outline."""
+        space = _part(self.space, rows)
+        place = np.full(self.space.rows, -1)
+        place[rows[space.source]] = np.arange(space.rows)
+        first = np.cumsum(space.counts) - space.counts
+        parts = []
+        for block, result in self.blocks:
+            row = block[result.space.source]  # of the space that is searched
+            of_row = result.space.row
+            starts = np.cumsum(result.space.counts) - result.space.counts
+            kept = np.flatnonzero(place[row[of_row]] >= 0)
+            at = of_row[kept]
+            parts.append((result, kept, first[place[row[at]]] + kept - starts[at]))
+
+        def values(figure: Callable[[Outline], Any]) -> Any:
+            if figure(parts[0][0]) is None:
+                return None
+            out = np.empty(space.count)
+            for result, kept, position in parts:
+                out[position] = np.broadcast_to(figure(result), result.fits.shape)[kept]
+            return out
+
+        need = Need(*(values(operator.attrgetter(f"memory.{name}")) for name in _NEEDED))
+        times = (
+            values(lambda result: result.time.seconds),
+            values(lambda result: result.time.components["recompute"]),
+        )
+        known = OutlineTime(times[0], {"recompute": times[1]})
+        return Outline(self.plan, space, need, *fit(self.plan, need), timed=known)
 
     def _open(self) -> Array:
         """Rows that may hold a wanted layout and are not evaluated, by their bounds."""

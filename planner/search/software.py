@@ -12,7 +12,8 @@ The choice depends on the plan only: it is the same for one request, in a sweep 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import functools
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,10 +22,11 @@ from planner.estimate import Estimates, Outline, fit
 from planner.estimate.factored import Space
 from planner.estimate.memory import peak_memory
 from planner.estimate.step import step_time
+from planner.estimate.ties import TIE
 from planner.formulas.rules import check
 from planner.formulas.rules.stack import ACTS
-from planner.ledger import Array
-from planner.search.choose import ENOUGH, Choice, Rank, choice
+from planner.ledger import Array, Ledger, total
+from planner.search.choose import ENOUGH, NONE, Choice, Rank, choice
 from planner.search.prune import least_of_rows, least_repeated
 from planner.specs.columns import Columns, joined
 from planner.specs.plan import Plan, SoftwareChoice
@@ -41,6 +43,17 @@ _GAIN = 5e-4  # relative, of seconds: what gains less is not worth an option
 _ROUNDING = 1e-6  # relative, of chances and bytes
 # share of a GPU's memory that another value has to save for a search with it
 _ROOMIER = 0.05
+# components of a step that an option can make shorter; another option can all of them
+SHORTENS = {
+    "dp_bucket": ("data_parallel",),
+    "tp_overlap": ("tensor_parallel",),
+    "cp_comm_type": ("context_parallel", "attention"),
+    "cuda_graphs": ("launch",),
+    # which stage is the slowest, whose gradients are waited for, depends on the loss, too
+    "loss_kernel": ("memory_bound", "launch", "data_parallel"),
+    "master_precision": ("optimizer",),
+}
+_FOLLOW = ("bubble", "overhead")  # components that are as long as the others make them
 _FORBIDDEN = (np.inf, np.inf)
 
 Choices = tuple[SoftwareChoice, ...]
@@ -80,6 +93,82 @@ def probed(plan: Plan, spaces: Sequence[Space]) -> list[Choices]:
         for i, state in zip(acting, climb.states, strict=True):
             out[i] = _choices(plan, state)
     return out
+
+
+@dataclass(frozen=True)
+class Behind:
+    """Layouts of a request of which those that fit are behind the best of other plans."""
+
+    choices: Choices  # the free options that they have
+    table: Columns
+    least: float  # seconds of a step of the fastest that fits
+    most: float  # of the best of other plans
+
+
+def reach(plan: Plan, requests: Sequence[Behind]) -> list[float]:
+    """For each request how many times as fast, with other options, a layout is at most that then
+    comes near the best of other plans: the product of what the best value of each option gains by
+    itself; 1 where none comes near. Layouts that are faster do not fit, and are left out. plan: as
+    in `polished`."""
+    alike: dict[Choices, list[int]] = {}
+    for i, request in enumerate(requests):
+        alike.setdefault(request.choices, []).append(i)
+    out = [1.0] * len(requests)
+    for choices, members in alike.items():
+        tables = [requests[i].table for i in members]
+        counts = [len(table) for table in tables]
+        table, most = joined(tables), np.repeat([requests[i].most for i in members], counts)
+        least = np.repeat([requests[i].least for i in members], counts) / (1 + TIE)
+        time = step_time(plan.choosing(choices), table, sums=True)
+        shares = _shares(plan, choices, table, time.components)
+        left = time.seconds * (1 - functools.reduce(np.add, shares.values(), 0.0))
+        rows = np.flatnonzero((time.seconds >= least) & (left <= most))
+        options = [name for name, share in shares.items() if np.max(share) > _GAIN]
+        if not len(rows) or not options:
+            continue
+        gains = np.ones(len(table))
+        gains[rows] = _gains(plan, choices, table.pick(rows), time.seconds[rows], options)
+        near = time.seconds / gains <= most * (1 + NEAR)
+        for i, mine in zip(members, np.split(near * gains, np.cumsum(counts)[:-1]), strict=True):
+            out[i] = float(mine.max(initial=1.0))
+    return out
+
+
+def _shares(plan: Plan, choices: Choices, table: Columns, components: Ledger) -> dict[str, Array]:
+    """Of every option that other values than these may make faster the share of a step that it can
+    save at most, no component counted twice; components that follow the others aside."""
+    always = {value.option for value in choices if value.start == "always"}
+    others = dict.fromkeys(value.option for value in plan.free)
+    every = {name: leaf for name, leaf in components.items() if name not in _FOLLOW}
+    whole, left = total(every), dict(every)
+    out = {}
+    for option in others:
+        if option not in always and acts(option, table):
+            names = SHORTENS.get(option, tuple(every))
+            out[option] = total({name: left.pop(name) for name in names if name in left}) / whole
+    return out
+
+
+def _gains(
+    plan: Plan, choices: Choices, table: Columns, start: Array, options: Sequence[str]
+) -> Array:
+    """How many times as fast layouts are, which take `start` seconds with these choices, if the
+    best value of each of the options gained what it gains by itself."""
+    state = {choice.option: choice for choice in choices}
+    without = check(plan.choosing(()), table)
+    times = np.ones(len(table))
+    for option in options:
+        least = start.copy()
+        for value in _values(plan, option):
+            if state.get(option) == value:
+                continue
+            variant = plan.choosing(_choices(plan, _with(state, option, value)))
+            rows = np.flatnonzero(_may_run(variant, table, without))
+            if len(rows):
+                seconds = step_time(variant, table.pick(rows), sums=True).seconds
+                least[rows] = np.minimum(least[rows], seconds)
+        times *= start / least
+    return times
 
 
 def _fastest_of_kinds(plan: Plan, space: Space) -> Columns:
@@ -203,6 +292,20 @@ def better(new: Rank, old: Rank) -> bool:
     return new[0] < old[0] or (new[0] == old[0] and new[1] < old[1] - least * abs(old[1]))
 
 
+def _values(plan: Plan, option: str) -> list[SoftwareChoice | None]:
+    """Values of an option that are tried, the stack's own (None) among them."""
+    values = [choice for choice in plan.free if choice.option == option]
+    return [*values] if values[0].start == "always" else [None, *values]
+
+
+def _may_run(variant: Plan, table: Columns, without: Mapping[str, Array]) -> Array:
+    """Which layouts break no rule with these options that they do not break without any."""
+    ok = np.ones(len(table), dtype=bool)
+    for name, holds in check(variant, table).items():
+        ok &= holds | ~without[name]
+    return ok
+
+
 class _Climb:
     """Free options of several requests on the way to their best. memory: layouts have to fit; where
     not, the ranks are evaluated first."""
@@ -242,12 +345,8 @@ class _Climb:
 
     def look_at(self, option: str) -> None:
         """Every value of an option, the stack's own among them, for every request."""
-        values = [choice for choice in self.plan.free if choice.option == option]
-        every = range(len(self.states))
-        if values[0].start != "always":
-            self._try(option, None, every)
-        for value in values:
-            self._try(option, value, every)
+        for value in _values(self.plan, option):
+            self._try(option, value, range(len(self.states)))
 
     def _try(self, option: str, value: SoftwareChoice | None, among: Collection[int]) -> None:
         """Set an option for these requests where that gains."""
@@ -267,13 +366,18 @@ class _Climb:
         """The rank of the best layout of each of these requests with these options."""
         variant = self.plan.choosing(choices)
         rows = np.flatnonzero(np.isin(self.of_row, members))
-        rows = rows[self._may_run(variant, rows)]
+        without = {name: holds[rows] for name, holds in self.allowed.items()}
+        rows = rows[_may_run(variant, self.table.pick(rows), without)]
         ranks = [_FORBIDDEN] * len(members)
         if not len(rows):
             return ranks
         table = self.table.pick(rows)
-        time = step_time(variant, table, sums=True)
         at = [np.flatnonzero(self.of_row[rows] == i) for i in members]
+        if self.memory and all(self.ranks[i][0] != ENOUGH for i in members):
+            device, fits = self._needed(variant, table)
+            if not fits.any():  # however long they take
+                return [(NONE, float(device[mine].min(initial=np.inf))) for mine in at]
+        time = step_time(variant, table, sums=True)
         if not self.memory:
             return [(ENOUGH, float(np.min(time.seconds[mine], initial=np.inf))) for mine in at]
         # whatever memory the others need, they do not gain
@@ -289,13 +393,11 @@ class _Climb:
                 ranks[k] = choice(result, at[k]).rank
         return ranks
 
+    def _needed(self, variant: Plan, table: Columns) -> tuple[Array, Array]:
+        """(bytes per GPU, whether that fits) of these layouts."""
+        memory = peak_memory(variant, table)
+        return memory.device, fit(variant, memory)[0]
+
     def _faster(self, seconds: float, request: int) -> bool:
         level, _ = self.ranks[request]
         return level != ENOUGH or better((ENOUGH, seconds), self.ranks[request])
-
-    def _may_run(self, variant: Plan, rows: Array) -> Array:
-        """Which rows break no rule with these options that they do not break without any."""
-        ok = np.ones(len(rows), dtype=bool)
-        for name, holds in check(variant, self.table.pick(rows)).items():
-            ok &= holds | ~self.allowed[name][rows]
-        return ok

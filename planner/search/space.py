@@ -34,6 +34,9 @@ from planner.specs.plan import Plan
 _LEAST_ACTIVATIONS = 2
 # combinations of degrees, micro-batch and schedule; Llama 3.1 405B has 15,000 on 98,304 GPUs
 MOST_ROWS = 2_000_000
+# stages up to which schedules are tried whose idle time is simulated: actions grow as the square,
+# 0.3 M here
+MOST_SIMULATED_STAGES = 128
 # layers per recompute group that are searched; the whole chunk besides
 GROUPS = (2, 3, 4, 6, 8, 12, 16)
 # modules that are repeated alone: with experts, with latent attention, with both (Megatron-Bridge,
@@ -322,10 +325,15 @@ def _schedules(plan: Plan, pp: int, microbatches: int) -> list[tuple[int, int]]:
     request = plan.request
     if request.schedule is not None and request.vpp is not None:
         return [(request.vpp, SCHEDULES.index(request.schedule))]
+    short = pp <= MOST_SIMULATED_STAGES
     names = (
         [request.schedule]
         if request.schedule
-        else [s for s in values(plan.stack, "schedule") if not schedules.is_dominated(s)]
+        else [
+            name
+            for name in values(plan.stack, "schedule")
+            if not schedules.is_dominated(name) and (short or not schedules.is_simulated(name))
+        ]
     )
     out = []
     for name in names:
@@ -341,10 +349,23 @@ def _schedules(plan: Plan, pp: int, microbatches: int) -> list[tuple[int, int]]:
     return out
 
 
+def left_out_schedules(plan: Plan) -> list[str]:
+    """Schedules of the stack that are not tried with all pipeline degrees of the request, since
+    their simulation would take too long."""
+    pp = plan.request.pp or max(degrees(plan)["pp"], default=1)
+    if plan.request.schedule is not None or pp <= MOST_SIMULATED_STAGES:
+        return []
+    return [name for name in values(plan.stack, "schedule") if schedules.is_simulated(name)]
+
+
 def _shard_groups(plan: Plan, zero: int, ranks: int) -> list[int]:
     if plan.request.shard_group is not None:
         return [plan.request.shard_group]
     if zero not in values(plan.stack, "hybrid_zero"):
         return [ranks]
-    node = min(plan.cluster.nvlink_domain, ranks)
-    return [d for d in divisors(ranks) if d > 1 and (d % node == 0 or d == ranks)] or [ranks]
+    each, domain = divisors(ranks)[1:], min(plan.cluster.nvlink_domain, ranks)
+    groups = [size for size in each if size % domain == 0 or size == ranks]
+    if len(groups) <= 1 and domain < ranks:  # parts of a domain, of whole nodes
+        node = plan.cluster.gpus_per_node
+        groups = [size for size in each if size < domain and size % node == 0] + groups
+    return groups or [ranks]
