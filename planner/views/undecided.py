@@ -33,7 +33,7 @@ def sentence(e: Estimate, left: Undecided) -> str:
     elif tried >= left.options.keys():
         verdict = "it fits either way" if fits == {True} else "it does not fit either way"
     else:
-        verdict = f"with what the files say beside, it {'fits' if True in fits else 'does not fit'}"
+        verdict = f"with the values tried it {'fits' if True in fits else 'does not fit'}"
     return (
         f"{question(left.options)}; {_range(steps, 's')} per step, {_range(needs, 'B')} per GPU,"
         f" {verdict}; give {' '.join(map(flag, left.options))}"
