@@ -53,19 +53,19 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
         subprocess.run(words, check=True, timeout=120)
         return site
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text("utf-8"))["project"]
-    (site / "dpplan_litgpt").symlink_to(EXAMPLE / "dpplan_litgpt")
+    (site / "dpplan_acme").symlink_to(EXAMPLE / "dpplan_acme")
     return install(site, project["name"], project["entry-points"])
 
 
 def test_the_format_of_the_example_is_read(example: Path) -> None:
     document = run(example, "read", FILE, "--gpu", "h100", "--json").json()
-    assert document["kinds"] == ["litgpt"]
+    assert document["kinds"] == ["acme"]
     assert document["counts"]["not understood"] == 0
     assert document["options"]["global_batch"] == 512
     assert document["options"]["tokens"] == 3e12
     assert document["estimate"]["layout"]["zero"] == 3
     without = run(example, "read", FILE, "--gpu", "h100", "--json", DPPLAN_PLUGINS="off")
-    assert "litgpt" not in without.stdout
+    assert "acme" not in without.stdout
 
 
 def test_the_mechanism_of_the_example_acts(example: Path) -> None:

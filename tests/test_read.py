@@ -234,9 +234,10 @@ def test_what_follows_and_is_refused_by_the_model_is_said() -> None:
     has no time for them."""
     text = "model_name_or_path: deepseek-ai/DeepSeek-V3.2\nbf16: true\nmax_length: 4096\n"
     given = {"gpu": "h100", "gpus": 64, "seq_len": 4096}
-    (note,) = planned({"train.yaml": text}, {**given, "length_mean": 500}).recipe.notes
+    *_, note = planned({"train.yaml": text}, {**given, "length_mean": 500}).recipe.notes
     assert note.startswith("left out: --packing: 'longest'")
-    assert planned({"train.yaml": text}, given).recipe.notes == ()  # nothing says lengths
+    of_no_lengths = planned({"train.yaml": text}, given).recipe.notes
+    assert not [note for note in of_no_lengths if note.startswith("left out")]
 
 
 def test_a_recipe_becomes_a_row_without_a_result(tmp_path: Path) -> None:

@@ -269,7 +269,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "extend mechanism": lambda: file("docs/examples/mechanism.py"),
     "extend plugin": lambda: "\n".join(
         file(f"docs/examples/plugin/{name}")
-        for name in ("pyproject.toml", "dpplan_litgpt/format.py", "dpplan_litgpt/mechanism.py")
+        for name in ("pyproject.toml", "dpplan_acme/format.py", "dpplan_acme/mechanism.py")
     ),
     "extend eager stack": lambda: file("docs/examples/eager.toml"),
     "extend formula": lambda: script("docs/examples/formula.py"),

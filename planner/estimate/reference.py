@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from planner.estimate.generation import serve_s
 from planner.estimate.machine import Machine
 from planner.estimate.ranks import forward_s
-from planner.ledger import Array, section
+from planner.ledger import Array, plug_in, section
 from planner.specs.columns import Columns
 from planner.specs.mechanism import SecondModel
 from planner.specs.plan import Plan
 from planner.specs.task import TASKS
+
+
+@dataclass(frozen=True)
+class _Served:
+    batch: Array  # sequences
+    gpus: Array
 
 
 def compared_s(plan: Plan, m: Machine, c: Columns, once: Array) -> Array:
@@ -32,7 +38,10 @@ def _second_s(plan: Plan, second: SecondModel, m: Machine, c: Columns) -> Array:
     if second.plan is None:
         return 0.0 * batch
     if second.place != "here":
-        gpus = c.gpus if second.gpus is None else 1.0 * second.gpus
-        return serve_s(second.plan, batch, gpus, second.option)
+        served = _Served(batch, c.gpus if second.gpus is None else 1.0 * second.gpus + 0.0 * batch)
+        name, model, option = "served", second.plan, second.option
+        return plug_in(  # engines are priced for plain arrays
+            name, lambda x: {name: serve_s(model, x.batch, x.gpus, option)}, served, (name,)
+        )[name]
     no_pipeline = 1.0 + 0.0 * c.pp
     return forward_s(second.plan, m, replace(c, pp=no_pipeline, vpp=no_pipeline))

@@ -16,7 +16,7 @@ from planner.estimate.layer.operators import (
 from planner.estimate.layer.shape import LayerShape, head_columns
 from planner.estimate.machine import Machine
 from planner.formulas import kernels
-from planner.formulas.memory import liger_chunks
+from planner.formulas.memory import TILE_TOKENS, liger_chunks
 from planner.formulas.params import MTP_NORMS
 from planner.formulas.stages import mtp_layers
 from planner.ledger import Array, Ledger
@@ -60,6 +60,8 @@ def loss_chunks(plan: Plan, tokens: Array) -> Array:
         return 1.0 + 0.0 * tokens
     if chunks == 1 and kernel == "fused-linear":
         return liger_chunks(tokens, float(plan.model.vocab), float(plan.model.hidden))
+    if chunks == 1 and kernel == "tiled":
+        return np.maximum(np.ceil(tokens / TILE_TOKENS), 1.0)
     if chunks == 1 and kernel == "chunked":
         chunks = _OUTPUT_CHUNKS
     return np.minimum(chunks, tokens)
@@ -80,8 +82,10 @@ def head_s(shape: LayerShape, m: Machine) -> Ledger:
     alignment = kernels.alignment_frac(columns, h, width, UNALIGNED_WEIGHT)
     chunks = loss_chunks(plan, tokens)
     rows, added = tokens / chunks, width * h * columns * (chunks > 1)
-    gemms = gemm_s(plan, m, rows, columns, h, alignment=alignment)
-    gemms = gemms + gemm_s(plan, m, rows, h, columns, alignment=alignment)
+    logits = gemm_s(plan, m, rows, columns, h, alignment=alignment)
+    gemms = logits + gemm_s(plan, m, rows, h, columns, alignment=alignment)
+    if plan.loss_kernel == "tiled":  # no logits are kept: backward makes them again
+        gemms = gemms + logits
     trained = plan.trains_head
     if trained:
         gemms = gemms + gemm_s(plan, m, h, columns, rows, extra_bytes=added, alignment=alignment)

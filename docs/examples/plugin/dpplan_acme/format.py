@@ -1,4 +1,4 @@
-"""LitGPT's YAML of pre-training, by the arguments of `setup` in litgpt/pretrain.py at 0363060b."""
+"""YAML of pre-training of Acme, a trainer of one's own on Fabric's FSDP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from planner.formats.record import Answer, Argument, Format, Value
 from planner.inputs.readers import yaml_places
 
-_DETECT = re.compile(r"(?ms)^train\s*:.*^\s+lr_warmup_steps\s*:")
+_DETECT = re.compile(r"(?m)^trainer\s*:\s*acme\s*$")
 _MODELS = {"tiny-llama-1.1b": "tinyllama-1.1b"}  # others have their name on the Hugging Face Hub
 
 
@@ -17,7 +17,7 @@ def _parse(text: str) -> Mapping[str, Value]:
 
 
 def _read_more(values: Mapping[str, Value], answer: Answer) -> None:
-    answer.imply("stack", "lightning-fsdp", "LitGPT trains with Fabric's FSDP")
+    answer.imply("stack", "lightning-fsdp", "Acme trains with Fabric's FSDP")
     if answer.get("devices") != 1:
         answer.imply("zero", 3, "FSDPStrategy with HYBRID_SHARD", "devices")
     if answer.get("devices") == "auto":
@@ -25,27 +25,36 @@ def _read_more(values: Mapping[str, Value], answer: Answer) -> None:
 
 
 _TABLE = (
-    Argument("model_name", "model", meaning=lambda name: _MODELS.get(name, name)),
+    Argument("arch", "model", meaning=lambda name: _MODELS.get(name, name)),
     Argument("precision", "precision", words={"bf16-mixed": "bf16", "32-true": "fp32"}),
     Argument("devices", "gpus", meaning=lambda count: None if count == "auto" else count),
-    Argument("train.global_batch_size", "global_batch", default=512),
-    Argument("train.micro_batch_size", "micro_batch", default=4),
-    Argument("train.max_seq_length", "seq_len"),
-    Argument("train.max_tokens", "tokens"),
+    Argument("run.global_batch_size", "global_batch", default=512),
+    Argument("run.micro_batch_size", "micro_batch", default=4),
+    Argument("run.max_seq_length", "seq_len"),
+    Argument("run.max_tokens", "tokens"),
     Argument("optimizer.class_path", "optimizer", words={"torch.optim.AdamW": "adam"}),
 )
 
 FORMAT = Format(
-    kind="litgpt",
-    title="LitGPT YAML",
+    kind="acme",
+    title="Acme YAML",
     detect=lambda name, text: name.endswith((".yaml", ".yml")) and _DETECT.search(text) is not None,
     parse=_parse,
     table=_TABLE,
     whole=True,
     irrelevant=(
-        *("out_dir", "data*", "tokenizer_dir", "logger_name", "seed", "resume", "eval.*"),
-        *("initial_checkpoint_dir", "optimizer.init_args.*", "train.save_interval"),
-        *("train.log_interval", "train.lr_warmup_steps", "train.min_lr", "train.max_norm"),
+        *(
+            "trainer",
+            "out_dir",
+            "data*",
+            "tokenizer_dir",
+            "logger_name",
+            "seed",
+            "resume",
+            "eval.*",
+        ),
+        *("initial_checkpoint_dir", "optimizer.init_args.*", "run.save_interval"),
+        *("run.log_interval", "run.lr_warmup_steps", "run.min_lr", "run.max_norm"),
     ),
     read_more=_read_more,
 )
