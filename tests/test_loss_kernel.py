@@ -113,3 +113,20 @@ def test_the_option() -> None:
     assert "--loss-kernel fused-linear" in liger["command"]
     assert liger["memory"]["peak_bytes"] < plain["memory"]["peak_bytes"]
     refused(dpplan("estimate", *request, "--loss-kernel", "none"), "--loss-kernel")
+
+
+def test_tiles_make_logits_again() -> None:
+    """Backward has one more product of hidden states and head: of an 8B model's GEMMs, forward and
+    backward, 4,096 x 128,256 of three times 7.5 billion weights."""
+    request = argv("--model llama-3-8b --gpu h100-sxm --gpus 8 --stack pytorch-fsdp --tp 1 --pp 1")
+    request += argv("--zero 3 --micro-batch 4 --recompute none --stack-defaults --advice 0 --json")
+    fused, tiled = (
+        dpplan("estimate", *request, "--loss-kernel", kernel).json()["step"]["components"]["matmul"]
+        for kernel in ("fused", "tiled")
+    )
+    assert (tiled - fused) / fused == pytest.approx(4096 * 128_256 / (3 * 7.5e9), rel=0.15)
+
+
+def test_tiles_have_a_fixed_size() -> None:
+    request = argv("--model llama-3-8b --gpu h100-sxm --gpus 8 --stack trl --loss-kernel tiled")
+    refused(dpplan("estimate", *request, "--loss-chunks", "8"), "--loss-chunks", "fixed size")

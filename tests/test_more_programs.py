@@ -83,6 +83,7 @@ optimizer:
   name: decoupled_adamw
 global_train_batch_size: 1024
 device_train_microbatch_size: 8
+expandable_segments: true
 fsdp_config:
   sharding_strategy: SHARD_GRAD_OP
   activation_checkpointing: true
@@ -181,6 +182,7 @@ EXPECTED: dict[str, tuple[str, dict[str, Any]]] = {
             "zero": 2,
             "recompute": "full",
             "precision": "bf16",
+            "expandable_segments": True,
         },
     ),
     "70b.toml": (

@@ -279,6 +279,22 @@ def test_none_says_what_would_hold_without_each_default() -> None:
         assert word in text
 
 
+def test_without_failures_the_budget_still_holds() -> None:
+    """A run that only failures make too long is said to be in time without them, unless it costs
+    more than the budget even then."""
+    given = {**SMALL, "global_batch": 64, "precision": "bf16"}
+    row = cluster(Limits(max_gpus=8), given, ["h100"]).answers.fastest
+    assert row is not None
+    assert row.days is not None
+    assert row.cost_usd is not None
+    days = row.days * (1 + row.goodput) / 2
+    for share, said in ((1.0, True), (0.5, False)):
+        limits = Limits(days=days, budget=share * row.cost_usd, max_gpus=8)
+        out = cluster(limits, given, ["h100"])
+        assert out.answers.smallest is None
+        assert any(entry.default == "failures" for entry in out.without) == said
+
+
 def test_what_was_asked_is_no_default() -> None:
     out = cluster(
         Limits(days=0.1, max_gpus=8), {**SMALL, "global_batch": 64, "precision": "bf16"}, ["h100"]

@@ -356,10 +356,11 @@ class OnGpu:
         """The same in words."""
         if not self.runs:
             return f"no validated run on {gpu}"
-        runs_s, suites_s = ("" if self.runs == 1 else "s"), ("" if self.suites == 1 else "s")
+        runs = "run" if self.runs == 1 else "runs"
+        suites = "suite" if self.suites == 1 else "suites"
         return (
-            f"{self.runs:,} validated run{runs_s} on {gpu}, of {self.suites} suite{suites_s},"
-            f" median error {self.median_error:.0%}"
+            f"{self.runs:,} validated {runs} on {gpu}, of {self.suites} {suites}, median error"
+            f" {self.median_error:.0%}"
         )
 
 

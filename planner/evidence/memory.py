@@ -188,8 +188,8 @@ def shares(runs: Observed, cases: Sequence[Case]) -> Array:
     for _ in range(_ROUNDS):
         # each run is spread over its interval by what is there
         below = np.cumsum(chance, axis=1)
-        likely = below[:, last] - below[:, first] + chance[:, first]
-        each = weight / likely
+        inside = below[:, last] - below[:, first] + chance[:, first]
+        each = weight / inside
         spread = np.zeros((len(cases), len(grid) + 1))
         spread[:, opens.places] = opens.sums(each)
         spread[:, closes.places + 1] -= closes.sums(each)
@@ -292,8 +292,8 @@ def fit_chances(plan: Plan, combination: Array, device_bytes: Array) -> Array:
     cumulative = _of_plan(plan)
     out: Array = np.zeros(len(log_room))
     for number in np.unique(combination):
-        holds = combination == number
-        out[holds] = chance_within(cumulative[number], log_room[holds])
+        rows = combination == number
+        out[rows] = chance_within(cumulative[number], log_room[rows])
     return out
 
 
@@ -330,14 +330,17 @@ def evidence(plan: Plan) -> Evidence:
 @cache
 def _evidence(stack: str, title: str) -> Evidence:
     runs = recorded()
-    holds = runs.stack == stack
+    with_stack = runs.stack == stack
     if not len(runs):
         return Evidence("nothing measured; assumed", 0)
     peaks = runs.relation == MEASURED
-    here, elsewhere = _peaks(runs.where(holds & peaks)), _peaks(runs.where(~holds & peaks))
+    here, elsewhere = (
+        _peaks(runs.where(with_stack & peaks)),
+        _peaks(runs.where(~with_stack & peaks)),
+    )
     trials = _count(int((~peaks).sum()), "run")
     text = f"{here} with {title}, {elsewhere} with others; {trials} that fit or failed"
-    return Evidence(text, int(holds.sum()))
+    return Evidence(text, int(with_stack.sum()))
 
 
 def _peaks(runs: Observed) -> str:
@@ -347,8 +350,8 @@ def _peaks(runs: Observed) -> str:
     return f"{_count(len(runs), 'measured peak')} (median error {percent(error)})"
 
 
-def _count(n: int, text: str) -> str:
-    return f"{n:,} {text}{'' if n == 1 else 's'}"
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def verdict(fits: bool, chance: float) -> Verdict:

@@ -66,7 +66,7 @@ def _flat(path: str, table: Mapping[str, Any]) -> Any:
 
 
 def _more(values: Mapping[str, Value], answer: Answer) -> None:
-    answer.imply("stack", "torchtitan", "FSDP2, tensor and pipeline parallelism as torchtitan's")
+    answer.imply("stack", "kempnerforge", "a file of KempnerForge")
     answer.imply("zero", 3, "fully_shard")
     if (answer.option("pp") or 1) > 1:
         schedule = _SCHEDULES.get(str(answer.get("distributed.pp_schedule", "1f1b")))

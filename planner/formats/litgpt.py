@@ -123,9 +123,7 @@ def _targets(values: Mapping[str, Value], answer: Answer) -> None:
 FORMAT = Format(
     kind="litgpt",
     title="LitGPT YAML",
-    detect=lambda name, text: (
-        trainer.is_data(name) and all(pattern.search(text) for pattern in _DETECT)
-    ),
+    detect=trainer.detector(*_DETECT),
     parse=trainer.parse,
     table=_TABLE,
     whole=True,

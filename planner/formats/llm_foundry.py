@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from planner.formats import adapted, trainer
+from planner.formats import adapted, sharding, trainer
 from planner.formats.record import Answer, Argument, Format, Value, unread
 
 STACK = "composer-fsdp"
@@ -19,7 +19,6 @@ _DETECT = (
     re.compile(r"(?m)^train_loader[ \t]*:"),
 )
 _PRECISIONS = {"amp_bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32", "amp_fp8": "fp8-delayed"}
-_STAGES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3}
 _OPTIMIZERS = {"decoupled_adamw": "adam", "adamw": "adam", "decoupled_lionw": "lion"}
 _ATTENTIONS = {"flash": True, "torch": None, "triton": None}
 _NAMES = adapted.Names(
@@ -46,6 +45,7 @@ _TABLE = (
     Argument("device_train_microbatch_size", "micro_batch", meaning=_size),
     Argument("max_seq_len", "seq_len", meaning=trainer.whole),
     Argument("precision", "precision", words=_PRECISIONS, default="amp_bf16"),
+    Argument("expandable_segments", "expandable_segments", meaning=bool),
     Argument("optimizer.name", "optimizer", words=_OPTIMIZERS),
     Argument("model.pretrained_model_name_or_path", "model", meaning=trainer.model_name),
 )
@@ -73,7 +73,7 @@ def _sharding(values: Mapping[str, Value], answer: Answer) -> None:
     how, saves = "fsdp_config.sharding_strategy", "fsdp_config.activation_checkpointing"
     answer.imply("stack", STACK, "a file of LLM Foundry")
     if any(name.startswith("fsdp_config.") for name in values):
-        stage = _STAGES.get(str(answer.get(how, "FULL_SHARD")))
+        stage = sharding.SHARDING.get(str(answer.get(how, "FULL_SHARD")).lower())
         if stage is None:
             answer.mark(how, "not understood")
         else:
@@ -139,9 +139,7 @@ def _parse(text: str) -> Mapping[str, Value]:
 FORMAT = Format(
     kind="llm-foundry",
     title="LLM Foundry YAML",
-    detect=lambda name, text: (
-        trainer.is_data(name) and all(pattern.search(text) for pattern in _DETECT)
-    ),
+    detect=trainer.detector(*_DETECT),
     parse=_parse,
     table=_TABLE,
     whole=True,

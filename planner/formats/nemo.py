@@ -110,9 +110,7 @@ def _objective(answer: Answer) -> None:
 FORMAT = Format(
     kind="nemo",
     title="NeMo 1 and NeMo-Aligner YAML",
-    detect=lambda name, text: (
-        trainer.is_data(name) and all(pattern.search(text) for pattern in _DETECT)
-    ),
+    detect=trainer.detector(*_DETECT),
     parse=_parse,
     table=names.TABLE,
     whole=True,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from planner.formats import trainer
+from planner.formats import sharding, trainer
 from planner.formats.record import Answer, Argument, Format, Value, unread
 
 _DETECT = (
@@ -17,7 +17,6 @@ _DETECT = (
 )
 _PRECISIONS = {"amp_bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32"}
 _NORMS = {"default": "layernorm", "low_precision": "layernorm", "rms": "rmsnorm"}
-_STAGES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3}
 _CHECKPOINTS = {"whole_layer": "full", None: "none"}
 _OPTIMIZERS = {"adamw": "adam", "lionw": "lion"}
 _RATIO = 4  # mlp_ratio, where neither it nor mlp_hidden_size is given
@@ -44,7 +43,7 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
     if answer.get(name, "fsdp") == "fsdp":
         how = "fsdp.sharding_strategy"
         answer.imply("stack", "pytorch-fsdp", "FSDP by default", name)
-        stage = _STAGES.get(str(answer.get(how, "FULL_SHARD")))
+        stage = sharding.SHARDING.get(str(answer.get(how, "FULL_SHARD")).lower())
         if stage is None:
             answer.mark(how, "not understood")
         else:
@@ -106,9 +105,7 @@ def _parse(text: str) -> Mapping[str, Value]:
 FORMAT = Format(
     kind="olmo",
     title="OLMo YAML",
-    detect=lambda name, text: (
-        trainer.is_data(name) and all(pattern.search(text) for pattern in _DETECT)
-    ),
+    detect=trainer.detector(*_DETECT),
     parse=_parse,
     table=_TABLE,
     whole=True,

@@ -24,7 +24,6 @@ _DETECT = (
 _TYPES = {"bfloat16": "bf16", "float16": "fp16", "bf16": "bf16", "fp16": "fp16"}
 _OBJECTIVES = {"trl_dpo": "dpo", "trl_kto": "kto"}
 _GENERATES = ("trl_grpo", "verl_grpo", "trl_gkd", "trl_gold")
-_STAGES = {"full_shard": 3, "shard_grad_op": 2, "no_shard": 0, "hybrid_shard": 3}
 _NAMES = adapted.Names(
     rank="peft.lora_r",
     targets=("peft.lora_target_modules",),
@@ -94,9 +93,9 @@ def _sharding(answer: Answer) -> None:
     if trainer.is_on(answer, name):
         strategy = str(answer.get(how, "full_shard")).lower()
         answer.mark(name, "read")
-        if strategy in _STAGES:
+        if strategy in sharding.SHARDING:
             note = "--shard-group says over how many GPUs" if "hybrid" in strategy else ""
-            answer.imply("zero", _STAGES[strategy], note or "FSDP is on", how, name)
+            answer.imply("zero", sharding.SHARDING[strategy], note or "FSDP is on", how, name)
         answer.imply("stack", sharding.FSDP, "FSDP is on", name)
         if trainer.is_on(answer, "fsdp.cpu_offload"):
             answer.state("offload", "params", "fsdp.cpu_offload")
@@ -146,9 +145,7 @@ def _objective(answer: Answer) -> None:
 FORMAT = Format(
     kind="oumi",
     title="oumi YAML",
-    detect=lambda name, text: (
-        trainer.is_data(name) and all(pattern.search(text) for pattern in _DETECT)
-    ),
+    detect=trainer.detector(*_DETECT),
     parse=trainer.parse,
     table=_TABLE,
     whole=True,

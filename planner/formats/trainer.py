@@ -47,6 +47,15 @@ def is_data(name: str) -> bool:
     return name.endswith((".yaml", ".yml", ".json", ".jsonc"))
 
 
+def detector(*patterns: re.Pattern[str]) -> Callable[[str, str], bool]:
+    """Whether a YAML or JSON file, by its name and text, matches all patterns."""
+
+    def detect(name: str, text: str) -> bool:
+        return is_data(name) and all(pattern.search(text) for pattern in patterns)
+
+    return detect
+
+
 def parse(text: str) -> Mapping[str, Value]:
     """The plain values of a YAML or JSON document by their path."""
     if text.lstrip().startswith("{"):

@@ -11,7 +11,6 @@ import numpy as np
 
 from planner.ledger import Array, formula
 
-_WIDE_BYTES = 4.0  # of fp32
 # of a tile of TRL's head and loss: TOKEN_CHUNK_SIZE of trl/kernels/chunked_logprob.py and
 # _CHUNKED_LOGPROB_CHUNK_SIZE of trl/trainer/utils.py
 TILE_TOKENS, TILE_WORDS = 4096.0, 32768.0

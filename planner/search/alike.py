@@ -214,8 +214,8 @@ def best_of_each(plans: Sequence[Allowed]) -> list[Best | None]:
     """The layout that each plan's own search would take; None where none is wanted. The plans
     differ in GPUs, global batch, price and length of the run, and all have layouts."""
     space, owner_of_row = one_space(plans)
-    near = NEAR if any(plan.plan.chosen for plan in plans) else 0.0
-    most = np.array([plan.most for plan in plans])
+    near = NEAR if any(each.plan.chosen for each in plans) else 0.0
+    most = np.array([each.most for each in plans])
     kept = pruned(plans[0].plan, space, groups=owner_of_row, most=most, near=near)
     estimates = kept.estimates
     if estimates is None:
@@ -224,14 +224,14 @@ def best_of_each(plans: Sequence[Allowed]) -> list[Best | None]:
     counts = np.bincount(owner, minlength=len(plans))
     parts = np.split(np.argsort(owner, kind="stable"), np.cumsum(counts)[:-1])
     out: list[Best | None] = []
-    for plan, layouts in zip(plans, parts, strict=True):
+    for each, layouts in zip(plans, parts, strict=True):
         if not len(layouts):
             out.append(None)
             continue
         taken = choice(estimates, layouts)
         table = estimates.rows(np.array([taken.row]))
         others = listed(estimates, taken, layouts) if near else table
-        out.append(Best(plan.plan, table, others, taken.fits, len(layouts), taken.rank))
+        out.append(Best(each.plan, table, others, taken.fits, len(layouts), taken.rank))
     return out
 
 

@@ -57,10 +57,10 @@ def choice(estimates: Estimates | Outline, rows: Array | None = None) -> Choice:
         row = int(rows[device[rows].argmin()])
         return Choice(row, (NONE, float(device[row])))
     row = int(_first(estimates, fitting, 1, "time")[0])
-    ours = room(estimates, np.array([row]))
-    if ours.enough[0]:
+    free = room(estimates, np.array([row]))
+    if free.enough[0]:
         return Choice(row, (ENOUGH, float(timed(estimates).seconds[row])))
-    return Choice(row, (LITTLE, -float(ours.how_much(np.array([0]))[0])))
+    return Choice(row, (LITTLE, -float(free.how_much(np.array([0]))[0])))
 
 
 def fastest_that_fits(estimates: Estimates | Outline) -> int | None:

@@ -187,16 +187,16 @@ class _Search:
         rows = rows[np.argsort(self.least[rows], kind="stable")]
         return rows[: max(1, int(np.searchsorted(np.cumsum(self.space.counts[rows]), budget)))]
 
-    def _learn(self, outline: Outline, rows: Array) -> None:
+    def _learn(self, block: Outline, rows: Array) -> None:
         """Lower the limits by what a block of rows holds."""
-        of_row = self.groups[rows][outline.space.source]
-        of_layout = of_row[outline.space.row]
+        of_row = self.groups[rows][block.space.source]
+        of_layout = of_row[block.space.row]
         for group in np.unique(of_row):
-            best = ranked(outline, self.count, of_layout == group)
+            best = ranked(block, self.count, of_layout == group)
             if not len(best):
                 continue
-            sure = best[room(outline, best).enough]
-            seconds = np.concatenate([self.best.get(group, []), timed(outline).seconds[sure]])
+            sure = best[room(block, best).enough]
+            seconds = np.concatenate([self.best.get(group, []), timed(block).seconds[sure]])
             self.best[group] = seconds = np.sort(seconds)[: self.count]
             if len(seconds) == self.count:
                 self.limit[group] = seconds[-1] * self.slack

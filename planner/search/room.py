@@ -66,7 +66,7 @@ def _combinations(estimates: Estimates | Outline, rows: Array) -> Array:
 def together(rooms: Sequence[Room]) -> Room:
     """The room of several layouts, each known by itself: of a search over several plans."""
     return Room(
-        np.concatenate([room.enough for room in rooms]),
+        np.concatenate([each.enough for each in rooms]),
         lambda at: np.array([float(rooms[i].how_much(np.array([0]))[0]) for i in at]),
-        all(room.decides_ties for room in rooms),
+        all(each.decides_ties for each in rooms),
     )

@@ -63,21 +63,21 @@ def _expand(
     table: ByName,
     keys: Sequence[str],
     names: Sequence[str],
-    plan: Callable[..., Sequence[Sequence[float]]],
+    tuples: Callable[..., Sequence[Sequence[float]]],
 ) -> ByName:
-    """Every row with each tuple that `of` yields for its values of `keys`; it is called once per
+    """Every row with each of the `tuples` of its values of `keys`; it is called once per
     distinct combination."""
     kinds, which = unique_rows({key: table[key] for key in keys})
-    items = [
-        np.array(plan(*kind), dtype=float).reshape(-1, len(names))
+    every = [
+        np.array(tuples(*kind), dtype=float).reshape(-1, len(names))
         for kind in zip(*(kinds[key] for key in keys), strict=True)
     ]
-    counts = np.array([len(entry) for entry in items], dtype=np.intp)
+    counts = np.array([len(kind_rows) for kind_rows in every], dtype=np.intp)
     repeats = counts[which]
     ends = np.cumsum(repeats)
     within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - repeats, repeats)
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.intp)
-    rows = np.concatenate(items) if items else np.zeros((0, len(names)))
+    rows = np.concatenate(every) if every else np.zeros((0, len(names)))
     at = np.repeat(starts[which], repeats) + within
     out = {key: np.repeat(column, repeats) for key, column in table.items()}
     return {**out, **{name: rows[at, i] for i, name in enumerate(names)}}
@@ -248,12 +248,12 @@ def inner(plan: Plan, recomputes: Sequence[str]) -> ByName:
     if request.offload is not None:
         offloads: Sequence[int] = [OFFLOADS.index(request.offload)]
     else:
-        kept = [
+        able = [
             name
             for name in values(plan.stack, "offload")
             if name not in NVME or plan.cluster.nvme is not None
         ]
-        offloads = [OFFLOADS.index(name) for name in kept] if request.search_offload else [0]
+        offloads = [OFFLOADS.index(name) for name in able] if request.search_offload else [0]
     kinds = [recompute_parts(text) for text in recomputes]
     rows = np.array(
         [(kind, size, offload) for offload in offloads for kind, size in kinds], dtype=float

@@ -272,7 +272,8 @@ class Mechanism:
 
     def settings(self) -> dict[str, Any]:
         """Its settings, for documents."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        names = (each.name for each in fields(self))  # type: ignore[arg-type]
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def implied(cls, plan: Any) -> bool:

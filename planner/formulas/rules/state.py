@@ -101,6 +101,17 @@ EXAMPLES = Rule(
     ),
 )
 
+TILES = Rule(
+    "a loss in tiles has no chunks",
+    ("loss_kernel", "loss_chunks"),
+    lambda plan, c: ones(c) & ((plan.training.loss_chunks == 1) | (plan.loss_kernel != "tiled")),
+    lambda plan, x: (
+        f"the tiled loss of {plan.stack.title} has tiles of a fixed size, here are"
+        f" {plan.training.loss_chunks} chunks"
+    ),
+    ways=lambda plan, x: ("--loss-chunks 1", "--loss-kernel fused-linear"),
+)
+
 
 def _optimizer(plan: Plan) -> Optimizer:
     return OPTIMIZERS[plan.training.optimizer]

@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from planner.formulas import critical_batch as laws
 from planner.formulas.params import active_parameter_count
 from planner.inputs.batch import Batch, largest_published
@@ -253,20 +255,21 @@ def _critical(request: Asked, batch: int | None) -> tuple[float | None, float | 
 
 
 def _goodput(limits: Limits, counts: Sequence[Sequence[Count]]) -> list[Without]:
-    """Whether the run would be in time if nothing failed and no checkpoint was written."""
-    rows = [row for tried in counts for row in rows_of(tried) if row.fits and row.days is not None]
-    if limits.days is None or not rows:
+    """Whether a run would be within the limits if nothing failed and no checkpoint was written."""
+    if limits.days is None:
         return []
-
-    def days(row: ClusterRow) -> float:
-        assert row.days is not None
-        return row.days * row.goodput
-
-    best = min(rows, key=days)
-    if days(best) > limits.days:
+    rows = (_undisturbed(row) for tried in counts for row in rows_of(tried) if row.fits)
+    within = [row for row in rows if _over(row, limits) <= 1]
+    best = min(within, key=lambda row: row.days or math.inf, default=None)
+    if best is None:
         return []
-    says = (
-        f"without failures and checkpoints (goodput {best.goodput:.1%}): {best.gpus:,} x"
-        f" {best.machine} in {show(days(best), 'days')}"
-    )
+    says = f"without failures and checkpoints (goodput {best.goodput:.1%}): {_words(best)}"
     return [Without("failures", "no failures and no checkpoints", None, None, None, says)]
+
+
+def _undisturbed(row: ClusterRow) -> ClusterRow:
+    """The same run if nothing failed and no checkpoint was written."""
+    days, cost = (
+        None if value is None else value * row.goodput for value in (row.days, row.cost_usd)
+    )
+    return structs.replace(row, days=days, cost_usd=cost)
