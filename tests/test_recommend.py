@@ -288,11 +288,11 @@ def test_without_failures_the_budget_still_holds() -> None:
     assert row.days is not None
     assert row.cost_usd is not None
     days = row.days * (1 + row.goodput) / 2
-    for share, said in ((1.0, True), (0.5, False)):
+    for share, expected in ((1.0, True), (0.5, False)):
         limits = Limits(days=days, budget=share * row.cost_usd, max_gpus=8)
         out = cluster(limits, given, ["h100"])
         assert out.answers.smallest is None
-        assert any(entry.default == "failures" for entry in out.without) == said
+        assert any(entry.default == "failures" for entry in out.without) == expected
 
 
 def test_what_was_asked_is_no_default() -> None:
