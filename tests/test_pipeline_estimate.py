@@ -13,6 +13,10 @@ from planner import schedules
 from planner.estimate import evaluate, pipeline
 from planner.estimate.communicate import send_s
 from planner.estimate.pipeline import chunk_seconds
+from planner.estimate.states import rank_parameters
+from planner.estimate.step import step_time
+from planner.estimate.sync import wire_bytes
+from planner.ledger import total
 from planner.schedules import timing
 from planner.schedules.base import Work
 
@@ -140,3 +144,35 @@ def test_sends_are_those_of_the_timed_schedule(tp: int, dp: int, pp: int, placem
     extra = float((took[0].makespan - took[1].makespan)[0])
     assert float(sent.exposed[0]) == pytest.approx(extra, rel=0.03)
     assert float(sent.across_nodes[0]) == (len(set(nodes)) > 1)
+
+
+def test_a_step_waits_for_the_stage_with_most_gradients_whichever_is_slowest() -> None:
+    """By hand for 16 layers on 4 ranks: 4 layers each, and the embedding or the head; a loss that
+    takes longer makes the last rank the slowest."""
+    shape = plans.plan(plans.model(layers=16, tied_embeddings=False), gpus=GPUS)
+    table = plans.rows(GPUS, {"pp": 4}, {"pp": 4, "zero": 1}, {"pp": 1})
+    usual = plans.numbers(shape)
+    for loss in (1.0, 50.0):
+        slow = plans.numbers(shape, cross_entropy_bytes=loss * usual.cross_entropy_bytes)
+        (sent,) = (
+            row.bytes
+            for row in step_time(shape, table, slow).traffic
+            if row.operation == "all_reduce" and row.what == "gradients of the stage"
+        )
+        held = rank_parameters(shape, table)
+        layer, ends = held.per_layer(), (total(held.first), total(held.last))
+        most = np.where(table.pp > 1, 4 * layer + np.maximum(*ends), 16 * layer + sum(ends))
+        np.testing.assert_allclose(sent, wire_bytes(shape) * most, rtol=1e-9)
+
+
+@pytest.mark.parametrize("layers", [13, 14, 15])
+def test_a_longer_loss_never_makes_a_step_shorter(layers: int) -> None:
+    """Where stages have different layers, the slowest one changes with the loss."""
+    shape = plans.plan(plans.model(layers=layers), gpus=GPUS, software="megatron-core")
+    table = plans.rows(GPUS, *({"pp": 4, "zero": zero} for zero in (0, 1)))
+    usual = plans.numbers(shape).cross_entropy_bytes
+    times = [
+        step_time(shape, table, plans.numbers(shape, cross_entropy_bytes=usual * factor)).seconds
+        for factor in (1, 2, 4, 8, 16, 32, 64)
+    ]
+    assert np.all(np.diff(times, axis=0) > 0)
