@@ -34,7 +34,8 @@ from planner.specs.model import NAMING, ModelSpec, stated
 from planner.specs.options import Options, refuse
 from planner.specs.options.recommend import Limits
 from planner.specs.plan import Plan
-from planner.verbs.recommend.kinds import bare_bytes, least_flop
+from planner.verbs.recommend.bound import least_flop
+from planner.verbs.recommend.kinds import bare_bytes
 from planner.verbs.recommend.limits import DAY_S, checked
 from planner.verbs.requests import Point, answer
 from planner.verbs.workers import Progress
