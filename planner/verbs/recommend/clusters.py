@@ -203,12 +203,13 @@ def _reason(kind: Kind, counts: Sequence[Count], limits: Limits) -> str:
     if not counts and kind.least is not None:
         return _ruled_out(kind, kind.least)
     most, rows = counts[-1].gpus, rows_of(counts)
+    larger = "" if most == kind.requests[-1].gpus else "; no larger one could be the best"
     fitting = [row for row in rows if row.fits]
     if not rows:
         return f"no layout divides the batch at any count up to {most:,} GPUs"
     if not fitting:
         nearest = max(rows, key=lambda row: row.headroom_bytes)
-        return f"{nearest.why} at best, up to {most:,} GPUs"
+        return f"{nearest.why} at best, up to {most:,} GPUs{larger}"
     if any(row.verdict == "unknown" for row in fitting):
         return next(row.why for row in fitting if row.verdict == "unknown") or ""
 
@@ -218,7 +219,7 @@ def _reason(kind: Kind, counts: Sequence[Count], limits: Limits) -> str:
     in_time = [row for row in fitting if limits.days is None or days(row) <= limits.days]
     if not in_time:
         fastest = min(fitting, key=days)
-        return f"{fastest.why} at best, on {fastest.gpus:,} GPUs{_odds(fastest)}"
+        return f"{fastest.why} at best, on {fastest.gpus:,} GPUs{_odds(fastest)}{larger}"
     cheapest = min(in_time, key=ORDER["cheapest"])
     return f"{cheapest.why} at least, on {cheapest.gpus:,} GPUs{_odds(cheapest)}"
 

@@ -40,7 +40,9 @@ def points(
     order = _promising(kinds, limits.goal)
     first, rest = order[: len(GOALS)], order[len(GOALS) :]
     rungs = [_rungs(len(kind.requests)) for kind in kinds]
-    trials.run({k: rungs[k][-1:] for k in first})
+    for rung in (-1, -2):
+        if not trials.work():  # none known, where the largest has no layout
+            trials.run({k: rungs[k][rung:][:1] for k in first})
     if trials.work() <= EVERY:
         trials.run({k: range(len(kind.requests)) for k, kind in enumerate(kinds)})
         return trials.answered
@@ -171,7 +173,7 @@ class _Trials:
 
     def work(self) -> float:
         """Work of all counts of all kinds, extrapolated from the counts that were tried."""
-        known = [point.work for of_kind in self.tried for point in of_kind.values()]
+        known = [point.work for of_kind in self.tried for point in of_kind.values() if point.work]
         return sum(len(kind.requests) for kind in self.kinds) * sum(known) / max(len(known), 1)
 
     def _rows_at(self, k: int, positions: Sequence[int]) -> list[ClusterRow]:
