@@ -154,7 +154,7 @@ def test_a_step_waits_for_the_stage_with_most_gradients_whichever_is_slowest(lay
     shape = plans.plan(plans.model(layers=layers, tied_embeddings=False), gpus=GPUS)
     table = plans.rows(GPUS, {"pp": 4}, {"pp": 4, "micro_batch": 2})
     usual = plans.numbers(shape)
-    held = rank_parameters(shape, table)
+    weights = rank_parameters(shape, table)
     for loss in (1.0, 1e4):
         slow = plans.numbers(shape, cross_entropy_bytes=loss * usual.cross_entropy_bytes)
         time = step_time(shape, table, slow)
@@ -163,7 +163,7 @@ def test_a_step_waits_for_the_stage_with_most_gradients_whichever_is_slowest(lay
             for row in time.traffic
             if row.operation == "all_reduce" and row.what == "gradients of the stage"
         )
-        first, middle, last = (count * held.per_layer() for count in time.ranks.layers)
-        ends = first + total(held.first), middle, last + total(held.last)
+        first, middle, last = (count * weights.per_layer() for count in time.ranks.layers)
+        ends = first + total(weights.first), middle, last + total(weights.last)
         most = functools.reduce(np.maximum, ends)
         np.testing.assert_allclose(sent, wire_bytes(shape) * most, rtol=1e-9)

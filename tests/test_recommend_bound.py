@@ -34,15 +34,17 @@ def _kind(given: dict[str, Any]) -> Kind:
 
 @pytest.mark.parametrize("given", REQUESTS, ids=lambda given: " ".join(map(str, given.values())))
 def test_no_pick_undercuts_the_bound(given: dict[str, Any]) -> None:
-    of = _kind(given)
-    (point,) = answer(of.requests[:1], reasons=False)
-    assert of.least is not None
+    here = _kind(given)
+    (point,) = answer(here.requests[:1], reasons=False)
+    assert here.least is not None
     assert point.report is not None
-    assert of.least.run_gpu_s is not None
+    assert here.least.run_gpu_s is not None
     gpus = point.options.gpus
-    least, taken = of.least.step_s(gpus), point.report.step.seconds
+    least, taken = here.least.step_s(gpus), point.report.step.seconds
     assert 0 < least < taken
-    assert of.least.run_gpu_s / least / gpus <= (point.report.run.days or 0) * 86400 / taken * 1.001
+    assert (
+        here.least.run_gpu_s / least / gpus <= (point.report.run.days or 0) * 86400 / taken * 1.001
+    )
 
 
 def test_more_of_a_bound_is_more_of_all_of_it() -> None:

@@ -365,8 +365,8 @@ def _elements(
 ) -> StageElements:
     """Of a stage with these layers, and with the embedding and the head or not."""
     trained, layers = weights.trained, trained_split(plan, StageSplit(kinds, first, last, 0.0))
-    root, held = (
+    root, whole = (
         first * total(each.first) + last * total(each.last) for each in (trained, weights.every)
     )
     shared = trained.of_stage(layers, 0.0, 0.0) + root
-    return StageElements(shared, trained.experts_of_stage(layers), root, held)
+    return StageElements(shared, trained.experts_of_stage(layers), root, whole)

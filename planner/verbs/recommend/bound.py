@@ -1,5 +1,5 @@
-"""What no cluster of a kind undercuts, known before any search: a step is at least its GEMMs with
-weights, at the rate that the largest tiles of the GPU reach under load.
+"""Lower bounds of days and dollars of a kind of GPU before any search: a step takes at least its
+GEMMs with weights, at the rate that the largest tiles of the GPU reach under load.
 
     step >= FLOP / (GPUs * rate * clock * efficiency)
 
@@ -101,10 +101,10 @@ def least_flop(model: ModelSpec, tokens: float, plan: Plan, seq_len: int) -> flo
 
 
 def cost_in(row: ClusterRow, least: Least, market: Market) -> float:
-    """Dollars of an evaluated count in another market: the cost of its own price, which holds
+    """Dollars of an evaluated count in another market: the cost of its here price, which holds
     electricity and spare GPUs, is not below."""
-    usd, own = least.usd.get(market, math.inf), least.usd.get(None)
+    usd, here = least.usd.get(market, math.inf), least.usd.get(None)
     known = row.usd_per_hour if row.cost_usd is None else row.cost_usd
-    if known is None or own is None or market is None:
+    if known is None or here is None or market is None:
         return math.inf if known is None else known
-    return known * max(usd / own, 1.0)
+    return known * max(usd / here, 1.0)

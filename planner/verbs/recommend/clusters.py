@@ -231,7 +231,7 @@ def _ruled_out(kind: Kind, least: Least) -> str:
     cost = "no price known" if math.isinf(usd) else f"{show(usd, 'USD')}{per} at least"
     return (
         f"not searched, since others are cheaper, faster and smaller: {cost}, {few:,} GPUs at"
-        f" least, {show(least.step_s(many), 's')} a step at least on {many:,}, by its GEMMs alone"
+        f" least, {show(least.step_s(many), 's')} a step at least on {many:,}, of which all is GEMMs"
     )
 
 

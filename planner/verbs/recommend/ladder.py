@@ -128,7 +128,7 @@ class _Trials:
     def _contests(
         self, k: int, goals: Sequence[Goal] = GOALS, elsewhere: bool = True
     ) -> Iterator[tuple[Goal, Market]]:
-        """What a kind can be the best by: each goal, and the cheapest also in other markets
+        """By which a kind can be the best: each goal, and the cheapest also in other markets
         (elsewhere)."""
         yield from ((goal, None) for goal in goals)
         least = self.kinds[k].least
