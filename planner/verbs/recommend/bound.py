@@ -101,8 +101,8 @@ def least_flop(model: ModelSpec, tokens: float, plan: Plan, seq_len: int) -> flo
 
 
 def cost_in(row: ClusterRow, least: Least, market: Market) -> float:
-    """Dollars of an evaluated count in another market: the cost of its here price, which holds
-    electricity and spare GPUs, is not below."""
+    """Dollars of an evaluated count in another market, or more: electricity, which no market
+    changes, is scaled with the price where that is higher."""
     usd, here = least.usd.get(market, math.inf), least.usd.get(None)
     known = row.usd_per_hour if row.cost_usd is None else row.cost_usd
     if known is None or here is None or market is None:

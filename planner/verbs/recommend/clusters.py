@@ -228,10 +228,10 @@ def _ruled_out(kind: Kind, least: Least) -> str:
     """A bound of what a kind takes that is beyond the best kinds by every goal."""
     few, many = kind.requests[0].gpus, kind.requests[-1].gpus
     usd, per = least.cost(few), "" if least.run_gpu_s is not None else " an hour"
-    cost = "no price known" if math.isinf(usd) else f"{show(usd, 'USD')}{per} at least"
+    cost = "" if math.isinf(usd) else f" and cost {show(usd, 'USD')}{per}"
     return (
-        f"not searched, since others are cheaper, faster and smaller: {cost}, {few:,} GPUs at"
-        f" least, {show(least.step_s(many), 's')} a step at least on {many:,}, of which all is GEMMs"
+        f"not searched: GEMMs take {show(least.step_s(many), 's')} a step on {many:,} GPUs{cost};"
+        f" with {few:,} or more GPUs others are cheaper, faster and smaller"
     )
 
 
