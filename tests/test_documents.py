@@ -134,10 +134,10 @@ ASKED: dict[str, tuple[str, ...]] = {
         " --where pp=1 --recompute none --micro-batch 1 --global-batch 2 --advice 0",
         "--model llama-3-8b --gpu l40s --gpus 4 --advice 0",
         "--recipe tests/data/recipes/undecided.sh --gpu h100 --advice 0",
-        "--model gpt2 --gpu a100 --gpus 2 --offload params --zero 3",
+        "--model gpt2 --gpu a100 --gpus 2 --offload params --zero 3 --chart roofline",
         "--model gpt2 --gpu h200 --gpus 8 --offload params-nvme",
         "--model gpt2 --gpu a100 --gpus 2 --offload activations --stack megatron-core --explain",
-        "--model gpt2 --gpu a100 --gpus 2 --jitter 0.5% --lora 8",
+        "--model gpt2 --gpu a100 --gpus 2 --jitter 0.5% --lora 8 --chart crossover",
         "--model gpt2 --gpu a100 --gpus 2 --pp 2 --pipeline-layout 'Et*7|t*5L'",
         "--model gpt2 --gpu a100 --gpus 16 --jitter 0.5% --slow-hosts 1% --other-gpu h100"
         " --other-share 50% --length-mean 300 --data-storage nfs --workers 2 --worker-rate 1",

@@ -31,6 +31,8 @@ EVERY = "--tokens 1B --jitter 0.5% --data-storage nfs --require fits"
 REQUESTS = {
     "estimate": f"estimate {FIXED} {EVERY} --inference",
     "estimate, all": f"estimate {FIXED} {EVERY} --full --explain",
+    "estimate, roofline": f"estimate {FIXED} --chart roofline",
+    "estimate, crossover": f"estimate {FIXED} --chart crossover",
     "estimate, searched": "estimate --model llama-70b --gpus 2048 --gpu rtx4090",
     "estimate, too large": "estimate --model llama-2-7b --gpus 1 --gpu rtx4090 --stack"
     " pytorch-ddp --seq-len 512 --global-batch 8",

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from planner.ledger import Kind
 from planner.specs.document import UNSET, Document, Unset, key
 from planner.specs.documents.advice import Advice, OffloadChoices, Value
+from planner.specs.documents.charts import Crossover, Roofline
 from planner.specs.documents.conditions import Input, Stragglers
 from planner.specs.documents.explain import Explained
 from planner.specs.documents.inference import Inference
@@ -416,6 +417,12 @@ class Estimate(Report):
         key("with `--explain`: recompute or offload; null where the stack does neither"),
     ] = UNSET
     explain: Annotated[Explained | Unset, key("with `--explain`: tree of formulas")] = UNSET
+    roofline: Annotated[
+        Roofline | Unset, key("with `--chart roofline`: kernels against the limits of the GPU")
+    ] = UNSET
+    crossover: Annotated[
+        Crossover | Unset, key("with `--chart crossover`: all-reduce algorithms by message size")
+    ] = UNSET
 
 
 class Figures(Document):
