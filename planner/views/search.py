@@ -134,7 +134,13 @@ def pairs_block(pairs: Sequence[Pair], states: Sequence[Any] = ()) -> Block:
             for tp in sorted({pair.tp for pair in pairs})
         ],
         order="all else searched",
-        below=["needs: none fits, the least memory per GPU"] if len(fitting) < len(pairs) else [],
+        below=[
+            *(
+                ["the fastest expected to fit; the best layouts above leave room, too"]
+                * bool(fitting)
+            ),
+            *(["needs: none fits, the least memory per GPU"] * (len(fitting) < len(pairs))),
+        ],
         chart=_heat_map(pairs, pps, at, states),
     )
 
