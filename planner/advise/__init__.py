@@ -192,7 +192,7 @@ def _promise(here: Weighed) -> Promise:
 
 
 def _ranked(here: Weighed, candidates: list[Weighed], everything: bool) -> list[Weighed]:
-    """Without doubles and without what is not worth it; see `advice` for the order."""
+    """Advice worth its change, each change once; see `advice` for the order."""
     gpus = here.estimates.plan.cluster.gpus
 
     def per_token(candidate: Weighed) -> float:
