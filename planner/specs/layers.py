@@ -207,6 +207,7 @@ def of_samples(model: Shape) -> bool:
     all see each other (BERT, ViT), several towers (T5, CLIP), convolutions."""
     cores = [core for core, _ in cores_of(model)]
     whole = all(isinstance(core, Attended) and core.mask == "full" for core in cores)
+    whole = whole or all(part.type == "traced" for part, _ in parts_of(model)) and not cores
     return whole or bool(model.towers)
 
 

@@ -21,7 +21,7 @@ from planner.estimate.mechanisms import replayed
 from planner.ledger import Array
 from planner.specs.layers import Mix
 from planner.specs.mechanism import Replayed
-from planner.specs.parts import Attended, Attention, CrossAttention, Mlp, Moe, Part
+from planner.specs.parts import Attended, Attention, CrossAttention, Mlp, Moe, Part, Traced
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 
@@ -104,6 +104,8 @@ def _of_decoder(mix: Mix) -> float:
 
 def _operators(part: Part) -> float:
     """Of a part, where a layer of a decoder has _LAYER_OPERATORS."""
+    if isinstance(part, Traced):
+        return part.issued
     if part.operators is not None:
         return part.operators
     share = _ATTENTION_SHARE if part.mixes else 1 - _ATTENTION_SHARE

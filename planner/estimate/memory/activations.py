@@ -20,8 +20,19 @@ from planner.formulas.params import MTP_NORMS, stream_of
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
 from planner.specs.layers import Kind, memory_kinds, parts_of
-from planner.specs.parts import Attended, Attention, CrossAttention, Latent, Mlp, Moe, Part
+from planner.specs.parts import (
+    Attended,
+    Attention,
+    CrossAttention,
+    Latent,
+    Mlp,
+    Moe,
+    Part,
+    Scan,
+    Traced,
+)
 from planner.specs.plan import Plan
+from planner.specs.polynomial import NONE, Polynomial
 from planner.specs.towers import head_plan, kind_plan, plans
 
 # bytes per score element that is kept: without, with attention dropout. Fused softmax kernels keep
@@ -68,6 +79,9 @@ def routed_tokens(plan: Plan, c: Columns) -> Array:
 def one_input(plan: Plan, c: Columns, kind: Kind | None = None) -> Array:
     """Bytes of a layer's input, what full recompute keeps; for a kind, of its tower."""
     if kind is not None:
+        enters = next((x.enters for x in kind.parts if isinstance(x, Traced) and x.enters), None)
+        if enters is not None:
+            return _counted(plan, c, enters, NONE)
         plan, _ = kind_plan(plan, kind)
     return memory.product_input_bytes(
         tokens_of(plan, c)[1], float(plan.model.hidden), eager.residual_bytes(plan)
@@ -104,6 +118,10 @@ def kind_activations(plan: Plan, c: Columns, kind: Kind, frozen: bool) -> Ledger
             kept = _of_part(plan, c, part, own_input)
             tokens = tokens_of(plan, c)[0]
             for tensor in part.kept(stream):
+                if tensor.counted is not None:
+                    fused = bool(plan.training.compile)
+                    kept[tensor.name] = _counted(plan, c, *tensor.counted[int(fused)])
+                    continue
                 elements = tokens * tensor.elements.local(c.tp)
                 kept[tensor.name] = plan.training.element_bytes * elements
             if frozen:
@@ -119,7 +137,16 @@ def kind_activations(plan: Plan, c: Columns, kind: Kind, frozen: bool) -> Ledger
     return out
 
 
+def _counted(plan: Plan, c: Columns, elements: Polynomial, others: Polynomial) -> Array:
+    """Bytes that a traced block keeps."""
+    samples, length = c.micro_batch, plan.training.seq_len
+    wide = plan.training.element_bytes * elements.over(samples, length)
+    return wide + others.over(samples, length) + 0.0 * c.tp
+
+
 def _of_part(plan: Plan, c: Columns, part: Part, own_input: bool) -> Ledger:
+    if isinstance(part, Traced):
+        return _scores_of_traced(plan, c, part)
     if isinstance(part, Mlp):
         return _dense_activations(plan, c, part, own_input)
     if isinstance(part, Moe):
@@ -135,6 +162,21 @@ def _of_part(plan: Plan, c: Columns, part: Part, own_input: bool) -> Ledger:
     if isinstance(part, Attention | CrossAttention):
         return out | _attention_activations(plan, c, part)
     return out
+
+
+def _scores_of_traced(plan: Plan, c: Columns, part: Traced) -> Ledger:
+    """Scores in memory, where no fused kernel takes the place of scaled_dot_product_attention."""
+    if not (cores := [core for core in part.core() if isinstance(core, Attended)]):
+        return {}
+    bytes_of_scores = 0.0 * c.tp
+    for core in cores:
+        kernel = scores_kernel(plan, core)
+        if kernel and core.spans is not None:
+            groups, queries, keys = core.spans.at(float(plan.training.seq_len))
+            each = SCORE_BYTES[kernel][0] * plan.training.element_bytes / _COUNTED_ELEMENT
+            scores = core.heads * float(groups * queries * keys)
+            bytes_of_scores = bytes_of_scores + each * c.micro_batch * scores
+    return {"attention/core": bytes_of_scores}
 
 
 def _group(part: Part) -> str:
@@ -419,7 +461,14 @@ def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
 def _mean_input(plan: Plan, c: Columns) -> Array:
     """Bytes of the input of a mean layer."""
     if not plan.model.towers:
-        return one_input(plan, c)
+        layers = memory_kinds(plan.model)
+        if not any(isinstance(part, Traced) for part, _ in parts_of(plan.model)):
+            return one_input(plan, c)
+        each = [
+            count / plan.model.layers * one_input(plan, c, kind)
+            for kind, count in zip(layers.kinds, layers.counts, strict=True)
+        ]
+        return functools.reduce(np.add, each)
     each = [view.share * one_input(tower, c) for tower, view in plans(plan)]
     return functools.reduce(np.add, each)
 
@@ -443,6 +492,10 @@ def _of_tower(plan: Plan, c: Columns) -> Array:
     tokens, local = tokens_of(plan, c)
     hidden, core, gone = 0.0 * tokens, 0.0 * tokens, 0.0 * tokens
     for part, _ in parts_of(model):
+        if isinstance(part, Traced):
+            works = _counted(plan, c, part.working, NONE)
+            hidden = np.maximum(hidden, works)
+            continue
         if isinstance(part, Mlp | Moe):
             if isinstance(part, Mlp):
                 keeps, elements = _dense_activations(plan, c, part, True), tokens / c.tp
@@ -460,7 +513,7 @@ def _of_tower(plan: Plan, c: Columns) -> Array:
                 kernel = scores_kernel(plan, attended)
                 scores = _SCORE_GRADIENT[kernel] * e / _COUNTED_ELEMENT if kernel else 0.0
                 core = np.maximum(core, tokens * attended.heads / c.tp * keys * scores)
-            else:  # gradients of all that it reads
+            elif isinstance(attended, Scan):  # gradients of all that it reads
                 core = np.maximum(core, tokens * attended.read_elements / c.tp * e)
     added = memory.product_input_bytes(local, float(model.hidden), eager.residual_bytes(plan))
     # scores have their gradients when what is behind them is gone: the MLP and its norms

@@ -1,0 +1,3 @@
+"""The answer of `dpplan trace`."""
+
+ANSWERS = {"trace": "ModelTree"}

@@ -1,0 +1,129 @@
+"""The table of words and the head of a language model, where a trace shows both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_iter
+
+from planner.trace.classes import GEMM, Call
+from planner.trace.record import Recorded, Region
+
+_FEWEST_WORDS = 256
+_MATRIX = 2
+
+
+@dataclass(frozen=True)
+class Head:
+    """A table of words and the product with it, or with one as large, that ends the model."""
+
+    vocab: int
+    hidden: int
+    tied: bool
+    bias: bool
+
+    def keys(self) -> dict[str, Any]:
+        """Keys of a model file."""
+        return {
+            "vocab": self.vocab,
+            "hidden": self.hidden,
+            "tied_embeddings": self.tied,
+            "bias_head": self.bias,
+        }
+
+
+def recognised(
+    module: nn.Module, output: Any, steps: Sequence[Recorded], sizes: Sequence[tuple[int, int]]
+) -> Head | None:
+    """The head, whose operators and parameters are taken out of the steps; None where the last
+    output is not one logit per token and word of an embedding."""
+    logits = next((x for x in tree_iter(_plain(output)) if isinstance(x, torch.Tensor)), None)
+    if logits is None or logits.dim() <= _MATRIX or logits.shape[:_MATRIX] != sizes[-1]:
+        return None
+    vocab = logits.shape[-1]
+    tables = [
+        x for x in module.modules() if isinstance(x, nn.Embedding) and x.num_embeddings == vocab
+    ]
+    names = {id(weight): name for name, weight in module.named_parameters()}
+    if vocab < _FEWEST_WORDS or len(tables) != 1:
+        return None
+    table = tables[0]
+    found = [
+        _head_of(step, vocab, table.embedding_dim, size)
+        for step, size in zip(steps, sizes, strict=True)
+    ]
+    if any(each is None for each in found) or sizes[0][1] == 1:
+        return None
+    last = [each for each in found if each is not None]
+    weight = str(last[0][1].words["weight"])
+    tied = weight == names.get(id(table.weight))
+    bias = last[0][1].operator == "addmm"
+    owner = module.get_submodule(weight.rpartition(".")[0]) if weight else None
+    if bias and getattr(owner, "bias", None) is None:
+        return None
+    for step, (region, call) in zip(steps, last, strict=True):
+        rows = vocab * table.embedding_dim
+        step.regions[step.owner[names[id(table.weight)]]].parameters -= rows
+        _taken(step, region, call, vocab, table.embedding_dim)
+        region.parameters -= rows * (not tied) + vocab * bias
+    return Head(vocab, table.embedding_dim, tied, bias)
+
+
+def _plain(output: Any) -> Any:
+    return output.to_tuple() if hasattr(output, "to_tuple") else output
+
+
+def _head_of(
+    step: Recorded, vocab: int, hidden: int, size: tuple[int, int]
+) -> tuple[Region, Call] | None:
+    """The last product forward, where it gives the logits of all tokens."""
+    last: tuple[Region, Call] | None = None
+    for region in step.regions:
+        for call in region.calls:
+            if call.kind == GEMM and not call.backward:
+                last = region, call
+    if last is None or last[0].name:
+        return None
+    n = last[1].numbers
+    wide = (n["m"], n["k"], n["n"]) == (size[0] * size[1], hidden, vocab)
+    return last if wide else None
+
+
+def _taken(step: Recorded, region: Region, head: Call, vocab: int, hidden: int) -> None:
+    """Takes out the lookup of words and the head, both ways, and what head keeps of its input: the
+    planner has a model of both, and of the loss."""
+    region.calls = [
+        call
+        for call in region.calls
+        if call is not head and not _of_head(call, vocab, hidden, head)
+    ]
+    for each in step.regions:
+        each.calls = [
+            call
+            for call in each.calls
+            if not (call.operator in _LOOKUP and _of_table(call, hidden, head))
+        ]
+    region.saved = max(region.saved - head.numbers["m"] * hidden, 0)
+
+
+_LOOKUP = ("embedding", "embedding_dense_backward")
+
+
+def _of_table(call: Call, hidden: int, head: Call) -> bool:
+    words = head.numbers["m"] * hidden
+    return call.numbers["made"] in (words, head.numbers["n"] * hidden)
+
+
+def _of_head(call: Call, vocab: int, hidden: int, head: Call) -> bool:
+    """Whether an operator of backward is of the head's product: both gradients, and of a bias."""
+    if not call.backward:
+        return False
+    n, m = call.numbers, head.numbers["m"]
+    if call.kind == GEMM:
+        sizes = sorted((n["m"], n["k"], n["n"]))
+        return sizes == sorted((m, hidden, vocab))
+    return n.get("made") == vocab
