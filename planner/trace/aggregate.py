@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -63,11 +63,15 @@ def blocks(
     out = []
     for i, region in enumerate(first.regions):
         regions = [step.regions[i] for step in steps]
-        out.append(_block(region, regions, fitting))
+        own = {name for name, owner in first.owner.items() if owner == i}
+        out.append(_block(region, regions, fitting, own))
     return out
 
 
-def _block(region: Region, regions: Sequence[Region], fitting: Fit) -> Block:
+def _block(
+    region: Region, regions: Sequence[Region], fitting: Fit, own: Collection[str]
+) -> Block:
+    """A region. own: parameters that are counted with it."""
     where = region.name or "outside of the blocks"
     calls = [
         _matched(region, other, size) for other, size in zip(regions, fitting.sizes, strict=True)
@@ -96,7 +100,7 @@ def _block(region: Region, regions: Sequence[Region], fitting: Fit) -> Block:
         "fused_saved": of_region("fused_saved"),
         "fused_saved_bytes": of_region("fused_saved_bytes"),
         "working": _working(numbers, fitting),
-        "gemms": _gemms(forward),
+        "gemms": _gemms(forward, own),
         "multiplied": _multiplied(forward),
         "attention": _attention(forward),
         "moves": _moves(numbers),
@@ -154,7 +158,9 @@ def _constant(polynomial: Polynomial) -> int | None:
     return None
 
 
-def _gemms(calls: Sequence[tuple[Call, dict[str, Polynomial]]]) -> list[dict[str, Any]]:
+def _gemms(
+    calls: Sequence[tuple[Call, dict[str, Polynomial]]], own: Collection[str]
+) -> list[dict[str, Any]]:
     """Products with weights and convolutions, those that are alike as one row."""
     counts: Counter[tuple[Any, ...]] = Counter()
     shared: Counter[tuple[Any, ...]] = Counter()
@@ -173,7 +179,7 @@ def _gemms(calls: Sequence[tuple[Call, dict[str, Polynomial]]]) -> list[dict[str
             n.get("read"),
         )
         counts[key] += 1
-        shared[key] += weight == "" or weight in seen
+        shared[key] += weight not in own or weight in seen
         seen.add(weight)
     rows = []
     for key, count in counts.items():

@@ -61,14 +61,11 @@ def recognised(
     last = [each for each in found if each is not None]
     weight = str(last[0][1].words["weight"])
     tied = weight == names.get(id(table.weight))
-    bias = last[0][1].operator == "addmm"
-    owner = module.get_submodule(weight.rpartition(".")[0]) if weight else None
-    if bias and getattr(owner, "bias", None) is None:
-        return None
+    bias = bool(last[0][1].words.get("bias"))
     for step, (region, call) in zip(steps, last, strict=True):
         rows = vocab * table.embedding_dim
         step.regions[step.owner[names[id(table.weight)]]].parameters -= rows
-        _taken(step, region, call, vocab, table.embedding_dim)
+        _taken(step, region, call, names[id(table.weight)])
         region.parameters -= rows * (not tied) + vocab * bias
     return Head(vocab, table.embedding_dim, tied, bias)
 
@@ -93,37 +90,25 @@ def _head_of(
     return last if wide else None
 
 
-def _taken(step: Recorded, region: Region, head: Call, vocab: int, hidden: int) -> None:
+def _taken(step: Recorded, region: Region, head: Call, table: str) -> None:
     """Takes out the lookup of words and the head, both ways, and what head keeps of its input: the
     planner has a model of both, and of the loss."""
-    region.calls = [
-        call
-        for call in region.calls
-        if call is not head and not _of_head(call, vocab, hidden, head)
-    ]
     for each in step.regions:
         each.calls = [
-            call
-            for call in each.calls
-            if not (call.operator in _LOOKUP and _of_table(call, hidden, head))
+            call for call in each.calls if call is not head and not _of_ends(call, head, table)
         ]
-    region.saved = max(region.saved - head.numbers["m"] * hidden, 0)
+    saved = head.numbers["m"] * head.numbers["k"]
+    region.saved = max(region.saved - saved, 0)
+    region.fused_saved = max(region.fused_saved - saved, 0)
 
 
-_LOOKUP = ("embedding", "embedding_dense_backward")
-
-
-def _of_table(call: Call, hidden: int, head: Call) -> bool:
-    words = head.numbers["m"] * hidden
-    return call.numbers["made"] in (words, head.numbers["n"] * hidden)
-
-
-def _of_head(call: Call, vocab: int, hidden: int, head: Call) -> bool:
-    """Whether an operator of backward is of the head's product: both gradients, and of a bias."""
+def _of_ends(call: Call, head: Call, table: str) -> bool:
+    """Whether an operator looks words up, or is of a gradient of the table, of the head, or of
+    either's input."""
     if not call.backward:
-        return False
-    n, m = call.numbers, head.numbers["m"]
+        return call.operator == "embedding" and call.words["weight"] == table
+    n, sizes = call.numbers, [head.numbers[name] for name in ("m", "k", "n")]
     if call.kind == GEMM:
-        sizes = sorted((n["m"], n["k"], n["n"]))
-        return sizes == sorted((m, hidden, vocab))
-    return n.get("made") == vocab
+        return sorted((n["m"], n["k"], n["n"])) == sorted(sizes)
+    _, hidden, vocab = sizes
+    return n.get("made") in (vocab, vocab * hidden)

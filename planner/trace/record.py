@@ -188,6 +188,10 @@ class Recorder(TorchDispatchMode):
         if call.kind == GEMM:
             call.numbers |= classes.gemm_sizes(name, args)
             call.words["weight"] = self._weight(args)
+            if name == "addmm":
+                call.words["bias"] = self._weight(args[:1])
+        elif name == "embedding":
+            call.words["weight"] = self._weight(args[:1])
         elif call.kind == BATCHED:
             call.numbers |= classes.batched_sizes(name, args)
         elif call.kind == CONVOLUTION and classes.is_narrow(name, args):
@@ -253,7 +257,8 @@ class Recorder(TorchDispatchMode):
         storage.saved = True
         self.kept.append(storage)
         # what several blocks read stays where it was made: positions, a mask, an encoder's output
-        at = region if key in self.hidden or storage.region == region else storage.region
+        outside = self.regions[region].name == OUTSIDE
+        at = region if key in self.hidden or outside else storage.region
         storage.saved_in = at
         storage.size = x.untyped_storage().nbytes()
         if x.dtype == self.compute:
@@ -263,14 +268,19 @@ class Recorder(TorchDispatchMode):
             self.regions[at].saved_bytes += storage.size
         return x
 
-    def fused(self) -> None:
+    def fused(self, again: set[int] | None = None) -> set[int]:
         """Bytes of every chain as one kernel: what comes from outside, and what is read outside of
         it or saved. Where what enters a chain is less than what of its inside is saved, it is saved
         in its place, and the chain runs again in backward, as torch's partitioner decides
-        (torch/_functorch/partitioners.py)."""
-        for at, chain in self.chains.items():
-            if not chain.backward:
-                self._made_again(at, chain)
+        (torch/_functorch/partitioners.py).
+
+        again: chains that run again, as another size decided; returns those that do.
+        """
+        decided = {
+            at
+            for at, chain in self.chains.items()
+            if not chain.backward and self._made_again(at, chain, again)
+        }
         for storage in self.kept:
             if storage.again is None:
                 region = self.regions[storage.saved_in]
@@ -293,8 +303,9 @@ class Recorder(TorchDispatchMode):
             moved = sum(each.size for each in entering.values()) + sum(leaving)
             call = Call("fused", "", "fused", chain.backward, {"bytes": moved})
             self.regions[chain.region].calls.append(call)
+        return decided
 
-    def _made_again(self, at: int, chain: _Chain) -> None:
+    def _made_again(self, at: int, chain: _Chain, decided: set[int] | None) -> bool:
         inside = [
             each
             for each in chain.made
@@ -302,13 +313,15 @@ class Recorder(TorchDispatchMode):
         ]
         needed = [each for each in chain.entering.values() if each.chain >= 0]
         more = [each for each in needed if not each.saved]
-        if not inside or sum(each.size for each in more) >= sum(each.size for each in inside):
-            return
+        less = sum(each.size for each in more) < sum(each.size for each in inside)
+        if not (less if decided is None else at in decided):
+            return False
         for each in inside:
             each.again = needed
         for each in more:
             each.saved, each.saved_in = True, chain.region
             self.kept.append(each)
+        return True
 
     def _reads(self, storage: _Storage, reader: int) -> bool:
         """Whether a chain reads a tensor that is not made again for it."""
@@ -347,9 +360,10 @@ def step(
     blocks: set[str],
     compute: torch.dtype,
     attach: Callable[[Recorder], None] = lambda recorder: None,
-) -> tuple[Recorded, Any]:
+) -> tuple[Recorded, Recorder, Any]:
     """Forward and backward of a module. run: calls it. attach: hands the recorder to code that
-    knows the words of attention. Returns what was recorded, and the module's output."""
+    knows the words of attention. Returns what was recorded, the recorder, whose `fused` is to be called, and the
+    module's output."""
     recorder = Recorder(model, blocks, compute)
     attach(recorder)
     with _followed(model, recorder):
@@ -359,11 +373,12 @@ def step(
             ends = tensors_with_gradients(output)
             recorder._label(ends)
     gradients = [torch.ones_like(x) for x in ends]
+    for x in gradients:  # made unseen, perhaps where a tensor was that is gone
+        recorder.storages.pop(x.untyped_storage()._cdata, None)
     recorder.backwards, recorder.turn = True, recorder.chain
     if ends:
         with recorder:
             torch.autograd.backward(ends, gradients)
-    recorder.fused()
     for name, weight in model.named_parameters():
         region = recorder.owner.get(name)
         if region is None:
@@ -373,4 +388,4 @@ def step(
         recorder.owner[name] = region
         recorder.regions[region].parameters += weight.numel()
     total = sum(weight.numel() for weight in model.parameters())
-    return Recorded(recorder.regions, total, recorder.owner), output
+    return Recorded(recorder.regions, total, recorder.owner), recorder, output

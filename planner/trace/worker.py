@@ -18,7 +18,9 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
     UnsupportedOperatorException,
+    unset_fake_temporarily,
 )
+from torch.utils._pytree import tree_map
 
 from planner.specs.polynomial import NONE
 from planner.trace import aggregate, fit, head
@@ -154,14 +156,33 @@ def _cast(module: nn.Module) -> nn.Module:
     for child in module.modules():
         for name, weight in child._parameters.items():
             if weight is not None and weight.is_floating_point():
-                data = nn.Parameter(weight.detach().to(torch.bfloat16), weight.requires_grad)
-                child._parameters[name] = seen.setdefault(id(weight), data)
+                data = torch.empty(weight.shape, dtype=torch.bfloat16)
+                swapped = nn.Parameter(data, weight.requires_grad)
+                child._parameters[name] = seen.setdefault(id(weight), swapped)
+        for name, buffer in child._buffers.items():
+            if buffer is not None and buffer.is_meta:
+                child._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype)
     return module
 
 
-def _with_dtype(inputs: Any) -> Any:
-    from torch.utils._pytree import tree_map
+def _built(found: Target, batch: int, tokens: int) -> tuple[nn.Module, Any]:
+    """The module and inputs; where its constructor reads values, on the meta device, on which
+    what it makes on a CPU of its own will has values."""
+    try:
+        return found.build(batch, tokens)
+    except DataDependentOutputException:
+        with unset_fake_temporarily(), torch.device("meta"):
+            module, inputs = found.build(batch, tokens)
+        return module, tree_map(_faked, inputs)
 
+
+def _faked(x: Any) -> Any:
+    if not isinstance(x, torch.Tensor):
+        return x
+    return torch.empty(x.shape, dtype=x.dtype)
+
+
+def _with_dtype(inputs: Any) -> Any:
     def change(x: Any) -> Any:
         wide = isinstance(x, torch.Tensor) and x.is_floating_point()
         return x.to(torch.bfloat16) if wide else x
@@ -183,7 +204,7 @@ def trace(found: Target) -> dict[str, Any]:
     """The model of a target as the keys of a model file, and what was counted besides."""
     register()
     sizes, powers = _sizes(found)
-    started, steps = time.monotonic(), list[Recorded]()
+    started, steps, recorders = time.monotonic(), list[Recorded](), list[Recorder]()
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
@@ -191,17 +212,21 @@ def trace(found: Target) -> dict[str, Any]:
             module, blocks, output = None, set[str](), None
             for batch, tokens in sizes:
                 if module is None or found.rebuilds:
-                    module, inputs = found.build(batch, tokens)
+                    module, inputs = _built(found, batch, tokens)
                     module = _cast(module).train()
                     blocks = blocks_of(module)
                 else:
                     _, inputs = found.build(batch, tokens)
                 for weight in module.parameters():
                     weight.grad = None
-                recorded, output = step(
+                recorded, recorder, output = step(
                     module, _call(module, _with_dtype(inputs)), blocks, torch.bfloat16, _attach
                 )
                 steps.append(recorded)
+                recorders.append(recorder)
+            again = recorders[-1].fused()  # of the largest size
+            for recorder in recorders[:-1]:
+                recorder.fused(again)
             known = head.recognised(module, output, steps, sizes)
     finally:
         torch.set_default_dtype(default)
@@ -327,7 +352,7 @@ def _plain(error: Exception, memory_bytes: int) -> str:
     line = _line(error)
     if "allocate memory" in line or "can't allocate" in line:
         return f"it takes more than {memory_bytes / 1e9:.0f} GB of memory"
-    if "CUDA" in line or "NVIDIA" in line:
+    if "cuda" in line.lower() or "NVIDIA" in line:
         return f"it asks for a GPU, which a trace has not; leave devices out ({line})"
     if isinstance(error, FileNotFoundError):
         return f"it reads a file that is not there ({line})"
