@@ -74,7 +74,9 @@ _EAGER = "hf-trainer", {"state_precision": "bf16", "compile": False, "zero": 0}
 _FUSED = "pytorch-fsdp", {"compile": True, "zero": 3}
 
 
-def step_of(model: str, stack: str, more: dict[str, Any], length: int | None) -> tuple[float, float]:
+def step_of(
+    model: str, stack: str, more: dict[str, Any], length: int | None
+) -> tuple[float, float]:
     """(seconds, peak bytes) of a step on one GPU."""
     given = {"gpus": 1, "micro_batch": 4, "global_batch": 16, "recompute": "none"}
     given |= {} if length is None else {"seq_len": length}

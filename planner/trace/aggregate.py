@@ -68,9 +68,7 @@ def blocks(
     return out
 
 
-def _block(
-    region: Region, regions: Sequence[Region], fitting: Fit, own: Collection[str]
-) -> Block:
+def _block(region: Region, regions: Sequence[Region], fitting: Fit, own: Collection[str]) -> Block:
     """A region. own: parameters that are counted with it."""
     where = region.name or "outside of the blocks"
     calls = [

@@ -302,12 +302,10 @@ def _model(
 
 
 def _name(block: Block, first: bool) -> str:
-    """How a block is called: its class in small letters, or where it stands."""
+    """How a block is called: its class, or where it stands."""
     if not block.path:
         return "before" if first else "after"
-    letters = [f"_{x.lower()}" if x.isupper() else x for x in block.module]
-    plain = "".join(letters).lstrip("_")
-    return plain or "block"
+    return block.module
 
 
 def _hidden(first: Recorded, found: Target) -> int:

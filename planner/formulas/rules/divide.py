@@ -122,6 +122,22 @@ def _undivided(plan: Plan, x: Layout) -> str:
     )
 
 
+# of samples that count as one token, adapters see more rows than tokens
+ADAPTED = Rule(
+    "adapters of traced blocks",
+    ("lora",),
+    lambda plan, c: ones(c) & (plan.training.adapter is None or _per_token(plan.model)),
+    lambda plan, x: (
+        f"{plan.model.name} is traced with products that have other rows than tokens, beside which"
+        " adapters are not planned; leave it out, or freeze all but the last layers"
+    ),
+)
+
+
+def _per_token(model: ModelSpec) -> bool:
+    return all(gemm.rows.is_per_token() for part in model.traced for gemm in part.gemms)
+
+
 _NO_MODULES = ("jax", "native")  # families that run no module of torch
 TRACED = Rule(
     "traced blocks stay whole",
