@@ -1,11 +1,11 @@
-"""Models traced from transformers' own code against those that rules read from a config.json.
+"""Models traced from transformers' own code against rules that read a config.json.
 
     python -m benchmarks.traced_models [--only llama bert]
 
 For each type: parameters of the class, of the traced file and of the rule; FLOP forward of the
-traced file over those of the rule; step time and peak memory of both on one H100 with Hugging Face
-Trainer, weights in bf16, operator by operator, and with FSDP compiled. Types that no rule reads are
-planned alone.
+traced file over the rule's; step time and peak memory of both on one H100 with Hugging Face
+Trainer, weights in bf16, operator by operator, and with FSDP compiled. Types without a rule are
+planned by themselves.
 """
 
 from __future__ import annotations

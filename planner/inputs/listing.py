@@ -58,7 +58,7 @@ def tree_of(kind: str | None, name: str) -> ModelTree:
     from planner.inputs.model_tree import model_tree
 
     if kind != "models":
-        raise PlanError("entry", name, f"is listed by itself of models alone, not of {kind}")
+        raise PlanError("entry", name, f"names an entry of {kind}: blocks can be listed of models")
     model, _ = model_spec(name)
     return model_tree(model)
 

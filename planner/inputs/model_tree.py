@@ -53,7 +53,7 @@ def _row(
     traced = [part for part in parts if isinstance(part, Traced)]
     whole = len(traced) == len(parts)
     moved = sum(
-        float((x.apart[0].at(1.0, tokens) + x.apart[1].at(1.0, tokens)))
+        float(x.apart[0].at(1.0, tokens) + x.apart[1].at(1.0, tokens))
         for part in traced
         for x in part.moved()
     )
@@ -75,7 +75,7 @@ def _row(
 
 
 def _classes(part: Part) -> list[str]:
-    """What kinds of operators a part has."""
+    """Kinds of operators of a part."""
     if not isinstance(part, Traced):
         return [part.type]
     gemms = sum(gemm.times for gemm in part.gemms if gemm.read is None)

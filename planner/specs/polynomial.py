@@ -52,10 +52,6 @@ class Polynomial:
             value = value + term
         return value
 
-    def over(self, samples: Array, length: int) -> Array:
-        """Value for `samples` of one length: that of a polynomial of samples alone."""
-        return self.at(samples, float(length))
-
     def is_per_token(self) -> bool:
         """Whether it is one per token: b*s."""
         return self.terms == ((1, 1, Fraction(1)),)
@@ -79,7 +75,7 @@ class Polynomial:
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str) -> Polynomial:
-    """A polynomial from its text. Raises ValueError where it is none."""
+    """A polynomial from its text. Raises ValueError for another text."""
     wrong = f"{text[:80]!r} must be a polynomial of b and s such as 4096*b*s + 8*b*s^2"
     at, coefficients = 0, dict[tuple[int, int], Fraction]()
     text = text.strip()

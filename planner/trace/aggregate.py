@@ -33,7 +33,7 @@ class Block:
     forward_flop: Polynomial
 
     def key(self) -> tuple[str, str]:
-        """What blocks have in common that are written once."""
+        """Equal for blocks that are written once."""
         return self.module, repr(self.part)
 
 
@@ -44,12 +44,12 @@ class Fit:
     sizes: tuple[Size, ...]
     powers: tuple[Powers, ...]
 
-    def of(self, values: Sequence[int], what: Callable[[], str]) -> Polynomial:
-        """The polynomial of a count. what: says of what, for an error."""
+    def of(self, values: Sequence[int], says: Callable[[], str]) -> Polynomial:
+        """The polynomial of a count. says: names the count in an error."""
         try:
             return fit.fitted(tuple(values), self.sizes, self.powers)
         except NotPolynomial as error:
-            raise TraceError(f"{what()} is not polynomial in batch and length: {error}") from None
+            raise TraceError(f"{says()} is not polynomial in batch and length: {error}") from None
 
 
 def blocks(
@@ -63,13 +63,15 @@ def blocks(
     out = []
     for i, region in enumerate(first.regions):
         regions = [step.regions[i] for step in steps]
-        own = {name for name, owner in first.owner.items() if owner == i}
-        out.append(_block(region, regions, fitting, own))
+        names = {name for name, owner in first.owner.items() if owner == i}
+        out.append(_block(region, regions, fitting, names))
     return out
 
 
-def _block(region: Region, regions: Sequence[Region], fitting: Fit, own: Collection[str]) -> Block:
-    """A region. own: parameters that are counted with it."""
+def _block(
+    region: Region, regions: Sequence[Region], fitting: Fit, names: Collection[str]
+) -> Block:
+    """A region. names: parameters that are counted with it."""
     where = region.name or "outside of the blocks"
     calls = [
         _matched(region, other, size) for other, size in zip(regions, fitting.sizes, strict=True)
@@ -98,7 +100,7 @@ def _block(region: Region, regions: Sequence[Region], fitting: Fit, own: Collect
         "fused_saved": of_region("fused_saved"),
         "fused_saved_bytes": of_region("fused_saved_bytes"),
         "working": _working(numbers, fitting),
-        "gemms": _gemms(forward, own),
+        "gemms": _gemms(forward, names),
         "multiplied": _multiplied(forward),
         "attention": _attention(forward),
         "moves": _moves(numbers),
@@ -150,14 +152,14 @@ def _flop(call: Call, n: dict[str, Polynomial]) -> Polynomial:
 
 
 def _constant(polynomial: Polynomial) -> int | None:
-    """Its value where it is a whole number of its own."""
+    """Its value where it is a whole number of its names."""
     if all(i == j == 0 for i, j, _ in polynomial.terms):
         return int(sum((value for _, _, value in polynomial.terms), start=Fraction(0)))
     return None
 
 
 def _gemms(
-    calls: Sequence[tuple[Call, dict[str, Polynomial]]], own: Collection[str]
+    calls: Sequence[tuple[Call, dict[str, Polynomial]]], names: Collection[str]
 ) -> list[dict[str, Any]]:
     """Products with weights and convolutions, those that are alike as one row."""
     counts: Counter[tuple[Any, ...]] = Counter()
@@ -177,7 +179,7 @@ def _gemms(
             n.get("read"),
         )
         counts[key] += 1
-        shared[key] += weight not in own or weight in seen
+        shared[key] += weight not in names or weight in seen
         seen.add(weight)
     rows = []
     for key, count in counts.items():

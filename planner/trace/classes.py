@@ -10,6 +10,12 @@ GEMM, BATCHED, ATTENTION, CONVOLUTION = "gemm", "batched", "attention", "convolu
 # classes whose time is that of the memory; chains of the fusable ones are one kernel compiled
 FUSABLE = ("elementwise", "copy", "reduction", "softmax", "normalisation")
 _CLASSES = {
+    "": (  # no kernel
+        "detach alias lift_fresh lift t view _unsafe_view reshape empty empty_like empty_strided"
+        " new_empty new_empty_strided expand set_ sym_size sym_numel sym_stride _reshape_alias"
+        " is_same_size _local_scalar_dense _assert_async _assert_scalar device record_stream"
+        " wait_tensor unbind split split_with_sizes chunk"
+    ),
     "normalisation": (
         "native_layer_norm native_layer_norm_backward native_group_norm native_group_norm_backward"
         " native_batch_norm native_batch_norm_backward _fused_rms_norm _fused_rms_norm_backward"
@@ -25,8 +31,9 @@ _CLASSES = {
         " prod any all std std_mean histc bincount aminmax"
     ),
     "gather": (
-        "embedding embedding_dense_backward index index_select index_put index_put_ _index_put_impl_"
-        " gather scatter scatter_ scatter_add scatter_add_ index_add index_add_ masked_scatter"
+        "embedding embedding_dense_backward index index_select index_put index_put_"
+        " _index_put_impl_ gather scatter scatter_ scatter_add scatter_add_"
+        " index_add index_add_ masked_scatter"
         " roll max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d"
         " avg_pool2d_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward"
         " upsample_nearest2d upsample_nearest2d_backward upsample_bilinear2d"
@@ -47,12 +54,6 @@ _ATTENTIONS = (
     "_scaled_dot_product_efficient_attention",
     "_scaled_dot_product_flash_attention_for_cpu",
 )
-_WITHOUT_KERNEL = (
-    "detach alias lift_fresh lift t view _unsafe_view reshape empty empty_like empty_strided"
-    " new_empty new_empty_strided expand set_ sym_size sym_numel sym_stride _reshape_alias"
-    " is_same_size _local_scalar_dense _assert_async _assert_scalar device record_stream"
-    " wait_tensor unbind split split_with_sizes chunk"
-).split()
 
 
 @dataclass
@@ -80,8 +81,6 @@ def kind_of(name: str) -> str:
         return ATTENTION
     if name in ("convolution", "convolution_backward"):
         return CONVOLUTION
-    if name in _WITHOUT_KERNEL:
-        return ""
     return _CLASS_OF.get(name, "elementwise")
 
 
@@ -127,6 +126,15 @@ def convolution_sizes(args: tuple[Any, ...], output: Any) -> dict[str, int]:
         "taps": taps,
         "read": image.numel(),
     }
+
+
+_CAUSAL = {"flash": 4, "efficient": 6}  # argument that says whether a mask is causal
+
+
+def is_causal(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether a fused attention has a causal mask."""
+    at = _CAUSAL["efficient" if "efficient" in name else "flash"]
+    return len(args) > at and bool(args[at])
 
 
 def attention_sizes(args: tuple[Any, ...]) -> dict[str, int]:

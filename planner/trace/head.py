@@ -52,13 +52,13 @@ def recognised(
     if vocab < _FEWEST_WORDS or len(tables) != 1:
         return None
     table = tables[0]
-    found = [
+    heads = [
         _head_of(step, vocab, table.embedding_dim, size)
         for step, size in zip(steps, sizes, strict=True)
     ]
-    if any(each is None for each in found) or sizes[0][1] == 1:
+    if any(each is None for each in heads) or sizes[0][1] == 1:
         return None
-    last = [each for each in found if each is not None]
+    last = [each for each in heads if each is not None]
     weight = str(last[0][1].words["weight"])
     tied = weight == names.get(id(table.weight))
     bias = bool(last[0][1].words.get("bias"))

@@ -201,9 +201,7 @@ class Recorder(TorchDispatchMode):
             call.words["weight"] = self._weight(args)
         elif call.kind == ATTENTION and not name.endswith("backward"):
             call.numbers |= classes.attention_sizes(args)
-            causal = bool(args[4]) if "flash" in name and len(args) > 4 else False  # noqa: PLR2004
-            if "efficient" in name:
-                causal = bool(args[6]) if len(args) > 6 else False  # noqa: PLR2004
+            causal = classes.is_causal(name, args)
             call.words |= {"mask": "causal" if causal else "full", "window": None, **self.mask}
             self.mask = {}
 
@@ -270,8 +268,8 @@ class Recorder(TorchDispatchMode):
 
     def fused(self, again: set[int] | None = None) -> set[int]:
         """Bytes of every chain as one kernel: what comes from outside, and what is read outside of
-        it or saved. Where what enters a chain is less than what of its inside is saved, it is saved
-        in its place, and the chain runs again in backward, as torch's partitioner decides
+        it or saved. Where the inputs of a chain are less than its saved values, the inputs are
+        saved in their place, and the chain runs again in backward, as torch's partitioner decides
         (torch/_functorch/partitioners.py).
 
         again: chains that run again, as another size decided; returns those that do.
@@ -342,16 +340,16 @@ def _followed(model: nn.Module, recorder: Recorder) -> Iterator[None]:
 
 
 def tensors_with_gradients(output: Any) -> list[torch.Tensor]:
-    """Tensors of a module's output from which a backward pass can begin: a loss alone, or all."""
+    """Tensors of a module's output from which a backward pass can begin: a loss, else all."""
     if hasattr(output, "to_tuple"):  # of transformers and diffusers
         output = output.to_tuple()
-    found = [
+    tensors = [
         x
         for x in tree_iter(output)
         if isinstance(x, torch.Tensor) and x.is_floating_point() and x.requires_grad
     ]
-    losses = [x for x in found if x.numel() == 1]
-    return losses[:1] or found
+    losses = [x for x in tensors if x.numel() == 1]
+    return losses[:1] or tensors
 
 
 def step(
@@ -362,8 +360,8 @@ def step(
     attach: Callable[[Recorder], None] = lambda recorder: None,
 ) -> tuple[Recorded, Recorder, Any]:
     """Forward and backward of a module. run: calls it. attach: hands the recorder to code that
-    knows the words of attention. Returns what was recorded, the recorder, whose `fused` is to be called, and the
-    module's output."""
+    knows the words of attention. Returns what was recorded, the recorder, whose `fused` is to be
+    called, and the module's output."""
     recorder = Recorder(model, blocks, compute)
     attach(recorder)
     with _followed(model, recorder):

@@ -1,6 +1,6 @@
-"""What is traced: a function of the user, a class of transformers, timm, torchvision or diffusers.
+"""Targets of a trace: functions, classes of transformers, timm, torchvision or diffusers.
 
-Runs in the process of the trace alone, which has no network and a limit of memory and time.
+Runs in the process of the trace, which has no network and a limit of memory and time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Target:
 
 
 def target(text: str, trust: bool) -> Target:
-    """What a text names. Raises TraceError with what it may be."""
+    """The target that a text names. Raises TraceError with what it may be."""
     head, _, rest = text.partition(":")
     if head in _LIBRARIES and rest:
         return _LIBRARIES[head](rest)
@@ -75,10 +75,12 @@ def _function(place: str, name: str) -> Target:
 
     def call(batch: int, length: int) -> tuple[nn.Module, Any]:
         sizes = {"batch": batch, "length": length}
-        made = function(**{key: value for key, value in sizes.items() if key in takes})
-        if not (isinstance(made, tuple) and len(made) == _PAIR and isinstance(made[0], nn.Module)):
+        result = function(**{key: value for key, value in sizes.items() if key in takes})
+        if not (
+            isinstance(result, tuple) and len(result) == _PAIR and isinstance(result[0], nn.Module)
+        ):
             raise TraceError(f"{name} must return a module and its inputs: (module, inputs)")
-        return made[0], _resized(made[1], batch if "batch" not in takes else None, None)
+        return result[0], _resized(result[1], batch if "batch" not in takes else None, None)
 
     source = f"traced from {place}:{name}"
     if "length" in takes:
@@ -333,10 +335,10 @@ def _line(error: BaseException | None) -> str:
     return text[0][:200] if text else type(error).__name__
 
 
-def shortened(found: Target, length: int | None) -> Target:
+def shortened(given: Target, length: int | None) -> Target:
     """The target with another longest length."""
     if length is None:
-        return found
-    if found.length is None:
+        return given
+    if given.length is None:
         raise TraceError("--length: the inputs have no length, only samples; leave it out")
-    return replace(found, length=length, positions=max(length, found.positions))
+    return replace(given, length=length, positions=max(length, given.positions))

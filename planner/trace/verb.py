@@ -52,7 +52,7 @@ def traced(options: TraceOptions) -> Traced:
 
 
 def _answer(options: TraceOptions) -> dict[str, Any]:
-    """What the process of the trace says."""
+    """Answer of the process of the trace."""
     target = str(options.target)
     request = {
         "target": target,
@@ -70,11 +70,9 @@ def _answer(options: TraceOptions) -> dict[str, Any]:
     lines = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
     if not lines:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        raise PlanError(
-            FIELD,
-            target,
-            f"ended the process of its trace, of {MEMORY_BYTES / 1e9:.0f} GB at most ({last[:200]})",
-        )
+        most = f"{MEMORY_BYTES / 1e9:.0f} GB"
+        why = f"ended the process of its trace, of {most} at most ({last[:200]})"
+        raise PlanError(FIELD, target, why)
     answer: dict[str, Any] = json.loads(lines[-1].removeprefix(MARK))
     if "error" in answer:
         raise PlanError(FIELD, target, f"cannot be traced: {answer['error']}")

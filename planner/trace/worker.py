@@ -53,18 +53,17 @@ def limit(memory_bytes: int) -> None:
     sys.addaudithook(_no_network)
 
 
+_WORDS = ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+
+
 def _attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
 ) -> torch.Tensor:
     """scaled_dot_product_attention as CUDA has it: FlashAttention in 16 bit without a mask, else
     the memory-efficient kernel, which has no grouped queries."""
+    words = dict(zip(_WORDS, args, strict=False)) | kwargs
+    attn_mask, dropout_p = words.get("attn_mask"), words.get("dropout_p", 0.0)
+    is_causal, scale = words.get("is_causal", False), words.get("scale")
     aten = torch.ops.aten
     shape = query.shape
     if query.dim() != _DIMENSIONS:
@@ -88,18 +87,14 @@ def _attention(
     return out.reshape(*shape[:-1], value.shape[-1])
 
 
-_DIMENSIONS = 4
+_DIMENSIONS = 4  # batch, heads, tokens, width
 
 
 def _four(x: torch.Tensor) -> torch.Tensor:
-    """(batch, heads, tokens, width) of what has fewer or more dimensions."""
-    return (
-        x[None, None]
-        if x.dim() == 2
-        else x.reshape(-1, *x.shape[-3:])
-        if x.dim() > 4
-        else x[:, None]
-    )  # noqa: E501, PLR2004
+    """(batch, heads, tokens, width) of (tokens, width), (batch, tokens, width), or more."""
+    while x.dim() < _DIMENSIONS:
+        x = x.unsqueeze(max(x.dim() - 2, 0))
+    return x.reshape(-1, *x.shape[-3:])
 
 
 def _dropout(
@@ -134,8 +129,6 @@ def register() -> None:
         key: torch.Tensor,
         value: torch.Tensor,
         attention_mask: Any,
-        scaling: float | None = None,
-        dropout: float = 0.0,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, None]:
         causal = kwargs.get("is_causal")
@@ -143,6 +136,7 @@ def register() -> None:
         causal = bool(causal) and query.shape[2] > 1 and query.shape[2] == key.shape[2]
         if _Current.recorder is not None:
             _Current.recorder.mask = {"window": kwargs.get("sliding_window")}
+        dropout, scaling = kwargs.get("dropout", 0.0), kwargs.get("scaling")
         out = _attention(query, key, value, None, dropout, causal, scaling)
         return out.transpose(1, 2).contiguous(), None
 
@@ -165,14 +159,14 @@ def _cast(module: nn.Module) -> nn.Module:
     return module
 
 
-def _built(found: Target, batch: int, tokens: int) -> tuple[nn.Module, Any]:
+def _built(traced: Target, batch: int, tokens: int) -> tuple[nn.Module, Any]:
     """The module and inputs; where its constructor reads values, on the meta device, on which
     what it makes on a CPU of its own will has values."""
     try:
-        return found.build(batch, tokens)
+        return traced.build(batch, tokens)
     except DataDependentOutputException:
         with unset_fake_temporarily(), torch.device("meta"):
-            module, inputs = found.build(batch, tokens)
+            module, inputs = traced.build(batch, tokens)
         return module, tree_map(_faked, inputs)
 
 
@@ -190,20 +184,20 @@ def _with_dtype(inputs: Any) -> Any:
     return tree_map(change, inputs)
 
 
-def _sizes(found: Target) -> tuple[list[tuple[int, int]], list[fit.Powers]]:
+def _sizes(traced: Target) -> tuple[list[tuple[int, int]], list[fit.Powers]]:
     """Sizes of the steps, the last one beyond those that are fitted, and the powers."""
-    if found.length is None:
+    if traced.length is None:
         return [(b, 1) for b in _BATCHES], fit.powers_of(1, 2)
-    quarter = max(found.length // 4, 2)
+    quarter = max(traced.length // 4, 2)
     lengths = (quarter, 2 * quarter, 3 * quarter)
     sizes = [(b, s) for b in _BATCHES[:2] for s in lengths]
     return [*sizes, (_BATCHES[2], 4 * quarter)], fit.powers_of(3, 2)
 
 
-def trace(found: Target) -> dict[str, Any]:
+def trace(traced: Target) -> dict[str, Any]:
     """The model of a target as the keys of a model file, and what was counted besides."""
     register()
-    sizes, powers = _sizes(found)
+    sizes, powers = _sizes(traced)
     started, steps, recorders = time.monotonic(), list[Recorded](), list[Recorder]()
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
@@ -211,12 +205,12 @@ def trace(found: Target) -> dict[str, Any]:
         with FakeTensorMode(allow_non_fake_inputs=True), as_cuda():
             module, blocks, output = None, set[str](), None
             for batch, tokens in sizes:
-                if module is None or found.rebuilds:
-                    module, inputs = _built(found, batch, tokens)
+                if module is None or traced.rebuilds:
+                    module, inputs = _built(traced, batch, tokens)
                     module = _cast(module).train()
                     blocks = blocks_of(module)
                 else:
-                    _, inputs = found.build(batch, tokens)
+                    _, inputs = traced.build(batch, tokens)
                 for weight in module.parameters():
                     weight.grad = None
                 recorded, recorder, output = step(
@@ -231,7 +225,7 @@ def trace(found: Target) -> dict[str, Any]:
     finally:
         torch.set_default_dtype(default)
     parts = aggregate.blocks(steps, tuple(sizes), tuple(powers))
-    return _model(found, steps[0], parts, known) | {"seconds": time.monotonic() - started}
+    return _model(traced, steps[0], parts, known) | {"seconds": time.monotonic() - started}
 
 
 def _attach(recorder: Recorder) -> None:
@@ -247,7 +241,7 @@ def _call(module: nn.Module, inputs: Any) -> Callable[[], Any]:
 
 
 def _model(
-    found: Target, first: Recorded, parts: Sequence[Block], known: head.Head | None
+    traced: Target, first: Recorded, parts: Sequence[Block], known: head.Head | None
 ) -> dict[str, Any]:
     """Keys of a model file."""
     named: dict[tuple[str, str], str] = {}
@@ -274,9 +268,9 @@ def _model(
         words = [" & ".join(waiting)]
     out: dict[str, Any] = {
         "layers": len(words),
-        "hidden": _hidden(first, found),
+        "hidden": _hidden(first, traced),
         "vocab": 0,
-        "max_positions": found.positions,
+        "max_positions": traced.positions,
         "norms_per_block": 0,
         "final_norm": False,
         "positions": "none",
@@ -294,10 +288,10 @@ def _model(
         "forward_flop": str(forward),
         "backward_flop": str(backward),
         "operators": sum(len(region.calls) for region in first.regions),
-        "title": found.title,
-        "source": f"{found.source}, torch {torch.__version__}",
-        "sample": found.sample,
-        "length": found.length,
+        "title": traced.title,
+        "source": f"{traced.source}, torch {torch.__version__}",
+        "sample": traced.sample,
+        "length": traced.length,
     }
 
 
@@ -308,9 +302,9 @@ def _name(block: Block, first: bool) -> str:
     return block.module
 
 
-def _hidden(first: Recorded, found: Target) -> int:
-    """Elements per token that most blocks pass on; of a sample where there are no tokens."""
-    batch, tokens = _sizes(found)[0][0]
+def _hidden(first: Recorded, traced: Target) -> int:
+    """Elements per token that most blocks pass on; per sample without tokens."""
+    batch, tokens = _sizes(traced)[0][0]
     widths = [region.enters for region in first.regions if region.name and region.enters]
     width = max(set(widths), key=widths.count) if widths else batch * tokens
     return max(width // (batch * tokens), 1)
@@ -326,16 +320,14 @@ def main() -> None:
     text = request["target"]
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
-            found = shortened(target(text, request["trust"]), request["length"])
-        answer = trace(found)
+            traced = shortened(target(text, request["trust"]), request["length"])
+        answer = trace(traced)
     except TraceError as error:
         answer = {"error": str(error)}
     except DataDependentOutputException as error:
         answer = {"error": f"it reads the value of a tensor ({error.func}), and a trace has shapes"}
     except DynamicOutputShapeException as error:
-        answer = {
-            "error": f"the shape of {error.func} depends on values, and a trace has shapes alone"
-        }
+        answer = {"error": f"the shape of {error.func} depends on values, and a trace has shapes"}
     except UnsupportedOperatorException as error:
         answer = {"error": f"{error.func} has no rule for shapes"}
     except MemoryError:

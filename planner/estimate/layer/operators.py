@@ -180,7 +180,11 @@ def _of_part(shape: LayerShape, m: Machine, part: Part) -> dict[str, BothWays[Ar
                 stream_s(plan, m, stream.backward * elements, 1.0),
             )
     for moved in part.moved():
-        seconds[moved.name] = _moved_s(shape, m, moved)
+        before = seconds.get(moved.name, BothWays(0.0, 0.0))
+        each = _moved_s(shape, m, moved)
+        seconds[moved.name] = BothWays(
+            before.forward + each.forward, before.backward + each.backward
+        )
     return seconds
 
 

@@ -2,6 +2,8 @@
 of them.
 
 Symbols as in formulas.memory. Every function returns one value per row of the table.
+
+Long: the rules of all operators are summed under one recompute rule.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import numpy as np
 
 from planner.estimate import mechanisms
 from planner.estimate.machine.kernels import split_experts
-from planner.estimate.memory import beside_frozen, eager, modules, norms
+from planner.estimate.memory import beside_frozen, eager, modules, norms, traced
 from planner.estimate.stages import Repeated, StageSplit
 from planner.formulas import casts, experts, memory, recompute
 from planner.formulas.params import MTP_NORMS, stream_of
@@ -32,7 +34,7 @@ from planner.specs.parts import (
     Traced,
 )
 from planner.specs.plan import Plan
-from planner.specs.polynomial import NONE, Polynomial
+from planner.specs.polynomial import NONE
 from planner.specs.towers import head_plan, kind_plan, plans
 
 # bytes per score element that is kept: without, with attention dropout. Fused softmax kernels keep
@@ -81,7 +83,7 @@ def one_input(plan: Plan, c: Columns, kind: Kind | None = None) -> Array:
     if kind is not None:
         enters = next((x.enters for x in kind.parts if isinstance(x, Traced) and x.enters), None)
         if enters is not None:
-            return _counted(plan, c, enters, NONE)
+            return traced.counted(plan, c, enters, NONE)
         plan, _ = kind_plan(plan, kind)
     return memory.product_input_bytes(
         tokens_of(plan, c)[1], float(plan.model.hidden), eager.residual_bytes(plan)
@@ -120,7 +122,7 @@ def kind_activations(plan: Plan, c: Columns, kind: Kind, frozen: bool) -> Ledger
             for tensor in part.kept(stream):
                 if tensor.counted is not None:
                     fused = bool(plan.training.compile)
-                    kept[tensor.name] = _counted(plan, c, *tensor.counted[int(fused)])
+                    kept[tensor.name] = traced.counted(plan, c, *tensor.counted[int(fused)])
                     continue
                 elements = tokens * tensor.elements.local(c.tp)
                 kept[tensor.name] = plan.training.element_bytes * elements
@@ -137,16 +139,9 @@ def kind_activations(plan: Plan, c: Columns, kind: Kind, frozen: bool) -> Ledger
     return out
 
 
-def _counted(plan: Plan, c: Columns, elements: Polynomial, others: Polynomial) -> Array:
-    """Bytes that a traced block keeps."""
-    samples, length = c.micro_batch, plan.training.seq_len
-    wide = plan.training.element_bytes * elements.over(samples, length)
-    return wide + others.over(samples, length) + 0.0 * c.tp
-
-
 def _of_part(plan: Plan, c: Columns, part: Part, own_input: bool) -> Ledger:
     if isinstance(part, Traced):
-        return _scores_of_traced(plan, c, part)
+        return traced.scores(plan, c, part, lambda core: _score_bytes(plan, core))
     if isinstance(part, Mlp):
         return _dense_activations(plan, c, part, own_input)
     if isinstance(part, Moe):
@@ -162,21 +157,6 @@ def _of_part(plan: Plan, c: Columns, part: Part, own_input: bool) -> Ledger:
     if isinstance(part, Attention | CrossAttention):
         return out | _attention_activations(plan, c, part)
     return out
-
-
-def _scores_of_traced(plan: Plan, c: Columns, part: Traced) -> Ledger:
-    """Scores in memory, where no fused kernel takes the place of scaled_dot_product_attention."""
-    if not (cores := [core for core in part.core() if isinstance(core, Attended)]):
-        return {}
-    bytes_of_scores = 0.0 * c.tp
-    for core in cores:
-        kernel = scores_kernel(plan, core)
-        if kernel and core.spans is not None:
-            groups, queries, keys = core.spans.at(float(plan.training.seq_len))
-            each = SCORE_BYTES[kernel][0] * plan.training.element_bytes / _COUNTED_ELEMENT
-            scores = core.heads * float(groups * queries * keys)
-            bytes_of_scores = bytes_of_scores + each * c.micro_batch * scores
-    return {"attention/core": bytes_of_scores}
 
 
 def _group(part: Part) -> str:
@@ -290,6 +270,13 @@ def _latent_activations(plan: Plan, c: Columns, mla: Latent) -> Ledger:
     }
     *_, core = (core for core in mla.core() if isinstance(core, Attended))
     return out | _core_activations(plan, c, core)
+
+
+def _score_bytes(plan: Plan, core: Attended) -> float:
+    """Kept per score of a core without dropout."""
+    kernel = scores_kernel(plan, core)
+    each = SCORE_BYTES[kernel][0] if kernel else 0.0
+    return each * plan.training.element_bytes / _COUNTED_ELEMENT
 
 
 def _core_activations(plan: Plan, c: Columns, core: Attended) -> Ledger:
@@ -493,7 +480,7 @@ def _of_tower(plan: Plan, c: Columns) -> Array:
     hidden, core, gone = 0.0 * tokens, 0.0 * tokens, 0.0 * tokens
     for part, _ in parts_of(model):
         if isinstance(part, Traced):
-            works = _counted(plan, c, part.working, NONE)
+            works = traced.counted(plan, c, part.working, NONE)
             hidden = np.maximum(hidden, works)
             continue
         if isinstance(part, Mlp | Moe):
@@ -547,6 +534,8 @@ def head_activations(plan: Plan, c: Columns) -> Array:
     """Activations of final norm and head for a micro-batch: their inputs. Where both are frozen,
     forward holds them until its loss is there, and backward none."""
     plan = head_plan(plan)
+    if plan.model.traced and not plan.model.vocab:  # its blocks count all that is kept
+        return 0.0 * c.tp
     h, (_, local) = float(plan.model.hidden), tokens_of(plan, c)
     of_norm = norms.norm_bytes(plan)
     norm = memory.norm_kept_bytes(local, h, float(plan.model.final_norm), of_norm)

@@ -88,7 +88,7 @@ def _whole(plan: Plan, c: Columns) -> Array:
 
 
 def _runs(plan: Plan) -> bool:
-    """Whether the stack runs modules that are no transformers, or somebody's own."""
+    """Whether the stack can run the model: its convolutions, or its traced code."""
     divides_own = bool(values(plan.stack, "tp"))
     if plan.model.traced:
         return plan.stack.family not in _NO_MODULES and (plan.stack.own_loop or not divides_own)
@@ -113,7 +113,7 @@ WHOLE = Rule("towers and convolutions stay whole", ("pp", "cp"), _whole, _divide
 
 
 def _undivided(plan: Plan, x: Layout) -> str:
-    part = next((part for part in plan.model.traced if part.attention), plan.model.traced[0])
+    part = max(plan.model.traced, key=lambda part: (bool(part.attention), part.parameters))
     return (
         f"block {part.name!r}{f' ({part.module})' if part.module else ''} of {plan.model.name} is"
         f" traced operator by operator, and how ranks would divide it (tp {x.tp}, cp {x.cp}, ep"

@@ -118,7 +118,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Spans:
-    """Tokens of attention in a sample, where they are not those of the sequence."""
+    """Tokens of attention in a sample, where they differ from the sequence."""
 
     groups: Polynomial  # sequences per sample, which do not see each other
     queries: Polynomial
@@ -157,7 +157,7 @@ class Attended:
     turned: int = 0  # width that rotation turns of a latent query, whose keys are made of parts
     split: bool = True  # whether tensor parallelism divides the heads
     sinks: bool = False  # a learned logit per head beside the scores
-    spans: Spans | None = None  # tokens, where they are not those of the sequence
+    spans: Spans | None = None  # tokens, where they differ from the sequence
 
 
 @dataclass(frozen=True)
