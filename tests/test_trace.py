@@ -30,7 +30,7 @@ from planner.trace import fit
 from planner.trace.options import TraceOptions
 
 TOY = "docs/examples/toy-model.toml"
-GIVEN = {"model": TOY, "gpu": "a100-80gb", "gpus": 8, "advice": 0}
+GIVEN: dict[str, Any] = {"model": TOY, "gpu": "a100-80gb", "gpus": 8, "advice": 0}
 
 
 def _model(**keys: Any) -> ModelSpec:
@@ -140,7 +140,7 @@ def test_bytes_take_their_time_and_fused_ones_where_compiled() -> None:
         return float(result.time.components["memory_bound"][0])
 
     assert memory_s(False, 2) == pytest.approx(2 * memory_s(False), rel=0.01)
-    assert memory_s(False) == pytest.approx(4 * memory_s(True), rel=0.05)
+    assert 3 < memory_s(False) / memory_s(True) < 6  # compiled kernels reach another share
 
 
 def test_saved_bytes_are_the_activations() -> None:
@@ -236,7 +236,8 @@ def test_blocks_of_a_module_worked_by_hand(tmp_path: Path) -> None:
         ("def build():\n    return 3", "must return a module and its inputs"),
         ("def build(width):\n    return nn.Linear(4, 4), torch.randn(2, 4)", "needs 'width'"),
         (
-            "class M(nn.Linear):\n    def forward(self, x):\n        return super().forward(x[:, :40])"
+            "class M(nn.Linear):\n    def forward(self, x):\n        x = x[:, :40]"
+            "\n        return super().forward(x)"
             "\ndef build(batch=2, length=64):\n    return M(8, 8), torch.randn(batch, length, 8)",
             "(is not polynomial|depends on sizes)",
         ),

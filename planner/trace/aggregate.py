@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ def _block(
         columns = {
             name: fitting.of(
                 [each[i].numbers[name] for each in calls],
-                lambda call=call, name=name: f"{name} of {call.operator} in {call.module or where}",
+                functools.partial(_says, name, call, where),
             )
             for name in call.numbers
         }
@@ -101,7 +102,7 @@ def _block(
         "fused_saved_bytes": of_region("fused_saved_bytes"),
         "working": _working(numbers, fitting),
         "gemms": _gemms(forward, names),
-        "multiplied": _multiplied(forward),
+        "multiplied": _multiplied(forward, names),
         "attention": _attention(forward),
         "moves": _moves(numbers),
     }
@@ -114,6 +115,11 @@ def _block(
         fit.total([flop for call, flop in products if call.backward]),
         fit.total([flop for call, flop in products if not call.backward]),
     )
+
+
+def _says(name: str, call: Call, where: str) -> str:
+    """A number of a call, for an error."""
+    return f"{name} of {call.operator} in {call.module or where}"
 
 
 def _matched(first: Region, other: Region, size: Size) -> list[Call]:
@@ -166,7 +172,7 @@ def _gemms(
     shared: Counter[tuple[Any, ...]] = Counter()
     seen: set[str] = set()
     for call, n in calls:
-        if call.kind not in (GEMM, CONVOLUTION) or not _weighted(n):
+        if not _has_weight(call, n, names):
             continue
         weight = str(call.words.get("weight", ""))
         name = (weight.rpartition(".")[0] or call.module).rpartition(".")[2] or call.operator
@@ -179,12 +185,12 @@ def _gemms(
             n.get("read"),
         )
         counts[key] += 1
-        shared[key] += weight not in names or weight in seen
+        shared[key] += weight in seen
         seen.add(weight)
     rows = []
     for key, count in counts.items():
         name, k, columns, m, groups, taps, read = key
-        row = {"name": name, "k": k, "n": columns, "rows": m, "times": count}
+        row: dict[str, Any] = {"name": name, "k": k, "n": columns, "rows": m, "times": count}
         row |= {"groups": groups, "shared": shared[key], "taps": taps, "read": read}
         plain = {"rows": PER_TOKEN, "times": 1, "groups": 1, "shared": 0, "taps": 1, "read": None}
         if read is not None and groups > 1:  # every group has all rows
@@ -193,15 +199,21 @@ def _gemms(
     return rows
 
 
-def _weighted(n: dict[str, Polynomial]) -> bool:
-    """Whether the widths of a product do not grow with batch and length."""
-    return all(_constant(n[x]) for x in ("k", "n", "groups"))
+def _has_weight(call: Call, n: dict[str, Polynomial], names: Collection[str]) -> bool:
+    """Whether a product multiplies with a parameter of its region. A weight that is counted with
+    another one is an operand as activations are."""
+    if call.kind == CONVOLUTION and "taps" in n:
+        return True
+    constant = call.kind == GEMM and all(_constant(n[x]) for x in ("k", "n", "groups"))
+    return constant and call.words.get("weight") in names
 
 
-def _multiplied(calls: Sequence[tuple[Call, dict[str, Polynomial]]]) -> list[dict[str, Any]]:
+def _multiplied(
+    calls: Sequence[tuple[Call, dict[str, Polynomial]]], names: Collection[str]
+) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for call, n in calls:
-        if call.kind == BATCHED or (call.kind == GEMM and not _weighted(n)):
+        if call.kind == BATCHED or (call.kind == GEMM and not _has_weight(call, n, names)):
             batch = n.get("batch") or n["groups"]
             rows.append({"batch": batch, "m": n["m"], "k": n["k"], "n": n["n"]})
     return rows

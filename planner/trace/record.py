@@ -161,7 +161,7 @@ class Recorder(TorchDispatchMode):
         fresh = [x for x in outputs if x.untyped_storage()._cdata not in before]
         node = torch._C._current_autograd_node() if self.backwards else None
         backward = self.backwards
-        region = self._region() if node is None else node.metadata.get(_LABEL, self.regions_last)
+        region = self._region() if node is None else _labels(node).get(_LABEL, self.regions_last)
         if not fresh and not writes:
             return result  # a view
         if kind not in FUSABLE or self.chained_in != (region, backward):
@@ -337,6 +337,11 @@ def _followed(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _labels(node: Any) -> Any:
+    """The notes of an autograd node, which live as long as it does."""
+    return node.metadata
 
 
 def tensors_with_gradients(output: Any) -> list[torch.Tensor]:

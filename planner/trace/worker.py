@@ -221,6 +221,7 @@ def trace(traced: Target) -> dict[str, Any]:
             again = recorders[-1].fused()  # of the largest size
             for recorder in recorders[:-1]:
                 recorder.fused(again)
+            assert module is not None
             known = head.recognised(module, output, steps, sizes)
     finally:
         torch.set_default_dtype(default)

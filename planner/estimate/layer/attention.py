@@ -77,8 +77,8 @@ def _batched_s(shape: LayerShape, m: Machine, core: Batched) -> BothWays[Array]:
     # operands of a product of activations are odd in either width as one with a weight is
     alignment = kernels.alignment_frac(columns, inner, width, UNALIGNED_WEIGHT)
 
-    def product_s(*sizes: Array) -> Array:
-        return gemm_s(shape.plan, m, *sizes, batch, alignment=alignment)
+    def product_s(rows: Array, columns: Array, inner: Array) -> Array:
+        return gemm_s(shape.plan, m, rows, columns, inner, batch, alignment=alignment)
 
     gradients = product_s(rows, inner, columns) + product_s(inner, columns, rows)
     return BothWays(product_s(rows, columns, inner), gradients)
