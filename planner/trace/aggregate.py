@@ -188,10 +188,10 @@ def _gemms(
         shared[key] += weight in seen
         seen.add(weight)
     rows = []
-    for key, count in counts.items():
-        name, k, columns, m, groups, taps, read = key
-        row: dict[str, Any] = {"name": name, "k": k, "n": columns, "rows": m, "times": count}
-        row |= {"groups": groups, "shared": shared[key], "taps": taps, "read": read}
+    for alike, count in counts.items():
+        label, k, columns, m, groups, taps, read = alike
+        row: dict[str, Any] = {"name": label, "k": k, "n": columns, "rows": m, "times": count}
+        row |= {"groups": groups, "shared": shared[alike], "taps": taps, "read": read}
         plain = {"rows": PER_TOKEN, "times": 1, "groups": 1, "shared": 0, "taps": 1, "read": None}
         if read is not None and groups > 1:  # every group has all rows
             row["rows"] = fit.times(m, Fraction(groups))
