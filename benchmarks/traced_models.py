@@ -51,7 +51,7 @@ RULED: dict[str, dict[str, Any]] = {
     "gemma": {**_WIDE, "head_dim": 128, "tie_word_embeddings": True},
     "phi3": {**_WIDE, "pad_token_id": 0},
     "olmo2": _WIDE,
-    "gpt_neox": {**_WIDE, "intermediate_size": 8192},
+    "gpt_neox": {**_WIDE, "intermediate_size": 8192, "num_key_value_heads": 16},
     "gpt2": {"n_layer": 4, "n_embd": 1024, "n_head": 16, "n_positions": 1024},
     "bert": _BERT,
     "t5": {"num_layers": 4, "num_decoder_layers": 4, "d_model": 512},

@@ -46,8 +46,9 @@ def _no_network(event: str, args: Any) -> None:
         raise TraceError("it asks for the network, which a trace has not; load nothing in it")
 
 
-def limit(memory_bytes: int) -> None:
-    """Limits of this process."""
+def limit(memory_bytes: int, seconds: int) -> None:
+    """Limits of this process: address space, and time of a core."""
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.addaudithook(_no_network)
@@ -312,12 +313,12 @@ def _hidden(first: Recorded, traced: Target) -> int:
 
 
 def main() -> None:
-    """Trace what the first argument says: JSON with target, memory, length and trust."""
+    """Trace what the first argument says: JSON with target, limits, length and trust."""
     request = json.loads(sys.argv[1])
     answer: dict[str, Any]
     out = os.dup(1)
     os.dup2(2, 1)  # what the module prints is no answer
-    limit(request["memory_bytes"])
+    limit(request["memory_bytes"], request["seconds"])
     text = request["target"]
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
