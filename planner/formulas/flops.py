@@ -15,9 +15,9 @@ import numpy as np
 
 from planner.formulas.params import parameter_leaves
 from planner.ledger import Array, Ledger, formula
-from planner.specs.layers import attended_of, scans_of
+from planner.specs.layers import cores_of, scans_of
 from planner.specs.model import ModelSpec
-from planner.specs.parts import Attended, Core, Scan
+from planner.specs.parts import Attended, Batched, Core, Scan
 from planner.specs.towers import views
 
 CONVENTION = (
@@ -56,6 +56,12 @@ def core_pairs(core: Attended, seq_tokens: Array) -> Array:
     """Query-key pairs of one head and sequence that the mask of a core leaves."""
     if core.keys is not None:
         return seq_tokens * float(core.keys)
+    if core.spans is not None:
+        groups, queries, keys = core.spans.at(seq_tokens)
+        window = np.minimum(float(core.window or np.inf), keys)
+        if core.mask == "full":
+            return groups * queries * window
+        return groups * causal_pairs(queries, window)
     s = np.minimum(seq_tokens / core.rate, float(core.chunk or np.inf))
     window = np.minimum(float(core.window or np.inf), s)
     pairs = causal_pairs(s, window)
@@ -69,6 +75,8 @@ def core_forward_flop(core: Core, seq_tokens: Array) -> Array:
     """FLOP forward of a core of one layer over one sequence."""
     if isinstance(core, Scan):
         return core.flop * seq_tokens
+    if isinstance(core, Batched):
+        return core.flop(1.0, seq_tokens)
     return attention_forward_flop(
         core_pairs(core, seq_tokens),
         float(core.heads),
@@ -86,7 +94,7 @@ def matmul_weights(model: ModelSpec, seq_tokens: int = 1) -> Ledger:
         has_head = view.name == model.head_tower
         for leaf in parameter_leaves(view.model):
             if leaf.matmul and (leaf.place not in ("first", "last") or has_head):
-                often = (leaf.tokens or view.seq_len) / seq_tokens
+                often = leaf.used(view.seq_len) / seq_tokens
                 active = leaf.count * leaf.active_frac[0] / leaf.active_frac[1]
                 out[leaf.name] = out.get(leaf.name, 0.0) + active * leaf.times * often
         if model.tied_embeddings and has_head:
@@ -104,9 +112,10 @@ def attended_elements(model: ModelSpec, seq_tokens: int, of_causal: float = 1.0)
     each = (
         count
         * core_forward_flop(core, float(view.seq_len))
-        * (1.0 if core.mask == "full" else of_causal)
+        * (of_causal if isinstance(core, Attended) and core.mask == "causal" else 1.0)
         for view in views(model, seq_tokens)
-        for core, count in attended_of(view.model)
+        for core, count in cores_of(view.model)
+        if not isinstance(core, Scan)
     )
     return float(sum(each, start=0.0) / (2 * seq_tokens))
 

@@ -134,7 +134,10 @@ def _layer_costs(model: ModelSpec, seq_len: int) -> Costs | None:
 def _forward_flop(model: ModelSpec, kind: Kind, seq_len: float) -> float:
     """Of a layer of a kind, per token."""
     weights = sum(
-        tensor.count * tensor.active_frac[0] / tensor.active_frac[1]
+        tensor.count
+        * tensor.active_frac[0]
+        / tensor.active_frac[1]
+        * (1.0 if tensor.rows is None else tensor.used(seq_len) / seq_len)
         for tensor in layer_tensors(model, kind)
         if tensor.matmul
     )

@@ -15,6 +15,7 @@ from planner.specs.documents.listing import (
     HostEntry,
     KindEntry,
     ModelEntry,
+    ModelTree,
     NetworkEntry,
     StackEntry,
 )
@@ -49,6 +50,17 @@ def list_kinds() -> Sequence[KindEntry]:
         KindEntry(kind, _HOLDS[kind], len(SCHEDULES if kind == "schedules" else catalog.ids(kind)))
         for kind in KINDS
     ]
+
+
+def tree_of(kind: str | None, name: str) -> ModelTree:
+    """The blocks of a model. Raises PlanError for another kind of entry."""
+    from planner.inputs.model import model_spec
+    from planner.inputs.model_tree import model_tree
+
+    if kind != "models":
+        raise PlanError("entry", name, f"names an entry of {kind}: blocks can be listed of models")
+    model, _ = model_spec(name)
+    return model_tree(model)
 
 
 def _clusters() -> Sequence[Entry]:

@@ -153,7 +153,7 @@ def report(
         communication=[_traffic(plan, t) for t in evaluated.time.traffic if t.count[0] > 0],
         run=whole,
         merge=merged(plan),
-        inference=None if of_samples(plan.model) else inference.serving(plan),
+        inference=None if of_samples(plan.model) or plan.model.traced else inference.serving(plan),
         stragglers=waiting.stragglers(plan, machine_numbers, table, evaluated.time),
         input=loading.needs(plan, machine_numbers, table, _without_loading_s(evaluated)),
         alternatives=[],

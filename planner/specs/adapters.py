@@ -124,6 +124,8 @@ def _roles(part: Part, product: Product) -> tuple[str, ...]:
         return _inputs(part)
     if product.name == "kv":
         return ("k", "v")[: product.times]
+    if product.rows is not None:  # of a traced block, by the name of its module
+        return ROLES.get(product.name, (product.name,)) * product.times
     return (_PRODUCTS.get(product.name, product.name),) * product.times
 
 

@@ -18,6 +18,7 @@ from planner.specs.parts import (
     Moe,
     Part,
     Scan,
+    Traced,
 )
 from planner.specs.parts.base import WIDTHS, Limit
 from planner.specs.shape import Shape, words_of
@@ -206,6 +207,8 @@ def of_samples(model: Shape) -> bool:
     """Whether it is trained on samples as a whole and not to continue a text: those whose tokens
     all see each other (BERT, ViT), several towers (T5, CLIP), convolutions."""
     cores = [core for core, _ in cores_of(model)]
+    if not cores and any(isinstance(part, Traced) for part, _ in parts_of(model)):
+        return bool(getattr(model, "sample", ""))
     whole = all(isinstance(core, Attended) and core.mask == "full" for core in cores)
     return whole or bool(model.towers)
 

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from planner.specs.base import Names
 from planner.specs.decoder import FLAT, Experts, Positional, decoder_of, expanded
 from planner.specs.layers import check, layers_of, of_samples, parts_of
-from planner.specs.parts import Attention, Convolution, Latent, LatentAttention, Mlp, Moe
+from planner.specs.parts import Attention, Convolution, Latent, LatentAttention, Mlp, Moe, Traced
 from planner.specs.parts.base import MAX_POSITIONS, MaybeWidth
 from planner.specs.published import Published
 from planner.specs.shape import Shape
@@ -53,7 +53,9 @@ class ModelSpec(Shape):
     aliases: Names = ()
     hub: Names = ()  # ids of the same shape on the Hugging Face Hub
     source: str = ""
-    sample: Literal["", "image", "pair"] = ""  # what it is trained on, where that is no text
+    sample: Literal["", "image", "pair", "clip", "sample"] = (
+        ""  # what it is trained on, where that is no text
+    )
 
     vocab: int = Field(ge=0, le=10_000_000)  # 0: neither a table of words nor a head of them
     pixels: int | None = Field(default=None, ge=1, le=100_000)  # of a side of a token of an image
@@ -108,7 +110,7 @@ class ModelSpec(Shape):
     def _consistent(self) -> Self:
         if self.outputs and (self.tied_embeddings or not self.vocab):
             raise ValueError("outputs are of a head of its own beside words; leave them out")
-        if not self.vocab and not self.sample:
+        if not self.vocab and not self.sample and not self.traced:
             raise ValueError("vocab 0 is of models of images, which name their sample; give it")
         check(self)
         return self
@@ -161,6 +163,11 @@ class ModelSpec(Shape):
         layers = layers_of(self)
         parts = (part for kind in layers.order for part in layers.kinds[kind].parts)
         return [part for part in parts if isinstance(part, Convolution)]
+
+    @property
+    def traced(self) -> list[Traced]:
+        """Its blocks that were counted while its own code ran."""
+        return [part for part, _ in parts_of(self) if isinstance(part, Traced)]
 
     @property
     def samples(self) -> str:

@@ -10,6 +10,7 @@ from planner.specs.documents.listing import (
     HostEntry,
     KindEntry,
     ModelEntry,
+    ModelTree,
     NetworkEntry,
 )
 from planner.units import percent, show
@@ -39,6 +40,32 @@ def view(kind: str, entries: Sequence[Entry]) -> View:
     header = _HEADERS.get(kind) or [words(name) for name in _names(entries)]
     drop = _DROPPED.get(kind, ())
     block = Block(f"{len(entries)} {kind}", header=header, rows=rows, order="by id", drop=drop)
+    return View.of([block])
+
+
+def tree_view(tree: ModelTree) -> View:
+    """The blocks of a model."""
+    header = ["block", ">times", ">parameters", ">forward", ">moved", ">kept", "operators"]
+    sample = f"one {tree.unit} of {tree.tokens:,} tokens" if tree.tokens > 1 else f"one {tree.unit}"
+    block = Block(
+        f"{tree.title}: {show(float(tree.parameters), 'count')} parameters in {tree.layers} layers",
+        [f"FLOP forward, bytes moved both ways and kept for backward: of {sample}, in 16 bit"],
+        header=header,
+        order="as they run",
+        drop=("operators", "moved"),
+    )
+    block.rows = [
+        [
+            f"{row.name} ({row.module})" if row.module and row.module not in row.name else row.name,
+            str(row.times),
+            f"{row.parameters:,}",
+            show(row.forward_flop, "FLOP"),
+            "-" if row.moved_bytes is None else show(row.moved_bytes, "B"),
+            "-" if row.saved_bytes is None else show(row.saved_bytes, "B"),
+            row.operators,
+        ]
+        for row in tree.blocks
+    ]
     return View.of([block])
 
 

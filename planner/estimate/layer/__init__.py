@@ -299,5 +299,5 @@ def _tail_s(shape: LayerShape, forward: Ledger, collectives: tuple[Collective, .
         for x in collectives
         if x.component == "tensor_parallel" and x.operation != "all_gather"
     )
-    adds = forward["memory_bound/residual"] / residual_adds(shape.mix)
+    adds = forward["memory_bound/residual"] / max(residual_adds(shape.mix), 1.0)
     return sum(gemms, start=np.zeros(1)) + adds + reduced / shape.mix.blocks

@@ -6,13 +6,13 @@ import numpy as np
 
 from planner.estimate import uneven
 from planner.estimate.layer import context, mixers
-from planner.estimate.layer.matmul import gemm_s
+from planner.estimate.layer.matmul import UNALIGNED_WEIGHT, gemm_s
 from planner.estimate.layer.operators import stream_s
 from planner.estimate.layer.shape import BothWays, LayerShape, core_flop
 from planner.estimate.machine import Machine
 from planner.formulas import flops, kernels
 from planner.ledger import Array
-from planner.specs.parts import Attended, Core, Scan
+from planner.specs.parts import Attended, Batched, Core, Scan
 
 # five GEMMs backward, among them the scores again, for two forward: Dao 2023 (FlashAttention-2,
 # arXiv 2307.08691) section 4.1
@@ -57,6 +57,8 @@ def _one_core(shape: LayerShape, m: Machine, core: Core) -> BothWays[Array]:
         architecture = plan.cluster.gpu.architecture
         # ranks that share sequences take whole ones of a share of the heads
         return mixers.scan_s(m, architecture, core.name, flop, moved, plan.training.seq_len)
+    if isinstance(core, Batched):
+        return _batched_s(shape, m, core)
     if core.kernel != "attention":
         return _sparse_s(shape, m, core, flop)
     if plan.flash_attention and not core.biased:
@@ -66,6 +68,20 @@ def _one_core(shape: LayerShape, m: Machine, core: Core) -> BothWays[Array]:
         rows = shape.tokens * core.heads / shape.tp
         return BothWays(fused.forward, fused.backward + stream_s(plan, m, _FLASH_SINK * rows, 1.0))
     return _scores_s(shape, m, core)
+
+
+def _batched_s(shape: LayerShape, m: Machine, core: Batched) -> BothWays[Array]:
+    """Products of activations of a traced block: backward one for the gradient of each operand."""
+    rows, columns, inner, batch = core.sizes(shape.micro_batch, shape.length)
+    width = shape.plan.training.element_bytes
+    # operands of a product of activations are odd in either width as one with a weight is
+    alignment = kernels.alignment_frac(columns, inner, width, UNALIGNED_WEIGHT)
+
+    def product_s(rows: Array, columns: Array, inner: Array) -> Array:
+        return gemm_s(shape.plan, m, rows, columns, inner, batch, alignment=alignment)
+
+    gradients = product_s(rows, inner, columns) + product_s(inner, columns, rows)
+    return BothWays(product_s(rows, columns, inner), gradients)
 
 
 def _sparse_s(shape: LayerShape, m: Machine, core: Attended, flop: Array) -> BothWays[Array]:
@@ -113,6 +129,8 @@ def _shape_frac(shape: LayerShape, m: Machine, core: Attended, half: Array) -> A
     """Share of the attention rate that sequence, window and head width leave. half: tokens at which
     half of the rate is reached; 0: as on an A100."""
     s = shape.length * uneven.document_frac(shape.plan)
+    if core.spans is not None:
+        s = core.spans.at(s)[2]
     s = s * (2.0 if core.mask == "full" else 1.0)  # rates are known by causal lengths
     block = context.block_tokens(shape, s)
     limit = min(float(core.window or np.inf), float(core.chunk or np.inf))
@@ -128,6 +146,9 @@ def _scores_s(shape: LayerShape, m: Machine, core: Attended) -> BothWays[Array]:
     s, qk = shape.length, float(core.query_width)
     keys = s if core.keys is None else float(core.keys)
     batch = shape.micro_batch * core.heads / shape.tp
+    if core.spans is not None:
+        groups, s, keys = core.spans.at(s)
+        batch = batch * groups
     rows = s / shape.cp
     width = plan.training.element_bytes
     alignment = kernels.alignment_frac(keys, qk, width, m.vector_rate / m.wide_rate)

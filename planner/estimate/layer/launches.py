@@ -21,7 +21,7 @@ from planner.estimate.mechanisms import replayed
 from planner.ledger import Array
 from planner.specs.layers import Mix
 from planner.specs.mechanism import Replayed
-from planner.specs.parts import Attended, Attention, CrossAttention, Mlp, Moe, Part
+from planner.specs.parts import Attended, Attention, CrossAttention, Mlp, Moe, Part, Traced
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 
@@ -47,6 +47,7 @@ _LAYER_OPERATORS = 30.0  # of such a layer that torch issues forward, as stacks 
 # of every local expert whose bias is scaled, added and joined: product and sum; backward products,
 # sums and their casts (TEGroupedMLP._apply_bias of Megatron-LM, as torch's dispatcher sees it)
 _BIASED_EXPERT = BothWays(2.0, 6.0)
+_FEWEST = 1e-9  # operators of a layer, over those of a decoder layer
 _TINY_S = 1e-12  # no operator takes less
 # of every local expert in a loop: its tokens are found, gathered, computed, weighted and added,
 # with the numbers that the CPU reads back for it (torch's dispatcher on Qwen3MoeExperts of
@@ -104,6 +105,8 @@ def _of_decoder(mix: Mix) -> float:
 
 def _operators(part: Part) -> float:
     """Of a part, where a layer of a decoder has _LAYER_OPERATORS."""
+    if isinstance(part, Traced):
+        return part.issued
     if part.operators is not None:
         return part.operators
     share = _ATTENTION_SHARE if part.mixes else 1 - _ATTENTION_SHARE
@@ -151,7 +154,7 @@ def _looped_experts(shape: LayerShape, m: Machine) -> Array:
 
 def _replayed(m: Machine) -> Array:
     """Fraction of operator launch time saved by CUDA graphs."""
-    return np.maximum(1 - m.captured_launch / np.maximum(m.operator_launch, _TINY_S), 0.0)
+    return np.maximum(1 - m.captured_launch / np.maximum(m.operator_launch, 1e-9), 0.0)
 
 
 def captured_share(plan: Plan, mix: Mix) -> float:
@@ -162,7 +165,7 @@ def captured_share(plan: Plan, mix: Mix) -> float:
     kinds = {"attn": _attends, "mamba": _scans, "mlp": lambda part: isinstance(part, Mlp)}
     each = {"attn": _ATTENTION_SHARE, "mamba": _ATTENTION_SHARE, "mlp": 1 - _ATTENTION_SHARE}
     captured = (each[scope] * mix.mean_of(kinds[scope]) for scope in scopes if scope in kinds)
-    return sum(captured, start=0.0) / _of_decoder(mix)
+    return sum(captured, start=0.0) / max(_of_decoder(mix), _TINY_S)
 
 
 def _attends(part: Part) -> bool:

@@ -64,7 +64,7 @@ def weight_gemms(shape: LayerShape) -> Iterator[Gemm]:
 def _joins(plan: Plan) -> dict[str, bool]:
     """Groups of products that the stack computes as one."""
     fusion = plan.stack.fusion
-    return {"always": True, "qkv": fusion.joint_qkv, "gate": fusion.joint_gate}
+    return {"always": True, "never": False, "qkv": fusion.joint_qkv, "gate": fusion.joint_gate}
 
 
 def _fused(products: Iterator[Product], joins: dict[str, bool]) -> Iterator[tuple[Product, ...]]:
@@ -82,18 +82,28 @@ def _gemm(shape: LayerShape, products: tuple[Product, ...], joined: bool, share:
     first, t = products[0], shape.tp
     columns = sum(p.n.local(t) * (p.times if joined else 1) for p in products)
     tokens = shape.tokens
-    if first.source_tokens is not None:
+    if first.rows is not None:
+        tokens = first.rows.at(shape.micro_batch, tokens / shape.micro_batch)
+    elif first.source_tokens is not None:
         tokens = shape.micro_batch * float(first.source_tokens) / shape.cp
     return Gemm(
         name=first.group if joined and first.group else first.name,
         m=tokens,
         n=columns if first.split == "columns" else float(first.n.elements) + 0 * t,
         k=first.k / t if first.split == "rows" else float(first.k),
+        batch=float(first.groups),
         per_layer=share * (1 if joined else first.times),
         low=first.low,
         taps=float(first.taps),
-        read=None if first.read is None else shape.micro_batch * float(first.read),
+        read=_read(shape, first),
     )
+
+
+def _read(shape: LayerShape, product: Product) -> Array | None:
+    """Elements of a convolution's input."""
+    if product.pixels is not None:
+        return product.pixels.at(shape.micro_batch, shape.tokens / shape.micro_batch)
+    return None if product.read is None else shape.micro_batch * float(product.read)
 
 
 def _experts(shape: LayerShape, moe: Moe, share: float) -> Iterator[Gemm]:
@@ -153,14 +163,15 @@ def _convolution_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
     arXiv 1410.0759), which read a pixel once from memory, however many windows have it. The input
     gradient is a convolution of the output gradient."""
     width, read = plan.training.element_bytes, p.read
-    windows = width * (read - p.m * p.k)  # negative
+    windows = width * (read - p.m * p.k * p.batch)  # negative
     channels = p.k / p.taps
     alignment = kernels.alignment_frac(p.n, channels, width, UNALIGNED_WEIGHT)
 
     def pass_s(rows: Array, columns: Array, inner: Array, extra_bytes: Array) -> Array:
-        return gemm_s(plan, m, rows, columns, inner, extra_bytes=extra_bytes, alignment=alignment)
+        sizes = rows, columns, inner, p.batch
+        return gemm_s(plan, m, *sizes, extra_bytes=extra_bytes, alignment=alignment)
 
-    again = width * (p.m * p.n * (1 - p.taps) + read - p.m * channels)
+    again = width * (p.batch * p.m * (p.n * (1 - p.taps) - channels) + read)
     gradients = pass_s(p.m, channels, p.n * p.taps, again)
     if plan.gradients_frac:
         gradients = gradients + plan.gradients_frac * pass_s(p.k, p.n, p.m, windows)

@@ -23,6 +23,7 @@ from planner.ledger import Array, Ledger
 from planner.specs.layers import Mix
 from planner.specs.model import ModelSpec
 from planner.specs.parts import Attended, Attention, Latent, Mlp, Moe, Part
+from planner.specs.parts.base import Moved
 from planner.specs.plan import Plan
 
 _COUNTED_ELEMENT = 2.0  # bytes of the elements for which the bytes below are counted
@@ -145,8 +146,8 @@ def stream_ratio(plan: Plan) -> float:
 
 
 def residual_adds(mix: Mix) -> float:
-    """Residual additions of the mean layer: one per part."""
-    return mix.mean_of(lambda part: 1.0)
+    """Residual additions of the mean layer: one per part, where they are not among its own."""
+    return mix.mean_of(lambda part: part.adds)
 
 
 def _of_part(shape: LayerShape, m: Machine, part: Part) -> dict[str, BothWays[Array]]:
@@ -178,7 +179,24 @@ def _of_part(shape: LayerShape, m: Machine, part: Part) -> dict[str, BothWays[Ar
                 stream_s(plan, m, stream.forward * elements, 1.0),
                 stream_s(plan, m, stream.backward * elements, 1.0),
             )
+    for moved in part.moved():
+        before = seconds.get(moved.name, BothWays(0.0, 0.0))
+        each = _moved_s(shape, m, moved)
+        seconds[moved.name] = BothWays(
+            before.forward + each.forward, before.backward + each.backward
+        )
     return seconds
+
+
+def _moved_s(shape: LayerShape, m: Machine, moved: Moved) -> BothWays[Array]:
+    """Seconds of a class of operators of a traced block, chains of them fused by a compiler."""
+    samples, length = shape.micro_batch, shape.tokens / shape.micro_batch
+    fused = bool(shape.plan.training.compile)
+    forward, backward = (
+        stream_s(shape.plan, m, each.at(samples, length), 0.0 if fused else launches)
+        for each, launches in zip(moved.fused if fused else moved.apart, moved.kernels, strict=True)
+    )
+    return BothWays(forward, backward)
 
 
 def _activation(m: Machine, gated: bool) -> BothWays[Array]:

@@ -14,7 +14,7 @@ from planner.formulas import experts, flops
 from planner.ledger import Array
 from planner.specs.columns import ByName, Columns
 from planner.specs.layers import Mix, mix_of
-from planner.specs.parts import Core, Scan
+from planner.specs.parts import Batched, Core, Scan
 from planner.specs.plan import Plan
 
 # the columns that the cost of a layer depends on: the arguments of `local_shape`
@@ -119,6 +119,8 @@ def core_flop(shape: LayerShape, core: Core) -> Array:
     """FLOP forward of a core on one rank, over the sequences of a micro-batch."""
     if isinstance(core, Scan):
         return flops.core_forward_flop(core, shape.tokens) / shape.tp
+    if isinstance(core, Batched):
+        return core.flop(shape.micro_batch, shape.length)
     pairs = flops.core_pairs(core, shape.length) * uneven.attended_frac(shape.plan, core)
     pairs = pairs * shape.micro_batch / shape.cp
     heads = core.heads / shape.tp if core.split else core.heads + 0.0 * shape.tp

@@ -2,6 +2,8 @@
 of them.
 
 Symbols as in formulas.memory. Every function returns one value per row of the table.
+
+Long: the rules of all operators are summed under one recompute rule.
 """
 
 from __future__ import annotations
@@ -13,15 +15,26 @@ import numpy as np
 
 from planner.estimate import mechanisms
 from planner.estimate.machine.kernels import split_experts
-from planner.estimate.memory import beside_frozen, eager, modules, norms
+from planner.estimate.memory import beside_frozen, eager, modules, norms, traced
 from planner.estimate.stages import Repeated, StageSplit
 from planner.formulas import casts, experts, memory, recompute
 from planner.formulas.params import MTP_NORMS, stream_of
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
 from planner.specs.layers import Kind, memory_kinds, parts_of
-from planner.specs.parts import Attended, Attention, CrossAttention, Latent, Mlp, Moe, Part
+from planner.specs.parts import (
+    Attended,
+    Attention,
+    CrossAttention,
+    Latent,
+    Mlp,
+    Moe,
+    Part,
+    Scan,
+    Traced,
+)
 from planner.specs.plan import Plan
+from planner.specs.polynomial import NONE
 from planner.specs.towers import head_plan, kind_plan, plans
 
 # bytes per score element that is kept: without, with attention dropout. Fused softmax kernels keep
@@ -68,6 +81,9 @@ def routed_tokens(plan: Plan, c: Columns) -> Array:
 def one_input(plan: Plan, c: Columns, kind: Kind | None = None) -> Array:
     """Bytes of a layer's input, what full recompute keeps; for a kind, of its tower."""
     if kind is not None:
+        enters = next((x.enters for x in kind.parts if isinstance(x, Traced) and x.enters), None)
+        if enters is not None:
+            return traced.counted(plan, c, enters, NONE)
         plan, _ = kind_plan(plan, kind)
     return memory.product_input_bytes(
         tokens_of(plan, c)[1], float(plan.model.hidden), eager.residual_bytes(plan)
@@ -104,6 +120,10 @@ def kind_activations(plan: Plan, c: Columns, kind: Kind, frozen: bool) -> Ledger
             kept = _of_part(plan, c, part, own_input)
             tokens = tokens_of(plan, c)[0]
             for tensor in part.kept(stream):
+                if tensor.counted is not None:
+                    fused = bool(plan.training.compile)
+                    kept[tensor.name] = traced.counted(plan, c, *tensor.counted[int(fused)])
+                    continue
                 elements = tokens * tensor.elements.local(c.tp)
                 kept[tensor.name] = plan.training.element_bytes * elements
             if frozen:
@@ -120,6 +140,8 @@ def kind_activations(plan: Plan, c: Columns, kind: Kind, frozen: bool) -> Ledger
 
 
 def _of_part(plan: Plan, c: Columns, part: Part, own_input: bool) -> Ledger:
+    if isinstance(part, Traced):
+        return traced.scores(plan, c, part, lambda core: _score_bytes(plan, core))
     if isinstance(part, Mlp):
         return _dense_activations(plan, c, part, own_input)
     if isinstance(part, Moe):
@@ -248,6 +270,13 @@ def _latent_activations(plan: Plan, c: Columns, mla: Latent) -> Ledger:
     }
     *_, core = (core for core in mla.core() if isinstance(core, Attended))
     return out | _core_activations(plan, c, core)
+
+
+def _score_bytes(plan: Plan, core: Attended) -> float:
+    """Kept per score of a core without dropout."""
+    kernel = scores_kernel(plan, core)
+    each = SCORE_BYTES[kernel][0] if kernel else 0.0
+    return each * plan.training.element_bytes / _COUNTED_ELEMENT
 
 
 def _core_activations(plan: Plan, c: Columns, core: Attended) -> Ledger:
@@ -419,7 +448,14 @@ def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
 def _mean_input(plan: Plan, c: Columns) -> Array:
     """Bytes of the input of a mean layer."""
     if not plan.model.towers:
-        return one_input(plan, c)
+        layers = memory_kinds(plan.model)
+        if not any(isinstance(part, Traced) for part, _ in parts_of(plan.model)):
+            return one_input(plan, c)
+        each = [
+            count / plan.model.layers * one_input(plan, c, kind)
+            for kind, count in zip(layers.kinds, layers.counts, strict=True)
+        ]
+        return functools.reduce(np.add, each)
     each = [view.share * one_input(tower, c) for tower, view in plans(plan)]
     return functools.reduce(np.add, each)
 
@@ -443,6 +479,10 @@ def _of_tower(plan: Plan, c: Columns) -> Array:
     tokens, local = tokens_of(plan, c)
     hidden, core, gone = 0.0 * tokens, 0.0 * tokens, 0.0 * tokens
     for part, _ in parts_of(model):
+        if isinstance(part, Traced):
+            works = traced.counted(plan, c, part.working, NONE)
+            hidden = np.maximum(hidden, works)
+            continue
         if isinstance(part, Mlp | Moe):
             if isinstance(part, Mlp):
                 keeps, elements = _dense_activations(plan, c, part, True), tokens / c.tp
@@ -460,7 +500,7 @@ def _of_tower(plan: Plan, c: Columns) -> Array:
                 kernel = scores_kernel(plan, attended)
                 scores = _SCORE_GRADIENT[kernel] * e / _COUNTED_ELEMENT if kernel else 0.0
                 core = np.maximum(core, tokens * attended.heads / c.tp * keys * scores)
-            else:  # gradients of all that it reads
+            elif isinstance(attended, Scan):  # gradients of all that it reads
                 core = np.maximum(core, tokens * attended.read_elements / c.tp * e)
     added = memory.product_input_bytes(local, float(model.hidden), eager.residual_bytes(plan))
     # scores have their gradients when what is behind them is gone: the MLP and its norms
@@ -494,6 +534,8 @@ def head_activations(plan: Plan, c: Columns) -> Array:
     """Activations of final norm and head for a micro-batch: their inputs. Where both are frozen,
     forward holds them until its loss is there, and backward none."""
     plan = head_plan(plan)
+    if plan.model.traced and not plan.model.vocab:  # its blocks count all that is kept
+        return 0.0 * c.tp
     h, (_, local) = float(plan.model.hidden), tokens_of(plan, c)
     of_norm = norms.norm_bytes(plan)
     norm = memory.norm_kept_bytes(local, h, float(plan.model.final_norm), of_norm)

@@ -12,7 +12,8 @@ from planner.specs.options import MECHANISMS
 from planner.specs.plan import Plan
 
 RULES: tuple[Rule, ...] = (
-    *(divide.DEGREES, divide.HEADS, divide.WIDTHS, divide.WHOLE, divide.PLAIN, divide.LAYERS),
+    *(divide.DEGREES, divide.HEADS, divide.WIDTHS, divide.WHOLE, divide.TRACED, divide.ADAPTED),
+    *(divide.PLAIN, divide.LAYERS),
     *(divide.BATCH, divide.SEQUENCE, divide.SCANS, divide.CONTEXT, divide.EXPERTS),
     *(stack.MICROBATCHES, stack.SCHEDULE, stack.SHARD_GROUP, stack.SUPPORTED),
     *(state.MODULES, state.PARAMETERS, state.ACTIVATIONS),

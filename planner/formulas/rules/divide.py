@@ -87,6 +87,14 @@ def _whole(plan: Plan, c: Columns) -> Array:
     return ((c.pp == 1) & (c.cp == 1)) if alone else ones(c)
 
 
+def _runs(plan: Plan) -> bool:
+    """Whether the stack can run the model: its convolutions, or its traced code."""
+    divides_own = bool(values(plan.stack, "tp"))
+    if plan.model.traced:
+        return plan.stack.family not in _NO_MODULES and (plan.stack.own_loop or not divides_own)
+    return not (plan.model.convolutions and divides_own)
+
+
 def _divided(plan: Plan, x: Layout) -> str:
     where = f"over pp {x.pp} stages or cp {x.cp} ranks; take --pp 1 --cp 1"
     if plan.model.convolutions:
@@ -102,14 +110,49 @@ def _divided(plan: Plan, x: Layout) -> str:
 
 
 WHOLE = Rule("towers and convolutions stay whole", ("pp", "cp"), _whole, _divided)
+
+
+def _undivided(plan: Plan, x: Layout) -> str:
+    part = max(plan.model.traced, key=lambda part: (bool(part.attention), part.parameters))
+    return (
+        f"block {part.name!r}{f' ({part.module})' if part.module else ''} of {plan.model.name} is"
+        f" traced operator by operator, and how ranks would divide it (tp {x.tp}, cp {x.cp}, ep"
+        f" {x.ep}) is not known; take --tp 1 --cp 1 --ep 1: data parallelism, ZeRO, FSDP and"
+        " pipeline stages divide its work"
+    )
+
+
+# of samples that count as one token, adapters see more rows than tokens
+ADAPTED = Rule(
+    "adapters of traced blocks",
+    ("lora",),
+    lambda plan, c: ones(c) & (plan.training.adapter is None or _per_token(plan.model)),
+    lambda plan, x: (
+        f"{plan.model.name} is traced with products that have other rows than tokens, beside which"
+        " adapters are not planned; leave it out, or freeze all but the last layers"
+    ),
+)
+
+
+def _per_token(model: ModelSpec) -> bool:
+    return all(gemm.rows.is_per_token() for part in model.traced for gemm in part.gemms)
+
+
+_NO_MODULES = ("jax", "native")  # families that run no module of torch
+TRACED = Rule(
+    "traced blocks stay whole",
+    ("tp", "cp", "ep"),
+    lambda plan, c: ((c.tp == 1) & (c.cp == 1) & (c.ep == 1)) if plan.model.traced else ones(c),
+    _undivided,
+)
 # stacks that divide layers have layers of their own, of transformers
 PLAIN = Rule(
     "convolutions run on plain torch",
     ("stack",),
-    lambda plan, c: ones(c) & (not (plan.model.convolutions and values(plan.stack, "tp"))),
+    lambda plan, c: ones(c) & _runs(plan),
     lambda plan, x: (
         f"{plan.stack.title} divides layers of its own, of transformers, and {plan.model.name} is"
-        " of convolutions"
+        f" {'of convolutions' if plan.model.convolutions else 'code of its own'}"
     ),
 )
 

@@ -46,6 +46,37 @@ class ModelEntry(_Aliased):
     source: Annotated[str, key("where the shape was read")]
 
 
+class BlockRow(Document):
+    """Layers that are alike, or a part of them."""
+
+    name: Annotated[str, key("words of the stack; parts of a layer are indented below it")]
+    module: Annotated[str, key("class of a traced block")]
+    times: Annotated[int, key("layers of this kind")]
+    parameters: Annotated[int, key("of one of them", "parameters")]
+    forward_flop: Annotated[float, key("of one of them, for one sample", "FLOP")]
+    moved_bytes: Annotated[
+        float | None,
+        key("by operators bound by memory, both ways, one sample; null where not traced", "B"),
+    ]
+    saved_bytes: Annotated[
+        float | None, key("kept for backward in 16 bit, one sample; null where not traced", "B")
+    ]
+    operators: Annotated[str, key("kinds of operators")]
+
+
+class ModelTree(Document):
+    """The blocks of one model."""
+
+    name: Annotated[str, key("exact id")]
+    title: Annotated[str, key("name for people")]
+    source: Annotated[str, key("where the shape is from")]
+    parameters: Annotated[int, key("exact number of parameters", "parameters")]
+    layers: Annotated[int, key("layers, or blocks")]
+    tokens: Annotated[int, key("of the sample that FLOP and bytes are of", "tokens")]
+    unit: Annotated[str, key("what a batch counts")]
+    blocks: Annotated[list[BlockRow], key("kinds of layers, and their parts")]
+
+
 class NetworkEntry(_Aliased):
     """One link."""
 

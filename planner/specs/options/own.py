@@ -127,3 +127,4 @@ class ListOptions(Record):
     GROUP: ClassVar = OUTPUT
 
     kind: Kind | None = None
+    entry: str | None = None

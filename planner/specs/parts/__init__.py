@@ -5,7 +5,17 @@ from typing import Annotated
 from pydantic import Field
 
 from planner.specs.parts.attention import Attention
-from planner.specs.parts.base import Attended, Core, Part, Pieces, Product, Scan, Stream, Tensor
+from planner.specs.parts.base import (
+    Attended,
+    Batched,
+    Core,
+    Part,
+    Pieces,
+    Product,
+    Scan,
+    Stream,
+    Tensor,
+)
 from planner.specs.parts.compressed import Compressed
 from planner.specs.parts.convolution import Convolution, Pooling
 from planner.specs.parts.cross import CrossAttention
@@ -25,11 +35,13 @@ from planner.specs.parts.moe import Moe, Routing
 from planner.specs.parts.rg_lru import RgLru
 from planner.specs.parts.rwkv import Rwkv
 from planner.specs.parts.short_conv import ShortConv
+from planner.specs.parts.traced import Traced
 
 __all__ = [
     "AnyPart",
     "Attended",
     "Attention",
+    "Batched",
     "Convolution",
     "Core",
     "CrossAttention",
@@ -46,6 +58,7 @@ __all__ = [
     "SparseIndex",
     "Stream",
     "Tensor",
+    "Traced",
 ]
 
 AnyPart = Annotated[
@@ -71,6 +84,7 @@ AnyPart = Annotated[
     | Pooling
     | RgLru
     | Rwkv
-    | ShortConv,
+    | ShortConv
+    | Traced,
     Field(discriminator="type"),
 ]

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from planner.ledger import Array
 from planner.specs.base import Spec
+from planner.specs.polynomial import Polynomial
 
 Shard = Literal["tensor", "replicated", "expert"]
 Mask = Literal["causal", "full"]
@@ -68,6 +69,13 @@ class Tensor:
     join: Literal["none", "qkv", "gate"] = "none"
     experts: int = 1
     tokens: int | None = None  # per sequence that a GEMM has it for, where not all of them
+    rows: Polynomial | None = None  # the same where it is counted by samples and tokens
+
+    def used(self, seq_tokens: float) -> float:
+        """Tokens per sequence that a GEMM has it for."""
+        if self.rows is not None:
+            return float(self.rows.at(1.0, seq_tokens))
+        return float(self.tokens or seq_tokens)
 
     def local(self, ranks: Array) -> Array:
         """Elements of one rank of tensor parallelism."""
@@ -97,11 +105,31 @@ class Product:
     split: Split = "columns"  # what tensor parallelism divides
     times: int = 1
     group: str = ""
-    join: Literal["always", "qkv", "gate"] = "always"
+    join: Literal["always", "qkv", "gate", "never"] = "always"
     low: bool = True  # in 8 or 4 bit where the recipe is
     source_tokens: int | None = None  # tokens per sequence, where it reads another one
     taps: int = 1  # of a convolution: pixels of its kernel, which are part of k
     read: int | None = None  # and elements per sequence that it reads: a pixel is in many windows
+    # of a traced block: rows, and elements read, of a micro-batch; groups: GEMMs at once
+    rows: Polynomial | None = None
+    pixels: Polynomial | None = None
+    groups: int = 1
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Tokens of attention in a sample, where they differ from the sequence."""
+
+    groups: Polynomial  # sequences per sample, which do not see each other
+    queries: Polynomial
+    keys: Polynomial
+
+    def at(self, seq_tokens: Array) -> tuple[Array, Array, Array]:
+        """Groups, queries and keys for sequences of so many tokens."""
+        groups, queries, keys = (
+            each.at(1.0, seq_tokens) for each in (self.groups, self.queries, self.keys)
+        )
+        return groups, queries, keys
 
 
 @dataclass(frozen=True)
@@ -129,6 +157,7 @@ class Attended:
     turned: int = 0  # width that rotation turns of a latent query, whose keys are made of parts
     split: bool = True  # whether tensor parallelism divides the heads
     sinks: bool = False  # a learned logit per head beside the scores
+    spans: Spans | None = None  # tokens, where they differ from the sequence
 
 
 @dataclass(frozen=True)
@@ -145,7 +174,27 @@ class Scan:
     units: int  # heads or channels that tensor parallelism divides
 
 
-Core = Attended | Scan
+@dataclass(frozen=True)
+class Batched:
+    """GEMMs of activations, counted in a traced block: `batch` of (m x k) (k x n)."""
+
+    batch: Polynomial
+    m: Polynomial
+    k: Polynomial
+    n: Polynomial
+
+    def sizes(self, samples: Array, tokens: Array) -> tuple[Array, Array, Array, Array]:
+        """m, n, k and batch of a micro-batch."""
+        m, n, k, batch = (x.at(samples, tokens) for x in (self.m, self.n, self.k, self.batch))
+        return m, n, k, batch
+
+    def flop(self, samples: Array, tokens: Array) -> Array:
+        """Forward, of a micro-batch."""
+        m, n, k, batch = self.sizes(samples, tokens)
+        return 2.0 * m * n * k * batch
+
+
+Core = Attended | Scan | Batched
 
 
 @dataclass(frozen=True)
@@ -158,6 +207,17 @@ class Streamed:
     backward: float
     convolution: bool = False  # has a rate of its own
     copied: bool = False  # at the rate of a copy: long tensors, few operations per element
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Operators of a traced block that are bound by bandwidth: bytes forward and backward, counted
+    for elements of 16 bit, operator by operator and with chains of them fused; kernels of both."""
+
+    name: str
+    apart: tuple[Polynomial, Polynomial]
+    fused: tuple[Polynomial, Polynomial]
+    kernels: tuple[float, float]
 
 
 def convolved(name: str, elements: Pieces) -> Streamed:
@@ -184,6 +244,9 @@ class Kept:
 
     name: str
     elements: Pieces
+    # of a traced block: elements in the compute precision, and bytes of other types, of a
+    # micro-batch; operator by operator, and with chains of them fused
+    counted: tuple[tuple[Polynomial, Polynomial], tuple[Polynomial, Polynomial]] | None = None
 
 
 WIDTHS = ("width of the MLP",)  # limits that are no heads
@@ -218,6 +281,7 @@ class Part(Spec):
     mixes: ClassVar[bool] = True  # tokens of a sequence with each other
     # that torch issues forward, where they are not those of an attention or an MLP of a decoder
     operators: ClassVar[float | None] = None
+    adds: ClassVar[float] = 1.0  # sums of the residual after it
 
     def tensors(self, stream: Stream) -> Iterator[Tensor]:
         """Parameters of one layer."""
@@ -233,6 +297,10 @@ class Part(Spec):
 
     def streams(self, stream: Stream) -> tuple[Streamed, ...]:
         """Kernels that only move data."""
+        return ()
+
+    def moved(self) -> tuple[Moved, ...]:
+        """Kernels of a traced block that only move data."""
         return ()
 
     def inner_sums(self) -> int:

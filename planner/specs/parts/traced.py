@@ -1,0 +1,185 @@
+"""A block whose operators were counted while its own code ran on tensors without data.
+
+`dpplan trace` writes it. Counts are polynomials of the samples of a micro-batch and the tokens of a
+sequence (specs.polynomial): nothing here knows what the block is for. Ranks share no operator of
+it.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Literal
+
+from pydantic import Field
+
+from planner.specs.base import Spec
+from planner.specs.parts.base import (
+    Attended,
+    Batched,
+    Core,
+    Heads,
+    Kept,
+    Mask,
+    MaybeWidth,
+    Moved,
+    Part,
+    Pieces,
+    Product,
+    Spans,
+    Stream,
+    Tensor,
+    Width,
+    replicated,
+)
+from planner.specs.polynomial import NONE, ONCE, PER_TOKEN, Count, Polynomial
+
+MOST_PARAMETERS = 10**13
+_MOST_ROWS = 400  # of a block
+_MOST_KERNELS = 10_000_000
+Operators = Literal[
+    "normalisation", "softmax", "elementwise", "reduction", "gather", "copy", "convolution", "scan"
+]
+
+
+class Gemm(Spec):
+    """GEMMs with weights of one shape: (rows x k) (k x n)."""
+
+    name: str = Field(max_length=100)  # of the module with the weight
+    k: int = Width
+    n: int = Width
+    rows: Count = PER_TOKEN  # of one of them; with groups of all groups together
+    times: int = Field(default=1, ge=1, le=100_000)
+    groups: int = Field(default=1, ge=1, le=1_000_000)  # matrices side by side: experts
+    shared: int = Field(default=0, ge=0, le=100_000)  # times whose weight is counted elsewhere
+    taps: int = Field(default=1, ge=1, le=1_000_000)  # pixels of a kernel, part of k
+    read: Count | None = None  # elements of a convolution's input
+
+
+class Multiplied(Spec):
+    """GEMMs of activations: `batch` of (m x k) (k x n)."""
+
+    name: str = Field(default="bmm", max_length=100)
+    batch: Count
+    m: Count
+    k: Count
+    n: Count
+
+
+class Attends(Spec):
+    """Scores, softmax and weighted values by one kernel."""
+
+    heads: int = Heads
+    kv_heads: int = Heads
+    head_dim: int = Width
+    value_dim: int | None = MaybeWidth  # None: head_dim
+    mask: Mask = "causal"
+    window: int | None = MaybeWidth
+    groups: Count = ONCE  # sequences per sample: windows of an image, frames
+    queries: Count = Polynomial(((0, 1, Fraction(1)),))
+    keys: Count = Polynomial(((0, 1, Fraction(1)),))
+    times: int = Field(default=1, ge=1, le=100_000)
+
+
+class Moves(Spec):
+    """Operators bound by memory bandwidth, by class: bytes read and written in 16 bit."""
+
+    operators: Operators
+    forward: Count = NONE
+    backward: Count = NONE
+    fused_forward: Count = NONE  # chains of them as one kernel each
+    fused_backward: Count = NONE
+    kernels: int = Field(default=0, ge=0, le=_MOST_KERNELS)
+    kernels_backward: int = Field(default=0, ge=0, le=_MOST_KERNELS)
+
+
+class Traced(Part):
+    """A block of a model, counted operator by operator."""
+
+    type: Literal["traced"] = "traced"
+    module: str = Field(default="", max_length=200)  # class of the block, or where it is
+    parameters: int = Field(default=0, ge=0, le=MOST_PARAMETERS)
+    issued: float = Field(default=0.0, ge=0, le=_MOST_KERNELS)  # operators forward
+    enters: Count = NONE  # elements of its input, which a recomputed block keeps
+    saved: Count = NONE  # elements in the compute precision that backward needs
+    saved_bytes: Count = NONE  # and bytes of other types: masks, statistics, indices
+    fused_saved: Count = NONE  # the same where a compiler fuses chains of operators
+    fused_saved_bytes: Count = NONE
+    working: Count = NONE  # elements of the largest operator of backward
+    gemms: tuple[Gemm, ...] = Field(default=(), strict=False, max_length=_MOST_ROWS)
+    multiplied: tuple[Multiplied, ...] = Field(default=(), strict=False, max_length=_MOST_ROWS)
+    attention: tuple[Attends, ...] = Field(default=(), strict=False, max_length=_MOST_ROWS)
+    moves: tuple[Moves, ...] = Field(default=(), strict=False, max_length=_MOST_ROWS)
+
+    adds = 0.0  # sums of the residual are among its operators
+
+    def tensors(self, stream: Stream) -> Iterator[Tensor]:
+        rest = self.parameters
+        for gemm in self.gemms:
+            count = gemm.k * gemm.n * gemm.groups
+            weights = (gemm.times - gemm.shared) * count
+            rest -= weights
+            # a weight counted elsewhere is multiplied with here, too
+            rows = scaled(gemm.rows, Fraction(gemm.times, gemm.groups))
+            yield Tensor(
+                f"traced/{gemm.name}",
+                weights,
+                "replicated",
+                rows=scaled(rows, Fraction(count, max(weights, 1))),
+            )
+        yield replicated("traced/rest", max(rest, 0))
+
+    def products(self, stream: Stream) -> Iterator[Product]:
+        for gemm in self.gemms:
+            yield Product(
+                gemm.name,
+                gemm.k,
+                Pieces(gemm.n, 1),
+                "none",
+                times=gemm.times,
+                join="never",
+                rows=scaled(gemm.rows, Fraction(1, gemm.groups)),
+                groups=gemm.groups,
+                taps=gemm.taps,
+                pixels=gemm.read,
+            )
+
+    def core(self) -> tuple[Core, ...]:
+        attended = (
+            Attended(
+                each.heads,
+                each.head_dim,
+                each.value_dim or each.head_dim,
+                each.kv_heads,
+                rotary=False,
+                mask=each.mask,
+                window=each.window,
+                spans=Spans(each.groups, each.queries, each.keys),
+                split=False,
+            )
+            for each in self.attention
+            for _ in range(each.times)
+        )
+        batched = (Batched(each.batch, each.m, each.k, each.n) for each in self.multiplied)
+        return (*attended, *batched)
+
+    def moved(self) -> tuple[Moved, ...]:
+        return tuple(
+            Moved(
+                f"traced/{each.operators}",
+                (each.forward, each.backward),
+                (each.fused_forward, each.fused_backward),
+                (float(each.kernels), float(each.kernels_backward)),
+            )
+            for each in self.moves
+        )
+
+    def kept(self, stream: Stream) -> tuple[Kept, ...]:
+        apart = self.saved, self.saved_bytes
+        fused = self.fused_saved, self.fused_saved_bytes
+        return (Kept("traced/saved", Pieces(0, 1), counted=(apart, fused)),)
+
+
+def scaled(count: Polynomial, factor: Fraction) -> Polynomial:
+    """The polynomial times a factor."""
+    if factor == 1:
+        return count
+    return Polynomial(tuple((i, j, value * factor) for i, j, value in count.terms))

@@ -1,0 +1,321 @@
+"""Regions of several traces become blocks: operators by class, symbolic in batch and length."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from planner.specs.polynomial import PER_TOKEN, Polynomial
+from planner.trace import fit
+from planner.trace.classes import ATTENTION, BATCHED, CONVOLUTION, FUSABLE, GEMM, Call
+from planner.trace.fit import NotPolynomial, Powers, Size
+from planner.trace.record import COUNTED_BYTES, OUTSIDE, Recorded, Region
+
+NARROW = "narrow convolution"
+MOVED = (*FUSABLE, "gather", "scan", NARROW)
+
+
+class TraceError(ValueError):
+    """Why a model cannot be traced, as one sentence."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block as a part of a model file, without its name."""
+
+    path: str
+    module: str
+    part: dict[str, Any]
+    backward_flop: Polynomial  # of products and convolutions, counted
+    forward_flop: Polynomial
+
+    def key(self) -> tuple[str, str]:
+        """Equal for blocks that are written once."""
+        return self.module, repr(self.part)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Sizes at which the steps were recorded, and powers that are fitted."""
+
+    sizes: tuple[Size, ...]
+    powers: tuple[Powers, ...]
+
+    def of(self, values: Sequence[int], says: Callable[[], str]) -> Polynomial:
+        """The polynomial of a count. says: names the count in an error."""
+        try:
+            return fit.fitted(tuple(values), self.sizes, self.powers)
+        except NotPolynomial as error:
+            raise TraceError(f"{says()} is not polynomial in batch and length: {error}") from None
+
+
+def blocks(
+    steps: Sequence[Recorded], sizes: tuple[Size, ...], powers: tuple[Powers, ...]
+) -> list[Block]:
+    """Regions of steps at several sizes, as blocks."""
+    fitting, first = Fit(sizes, powers), steps[0]
+    for step, size in zip(steps, sizes, strict=True):
+        if [x.name for x in step.regions] != [x.name for x in first.regions]:
+            raise TraceError(f"other modules run at batch {size[0]}, length {size[1]}")
+    out = []
+    for i, region in enumerate(first.regions):
+        regions = [step.regions[i] for step in steps]
+        names = {name for name, owner in first.owner.items() if owner == i}
+        out.append(_block(region, regions, fitting, names))
+    return out
+
+
+def _block(
+    region: Region, regions: Sequence[Region], fitting: Fit, names: Collection[str]
+) -> Block:
+    """A region. names: parameters that are counted with it."""
+    where = region.name or "outside of the blocks"
+    calls = [
+        _matched(region, other, size) for other, size in zip(regions, fitting.sizes, strict=True)
+    ]
+    numbers: list[tuple[Call, dict[str, Polynomial]]] = []
+    for i, call in enumerate(region.calls):
+        columns = {
+            name: fitting.of(
+                [each[i].numbers[name] for each in calls],
+                functools.partial(_says, name, call, where),
+            )
+            for name in call.numbers
+        }
+        numbers.append((call, columns))
+
+    def of_region(name: str) -> Polynomial:
+        return fitting.of([getattr(x, name) for x in regions], lambda: f"{name} of {where}")
+
+    forward = [(call, sizes) for call, sizes in numbers if not call.backward]
+    part: dict[str, Any] = {
+        "parameters": region.parameters,
+        "issued": sum(1 for call, _ in forward if call.kind != "fused"),
+        "enters": of_region("enters"),
+        "saved": of_region("saved"),
+        "saved_bytes": of_region("saved_bytes"),
+        "fused_saved": of_region("fused_saved"),
+        "fused_saved_bytes": of_region("fused_saved_bytes"),
+        "working": _working(numbers, fitting),
+        "gemms": _gemms(forward, names),
+        "multiplied": _multiplied(forward, names),
+        "attention": _attention(forward),
+        "moves": _moves(numbers),
+    }
+    part = {name: value for name, value in part.items() if value}
+    products = [(c, _flop(c, n)) for c, n in numbers if c.kind in (GEMM, BATCHED)]
+    return Block(
+        region.name,
+        region.module,
+        _written(part),
+        fit.total([flop for call, flop in products if call.backward]),
+        fit.total([flop for call, flop in products if not call.backward]),
+    )
+
+
+def _says(name: str, call: Call, where: str) -> str:
+    """A number of a call, for an error."""
+    return f"{name} of {call.operator} in {call.module or where}"
+
+
+def _matched(first: Region, other: Region, size: Size) -> list[Call]:
+    """Calls of the same region at another size, in the same order."""
+    pairs = zip(first.calls, other.calls, strict=False)
+    for mine, its in pairs:
+        if (mine.operator, mine.module) != (its.operator, its.module):
+            raise TraceError(
+                f"{mine.operator} of {mine.module or first.name or 'the model'} is"
+                f" {its.operator} at batch {size[0]}, length {size[1]}: what runs depends on sizes"
+            )
+    if len(first.calls) != len(other.calls):
+        raise TraceError(
+            f"{first.name or 'what is outside of the blocks'} runs {len(other.calls)} operators at"
+            f" batch {size[0]}, length {size[1]}, and {len(first.calls)} at the first size: what"
+            " runs depends on sizes"
+        )
+    return other.calls
+
+
+def _product(*factors: Polynomial) -> Polynomial:
+    """Their product."""
+    out: dict[Powers, Fraction] = {(0, 0): Fraction(1)}
+    for factor in factors:
+        longer: dict[Powers, Fraction] = {}
+        for (i, j), value in out.items():
+            for k, m, each in factor.terms:
+                longer[i + k, j + m] = longer.get((i + k, j + m), Fraction(0)) + value * each
+        out = longer
+    return Polynomial.of(out)
+
+
+def _flop(call: Call, n: dict[str, Polynomial]) -> Polynomial:
+    sizes = [n["m"], n["k"], n["n"]] + ([n["batch"]] if "batch" in n else [])
+    return fit.times(_product(*sizes), Fraction(2))
+
+
+def _constant(polynomial: Polynomial) -> int | None:
+    """Its value where it is a whole number of its names."""
+    if all(i == j == 0 for i, j, _ in polynomial.terms):
+        return int(sum((value for _, _, value in polynomial.terms), start=Fraction(0)))
+    return None
+
+
+def _gemms(
+    calls: Sequence[tuple[Call, dict[str, Polynomial]]], names: Collection[str]
+) -> list[dict[str, Any]]:
+    """Products with weights and convolutions, those that are alike as one row."""
+    counts: Counter[tuple[Any, ...]] = Counter()
+    shared: Counter[tuple[Any, ...]] = Counter()
+    seen: set[str] = set()
+    for call, n in calls:
+        if not _has_weight(call, n, names):
+            continue
+        weight = str(call.words.get("weight", ""))
+        name = (weight.rpartition(".")[0] or call.module).rpartition(".")[2] or call.operator
+        key = (
+            name[:100],
+            *(_constant(n[x]) for x in ("k", "n")),
+            n["m"],
+            _constant(n["groups"]),
+            _constant(n["taps"]) if "taps" in n else 1,
+            n.get("read"),
+        )
+        counts[key] += 1
+        shared[key] += weight in seen
+        seen.add(weight)
+    rows = []
+    for alike, count in counts.items():
+        label, k, columns, m, groups, taps, read = alike
+        row: dict[str, Any] = {"name": label, "k": k, "n": columns, "rows": m, "times": count}
+        row |= {"groups": groups, "shared": shared[alike], "taps": taps, "read": read}
+        plain = {"rows": PER_TOKEN, "times": 1, "groups": 1, "shared": 0, "taps": 1, "read": None}
+        if read is not None and groups > 1:  # every group has all rows
+            row["rows"] = fit.times(m, Fraction(groups))
+        rows.append({x: v for x, v in row.items() if x not in plain or v != plain[x]})
+    return rows
+
+
+def _has_weight(call: Call, n: dict[str, Polynomial], names: Collection[str]) -> bool:
+    """Whether a product multiplies with a parameter of its region. A weight that is counted with
+    another one is an operand as activations are."""
+    if call.kind == CONVOLUTION and "taps" in n:
+        return True
+    constant = call.kind == GEMM and all(_constant(n[x]) for x in ("k", "n", "groups"))
+    return constant and call.words.get("weight") in names
+
+
+def _multiplied(
+    calls: Sequence[tuple[Call, dict[str, Polynomial]]], names: Collection[str]
+) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for call, n in calls:
+        if call.kind == BATCHED or (call.kind == GEMM and not _has_weight(call, n, names)):
+            batch = n.get("batch") or n["groups"]
+            rows.append({"batch": batch, "m": n["m"], "k": n["k"], "n": n["n"]})
+    return rows
+
+
+def _attention(calls: Sequence[tuple[Call, dict[str, Polynomial]]]) -> list[dict[str, Any]]:
+    counts: Counter[tuple[Any, ...]] = Counter()
+    for call, n in calls:
+        if call.kind != ATTENTION:
+            continue
+        groups = _product(n["batch"])
+        terms = tuple((i - 1, j, value) for i, j, value in groups.terms)
+        if any(i < 0 for i, _, _ in terms):
+            raise TraceError(
+                f"attention of {call.module} has {groups} sequences: they do not grow with the"
+                " batch"
+            )
+        widths = [_constant(n[x]) for x in ("heads", "kv_heads", "head_dim", "value_dim")]
+        if not all(widths):
+            raise TraceError(f"heads of {call.module} grow with batch or length")
+        mask, window = call.words["mask"], call.words["window"]
+        key = (*widths, mask, window, Polynomial(terms), n["queries"], n["keys"])
+        counts[key] += 1
+    names = (
+        "heads",
+        "kv_heads",
+        "head_dim",
+        "value_dim",
+        "mask",
+        "window",
+        "groups",
+        "queries",
+        "keys",
+    )
+    token, once = Polynomial(((0, 1, Fraction(1)),)), Polynomial(((0, 0, Fraction(1)),))
+    plain = {"window": None, "groups": once, "queries": token, "keys": token, "times": 1}
+    rows = []
+    for key, count in counts.items():
+        row = dict(zip(names, key, strict=True)) | {"times": count}
+        if row["value_dim"] == row["head_dim"]:
+            del row["value_dim"]
+        rows.append({x: v for x, v in row.items() if x not in plain or v != plain[x]})
+    return rows
+
+
+def _moves(calls: Sequence[tuple[Call, dict[str, Polynomial]]]) -> list[dict[str, Any]]:
+    """Operators bound by memory: bytes and kernels by class, and of chains as one kernel each.
+    Beside them what products add of biases is free, and their sums backward are reductions."""
+    rows: dict[str, dict[str, Any]] = {}
+    for call, n in calls:
+        if call.kind not in MOVED:
+            continue
+        row = rows.setdefault(call.kind, {"bytes": {}, "kernels": [0, 0]})
+        row["bytes"].setdefault(call.backward, []).append(n["bytes"])
+        row["kernels"][call.backward] += 1
+    out = []
+    fused = {
+        back: [n["bytes"] for call, n in calls if call.kind == "fused" and call.backward is back]
+        for back in (False, True)
+    }
+    chained = next((kind for kind in FUSABLE if kind in rows), None)
+    for kind, row in rows.items():
+        each = {back: fit.total(row["bytes"].get(back, [])) for back in (False, True)}
+        compiled = each
+        if kind in FUSABLE:  # chains are of several classes: counted once, with the first of them
+            none = Polynomial(())
+            compiled = {b: fit.total(fused[b]) if kind == chained else none for b in fused}
+        written = {
+            "operators": "convolution" if kind == NARROW else kind,
+            "forward": each[False],
+            "backward": each[True],
+            "fused_forward": compiled[False],
+            "fused_backward": compiled[True],
+            "kernels": row["kernels"][0],
+            "kernels_backward": row["kernels"][1],
+        }
+        out.append({name: value for name, value in written.items() if value})
+    return out
+
+
+def _working(calls: Sequence[tuple[Call, dict[str, Polynomial]]], fitting: Fit) -> Polynomial:
+    """Elements that the largest operator of backward reads and writes, at the largest size."""
+    size = max(fitting.sizes)
+    moved = [n["bytes"] for call, n in calls if call.backward and call.kind != "fused"]
+    if not moved:
+        return Polynomial(())
+    largest = max(moved, key=lambda x: float(x.at(float(size[0]), float(size[1]))))
+    return fit.times(largest, Fraction(1, COUNTED_BYTES))
+
+
+def _written(value: Any) -> Any:
+    """Polynomials as text."""
+    if isinstance(value, Polynomial):
+        return str(value)
+    if isinstance(value, dict):
+        return {name: _written(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_written(each) for each in value]
+    return value
+
+
+def is_empty(block: Block) -> bool:
+    """Whether nothing of it is worth a part."""
+    costs = ("parameters", "gemms", "multiplied", "attention", "moves", "saved", "saved_bytes")
+    return block.path == OUTSIDE and not any(block.part.get(name) for name in costs)

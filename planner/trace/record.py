@@ -1,0 +1,394 @@
+"""One training step of a module on fake tensors, operator by operator.
+
+Where an operator belongs to is known forward by the modules that are running, and backward by the
+label of the autograd node that runs it. Sizes are of tensors: nothing is computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from planner.trace import classes
+from planner.trace.classes import ATTENTION, BATCHED, CONVOLUTION, FUSABLE, GEMM, Call
+
+_LABEL = "dpplan"
+OUTSIDE = ""  # region of what is in no block
+COUNTED_BYTES = 2  # of an element of the compute precision, as bytes moved are counted
+
+
+@dataclass
+class Region:
+    """Operators of a block, or of what runs between two blocks."""
+
+    name: str
+    module: str
+    parameters: int = 0
+    calls: list[Call] = field(default_factory=list)
+    saved: int = 0  # elements in the compute precision
+    saved_bytes: int = 0  # others
+    fused_saved: int = 0  # the same where a compiler fuses chains and makes values again
+    fused_saved_bytes: int = 0
+    enters: int = 0  # elements of the first input
+    leaves: int = 0  # elements of the first output
+
+
+@dataclass
+class Recorded:
+    """A step: regions in the order of the forward pass."""
+
+    regions: list[Region]
+    parameters: int
+    owner: dict[str, int]  # region whose parameter a name is
+
+
+@dataclass
+class _Chain:
+    """Operators that follow each other; one kernel where a compiler fuses them."""
+
+    region: int
+    backward: bool
+    entering: dict[int, _Storage] = field(default_factory=dict)
+    made: list[_Storage] = field(default_factory=list)
+
+
+@dataclass
+class _Storage:
+    """A tensor's memory: who wrote it, and who reads it."""
+
+    region: int
+    chain: int
+    size: int
+    compute: bool = False  # whether it has the compute precision
+    readers: set[int] = field(default_factory=set)  # chains
+    saved: bool = False
+    saved_in: int = 0  # region that keeps it
+    again: list[_Storage] | None = None  # what it is made of again in backward
+
+
+class Recorder(TorchDispatchMode):
+    """Counts what modules do. blocks: paths of those that are regions of their own."""
+
+    def __init__(self, model: nn.Module, blocks: set[str], compute: torch.dtype) -> None:
+        super().__init__()
+        self.model, self.blocks, self.compute = model, blocks, compute
+        self.paths = {id(module): path for path, module in model.named_modules()}
+        self.stack: list[str] = []
+        self.regions: list[Region] = [Region(OUTSIDE, "")]
+        self.at = self.rest = 0  # region now, and the last one outside of blocks
+        self.block_at: dict[str, int] = {}
+        self.storages: dict[int, _Storage] = {}
+        self.chain, self.chained_in = 0, (-1, False)
+        self.chains: dict[int, _Chain] = {}
+        self.weights: dict[int, str] = {}
+        self.owner: dict[str, int] = {}  # region of a parameter
+        for name, weight in model.named_parameters():
+            self.weights.setdefault(weight.untyped_storage()._cdata, name)
+        self.hidden: set[int] = set()  # storages of inputs of the current block
+        self.mask: dict[str, Any] = {}  # words of the next attention
+        self.backwards = False
+        self.kept: list[_Storage] = []
+        self.turn = 0  # the last chain forward
+
+    # ------------------------------------------------------------------------------- modules
+
+    def entered(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """A module begins."""
+        path = self.paths.get(id(module), "")
+        self.stack.append(path)
+        if path in self.blocks:
+            tensors = [x for x in tree_iter((args, kwargs)) if isinstance(x, torch.Tensor)]
+            self._label(tensors)
+            if path not in self.block_at:
+                self.block_at[path] = len(self.regions)
+                self.regions.append(Region(path, type(module).__name__))
+                floats = [x for x in tensors if x.is_floating_point()]
+                self.regions[-1].enters = floats[0].numel() if floats else 0
+            self.at, self.rest = self.block_at[path], -1
+            self.hidden = {x.untyped_storage()._cdata for x in tensors[:1]}
+
+    def left(self, module: nn.Module, args: Any, output: Any) -> None:
+        """A module ends."""
+        path = self.stack.pop()
+        if path in self.blocks:
+            tensors = [x for x in tree_iter(output) if isinstance(x, torch.Tensor)]
+            self._label(tensors)
+            self.regions[self.at].leaves = tensors[0].numel() if tensors else 0
+            self.at, self.hidden = -1, set()
+
+    def _region(self) -> int:
+        """Index of the region that runs."""
+        if self.at < 0:  # after a block: what comes is outside again
+            if self.rest < 0:
+                self.rest = len(self.regions)
+                self.regions.append(Region(OUTSIDE, ""))
+            self.at = self.rest
+        return self.at
+
+    def _label(self, tensors: list[torch.Tensor]) -> None:
+        """Autograd nodes behind tensors are of the region that runs, unless they have one."""
+        todo: list[Any] = [x.grad_fn for x in tensors if x.grad_fn is not None]
+        region = None
+        while todo:
+            node = todo.pop()
+            if node is None or _LABEL in node.metadata:
+                continue
+            region = self._region() if region is None else region
+            node.metadata[_LABEL] = region
+            todo += [each for each, _ in node.next_functions]
+
+    # ----------------------------------------------------------------------------- operators
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func._schema.name.partition("::")[2]
+        kind = classes.kind_of(name)
+        inputs = [x for x in tree_iter((args, kwargs)) if isinstance(x, torch.Tensor)]
+        outputs = [x for x in tree_iter(result) if isinstance(x, torch.Tensor)]
+        if func._schema.name.startswith("prim::") or not outputs:
+            return result
+        before = {x.untyped_storage()._cdata for x in inputs}
+        writes = name.endswith("_") or any(
+            arg.alias_info is not None and arg.alias_info.is_write for arg in func._schema.arguments
+        )
+        fresh = [x for x in outputs if x.untyped_storage()._cdata not in before]
+        node = torch._C._current_autograd_node() if self.backwards else None
+        backward = self.backwards
+        region = self._region() if node is None else _labels(node).get(_LABEL, self.regions_last)
+        if not fresh and not writes:
+            return result  # a view
+        if kind not in FUSABLE or self.chained_in != (region, backward):
+            self.chain += 1
+            self.chained_in = (region, backward) if kind in FUSABLE else (-1, False)
+            if kind in FUSABLE:
+                self.chains[self.chain] = _Chain(region, backward)
+        read, written = self._moved(region, inputs, fresh if fresh else outputs, bool(kind))
+        if not kind:
+            return result
+        call = Call(name, self.stack[-1] if self.stack and not backward else "", kind, backward)
+        self._sized(call, name, args, outputs)
+        call.numbers["bytes"] = read + written
+        call.numbers["made"] = sum(x.numel() for x in (fresh or outputs))
+        self.regions[region].calls.append(call)
+        return result
+
+    @property
+    def regions_last(self) -> int:
+        return len(self.regions) - 1
+
+    def _sized(self, call: Call, name: str, args: Any, outputs: list[torch.Tensor]) -> None:
+        """Numbers of a product, a convolution or attention."""
+        if call.kind == GEMM:
+            call.numbers |= classes.gemm_sizes(name, args)
+            call.words["weight"] = self._weight(args)
+            if name == "addmm":
+                call.words["bias"] = self._weight(args[:1])
+        elif name == "embedding":
+            call.words["weight"] = self._weight(args[:1])
+        elif call.kind == BATCHED:
+            call.numbers |= classes.batched_sizes(name, args)
+        elif call.kind == CONVOLUTION and classes.is_narrow(name, args):
+            call.kind = "narrow convolution"
+        elif call.kind == CONVOLUTION and name == "convolution":
+            call.numbers |= classes.convolution_sizes(args, outputs[0])
+            call.words["weight"] = self._weight(args)
+        elif call.kind == ATTENTION and not name.endswith("backward"):
+            call.numbers |= classes.attention_sizes(args)
+            causal = classes.is_causal(name, args)
+            call.words |= {"mask": "causal" if causal else "full", "window": None, **self.mask}
+            self.mask = {}
+
+    def _weight(self, args: Any) -> str:
+        tensors = [x for x in args if isinstance(x, torch.Tensor)]
+        names = (self.weights.get(x.untyped_storage()._cdata, "") for x in reversed(tensors))
+        return next((name for name in names if name), "")
+
+    def _moved(
+        self, region: int, inputs: list[torch.Tensor], outputs: list[torch.Tensor], kernel: bool
+    ) -> tuple[int, int]:
+        """Bytes read and written, as if elements of the compute precision had 16 bit."""
+        read = written = 0
+        chain = self.chains.get(self.chain)
+        for x in inputs if kernel else ():
+            key, size = x.untyped_storage()._cdata, self._bytes(x)
+            read += size
+            name = self.weights.get(key)
+            if name is not None and name not in self.owner and not self.backwards:
+                self.owner[name] = region
+            storage = self.storages.setdefault(
+                key, _Storage(region, -1, size, x.dtype == self.compute)
+            )
+            storage.readers.add(self.chain)
+            if chain is not None and storage.chain != self.chain:
+                chain.entering[id(storage)] = storage
+        for x in outputs:
+            size = self._bytes(x)
+            written += size * kernel
+            storage = _Storage(region, self.chain, size * kernel, x.dtype == self.compute)
+            self.storages[x.untyped_storage()._cdata] = storage
+            if chain is not None:
+                chain.made.append(storage)
+        return read, written
+
+    def _bytes(self, x: torch.Tensor) -> int:
+        elements = min(x.numel(), x.untyped_storage().nbytes() // x.element_size())
+        return elements * (COUNTED_BYTES if x.dtype == self.compute else x.element_size())
+
+    def pack(self, x: torch.Tensor) -> torch.Tensor:
+        """Autograd saves a tensor: bytes of its whole memory, counted once."""
+        key = x.untyped_storage()._cdata
+        if key in self.weights:
+            return x
+        region = self._region()
+        storage = self.storages.setdefault(
+            key, _Storage(region, -1, self._bytes(x), x.dtype == self.compute)
+        )
+        if storage.saved:
+            return x
+        storage.saved = True
+        self.kept.append(storage)
+        # what several blocks read stays where it was made: positions, a mask, an encoder's output
+        outside = self.regions[region].name == OUTSIDE
+        at = region if key in self.hidden or outside else storage.region
+        storage.saved_in = at
+        storage.size = x.untyped_storage().nbytes()
+        if x.dtype == self.compute:
+            storage.size = x.untyped_storage().nbytes() // x.element_size() * COUNTED_BYTES
+            self.regions[at].saved += storage.size // COUNTED_BYTES
+        else:
+            self.regions[at].saved_bytes += storage.size
+        return x
+
+    def fused(self, again: set[int] | None = None) -> set[int]:
+        """Bytes of every chain as one kernel: what comes from outside, and what is read outside of
+        it or saved. Where the inputs of a chain are less than its saved values, the inputs are
+        saved in their place, and the chain runs again in backward, as torch's partitioner decides
+        (torch/_functorch/partitioners.py).
+
+        again: chains that run again, as another size decided; returns those that do.
+        """
+        decided = {
+            at
+            for at, chain in self.chains.items()
+            if not chain.backward and self._made_again(at, chain, again)
+        }
+        for storage in self.kept:
+            if storage.again is None:
+                region = self.regions[storage.saved_in]
+                if storage.compute:
+                    region.fused_saved += storage.size // COUNTED_BYTES
+                else:
+                    region.fused_saved_bytes += storage.size
+        for at, chain in self.chains.items():
+            leaving = (
+                each.size
+                for each in chain.made
+                if (each.saved and each.again is None)
+                or not each.readers
+                or any(reader != at and self._reads(each, reader) for reader in each.readers)
+            )
+            entering: dict[int, _Storage] = {}
+            for each in chain.entering.values():
+                sources = [each] if each.again is None or not chain.backward else each.again
+                entering |= {id(source): source for source in sources}
+            moved = sum(each.size for each in entering.values()) + sum(leaving)
+            call = Call("fused", "", "fused", chain.backward, {"bytes": moved})
+            self.regions[chain.region].calls.append(call)
+        return decided
+
+    def _made_again(self, at: int, chain: _Chain, decided: set[int] | None) -> bool:
+        inside = [
+            each
+            for each in chain.made
+            if each.saved and not any(at < reader <= self.turn for reader in each.readers)
+        ]
+        needed = [each for each in chain.entering.values() if each.chain >= 0]
+        more = [each for each in needed if not each.saved]
+        less = sum(each.size for each in more) < sum(each.size for each in inside)
+        if not (less if decided is None else at in decided):
+            return False
+        for each in inside:
+            each.again = needed
+        for each in more:
+            each.saved, each.saved_in = True, chain.region
+            self.kept.append(each)
+        return True
+
+    def _reads(self, storage: _Storage, reader: int) -> bool:
+        """Whether a chain reads a tensor that is not made again for it."""
+        return storage.again is None or reader <= self.turn
+
+
+@contextlib.contextmanager
+def _followed(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    handles = []
+    for module in model.modules():
+        handles.append(module.register_forward_pre_hook(recorder.entered, with_kwargs=True))
+        handles.append(module.register_forward_hook(recorder.left))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _labels(node: Any) -> Any:
+    """The notes of an autograd node, which live as long as it does."""
+    return node.metadata
+
+
+def tensors_with_gradients(output: Any) -> list[torch.Tensor]:
+    """Tensors of a module's output from which a backward pass can begin: a loss, else all."""
+    if hasattr(output, "to_tuple"):  # of transformers and diffusers
+        output = output.to_tuple()
+    tensors = [
+        x
+        for x in tree_iter(output)
+        if isinstance(x, torch.Tensor) and x.is_floating_point() and x.requires_grad
+    ]
+    losses = [x for x in tensors if x.numel() == 1]
+    return losses[:1] or tensors
+
+
+def step(
+    model: nn.Module,
+    run: Callable[[], Any],
+    blocks: set[str],
+    compute: torch.dtype,
+    attach: Callable[[Recorder], None] = lambda recorder: None,
+) -> tuple[Recorded, Recorder, Any]:
+    """Forward and backward of a module. run: calls it. attach: hands the recorder to code that
+    knows the words of attention. Returns what was recorded, the recorder, whose `fused` is to be
+    called, and the module's output."""
+    recorder = Recorder(model, blocks, compute)
+    attach(recorder)
+    with _followed(model, recorder):
+        hooks = torch.autograd.graph.saved_tensors_hooks(recorder.pack, lambda x: x)
+        with recorder, hooks:
+            output = run()
+            ends = tensors_with_gradients(output)
+            recorder._label(ends)
+    gradients = [torch.ones_like(x) for x in ends]
+    for x in gradients:  # made unseen, perhaps where a tensor was that is gone
+        recorder.storages.pop(x.untyped_storage()._cdata, None)
+    recorder.backwards, recorder.turn = True, recorder.chain
+    if ends:
+        with recorder:
+            torch.autograd.backward(ends, gradients)
+    for name, weight in model.named_parameters():
+        region = recorder.owner.get(name)
+        if region is None:
+            region = next(
+                (i for path, i in recorder.block_at.items() if name.startswith(f"{path}.")), 0
+            )
+        recorder.owner[name] = region
+        recorder.regions[region].parameters += weight.numel()
+    total = sum(weight.numel() for weight in model.parameters())
+    return Recorded(recorder.regions, total, recorder.owner), recorder, output
