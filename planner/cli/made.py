@@ -9,7 +9,7 @@ parameters are records. Every command checks what it would write, answers, and e
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -53,30 +53,15 @@ def options_of(verb: str, body: Body) -> tuple[dict[str, Row], dict[str, Row]]:
 
 def made(verb: str, body: Body) -> Callable[..., None]:
     """A typer command of `dpplan VERB` that asks for what the body's parameters are made of."""
-    kinds = _kinds(body)
     request, specific = options_of(verb, body)
-    table = {**request, **specific}
-    written = {name: row for name, row in specific.items() if row.says.file in _WRITTEN}
+    written = written_of(specific)
 
     def command(**typed: Any) -> None:
         values = {name: value for name, value in typed.items() if value not in (None, [])}
         # `--gpus --json` takes the flag for a number, and is to be refused as it asks for
         as_json = bool(values.get("json")) or "--json" in typed.values()
         with clear_errors(as_json), remembered():
-            values = {name: _value(table[name], value) for name, value in values.items()}
-            arguments: dict[str, Any] = {}
-            for name, kind in kinds.items():
-                if kind is Given:
-                    arguments[name] = _given({k: v for k, v in values.items() if k in request})
-                    if verb not in _ASKS and arguments[name].undecided:
-                        _refuse_undecided(arguments[name], values)
-                elif kind == Typed:
-                    arguments[name] = values.keys() & request.keys()
-                else:
-                    from planner.specs.options.checked import read
-
-                    mine = {row.name for row in _own(kind, verb)}
-                    arguments[name] = read(kind, {k: v for k, v in values.items() if k in mine})
+            values, arguments = read_arguments(verb, body, values)
             check_results(written, {**arguments.get("given", {}), **values}, as_json)
             answer = body(**arguments)
             if answer is not None:
@@ -87,6 +72,35 @@ def made(verb: str, body: Body) -> Callable[..., None]:
         [_parameter(row, verb) for row in _in_order([*request.values(), *specific.values()])]
     )
     return command
+
+
+def read_arguments(
+    verb: str, body: Body, typed: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options of `dpplan VERB` by name, numbers as such, and the arguments of its function. Raises
+    PlanError."""
+    from planner.specs.options.checked import read
+
+    request, specific = options_of(verb, body)
+    table = {**request, **specific}
+    values = {name: _value(table[name], value) for name, value in typed.items()}
+    arguments: dict[str, Any] = {}
+    for name, kind in _kinds(body).items():
+        if kind is Given:
+            arguments[name] = _given({k: v for k, v in values.items() if k in request})
+            if verb not in _ASKS and arguments[name].undecided:
+                _refuse_undecided(arguments[name], values)
+        elif kind == Typed:
+            arguments[name] = values.keys() & request.keys()
+        else:
+            mine = {row.name for row in _own(kind, verb)}
+            arguments[name] = read(kind, {k: v for k, v in values.items() if k in mine})
+    return values, arguments
+
+
+def written_of(specific: Mapping[str, Row]) -> dict[str, Row]:
+    """Options of a verb that name a result."""
+    return {name: row for name, row in specific.items() if row.says.file in _WRITTEN}
 
 
 def _given(typed: dict[str, Any]) -> Given:
