@@ -27,7 +27,7 @@ from planner.plugins import PARTS  # noqa: E402
 
 CORE = "core"
 # requirements of a part alone, by the names of extras of the whole
-_EXTRAS = {"calibrate": ("calibrate",)}
+_EXTRAS = {"calibrate": ("calibrate",), "agents": ("mcp",)}
 
 
 def project(name: str) -> dict[str, Any]:

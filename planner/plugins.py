@@ -61,6 +61,7 @@ PARTS: dict[str, Part] = {
     "formats": Part("launch files of other programs, read and written", ("read", "export")),
     "calibrate": Part("measuring a node and fitting its numbers", ("calibrate",)),
     "lessons": Part("lessons whose figures are computed", ("learn",)),
+    "agents": Part("answers for coding agents over the Model Context Protocol", ("mcp",)),
     "rl": Part("steps of reinforcement learning", ("rl",)),
     "studies": Part(
         "measured runs: tables, logs, validation and fits", ("validate", "check"), ("formats", "rl")

@@ -34,10 +34,13 @@ def call(verb: str, words: Sequence[Any], named: Mapping[str, Any]) -> Answer:
     """The answer of `dpplan VERB`; nothing is printed, and results that options name are written.
 
     words: values of the arguments that have no flag, in their order; named: values of options by
-    name, None where one is not given. Raises PlanError as the command does.
+    name, None where one is not given. More processes are started only by `jobs`: each runs a script
+    again that has no guard. Raises PlanError as the command does.
     """
     table = options(verb)
     values = _checked(verb, table, {**_of_words(verb, table, words, named), **named})
+    if "jobs" in table:
+        values.setdefault("jobs", 1)
     body = body_of(verb)
     written = written_of(options_of(verb, body)[1])
     with remembered():
