@@ -35,7 +35,7 @@ _LONGEST_S = 300.0  # after which a prediction is given up
 def attach(trainer: Any, **options: Any) -> PlanCallback:
     """Add the callback to a trainer, whose own log then has the comparison, and so do its reporters
     (wandb, TensorBoard, MLflow). options: of the prediction, as of `dpplan.estimate`; gpu and gpus
-    are those of this process unless they are given."""
+    default to the machine of this process."""
     callback = PlanCallback(trainer, **options)
     trainer.add_callback(callback)
     return callback
@@ -86,7 +86,7 @@ class PlanCallback(TrainerCallback):  # type: ignore[misc]
         self._compare(state)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """An evaluation or a checkpoint is no step: measure from here."""
+        """Measure from here: an evaluation or a checkpoint takes time beside the steps."""
         self._began = (0, 0.0)
 
     on_save = on_evaluate

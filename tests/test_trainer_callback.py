@@ -91,7 +91,7 @@ def test_a_run_is_predicted_compared_and_written(
 
 def test_it_costs_a_training_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under 5 ms at the start, and a step a look at the clock."""
-    monkeypatch.setattr(PlanCallback, "_predict", lambda *of: None)
+    monkeypatch.setattr(PlanCallback, "_predict", lambda *arguments: None)
     trainer = trainer_of(tmp_path, 1)
     callback = attach(trainer, gpu="a100")
     begun = []
