@@ -544,6 +544,7 @@ def rl(
     generation_tp: int | None = ...,
     generation_precision: Literal['bf16', 'fp8'] | None = ...,
     generation_memory: float | str | None = ...,
+    generation_offload: Literal['none', 'parameters', 'optimizer', 'both'] | None = ...,
     explain: bool | None = ...,
     html: str | PathLike[str] | None = ...,
     scenario: str | PathLike[str] | None = ...,
