@@ -32,6 +32,7 @@ def predicted(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         missing = " and ".join(answer.document.missing)
         return {"error": answer.document.refused or f"the arguments do not say {missing}"}
     memory, step = report.memory, report.step
+    chance = "" if memory.fit_chance is None else f" ({memory.fit_chance:.0%})"
     return {
         "verdict": memory.verdict,
         "fit_chance": memory.fit_chance,
@@ -43,7 +44,7 @@ def predicted(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         "command": report.command,
         "row": str(table),
         "sentence": (
-            f"{memory.verdict} ({memory.fit_chance:.0%}): {show(memory.device_bytes, 'B')} of"
+            f"{memory.verdict}{chance}: {show(memory.device_bytes, 'B')} of"
             f" {show(memory.capacity_bytes, 'B')} per GPU, {show(step.seconds, 's')} per step (80 %"
             f" band {span(step.low, step.high, 's')}); {report.command}"
         ),

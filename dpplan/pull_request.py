@@ -186,7 +186,7 @@ def figures(path: str, text: str, options: Mapping[str, Any]) -> Figures:
     memory, step, run = report.memory, report.step, report.run
     values = {
         "memory": memory.device_bytes / _GIB,
-        "chance": 100 * memory.fit_chance,
+        "chance": 100 * (memory.fits if memory.fit_chance is None else memory.fit_chance),
         "step": step.seconds,
     }
     bands = {"step": (step.low, step.high)}

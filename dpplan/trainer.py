@@ -41,7 +41,7 @@ def attach(trainer: Any, **options: Any) -> PlanCallback:
     return callback
 
 
-class PlanCallback(TrainerCallback):  # type: ignore[misc]
+class PlanCallback(TrainerCallback):
     """prediction: what was predicted, once it is there; compared: the comparison, once it is made;
     both are dicts."""
 

@@ -39,20 +39,13 @@ def function(verb: str) -> Callable[..., Answer[Any]] | None:
     return ask
 
 
-def arguments(table: dict[str, Row]) -> list[Row]:
-    """Options that may be given without their name."""
-    return [row for row in table.values() if row.says.argument]
-
-
 def _parameter(row: Row) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    if row.says.argument:
-        several = row.is_several
-        kind = (
-            inspect.Parameter.VAR_POSITIONAL if several else inspect.Parameter.POSITIONAL_OR_KEYWORD
-        )
-        if several:
-            return inspect.Parameter(row.name, kind, annotation=str)
+    if not row.says.argument:
+        kind: Any = inspect.Parameter.KEYWORD_ONLY
+    elif row.is_several:
+        return inspect.Parameter(row.name, inspect.Parameter.VAR_POSITIONAL, annotation=str)
+    else:
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Parameter(row.name, kind, default=None, annotation=row.annotation)
 
 

@@ -206,5 +206,4 @@ def test_over_http() -> None:
         assert "h100-sxm5-80gb" in text
     finally:
         serving.terminate()
-        serving.wait(timeout=20)
-        serving.stderr.close()
+        serving.communicate(timeout=20)

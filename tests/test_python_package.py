@@ -128,7 +128,7 @@ def test_the_stub_is_current() -> None:
 
 @pytest.mark.parametrize("verb", dir(package))
 def test_a_signature_has_the_options_of_the_command(verb: str) -> None:
-    if verb in package.__all__:
+    if verb in ("Answer", "PlanError", "__version__"):
         return
     table = call.options(verb)
     parameters = inspect.signature(getattr(package, verb)).parameters

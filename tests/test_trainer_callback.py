@@ -22,7 +22,7 @@ pytestmark = pytest.mark.oracle
 LENGTH = 16
 
 
-class Tokens(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
+class Tokens(torch.utils.data.Dataset):  # type: ignore[name-defined]
     def __len__(self) -> int:
         return 400
 
@@ -31,7 +31,7 @@ class Tokens(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
         return {"input_ids": tokens, "labels": tokens}
 
 
-class Waits(transformers.TrainerCallback):  # type: ignore[misc, name-defined]
+class Waits(transformers.TrainerCallback):
     """Wait for the prediction, which a run of milliseconds would else be over before."""
 
     def __init__(self, callback: PlanCallback) -> None:

@@ -145,7 +145,7 @@ def _resource(uri: str, offered: dict[str, tools.Tool], files: bool) -> str:
     """The text of a resource. Raises PlanError for an unknown URI."""
     kind, _, name = str(uri).removeprefix(_SCHEME).partition("/")
     if kind == "catalogue" and name in KINDS:
-        return to_json(list_catalog(name))  # type: ignore[arg-type]
+        return to_json(list_catalog(name))
     if kind == "options" and name in offered:
         table = tools.arguments(offered[name], files)
         return json.dumps({option: row.help for option, row in table.items()})
