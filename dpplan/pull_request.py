@@ -184,13 +184,13 @@ def figures(path: str, text: str, options: Mapping[str, Any]) -> Figures:
         missing = " and ".join(f"--{name}" for name in document.missing)
         return Figures({}, error=document.refused or f"needs {missing} in `options`")
     memory, step, run = report.memory, report.step, report.run
-    values = {
+    values: dict[str, float] = {
         "memory": memory.device_bytes / _GIB,
         "chance": 100 * (memory.fits if memory.fit_chance is None else memory.fit_chance),
         "step": step.seconds,
     }
     bands = {"step": (step.low, step.high)}
-    if run is not None and run.cost_usd:
+    if run is not None and run.cost_usd and run.days:
         values |= {"days": run.days, "cost": run.cost_usd}
         bands["cost"] = (run.cost_usd * run.low, run.cost_usd * run.high)
     return Figures(values, memory.verdict, bands, report.command.replace(str(file), path))

@@ -31,7 +31,7 @@ class Tokens(torch.utils.data.Dataset):  # type: ignore[name-defined]
         return {"input_ids": tokens, "labels": tokens}
 
 
-class Waits(transformers.TrainerCallback):
+class Waits(transformers.TrainerCallback):  # type: ignore[name-defined]
     """Wait for the prediction, which a run of milliseconds would else be over before."""
 
     def __init__(self, callback: PlanCallback) -> None:
