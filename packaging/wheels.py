@@ -27,7 +27,7 @@ from planner.plugins import PARTS  # noqa: E402
 
 CORE = "core"
 # requirements of a part alone, by the names of extras of the whole
-_EXTRAS = {"calibrate": ("calibrate",)}
+_EXTRAS = {"calibrate": ("calibrate",), "agents": ("mcp",)}
 
 
 def project(name: str) -> dict[str, Any]:
@@ -38,7 +38,9 @@ def project(name: str) -> dict[str, Any]:
     if name == CORE:
         about = whole["project"]["description"]
         own |= {key: whole["project"][key] for key in ("dependencies", "scripts")}
-        own["optional-dependencies"] = {key: extras[key] for key in ("web", "hub", "dask")}
+        own["optional-dependencies"] = {
+            key: extras[key] for key in ("web", "hub", "dask", "pandas")
+        }
     else:
         part = PARTS[name]
         about = f"Part of dpplan: {part.holds}."
@@ -53,15 +55,15 @@ def project(name: str) -> dict[str, Any]:
 
 
 def _packages(name: str) -> list[str]:
-    return ["planner", "web"] if name == CORE else ["planner"]
+    return ["planner", "web", "dpplan"] if name == CORE else ["planner"]
 
 
 def tree(name: str, folder: Path) -> None:
     """The files of one distribution, with its pyproject."""
     no_caches = shutil.ignore_patterns("__pycache__")
     if name == CORE:
-        shutil.copytree(ROOT / "web", folder / "web", ignore=no_caches)
-        shutil.copytree(ROOT / "planner", folder / "planner", ignore=no_caches)
+        for package in _packages(name):
+            shutil.copytree(ROOT / package, folder / package, ignore=no_caches)
         shutil.copytree(ROOT / "hardware_profiles", folder / "planner" / "hardware_profiles")
         for part in PARTS:
             shutil.rmtree(folder / "planner" / part)

@@ -62,6 +62,7 @@ PARTS: dict[str, Part] = {
     "calibrate": Part("measuring a node and fitting its numbers", ("calibrate",)),
     "lessons": Part("lessons whose figures are computed", ("learn",)),
     "trace": Part("models traced from their own code", ("trace",)),
+    "agents": Part("answers for coding agents over the Model Context Protocol", ("mcp",)),
     "rl": Part("steps of reinforcement learning", ("rl",)),
     "studies": Part(
         "measured runs: tables, logs, validation and fits", ("validate", "check"), ("formats", "rl")

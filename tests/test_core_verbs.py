@@ -30,7 +30,7 @@ REQUESTS = {
     "learn": "memory",
     "schema": "",
 }
-MEASURING = {"calibrate", "serve"}  # a node, and until they are ended
+MEASURING = {"calibrate", "serve", "mcp"}  # a node, and until they are ended
 
 
 def test_no_verb_is_left_out() -> None:

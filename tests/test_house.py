@@ -150,10 +150,14 @@ def test_a_terminal_gets_rich_tables_and_nothing_else_heavy() -> None:
 
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-CODE = [path for folder in ("planner", "web") for path in sorted((ROOT / folder).rglob("*.py"))]
+CODE = [
+    path
+    for folder in ("planner", "web", "dpplan")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
 
 
-@pytest.mark.parametrize("folder", ["planner", "web", "tests", "benchmarks", "docs"])
+@pytest.mark.parametrize("folder", ["planner", "web", "dpplan", "tests", "benchmarks", "docs"])
 def test_a_long_file_says_why(folder: str) -> None:
     """One subject per file: beyond 500 lines its docstring gives the reason in a line "Long:
     ..."."""
@@ -247,7 +251,7 @@ def _sentences(path: Path) -> Iterator[tuple[str, int, str]]:
 def test_sentences_are_plain() -> None:
     """Docstrings, and the texts of messages, helps and documents."""
     items = []
-    for name, path in _files("planner", "web", "benchmarks", "docs"):
+    for name, path in _files("planner", "web", "dpplan", "benchmarks", "docs"):
         for kind, line, text in _sentences(path):
             wrong = UNCLEAR.findall(text)
             if kind == "docstring":
@@ -282,7 +286,7 @@ def test_names_say_what_they_hold() -> None:
     """No variable or parameter is called `one`, `found` or `own`."""
     vague = {
         f"{name}:{line}: {word}"
-        for name, path in _files("planner", "web", "benchmarks", "docs", "tests")
+        for name, path in _files("planner", "web", "dpplan", "benchmarks", "docs", "tests")
         for word, line in _bound(path)
         if word in VAGUE
     }

@@ -44,6 +44,7 @@ MEASURED = set(options_of("calibrate", body_of("calibrate"))[1]) - {"json", "pla
 ELSEWHERE = {
     **dict.fromkeys(("export answer", "export rank"), "test_export"),
     **dict.fromkeys((f"calibrate {name}" for name in MEASURED), "test_calibrate"),
+    "mcp port": "test_agents",
     **{f"serve {name}": "test_web_guard" for name in ("host", "port", "allow_host", "token_file")},
 }
 

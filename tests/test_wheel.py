@@ -108,7 +108,7 @@ def test_the_image_runs_as_nobody_and_holds_what_is_installed_alone() -> None:
 def test_the_wheel_holds_all_that_is_needed_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert {name.split("/")[0] for name in names} == {"planner", "web"}
+    assert {name.split("/")[0] for name in names} == {"planner", "web", "dpplan"}
     shipped = {
         path
         for path in (ROOT / "planner").rglob("*")
@@ -122,7 +122,8 @@ def test_the_wheel_holds_all_that_is_needed_and_nothing_else(wheel: Path) -> Non
     assert expected - names == set()
     web = [
         path
-        for path in (ROOT / "web").rglob("*")
+        for package in ("web", "dpplan")
+        for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     ]
     assert {str(path.relative_to(ROOT)) for path in web} - names == set()
@@ -171,6 +172,15 @@ def test_the_installed_command_answers_from_its_own_files(installed: Path, tmp_p
     assert json.loads(answer.stdout) == ours.json()
 
 
+def test_the_installed_package_answers_in_python(installed: Path, tmp_path: Path) -> None:
+    code = (
+        "import dpplan; answer = dpplan.estimate(model='gpt2', gpu='a100');"
+        " print(answer.fits, '<table>' in answer._repr_html_())"
+    )
+    answer = run(installed.parent / "python", "-c", code, folder=tmp_path)
+    assert answer.stdout.split() == ["True", "True"], answer.stderr
+
+
 def test_the_installed_catalogue_is_complete(installed: Path, tmp_path: Path) -> None:
     kinds = KINDS
     code = (
@@ -200,7 +210,7 @@ def test_wheels_of_the_core_and_its_parts_share_out_the_files(tmp_path: Path) ->
     assert len(taken) == len({*taken})
     whole = {
         path.relative_to(ROOT).as_posix()
-        for room in ("planner", "web")
+        for room in ("planner", "web", "dpplan")
         for path in (ROOT / room).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }

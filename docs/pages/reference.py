@@ -55,7 +55,7 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "schema": ("schema", 12),
 }
 # what only a machine with GPUs, or a port, can answer
-_UNSHOWN = {"calibrate": "calibrate --out my-node.toml", "serve": "serve --port 8321"}
+_UNSHOWN = {"calibrate": "calibrate --out my-node.toml", "serve": "serve --port 8321", "mcp": "mcp"}
 
 
 def folder() -> dict[str, str]:

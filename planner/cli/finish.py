@@ -50,12 +50,7 @@ def finish(
     from planner.views.text import show_blocks
     from planner.views.view import with_doubts
 
-    makers = {**answer.files, "html": lambda: _page(answer)}
-    requested = [(written[n].flag, values[n], make) for n, make in makers.items() if n in values]
-    texts = [(flag, name, make()) for flag, name, make in requested]
-    results = [result for text in texts for result in _results(*text, out.json)]
-    for result in results:  # all are made and may be written, before the first is
-        files.write_text(*result)
+    write(written, values, answer, out.json)
     if out.json:
         print_json(answer.document)
     else:
@@ -63,7 +58,19 @@ def finish(
     raise SystemExit(answer.status)
 
 
-def _page(answer: Answer) -> str:
+def write(
+    written: Mapping[str, Row], values: Mapping[str, Any], answer: Answer, as_json: bool = False
+) -> None:
+    """Write the results that options name. Raises PlanError before the first is written."""
+    makers = {**answer.files, "html": lambda: page_of(answer)}
+    requested = [(written[n].flag, values[n], make) for n, make in makers.items() if n in values]
+    texts = [(flag, name, make()) for flag, name, make in requested]
+    results = [result for text in texts for result in _results(*text, as_json)]
+    for result in results:  # all are made and may be written, before the first is
+        files.write_text(*result)
+
+
+def page_of(answer: Answer) -> str:
     from planner.views.page import page
     from planner.views.view import with_doubts
 

@@ -29,7 +29,7 @@ _BETWEEN = 2  # spaces between columns
 # commands in the order of help; those of other distributions follow
 _ORDER = (
     "estimate search recommend export compare batch tune read rl schedule strategies allreduce"
-    " batchnorm input list validate check learn calibrate schema serve"
+    " batchnorm input list validate check learn calibrate schema serve mcp"
 )
 _NAMES = plugins.names("verbs")
 COMMANDS = tuple(sorted(_NAMES, key=[*_ORDER.split(), *_NAMES].index))

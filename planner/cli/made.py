@@ -53,34 +53,15 @@ def options_of(verb: str, body: Body) -> tuple[dict[str, Row], dict[str, Row]]:
 
 def made(verb: str, body: Body) -> Callable[..., None]:
     """A typer command of `dpplan VERB` that asks for what the body's parameters are made of."""
-    kinds = _kinds(body)
     request, specific = options_of(verb, body)
-    table = {**request, **specific}
-    written = {name: row for name, row in specific.items() if row.says.file in _WRITTEN}
+    written = written_of(specific)
 
     def command(**typed: Any) -> None:
         values = {name: value for name, value in typed.items() if value not in (None, [])}
         # `--gpus --json` takes the flag for a number, and is to be refused as it asks for
         as_json = bool(values.get("json")) or "--json" in typed.values()
         with clear_errors(as_json), remembered():
-            values = {name: _value(table[name], value) for name, value in values.items()}
-            arguments: dict[str, Any] = {}
-            stated_for_verb: Mapping[str, Any] = {}  # by launch files, of this verb's own options
-            for name, kind in sorted(kinds.items(), key=lambda item: item[1] is not Given):
-                if kind is Given:
-                    typed_here = {k: v for k, v in values.items() if k in request}
-                    arguments[name] = _given(typed_here, verb, request)
-                    stated_for_verb = arguments[name].by_verb.get(verb, {})
-                    if verb not in _ASKS and arguments[name].undecided:
-                        _refuse_undecided(arguments[name], values)
-                elif kind == Typed:
-                    arguments[name] = values.keys() & request.keys()
-                else:
-                    from planner.specs.options.checked import read
-
-                    mine = {row.name for row in _own(kind, verb)}
-                    stated = {k: v for k, v in stated_for_verb.items() if v is not None} | values
-                    arguments[name] = read(kind, {k: v for k, v in stated.items() if k in mine})
+            values, arguments = read_arguments(verb, body, values)
             check_results(written, {**arguments.get("given", {}), **values}, as_json)
             answer = body(**arguments)
             if answer is not None:
@@ -91,6 +72,39 @@ def made(verb: str, body: Body) -> Callable[..., None]:
         [_parameter(row, verb) for row in _in_order([*request.values(), *specific.values()])]
     )
     return command
+
+
+def read_arguments(
+    verb: str, body: Body, typed: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options of `dpplan VERB` by name, numbers as such, and the arguments of its function. Raises
+    PlanError."""
+    from planner.specs.options.checked import read
+
+    request, specific = options_of(verb, body)
+    table = {**request, **specific}
+    values = {name: _value(table[name], value) for name, value in typed.items()}
+    arguments: dict[str, Any] = {}
+    stated_for_verb: Mapping[str, Any] = {}  # by launch files, of this verb's own options
+    for name, kind in sorted(_kinds(body).items(), key=lambda item: item[1] is not Given):
+        if kind is Given:
+            typed_here = {k: v for k, v in values.items() if k in request}
+            arguments[name] = _given(typed_here, verb, request)
+            stated_for_verb = arguments[name].by_verb.get(verb, {})
+            if verb not in _ASKS and arguments[name].undecided:
+                _refuse_undecided(arguments[name], values)
+        elif kind == Typed:
+            arguments[name] = values.keys() & request.keys()
+        else:
+            mine = {row.name for row in _own(kind, verb)}
+            stated = {k: v for k, v in stated_for_verb.items() if v is not None} | values
+            arguments[name] = read(kind, {k: v for k, v in stated.items() if k in mine})
+    return values, arguments
+
+
+def written_of(specific: Mapping[str, Row]) -> dict[str, Row]:
+    """Options of a verb that name a result."""
+    return {name: row for name, row in specific.items() if row.says.file in _WRITTEN}
 
 
 def _given(typed: dict[str, Any], verb: str, takes: Collection[str]) -> Given:

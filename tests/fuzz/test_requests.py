@@ -29,8 +29,8 @@ FILES = {
     "train.log": (DATA / "train.log").read_bytes(),
     "nothing.toml": (DATA / "nothing.toml").read_bytes(),
 }
-# they measure and serve: asked as processes, in test_kills and test_http
-NOT_HERE = {"calibrate", "serve"}
+# they measure and serve: asked as processes, in test_kills, test_http and test_agents
+NOT_HERE = {"calibrate", "serve", "mcp"}
 VERBS = [verb for verb in COMMANDS if verb not in NOT_HERE]
 
 _ONE = {"model": "gpt2", "gpu": "a100", "gpus": "8"}

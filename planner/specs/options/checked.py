@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from types import NoneType
 from typing import Any, Literal, NotRequired, TypeVar, get_args, get_origin
@@ -26,16 +26,21 @@ def read(record: type[R], given: Mapping[str, Any]) -> R:
     values = {name: value for name, value in given.items() if value is not None}
     for name, value in values.items():
         if name not in table:
-            other = foreign.answer(name)
-            near = words.near(name, [option.replace("_", "-") for option in table], 3).strip()
-            hint = f"it {other}" if other else near or "`dpplan schema` lists them"
-            raise PlanError(name, value, f"is not an option; {hint}")
+            raise unknown(name, value, table)
     for name, row in table.items():
         if row.is_needed and name not in values:
             seen = row.says.catalogue
             where = f"; `dpplan list {seen}` shows the catalogue" if seen else f": {row.says.help}"
             raise PlanError(row.flag, None, f"is needed{where}")
     return record(**values)
+
+
+def unknown(name: str, value: object, table: Iterable[str]) -> PlanError:
+    """The error of an option that none of these is, with near matches."""
+    other = foreign.answer(name)
+    near = words.near(name, [option.replace("_", "-") for option in table], 3).strip()
+    hint = f"it {other}" if other else near or "`dpplan schema` lists them"
+    return PlanError(name, value, f"is not an option; {hint}")
 
 
 def checked(record: type, given: Mapping[str, Any]) -> dict[str, Any]:
