@@ -113,7 +113,7 @@ class Answered:
 
 
 def read(path: Path = FACTS) -> list[Fact]:
-    """The table. Raises ValueError for a cell that is no number."""
+    """The table. Raises ValueError for a cell of numbers with text in it."""
     numbers = ("memory_gib", "step_s")
     with path.open(encoding="utf-8", newline="") as file:
         return [
@@ -162,13 +162,13 @@ def summary(answered: Sequence[Answered]) -> Block:
 
 
 def verdicts(answered: Sequence[Answered]) -> Block:
-    """Who ran and who ran out of memory, by what was said."""
+    """Runs that ran and runs out of memory, by their verdict."""
     rows = []
     for verdict, words in (("fits", "ran"), ("oom", "ran out of memory")):
         group = [each for each in answered if each.fact.verdict == verdict]
-        said = sum(each.fits for each in group)
+        fitting = sum(each.fits for each in group)
         wrong = [each.fact.id for each in group if not each.right]
-        rows.append([words, f"{said}", f"{len(group) - said}", " ".join(wrong) or "-"])
+        rows.append([words, f"{fitting}", f"{len(group) - fitting}", " ".join(wrong) or "-"])
     header = ["", ">said to fit", ">said not to", "wrong"]
     return Block("Verdicts", header=header, rows=rows)
 

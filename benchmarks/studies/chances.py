@@ -146,8 +146,8 @@ def block(coverage: FitCoverage) -> Block:
 
 
 def verdicts(runs: Iterable[Run]) -> Block:
-    """What was said of runs that ran, and of runs that ran out of memory. Near: within 5 % of what
-    the GPU has, where the need was predicted."""
+    """How many runs that ran, and runs out of memory, have the right verdict. Near: within 5 % of
+    what the GPU has, where the need was predicted."""
     runs = list(runs)
     rows = []
     for words, ran, whole in _VERDICTS:
