@@ -105,7 +105,7 @@ def _reduced_s(sharded: sync.ShardedLayer) -> Array:
 def _exposed_s(
     plan: Plan, m: Machine, layer: LayerTime, sharded: sync.ShardedLayer
 ) -> tuple[Array, Array]:
-    """The same of a micro-batch that reduces, without the way from host memory."""
+    """Exposed time in a micro-batch that reduces, before shards from host memory are added."""
     if plan.training.overlap is False or not plan.stack.overlap.prefetch:
         return sharded.forward, sharded.backward
     first, again, reduced = (sync.beside(plan, part) for part in ("forward", "backward", "reduce"))
