@@ -1,4 +1,4 @@
-"""Bytes that compiled models of transformers save for backward, by AOTAutograd's min-cut partitioner.
+"""Bytes that compiled models of transformers save for backward: a choice of AOTAutograd.
 
     python -m benchmarks.frameworks compiled     # writes tests/data/compiled.csv, two minutes
 
