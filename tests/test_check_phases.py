@@ -22,7 +22,8 @@ RECIPE = shlex.split("--model gpt2 --gpu a100 --gpus 8 --tp 1 --pp 1 --micro-bat
 def test_a_recipe_of_verl_says_the_whole_step() -> None:
     """In options of `dpplan rl`, which takes them; its own defaults where it says nothing."""
     text = (Path(__file__).parent / "data" / "recipes" / "verl.sh").read_text()
-    (note,) = formats.read({"verl.sh": text}).notes
+    recipe = formats.read({"verl.sh": text})
+    (note,) = recipe.notes
     words = shlex.split(note.partition("with ")[2].partition(", and")[0])
     request = dict(zip(words[::2], words[1::2], strict=True))
     assert request | {"--prompts": "512", "--responses": "16", "--update-batch": "2048"} == request
@@ -31,6 +32,8 @@ def test_a_recipe_of_verl_says_the_whole_step() -> None:
     )
     given = {flag.removeprefix("--").replace("-", "_"): value for flag, value in request.items()}
     assert set(given) <= set(rows(RlOptions))
+    known = {name: str(v) for name, v in recipe.by_verb["rl"].items() if v is not None}
+    assert known == given
 
 
 def test_phases_of_reinforcement_learning_beside_the_prediction(tmp_path: Path) -> None:

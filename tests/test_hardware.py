@@ -124,7 +124,8 @@ def test_everything_that_validation_names_has_a_profile() -> None:
 def test_gpu_is_plausible(name: str) -> None:
     g = gpu(name)
     assert g.context_memory < g.usable_memory <= g.memory
-    assert g.memory - g.usable_memory < 0.1 * g.memory
+    with_the_host = g.node.host == "gb10"  # one memory for both
+    assert g.memory - g.usable_memory < (0.25 if with_the_host else 0.1) * g.memory
     assert 100e9 < g.memory_bandwidth < 20e12
     assert 50 < g.power < 2000
     dense = g.dense

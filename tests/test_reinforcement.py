@@ -318,7 +318,7 @@ def test_algorithms_and_frameworks_set_phases() -> None:
         ({"framework": "verlm"}, {}, "--framework"),
         ({"generation_gpus": 8}, {}, "--generation-gpus"),
         ({"generation_gpus": 4, "generation_tp": 3}, {}, "--generation-tp"),
-        ({"response_max": 100}, {}, "--response-max"),
+        ({"response_max": 100, "response_length": 200}, {}, "--response-max"),
         ({"ahead": 1}, {"gpus": 1}, "--ahead"),
         ({"response_length": 2000}, {"model": "gpt2"}, "--response-length"),
         ({}, {"seq_len": 512}, "--seq-len"),

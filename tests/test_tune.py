@@ -302,3 +302,14 @@ def test_pages_that_can_leave_do_not_lower_the_chance_to_fit() -> None:
     assert row.memory.headroom_bytes == pytest.approx(0, abs=1)
     assert row.memory.verdict == "fits"
     assert row.memory.fit_chance > 0.95
+
+
+def test_a_method_that_the_trainer_lacks_room_for_says_so() -> None:
+    """Pipelines of Megatron-Core hold what replicas and shards of the Trainer do not."""
+    given = {"model": "gemma-3-27b", "gpu": "a100-pcie-40gb", "gpus": 2, "zero": 0}
+    answer = tune(TuneOptions(method="lora"), given)
+    assert answer.methods[0].stack == "megatron-core"
+    assert answer.on_trainer is not None
+    assert "transformers' Trainer does not fit" in answer.on_trainer
+    alone = tune(TuneOptions(method="lora"), {**given, "stack": "hf-fsdp"})
+    assert alone.on_trainer is None

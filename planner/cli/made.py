@@ -9,7 +9,7 @@ parameters are records. Every command checks what it would write, answers, and e
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -65,9 +65,12 @@ def made(verb: str, body: Body) -> Callable[..., None]:
         with clear_errors(as_json), remembered():
             values = {name: _value(table[name], value) for name, value in values.items()}
             arguments: dict[str, Any] = {}
-            for name, kind in kinds.items():
+            stated_for_verb: Mapping[str, Any] = {}  # by launch files, of this verb's own options
+            for name, kind in sorted(kinds.items(), key=lambda item: item[1] is not Given):
                 if kind is Given:
-                    arguments[name] = _given({k: v for k, v in values.items() if k in request})
+                    typed_here = {k: v for k, v in values.items() if k in request}
+                    arguments[name] = _given(typed_here, verb, request)
+                    stated_for_verb = arguments[name].by_verb.get(verb, {})
                     if verb not in _ASKS and arguments[name].undecided:
                         _refuse_undecided(arguments[name], values)
                 elif kind == Typed:
@@ -76,7 +79,8 @@ def made(verb: str, body: Body) -> Callable[..., None]:
                     from planner.specs.options.checked import read
 
                     mine = {row.name for row in _own(kind, verb)}
-                    arguments[name] = read(kind, {k: v for k, v in values.items() if k in mine})
+                    stated = {k: v for k, v in stated_for_verb.items() if v is not None} | values
+                    arguments[name] = read(kind, {k: v for k, v in stated.items() if k in mine})
             check_results(written, {**arguments.get("given", {}), **values}, as_json)
             answer = body(**arguments)
             if answer is not None:
@@ -89,7 +93,7 @@ def made(verb: str, body: Body) -> Callable[..., None]:
     return command
 
 
-def _given(typed: dict[str, Any]) -> Given:
+def _given(typed: dict[str, Any], verb: str, takes: Collection[str]) -> Given:
     """Options by precedence: command line, scenario file, recipe."""
     from planner.inputs.scenario_file import merge
 
@@ -100,7 +104,26 @@ def _given(typed: dict[str, Any]) -> Given:
     planned = recipe_of(tuple(recipe), given)
     if planned.refused:
         raise PlanError("--recipe", " ".join(recipe), planned.refused)
+    if planned.options.by_verb.get(verb):
+        _open_for(verb, planned, takes)
     return planned.options
+
+
+def _open_for(verb: str, planned: Planned, takes: Collection[str]) -> None:
+    """Leave out of a recipe's request what follows in this verb from options of its own. takes:
+    options of the request that the verb takes."""
+    stated_for_verb = {
+        name: v for name, v in planned.options.by_verb[verb].items() if name in takes
+    }
+    for name in planned.options.keys() - planned.typed.keys():  # a copy
+        if name not in takes or stated_for_verb.get(name, name) is None:
+            del planned.options[name]
+    known = {name: value for name, value in stated_for_verb.items() if value is not None}
+    planned.options.update({**known, **planned.typed})
+    left = planned.options.undecided
+    planned.options.undecided = {
+        name: left[name] for name in left if name in takes and name not in stated_for_verb
+    }
 
 
 def _refuse_undecided(given: Given, values: dict[str, Any]) -> None:

@@ -59,7 +59,7 @@ FEATURES: dict[str, Feature] = {
 }
 
 _FLAGS = ("parts", "experts", "fp8", "fp4", "adapters", "quantised")  # what makes a kind of run
-_BEFORE_AMPERE = ("volta", "turing")
+_BEFORE_AMPERE = ("pascal", "volta", "turing")
 _FOUR_BIT = ("nvfp4",)
 
 _LONG = 8192.0  # tokens; few validated runs are longer

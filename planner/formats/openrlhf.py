@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
-from planner.formats import adapted, megatron, sharding, trainer
+from planner.formats import adapted, megatron, rl, sharding, trainer
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import Answer, Argument, Format, Value, unread
 from planner.formats.shell import script
@@ -36,6 +37,16 @@ _SAME = {
     "max_len": "data.max_len",
     "prompt_max_len": "data.prompt_max_len",
     "generate_max_len": "rollout.generate_max_len",
+    "rollout_batch_size": "rollout.batch_size",
+    "n_samples_per_prompt": "rollout.n_samples_per_prompt",
+    "max_epochs": "train.max_epochs",
+    "advantage_estimator": "algo.advantage.estimator",
+    "init_kl_coef": "algo.kl.init_coef",
+    "vllm_num_engines": "vllm.num_engines",
+    "vllm_tensor_parallel_size": "vllm.tensor_parallel_size",
+    "vllm_gpu_memory_utilization": "vllm.gpu_memory_utilization",
+    "colocate_all_models": "train.colocate_all",
+    "async_train": "train.async_enable",
     "zero_stage": "ds.zero_stage",
     "param_dtype": "ds.param_dtype",
     "model_name_or_path": "model.model_name_or_path",
@@ -102,6 +113,7 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
         both = [trainer.number(answer, name, 1024) for name in lengths]
         answer.imply("seq_len", sum(both), "prompt and answer together", *lengths)
         _gpus(answer)
+        _whole_step(answer)
     elif task:
         answer.state("task", task, _WHICH)
         if which in _PAIRED:
@@ -120,6 +132,54 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
     trainer.read_liger(answer, "ds.use_liger_kernel")
     read_rows(answer, Rows(packed=("ds.packing_samples",), grouped=()))
     trainer.read_degrees(answer)
+
+
+# estimators of the advantage; all but `gae` train no critic
+_ALGORITHMS = {"gae": "ppo", "rloo": "rloo"}
+_OLD_LONGEST = 1024  # tokens, --generate_max_len of releases up to 0.9
+_MEMORY = "vllm.gpu_memory_utilization"
+
+
+def _whole_step(answer: Answer) -> None:
+    """Generation beside the policy's optimizer step, in options of `dpplan rl`."""
+    estimator = str(answer.get("algo.advantage.estimator", "gae")).lower()
+    penalty = answer.get("algo.kl.init_coef", 0.01)
+    kept = not isinstance(penalty, int | float) or penalty > 0
+    engines, tp = (
+        trainer.number(answer, name, usual)
+        for name, usual in (("vllm.num_engines", 0), ("vllm.tensor_parallel_size", 1))
+    )
+    ahead = trainer.is_on(answer, "train.async_enable")
+    shared = (trainer.is_on(answer, "train.colocate_all") and not ahead) or not engines
+    memory = answer.get(_MEMORY)
+    whole_step: dict[str, Any] = {
+        "framework": "openrlhf",
+        "algorithm": _ALGORITHMS.get(estimator, "grpo"),
+        "prompts": trainer.number(answer, "rollout.batch_size", 1024),
+        "responses": trainer.number(answer, "rollout.n_samples_per_prompt", 1),
+        "response_max": _longest(answer),
+        "updates": trainer.number(answer, "train.max_epochs", 1),
+        "update_batch": trainer.number(answer, "train.batch_size", 128),
+        "reference": "yes" if kept else "no",
+        "ahead": int(ahead and not shared),
+        "generation_tp": tp,
+        "generation_gpus": None if shared else engines * tp,
+        "generation_memory": memory if isinstance(memory, int | float) else None,
+        "micro_batch": None,  # sequences, or tokens at a time: not packed rows
+    }
+    if not shared and (training := answer.option("gpus")):
+        whole_step["gpus"] = training + engines * tp
+    answer.mark(_MEMORY, "irrelevant", "of generation")
+    rl.say(answer, whole_step, "this is the policy's optimizer step")
+
+
+def _longest(answer: Answer) -> int:
+    """Tokens of the longest response: stated, or what the longest prompt leaves of a sequence."""
+    stated = trainer.number(answer, "rollout.max_new_tokens", 0)
+    stated = stated or trainer.number(answer, "rollout.generate_max_len", 0)
+    whole = trainer.number(answer, "data.max_len", 0)
+    prompt = trainer.number(answer, "data.prompt_max_len", 0)
+    return stated or (max(whole - prompt, 1) if whole else _OLD_LONGEST)
 
 
 def _adapters(answer: Answer) -> None:

@@ -105,6 +105,7 @@ def settled(recipe: formats.Recipe, given: Given, typed: Given) -> Planned:
     else:
         planned = _settled(recipe, options, typed)
     planned.options.undecided = undecided(planned.recipe, typed)
+    planned.options.by_verb = recipe.by_verb
     return planned
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from planner import plugins
 from planner.formats.others import NO_SHELL, refusal
-from planner.formats.record import STEPS, Answer, Format, Stated, Used, Value
+from planner.formats.record import RL, STEPS, Answer, Format, Stated, Used, Value
 from planner.formats.shape import model_of
 from planner.formats.shell import script, starts
 from planner.formats.target import Target
@@ -35,7 +35,8 @@ class Recipe:
     kinds: ids of the formats that read a part, the format with most arguments first. stated: what
     says an option, by its name. notes: sentences on how the files were read, beside single
     arguments.
-    values: the arguments of each format as they were parsed.
+    values: the arguments of each format as they were parsed. by_verb: what the files say for one
+    verb, by its name.
     """
 
     kinds: tuple[str, ...]
@@ -44,6 +45,7 @@ class Recipe:
     stated: Mapping[str, Stated]
     notes: tuple[str, ...] = ()
     values: Mapping[Format, Mapping[str, Value]] = field(default_factory=dict, repr=False)
+    by_verb: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @cache
@@ -138,6 +140,7 @@ def joined(values: Mapping[Format, Mapping[str, Value]]) -> Recipe:
     answers = {form: _counted(_answer(form, value)) for form, value in values.items()}
     order = sorted(answers, key=lambda form: -len(values[form]))
     options = _joined([answers[form].options for form in order], "--{}")
+    by_verb = {RL: _of_verb(options, RL)}
     _run(options)
     shape = _joined([answers[form].model for form in order], "{} of the model")
     named = options.get("model")
@@ -149,7 +152,13 @@ def joined(values: Mapping[Format, Mapping[str, Value]]) -> Recipe:
     kinds = tuple(form.kind for form in order)
     used = _arguments({form.kind: answers[form] for form in order})
     sentences = (*notes, *(note for form in order for note in answers[form].notes))
-    return Recipe(kinds, plan, used, options, tuple(map(scrubbed, sentences)), values)
+    return Recipe(kinds, plan, used, options, tuple(map(scrubbed, sentences)), values, by_verb)
+
+
+def _of_verb(options: dict[str, Stated], verb: str) -> dict[str, Any]:
+    """Take out what is stated for one verb only."""
+    names = [name for name in options if name.startswith(f"{verb}.")]
+    return {name.partition(".")[2]: options.pop(name).value for name in names}
 
 
 def _answer(form: Format, values: Mapping[str, Value]) -> Answer:

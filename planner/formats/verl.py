@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from planner.formats import adapted, dialects, trainer
+from planner.formats import adapted, dialects, rl, trainer
 from planner.formats.record import Answer, Argument, Format, Value, unread
 from planner.formats.shell import script
 from planner.formats.target import GATHERED, SHARDED, PlanToWrite, Target, theirs
@@ -27,6 +27,7 @@ _YAML = re.compile(
     re.M,
 )
 _MEGATRON = f"{_ACTOR}megatron."
+_DYNAMIC = ("data.use_dynamic_bsz", f"{_ACTOR}use_dynamic_bsz")
 _FSDP = f"{_ACTOR}fsdp_config."
 _E = "engine."
 # of generation, of scoring by other models, and of the algorithm: not of the actor's step
@@ -163,48 +164,61 @@ def _batch(answer: Answer) -> None:
     if answer.get(steps) and seq_len and not answer.get(mini) and answer.option("global_batch"):
         per_step = answer.option("global_batch") * seq_len
         answer.state("tokens", answer.get(steps) * per_step, steps, "steps x tokens a step")
-    flags = ("data.use_dynamic_bsz", f"{_ACTOR}use_dynamic_bsz")
     limits = ("data.max_token_len_per_gpu", f"{_ACTOR}ppo_max_token_len_per_gpu")
     limit = _first(answer, *limits)
-    if any(answer.get(name) for name in flags) and limit and seq_len:
+    if any(answer.get(name) for name in _DYNAMIC) and limit and seq_len:
         count = max(1, answer.get(limit) // seq_len)
         answer.drop("micro_batch")
         answer.imply("micro_batch", count, "as many as the tokens allow", limit)
-    for name in (*flags, *limits):
+    for name in (*_DYNAMIC, *limits):
         answer.mark(name, "implied", "micro-batches have as many sequences as stated")
 
 
 # options of `dpplan rl` by arguments of the trainer, with what that does by itself
 _OF_RL = {
-    "--prompts": ("data.train_batch_size", 1024),
-    "--responses": ("actor_rollout_ref.rollout.n", 1),
-    "--response-max": ("data.max_response_length", 512),
-    "--updates": (f"{_ACTOR}ppo_epochs", 1),
-    "--generation-tp": ("actor_rollout_ref.rollout.tensor_model_parallel_size", 2),
-    "--generation-memory": ("actor_rollout_ref.rollout.gpu_memory_utilization", 0.5),
+    "prompts": ("data.train_batch_size", 1024),
+    "responses": ("actor_rollout_ref.rollout.n", 1),
+    "response_max": ("data.max_response_length", 512),
+    "updates": (f"{_ACTOR}ppo_epochs", 1),
+    "generation_tp": ("actor_rollout_ref.rollout.tensor_model_parallel_size", 2),
+    "generation_memory": ("actor_rollout_ref.rollout.gpu_memory_utilization", 0.5),
 }
 _NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
-_ALGORITHMS = {"gae": "ppo", "grpo": "grpo", "rloo": "rloo"}
+# estimators of the advantage; those without a critic cost as GRPO does
+_ALGORITHMS = {"gae": "ppo", "grpo": "grpo", "rloo": "rloo", "rloo_vectorized": "rloo"}
+_LIKE_GRPO = re.compile(r"grpo|reinforce|remax|opo|gpg|gspo|gdpo")
 
 
 def _whole_step(answer: Answer) -> None:
     """The rest of a reinforcement-learning step beside the actor's, in options of `dpplan rl`."""
-    algorithm = _ALGORITHMS.get(str(answer.get("algorithm.adv_estimator", "gae")))
+    estimator = str(answer.get("algorithm.adv_estimator", "gae")).lower()
+    alike = "grpo" if _LIKE_GRPO.search(estimator) else None
+    algorithm = _ALGORITHMS.get(estimator, alike)
     if algorithm is None or not any(name.startswith(_ACTOR) for name in answer.values):
         return
     kept = answer.get(f"{_ACTOR}use_kl_loss") or answer.get("algorithm.use_kl_in_reward")
-    stated = {flag: (str(answer.get(name, "")), usual) for flag, (name, usual) in _OF_RL.items()}
-    stated_flags: dict[str, Any] = {
-        flag: text if _NUMBER.fullmatch(text) else usual for flag, (text, usual) in stated.items()
-    }
-    stated_flags |= {"--algorithm": algorithm, "--reference": "yes" if kept else "no"}
+    whole_step: dict[str, Any] = {"framework": "verl", "algorithm": algorithm}
+    for option, (name, usual) in _OF_RL.items():
+        text = str(answer.get(name, ""))
+        number = float if "." in text else int
+        whole_step[option] = number(text) if _NUMBER.fullmatch(text) else usual
+    whole_step["reference"] = "yes" if kept else "no"
+    whole_step["generation_offload"] = _offload(answer)
     if batch := answer.option("global_batch"):
-        stated_flags["--update-batch"] = batch
-    listed = " ".join(f"{flag} {value}" for flag, value in stated_flags.items())
-    answer.notes.append(
-        f"this is the actor's optimizer step; the whole one is `dpplan rl` with --framework verl"
-        f" {listed}, and with --prompt-length and --response-length, which its log says"
-    )
+        whole_step["update_batch"] = batch
+    if not any(answer.get(name) for name in _DYNAMIC):  # it counts sequences, not packed rows
+        whole_step["micro_batch"] = None
+    rl.say(answer, whole_step, "this is the actor's optimizer step")
+
+
+def _offload(answer: Answer) -> str:
+    """Memory that leaves the GPU between phases, as a word of --generation-offload."""
+    prefix = _MEGATRON if _is_megatron(answer) else _FSDP
+    parameters = bool(answer.get(f"{prefix}param_offload"))
+    optimizer = bool(answer.get(f"{prefix}optimizer_offload"))
+    if parameters and optimizer:
+        return "both"
+    return "parameters" if parameters else "optimizer" if optimizer else "none"
 
 
 def _of_megatron(answer: Answer) -> None:
@@ -224,6 +238,8 @@ def _of_megatron(answer: Answer) -> None:
         answer.imply("schedule", "interleaved" if chunks else "1f1b", "by its chunks per rank")
     if answer.option("vpp") in (None, 1):
         answer.drop("vpp")
+    for name in ("param_offload", "grad_offload", "optimizer_offload"):
+        answer.mark(f"{prefix}{name}", "irrelevant", "only between generation and training")
     _megatron_recompute(answer, f"{prefix}override_transformer_config.")
     _precision(answer, f"{prefix}dtype")
 

@@ -101,6 +101,9 @@ class Reinforcement(Doubted):
     step_s: Annotated[float, key("expected time of a step", "s")]
     step_low_s: Annotated[float, key("lower end of the band", "s")]
     step_high_s: Annotated[float, key("upper end of the band", "s")]
+    rests_on: Annotated[
+        str | None, key("the default that the step rests on, and the step without it")
+    ]
     fits: Annotated[bool, key("every phase fits the memory")]
     shortfall_bytes: Annotated[float, key("of the phase that needs most, 0 where it fits", "B")]
     phases: Annotated[list[RlPhase], key("in the order of a step")]

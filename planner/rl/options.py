@@ -29,4 +29,5 @@ class RlOptions(Record):
     generation_tp: int | None = None
     generation_precision: Literal["bf16", "fp8"] = "bf16"
     generation_memory: float | str | None = None
+    generation_offload: Literal["none", "parameters", "optimizer", "both"] | None = None
     explain: bool = False

@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.estimate import Estimates
 from planner.estimate.generation import Engine
 from planner.formulas import run_level
-from planner.formulas.divisors import divisors
 from planner.formulas.params import parameter_count
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.scenario import Scenario, resolve
-from planner.inputs.workload import packs
 from planner.ledger import Call, first, recording
 from planner.report import layout as report
 from planner.rl import step as estimate
@@ -24,6 +22,7 @@ from planner.rl.documents import Reinforcement, RlGeneration, RlPhase, RlSplit, 
 from planner.rl.evidence import BAND
 from planner.rl.frameworks import framework
 from planner.rl.options import RlOptions
+from planner.rl.rows import training_options
 from planner.rl.specs import HAS_CRITIC, NO_REFERENCE, EngineSpec, FrameworkSpec, Job
 from planner.rl.step import Keeps, Pools, RlStep
 from planner.search.answer import answer_of
@@ -37,18 +36,24 @@ from planner.specs.layers import attended_of, of_samples, shared_heads
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options, command_line, refuse
 from planner.specs.options.numbers import number
+from planner.units import show
 from planner.views.explain import nested
 
 _VERB = "rl"
 _TIMES_MEAN = 4  # of the mean response, the longest where it is not stated
-_ROUND = 256  # tokens to whose multiple a packed row is rounded up
-_PADDING = 1.06  # most rows over those needed, so that more ranks can share them
 _MOST_FREE = 0.9  # of a GPU, that a layout can be asked to leave
 _ALONE = 0.9  # of the memory of a GPU that only generates: gpu_memory_utilization of vLLM
 _NODE, _NODES = 8, 4  # GPUs of a usual node; nodes from which on splits are of whole nodes
 SHARES = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8)  # of the GPUs that generate, in splits that are tried
 _WEIGHT_BYTES = {"bf16": 2.0, "fp8": 1.0}
 _STEPS = 1000  # for which a cost is quoted
+# components of memory that leave the GPU during generation, by word of --generation-offload
+_OFFLOADS = {
+    "none": (),
+    "parameters": ("parameters", "gradients"),
+    "optimizer": ("optimizer",),
+    "both": ("parameters", "gradients", "optimizer"),
+}
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,13 @@ class _Asked:
     framework: FrameworkSpec
     engine: EngineSpec
     job: Job
+    assumed: bool = False  # the mean length of a response
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """Components of memory that leave the GPU during generation."""
+        word = self.own.generation_offload
+        return self.framework.moves if word is None else _OFFLOADS[word]
 
 
 @dataclass(frozen=True)
@@ -150,6 +162,10 @@ def _asked(settings: RlOptions, options: Options) -> _Asked:
     if model.towers or whole or of_samples(model):
         raise PlanError("--model", options.model, "generates no text, one word after another")
     kept, engine = framework(settings.framework)
+    assumed = "response_length" not in settings.given()
+    if assumed and settings.response_max:
+        usual = max(1, settings.response_max // _TIMES_MEAN)
+        settings = settings.changed(response_length=min(settings.response_length, usual))
     longest = settings.response_max or _longest(settings, model)
     if settings.response_length > longest:
         remedy = f"is shorter than the mean response of {settings.response_length:,} tokens"
@@ -183,7 +199,7 @@ def _asked(settings: RlOptions, options: Options) -> _Asked:
         reward_s=number(settings, "reward_time") or 0.0,
         ahead=settings.ahead,
     )
-    return _Asked(settings, options, model, kept, engine, job)
+    return _Asked(settings, options, model, kept, engine, job, assumed)
 
 
 def _longest(settings: RlOptions, model: ModelSpec) -> int:
@@ -246,40 +262,6 @@ def _trained(request: _Asked, pools: Pools, stack: str) -> Training:
     return Training(train, command, figures, scenario, layouts)
 
 
-def training_options(options: Options, model: ModelSpec, job: Job, gpus: int) -> Options:
-    """A request for the step of training: rows as long as the longest sequence, filled with prompts
-    and responses; one each where attention to packed rows is not modelled."""
-    longest = job.prompt + job.longest
-    seq_len = math.ceil(longest / _ROUND) * _ROUND
-    if model.positions == "learned":
-        seq_len = min(seq_len, model.max_positions)
-    mean = job.prompt + job.response
-    packed = packs(model)
-    needed = math.ceil(job.batch * mean / seq_len) if packed else math.ceil(job.batch)
-    whole = job.of_lengths(mean, float(seq_len))
-    return options.changed(
-        gpus=gpus,
-        nodes=None,
-        seq_len=seq_len,
-        global_batch=_rows(needed, options, gpus),
-        length_mean=max(1.0, estimate.mean_before_cut(whole)),
-        length_sigma=job.sigma,
-        packing="packed" if packed else "padded",
-    )
-
-
-def _rows(needed: int, options: Options, gpus: int) -> int:
-    """Rows of an optimizer step, rounded up to what the stated replicas take in turn; where they
-    are open, so that many ranks can share them without padding more than a few."""
-    degrees = [options.tp, options.pp, options.cp]
-    if options.dp is not None or None not in degrees:
-        replicas = options.dp or max(1, gpus // math.prod(degree or 1 for degree in degrees))
-        together = replicas * (options.micro_batch or 1)
-        return math.ceil(needed / together) * together
-    padded = (math.ceil(needed / ranks) * ranks for ranks in reversed(divisors(gpus)))
-    return next(rows for rows in padded if rows <= max(_PADDING * needed, needed))
-
-
 def _with_engine(request: _Asked, pools: Pools, stack: str) -> Step:
     """A split with the requested engine, else with the one of the shortest step. Raises
     PlanError."""
@@ -301,7 +283,7 @@ def _with_engine(request: _Asked, pools: Pools, stack: str) -> Step:
 
 
 def _keeps(request: _Asked) -> Keeps:
-    return Keeps(request.framework.sleeps, request.framework.moves)
+    return Keeps(request.framework.sleeps, request.moves)
 
 
 def _degrees(most: int) -> list[int]:
@@ -360,6 +342,7 @@ def _document(request: _Asked, pools: Pools, best: Step, tried: list[_Tried]) ->
         step_s=step.seconds,
         step_low_s=low,
         step_high_s=high,
+        rests_on=_otherwise(request, pools, step),
         fits=step.fits,
         shortfall_bytes=step.shortfall_bytes,
         phases=phases,
@@ -440,15 +423,26 @@ def _split(split: _Tried, taken: bool) -> RlSplit:
     )
 
 
+def _otherwise(request: _Asked, pools: Pools, step: RlStep) -> str | None:
+    """The step with responses half as long as the longest, where their mean is a default."""
+    job = request.job
+    longer = round(job.longest / 2)
+    if not request.assumed or longer <= job.response:
+        return None
+    decides = f"The default mean of {job.response:,.0f} tokens decides: with"
+    flag = f"--response-length {longer}"
+    other = _try(replace(request, job=job.of_lengths(longer, job.longest)), pools)
+    if other.found is None:
+        return f"{decides} {flag} no layout trains ({other.why})."
+    fits = " and does not fit" if step.fits and not other.found.step.fits else ""
+    return f"{decides} {flag} a step takes {show(other.found.step.seconds, 's')}{fits}."
+
+
 def _notes(request: _Asked) -> list[str]:
     """Notes on assumptions of the answer."""
     settings, job = request.own, request.job
     longest = f"{job.longest:,.0f} tokens at most"
-    moved = (
-        f"{', '.join(request.framework.moves)} leave"
-        if request.framework.moves
-        else "nothing leaves"
-    )
+    moved = f"{', '.join(request.moves)} leave" if request.moves else "nothing leaves"
     sentences = [
         f"responses: log-normal, mean {job.response:,.0f} tokens, sigma {job.sigma:g}, {longest}"
         " (--response-length, --response-sigma, --response-max)",

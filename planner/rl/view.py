@@ -32,9 +32,11 @@ def _verdict(r: Reinforcement) -> str:
     fits = "fits" if r.fits else f"does not fit: {show(r.shortfall_bytes, 'B')} too much"
     if not r.fits and not r.shortfall_bytes:
         fits = "does not fit: an engine has no room for a sequence"
+    rests_on = f". {r.rests_on}" if r.rests_on else ""
     return (
         f"{fits}; a step takes {show(r.step_s, 's')} ({show(r.step_low_s, 's')} to"
         f" {show(r.step_high_s, 's')}), 1,000 steps {1000 * r.step_s / 3600:,.1f} h{cost}"
+        f"{rests_on}"
     )
 
 

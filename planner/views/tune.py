@@ -19,7 +19,7 @@ def view(r: Tuning) -> View:
     verdict = f"{count} of {len(r.methods)} methods fit" if count else "no method fits"
     return View(
         f"Fine-tuning of {r.model.title} on {r.gpus:,} x {r.gpu_title}",
-        f"{verdict}{_best(r)}",
+        f"{verdict}{_best(r)}" + (f". {r.on_trainer}" if r.on_trainer else ""),
         "no" if r.fastest is None else "yes",
         parts=(_methods(r), _commands(r)),
         notes=[*r.notes, *_merged(r), *_before(r)],

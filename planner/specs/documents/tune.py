@@ -128,4 +128,11 @@ class Tuning(Doubted):
     fastest: Annotated[
         str | None, key("name of the fastest that fits, at 95 % where one does; null where none")
     ]
+    on_trainer: Annotated[
+        str | None,
+        key(
+            "that method with transformers' Trainer; null where the request names a stack or the"
+            " method runs there"
+        ),
+    ]
     notes: Annotated[list[str], key("what all rests on, as sentences")]

@@ -51,14 +51,16 @@ class Undecided:
 
 
 class Given(dict[str, Any]):
-    """Options of a request by name, as given, the origins of those that were not typed, and those
-    that launch files leave undecided."""
+    """Options of a request by name, as given, the origins of those that were not typed, those that
+    launch files leave undecided, and by verb what the files say for that verb only: its own
+    options, and options of the request that are open there (None)."""
 
     def __init__(self, options: Mapping[str, Any], origins: Mapping[str, Origin] | None = None):
         super().__init__(options)
         known = getattr(options, "origins", {}) if origins is None else origins
         self.origins = {name: origin for name, origin in known.items() if name in self}
         self.undecided: Mapping[str, Undecided] = getattr(options, "undecided", {})
+        self.by_verb: Mapping[str, Mapping[str, Any]] = getattr(options, "by_verb", {})
 
 
 def over(low: Mapping[str, Any], high: Mapping[str, Any]) -> Given:

@@ -33,6 +33,8 @@ from planner.verbs.workers import Progress, workers
 __all__ = ["csv_text", "tune"]
 
 _DAY_S = 86400.0
+# how transformers' Trainer runs, with which most people fine-tune
+_TRAINERS = ("hf-trainer", "hf-fsdp", "hf-deepspeed")
 
 
 def tune(
@@ -83,6 +85,9 @@ def tune(
     fitting = [row for row in rows if row.fits]
     sure = [row for row in fitting if row.memory and row.memory.verdict == "fits"] or fitting
     fastest = min(sure, key=lambda row: row.run_s or 0.0, default=None)
+    on_trainer = None
+    if fastest is not None and base.stack is None and fastest.stack not in _TRAINERS:
+        on_trainer = _on_trainer(requests[rows.index(fastest)], fastest, data, jobs)
     return Tuning(
         schema_version=SCHEMA_VERSION,
         model=SizedModel(model.name, model.title or model.name, parameter_count(model)),
@@ -92,9 +97,27 @@ def tune(
         global_batch=base.global_batch or 0,
         methods=rows,
         fastest=None if fastest is None else fastest.name,
+        on_trainer=on_trainer,
         notes=[*sentences, *more, *_common(points), f"price: {price_of(base).sentence}"],
         doubts=doubts_of(base),
     )
+
+
+def _on_trainer(options: Options, fastest: TuneMethod, data: Data, jobs: int) -> str:
+    """The fastest method with transformers' Trainer, which a person without a stack would take."""
+    points = answer([options.changed(stack=name) for name in _TRAINERS], jobs=jobs)
+    ran = [point.report for point in points if point.report is not None]
+    fitting = [figures for figures in ran if figures.memory.fits]
+    runs = f"{fastest.name} runs on {fastest.stack}"
+    if fitting:
+        times = {figures.stack: _run(data, figures)[0] or 0.0 for figures in fitting}
+        best = min(times, key=lambda name: times[name])
+        return f"{runs}; with --stack {best} it takes {show(times[best] / _DAY_S, 'days')}"
+    if ran:
+        near = max(ran, key=lambda figures: figures.memory.headroom_bytes)
+        short = show(-near.memory.headroom_bytes, "B")
+        return f"{runs}; transformers' Trainer does not fit: --stack {near.stack} is {short} short"
+    return f"{runs}, which transformers' Trainer does not: {points[0].refused}"
 
 
 def _micro_batches(

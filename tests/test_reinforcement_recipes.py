@@ -1,0 +1,109 @@
+"""`dpplan rl --recipe`: files of verl and OpenRLHF as a whole step of reinforcement learning."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import dpplan
+
+VERL = """
+python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=32 \\
+    data.max_prompt_length=256 data.max_response_length=512 \\
+    actor_rollout_ref.model.path=Qwen/Qwen2.5-0.5B-Instruct actor_rollout_ref.rollout.n=4 \\
+    actor_rollout_ref.actor.ppo_mini_batch_size=16 \\
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8 \\
+    actor_rollout_ref.actor.use_kl_loss=True \\
+    actor_rollout_ref.actor.fsdp_config.param_offload={offload} \\
+    actor_rollout_ref.actor.fsdp_config.optimizer_offload={offload} \\
+    actor_rollout_ref.rollout.tensor_model_parallel_size=2 \\
+    actor_rollout_ref.rollout.gpu_memory_utilization=0.6 \\
+    trainer.n_gpus_per_node=4 trainer.nnodes=1
+"""
+OPENRLHF = """
+python3 -m openrlhf.cli.train_ppo_ray --actor.num_nodes 1 --actor.num_gpus_per_node 4 \\
+   --vllm.num_engines 2 --vllm.tensor_parallel_size 2 {shared} --train.batch_size 64 \\
+   --rollout.batch_size 32 --rollout.n_samples_per_prompt 4 --data.max_len 1024 \\
+   --rollout.max_new_tokens 512 --ds.zero_stage 3 --algo.advantage.estimator {estimator} \\
+   --actor.model_name_or_path Qwen/Qwen2.5-0.5B-Instruct
+"""
+
+
+def planned(tmp_path: Path, text: str, more: str = "") -> dict[str, Any]:
+    file = tmp_path / "run.sh"
+    file.write_text(text)
+    words = shlex.split(f"--recipe {file} --gpu h100 {more} --json")
+    answer: dict[str, Any] = dpplan("rl", *words).json()
+    return answer
+
+
+def test_a_script_of_verl_is_a_whole_step(tmp_path: Path) -> None:
+    """What its log would show: 32 x 4 responses, half of them in each of two updates."""
+    answer = planned(tmp_path, VERL.format(offload="False"))
+    work, training = answer["work"], answer["training"]
+    assert (work["algorithm"], work["sequences"], work["optimizer_steps"]) == ("grpo", 128, 2)
+    assert (work["longest_tokens"], work["response_tokens"]) == (512, 128)
+    assert (answer["framework"], answer["gpus"], training["stack"]) == ("verl", 4, "hf-fsdp")
+    assert answer["generation"]["tp"] == 2
+    assert "reference log-probabilities" in {phase["name"] for phase in answer["phases"]}
+
+
+def test_what_is_typed_beside_a_script_wins(tmp_path: Path) -> None:
+    answer = planned(
+        tmp_path, VERL.format(offload="False"), "--gpus 8 --prompts 64 --response-length 300"
+    )
+    assert (answer["gpus"], answer["work"]["sequences"]) == (8, 256)
+    assert answer["work"]["response_tokens"] == 300
+    assert answer["rests_on"] is None  # nothing that is a default
+
+
+def test_a_default_length_of_responses_is_said_with_the_step_without_it(tmp_path: Path) -> None:
+    """The recipe knows the limit only; twice the mean takes longer."""
+    answer = planned(tmp_path, VERL.format(offload="False"))
+    assert "128 tokens decides: with --response-length 256 a step takes" in answer["rests_on"]
+    longer = planned(tmp_path, VERL.format(offload="False"), "--response-length 256")
+    assert longer["step_s"] > answer["step_s"]
+
+
+def test_what_verl_offloads_between_phases_leaves_room_for_generation(tmp_path: Path) -> None:
+    def generating(answer: dict[str, Any]) -> float:
+        return next(p["device_bytes"] for p in answer["phases"] if p["name"] == "generation")
+
+    stays = planned(tmp_path, VERL.format(offload="False"))
+    leaves = planned(tmp_path, VERL.format(offload="True"))
+    assert generating(leaves) < generating(stays)
+    moves = {p["name"]: p["seconds"] for p in stays["phases"]}.get("moves", 0.0)
+    assert {p["name"]: p["seconds"] for p in leaves["phases"]}["moves"] > moves
+
+
+@pytest.mark.parametrize(
+    ("estimator", "algorithm"), [("gae", "ppo"), ("group_norm", "grpo"), ("rloo", "rloo")]
+)
+def test_a_script_of_openrlhf_is_a_whole_step(
+    tmp_path: Path, estimator: str, algorithm: str
+) -> None:
+    text = OPENRLHF.format(shared="--train.colocate_all", estimator=estimator)
+    answer = planned(tmp_path, text)
+    work = answer["work"]
+    assert (work["algorithm"], work["sequences"], work["longest_tokens"]) == (algorithm, 128, 512)
+    assert answer["framework"] == "OpenRLHF"
+    assert answer["gpus"] == 4
+    assert answer["generation"]["engines"] == 2
+
+
+def test_engines_of_their_own_are_gpus_beside_those_that_train(tmp_path: Path) -> None:
+    answer = planned(tmp_path, OPENRLHF.format(shared="", estimator="group_norm"))
+    assert (answer["gpus"], answer["training"]["gpus"]) == (8, 4)
+    assert [split["shared"] for split in answer["splits"]] == [False]
+
+
+def test_a_recipe_of_supervised_training_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "sft.sh"
+    file.write_text(
+        "python -m openrlhf.cli.train_sft --data.max_len 1024 --model.model_name_or_path gpt2"
+    )
+    refused = dpplan("rl", "--recipe", str(file), "--gpu", "h100", "--gpus", "8")
+    assert refused.status == 2
+    assert "--seq-len" in refused.stderr
