@@ -3,7 +3,7 @@
     python -m benchmarks.frameworks compiled     # writes tests/data/compiled.csv, two minutes
 
 Graphs are traced with inductor's decompositions and run by torch's operators, so that nothing is
-compiled. A layer is the difference of two depths, and what its tokens keep of it that of two
+compiled. A layer is the difference of two depths, and the share of its tokens the difference of two
 micro-batches: copies of weights that autocast makes are the rest.
 """
 
