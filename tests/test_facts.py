@@ -33,6 +33,8 @@ def test_a_figure_between_two_statistics_is_met() -> None:
     fact = next(fact for fact in TABLE if fact.id == "ex03")  # its command takes a second
     (answer,) = facts.answers([fact])
     assert isinstance(answer, facts.Answered)
+    assert answer.peak_gib is not None
+    assert fact.memory_gib is not None
     assert answer.error == pytest.approx(answer.peak_gib / fact.memory_gib - 1)
     assert answer.right
 

@@ -1,5 +1,7 @@
 """Codes that libraries keep in buffers, which neither FSDP nor ZeRO-3 shards."""
 
+from typing import Any
+
 import pytest
 
 from planner.inputs.options import read_options
@@ -7,8 +9,8 @@ from planner.specs.quantised import BASES
 from planner.verbs.estimate import chosen
 
 
-def parameters(base, stack, gpus, **more):
-    given = {
+def parameters(base: str, stack: str, gpus: int, **more: Any) -> float:
+    given: dict[str, Any] = {
         "model": "llama-2-7b",
         "gpu": "a100-sxm4-80gb",
         "gpus": gpus,
@@ -33,7 +35,7 @@ def parameters(base, stack, gpus, **more):
 
 
 @pytest.mark.parametrize("stack", ["hf-fsdp", "hf-deepspeed"])
-def test_buffers_are_whole_on_every_rank(stack):
+def test_buffers_are_whole_on_every_rank(stack: str) -> None:
     alone = parameters("gptq", "hf-trainer", 1)
     several = parameters("gptq", stack, 8)
     wide = parameters("nf4", "hf-trainer", 1) - parameters("nf4", stack, 8)
@@ -42,12 +44,12 @@ def test_buffers_are_whole_on_every_rank(stack):
     assert alone - several < wide
 
 
-def test_a_stack_that_makes_them_parameters_shards_them():
+def test_a_stack_that_makes_them_parameters_shards_them() -> None:
     whole, sharded = (parameters("gptq", name, 8) for name in ("hf-fsdp", "fms-acceleration"))
     assert sharded < whole / 4
 
 
-def test_offloading_parameters_leaves_buffers():
+def test_offloading_parameters_leaves_buffers() -> None:
     kept = parameters("awq", "hf-deepspeed", 8, offload="params")
     codes = BASES["awq"].matrix_bytes(4096.0, 4096.0)
     assert kept > 32 * 4 * codes  # at least four square matrices of each layer

@@ -56,7 +56,7 @@ def compiled_wide(plan: Plan) -> bool:
     training = plan.training
     casts = training.mixed_precision and training.state_precision is None
     whole = training.adapter is None and state_of(plan).cast_copy
-    return training.compile and casts and whole
+    return bool(training.compile) and casts and whole
 
 
 def residual_bytes(plan: Plan) -> float:
