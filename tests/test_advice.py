@@ -18,7 +18,10 @@ from planner.search.answer import answer_of
 from planner.search.pick import pick
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
+from planner.specs.document import plain
+from planner.specs.documents.estimate import Estimate
 from planner.specs.layout import Layout
+from planner.specs.options import Options, options_of_command
 
 SCENARIOS = {
     "fits, nothing fixed": "--model llama-2-7b --gpu h100 --gpus 16 --seq-len 4096",
@@ -52,23 +55,25 @@ def estimated(words: str) -> Any:
     return dpplan("estimate", *shlex.split(words), "--json").json()
 
 
+def followed(command: str) -> Estimate:
+    """The answer of a printed command."""
+    given = options_of_command(command, Options, "estimate")
+    return api.estimate(api.read_options(given), brief=True)
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_entry_is_what_its_command_answers(name: str) -> None:
     r = estimated(SCENARIOS[name] + " --advice 60")
     assert r["advice"]
     for a in [*r["advice"][:4], *r["advice"][4::8]]:
-        words = shlex.split(a["command"])
-        assert words[:2] == ["dpplan", "estimate"]
-        followed = dpplan(*words[1:], "--json", "--advice", 0)
-        assert followed.status == (0 if a["fits"] else 3), a["command"]
-        answer = followed.json()
-        assert answer["layout"] == a["layout"], a["command"]
-        assert answer["stack"]["id"] == a["stack"]
-        assert answer["cluster"]["gpus"] == a["gpus"]
-        assert answer["step"]["seconds"] == pytest.approx(a["step_seconds"], rel=1e-9)
-        assert answer["throughput"]["tokens_per_s"] == pytest.approx(a["tokens_per_s"], rel=1e-9)
-        assert answer["memory"]["device_bytes"] == pytest.approx(a["device_bytes"], rel=1e-9)
-        assert answer["memory"]["fits"] == a["fits"]
+        answer = followed(a["command"])
+        assert plain(answer.layout) == a["layout"], a["command"]
+        assert answer.stack.id == a["stack"]
+        assert answer.cluster.gpus == a["gpus"]
+        assert answer.step.seconds == pytest.approx(a["step_seconds"], rel=1e-9)
+        assert answer.throughput.tokens_per_s == pytest.approx(a["tokens_per_s"], rel=1e-9)
+        assert answer.memory.device_bytes == pytest.approx(a["device_bytes"], rel=1e-9)
+        assert answer.memory.fits == a["fits"]
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -218,27 +223,12 @@ def test_changes_beyond_an_options_bounds_are_not_advised() -> None:
 def test_layouts_that_a_rule_forbids_are_not_advised() -> None:
     for name, words in SCENARIOS.items():
         for a in estimated(words + " --advice 60")["advice"][:5]:
-            options = api.read_options(
-                {"model": words.split()[1], "gpu": "h100", "gpus": a["gpus"], "stack": a["stack"]}
-            )
-            plan = (
-                resolve(options)
-                .plans[0]
-                .model_copy(
-                    update={
-                        "training": (
-                            resolve(options)
-                            .plans[0]
-                            .training.model_copy(
-                                update={
-                                    "global_batch": a["layout"]["global_batch"],
-                                    "seq_len": estimated(words)["training"]["seq_len"],
-                                }
-                            )
-                        )
-                    }
-                )
-            )
+            given = {"model": words.split()[1], "gpu": "h100", "gpus": a["gpus"]}
+            plan = resolve(api.read_options({**given, "stack": a["stack"]})).plans[0]
+            batch, length = a["layout"]["global_batch"], estimated(words)["training"]["seq_len"]
+            update = {"global_batch": batch, "seq_len": length}
+            training = plan.training.model_copy(update=update)
+            plan = plan.model_copy(update={"training": training})
             layout = Layout(**{k: v for k, v in a["layout"].items() if k in Layout.model_fields})
             if "seq_len" not in a["changes"]:
                 assert all(bool(ok[0]) for ok in check(plan, Columns.of([layout])).values()), (
@@ -268,11 +258,9 @@ def test_a_faster_link_never_waits_longer_and_changes_no_memory() -> None:
 def test_every_choice_is_what_its_command_answers() -> None:
     estimate = estimated(OFFLOAD + " --advice 0 --explain")["offload"]
     for choice in estimate["choices"]:
-        answer = dpplan(*shlex.split(choice["command"])[1:], "--json", "--advice", 0).json()
-        assert answer["step"]["seconds"] == pytest.approx(choice["step_seconds"], rel=1e-9), choice[
-            "command"
-        ]
-        assert answer["memory"]["fits"] == choice["fits"]
+        answer = followed(choice["command"])
+        assert answer.step.seconds == pytest.approx(choice["step_seconds"], rel=1e-9), choice
+        assert answer.memory.fits == choice["fits"]
 
 
 def test_a_layer_by_hand() -> None:
@@ -336,11 +324,11 @@ def test_recipes_are_advised_where_the_software_has_them() -> None:
 
     recipes = {"dispatcher", "cuda_graphs", "ep_overlap"}
     words = "--model qwen3-30b-a3b --gpu h100 --gpus 16 --stack megatron-core --advice 100"
-    plain, searched = (
+    default, searched = (
         {name for entry in estimated(words + more)["advice"] for name in entry["changes"]}
         for more in (" --stack-defaults", "")
     )
-    assert recipes <= plain
+    assert recipes <= default
     assert not recipes & searched
     assert recipes <= {*estimated(words)["search"]["software"]}
     dense, taken = candidates("megatron-core", "llama-3.1-8b", stack_defaults=True)
@@ -356,12 +344,19 @@ def test_recipes_are_advised_where_the_software_has_them() -> None:
 def test_types_of_states_are_advised_beside_what_the_search_has_chosen() -> None:
     """A master copy in remainders that the search took is no statement about the other states."""
     words = "--model llama-2-7b --gpu a100-sxm4-40gb --gpus 8 --tp 1 --pp 1 --zero 1"
-    plain = " --micro-batch 2 --recompute none --stack megatron-core --advice 60"
-    r = estimated(words + plain)
+    more = " --micro-batch 2 --recompute none --stack megatron-core --advice 60"
+    r = estimated(words + more)
     assert r["search"]["software"]["master_precision"] == "remainder"
     for name in ("state_precision", "moments_precision"):
         entry = next(a for a in r["advice"] if name in a["changes"])
-        answer = dpplan(*shlex.split(entry["command"])[1:], "--json", "--advice", 0).json()
-        assert answer["memory"]["device_bytes"] == pytest.approx(entry["device_bytes"], rel=1e-9)
-        stated = estimated(f"{words} --master-precision fp32{plain}")
+        answer = followed(entry["command"])
+        assert answer.memory.device_bytes == pytest.approx(entry["device_bytes"], rel=1e-9)
+        stated = estimated(f"{words} --master-precision fp32{more}")
         assert not [a for a in stated["advice"] if name in a["changes"] and a["kind"] == "keep"]
+
+
+def test_advice_says_what_context_parallelism_beyond_the_bound_is_worth() -> None:
+    """The search keeps 512 tokens per rank: all that sequences of BERT have."""
+    document = dpplan("estimate", *shlex.split("--model bert-large --gpu a100 --gpus 96"))
+    assert document.status == 0
+    assert "context parallelism of 128 tokens per rank" in document.stdout

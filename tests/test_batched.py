@@ -22,6 +22,7 @@ from planner.specs.plan import Plan
 from planner.verbs import requests as points
 
 SMALL = {"model": "gpt2", "gpu": "a100", "seq_len": 512}
+PLAIN = {"stack_defaults": True}  # kernels are not searched, which takes most of the time
 
 
 def options(**chosen: object) -> Options:
@@ -46,8 +47,8 @@ REQUESTS = (
     {"gpus": 8, "global_batch": 32, "stack": "megatron-core"},
     {"gpus": 8, "global_batch": 96, "stack": "megatron-core"},
     {"gpus": 16, "global_batch": 64, "stack": "pytorch-fsdp"},
-    {"gpus": 16, "global_batch": 64, "tp": 2, "zero": 1},
-    {"gpus": 8, "gpu": "rtx4090", "global_batch": 32, "price": 3.0},
+    {"gpus": 16, "global_batch": 64, "tp": 2, "zero": 1, **PLAIN},
+    {"gpus": 8, "gpu": "rtx4090", "global_batch": 32, "price": 3.0, **PLAIN},
     {"gpus": 8, "gpu": "rtx4090", "global_batch": 32},
     {"gpus": 1, "model": "llama-2-7b", "global_batch": 4, "gpu": "rtx4090"},  # does not fit
     {
@@ -57,9 +58,9 @@ REQUESTS = (
         "stack": "pytorch-ddp",
     },  # no layout: 3 does not divide 32
     {"gpus": 8, "model": "deepseek-v2-lite", "global_batch": 16, "stack": "megatron-core"},
-    {"gpus": 16, "global_batch": 64, "jitter": "0.5%", "slow_hosts": "1%"},
-    {"gpus": 8, "global_batch": 64, "jitter": "0.5%", "slow_hosts": "1%"},
-    {"gpus": 16, "global_batch": 64, "length_mean": 200, "packing": "packed"},
+    {"gpus": 16, "global_batch": 64, "jitter": "0.5%", "slow_hosts": "1%", **PLAIN},
+    {"gpus": 8, "global_batch": 64, "jitter": "0.5%", "slow_hosts": "1%", **PLAIN},
+    {"gpus": 16, "global_batch": 64, "length_mean": 200, "packing": "packed", **PLAIN},
     {
         "gpus": 16,
         "global_batch": 64,
@@ -67,9 +68,10 @@ REQUESTS = (
         "other_share": "50%",
         "precision": "fp16",
         "split": "proportional",
+        **PLAIN,
     },
-    {"gpus": 8, "global_batch": 64, "data_storage": "nfs"},
-    {"gpus": 8, "global_batch": 32, "gpu": "h100", "offload": "optimizer-nvme", "zero": 3},
+    {"gpus": 8, "global_batch": 64, "data_storage": "nfs", **PLAIN},
+    {"gpus": 8, "global_batch": 32, "gpu": "h100", "offload": "optimizer-nvme", "zero": 3, **PLAIN},
 )
 
 
@@ -239,7 +241,7 @@ def test_wrong_requests_leave_the_others_answered() -> None:
 
 def test_processes_give_the_same_answers_in_the_same_order() -> None:
     items = [
-        options(gpus=8, global_batch=64, stack="pytorch-ddp", precision=p)
+        options(gpus=8, global_batch=64, stack="pytorch-ddp", precision=p, **PLAIN)
         for p in ("bf16", "fp16", "tf32", "fp32")
     ]
     items = [

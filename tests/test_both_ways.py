@@ -18,9 +18,15 @@ from planner.verbs.recommend.swaps import offload
 from planner.views.recommend import view
 from planner.views.screen import verdict
 
-MAVERICK = {"model": "llama-4-maverick", "gpu": "h100", "gpus": 16384, "tokens": "22T"}
+MAVERICK = {
+    "model": "llama-4-maverick",
+    "gpu": "h100",
+    "gpus": 16384,
+    "tokens": "22T",
+    "stack_defaults": True,
+}
 SMALL = {"model": "llama-3.1-8b", "gpu": "h100", "gpus": 64, "tokens": "1T", "tp": 2, "pp": 1}
-SMALL |= {"zero": 1, "stack": "megatron-core", "recompute": "none"}
+SMALL |= {"zero": 1, "stack": "megatron-core", "recompute": "none", "stack_defaults": True}
 
 
 def said(**given: Any) -> list[str]:

@@ -119,7 +119,8 @@ def test_what_a_refusal_recommends_accepts_the_request(given: dict[str, Any]) ->
                 resolve(options)
             recommended |= {*named(refused.value)}
     for name in recommended:
-        assert api.estimate(api.read_options({**given, "stack": name})).stack.id == name
+        plain = {**given, "stack": name, "stack_defaults": True}
+        assert api.estimate(api.read_options(plain), brief=True).stack.id == name
 
 
 def test_a_stack_that_takes_the_place_of_the_default_is_named() -> None:
@@ -132,14 +133,14 @@ def test_a_stack_that_takes_the_place_of_the_default_is_named() -> None:
         ({"zeropp": "qwz"}, "deepspeed", "--zeropp qwz"),
         ({"sub_group_size": 1e8}, "deepspeed", "--sub-group-size 100000000.0"),
     ):
-        estimate = api.estimate(api.read_options({**REQUEST, **request}))
+        estimate = api.estimate(api.read_options({**REQUEST, **request}), brief=True)
         assert estimate.stack.id == stack
         assert f"stack: {stack}, since megatron-core lacks {typed}" in estimate.assumptions
-    estimate = api.estimate(api.read_options({**REQUEST, "compile": True}))
+    estimate = api.estimate(api.read_options({**REQUEST, "compile": True}), brief=True)
     assert any(
         "since megatron-core lacks --compile" in assumption for assumption in estimate.assumptions
     )
-    plain = api.estimate(api.read_options(REQUEST))
+    plain = api.estimate(api.read_options(REQUEST), brief=True)
     assert not any("lacks" in assumption for assumption in plain.assumptions)
 
 

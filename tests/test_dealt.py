@@ -20,7 +20,8 @@ REQUESTS = (
     f"recommend cluster {ONE} --gpu h100 --max-gpus 16",
     f"recommend batch --model gpt2 --gpu a100 --gpus 4 --seq-len 512 {AS_IT_COMES}",
     f"recommend model --gpu a100 --gpus 1 --seq-len 512 {AS_IT_COMES}",
-    "tune --model qwen2.5-0.5b --gpu rtx4090 --seq-len 512 --micro-batch 1 --method lora+full-8bit",
+    "tune --model qwen2.5-0.5b --gpu rtx4090 --seq-len 512 --micro-batch 1 --method lora+full-8bit"
+    f" {AS_IT_COMES}",
     "validate --suite narayanan-2021",
 )
 

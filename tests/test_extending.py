@@ -141,3 +141,28 @@ def test_page(page: str, copy: Path) -> None:
     follow(copy, page)
     if page in CHECKS:
         CHECKS[page](copy)
+
+
+_ROW = re.compile(r"^\| (an? .*) \| (\d+) \| \[\w+\]\((\S+\.md)#?(\S*)\) \|$", re.MULTILINE)
+
+
+def files_of(page: str, section: str) -> set[str]:
+    """Files that a page, or one of its sections, adds or edits; a profile that is only given by its
+    path counts as the one that is shipped."""
+    text = (ROOT / "docs/extending" / page).read_text(encoding="utf-8")
+    if section:
+        parts = re.split(r"^#+ (.+)$", text, flags=re.MULTILINE)
+        titles = [title.lower().replace(" ", "-") for title in parts[1::2]]
+        text = parts[2 * titles.index(section, 1 if titles.count(section) > 1 else 0) + 2]
+    edited = set(re.findall(r"^--- (\S+)$", text, re.MULTILINE))
+    shipped = dict(re.findall(r"^cp (\S+) (\S+)$", text, re.MULTILINE))
+    shown = set(re.findall(r"^`(docs/examples/\S+)`:?", text, re.MULTILINE))
+    return edited | set(shipped.values()) | (set() if edited else shown - set(shipped))
+
+
+def test_the_table_counts_the_files_of_each_page() -> None:
+    text = (ROOT / "docs/extending/index.md").read_text(encoding="utf-8")
+    rows = _ROW.findall(text)
+    assert len(rows) == text.count("\n| a")
+    for title, count, page, section in rows:
+        assert len(files_of(page, section)) == int(count), (title, files_of(page, section))

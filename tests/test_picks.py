@@ -37,9 +37,9 @@ ANSWERS = (
     f"compare {MIXED} --vary tp=1,2,4",
     f"recommend batch {DENSE.replace('--global-batch 128', '--seq-len 4096')}",
     "recommend cluster --model gpt2-xl --tokens 10B --days 30 --gpu l40s --max-gpus 16",
-    f"recommend bandwidth {DENSE}",
+    f"recommend bandwidth {DENSE} --stack-defaults",
     "recommend model --gpu h100 --gpus 8 --tokens 100B --days 20 --stack pytorch-fsdp",
-    f"tune {SMALL} --method lora --largest",
+    f"tune {SMALL} --method lora --largest --stack-defaults",
     "rl --model qwen2.5-7b --gpu h100 --gpus 16",
 )
 

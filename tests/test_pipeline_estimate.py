@@ -3,6 +3,7 @@ among others."""
 
 from __future__ import annotations
 
+import functools
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +14,10 @@ from planner import schedules
 from planner.estimate import evaluate, pipeline
 from planner.estimate.communicate import send_s
 from planner.estimate.pipeline import chunk_seconds
+from planner.estimate.states import rank_parameters
+from planner.estimate.step import step_time
+from planner.estimate.sync import wire_bytes
+from planner.ledger import total
 from planner.schedules import timing
 from planner.schedules.base import Work
 
@@ -140,3 +145,25 @@ def test_sends_are_those_of_the_timed_schedule(tp: int, dp: int, pp: int, placem
     extra = float((took[0].makespan - took[1].makespan)[0])
     assert float(sent.exposed[0]) == pytest.approx(extra, rel=0.03)
     assert float(sent.across_nodes[0]) == (len(set(nodes)) > 1)
+
+
+@pytest.mark.parametrize("layers", [13, 14, 16])
+def test_a_step_waits_for_the_stage_with_most_gradients_whichever_is_slowest(layers: int) -> None:
+    """By hand: the layers of a rank, and the embedding on the first, the head on the last. A loss
+    that takes long makes the last rank the slowest."""
+    shape = plans.plan(plans.model(layers=layers, tied_embeddings=False), gpus=GPUS)
+    table = plans.rows(GPUS, {"pp": 4}, {"pp": 4, "micro_batch": 2})
+    usual = plans.numbers(shape)
+    weights = rank_parameters(shape, table)
+    for loss in (1.0, 1e4):
+        slow = plans.numbers(shape, cross_entropy_bytes=loss * usual.cross_entropy_bytes)
+        time = step_time(shape, table, slow)
+        (sent,) = (
+            row.bytes
+            for row in time.traffic
+            if row.operation == "all_reduce" and row.what == "gradients of the stage"
+        )
+        first, middle, last = (count * weights.per_layer() for count in time.ranks.layers)
+        ends = first + total(weights.first), middle, last + total(weights.last)
+        most = functools.reduce(np.maximum, ends)
+        np.testing.assert_allclose(sent, wire_bytes(shape) * most, rtol=1e-9)

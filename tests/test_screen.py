@@ -31,6 +31,8 @@ EVERY = "--tokens 1B --jitter 0.5% --data-storage nfs --require fits"
 REQUESTS = {
     "estimate": f"estimate {FIXED} {EVERY} --inference",
     "estimate, all": f"estimate {FIXED} {EVERY} --full --explain",
+    "estimate, roofline": f"estimate {FIXED} --chart roofline",
+    "estimate, crossover": f"estimate {FIXED} --chart crossover",
     "estimate, searched": "estimate --model llama-70b --gpus 2048 --gpu rtx4090",
     "estimate, too large": "estimate --model llama-2-7b --gpus 1 --gpu rtx4090 --stack"
     " pytorch-ddp --seq-len 512 --global-batch 8",
@@ -41,8 +43,8 @@ REQUESTS = {
     "compare, swept": f"compare --model gpt2 --gpu a100 {LAYOUT} --tokens 1B"
     " --sweep gpus=8,16,64 --jobs 1",
     "recommend": "recommend --model gpt2 --tokens 1B --days 1 --gpu h100 --gpu l40s --jobs 1"
-    " --max-gpus 16",
-    "recommend bandwidth": f"recommend bandwidth {FIXED} --jobs 1",
+    " --max-gpus 16 --stack-defaults",
+    "recommend bandwidth": f"recommend bandwidth {FIXED} --jobs 1 --stack-defaults",
     "recommend batch": "recommend batch --model gpt2 --gpu a100 --gpus 8 --jobs 1 --stack-defaults",
     "recommend model": "recommend model --model gpt2 --gpu rtx4090 --gpus 1 --jobs 1"
     " --stack-defaults",

@@ -50,6 +50,22 @@ def test_the_document_adds_up() -> None:
         assert line["kwh_per_million_tokens"] > 0
 
 
+def test_each_tp_and_pp_has_its_best_layout() -> None:
+    document = dpplan(*SMALL, "--json").json()
+    pairs = document["by_tp_pp"]
+    assert [(p["tp"], p["pp"]) for p in pairs] == sorted({(p["tp"], p["pp"]) for p in pairs})
+    assert sum(p["layouts"] for p in pairs) == document["evaluated"]
+    fitting = {(p["tp"], p["pp"]): p["best"] for p in pairs if p["best"]}
+    for (tp, pp), best in fitting.items():
+        assert (best["layout"]["tp"], best["layout"]["pp"]) == (tp, pp)
+    for point in document["pareto"]:
+        best = fitting[point["layout"]["tp"], point["layout"]["pp"]]
+        assert best["step_seconds"] <= point["step_seconds"] * (1 + 1e-9)
+    text = dpplan(*SMALL).stdout
+    assert "Best step for each tp and pp" in text
+    assert f"{len(fitting)} of {len(pairs)} combinations of tp and pp" in " ".join(text.split())
+
+
 def test_objectives() -> None:
     by = {
         name: dpplan(*NARROW, "--objective", name, "--json").json()

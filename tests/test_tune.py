@@ -22,7 +22,8 @@ from planner.specs.options.tune import TuneOptions
 from planner.verbs.tune import sizes, tune
 from planner.verbs.tune.methods import BY_NAME, METHODS, SET
 
-SMALL: dict[str, Any] = {"model": "qwen2.5-0.5b", "gpu": "rtx4090", "seq_len": 1024}
+FREE: dict[str, Any] = {"model": "qwen2.5-0.5b", "gpu": "rtx4090", "seq_len": 1024}
+SMALL = {**FREE, "stack_defaults": True}  # kernels are not searched, which takes most of the time
 
 
 def answered(given: dict[str, Any] = SMALL, **value: Any) -> Tuning:
@@ -62,7 +63,7 @@ def test_methods_have_names_of_their_own_and_are_all_asked() -> None:
 
 
 def test_each_answer_is_that_of_its_command() -> None:
-    document = answered(method="full-bf16+full-paged", examples=1000, epochs=2)
+    document = answered(FREE, method="full-bf16+full-paged", examples=1000, epochs=2)
     for row in document.methods:
         alone = estimate(row.command)
         assert row.memory is not None
@@ -77,9 +78,7 @@ def test_each_answer_is_that_of_its_command() -> None:
 
 
 def test_the_longest_context_and_micro_batch_fit_and_the_next_do_not() -> None:
-    document = answered(
-        {**SMALL, "model": "llama-2-7b", "gpu": "h100", "stack_defaults": True}, method="full-paged"
-    )
+    document = answered({**SMALL, "model": "llama-2-7b", "gpu": "h100"}, method="full-paged")
     row = row_of(document, "full-paged")
     for command, size, option in (
         (row.context_command, row.longest_context, "seq-len"),
@@ -100,7 +99,7 @@ def test_less_state_holds_a_longer_context_and_a_larger_model(
     names = ("full", "full-8bit", "full-paged")
     few = [model for model in sizes.models() if model.name.startswith(("qwen2.5", "llama-2"))]
     monkeypatch.setattr(sizes, "models", lambda: few)
-    text = answered(method="+".join(names), largest=True)
+    text = answered(FREE, method="+".join(names), largest=True)
     rows_ = [row_of(text, name) for name in names]
     models = [row.largest_model.parameters for row in rows_ if row.largest_model]
     contexts = [row.longest_context or 0 for row in rows_]
@@ -169,7 +168,6 @@ def test_rows_as_long_as_the_longest_take_the_tokens_that_are_computed() -> None
     sorted ones few more than there are. The step of either is that of sequences of its length, with
     the same kernels."""
     given = {**SMALL, "length_mean": 200.0, "length_sigma": 1.0, "micro_batch": 4}
-    given["stack_defaults"] = True
     values = {
         packing: answered({**given, "packing": packing}, method="full-bf16", examples=1000)
         for packing in ("padded", "longest", "bucketed")
@@ -222,9 +220,8 @@ def test_the_peak_is_that_of_the_longest_row_that_comes() -> None:
         assert estimate(row.command).memory.device_bytes == row.memory.device_bytes
         # the longest context is that of a full row
         assert row.longest_context == plain.longest_context
-    stack = {"stack_defaults": True}  # the best kernels differ with the share of full rows
-    packed = answered({**given, **stack}, method="full-bf16", examples=1000).methods[0]
-    whole = {**SMALL, **stack, "seq_len": 4096, "micro_batch": 2}
+    packed = answered(given, method="full-bf16", examples=1000).methods[0]
+    whole = {**SMALL, "seq_len": 4096, "micro_batch": 2}
     full = answered(whole, method="full-bf16").methods[0]
     assert packed.memory is not None
     assert full.memory is not None
@@ -232,7 +229,7 @@ def test_the_peak_is_that_of_the_longest_row_that_comes() -> None:
 
 
 def test_larger_micro_batches_may_fit_with_less_of_a_chance() -> None:
-    row = answered({**SMALL, "model": "llama-2-7b", "gpu": "h100"}, method="full-paged").methods[0]
+    row = answered({**FREE, "model": "llama-2-7b", "gpu": "h100"}, method="full-paged").methods[0]
     assert row.micro_batch_command is not None
     sure, even, most = row.largest_micro_batch, row.even_micro_batch, row.most_micro_batch
     assert sure is not None

@@ -35,8 +35,9 @@ from planner.views import estimate_figures
 from planner.views.cells import Column, cell_text, csv_text
 from planner.views.chart import Chart
 from planner.views.figures import DARK_TWINS, GIB, TEMPLATE
-from web.panels import calibrated, crossover, explained, gantt, landscape, legal, roofline, scaling
+from web.panels import calibrated, explained, gantt, landscape, legal, scaling
 from web.state import State, of_pairs
+from web.tasks import PANELS
 
 FIXED = {
     "model": "llama-2-7b",
@@ -57,6 +58,12 @@ OPEN = {"model": "llama-3-8b", "gpu": "h100-sxm5-80gb", "gpus": 16, "global_batc
 def cells(chart: Chart) -> Any:
     """Rows of a chart's table, whose columns are texts or numbers as the chart says."""
     return chart.rows
+
+
+def panel(name: str, options: api.Options) -> Chart:
+    """The chart of a panel that has one."""
+    (chart,) = PANELS[name](State(options))
+    return chart
 
 
 @cache
@@ -103,7 +110,7 @@ def test_the_waterfall_ends_at_the_step() -> None:
 
 
 def test_no_kernel_is_above_the_roof() -> None:
-    chart = roofline.chart(api.read_options(FIXED))
+    chart = panel("roofline", api.read_options(FIXED))
     clock = next(n.value for n in report(False).machine if n.name == "sustained_clock")
     for name, flop, moved, intensity, reached, share, seconds in cells(chart):
         assert intensity == pytest.approx(flop / moved), name
@@ -203,14 +210,14 @@ def test_the_front_begins_with_the_fastest_that_fits() -> None:
 
 
 def test_the_crossover_takes_the_fastest_algorithm() -> None:
-    chart = crossover.chart(api.read_options({**OPEN, "gpus": 64, "tp": 2, "pp": 1}))
+    chart = panel("crossover", api.read_options({**OPEN, "gpus": 64, "tp": 2, "pp": 1}))
     assert [c.title for c in chart.columns][1:3] == ["ring", "double binary tree"]
     for row in cells(chart):
         assert row[5] == ("ring" if row[1] <= row[2] else "double binary tree")
         assert row[3] >= min(row[1], row[2]) * (1 - 1e-12)
     alone = api.read_options({**OPEN, "gpus": 1})
     with pytest.raises(PlanError, match="one GPU reduces nothing"):
-        crossover.chart(alone)
+        panel("crossover", alone)
 
 
 def test_the_gantt_draws_every_pass_and_the_table_every_schedule() -> None:
@@ -371,8 +378,8 @@ def test_every_chart_is_plain_json_with_a_table_and_a_sentence() -> None:
     options = api.read_options(FIXED)
     charts: list[Chart] = [
         *estimate_figures.charts(report()),
-        roofline.chart(options),
-        crossover.chart(options),
+        panel("roofline", options),
+        panel("crossover", options),
         gantt.chart(options),
     ]
     for chart in charts:
@@ -401,8 +408,8 @@ def test_every_figure_is_one_that_plotly_knows() -> None:
     for chart in (
         *estimate_figures.charts(report()),
         *landscape.charts(State(api.read_options(OPEN))),
-        roofline.chart(options),
-        crossover.chart(options),
+        panel("roofline", options),
+        panel("crossover", options),
         gantt.chart(options),
         measured.chart(options),
     ):

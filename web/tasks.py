@@ -11,20 +11,23 @@ from typing import Any, TypeVar
 from planner import api, plugins
 from planner.inputs import catalog
 from planner.inputs.scenario import resolve
+from planner.report.charts import crossover, roofline
 from planner.specs.base import PlanError
 from planner.specs.document import changed, plain, to_json
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options import Record, command_line
 from planner.units import percent
 from planner.verbs.compare import side_by_side
+from planner.verbs.estimate import chosen
 from planner.views import estimate_figures
 from planner.views.cells import csv_text
 from planner.views.chart import Chart
-from planner.views.figures import parts_chart
+from planner.views.figures import alone, parts_chart
 from planner.views.html import block_of
+from planner.views.kernels import crossover_block, roofline_block
 from web import limits, upload, view
 from web.forms import form
-from web.panels import calibrated, crossover, explained, gantt, landscape, legal, roofline, scaling
+from web.panels import calibrated, explained, gantt, landscape, legal, scaling
 from web.render import rendered
 from web.report import report as report_of
 from web.state import Pairs, State, of_pairs, posted, readable, scenario_of, toml_of
@@ -39,9 +42,9 @@ R = TypeVar("R", bound=Record)
 PANELS: dict[str, Callable[[State], list[Chart]]] = {
     "pareto": landscape.charts,
     "scaling": lambda state: scaling.charts(state, limits.MAX_GPUS),
-    "roofline": lambda state: [roofline.chart(state.options)],
+    "roofline": lambda state: [alone(roofline_block(roofline(chosen(state.options))))],
     "schedule": lambda state: [gantt.chart(state.options)],
-    "crossover": lambda state: [crossover.chart(state.options)],
+    "crossover": lambda state: [alone(crossover_block(crossover(chosen(state.options))))],
 }
 
 

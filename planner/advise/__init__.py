@@ -31,6 +31,7 @@ from planner.advise.changes import (
     request_changes,
     sharded,
     shorter,
+    shorter_ranks,
 )
 from planner.advise.deciding import deciding
 from planner.advise.weigh import (
@@ -136,6 +137,7 @@ def _when_it_fits(base: Base, here: Weighed, everything: bool) -> list[Weighed]:
             *fewer_nodes(base.plan),
             *more_room(options, base.plan, base.layout),
             *on_request(options, base.scenario.plans),
+            *shorter_ranks(options, base.plan, base.layout),
         ],
     )
     if base.plan.training.loss_chunks == 1 and _share(here, "logits") >= _LOGITS:
@@ -190,7 +192,7 @@ def _promise(here: Weighed) -> Promise:
 
 
 def _ranked(here: Weighed, candidates: list[Weighed], everything: bool) -> list[Weighed]:
-    """Without doubles and without what is not worth it; see `advice` for the order."""
+    """Advice worth its change, each change once; see `advice` for the order."""
     gpus = here.estimates.plan.cluster.gpus
 
     def per_token(candidate: Weighed) -> float:

@@ -127,12 +127,12 @@ class VerifiedCase(Document):
     predicted_bytes: Annotated[
         float, key("parameters, gradients and optimizer of the fullest rank as estimated", "B")
     ]
-    measured_bytes: Annotated[int, key("the same as held", "B")]
+    measured_bytes: Annotated[int, key("the same, measured", "B")]
     predicted_states: Annotated[
         list[dict[str, float]],
         key("bytes by state (parameters, gradients, optimizer), per rank", "B"),
     ]
-    measured_states: Annotated[list[dict[str, int]], key("the same as held", "B")]
+    measured_states: Annotated[list[dict[str, int]], key("the same, measured", "B")]
     states_exact: Annotated[bool, key("every rank holds the bytes that were predicted")]
     predicted_peak_bytes: Annotated[float, key("allocator's peak as estimated", "B")]
     measured_peak_bytes: Annotated[

@@ -23,8 +23,7 @@ from planner.estimate.moments import state_ledger
 from planner.estimate.optimizer import Beside, optimizer_s
 from planner.estimate.ranks import Layers, layers_of, ranks_of
 from planner.estimate.reference import compared_s
-from planner.estimate.stages import StageSplit, by_memory
-from planner.estimate.states import RankParameters
+from planner.estimate.stages import StageSplit, by_memory, folded
 from planner.estimate.trained import Weights, trained_split
 from planner.formulas import overlap, pipeline
 from planner.formulas.data_parallel import shard_count
@@ -63,7 +62,19 @@ class _Slowest:
     kinds: tuple[Array, ...]  # layers of every kind that differs in time
     heads: Array  # that it computes
     modules: Array  # of multi-token prediction
-    split: StageSplit  # of its layers
+
+    @property
+    def layers(self) -> Array:
+        return functools.reduce(np.add, self.kinds)
+
+
+@dataclass(frozen=True)
+class _Fullest:
+    """The stage with most gradients, for which the step waits: all stages end their backward passes
+    within the drain of the pipeline, and none updates before the norm of all gradients is known."""
+
+    kinds: tuple[Array, ...]  # layers of every kind that differs in time
+    elements: StageElements
 
     @property
     def layers(self) -> Array:
@@ -80,11 +91,12 @@ class _Step:
     layers: Layers
     ranks: pipelines.Stages
     slowest: _Slowest
+    fullest: _Fullest
     passes: Passes
     microbatches: Array
     bubble: Array
     sends: Traffic
-    backward: Array  # seconds of one micro-batch
+    backward: Array  # seconds of one micro-batch of the fullest stage
     end: EndOfStep
     once: Array  # seconds of a forward-only pass over the batch
     compared: Array  # the same of a model that this one is compared with
@@ -92,7 +104,7 @@ class _Step:
     @functools.cached_property
     def matrices(self) -> matrix_update.MatrixTime:
         """Updates of matrices."""
-        count, who = self.slowest.layers, self.layers.who
+        count, who = self.fullest.layers, self.layers.who
         return matrix_update.of_stage(self.plan, self.m, self.c, count, who)
 
     @functools.cached_property
@@ -150,12 +162,12 @@ def _timed(plan: Plan, m: Machine, c: Columns) -> _Step:
         bubble = bubble - microbatches * slowest.seconds
         sends = pipelines.sends(plan, m, c, microbatches, ranks.slowest())
     with section("gradient synchronisation"):
-        each = zip(slowest.kinds, layers.times, strict=True)
+        fullest = _fullest(plan, c, ranks, layers.weights)
+        each = zip(fullest.kinds, layers.times, strict=True)
         backward = functools.reduce(np.add, (n * time.backward for n, time in each))
         window = backward * _window_share(plan, c, microbatches)
-        elements = _elements(plan, c, layers.weights, slowest)
-        ends = plan, m, c, layers.who, layers.sharded, elements, window, layers.mean.backward
-        end = end_of_step.end_of_step(end_of_step.Ends(*ends))
+        ends = plan, m, c, layers.who, layers.sharded, fullest.elements, window
+        end = end_of_step.end_of_step(end_of_step.Ends(*ends, layers.mean.backward))
     once = pipeline.forward_only_s(ranks.slowest().forward, microbatches, c.pp)
     many = slowest.kinds, slowest.heads, slowest.modules
     return _Step(
@@ -165,6 +177,7 @@ def _timed(plan: Plan, m: Machine, c: Columns) -> _Step:
         layers=layers,
         ranks=ranks,
         slowest=slowest,
+        fullest=fullest,
         passes=Passes([microbatches * n for n in many[0]], *(microbatches * n for n in many[1:])),
         microbatches=microbatches,
         bubble=bubble,
@@ -310,10 +323,7 @@ def _beside(passes: Array, unit: LayerCost, time: LayerTime) -> Iterator[Ledger]
 def _slowest(plan: Plan, ranks: pipelines.Stages) -> _Slowest:
     of_slowest = ranks.of_slowest
     kinds = tuple(of_slowest((a, b, z)) for a, b, z in zip(*ranks.kinds, strict=True))
-    split = StageSplit(by_memory(plan.model, kinds), 0.0, 0.0, 0.0)
-    return _Slowest(
-        ranks.slowest_s(), kinds, of_slowest(ranks.heads), of_slowest(ranks.modules), split
-    )
+    return _Slowest(ranks.slowest_s(), kinds, of_slowest(ranks.heads), of_slowest(ranks.modules))
 
 
 def _window_share(plan: Plan, c: Columns, microbatches: Array) -> Array:
@@ -324,15 +334,39 @@ def _window_share(plan: Plan, c: Columns, microbatches: Array) -> Array:
     return np.where(c.vpp > 1, 0.5 + 0.5 * np.minimum(microbatches, c.pp), 1.0)
 
 
-def _elements(plan: Plan, c: Columns, weights: Weights, slowest: _Slowest) -> StageElements:
-    """Of the slowest stage's layers, and of embedding or head, whichever is larger."""
-    trained, layers = weights.trained, trained_split(plan, slowest.split)
-    root, whole = _ends(c, trained), _ends(c, weights.every)
+def _fullest(plan: Plan, c: Columns, ranks: pipelines.Stages, weights: Weights) -> _Fullest:
+    """Of equal stages the first, whose backward pass ends last."""
+    alone, turned = c.pp <= 1, folded(c)
+    holds = (  # of the first, a middle and the last rank: embedding, head
+        (1.0 + 0.0 * c.pp, (alone | turned) * 1.0),
+        (0.0 * c.pp, 0.0 * c.pp),
+        (alone * 1.0, (alone | ~turned) * 1.0),
+    )
+    each = [
+        _elements(plan, weights, by_memory(plan.model, kinds), *ends)
+        for kinds, ends in zip(ranks.kinds, holds, strict=True)
+    ]
+    first, middle, last = (stage.all for stage in each)
+    at_last, at_middle = last > np.maximum(first, middle), middle > first
+
+    def taken(a: Array, b: Array, z: Array) -> Array:
+        return np.where(at_last, z, np.where(at_middle, b, a))
+
+    def field(name: str) -> Array:
+        return taken(*(getattr(stage, name) for stage in each))
+
+    kinds = tuple(taken(*kind) for kind in zip(*ranks.kinds, strict=True))
+    names = "shared", "experts", "root", "held"
+    return _Fullest(kinds, StageElements(*map(field, names)))
+
+
+def _elements(
+    plan: Plan, weights: Weights, kinds: tuple[Array, ...], first: Array, last: Array
+) -> StageElements:
+    """Of a stage with these layers, and with the embedding and the head or not."""
+    trained, layers = weights.trained, trained_split(plan, StageSplit(kinds, first, last, 0.0))
+    root, whole = (
+        first * total(each.first) + last * total(each.last) for each in (trained, weights.every)
+    )
     shared = trained.of_stage(layers, 0.0, 0.0) + root
     return StageElements(shared, trained.experts_of_stage(layers), root, whole)
-
-
-def _ends(c: Columns, rank_parameters: RankParameters) -> Array:
-    """Elements of embedding and head on the stage that holds most of them."""
-    first, last = total(rank_parameters.first), total(rank_parameters.last)
-    return np.where(c.pp > 1, np.maximum(first, last), first + last)

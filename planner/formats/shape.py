@@ -24,7 +24,7 @@ _ASSUMED_VOCABULARY = 128_000  # words where neither the files nor their tokeniz
 
 
 def model_of(fields: Mapping[str, Any], named: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The option `model` of what a recipe states, {} where it states none, and notes about it.
+    """The option `model` that a recipe states, {} where it states none, and notes about it.
 
     fields: of a model; its experts' fields begin with `moe.`, latent attention's with `latent.`;
     named: the model that the recipe names instead.

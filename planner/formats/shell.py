@@ -1,6 +1,6 @@
 """Shell scripts as commands, for the arguments in them. Nothing is ever run.
 
-A small part of bash, which is what launch scripts are made of: assignments, arrays, `${A:-b}`,
+The part of bash that launch scripts use: assignments, arrays, `${A:-b}`,
 `$((a * b))`, `if`, `case` and functions. What only running a script could tell (`$(...)`, a file
 that is there or not) is left unknown, by name.
 """

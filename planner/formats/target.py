@@ -124,7 +124,7 @@ def no_decoder(model: ModelSpec) -> str:
 
 
 def theirs(table: Iterable[Argument], request: PlanToWrite) -> dict[str, Any]:
-    """Their arguments of what is one to one in a table, in its order."""
+    """Arguments of options that map one to one in a table, in its order."""
     plan = {**request.options, **fields(request.model)}
     out = {}
     for row in table:

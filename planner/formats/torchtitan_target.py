@@ -87,7 +87,7 @@ def _of_experts(request: PlanToWrite) -> dict[str, Any]:
 
 
 def _types(request: PlanToWrite) -> dict[str, Any]:
-    """Precision of kernels, and of what is gathered."""
+    """Precision of GEMMs and of gathered weights."""
     out: dict[str, Any] = {}
     precision = request.get("precision", "bf16")
     if precision in ("bf16", "fp32"):

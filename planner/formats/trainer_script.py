@@ -108,7 +108,7 @@ _OF_THE_CARD = ("is_bfloat16_supported", "is_bf16_supported")  # bf16 where the 
 
 
 class _Read:
-    """The calls of a module, one after the other; the last of several is what counts."""
+    """Calls of a module in order; the last of several counts."""
 
     def __init__(self, module: ast.Module) -> None:
         self.out: dict[str, Value] = {}
@@ -218,7 +218,7 @@ _SHOWN = 40  # characters of an expression that is not worked out
 
 
 def _path(node: ast.expr) -> str:
-    """The name that is called, with what it is of: "transformers.TrainingArguments"."""
+    """The name that is called, with its module: "transformers.TrainingArguments"."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

@@ -140,7 +140,7 @@ def _of_pairs(answer: Answer, pairs: list[str]) -> str:
 
 
 def _lengths(answer: Answer) -> None:
-    """Prompt and completion together, where those are what is stated."""
+    """Length of prompt and completion together, where these two are stated."""
     prompt, completion = (
         trainer.number(answer, f"max_{name}_length", 0) for name in ("prompt", "completion")
     )

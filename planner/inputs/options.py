@@ -76,7 +76,7 @@ def _stated_by_conditions(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_nodes(options: Options, nodes: int, has_gpus: bool) -> tuple[Options, Reading]:
-    """The same request with the GPUs of so many nodes, and what is to be said of it."""
+    """The same request on this number of nodes, and a sentence about the change."""
     each = node_size(options)
     gpus = nodes * each
     if has_gpus and options.gpus != gpus:

@@ -62,7 +62,7 @@ def _without_values(text: str) -> str:
 
 @contextmanager
 def scrubbing(names: Collection[str]) -> Iterator[None]:
-    """Inside the block an error repeats none of what the files hold that have these names."""
+    """Inside the block no error repeats the content of files with these names."""
     try:
         yield
     except PlanError as error:

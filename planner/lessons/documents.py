@@ -39,7 +39,7 @@ class LessonFigure(Document):
     name: Annotated[str, key("as the text refers to it")]
     value: Annotated[Value, key("in base units; null where these inputs have none")]
     shown: Annotated[str, key("as it is read")]
-    says: Annotated[str, key("what it is")]
+    says: Annotated[str, key("the figure in words")]
     formula: Annotated[str | Unset, key("name of the formula that it is of")] = UNSET
     equation: Annotated[str | Unset, key("its equation")] = UNSET
     source: Annotated[str | Unset, key("where the equation is from")] = UNSET
@@ -58,10 +58,10 @@ class LessonChart(Document):
 
     title: Annotated[str, key("heading")]
     kind: Annotated[str, key("lines or bars")]
-    across: Annotated[str, key("what differs from point to point")]
+    across: Annotated[str, key("the input on the horizontal axis")]
     unit: Annotated[str, key("base unit of the values")]
     log: Annotated[str, key("axes in powers of ten: x, y, xy or none")]
-    points: Annotated[list[int | float | str], key("values of what differs")]
+    points: Annotated[list[int | float | str], key("values of that input")]
     labels: Annotated[list[str], key("the same as they are read")]
     series: Annotated[dict[str, list[float | None]], key("values by name of the line")]
     now: Annotated[int | float | str | None, key("the point that the inputs are at")]

@@ -22,7 +22,7 @@ from planner.search.space import MOST_SIMULATED_STAGES, left_out_schedules
 from planner.specs.capabilities import CAPABILITIES, has, values
 from planner.specs.document import extended
 from planner.specs.documents.estimate import PerToken, Ranked
-from planner.specs.documents.search import FrontPoint, Shortfall
+from planner.specs.documents.search import FrontPoint, Pair, Shortfall
 from planner.specs.layout import Layout
 from planner.specs.options import LAYOUT, Objective, Options, flag
 from planner.specs.plan import Plan
@@ -56,6 +56,31 @@ def front_point(options: Options, estimates: Estimates, row: int) -> FrontPoint:
     """One layout with its cost."""
     cost = structs.asdict(per_token(estimates, row))
     return extended(FrontPoint, report.line(options, estimates, row), **cost)
+
+
+def by_tp_pp(options: Options, evaluated: Sequence[Outline]) -> list[Pair]:
+    """The fastest layout that fits for each tp and pp, all else searched."""
+    layouts: dict[tuple[int, int], int] = {}
+    least: dict[tuple[int, int], float] = {}
+    fastest: dict[tuple[int, int], tuple[float, Outline, int]] = {}
+    for e in evaluated:
+        tp, pp = (e.space.outer[name][e.space.row] for name in ("tp", "pp"))
+        seconds = timed(e).seconds / e.plan.training.global_batch
+        degrees = np.unique(np.stack([tp, pp]), axis=1).T.astype(int)
+        for a, b in degrees.tolist():
+            here = np.flatnonzero((tp == a) & (pp == b))
+            layouts[a, b] = layouts.get((a, b), 0) + len(here)
+            least[a, b] = min(least.get((a, b), np.inf), float(e.memory.device[here].min()))
+            fitting = here[e.fits[here]]
+            if len(fitting):
+                row = int(fitting[seconds[fitting].argmin()])
+                line = float(seconds[row]), e, row
+                fastest[a, b] = min(fastest.get((a, b), line), line, key=lambda entry: entry[0])
+    full = _full([(e, row) for _, e, row in fastest.values()])
+    points = {
+        pair: front_point(options, e, row) for pair, (e, row) in zip(fastest, full, strict=True)
+    }
+    return [Pair(*pair, layouts[pair], points.get(pair), least[pair]) for pair in sorted(layouts)]
 
 
 def not_searched(options: Options, searches: Sequence[Found]) -> list[str]:

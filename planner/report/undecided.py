@@ -14,7 +14,7 @@ Estimated = Callable[[Options], Report]
 
 
 def undecided(options: Options, result: Report, estimated: Estimated) -> Undecided | Unset:
-    """The answers with other values of what launch files leave undecided, one option at a time;
+    """Answers with other values of the options that launch files leave undecided, one at a time;
     estimated: the report of a request."""
     if not options.undecided:
         return UNSET

@@ -57,7 +57,7 @@ class RlGeneration(Document):
         float, key("generated tokens over the phase and its GPUs", "tokens/s")
     ]
     weight_bytes: Annotated[float, key("weights of the engine on a GPU", "B")]
-    cache_bytes: Annotated[float, key("keys and values of what runs on a GPU", "B")]
+    cache_bytes: Annotated[float, key("keys and values of the sequences that run on a GPU", "B")]
 
 
 class RlTraining(Document):

@@ -275,7 +275,7 @@ def _phase_bytes(
 def _moved_s(
     train: Estimates, m: Machine, generation: Generation, pools: Pools, keeps: Keeps
 ) -> float:
-    """Seconds of what leaves the GPUs between phases and comes back; none where pools differ."""
+    """Seconds of moving states off the GPUs between phases and back; 0 where pools differ."""
     if not pools.colocated:
         return 0.0
     moved = _held(train, tuple(keeps.moves)) + generation.weight_bytes * keeps.sleeps

@@ -382,7 +382,7 @@ def _document(request: _Asked, pools: Pools, best: Step, tried: list[_Tried]) ->
 
 
 def _phase(phase: estimate.Phase, figures: Figures) -> RlPhase:
-    """A phase with the band of what it is made of: of training, or of generation."""
+    """A phase with its band: of training, or of generation."""
     of_training = (figures.step.low, figures.step.high)
     ends = tuple(end / figures.step.seconds for end in of_training)
     low, high = BAND if phase.name in estimate.OF_ENGINE else ends

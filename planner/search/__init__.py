@@ -37,6 +37,7 @@ from planner.search.software import (
     Rank,
     Settling,
     better,
+    beyond_room,
     listed,
     polished,
     probed,
@@ -309,6 +310,8 @@ def _with_room(plan: Plan, result: Found, wanted: Wanted, most: float) -> Found:
     if result.estimates is None:
         return result
     taken = choice(result.estimates)
+    if beyond_room(taken.rank, plan):
+        return result
     table = result.estimates.rows(np.array([taken.row]))
     (choices,) = roomier(plan, [(result.plan.chosen, table)])
     if choices is None:
@@ -342,7 +345,8 @@ def _settling(result: Found, looked: set[Layout]) -> Settling | None:
     if result.estimates is None:
         return None
     taken = choice(result.estimates)
-    if result.estimates.rows(np.array([taken.row])).layout(0) in looked:
+    layout = result.estimates.rows(np.array([taken.row])).layout(0)
+    if layout in looked or beyond_room(taken.rank, result.plan):
         return None
     table = listed(result.estimates, taken)
     looked |= {table.layout(i) for i in range(len(table))}

@@ -28,6 +28,7 @@ from planner.search.software import (
     Rank,
     Settling,
     better,
+    beyond_room,
     polished,
     probed,
     reach,
@@ -163,7 +164,8 @@ class _Search:
         """The layouts to look at with other free options; None where that was done."""
         if not self.open or not isinstance(self.best, Best):
             return None
-        if self.best.table.layout(0) in self.looked:
+        beyond = beyond_room(self.best.rank, self.plan)
+        if beyond or self.best.table.layout(0) in self.looked:
             self.open = False
             return None
         near = self.best.near
@@ -236,7 +238,7 @@ def _make_room(searches: Sequence[_Search], keys: Keys) -> None:
     alike: dict[Hashable, list[tuple[_Search, Best]]] = {}
     for search in searches:
         best = search.best
-        if search.open and isinstance(best, Best):
+        if search.open and isinstance(best, Best) and not beyond_room(best.rank, search.plan):
             alike.setdefault(keys.estimate(search.plan), []).append((search, best))
     again: list[tuple[_Search, Choices, Rank]] = []
     for members in alike.values():

@@ -286,6 +286,11 @@ def _choices(plan: Plan, state: _State) -> Choices:
     return tuple(each for each in plan.free if state.get(each.option) == each)
 
 
+def beyond_room(rank: Rank, plan: Plan) -> bool:
+    """Whether the layout with the least memory needs so much that no free option makes room."""
+    return rank[0] == NONE and rank[1] > _REACH * float(plan.usable_bytes)
+
+
 def better(new: Rank, old: Rank) -> bool:
     """Whether a rank is so much less that it is worth other options."""
     least = _GAIN if old[0] == ENOUGH else _ROUNDING

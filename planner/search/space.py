@@ -35,8 +35,8 @@ _LEAST_ACTIVATIONS = 2
 # combinations of degrees, micro-batch and schedule; Llama 3.1 405B has 15,000 on 98,304 GPUs
 MOST_ROWS = 2_000_000
 # stages up to which schedules are tried whose idle time is simulated: actions grow as the square,
-# 0.3 M here
-MOST_SIMULATED_STAGES = 128
+# 80,000 here
+MOST_SIMULATED_STAGES = 64
 # layers per recompute group that are searched; the whole chunk besides
 GROUPS = (2, 3, 4, 6, 8, 12, 16)
 # modules that are repeated alone: with experts, with latent attention, with both (Megatron-Bridge,

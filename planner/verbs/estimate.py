@@ -12,8 +12,8 @@ from planner.advise import host_update
 from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import resolve
 from planner.ledger import Call, recording
+from planner.report import charts, origins, require
 from planner.report import layout as report
-from planner.report import origins, require
 from planner.report.doubts import answered_of, doubts
 from planner.report.search import best_of, not_searched, rejections, software
 from planner.report.undecided import undecided
@@ -26,6 +26,7 @@ from planner.search.why_none import why_none
 from planner.specs.document import UNSET, changed, extended
 from planner.specs.documents.estimate import Alternative, Estimate, SearchCounts, Tighter
 from planner.specs.options import Options, command_line, refuse
+from planner.specs.options.own import ChartName
 from planner.units import show
 from planner.verbs.both_ways import both_ways
 from planner.verbs.crossing import REPEATS, crossing
@@ -201,6 +202,12 @@ def explain(options: Options) -> tuple[Estimate, Call]:
     with recording("estimate of the chosen layout") as tree:
         report.evaluate_row(answer.chosen, answer.row)
     return changed(out, offload=offload), tree
+
+
+def charted(result: Estimate, options: Options, name: ChartName) -> Estimate:
+    """The answer with the numbers of a chart of its layout. Raises PlanError where there are
+    none."""
+    return changed(result, **charts.drawn(chosen(options), name))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,15 @@ from typing import Any
 
 from planner.inputs.scenario import Scenario, resolve
 from planner.report import layout as report
-from planner.report.search import NEEDS_PRICE, front, not_searched, rejections, shortfall, top
+from planner.report.search import (
+    NEEDS_PRICE,
+    by_tp_pp,
+    front,
+    not_searched,
+    rejections,
+    shortfall,
+    top,
+)
 from planner.search import Found, Wanted
 from planner.search.answer import answer_of
 from planner.search.why_none import why_none
@@ -64,6 +72,7 @@ def search_with_layouts(
         objective=options.objective,
         top=top(options, answer.found, scenario.sentences),
         pareto=front(options, evaluated),
+        by_tp_pp=by_tp_pp(options, evaluated),
         seconds=spent,
         families=best_of_families(options, answer),
         command=command_line(typed, "search"),

@@ -14,10 +14,13 @@ _POINTS = (64, 14)  # columns and rows of points
 
 
 def chart_lines(
-    curves: Sequence[tuple[str, Sequence[tuple[float, float]]]], ideal: bool
+    curves: Sequence[tuple[str, Sequence[tuple[float, float]]]],
+    ideal: bool = False,
+    x_unit: str = "",
+    y_unit: str = "count",
 ) -> list[str]:
     """Curves in characters, both axes logarithmic; ideal: dots in proportion to the first point of
-    the first curve."""
+    the first curve; units: of the ends of the axes."""
     points = [point for _, curve in curves for point in curve]
     low_x, high_x = min(x for x, _ in points), max(x for x, _ in points)
     low_y, high_y = min(y for _, y in points), max(y for _, y in points)
@@ -37,11 +40,13 @@ def chart_lines(
     for i, (_, curve) in enumerate(curves):
         for x, y in curve:
             put(x, y, _MARKS[i % len(_MARKS)])
-    labels = {0: show(high_y, "count"), _HEIGHT - 1: show(low_y, "count")}
+    labels = {0: show(high_y, y_unit), _HEIGHT - 1: show(low_y, y_unit)}
+    left, right = (show(x, x_unit) if x_unit else f"{x:,g}" for x in (low_x, high_x))
+    margin = max(8, *map(len, labels.values()))
     lines = [
-        *(f"{labels.get(i, ''):>8} |{''.join(row).rstrip()}" for i, row in enumerate(rows)),
-        " " * 9 + "+" + "-" * _WIDTH,
-        " " * 10 + f"{low_x:,g}".ljust(_WIDTH - 12) + f"{high_x:,g}".rjust(12),
+        *(f"{labels.get(i, ''):>{margin}} |{''.join(row).rstrip()}" for i, row in enumerate(rows)),
+        " " * (margin + 1) + "+" + "-" * _WIDTH,
+        " " * (margin + 2) + left.ljust(_WIDTH - 12) + right.rjust(12),
     ]
     return [Fixed(line) for line in lines]
 

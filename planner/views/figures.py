@@ -334,6 +334,13 @@ def with_table(chart: Chart, block: Block) -> Chart:
     return changed(chart, columns=columns, rows=block.rows, order=block.order)
 
 
+def alone(block: Block) -> Chart:
+    """The chart of a block without it: with its rows as the table, its first line as summary."""
+    assert block.chart is not None
+    chart = with_table(block.chart, block)
+    return changed(chart, summary=chart.summary or block.text[0])
+
+
 def parts_chart(name: str, steps: Mapping[str, Mapping[str, float]]) -> Chart:
     """Step times as stacked bars of their parts. steps: components in seconds, by label."""
     names = dict.fromkeys(part for parts in steps.values() for part in parts)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from planner.specs.documents.plan import describe
-from planner.specs.documents.search import FrontPoint, Ranked, Search
+from planner.specs.documents.search import FrontPoint, Pair, Ranked, Search
 from planner.units import show
 from planner.views.cells import Cell, Column
 from planner.views.characters import points_lines
@@ -16,6 +16,8 @@ from planner.views.figures import (
     CYCLE,
     FROM_ZERO,
     GIB,
+    GRID_LINE,
+    INK,
     LOG,
     SILVER,
     axis,
@@ -26,6 +28,7 @@ from planner.views.figures import (
 )
 from planner.views.view import Block, Command, View, words
 
+_MOST_LABELS = 12  # columns of the heat map that have room for their numbers
 _FRONT_ROWS = 20  # of the front, in a terminal; --json and --html have all
 
 
@@ -37,7 +40,7 @@ def view(document: Search, full: bool = False) -> View:
     )
     notes = [*document.assumptions, *left_out(document.not_searched)]
     fitting = [_best(document), _front(document, full)] if document.feasible else []
-    parts = [*fitting, *_reasons(document)]
+    parts = [*fitting, pairs_block(document.by_tp_pp), *_reasons(document)]
     if not document.top:
         return View("Search", f"NOTHING FITS: {counts}", "no", parts=parts, notes=notes)
     best = document.top[0]
@@ -112,6 +115,120 @@ def _best_cells(r: Ranked) -> list[Cell]:
         *(r.per_token.usd_per_million_tokens, 1000 * r.per_token.kwh_per_million_tokens),
         *(r.stack.id, describe(r.layout)),
     ]
+
+
+def pairs_block(pairs: Sequence[Pair], states: Sequence[Any] = ()) -> Block:
+    """The best step for each tp and pp. states: where choosing each pair leads."""
+    pps = sorted({pair.pp for pair in pairs})
+    fitting = [pair for pair in pairs if pair.best is not None]
+    at = {(pair.tp, pair.pp): pair for pair in pairs}
+    return Block(
+        "Best step for each tp and pp",
+        [
+            f"{len(fitting)} of {len(pairs)} combinations of tp and pp have a layout that fits."
+            f" {_best_pair(fitting)}"
+        ],
+        header=[">tp", *(f">pp {pp}" for pp in pps)],
+        rows=[
+            [f"{tp}", *(_pair_text(at.get((tp, pp)), "needs ") for pp in pps)]
+            for tp in sorted({pair.tp for pair in pairs})
+        ],
+        order="all else searched",
+        below=[
+            *(
+                ["the fastest expected to fit; the best layouts above leave room, too"]
+                * bool(fitting)
+            ),
+            *(["needs: none fits, the least memory per GPU"] * (len(fitting) < len(pairs))),
+        ],
+        chart=_heat_map(pairs, pps, at, states),
+    )
+
+
+def _pair_text(pair: Pair | None, needs: str = "") -> str:
+    if pair is None:
+        return ""
+    if pair.best is None:
+        return f"{needs}{show(pair.least_bytes, 'B', 2)}"
+    return show(pair.best.step_seconds, "s")
+
+
+def _heat_map(
+    pairs: Sequence[Pair],
+    pps: Sequence[int],
+    at: Mapping[tuple[int, int], Pair],
+    states: Sequence[Any],
+) -> Chart:
+    tps = sorted({pair.tp for pair in pairs})
+    leads = {(p.tp, p.pp): s for p, s in zip(pairs, states, strict=True)} if states else {}
+    grid = [[at.get((tp, pp)) for pp in pps] for tp in tps]
+
+    def drawn(value_of: Callable[[Pair | None], Any]) -> list[list[Any]]:
+        return [[value_of(pair) for pair in line] for line in grid]
+
+    shared = {
+        "type": "heatmap",
+        "x": [f"pp {pp}" for pp in pps],
+        "y": [f"tp {tp}" for tp in tps],
+        "text": drawn(_pair_text),
+        "xgap": 2,
+        "ygap": 2,
+        **({"texttemplate": "%{text}"} if len(pps) <= _MOST_LABELS else {}),
+    }
+    trace = {
+        **shared,
+        "z": drawn(lambda pair: pair.best.step_seconds if pair and pair.best else None),
+        "customdata": drawn(lambda pair: pair and leads.get((pair.tp, pair.pp))),
+        "colorscale": "Cividis",
+        "reversescale": True,
+        "hovertemplate": "%{y}, %{x}: %{text}<extra></extra>",
+        "colorbar": {"title": {"text": "seconds"}, "thickness": 12},
+    }
+    # where nothing fits: the least that any layout needs, on plain ground
+    needs = {
+        **shared,
+        "z": drawn(lambda pair: 0 if pair and pair.best is None else None),
+        "colorscale": [[0, GRID_LINE], [1, GRID_LINE]],
+        "showscale": False,
+        "textfont": {"color": INK},
+        "hovertemplate": "%{y}, %{x}: does not fit, needs %{text}<extra></extra>",
+    }
+    category = axis(type="category")
+    return Chart(
+        "heat-map",
+        "Best step for each tp and pp",
+        "",
+        figure([needs, trace], category, category),
+        (
+            *(Column(name, "number") for name in ("tp", "pp", "layouts")),
+            *(Column("fits"), Column("best step", "s"), Column("memory per GPU", "B")),
+            Column("layout"),
+        ),
+        [_pair_row(pair) for pair in pairs],
+        "The fastest layout that fits for each pair, all else searched; grey: none fits,"
+        " and the least memory that any needs.",
+        states=states,
+        order="by tp, then by pp",
+    )
+
+
+def _best_pair(fitting: Sequence[Pair]) -> str:
+    seconds = {(p.tp, p.pp): p.best.step_seconds for p in fitting if p.best is not None}
+    if not seconds:
+        return "No combination fits."
+    tp, pp = min(seconds, key=seconds.__getitem__)
+    least, most = min(seconds.values()), max(seconds.values())
+    times = f" The slowest of them takes {most / least:.1f} times as long."
+    return f"Best is tp {tp}, pp {pp} with {show(least, 's')}." + times * (len(seconds) > 1)
+
+
+def _pair_row(pair: Pair) -> list[Cell]:
+    best = pair.best
+    if best is None:
+        least = pair.least_bytes
+        return [pair.tp, pair.pp, pair.layouts, False, None, least, "no layout fits"]
+    layout = describe(best.layout)
+    return [pair.tp, pair.pp, pair.layouts, True, best.step_seconds, best.device_bytes, layout]
 
 
 def _reasons(document: Search) -> list[Block]:

@@ -22,7 +22,7 @@ def command(given: Given, request: EstimateOptions, out: Output) -> Answer:
     if request.part is not None and not request.explain:
         raise PlanError("--explain", request.part, "is needed before it, as in --explain memory")
     from planner.inputs.options import read_options
-    from planner.verbs.estimate import estimate, explain, may_fit
+    from planner.verbs.estimate import charted, estimate, explain, may_fit
 
     options = read_options(given)
     if request.explain:
@@ -34,6 +34,8 @@ def command(given: Given, request: EstimateOptions, out: Output) -> Answer:
         report = changed(report, explain=tree_of.nested(tree))
     else:
         report = estimate(options)
+    if request.chart:
+        report = charted(report, options, request.chart)
 
     def trace() -> str:
         from planner.verbs import step_trace
@@ -45,10 +47,13 @@ def command(given: Given, request: EstimateOptions, out: Output) -> Answer:
         from planner.views import screen
         from planner.views.estimate import offload_blocks
         from planner.views.inference import inference_blocks
+        from planner.views.kernels import chart_blocks
 
         inference = inference_blocks(report) if request.inference else []
         offload = offload_blocks(report) if request.explain else []
-        return (whole if full else screen).view(report, [*inference, *offload])
+        return (whole if full else screen).view(
+            report, [*inference, *offload, *chart_blocks(report)]
+        )
 
     def after() -> list[str]:
         first = [] if request.part == "memory" else [*tree_of.machine_lines(report.machine), ""]

@@ -12,7 +12,7 @@ class ExportedFile(Document):
     """One file of a recipe."""
 
     name: Annotated[str, key("name of the file")]
-    says: Annotated[str, key("what it is, or how it is started")]
+    says: Annotated[str, key("its purpose, or how it is started")]
     text: Annotated[str, key("all of it")]
 
 

@@ -229,7 +229,7 @@ def bailing_delta(s: Source, f: Family, layer: Layer) -> list[Part]:
 
 
 def lfm2_mlp(s: Source, f: Family, layer: Layer) -> list[Part]:
-    """LFM2: the width is two thirds of what is stated, times a factor, rounded up."""
+    """LFM2: the width is two thirds of the stated value, times a factor, rounded up."""
     width = s.maybe("block_ff_dim") or s.ffn
     if s.flag("block_auto_adjust_ff_dim"):
         stated = s.value("block_ffn_dim_multiplier") is not None

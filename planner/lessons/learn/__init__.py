@@ -94,7 +94,7 @@ def lesson(name: str, given: Mapping[str, str], *, claims: bool = True) -> Lesso
 
 
 def _set(written: Written, given: Mapping[str, str]) -> dict[str, Setting]:
-    """The inputs that are given, each as what it is. Raises PlanError."""
+    """Given inputs, each converted to its type. Raises PlanError."""
     for key in given:
         if key not in written.inputs:
             known = ", ".join(written.inputs) or "none"

@@ -128,7 +128,7 @@ def _arguments(node: ast.Call, names: Names) -> dict[str, Any]:
 
 
 def _item(node: ast.Attribute | ast.Subscript, names: Names) -> Any:
-    """A key of a document, an item of a list by number or by what it is called."""
+    """A key of a document, or an item of a list by number or by name."""
     inside = _value(node.value, names)
     wanted = node.attr if isinstance(node, ast.Attribute) else _value(node.slice, names)
     try:

@@ -70,7 +70,7 @@ class HostLink(Document):
 class LayerCopy(Document):
     """One mean layer and micro-batch."""
 
-    bytes: Annotated[float, key("what it keeps for backward", "B")]
+    bytes: Annotated[float, key("activations kept for backward", "B")]
     transfer_s: Annotated[float, key("one copy, out or back", "s")]
     recompute_s: Annotated[float, key("running the layer forward again", "s")]
 

@@ -225,7 +225,10 @@ class TimeToTarget(Doubted):
     least: Annotated[Least, key("least tokens and least steps to the target")]
     stop_below: Annotated[
         float,
-        key("share of what a GPU brought at the first count below which more stop paying", "1"),
+        key(
+            "share of the throughput per GPU at the first count below which more GPUs stop paying",
+            "1",
+        ),
     ]
     regimes: Annotated[
         dict[str, Regime],

@@ -91,7 +91,7 @@ class EqualCount(Document):
     gpus: Annotated[int, key("GPUs taken", "GPUs")]
     unit: Annotated[str, key("what is equal, of `amount` and `target`")]
     amount: Annotated[float, key("of the GPUs taken, in `unit`")]
-    target: Annotated[float, key("of those of the first request, in `unit`")]
+    target: Annotated[float, key("of the GPUs of the first request, in `unit`")]
     off_frac: Annotated[float, key("amount over target, minus one", "1")]
     without_layout: Annotated[list[int], key("nearer counts of whole nodes without one", "GPUs")]
     slower: Annotated[list[int], key("nearer counts that are slower per GPU", "GPUs")]
@@ -181,7 +181,7 @@ class CurvePoint(Document):
     marginal_frac: Annotated[
         float | None,
         key(
-            "what each GPU added since the count before brings, as a share of what one brought at"
+            "throughput of each GPU added since the count before, over the throughput per GPU at"
             " the first count; null there",
             "1",
         ),
@@ -261,13 +261,20 @@ class Comparison(Doubted):
     scaling: Annotated[str, key("over GPUs: strong keeps the batch, weak the batch per GPU")]
     stop_below: Annotated[
         float,
-        key("share of what a GPU brought at the first count below which more stop paying", "1"),
+        key(
+            "share of the throughput per GPU at the first count below which more GPUs stop paying",
+            "1",
+        ),
     ]
     notes: Annotated[list[str], key("what was chosen for the requests, as sentences")]
-    prices: Annotated[Prices, key("the prices it rests on, and what they decide")]
+    prices: Annotated[
+        Prices, key("prices behind the costs, and the cheapest request at other prices")
+    ]
     points: Annotated[list[Point], key("every request, the last dimension running fastest")]
     difference: Annotated[Difference | None, key("null for sweeps")]
-    curves: Annotated[list[Curve], key("of a sweep, one per combination of what is not its axis")]
+    curves: Annotated[
+        list[Curve], key("of a sweep, one per combination of the options that are not its axis")
+    ]
 
 
 class Scenario(Document):

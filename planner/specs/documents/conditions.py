@@ -97,7 +97,7 @@ class Input(Document):
     prefetch_needed: Annotated[
         int, key("batches ahead per worker, so that all under way have a place")
     ]
-    host_bytes_per_node: Annotated[float, key("host memory of what is loaded ahead", "B")]
+    host_bytes_per_node: Annotated[float, key("host memory of the batches loaded ahead", "B")]
     covered_s: Annotated[float, key("stall of storage that it covers", "s")]
     seconds: Annotated[InputTimes, key("time of one step's samples by stage")]
     load_s: Annotated[float, key("the longest of `seconds`", "s")]

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from planner.ledger import Kind
 from planner.specs.document import UNSET, Document, Unset, key
 from planner.specs.documents.advice import Advice, OffloadChoices, Value
+from planner.specs.documents.charts import Crossover, Roofline
 from planner.specs.documents.conditions import Input, Stragglers
 from planner.specs.documents.explain import Explained
 from planner.specs.documents.inference import Inference
@@ -62,8 +63,10 @@ class StepByWire(StepFigures):
 class Evidence(Document):
     """Evidence behind the width of the band."""
 
-    gpu: Annotated[str, key("what validated runs share of the GPU: GPU, architecture or nothing")]
-    software: Annotated[str, key("what they share of the stack: stack, family or nothing")]
+    gpu: Annotated[
+        str, key("closeness of the GPUs of validated runs: GPU, architecture or nothing")
+    ]
+    software: Annotated[str, key("closeness of their stacks: stack, family or nothing")]
     width: Annotated[
         dict[str, float],
         key(
@@ -102,7 +105,7 @@ class Throughput(Document):
     samples: Annotated[
         str, key("what a batch counts: sequences, or of other models samples, images, pairs")
     ]
-    samples_per_s: Annotated[float, key("of the whole cluster, of what a batch counts", "1/s")]
+    samples_per_s: Annotated[float, key("of the whole cluster, in the unit of `samples`", "1/s")]
     model_tflops_per_gpu: Annotated[float, key("model FLOP per second and GPU", "TFLOP/s")]
     mfu: Annotated[float, key("model FLOP utilisation, by `flop_convention`", "1")]
     mfu_palm: Annotated[
@@ -389,7 +392,7 @@ class Estimate(Report):
     tighter: Annotated[
         Tighter | None,
         key(
-            "what more speed would cost in risk; null where nothing that fits is faster by more"
+            "the faster layout with less room; null where nothing that fits is faster by more"
             " than repeats of a run differ by (3.4 %)"
         ),
     ]
@@ -416,6 +419,12 @@ class Estimate(Report):
         key("with `--explain`: recompute or offload; null where the stack does neither"),
     ] = UNSET
     explain: Annotated[Explained | Unset, key("with `--explain`: tree of formulas")] = UNSET
+    roofline: Annotated[
+        Roofline | Unset, key("with `--chart roofline`: kernels against the limits of the GPU")
+    ] = UNSET
+    crossover: Annotated[
+        Crossover | Unset, key("with `--chart crossover`: all-reduce algorithms by message size")
+    ] = UNSET
 
 
 class Figures(Document):

@@ -39,6 +39,8 @@ class Inference(Document):
     cache_bytes_per_token: Annotated[
         float, key("keys and values, whole model, one token of one sequence", "B")
     ]
-    budget_bytes: Annotated[float, key("per GPU: 0.9 of what a framework can allocate", "B")]
+    budget_bytes: Annotated[
+        float, key("per GPU: 0.9 of the memory that a framework can allocate", "B")
+    ]
     table: Annotated[list[Held], key("contexts by batches")]
     max_batch: Annotated[list[LargestBatch], key("by context")]

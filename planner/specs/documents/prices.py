@@ -23,8 +23,8 @@ class Cheapest(Document):
     """The cheapest choice in one market."""
 
     market: Annotated[str, key("kind of price")]
-    label: Annotated[str, key("what is the cheapest there")]
-    cost_usd: Annotated[float, key("what it costs there, per `prices.per`", "USD")]
+    label: Annotated[str, key("the cheapest request or GPU there")]
+    cost_usd: Annotated[float, key("its cost there, per `prices.per`", "USD")]
     source: Annotated[str | None, key("kind, provider and date of its price")]
     priced: Annotated[int, key("kinds of machine that have a price there")]
 

@@ -47,7 +47,10 @@ class Judged(Document):
         float | None,
         key("probability that the run ends within days and dollars; null where not known", "1"),
     ]
-    why: Annotated[str | None, key("why not, or what it takes where that may be beyond a limit")]
+    why: Annotated[
+        str | None,
+        key("why no size is within the limits, or its need where that may be beyond one"),
+    ]
 
 
 class ClusterRow(Judged):
@@ -157,7 +160,7 @@ class SmallestCluster(Doubted):
         key("kinds whose order with the best for the goal is within the bands, nearest first"),
     ]
     types: Annotated[list[MachineKind], key("every kind, those with an answer first")]
-    prices: Annotated[Prices, key("prices of the kinds that fit, and what they decide")]
+    prices: Annotated[Prices, key("prices of the kinds that fit, and the cheapest at other prices")]
     without: Annotated[
         list[Without],
         key(

@@ -31,6 +31,16 @@ class FrontPoint(Line):
     tokens_per_usd: PerDollar
 
 
+class Pair(Document):
+    """Layouts of one tensor-parallel and pipeline-parallel degree."""
+
+    tp: Annotated[int, key("tensor-parallel degree")]
+    pp: Annotated[int, key("pipeline stages")]
+    layouts: Annotated[int, key("layouts that were evaluated")]
+    best: Annotated[FrontPoint | None, key("the fastest that fits; null where none does")]
+    least_bytes: Annotated[float, key("the least memory per GPU that any of them needs", "B")]
+
+
 class WithOffload(Line):
     """The best layout that fits once something is offloaded."""
 
@@ -68,6 +78,7 @@ class Search(Doubted):
         ),
     ]
     pareto: Annotated[list[FrontPoint], key("front of time against memory, fastest first")]
+    by_tp_pp: Annotated[list[Pair], key("the best of each tp and pp, by tp, then by pp")]
     seconds: Annotated[float, key("time the search took", "s")]
     families: Annotated[list[Alternative], key("best of each family")]
     command: Annotated[str, key("the command that requests this")]

@@ -56,12 +56,14 @@ class Statistics(Document):
             " assumption, and the strategy is not among those that `best` is taken from"
         ),
     ]
-    steps_factor: Annotated[float, key("steps to the same loss over those of exact training", "1")]
+    steps_factor: Annotated[
+        float, key("steps to the same loss over the steps of exact training", "1")
+    ]
     source: Annotated[str, key("where the factor was read")]
     break_even_steps: Annotated[
         float | None,
         key(
-            "steps over those of exact training at which it takes as long as the best exact"
+            "factor of steps at which it takes as long as the best exact"
             " strategy that fits; null for exact ones, and where none fits",
             "1",
         ),
@@ -113,7 +115,7 @@ class Strategy(Document):
     host_bytes: Annotated[float | None, key("offloaded, per GPU", "B")]
     step: Annotated[Phases | None, key("time of a step")]
     sent_bytes: Annotated[SentBytes | None, key("what each GPU sends per step")]
-    statistics: Annotated[Statistics | None, key("what it costs in convergence")]
+    statistics: Annotated[Statistics | None, key("cost in convergence")]
     seconds_per_token: Annotated[
         float | None, key("step times steps factor over tokens of a step", "s")
     ]

@@ -38,7 +38,7 @@ class TuneMethod(Document):
     """A method on these cards and data; null from `memory` on where no layout is allowed."""
 
     name: Annotated[str, key("as `--method` takes it")]
-    title: Annotated[str, key("what it trains, and how")]
+    title: Annotated[str, key("the method in words")]
     options: Annotated[dict[str, Any], key("options of an estimate that it stands for")]
     fits: Annotated[bool, key("the requested run is expected to fit")]
     why: Annotated[str | None, key("why not; null where it fits")]

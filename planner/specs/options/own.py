@@ -44,6 +44,9 @@ class ScenarioFile(Record):
     recipe: tuple[str, ...] = ()
 
 
+ChartName = Literal["roofline", "crossover"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class EstimateOptions(Record):
     GROUP: ClassVar = OUTPUT
@@ -53,6 +56,7 @@ class EstimateOptions(Record):
     trace: str | None = None
     full: bool = False
     inference: bool = False
+    chart: ChartName | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

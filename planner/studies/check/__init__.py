@@ -224,7 +224,7 @@ def _log(path: Path, log: Log, recipe: _Recipe | None) -> Checked:
 
 
 def _tokens_per_s(log: Log, steps: StepTimes | None, size: Size) -> float | None:
-    """As the log prints it of what varies from step to step, else by the size of a step."""
+    """As the log prints values that vary from step to step, else by the size of a step."""
     logged = [step.tokens_per_s for step in log.steps if step.tokens_per_s is not None]
     if logged and steps is not None and (steps.phases or not size.tokens):
         return float(np.median(logged))

@@ -204,7 +204,7 @@ class Learned(Document):
     numbers: Annotated[list[LearnedNumber], key("that moved, and those that could have")]
     before: Annotated[float, key("mean error of the step time of these runs, before", "1")]
     after: Annotated[float, key("the same with the calibration", "1")]
-    notes: Annotated[list[str], key("what it does not say, as sentences")]
+    notes: Annotated[list[str], key("limits of the comparison, as sentences")]
     calibration: Annotated[str, key("the file that `--save` writes, TOML")]
 
 

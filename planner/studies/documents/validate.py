@@ -98,8 +98,8 @@ class Run(Document):
     phases: Annotated[
         dict[str, float],
         key(
-            "phases of a step of reinforcement learning, whose training step is what `components`"
-            " are of; empty for a step of training",
+            "phases of a step of reinforcement learning; `components` are the parts of its"
+            " training phase; empty for a step of training",
             "s",
         ),
     ]

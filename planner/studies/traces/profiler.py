@@ -98,7 +98,7 @@ def read_trace(source: Pieces, path: Path, name: str) -> Trace:
 
 
 class _Events:
-    """Times of what ran on the GPU, by class."""
+    """Times of GPU kernels and copies, by class."""
 
     def __init__(self) -> None:
         self.count = 0

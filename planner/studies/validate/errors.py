@@ -132,7 +132,7 @@ _FEWEST = 3  # runs that have a median worth removing
 
 
 def _centred(relative: list[float]) -> list[float]:
-    """Errors left when all predictions are divided by their median ratio to what was measured."""
+    """Errors left when all predictions are divided by their median ratio to the measured value."""
     if len(relative) < _FEWEST:
         return relative
     middle = 1 + median(sorted(relative))

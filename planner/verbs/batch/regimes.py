@@ -123,7 +123,7 @@ def _point(run: Run, stretch: float, target: Target) -> RegimePoint:
 
 
 def _by_class(step: StepByWire) -> dict[str, float]:
-    """Seconds of the step by what they are to it."""
+    """Seconds of the step by regime."""
     seconds: dict[str, float] = {}
     for component, taken in step.components.items():
         seconds[class_of(component)] = seconds.get(class_of(component), 0.0) + taken

@@ -29,9 +29,10 @@ from planner.specs.documents.recommend import (
 from planner.specs.options import refuse
 from planner.specs.options.numbers import number
 from planner.specs.options.recommend import GOALS, Limits
-from planner.units import chance_text
+from planner.units import chance_text, show
 from planner.verbs.prices import Bill, PriceAt, prices
 from planner.verbs.recommend import ladder
+from planner.verbs.recommend.bound import Least
 from planner.verbs.recommend.counts import ORDER, Count, cost_of, judged, rows_of, undecided
 from planner.verbs.recommend.kinds import MOST_GPUS, Kind, kinds
 from planner.verbs.recommend.limits import checked
@@ -174,7 +175,7 @@ def _type(kind: Kind, counts: Sequence[Count], limits: Limits) -> MachineKind:
         smallest_gpus=smallest.gpus if smallest else None,
         below=Below(smaller[-1].gpus, smaller[-1].why) if smaller else None,
         left_out=_left_out(kind, len(counts)),
-        reason=None if within else kind.reason or _reason(counts, limits),
+        reason=None if within else kind.reason or _reason(kind, counts, limits),
         tried=[_tried(count) for count in counts],
     )
 
@@ -183,7 +184,7 @@ def _left_out(kind: Kind, tried: int) -> str | None:
     """Which counts of a kind are not tried, and why."""
     some = (
         f"{tried} of {len(kind.requests)} numbers of GPUs that divide the work are tried: a ladder,"
-        " and those next to what answers"
+        " and those next to what answers, without those that no bound lets be the best by any goal"
     )
     reasons = [kind.left_out, some if tried < len(kind.requests) else None]
     return "; ".join(reason for reason in reasons if reason) or None
@@ -196,15 +197,19 @@ def _tried(count: Count) -> TriedCount:
     return extended(TriedCount, row)
 
 
-def _reason(counts: Sequence[Count], limits: Limits) -> str:
-    """Why no count of a kind is within the limits: the nearest miss."""
+def _reason(kind: Kind, counts: Sequence[Count], limits: Limits) -> str:
+    """Why no count of a kind is within the limits: the nearest miss, or a bound where none was
+    tried."""
+    if not counts and kind.least is not None:
+        return _ruled_out(kind, kind.least)
     most, rows = counts[-1].gpus, rows_of(counts)
+    larger = "" if most == kind.requests[-1].gpus else "; no larger one could be the best"
     fitting = [row for row in rows if row.fits]
     if not rows:
         return f"no layout divides the batch at any count up to {most:,} GPUs"
     if not fitting:
         nearest = max(rows, key=lambda row: row.headroom_bytes)
-        return f"{nearest.why} at best, up to {most:,} GPUs"
+        return f"{nearest.why} at best, up to {most:,} GPUs{larger}"
     if any(row.verdict == "unknown" for row in fitting):
         return next(row.why for row in fitting if row.verdict == "unknown") or ""
 
@@ -214,9 +219,20 @@ def _reason(counts: Sequence[Count], limits: Limits) -> str:
     in_time = [row for row in fitting if limits.days is None or days(row) <= limits.days]
     if not in_time:
         fastest = min(fitting, key=days)
-        return f"{fastest.why} at best, on {fastest.gpus:,} GPUs{_odds(fastest)}"
+        return f"{fastest.why} at best, on {fastest.gpus:,} GPUs{_odds(fastest)}{larger}"
     cheapest = min(in_time, key=ORDER["cheapest"])
     return f"{cheapest.why} at least, on {cheapest.gpus:,} GPUs{_odds(cheapest)}"
+
+
+def _ruled_out(kind: Kind, least: Least) -> str:
+    """A bound of what a kind takes that is beyond the best kinds by every goal."""
+    few, many = kind.requests[0].gpus, kind.requests[-1].gpus
+    usd, per = least.cost(few), "" if least.run_gpu_s is not None else " an hour"
+    cost = "" if math.isinf(usd) else f" and cost {show(usd, 'USD')}{per}"
+    return (
+        f"not searched: GEMMs take {show(least.step_s(many), 's')} a step on {many:,} GPUs{cost};"
+        f" with {few:,} or more GPUs others are cheaper, faster and smaller"
+    )
 
 
 def _odds(row: ClusterRow) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 
 from planner.estimate.memory import state_ledger
 from planner.estimate.state_types import frozen_bytes
-from planner.formulas import flops, run_level
+from planner.formulas import run_level
 from planner.formulas.params import parameter_count
 from planner.inputs import catalog
-from planner.inputs.cluster import every_price, node_size
+from planner.inputs.cluster import node_size
 from planner.inputs.scenario import resolve
 from planner.ledger import total
 from planner.specs.base import PlanError
@@ -23,11 +23,15 @@ from planner.specs.options import Options, flag
 from planner.specs.options.recommend import Limits
 from planner.specs.plan import Plan
 from planner.verbs.counts import layout_counts
+from planner.verbs.recommend.bound import Least, least
 from planner.verbs.recommend.limits import DAY_S
 
 # where no limit says otherwise: the largest cluster of a published run, Llama 3 405B (arXiv
 # 2407.21783, section 3.3)
 MOST_GPUS = 16384
+# times the days of a limit that the expected run of a cluster which is as likely as not within them
+# takes at most: bands are near symmetric
+_MEDIAN = 1.1
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Kind:
 
     name: str
     base: Options  # of all counts
+    least: Least | None = None  # None where none is tried
     requests: tuple[Options, ...] = ()
     reason: str | None = None  # why none is tried
     left_out: str | None = None  # which counts are not tried, and why
@@ -82,7 +87,7 @@ def _listed(names: Sequence[str], option: str) -> list[str]:
 
 
 def kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limits: Limits) -> Kind:
-    """Counts of one kind that could be within the limits: those that even the peak rate or bare
+    """Counts of one kind that could be within the limits: those that GEMMs alone (`bound`) or bare
     states rule out are left out."""
     node = node_size(base)
     most = limits.max_gpus or MOST_GPUS
@@ -92,7 +97,7 @@ def kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limit
         scenario = resolve(base.changed(gpus=node))
     except PlanError as error:
         return Kind(name, base, reason=str(error))
-    _, cluster, training = scenario.parts
+    _, cluster, _ = scenario.parts
     fewest = _Fewest()
     if base.offload in (None, "none"):
         bare = bare_bytes(scenario.plans) * parameter_count(model)
@@ -100,21 +105,17 @@ def kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limit
             bare / float(cluster.gpu.usable_memory),
             "parameters and optimizer states already fill more",
         )
-    if tokens is not None:
-        # with all of the peak rate and no failures
-        gpu_s = least_flop(model, tokens, scenario.plans[0]) / float(
-            cluster.gpu.rate(training.precision) or math.inf
-        )
-        usd = gpu_s * min((float(price) for price in every_price(base)), default=0.0)
+    floor = least(scenario.plans[0], base, tokens)
+    if floor.run_gpu_s is not None:
+        usd = min((floor.cost(node, market) for market in floor.usd), default=0.0)
         if limits.budget is not None and usd > limits.budget:
             return Kind(
-                name,
-                base,
-                reason=f"costs {usd:,.0f} USD even at the peak rate and the lowest price known",
+                name, base, reason=f"its GEMMs alone cost {usd:,.0f} USD at the lowest price known"
             )
-        in_time = 0.0 if limits.days is None else gpu_s / (limits.days * DAY_S)
+        days = math.inf if limits.days is None else limits.days * _MEDIAN
+        in_time = floor.run_gpu_s / (days * DAY_S)
         if in_time > fewest.gpus:
-            fewest = _Fewest(in_time, f"even the peak rate takes more than {limits.days:g} days")
+            fewest = _Fewest(in_time, f"even its GEMMs alone take more than {limits.days:g} days")
     upper = min(float(most), _powered(cluster, limits))
     every = [n for n in layout_counts(base, most) if n % node == 0]
     tried = [n for n in every if fewest.gpus <= n <= upper]
@@ -131,7 +132,7 @@ def kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limit
         )
     left_out = f"fewer than {tried[0]:,} GPUs: {fewest.why}" if tried[0] > every[0] else None
     requests = tuple(base.changed(gpus=n) for n in tried)
-    return Kind(name, base, requests, left_out=left_out)
+    return Kind(name, base, floor, requests, left_out=left_out)
 
 
 def _indivisible(base: Options, node: int, most: int) -> str:
@@ -155,16 +156,6 @@ def bare_bytes(plans: Sequence[Plan]) -> float:
         else total({name: kept for name, kept in state_ledger(plan).items() if name != "gradients"})
         for plan in plans
     )
-
-
-def least_flop(model: ModelSpec, tokens: float, plan: Plan) -> float:
-    """FLOP of a run that counts only GEMMs with weights; with frozen ones, forward, and backward
-    down to the first trained layer. plan: what is trained of the model."""
-    weights = float(total(flops.matmul_weights(model)))
-    if plan.partial:
-        back = 0.0 if plan.backward_layers is not None else weights
-        return float(flops.partial_flop(weights, back, 0.0, 0.0, tokens))
-    return float(flops.model_flop(weights, 0.0, tokens))
 
 
 def _powered(cluster: ClusterSpec, limits: Limits) -> float:

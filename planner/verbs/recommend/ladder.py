@@ -3,14 +3,17 @@ ladder of them, and the ones next to what answers until nothing is left between.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from planner.inputs.cluster import price_of
 from planner.specs.documents.recommend import ClusterRow
-from planner.specs.options.recommend import GOALS, Limits
+from planner.specs.options.recommend import GOALS, Goal, Limits
+from planner.verbs.recommend.bound import Least, Market, cost_in
 from planner.verbs.recommend.counts import ORDER, judged
 from planner.verbs.recommend.kinds import Kind
+from planner.verbs.recommend.limits import in_reach
 from planner.verbs.requests import Point, answer
 from planner.verbs.workers import Progress
 
@@ -19,6 +22,10 @@ from planner.verbs.workers import Progress
 EVERY = 2_000_000
 RUNGS = 4
 NEAREST = 3
+# least GPU-seconds of a step over those with fewer GPUs, and with more, that were tried: more GPUs
+# seldom take fewer, and fewer save bubbles and communication
+_OF_FEWER = 0.85
+_OF_MORE = 0.5
 
 Tried = dict[int, Point]  # by position among the requests of a kind
 
@@ -26,21 +33,28 @@ Tried = dict[int, Point]  # by position among the requests of a kind
 def points(
     kinds: Sequence[Kind], limits: Limits, *, jobs: int, progress: Progress | None
 ) -> list[list[Point]]:
-    """The counts of each kind that are tried, ascending. The largest first: it tells how much work
-    there is at most, and what is out of reach with the largest is so with fewer."""
-    tried: list[Tried] = [{} for _ in kinds]
-    whole = [range(len(kind.requests)) for kind in kinds]
+    """The counts of each kind that are tried, ascending: all of them where that is little work,
+    else those that a bound does not rule out (`bound`), the most promising kinds first, and of each
+    its largest count first: what is out of reach with the largest is so with fewer."""
+    trials = _Trials(kinds, limits, jobs, progress)
+    order = _promising(kinds, limits.goal)
+    first, rest = order[: len(GOALS)], order[len(GOALS) :]
     rungs = [_rungs(len(kind.requests)) for kind in kinds]
-    _try(kinds, tried, [some[-1:] for some in rungs], jobs, progress)
-    if _work(kinds, tried) <= EVERY:
-        _try(kinds, tried, whole, jobs, progress)
-    else:
-        rows = [_rows(kind, known, limits) for kind, known in zip(kinds, tried, strict=True)]
-        hopeful = [any(map(_in_reach(limits), of_kind.values())) for of_kind in rows]
-        some = [rung if hope else () for rung, hope in zip(rungs, hopeful, strict=True)]
-        while _try(kinds, tried, some, jobs, progress):
-            some = _refined(kinds, tried, limits)
-    return [[known[i] for i in sorted(known)] for known in tried]
+    for rung in (-1, -2):
+        if not trials.work():  # none known, where the largest has no layout
+            trials.run({k: rungs[k][rung:][:1] for k in first})
+    if trials.work() <= EVERY:
+        trials.run({k: range(len(kind.requests)) for k, kind in enumerate(kinds)})
+        return trials.answered
+    together = max(jobs, 1)
+    for group in (first, *(rest[i : i + together] for i in range(0, len(rest), together))):
+        trials.run({k: trials.open(k, rungs[k][-1:], ("fastest",)) for k in group})
+        while trials.run({k: trials.rung(k, rungs[k]) for k in group}):
+            pass
+        if group is first:
+            trials.refine()
+    trials.refine()
+    return trials.answered
 
 
 def _rungs(count: int) -> Sequence[int]:
@@ -50,57 +64,164 @@ def _rungs(count: int) -> Sequence[int]:
     return [round(i * (count - 1) / (RUNGS - 1)) for i in range(RUNGS)]
 
 
-def _try(
-    kinds: Sequence[Kind],
-    tried: Sequence[Tried],
-    wanted: Sequence[Sequence[int]],
-    jobs: int,
-    progress: Progress | None,
-) -> bool:
-    """Evaluate the wanted positions of each kind that are not yet; whether there were any."""
-    places = [
-        (k, i) for k, some in enumerate(wanted) for i in dict.fromkeys(some) if i not in tried[k]
-    ]
-    requests = [kinds[k].requests[i] for k, i in places]
-    points = answer(requests, jobs=jobs, progress=progress, reasons=False)
-    for (k, i), point in zip(places, points, strict=True):
-        tried[k][i] = point
-    return bool(places)
+def _promising(kinds: Sequence[Kind], goal: Goal) -> list[int]:
+    """Kinds with counts, in turn the one with the least bound by each goal, this goal first."""
+
+    def order(by: Goal) -> list[int]:
+        at = {"cheapest": 0, "smallest": 0, "fastest": -1}[by]
+        known = {
+            k: kind.least.order(by, kind.requests[at].gpus)
+            for k, kind in enumerate(kinds)
+            if kind.least is not None
+        }
+        return sorted(known, key=known.__getitem__)
+
+    goals = sorted(GOALS, key=lambda by: by != goal)
+    return list(dict.fromkeys(itertools.chain(*zip(*map(order, goals), strict=True))))
 
 
-def _work(kinds: Sequence[Kind], tried: Sequence[Tried]) -> float:
-    """Work of all counts of all kinds, extrapolated from the counts that were tried."""
-    return sum(
-        len(kind.requests) * sum(point.work for point in known.values()) / len(known)
-        for kind, known in zip(kinds, tried, strict=True)
-        if known
-    )
+class _Trials:
+    """Counts that were tried, and the best of them by each goal."""
 
+    def __init__(
+        self, kinds: Sequence[Kind], limits: Limits, jobs: int, progress: Progress | None
+    ) -> None:
+        self.kinds, self.limits, self.jobs, self.progress = kinds, limits, jobs, progress
+        self.tried: list[Tried] = [{} for _ in kinds]
+        # of those with a layout, against the limits
+        self.rows: list[dict[int, ClusterRow]] = [{} for _ in kinds]
+        self.best: dict[tuple[Goal, Market], tuple[float, ...]] = {}
 
-def _rows(kind: Kind, known: Tried, limits: Limits) -> dict[int, ClusterRow]:
-    """Counts that were tried, against the limits; without those that have no layout."""
-    rows = {
-        i: judged(kind.name, point, limits, price_of(point.options)).row
-        for i, point in known.items()
-    }
-    return {i: row for i, row in rows.items() if row is not None}
+    @property
+    def answered(self) -> list[list[Point]]:
+        """The counts of each kind, ascending."""
+        return [[known[i] for i in sorted(known)] for known in self.tried]
 
+    def run(self, wanted: Mapping[int, Sequence[int]]) -> bool:
+        """Evaluate the wanted positions of these kinds that are not yet; whether there were any."""
+        places = [
+            (k, i)
+            for k, some in wanted.items()
+            for i in dict.fromkeys(some)
+            if i not in self.tried[k]
+        ]
+        requests = [self.kinds[k].requests[i] for k, i in places]
+        points = answer(requests, jobs=self.jobs, progress=self.progress, reasons=False)
+        for (k, i), point in zip(places, points, strict=True):
+            self.tried[k][i] = point
+            price = price_of(point.options)
+            row = judged(self.kinds[k].name, point, self.limits, price).row
+            if row is not None:
+                self.rows[k][i] = row
+                self._learn(k, row)
+        return bool(places)
 
-def _in_reach(limits: Limits) -> Callable[[ClusterRow], bool]:
-    """Whether fewer GPUs than so many could be within the limits: only memory and days ask for
-    more."""
-    days = math.inf if limits.days is None else limits.days
-    return lambda row: row.fits and (row.days is None or row.days <= days)
+    def _learn(self, k: int, row: ClusterRow) -> None:
+        if not row.within:
+            return
+        for goal, market in self._contests(k):
+            order = ORDER[goal](row)
+            if market is not None and (least := self.kinds[k].least) is not None:
+                order = cost_in(row, least, market), row.gpus
+            self.best[goal, market] = min(order, self.best.get((goal, market), order))
 
+    def _contests(
+        self, k: int, goals: Sequence[Goal] = GOALS, elsewhere: bool = True
+    ) -> Iterator[tuple[Goal, Market]]:
+        """By which a kind can be the best: each goal, and the cheapest also in other markets
+        (elsewhere)."""
+        yield from ((goal, None) for goal in goals)
+        least = self.kinds[k].least
+        # in another market other clusters are within a budget
+        elsewhere = elsewhere and "cheapest" in goals and self.limits.budget is None
+        if least is not None and elsewhere:
+            yield from (("cheapest", market) for market in least.usd if market is not None)
 
-def _refined(kinds: Sequence[Kind], tried: Sequence[Tried], limits: Limits) -> list[Sequence[int]]:
-    """The next positions of the kinds nearest to the goal."""
-    rows = [_rows(kind, known, limits) for kind, known in zip(kinds, tried, strict=True)]
-    near = sorted(range(len(kinds)), key=lambda k: _nearness(rows[k], limits))[:NEAREST]
-    return [
-        _beside(tried[k], _best(rows[k], limits), len(kinds[k].requests) - 1) if k in near else ()
-        for k in range(len(kinds))
-    ]
+    def open(
+        self,
+        k: int,
+        positions: Sequence[int],
+        goals: Sequence[Goal] = GOALS,
+        *,
+        elsewhere: bool = True,
+    ) -> list[int]:
+        """Of these positions of a kind those that a bound does not rule out: that could be better
+        by one of the goals than all that were tried."""
+        return [
+            i
+            for i in positions
+            if (least := self._least(k, self.kinds[k].requests[i].gpus)) is not None
+            and any(
+                least.order(goal, self.kinds[k].requests[i].gpus, market)
+                <= self.best.get((goal, market), (math.inf,))
+                for goal, market in self._contests(k, goals, elsewhere)
+            )
+        ]
+
+    def _least(self, k: int, gpus: int) -> Least | None:
+        """The bounds of a kind at so many GPUs, with what its counts that were tried tell."""
+        least = self.kinds[k].least
+        taken = {row.gpus: row.step_seconds * row.gpus for row in self.rows[k].values() if row.fits}
+        if least is None or not taken:
+            return least
+        fewer, more = [n for n in taken if n <= gpus], [n for n in taken if n >= gpus]
+        floor = min(
+            _OF_FEWER * taken[max(fewer)] if fewer else math.inf,
+            (_OF_FEWER if fewer else _OF_MORE) * taken[min(more)] if more else math.inf,
+        )
+        return least.at_least(floor)
+
+    def work(self) -> float:
+        """Work of all counts of all kinds, extrapolated from the counts that were tried."""
+        known = [point.work for of_kind in self.tried for point in of_kind.values() if point.work]
+        return sum(len(kind.requests) for kind in self.kinds) * sum(known) / max(len(known), 1)
+
+    def _rows_at(self, k: int, positions: Sequence[int]) -> list[ClusterRow]:
+        return [self.rows[k][i] for i in positions if i in self.rows[k]]
+
+    def rung(self, k: int, rungs: Sequence[int]) -> list[int]:
+        """The next rung of the ladder of a kind: below those that memory and days allow, above
+        those that they do not. Of what they allow fewer GPUs take fewer GPU-hours, mostly."""
+        known, last = self.tried[k], rungs[-1]
+        if last in known and not in_reach(self._rows_at(k, [last]), self.limits):
+            return []  # nor is any with fewer
+        start = rungs[(len(rungs) - 1) // 2]
+        if start not in known:
+            return self.open(k, [start], ("cheapest", "smallest"))
+        allowed = [i for i, row in self.rows[k].items() if in_reach([row], self.limits)]
+        if set(allowed) - {last}:
+            some = [i for i in rungs if i < min(allowed)][-1:]
+        else:
+            some = [i for i in rungs if i > max(i for i in known if i != last or i == start)][:1]
+        return [] if set(some) & set(known) else self.open(k, some, ("cheapest", "smallest"))
+
+    def refine(self) -> None:
+        """Try what lies beside the best counts of the kinds nearest to the goal, until nothing is
+        left between."""
+        while self.run(self._beside_best()):
+            pass
+
+    def _beside_best(self) -> dict[int, list[int]]:
+        known = [k for k, rows in enumerate(self.rows) if rows]
+        near = sorted(known, key=lambda k: _nearness(self.rows[k], self.limits))[:NEAREST]
+        return {
+            k: [
+                j
+                for goals, i in _best(self.rows[k], self.limits)
+                for j in self.open(k, self._beside(k, i), goals, elsewhere=False)
+            ]
+            for k in near
+        }
+
+    def _beside(self, k: int, i: int) -> list[int]:
+        """Half way from a position to the next ones that were tried, and the two next to it on both
+        sides: some counts divide worse than their neighbours."""
+        known, last = self.tried[k], len(self.kinds[k].requests) - 1
+        below = max((j for j in known if j < i), default=i)
+        above = min((j for j in known if j > i), default=i)
+        halves = {(below + i) // 2, (i + above + 1) // 2}
+        positions = halves - set(known) or {i - 2, i - 1, i + 1, i + 2}
+        return sorted(j for j in positions if 0 <= j <= last)
 
 
 def _nearness(rows: Mapping[int, ClusterRow], limits: Limits) -> tuple[float, ...]:
@@ -120,22 +241,13 @@ def _miss(row: ClusterRow, limits: Limits) -> tuple[float, ...]:
     return 1.0, max(over, default=0.0)
 
 
-def _best(rows: Mapping[int, ClusterRow], limits: Limits) -> set[int]:
-    """Positions that answer: the best by each goal, or the nearest miss."""
+def _best(rows: Mapping[int, ClusterRow], limits: Limits) -> Iterator[tuple[Sequence[Goal], int]]:
+    """Positions that answer, each with the goals by which those beside it could be better: the best
+    by each goal, or the nearest miss."""
     within = [i for i in rows if rows[i].within]
-    if within:
-        return {min(within, key=lambda i: ORDER[goal](rows[i])) for goal in GOALS}
-    nearest = min(rows, key=lambda i: _miss(rows[i], limits), default=None)
-    return set() if nearest is None else {nearest}
-
-
-def _beside(known: Tried, best: set[int], last: int) -> list[int]:
-    """Half way from each of these positions to the next ones that were tried, and the two next to
-    it on both sides: some counts divide worse than their neighbours."""
-    positions: set[int] = set()
-    for i in best:
-        below = max((j for j in known if j < i), default=i)
-        above = min((j for j in known if j > i), default=i)
-        halves = {(below + i) // 2, (i + above + 1) // 2}
-        positions |= halves - set(known) or {i - 2, i - 1, i + 1, i + 2}
-    return sorted(i for i in positions if 0 <= i <= last)
+    if not within:
+        yield GOALS, min(rows, key=lambda i: _miss(rows[i], limits))
+        return
+    for goal in GOALS:
+        beside: Sequence[Goal] = (goal,) if goal == "fastest" else ("cheapest", "smallest")
+        yield beside, min(within, key=lambda i: ORDER[goal](rows[i]))

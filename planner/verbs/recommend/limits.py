@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from planner.evidence.spread import Spread as Around
 from planner.specs.base import PlanError
+from planner.specs.documents.recommend import ClusterRow
 from planner.specs.options import flag
 from planner.specs.options.recommend import Limits
 
@@ -28,6 +31,13 @@ def checked(limits: Limits, tokens: object) -> Limits:
             "holds --days and --budget at the slow end of the band; give one of them",
         )
     return limits
+
+
+def in_reach(rows: Iterable[ClusterRow], limits: Limits) -> bool:
+    """Whether fewer GPUs than some of these could be within the limits: only memory and days ask
+    for more."""
+    days = math.inf if limits.days is None else limits.days
+    return any(row.fits and (row.days is None or row.days <= days) for row in rows)
 
 
 @dataclass(frozen=True)

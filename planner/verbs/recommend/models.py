@@ -18,6 +18,7 @@ from planner.inputs.cluster import price_of
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.scenario import doubts_of, resolve, searched
+from planner.inputs.training import sequence_length
 from planner.specs.base import PlanError
 from planner.specs.decoder import Decoder, decoder_of
 from planner.specs.document import SCHEMA_VERSION, extended
@@ -34,7 +35,8 @@ from planner.specs.model import NAMING, ModelSpec, stated
 from planner.specs.options import Options, refuse
 from planner.specs.options.recommend import Limits
 from planner.specs.plan import Plan
-from planner.verbs.recommend.kinds import bare_bytes, least_flop
+from planner.verbs.recommend.bound import least_flop
+from planner.verbs.recommend.kinds import bare_bytes
 from planner.verbs.recommend.limits import DAY_S, checked
 from planner.verbs.requests import Point, answer
 from planner.verbs.workers import Progress
@@ -100,12 +102,14 @@ class _Room:
     bytes_per_parameter: float  # parameters and optimizer states, wherever they are
     flop: float  # of the peak rate within the days; infinite without such a limit
     plan: Plan
+    base: Options
 
     def ruled_out(self, model: ModelSpec) -> str | None:
         """Why no layout needs to be tried, if none does."""
         if self.bytes_per_parameter * parameter_count(model) > self.bytes:
             return "parameters and optimizer states already do not fit"
-        if least_flop(model, self.plan.training.tokens or 0.0, self.plan) > self.flop:
+        tokens, seq_len = self.plan.training.tokens or 0.0, sequence_length(self.base, model)
+        if least_flop(model, tokens, self.plan, seq_len) > self.flop:
             return "even the peak rate takes more days"
         return None
 
@@ -123,6 +127,7 @@ def _room(base: Options, limits: Limits) -> _Room:
         bytes_per_parameter=bare_bytes(plans) if on_gpu else 0.0,
         flop=math.inf if limits.days is None else limits.days * DAY_S * peak * base.gpus,
         plan=plans[0],
+        base=base,
     )
 
 

@@ -23,6 +23,7 @@ from planner.units import show
 from planner.verbs.batch.critical import read
 from planner.verbs.recommend.counts import ORDER, Count, judged, rows_of
 from planner.verbs.recommend.kinds import MOST_GPUS, Kind, kind
+from planner.verbs.recommend.limits import in_reach
 from planner.verbs.requests import answer
 
 # choices: kinds that are tried again where none is within the limits, numbers of GPUs of each that
@@ -189,14 +190,21 @@ def _first(request: Asked, ladder: Iterator[_Instead], kinds: Sequence[Kind]) ->
 
 
 def _tried(request: Asked, instead: _Instead, kinds: Sequence[Kind]) -> list[Count]:
-    """Some numbers of GPUs of each kind, one default replaced."""
+    """Some numbers of GPUs of each kind, one default replaced: from the largest down, as far as
+    memory and days allow."""
     counts: list[Count] = []
     for base in kinds:
         options = base.base.changed(**instead.options)
         again = kind(base.name, options, request.model, request.tokens, instead.limits)
         requests = _spread([r for r in again.requests if r.gpus > instead.above])
-        points = answer(requests, jobs=request.jobs, reasons=False)
-        counts += [judged(base.name, p, instead.limits, price_of(p.options)) for p in points]
+        together = max(request.jobs, 1)
+        for end in range(len(requests), 0, -together):
+            some = requests[max(end - together, 0) : end]
+            points = answer(some, jobs=request.jobs, reasons=False)
+            tried = [judged(base.name, p, instead.limits, price_of(p.options)) for p in points]
+            counts += tried
+            if not in_reach(rows_of(tried[:1]), instead.limits):
+                break
     return counts
 
 
