@@ -4,11 +4,12 @@
     python -m benchmarks.frameworks compare --by framework recompute --worst 5
     python -m benchmarks.frameworks check --count 20
     python -m benchmarks.frameworks real
+    python -m benchmarks.frameworks compiled
 
 `run` adds rows to the recorded table (tests/data/frameworks.csv), `check` counts a sample of its
 rows again and says which differ, `real` trains small models on the CPU and compares its allocations
-with the count. The frameworks have an environment of their own with the versions of
-constraints.txt; `compare` runs without them.
+with the count, `compiled` records what compiled ones save for backward. The frameworks have an
+environment of their own with the versions of constraints.txt; `compare` runs without them.
 """
 
 from __future__ import annotations
@@ -139,6 +140,7 @@ def main() -> int:
     comparing.add_argument("--worst", type=int, default=0)
     comparing.add_argument("--only", default="")
     verbs.add_parser("real")
+    verbs.add_parser("compiled")
     checking = verbs.add_parser("check")
     checking.add_argument("--count", type=int, default=20)
     given = parser.parse_args()
@@ -148,6 +150,8 @@ def main() -> int:
         compare(given.table, given.by, given.worst, given.only)
     elif given.verb == "real":
         return real()
+    elif given.verb == "compiled":
+        importlib.import_module("benchmarks.frameworks.compiled").record()
     else:
         return check(given.table, given.count)
     return 0

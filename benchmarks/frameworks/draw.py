@@ -35,7 +35,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "mixtral": ("MixtralForCausalLM", {"num_local_experts": 8, "num_experts_per_tok": 2}),
     "qwen3_moe": ("Qwen3MoeForCausalLM", {"num_experts": 32, "num_experts_per_tok": 4}),
 }
-_NO_DROPOUT = {
+NO_DROPOUT = {
     "gpt2": ("resid_pdrop", "embd_pdrop", "attn_pdrop"),
     "gpt_neox": ("attention_dropout", "hidden_dropout"),
     "phi": ("resid_pdrop", "embd_pdrop", "attention_dropout"),
@@ -54,7 +54,7 @@ def config(rng: random.Random, family: str) -> dict[str, Any]:
     ffn = 256 * round(hidden * rng.choice((2.67, 3.5, 4.0)) / 256)
     out: dict[str, Any] = {"model_type": family, "architectures": [kind]}
     out["vocab_size"] = rng.choice(_VOCABULARIES)
-    out |= dict.fromkeys(_NO_DROPOUT.get(family, ()), 0.0)
+    out |= dict.fromkeys(NO_DROPOUT.get(family, ()), 0.0)
     if family == "gpt2":
         function = rng.choice(("gelu_new", "gelu"))
         shape = {"n_embd": hidden, "n_layer": layers, "n_head": heads, "n_positions": 8192}

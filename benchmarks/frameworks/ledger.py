@@ -110,3 +110,12 @@ def ledger(setting: Setting) -> tuple[Counted, dict[str, dict[str, float]]]:
         peak=max(sums.values()),
     )
     return row, phases
+
+
+def compiled_activations(setting: Setting) -> float:
+    """The ledger's bytes kept for backward where the model is compiled."""
+    options = options_of(setting) | {"compile": True}
+    estimate = api.estimate(api.Options(**options), brief=True)
+    (stage,) = estimate.memory.per_stage
+    (forward,) = (phase for phase in stage.phases if phase.name == "forward")
+    return forward.components["activations"]

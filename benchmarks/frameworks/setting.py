@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 TABLE = Path(__file__).parents[2] / "tests/data/frameworks.csv"
+COMPILED = TABLE.with_name("compiled.csv")  # bytes that compiled models save for backward
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Calibration of the chance to fit: each suite's runs under the evidence of all other suites.
+"""Verdicts on runs that ran and that ran out of memory, and calibration of the chance to fit: each
+suite's runs under the evidence of all other suites.
 
 python -m benchmarks.studies.chances [--suite SUITE] [RUNS.csv ...]
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -143,5 +145,48 @@ def block(coverage: FitCoverage) -> Block:
     )
 
 
+def verdicts(runs: Iterable[Run]) -> Block:
+    """How many runs that ran, and runs out of memory, have the right verdict. Near: within 5 % of
+    what the GPU has, where the need was predicted."""
+    runs = list(runs)
+    rows = []
+    for words, ran, whole in _VERDICTS:
+        members = [
+            run
+            for run in runs
+            if (run.outcome != "oom") is ran and (not run.not_expressed) is whole
+        ]
+        wrong = [run for run in members if run.predicted_fits is not ran]
+        near = sum(run.room is not None and abs(math.log(run.room)) < _NEAR for run in wrong)
+        suites = Counter(run.suite for run in wrong).most_common(_NAMED)
+        rows.append(
+            [
+                words,
+                f"{len(members):,}",
+                percent(1 - len(wrong) / len(members) if members else None),
+                f"{len(wrong)}",
+                f"{near}",
+                ", ".join(f"{name} {count}" for name, count in suites) or "-",
+            ]
+        )
+    return Block(
+        "Verdicts",
+        header=["", ">runs", ">right", ">wrong", ">near", "most of the wrong ones"],
+        rows=rows,
+    )
+
+
+_NEAR = 0.05  # logarithm of room over need within which a verdict is close
+_NAMED = 4  # suites that a line names
+# words, whether they ran, whether all they say is in the estimate
+_VERDICTS = (
+    ("ran", True, True),
+    ("ran, with options left out", True, False),
+    ("out of memory", False, True),
+    ("out of memory, options left out", False, False),
+)
+
+
 if __name__ == "__main__":
-    show(block(coverage(named(__doc__).document.rows)))
+    measured_runs = named(__doc__).document.rows
+    show(verdicts(measured_runs), block(coverage(measured_runs)))

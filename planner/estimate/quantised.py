@@ -41,11 +41,30 @@ def element_bytes(
 
 
 def saved_per_layer(plan: Plan, c: Columns, every: RankParameters, wide: float) -> Array:
-    """Bytes that a mean layer does not move where ranks gather it: it travels as it is kept."""
+    """Bytes that a mean layer does not move where ranks gather it: it travels as it is kept, and
+    codes that every rank has whole not at all."""
     if base_of(plan) is None:
         return 0.0 * c.tp
+    if stays_whole(plan):
+        return sum((wide * m.count * m.rows * m.columns for m in _quantised(plan, c)), 0.0 * c.tp)
     dense, experts = element_bytes(plan, c, every, wide)
     return (wide - dense) * total(every.layer) + (wide - experts) * every.experts
+
+
+def stays_whole(plan: Plan) -> bool:
+    """Whether sharding leaves the quantised matrices whole on every rank."""
+    base = base_of(plan)
+    return base is not None and base.buffers and not plan.stack.state.shards_buffers
+
+
+def codes(plan: Plan, c: Columns) -> tuple[Array, Array]:
+    """Bytes of codes and scales of a mean layer, and of its routed experts."""
+    base, sums = base_of(plan), [0.0 * c.tp, 0.0 * c.tp]
+    if base is not None:
+        for m in _quantised(plan, c):
+            kept = base.matrix_bytes(m.rows, m.columns, plan.training.base_group)
+            sums[m.routed] = sums[m.routed] + m.count * kept
+    return sums[0], sums[1]
 
 
 def made_bytes(plan: Plan, c: Columns) -> Array:

@@ -71,7 +71,7 @@ def layers_of(plan: Plan, m: Machine, c: Columns) -> Layers:
     weights, who = weights_of(plan, c), sync.replicas(plan, c)
     with section("sharded data parallelism, one layer"):
         sharded = sync.sharded_layer(plan, m, c, weights, who)
-        added = _sharding_s(plan, m, mean, sharded)
+        added = _sharding_s(plan, m, c, mean, sharded)
     copied = None
     if np.any(c.offloads("activations")):
         with section("offloaded activations, one layer"):
@@ -82,24 +82,41 @@ def layers_of(plan: Plan, m: Machine, c: Columns) -> Layers:
 
 
 def _sharding_s(
+    plan: Plan, m: Machine, c: Columns, layer: LayerTime, sharded: sync.ShardedLayer
+) -> tuple[Array, Array]:
+    """Exposed time of gathers and reductions of a layer's shards, forward and backward, as a mean
+    over micro-batches where only the last one reduces."""
+    forward, backward = _exposed_s(plan, m, layer, sharded)
+    if plan.stack.state.whole_gradients:
+        kept = replace(
+            sharded, backward=sharded.backward - _reduced_s(sharded), scatter=0.0 * sharded.scatter
+        )
+        share = sync.reductions(plan, c)
+        alone = _exposed_s(plan, m, layer, kept)[1]
+        backward = alone + share * (backward - alone)
+    return forward + sharded.streamed, backward + sharded.streamed
+
+
+def _reduced_s(sharded: sync.ShardedLayer) -> Array:
+    """Seconds of backward's collectives that reduce gradients."""
+    return np.minimum(sharded.scatter, sharded.backward)
+
+
+def _exposed_s(
     plan: Plan, m: Machine, layer: LayerTime, sharded: sync.ShardedLayer
 ) -> tuple[Array, Array]:
-    """Exposed time of gathers and reductions of a layer's shards, forward and backward."""
-    added = sharded.forward, sharded.backward
-    if plan.training.overlap is not False and plan.stack.overlap.prefetch:
-        first, again, reduced = (
-            sync.beside(plan, part) for part in ("forward", "backward", "reduce")
-        )
-        scattered = np.minimum(sharded.scatter, sharded.backward)
-        ahead = sharded.forward * first
-        behind = (sharded.backward - scattered) * again + scattered * reduced
-        added = (
-            overlap.prefetched_exposed_s(layer.forward, ahead, m.slowdown)
-            + (sharded.forward - ahead),
-            overlap.prefetched_exposed_s(layer.backward, behind, m.slowdown)
-            + (sharded.backward - behind),
-        )
-    return added[0] + sharded.streamed, added[1] + sharded.streamed
+    """Exposed time in a micro-batch that reduces, before shards from host memory are added."""
+    if plan.training.overlap is False or not plan.stack.overlap.prefetch:
+        return sharded.forward, sharded.backward
+    first, again, reduced = (sync.beside(plan, part) for part in ("forward", "backward", "reduce"))
+    scattered = _reduced_s(sharded)
+    ahead = sharded.forward * first
+    behind = (sharded.backward - scattered) * again + scattered * reduced
+    return (
+        overlap.prefetched_exposed_s(layer.forward, ahead, m.slowdown) + (sharded.forward - ahead),
+        overlap.prefetched_exposed_s(layer.backward, behind, m.slowdown)
+        + (sharded.backward - behind),
+    )
 
 
 def ranks_of(plan: Plan, c: Columns, layers: Layers) -> pipelines.Stages:
@@ -135,6 +152,6 @@ def layer_seconds(plan: Plan, c: Columns, numbers: Machine | None = None) -> Lay
     layer = mean_time(plan, layer_times(plan, m, whole, cost))
     once = replace(layer, backward=layer.backward - layer.recompute)
     sharded = sync.sharded_layer(plan, m, whole, weights_of(plan, whole), who)
-    added = _sharding_s(plan, m, once, sharded)
+    added = _sharding_s(plan, m, whole, once, sharded)
     shared = host_link.busy_s(plan, m, mean_collectives(plan, cost), sharded, who)
     return LayerSeconds(once.forward + added[0], once.backward + added[1], layer.recompute, shared)

@@ -24,6 +24,7 @@ from planner.specs.plan import Plan
 
 # parts in which a stack without buckets of its own reduces: about a bucket of torch's DDP
 LAST_BYTES = 25e6
+_ZERO_2 = 2  # the first stage whose gradients are reduced layer by layer
 _WIRE_BYTES = {"fp32": 4.0, "bf16": 2.0}
 
 
@@ -144,11 +145,23 @@ def bucketing(plan: Plan, cap: float) -> Buckets:
     return buckets_of(plan.model, fusion.joint_qkv, fusion.joint_gate, wire_bytes(plan), cap)
 
 
+def keeps_whole(plan: Plan, c: Columns) -> Array:
+    """Layouts of FSDP that keep whole gradients until the last micro-batch reduces them."""
+    state, microbatches = plan.stack.state, c.microbatches(plan.training.global_batch)
+    return state.zero2_gathers & (c.zero >= _ZERO_2) & (state.whole_gradients & (microbatches > 1))
+
+
+def reductions(plan: Plan, c: Columns) -> Array:
+    """Share of the micro-batches whose gradients are reduced."""
+    microbatches = c.microbatches(plan.training.global_batch)
+    return np.where(keeps_whole(plan, c), 1.0 / np.maximum(microbatches, 1.0), 1.0)
+
+
 def sharded_layer(
     plan: Plan, m: Machine, c: Columns, stage: Weights, who: Replicas
 ) -> ShardedLayer:
     """Parameters are gathered for forward and for backward, gradients reduced, for every
-    micro-batch."""
+    micro-batch that has both."""
     per_layer, trained = stage.every.per_layer(), trained_share(plan) * stage.trained.per_layer()
     if plan.training.adapter is not None:
         per_layer = per_layer + trained
@@ -231,7 +244,8 @@ def layer_traffic(
     across = (who.shards.nodes > 1) * 1.0
     passes = np.where((c.zero >= 3) & who.several, layer_passes, 0.0)
     gathers, again = (passes, passes) if sharded.near else (2 * passes, 0.0 * passes)
-    scatters = np.where(c.syncs_per_layer & who.several, layer_passes, 0.0)
+    reduced = layer_passes * reductions(plan, c)
+    scatters = np.where(c.syncs_per_layer & who.several, reduced, 0.0)
     whole = gathers * sharded.gather + again * sharded.again + scatters * sharded.scatter
 
     def row(

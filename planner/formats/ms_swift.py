@@ -144,7 +144,7 @@ def _task(command: Command) -> str:
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _processes(answer)
     word = "train_type" if "train_type" in values else "tuner_type"
-    adapted.read(answer, _ADAPTERS, word, "lora")
+    adapted.read(answer, _ADAPTERS, word, "full" if _MEGATRON in values else "lora")
     adapted.read_frozen(answer, _FROZEN)
     if _MEGATRON in values:
         _megatron(answer)
@@ -233,6 +233,8 @@ def _megatron(answer: Answer) -> None:
     }
     for name, value in _OWN_DEFAULTS.items():
         values.setdefault(name, Value(value))
+    if "fp16" not in values:  # follows torch_dtype of config.json, which is bf16 today
+        values.setdefault("bf16", Value(True))
     usual = {"model", "max-length", "attn-impl"}
     inner = megatron.FORMAT.read(
         {name: value for name, value in values.items() if name not in usual}

@@ -44,6 +44,8 @@ class BaseFormat:
     keeps_input: bool = False  # and keep it for backward, which does not read it
     # autocast makes the 16-bit weights, which the matrix then keeps for its gradient of the input
     keeps_made: bool = False
+    # its layers register codes and scales as buffers, which FSDP and ZeRO-3 do not shard
+    buffers: bool = False
 
     def matrix_bytes(self, k: Array, n: Array, group: int | None = None) -> Array:
         """Bytes of one matrix. group: weights that share a scale, where not the format's own."""
@@ -74,11 +76,19 @@ _DOUBLE = (
     _BNB + "; compress_statistics: absmax in 8 bit, a scale in fp32 per 256 of them, an offset and"
     " 256 values of their codes (QLoRA, arXiv 2305.14314 section 3)"
 )
-_GPTQ = (
-    "AutoGPTQ and GPTQModel, qlinear_tritonv2.py: packed codes and zeros, fp16 scales per group of"
-    " inputs, the group of each input in int32"
-)
 _FOUR = BaseFormat("4 bit", _BNB, 4.0, group=64, scale=4.0, table=64.0, returns_given=True)
+_GPTQ = BaseFormat(
+    "GPTQ",
+    "AutoGPTQ and GPTQModel, qlinear_tritonv2.py: packed codes and zeros, fp16 scales per group of"
+    " inputs, the group of each input in int32; all four by register_buffer",
+    4.0,
+    128,
+    "input",
+    2.0,
+    zero=4.0,
+    per_input=4.0,
+    buffers=True,
+)
 _TWICE = replace(
     _FOUR, source=_DOUBLE, scale=1.0, second=256, second_scale=4.0, table=64.0 + 1024.0 + 4.0
 )
@@ -105,17 +115,19 @@ BASES: dict[BaseName, BaseFormat] = {
         returns_given=True,
         keeps_input=True,
     ),
-    "gptq": BaseFormat("GPTQ, 4 bit", _GPTQ, 4.0, 128, "input", 2.0, zero=4.0, per_input=4.0),
-    "gptq-8bit": BaseFormat("GPTQ, 8 bit", _GPTQ, 8.0, 128, "input", 2.0, zero=8.0, per_input=4.0),
+    "gptq": replace(_GPTQ, title="GPTQ, 4 bit"),
+    "gptq-8bit": replace(_GPTQ, title="GPTQ, 8 bit", bits=8.0, zero=8.0),
     "awq": BaseFormat(
         "AWQ, 4 bit",
-        "AutoAWQ modules/linear/gemm.py: packed codes and zeros, fp16 scales per group of inputs",
+        "AutoAWQ modules/linear/gemm.py: packed codes and zeros, fp16 scales per group of inputs,"
+        " by register_buffer",
         4.0,
         128,
         "input",
         2.0,
         zero=4.0,
         returns_given=True,
+        buffers=True,
     ),
     "hqq": BaseFormat(
         "HQQ, 4 bit",

@@ -139,6 +139,8 @@ class StateBytes(Spec):
     narrow_moments: bool = False  # moments are in the type of weights in 16 bit
     # FSDP reduces gradients of the last micro-batch alone, and keeps whole ones until then
     whole_gradients: bool = False
+    # codes of a quantised base that its library keeps in buffers are sharded as parameters are
+    shards_buffers: bool = False
     persistent_gradients: bool = False  # gradient buffers live through the whole step
     fixed_buckets: float = Field(
         default=0.0, ge=0, le=1e13

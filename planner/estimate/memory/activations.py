@@ -236,7 +236,7 @@ def _attention_activations(plan: Plan, c: Columns, part: Attention | CrossAttent
         sent = sent + eager.rotated_beside(plan, part)
     out: Ledger = {"attention/qkv": memory.projected_bytes(tokens, width + sent, e, tp)}
     if part.qk_norm != "none":
-        of_norm = norms.norm_bytes(plan)
+        of_norm = norms.norm_bytes(plan, of_stream=False)
         if eager.wide_stream(plan) and not plan.fused_norm:  # what it reads is in 16 bit
             of_norm += eager.normed_bytes(plan) - eager.WIDE_BYTES
         normed = memory.projected_bytes(tokens, width + pairs / 2, of_norm, tp)
@@ -307,11 +307,11 @@ def _core_activations(plan: Plan, c: Columns, core: Attended) -> Ledger:
 
 def _mlp_bytes(plan: Plan, part: Mlp | Moe) -> float:
     """Bytes per MLP element: inputs of the activation function and of the second GEMM."""
-    kept, e = plan.stack.activations, plan.training.element_bytes
+    e = plan.training.element_bytes
     composed = eager.composed_bytes(plan, part)
     if composed is not None:
         return composed
-    each = kept.mlp_gated if part.gated else _PLAIN_MLP
+    each = eager.gated_bytes(plan) if part.gated else _PLAIN_MLP
     # a ReLU keeps its output alone, which the second GEMM keeps anyway
     if not part.gated and part.activation == "relu":
         each -= _COUNTED_ELEMENT if each >= 2 * _COUNTED_ELEMENT else 0.0

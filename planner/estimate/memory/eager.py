@@ -17,6 +17,9 @@ _LATENT_INPUTS = 2.0  # down-projections of queries, and of keys and values
 # more than that, and the product; in fp32 from the power on where autocast runs, and then a copy of
 # the product in 16 bit
 _COMPOSED, _COMPOSED_WIDE = 10.0, 16.0
+# gate, its factor and their product, which AOTAutograd's min-cut partitioner saves
+# (benchmarks/frameworks/compiled.py)
+_COMPILED_GATED = 6.0
 
 
 def runs_code(plan: Plan, trait: Held) -> bool:
@@ -47,9 +50,18 @@ def wide_stream(plan: Plan) -> bool:
     return state_of(plan).cast_copy
 
 
+def compiled_wide(plan: Plan) -> bool:
+    """Whether the residual stream of a compiled model under autocast is in fp32, as the embedding
+    returns it: norms keep it so, and casts are in kernels (benchmarks/frameworks/compiled.py)."""
+    training = plan.training
+    casts = training.mixed_precision and training.state_precision is None
+    whole = training.adapter is None and state_of(plan).cast_copy
+    return bool(training.compile) and casts and whole
+
+
 def residual_bytes(plan: Plan) -> float:
     """Bytes of an element of the residual stream."""
-    return WIDE_BYTES if wide_stream(plan) else plan.stream_bytes
+    return WIDE_BYTES if wide_stream(plan) or compiled_wide(plan) else plan.stream_bytes
 
 
 def normed_bytes(plan: Plan) -> float:
@@ -95,6 +107,15 @@ def composed_bytes(plan: Plan, part: Mlp | Moe) -> float | None:
     if part.gated or not runs_code(plan, "composed gelu"):
         return None
     return _COMPOSED_WIDE if autocasts(plan) else _COMPOSED
+
+
+def gated_bytes(plan: Plan) -> float:
+    """Bytes per element of a gated MLP. A whole model that is compiled makes the activated gate
+    again in backward; peaks of stacks that compile layer by layer (torchtune, prime-rl) have it."""
+    kept = plan.stack.activations
+    if plan.training.compile and kept.published_code:
+        return min(kept.mlp_gated, _COMPILED_GATED)
+    return kept.mlp_gated
 
 
 def narrow_softmax(plan: Plan) -> bool:

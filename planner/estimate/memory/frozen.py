@@ -43,7 +43,30 @@ def held_bytes(
         memory.state_bytes(shared - layers, ends, ranks)
         + memory.state_bytes(layers, of_layers, ranks)
         + memory.state_bytes(experts, of_experts, expert_ranks)
+        + _beyond_shards(plan, c, every, split, cuts)
     )
+
+
+def buffers_bytes(
+    plan: Plan, c: Columns, every: RankParameters, split: StageSplit
+) -> tuple[Array, Array]:
+    """Bytes of codes of a stage that every rank keeps whole, and of routed experts."""
+    if not quantised.stays_whole(plan):
+        return 0.0 * c.tp, 0.0 * c.tp
+    dense, routed = quantised.codes(plan, c)
+    layers = every.of_stage(split, 0.0 * split.first, 0.0 * split.last)
+    return (
+        layers * dense / np.maximum(total(every.layer), 1.0),
+        every.experts_of_stage(split) * routed / np.maximum(every.experts, 1.0),
+    )
+
+
+def _beyond_shards(
+    plan: Plan, c: Columns, every: RankParameters, split: StageSplit, cuts: tuple[Array, Array]
+) -> Array:
+    """Bytes that buffers take beside the shard that they would be as parameters."""
+    each = zip(buffers_bytes(plan, c, every, split), cuts, strict=True)
+    return sum((codes * (1.0 - 1.0 / ranks) for codes, ranks in each), 0.0 * c.tp)
 
 
 def holds_another(plan: Plan) -> bool:
@@ -70,6 +93,7 @@ def second_bytes(plan: Plan, c: Columns, cuts: tuple[Array, Array]) -> tuple[Arr
     ends, layer = total(every.first) + total(every.last), each * every.per_layer()
     layer = layer - quantised.saved_per_layer(frozen, c, every, each)
     gathered = np.where(c.zero >= SHARDS_PARAMETERS, each * ends + GATHERED_LAYERS * layer, 0.0)
+    saved = saved - _beyond_shards(frozen, c, every, split, cuts)
     return whole_bytes(every, split, each, cuts) - saved, gathered + quantised.made_bytes(frozen, c)
 
 

@@ -31,7 +31,7 @@ def accumulated(s: StageOf) -> Phased:
     gradients, trained, p = s.states.gradients, s.trained.all, s.weights.trained
     persistent = s.state.persistent_gradients
     standing = np.where(persistent | (s.microbatches > 1), gradients, 0.0)
-    standing = np.where(waits(s), sync.wire_bytes(s.plan) * trained, standing)
+    standing = np.where(sync.keeps_whole(s.plan, s.c), sync.wire_bytes(s.plan) * trained, standing)
     # while the first layers are repeated, their gradients are not there yet, nor is the embedding's
     ahead = np.minimum(s.kept.unit_layers * p.per_layer() + s.split.first * p.words, trained)
     reached = np.maximum(standing, gradients * (1 - ahead / np.maximum(trained, 1.0)))
@@ -41,7 +41,7 @@ def accumulated(s: StageOf) -> Phased:
         loss=standing,
         backward=standing,
         end=reached,
-        synchronisation=np.where(waits(s), standing, gradients),
+        synchronisation=np.where(sync.keeps_whole(s.plan, s.c), standing, gradients),
         step=gradients,
     )
 
@@ -68,11 +68,6 @@ def copies(s: StageOf) -> Phased:
 def by_units(s: StageOf) -> Array:
     """Layouts of FSDP whose weights are gathered, and gradients reduced, by units."""
     return s.state.zero2_gathers & (s.c.zero >= _ZERO_2)
-
-
-def waits(s: StageOf) -> Array:
-    """Layouts of FSDP that keep whole gradients until the last micro-batch reduces them."""
-    return by_units(s) & (s.state.whole_gradients & (s.microbatches > 1))
 
 
 def of_embedding(s: StageOf) -> Array:

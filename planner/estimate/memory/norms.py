@@ -12,12 +12,15 @@ _SPLIT_NORM_BYTES = 6.0
 _STATISTIC_BYTES = 4.0  # of a norm, in fp32
 
 
-def norm_bytes(plan: Plan) -> float:
+def norm_bytes(plan: Plan, of_stream: bool = True) -> float:
     """Bytes that a norm keeps per element: its input, or where it is several operators an fp32 copy
-    and the normed element."""
+    and the normed element. of_stream: norms of a layer's blocks, of which one per block reads the
+    residual stream, and others what a matrix returns."""
     if plan.fused_norm:
-        autocast = eager.casts_inputs(plan)  # its input is made fp32, if it is not
-        return eager.WIDE_BYTES if autocast else plan.stream_bytes
+        if eager.casts_inputs(plan):  # its input is made fp32, if it is not
+            return eager.WIDE_BYTES
+        share = of_stream / max(plan.model.norms_per_block, 1)
+        return plan.stream_bytes + share * (eager.residual_bytes(plan) - plan.stream_bytes)
     wide = max(plan.stack.activations.norm, _SPLIT_NORM_BYTES) - _COUNTED_ELEMENT
     return wide + normed_bytes(plan)
 

@@ -120,6 +120,7 @@ def states_of(
         ranks = parameter_ranks(plan, trained)
         parameters = parameters + frozen.held_bytes(plan, c, weights, split, ranks)
     parameters = parameters * copies
+    buffers = sum(frozen.buffers_bytes(plan, c, weights.every, split), 0.0 * c.tp) * copies
     gradients = trained.bytes(ledger["gradients"], ZERO_2)
     optimizer = _optimizer(plan, c, weights.trained, split, trained)
     saving, loading = saving + optimizer, parameters + optimizer
@@ -129,10 +130,10 @@ def states_of(
     no_optimizer, no_params = c.offloads(*OFFLOADED_OPTIMIZER), c.offloads(*OFFLOADED_PARAMS)
     host = np.where(no_optimizer, optimizer + gradients, 0.0)
     return States(
-        parameters=np.where(no_params & (c.zero >= ZERO_3), 0.0, parameters),
+        parameters=np.where(no_params & (c.zero >= ZERO_3), buffers, parameters),
         gradients=_resident_gradients(plan, c, weights.trained, gradients),
         optimizer=np.where(no_optimizer, 0.0, optimizer),
-        host=host + np.where(no_params, parameters, 0.0),
+        host=host + np.where(no_params, parameters - buffers, 0.0),
         whole_parameters=parameters,
         whole_optimizer=optimizer,
         saving=saving,

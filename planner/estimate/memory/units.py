@@ -68,7 +68,7 @@ def gathered(s: StageOf, beside: Array) -> Phased:
     gone = inside + s.kept.working + s.kept.unit - s.kept.input
     # where whole gradients wait for the last micro-batch, those before it reduce nothing, and what
     # it reduces was there
-    once = np.where(gradients.waits(s), 0.0, 1.0)
+    once = np.where(sync.keeps_whole(s.plan, s.c), 0.0, 1.0)
     narrow_given, behind = once * narrow * given, once * wire * given
     units = np.where(sharded, _TWICE * layer + ends, whole - (narrow * tail if apart else 0.0))
     waiting = 0.0 if apart else narrow * head
