@@ -18,6 +18,7 @@ from planner.specs.documents.strategies import Strategies
 from planner.specs.documents.tune import Tuning
 from planner.studies.documents.check import Check
 from planner.studies.documents.validate import Validation
+from planner.trace.documents import ModelTree
 from dpplan.answer import Answer as Answer
 from planner.error import PlanError as PlanError
 
@@ -250,6 +251,7 @@ def estimate(
     trace: str | PathLike[str] | None = ...,
     full: bool | None = ...,
     inference: bool | None = ...,
+    chart: Literal['roofline', 'crossover'] | None = ...,
     html: str | PathLike[str] | None = ...,
     scenario: str | PathLike[str] | None = ...,
     recipe: str | Sequence[str] | None = ...,
@@ -664,10 +666,11 @@ def input(
 
 def list(
     kind: Literal['gpus', 'models', 'networks', 'stacks', 'clusters', 'hosts', 'schedules'] | None = ...,
+    entry: str | None = ...,
     *,
     html: str | PathLike[str] | None = ...,
 ) -> Answer[Any]:
-    """List the shipped GPUs, models, networks, stacks, clusters or schedules; without KIND what can be listed."""
+    """List the shipped GPUs, models, networks, stacks, clusters or schedules; without KIND what can be listed, with models NAME the blocks of one model, shipped or a file."""
 
 def validate(
     *runs: str | PathLike[str],
@@ -741,3 +744,15 @@ def calibrate(
     html: str | PathLike[str] | None = ...,
 ) -> Answer[Any]:
     """Measure what estimates rest on, on this node, and write it for --calibration; with --verify, prove it on real training."""
+
+def trace(
+    target: str | None = ...,
+    *,
+    out: str | PathLike[str] | None = ...,
+    name: str | None = ...,
+    length: int | None = ...,
+    sample: Literal['image', 'pair', 'clip', 'sample'] | None = ...,
+    trust_remote_code: bool | None = ...,
+    html: str | PathLike[str] | None = ...,
+) -> Answer[ModelTree]:
+    """Run a model's own code on tensors without data, forward and backward, and write what it computes as a model file for --model: blocks, with products, attention and bytes moved."""

@@ -66,7 +66,7 @@ def test_an_unknown_option_names_what_is_near() -> None:
     with pytest.raises(PlanError, match="leave it out of `dpplan allreduce`"):
         package.allreduce(gpu="a100", gpus=8, tokens="1T")  # type: ignore[call-arg]
     with pytest.raises(PlanError, match="is given twice"):
-        package.list("gpus", kind="models")  # type: ignore[misc]
+        package.list("gpus", kind="models")
     with pytest.raises(PlanError, match="is a value without a name"):
         package.list("gpus", "models")  # type: ignore[call-arg]
     with pytest.raises(AttributeError, match="no attribute 'estimat'"):
