@@ -107,7 +107,7 @@ def test_a_ladder_of_counts_finds_what_all_of_them_do(
     best = (document.answers.cheapest, document.answers.smallest, document.answers.fastest)
     assert [entry.gpus for entry in best if entry] == [128, 128, 16384]
     assert all("are tried" in (kind.left_out or "") for kind in document.types) == (every == 0)
-    assert document.tried < 30 if every == 0 else document.tried == 30
+    assert document.tried <= 15 if every == 0 else document.tried > 25
 
 
 @pytest.mark.parametrize("threshold", [0, 3, 4, 99, 107, 108, 500, 1228, 1229])

@@ -30,7 +30,8 @@ REQUESTS = {
     "learn": "memory",
     "schema": "",
 }
-MEASURING = {"calibrate", "serve", "mcp"}  # a node, and until they are ended
+# a node, until they are ended, and a model in a process of its own
+MEASURING = {"calibrate", "serve", "mcp", "trace"}
 
 
 def test_no_verb_is_left_out() -> None:

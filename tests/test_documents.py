@@ -150,6 +150,8 @@ ASKED: dict[str, tuple[str, ...]] = {
         "--model llama-2-7b --tokens 100B --days 10 --gpu a100 --max-gpus 128 --stack pytorch-fsdp",
         "--model llama-70b --tokens 10B --days 1 --gpu rtx4090 --max-gpus 4",
         "--model gpt2-xl --tokens 100B --days 0.35 --gpu h100 --max-gpus 64 --stack pytorch-fsdp",
+        "--model llama-2-7b --tokens 100B --days 10 --gpu a100 --max-gpus 128 --stack pytorch-fsdp"
+        " --market spot",
     ),
     "recommend bandwidth": ("--model gpt2-xl --gpu a100 --gpus 16",),
     "recommend batch": ("--model gpt2-xl --gpu a100 --gpus 16",),

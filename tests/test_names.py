@@ -104,9 +104,9 @@ def test_what_is_of_another_kind_is_named_as_such(kind: str, name: str, text: st
         ("models", "aquila-34b", ["yi-34b"]),  # of that size
         ("models", "xyzzy-large", []),
         ("gpus", "rtx409", ["rtx4090"]),
-        ("gpus", "p100", []),
+        ("gpus", "m40", []),
         ("gpus", "a16", []),
-        ("gpus", "a4500", []),
+        ("gpus", "a4400", []),
         ("gpus", "rtx-4090ti", ["rtx-4090"]),
         ("gpus", "amd-a100", []),
     ],
@@ -133,7 +133,7 @@ def test_without_a_network_the_answer_comes_at_once(
     monkeypatch.setattr(hub, "_REACH_S", 0.1)
     started = time.monotonic()
     sentence = refused(dpplan("estimate", "--model", name, "--gpu", "h100"), "is not reached")
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 5
     plain = name.removeprefix("hf:")
     assert f"download https://huggingface.co/{plain}/resolve/main/config.json" in sentence
     assert ("--model qwen3-8b" in sentence) == ("Qwen3" in name)

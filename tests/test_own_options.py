@@ -39,11 +39,14 @@ PRINTED = (
     "search full",
     "read full",
 )  # more text, the same document
-MEASURED = set(options_of("calibrate", body_of("calibrate"))[1]) - {"json", "plain"}
+MEASURED, TRACED = (
+    set(options_of(verb, body_of(verb))[1]) - {"json", "plain"} for verb in ("calibrate", "trace")
+)
 # minutes of fits, measuring and serving: tests of their own
 ELSEWHERE = {
     **dict.fromkeys(("export answer", "export rank"), "test_export"),
     **dict.fromkeys((f"calibrate {name}" for name in MEASURED), "test_calibrate"),
+    **dict.fromkeys((f"trace {name}" for name in TRACED), "test_trace"),
     "mcp port": "test_agents",
     **{f"serve {name}": "test_web_guard" for name in ("host", "port", "allow_host", "token_file")},
 }
@@ -91,7 +94,7 @@ def test_an_own_option_counts(option: str, tmp_path: Path) -> None:
 def test_json_is_one_document(verb: str) -> None:
     """--json and --plain belong to every verb that answers; what is piped is plain already."""
     ours = options_of(verb, body_of(verb))[1]
-    if "json" not in ours or verb == "calibrate":
+    if "json" not in ours or verb in ("calibrate", "trace"):
         return
     line = next(given for option, (given, _) in CASES.items() if option.startswith(f"{verb} "))
     words = line.split()

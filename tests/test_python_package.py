@@ -66,9 +66,9 @@ def test_an_unknown_option_names_what_is_near() -> None:
     with pytest.raises(PlanError, match="leave it out of `dpplan allreduce`"):
         package.allreduce(gpu="a100", gpus=8, tokens="1T")  # type: ignore[call-arg]
     with pytest.raises(PlanError, match="is given twice"):
-        package.list("gpus", kind="models")
+        package.list("gpus", kind="models")  # type: ignore[misc]
     with pytest.raises(PlanError, match="is a value without a name"):
-        package.list("gpus", "models")  # type: ignore[call-arg]
+        package.list("models", "gpt2", "gpt2")  # type: ignore[call-arg]
     with pytest.raises(AttributeError, match="no attribute 'estimat'"):
         package.estimat  # type: ignore[attr-defined]  # noqa: B018
 

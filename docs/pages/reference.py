@@ -33,6 +33,7 @@ EXAMPLES: dict[str, tuple[str, int]] = {
         " --reference-batch 1024 --tokens 2T --learning-rate 3e-4 --warmup 8B",
         16,
     ),
+    "trace": ("trace docs/examples/toy_model.py:build", 14),
     "tune": ("tune --model llama-3-8b --gpu rtx4090 --method qlora", 20),
     "read": ("read docs/examples/train.sh --gpu h100 --gpus 64", 20),
     "rl": ("rl --model qwen2.5-7b --gpu h100 --gpus 8", 20),

@@ -22,7 +22,7 @@ from planner.trace.options import TraceOptions
 
 SECONDS = 60  # of a core; on a busy machine the clock may say more
 _LONGEST = 4 * SECONDS  # by the clock
-MEMORY_BYTES = 4_000_000_000  # of address space
+MEMORY_BYTES = 4_000_000_000  # of address space, beyond what torch maps
 _TOO_LONG = f"took more than the {SECONDS} s that a trace may take"
 MARK = "dpplan-trace: "
 FIELD = "TARGET"

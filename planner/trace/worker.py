@@ -46,10 +46,21 @@ def _no_network(event: str, args: Any) -> None:
         raise TraceError("it asks for the network, which a trace has not; load nothing in it")
 
 
+def _mapped_bytes() -> int:
+    """Address space of this process; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        return 0
+
+
 def limit(memory_bytes: int, seconds: int) -> None:
-    """Limits of this process: address space, and time of a core."""
+    """Limits of this process: time of a core, and address space beyond what is mapped now: the
+    libraries of torch for CUDA alone map gigabytes."""
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    most = memory_bytes + _mapped_bytes()
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.addaudithook(_no_network)
 

@@ -6,11 +6,13 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Annotated, Any, get_origin, get_type_hints
 
 from msgspec import Struct
 
 from fuzz.case import MOST_BYTES, MOST_CPU_S, Case, Outcome
+from planner.lessons.learn import listed
 from planner.specs import document
 from planner.specs.documents import by_answer, declared
 
@@ -79,9 +81,16 @@ def _as_declared(case: Case, text: str) -> None:
         document.read(text, declared(verb))
 
 
+@cache
+def _lessons() -> set[str]:
+    return {lesson.name for lesson in listed().lessons}
+
+
 def _named(words: tuple[str, ...]) -> Iterator[str]:
     """Names that the document of a command may have, the longest first."""
     yield from (f"{words[0]} {word.partition('=')[0]}" for word in words[1:])
+    if words[0] == "learn" and set(words[1:]) & _lessons():
+        yield "learn LESSON"
     if words[0] == "recommend":
         yield "recommend cluster"
     yield words[0]
