@@ -38,6 +38,7 @@ from planner.studies.documents.check import (
 from planner.studies.logs import Log, read_log, stream
 from planner.studies.options import CheckOptions
 from planner.studies.runs.cells import Row
+from planner.studies.runs.read import read as read_row
 from planner.studies.traces import profiler, snapshot
 from planner.studies.validate import fit
 from planner.studies.validate.rows import read_tables
@@ -331,7 +332,8 @@ def _learned(recipe: _Recipe | None, timed: Sequence[Checked], rows: Sequence[Ro
         if recipe.options.calibration:
             path = catalog.user_path(recipe.options.calibration, "--calibration")
             base = catalog.read_toml(path, "--calibration")
-    return learn(cases, base)
+    options = recipe.options if recipe else read_row(cases[-1].row).options if cases else None
+    return learn(cases, base, options)
 
 
 def _row(request: CheckOptions, recipe: _Recipe | None, files: Sequence[Checked]) -> Row:

@@ -19,7 +19,9 @@ from planner.inputs.calibration import read_calibration
 from planner.ledger import Sourced
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION
+from planner.specs.options import Options
 from planner.specs.plan import Plan
+from planner.studies.check.next_run import next_run
 from planner.studies.documents.check import Learned, LearnedNumber
 from planner.studies.validate import fit
 from planner.studies.validate.parameters import PLATFORM
@@ -33,11 +35,13 @@ _FRACS = ("all_reduce_frac", "all_gather_frac", "reduce_scatter_frac", "send_rec
 Table = dict[str, Any]
 
 
-def learn(cases: Sequence[fit.Case], base: Mapping[str, Any] | None = None) -> Learned:
+def learn(
+    cases: Sequence[fit.Case], base: Mapping[str, Any] | None = None, options: Options | None = None
+) -> Learned:
     """A calibration from runs of one GPU and stack. Raises PlanError where they are of several.
 
     base: the calibration that the recipes were resolved with, whose numbers stay but for those
-    that move here.
+    that move here. options: the request whose other layouts could be run next.
     """
     plan = _one_machine(cases)
     values = fit.answers(
@@ -74,6 +78,12 @@ def learn(cases: Sequence[fit.Case], base: Mapping[str, Any] | None = None) -> L
             "the runs are further from their prediction than clocks, fabrics and overheads of"
             " clusters are from each other: look for the reason before this file is used"
         )
+    following = None
+    if options is not None:
+        try:
+            following = next_run(options, cases, TRUST.noise)
+        except PlanError as error:
+            notes.append(f"no next run is named: {error}")
     document = _merged(base or {}, writer.document)
     text = tomli_w.dumps(document)
     with catalog.only_given({_NAME: text}):
@@ -87,6 +97,7 @@ def learn(cases: Sequence[fit.Case], base: Mapping[str, Any] | None = None) -> L
         after=_error(cases, after),
         notes=notes,
         calibration=text,
+        next_run=following,
     )
 
 

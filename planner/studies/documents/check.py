@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from planner.specs.document import Document, key
-from planner.specs.documents.estimate import Estimate
+from planner.specs.documents.estimate import Estimate, Line
 
 
 class StepTimes(Document):
@@ -195,6 +195,16 @@ class LearnedNumber(Document):
     prior: Annotated[float, key("the same before any run was seen")]
 
 
+class NextRun(Line):
+    """The layout whose run would narrow the predictions of this cluster most."""
+
+    tells: Annotated[str, key("the number of the machine that it would narrow most")]
+    error_now: Annotated[
+        float, key("expected error of the fastest layouts of the model with this calibration", "1")
+    ]
+    error_after: Annotated[float, key("the same with this run, too", "1")]
+
+
 class Learned(Document):
     """A calibration from logs."""
 
@@ -206,6 +216,10 @@ class Learned(Document):
     after: Annotated[float, key("the same with the calibration", "1")]
     notes: Annotated[list[str], key("limits of the comparison, as sentences")]
     calibration: Annotated[str, key("the file that `--save` writes, TOML")]
+    next_run: Annotated[
+        NextRun | None,
+        key("run to make next; null where no other layout fits or the request cannot be opened"),
+    ]
 
 
 class Check(Document):

@@ -7,6 +7,7 @@ from planner.studies.documents.check import (
     Check,
     Checked,
     Learned,
+    NextRun,
     Phases,
     SnapshotBytes,
     StepTimes,
@@ -218,8 +219,19 @@ def _learned(learned: Learned) -> Block:
         ],
         ["number", "of the profile|%", "+-|%", "before|%", "where"],
         [[n.name, n.factor, n.spread, n.prior, n.where] for n in learned.numbers],
-        below=list(learned.notes),
+        below=[*learned.notes, *_next_run(learned.next_run)],
     )
+
+
+def _next_run(run: NextRun | None) -> list[str]:
+    if run is None:
+        return []
+    return [
+        f"Expected error of the fastest layouts of this model: {percent(run.error_now)}. The run"
+        f" that tells most next, of {run.tells}, takes it to {percent(run.error_after)}; then give"
+        " all of them, as rows of --append, to --save:",
+        run.command,
+    ]
 
 
 def _row(cells: dict[str, str]) -> Block:

@@ -1,0 +1,98 @@
+"""The run of a cluster that would tell a calibration most: of the fastest layouts of every
+combination of degrees, the one after which the steps of all of them are known best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from planner.estimate import Estimates
+from planner.estimate.machine import machine
+from planner.inputs.scenario import resolve
+from planner.ledger import Array
+from planner.report import layout as report
+from planner.report.search import best_of
+from planner.search import Wanted
+from planner.search.answer import answer_of
+from planner.specs.document import extended
+from planner.specs.layout import Layout
+from planner.specs.options import LAYOUT, Options
+from planner.studies.documents.check import NextRun
+from planner.studies.validate import design, fit
+from planner.studies.validate.parameters import PLATFORM, Parameter
+
+# layouts that are looked at: several of a combination of degrees differ in micro-batch alone
+_FASTEST = 96
+_CANDIDATES = 24
+# spread of the log error of a layout around what its calibrated platform has in common: median
+# over platforms with ten runs and more, after five (benchmarks/learn_from_logs.py)
+REST = 0.055
+_NUMBERS = tuple(parameter.name for parameter in PLATFORM)
+_SPREAD = np.array([parameter.spread for parameter in PLATFORM])
+
+
+def next_run(options: Options, cases: Sequence[fit.Case], noise: float) -> NextRun | None:
+    """The most informative layout of the request that these runs have not had; None where there is
+    no other that fits.
+
+    noise: spread of the log error of a run around its platform.
+    """
+    candidates = _candidates(options)
+    if not candidates:
+        return None
+    had = {_kind(case.table.layout(0)) for case in cases}
+    slopes = np.stack([_slopes(_case(*pair)) for pair in candidates])
+    known = design.covariance(np.stack([_slopes(case) for case in cases]), _SPREAD, noise)
+    new = [i for i, (e, row) in enumerate(candidates) if _kind(e.table.layout(row)) not in had]
+    if not new:
+        return None
+    gains = design.gains(slopes[new], slopes, known, noise)
+    chosen = new[int(np.argmax(gains))]
+    estimates, row = candidates[chosen]
+    after = design.with_run(known, slopes[chosen], noise)
+    return extended(
+        NextRun,
+        report.line(options, estimates, row),
+        tells=_tells(slopes[chosen], known),
+        error_now=design.expected_error(slopes, known, REST),
+        error_after=design.expected_error(slopes, after, REST),
+    )
+
+
+def _candidates(options: Options) -> list[tuple[Estimates, int]]:
+    """The fastest layout with room of each combination of degrees, recompute and ZeRO stage."""
+    opened = options.changed(**dict.fromkeys(LAYOUT), stack_defaults=True)
+    answer = answer_of(resolve(opened), wanted=Wanted(_FASTEST))
+    if answer is None or not answer.fits:
+        return []
+    kinds: dict[tuple[object, ...], tuple[Estimates, int]] = {}
+    for estimates, row in best_of(answer.found, _FASTEST, "time"):
+        kinds.setdefault(_kind(estimates.table.layout(row)), (estimates, row))
+    return list(kinds.values())[:_CANDIDATES]
+
+
+def _kind(layout: Layout) -> tuple[object, ...]:
+    """What makes a run tell something else: all of a layout but the order of its chunks."""
+    names = ("tp", "pp", "cp", "ep", "zero", "recompute", "micro_batch")
+    return tuple(getattr(layout, name) for name in names)
+
+
+def _case(estimates: Estimates, row: int) -> fit.Case:
+    plan = estimates.plan
+    return fit.Case({}, plan, estimates.table.pick([row]), machine(plan), 0.0)
+
+
+def _slopes(case: fit.Case) -> Array:
+    """(numbers of the platform,) change of the log step time with the logarithm of each."""
+    ((_, slopes),) = fit.elasticities(case, [(PLATFORM, [{}])])
+    out = np.zeros(len(PLATFORM))
+    out[[_NUMBERS.index(label) for label in fit.labels(case, PLATFORM)]] = slopes[0]
+    return out
+
+
+def _tells(slopes: Array, known: Array) -> str:
+    """The number that the run would narrow most, in words."""
+    shares = np.square(known @ slopes) / np.diag(known)
+    parameter: Parameter = PLATFORM[int(np.argmax(shares))]
+    return parameter.meaning
