@@ -467,3 +467,22 @@ def test_the_explaining_factor_is_found_between_the_grid() -> None:
     for factor in (0.3, 0.93, 1.0, 1.7, 9.0):
         assert _explaining(2.0 / _FACTORS, 2.0 / factor) == pytest.approx(factor, rel=0.01)
     assert _explaining(np.full(len(_FACTORS), 2.0), 3.0) is None
+
+
+def test_the_next_run_is_another_layout_that_narrows_the_error(tmp_path: Path) -> None:
+    seconds = float(chosen(read_options(_given())).time.seconds[0])
+    path, table = tmp_path / "a.log", tmp_path / "runs.csv"
+    path.write_text(samples.megatron(seconds * 1.05), encoding="utf-8")
+    words = [path, *RECIPE, "--save", tmp_path / "1.toml", "--append", table]
+    first = dpplan("check", *words, "--json").json()["learned"]["next_run"]
+    assert first["layout"] != dpplan("estimate", *RAN, "--json").json()["layout"]
+    assert 0 < first["error_after"] < first["error_now"]
+    assert first["fits"]
+    # it is a command, and what it tells is not asked for again
+    words = shlex.split(first["command"])[2:]
+    path.write_text(samples.megatron(first["step_seconds"] * 1.05), encoding="utf-8")
+    dpplan("check", path, *words, "--append", table)
+    second = dpplan("check", table, "--save", tmp_path / "2.toml", "--json").json()["learned"]
+    assert second["runs"] == 2
+    assert second["next_run"]["layout"] != first["layout"]
+    assert second["next_run"]["error_now"] < first["error_now"]

@@ -79,9 +79,10 @@ def learn(
             " clusters are from each other: look for the reason before this file is used"
         )
     following = None
+    left = np.array([case.log_seconds for case in cases]) - np.log(after)
     if options is not None:
         try:
-            following = next_run(options, cases, TRUST.noise)
+            following = next_run(options, cases, left, TRUST.noise)
         except PlanError as error:
             notes.append(f"no next run is named: {error}")
     document = _merged(base or {}, writer.document)

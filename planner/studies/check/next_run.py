@@ -26,37 +26,42 @@ from planner.studies.validate.parameters import PLATFORM, Parameter
 _FASTEST = 96
 _CANDIDATES = 24
 # spread of the log error of a layout around what its calibrated platform has in common: median
-# over platforms with ten runs and more, after five (benchmarks/learn_from_logs.py)
-REST = 0.055
+# over platforms with ten runs and more, after five (benchmarks/learn_from_logs.py), which counts
+# as much as four runs of the cluster itself
+REST, REST_RUNS = 0.055, 4.0
 _NUMBERS = tuple(parameter.name for parameter in PLATFORM)
-_SPREAD = np.array([parameter.spread for parameter in PLATFORM])
+SPREAD = np.array([parameter.spread for parameter in PLATFORM])
 
 
-def next_run(options: Options, cases: Sequence[fit.Case], noise: float) -> NextRun | None:
+def next_run(
+    options: Options, cases: Sequence[fit.Case], residual: Array, noise: float
+) -> NextRun | None:
     """The most informative layout of the request that these runs have not had; None where there is
     no other that fits.
 
-    noise: spread of the log error of a run around its platform.
+    residual: (runs,) log of measured over predicted with the calibration of these runs; noise:
+    spread of the log error of a run around its platform.
     """
     candidates = _candidates(options)
     if not candidates:
         return None
     had = {_kind(case.table.layout(0)) for case in cases}
     slopes = np.stack([_slopes(_case(*pair)) for pair in candidates])
-    known = design.covariance(np.stack([_slopes(case) for case in cases]), _SPREAD, noise)
+    known = design.covariance(np.stack([_slopes(case) for case in cases]), SPREAD, noise)
     new = [i for i, (e, row) in enumerate(candidates) if _kind(e.table.layout(row)) not in had]
     if not new:
         return None
     gains = design.gains(slopes[new], slopes, known, noise)
     chosen = new[int(np.argmax(gains))]
     estimates, row = candidates[chosen]
+    rest = design.remaining(residual, REST, REST_RUNS)
     after = design.with_run(known, slopes[chosen], noise)
     return extended(
         NextRun,
         report.line(options, estimates, row),
         tells=_tells(slopes[chosen], known),
-        error_now=design.expected_error(slopes, known, REST),
-        error_after=design.expected_error(slopes, after, REST),
+        error_now=design.expected_error(slopes, known, rest),
+        error_after=design.expected_error(slopes, after, rest),
     )
 
 

@@ -41,6 +41,13 @@ def gains(candidates: Array, wanted: Array, known: Array, noise: float) -> Array
     return np.asarray(np.square(shared).mean(axis=0) / (noise**2 + own))
 
 
+def remaining(residual: Array, usual: float, weight: float) -> float:
+    """Spread of the log error of layouts once their platform is known: the usual one, as if from
+    `weight` runs, and what these runs are still off by (scaled inverse chi-squared)."""
+    squares = weight * usual**2 + float(np.square(residual).sum())
+    return float(np.sqrt(squares / (weight + len(residual))))
+
+
 def expected_error(wanted: Array, known: Array, noise: float) -> float:
     """Mean absolute error of log step time over the wanted layouts.
 
