@@ -2,11 +2,11 @@
 
 python -m benchmarks.studies.next_runs [--unseen]
 
-For every platform (suite, GPU, stack) with ten runs and five layouts or more: the platform's numbers
-are fitted to 1, 2, 3, 5 and 10 of its runs as `dpplan check --save` fits them, and all runs of other
-layouts are predicted. Chosen: each run is the one that narrows the predictions of all layouts of the
-platform most, by `validate.design`, which sees layouts and no time. Drawn: the mean of 40 draws.
-Expected: the error that the command names beforehand, over the error there is.
+For every platform (suite, GPU, stack) with ten runs and five layouts or more: the platform's
+numbers are fitted to 1, 2, 3, 5 and 10 of its runs as `dpplan check --save` fits them, and all runs
+of other layouts are predicted. Chosen: each run is the one that narrows the predictions of all
+layouts of the platform most, by `validate.design`, which sees layouts and no time. Drawn: the mean
+of 40 draws. Expected: the error that the command names beforehand, over the error there is.
 
 --unseen: before is by shared numbers fitted without the suite.
 """
