@@ -22,6 +22,7 @@ from planner.specs.names import (
     LossKernel,
     OffloadModule,
     Precision,
+    RecomputeKind,
     Selective,
     TensorOverlap,
 )
@@ -356,6 +357,7 @@ class Unstated(Spec):
     zero: int = Field(default=0, ge=0, le=3)  # ZeRO stage, the least: it rises until memory fits
     # beside tensor parallelism; what the table does not name is not known, and searched
     sequence_parallel: bool = False
+    recompute: RecomputeKind | None = None  # the program's default; none: searched
     gpt_attention: Attention | None = None  # of GPTs with learned positions; none: as any model
     gpt_dropout: bool = False  # such GPTs train with dropout
     fused_cross_entropy: bool = False  # the head and its loss are one kernel

@@ -86,6 +86,8 @@ def _search(half: Half, least: int, group: int) -> None:
             conditions.append(f"zero >= {least}")
         if group and has(half.stack, "shard_group"):
             conditions.append(f"shard_group = {group}")
+    if half.get("recompute") is None and half.stack.unstated.recompute:
+        conditions.append(f"recompute = {half.stack.unstated.recompute}")
     if half.get("schedule") is None and not {*values(half.stack, "schedule")} <= {*_USUAL}:
         conditions.append(f"schedule = {','.join(_USUAL)}")
     if conditions:
