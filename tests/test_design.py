@@ -21,15 +21,23 @@ def test_one_run_by_hand() -> None:
 
 
 def test_a_gain_is_what_the_run_takes_from_the_variance() -> None:
-    rng = np.random.default_rng(0)
-    layouts, runs = rng.normal(size=(6, 2)), rng.normal(size=(3, 2))
-    known = design.covariance(runs, SPREAD, 0.1)
-    before = np.einsum("ij,jk,ik->i", layouts, known, layouts).mean()
-    for layout, gain in zip(layouts, design.gains(layouts, layouts, known, 0.1), strict=True):
-        after = design.covariance(np.vstack([runs, layout]), SPREAD, 0.1)
-        assert gain == pytest.approx(
-            before - np.einsum("ij,jk,ik->i", layouts, after, layouts).mean()
-        )
+    layouts = np.random.default_rng(0).normal(size=(6, 2))
+    prior = design.likeness(layouts, SPREAD, 0.1)
+
+    def variance(runs: list[int]) -> float:
+        inner = prior[np.ix_(runs, runs)] + 0.01 * np.eye(len(runs))
+        after = prior - prior[:, runs] @ np.linalg.inv(inner) @ prior[runs]
+        return float(np.diag(after).mean())
+
+    gains = design.gains(prior, [1, 4], 0.1)
+    for i in (0, 2, 3, 5):
+        assert gains[i] == pytest.approx(variance([1, 4]) - variance([1, 4, i]))
+
+
+def test_a_layout_like_many_tells_more_than_one_apart() -> None:
+    layouts = np.array([[0.5, 0.5]] * 8 + [[0.0, 1.0]])
+    gains = design.gains(design.likeness(layouts, SPREAD, 0.1), [], 0.1)
+    assert gains[0] > gains[-1]
 
 
 def test_the_expected_error_falls_with_runs_to_what_remains() -> None:

@@ -32,14 +32,14 @@ _DRAWS = 40
 def chosen(platform: Platform, count: int) -> list[int]:
     """Runs in the order in which the planner takes them, each of another layout."""
     taken: list[int] = []
+    prior = design.likeness(platform.slopes, SPREAD, TRUST.noise)
     for _ in range(count):
-        known = design.covariance(platform.slopes[taken], SPREAD, TRUST.noise)
         had = set(platform.layouts[taken])
         left = [i for i, layout in enumerate(platform.layouts) if layout not in had]
         if not left:
             break
-        gains = design.gains(platform.slopes[left], platform.slopes, known, TRUST.noise)
-        taken.append(left[int(np.argmax(gains))])
+        gains = design.gains(prior, taken, TRUST.noise)
+        taken.append(max(left, key=lambda i: float(gains[i])))
     return taken
 
 

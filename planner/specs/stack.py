@@ -22,7 +22,6 @@ from planner.specs.names import (
     LossKernel,
     OffloadModule,
     Precision,
-    RecomputeKind,
     Selective,
     TensorOverlap,
 )

@@ -25,9 +25,9 @@ from planner.studies.validate.parameters import PLATFORM, Parameter
 # layouts that are looked at: several of a combination of degrees differ in micro-batch alone
 _FASTEST = 96
 _CANDIDATES = 24
-# spread of the log error of a layout around what its calibrated platform has in common: median
-# over platforms with ten runs and more, after five (benchmarks/learn_from_logs.py), which counts
-# as much as four runs of the cluster itself
+# spread of the log error of a layout around what its calibrated platform has in common, which
+# counts as much as four runs of the cluster: errors named beforehand are then 0.98 to 1.13 of those
+# there are after 1 to 5 runs, geometric means of 20 platforms (benchmarks/studies/next_runs.py)
 REST, REST_RUNS = 0.055, 4.0
 _NUMBERS = tuple(parameter.name for parameter in PLATFORM)
 SPREAD = np.array([parameter.spread for parameter in PLATFORM])
@@ -47,12 +47,14 @@ def next_run(
         return None
     had = {_kind(case.table.layout(0)) for case in cases}
     slopes = np.stack([_slopes(_case(*pair)) for pair in candidates])
-    known = design.covariance(np.stack([_slopes(case) for case in cases]), SPREAD, noise)
+    of_runs = np.stack([_slopes(case) for case in cases])
     new = [i for i, (e, row) in enumerate(candidates) if _kind(e.table.layout(row)) not in had]
     if not new:
         return None
-    gains = design.gains(slopes[new], slopes, known, noise)
-    chosen = new[int(np.argmax(gains))]
+    known = design.covariance(of_runs, SPREAD, noise)
+    prior = design.likeness(np.vstack([slopes, of_runs]), SPREAD, noise)
+    gains = design.gains(prior, range(len(slopes), len(prior)), noise)
+    chosen = max(new, key=lambda i: float(gains[i]))
     estimates, row = candidates[chosen]
     rest = design.remaining(residual, REST, REST_RUNS)
     after = design.with_run(known, slopes[chosen], noise)

@@ -7,6 +7,8 @@ judged before it is made (Bayesian experimental design, Chaloner and Verdinelli 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from planner.ledger import Array
@@ -30,15 +32,28 @@ def with_run(known: Array, slopes: Array, noise: float) -> Array:
     return np.asarray(known - np.outer(shared, shared) / (noise**2 + slopes @ shared))
 
 
-def gains(candidates: Array, wanted: Array, known: Array, noise: float) -> Array:
-    """Mean variance of log step time that each candidate takes from the wanted layouts:
-    (candidates,).
+def likeness(slopes: Array, spread: Array, noise: float) -> Array:
+    """Prior covariance of the log errors of layouts: what they share by the numbers of the
+    platform, and what layouts share whose steps hang on the numbers alike: (layouts, layouts).
 
-    candidates, wanted: slopes, (layouts, multipliers); known: the covariance before.
+    slopes: (layouts, multipliers); spread: (multipliers,); noise: of a run around its platform,
+    taken for the second part, too, with the median distance of two layouts as its length. Without
+    it the layouts that differ most from all others are chosen, which say least of the rest.
     """
-    shared = wanted @ known @ candidates.T
-    own = np.einsum("ij,jk,ik->i", candidates, known, candidates)
-    return np.asarray(np.square(shared).mean(axis=0) / (noise**2 + own))
+    scaled = slopes * spread
+    squares = np.square(scaled[:, None] - scaled[None]).sum(axis=-1)
+    apart = squares[squares > 0]
+    length = np.median(apart) if apart.size else 1.0
+    return np.asarray(scaled @ scaled.T + noise**2 * np.exp(-squares / (2 * length)))
+
+
+def gains(prior: Array, taken: Sequence[int], noise: float) -> Array:
+    """Variance of log step time, mean over all layouts, that a run of each layout would take away:
+    (layouts,). prior: see `likeness`; taken: layouts of the runs that there are."""
+    runs = list(taken)
+    of_runs = prior[np.ix_(runs, runs)] + noise**2 * np.eye(len(runs))
+    after = prior - prior[:, runs] @ np.linalg.solve(of_runs, prior[runs])
+    return np.asarray(np.square(after).mean(axis=0) / (noise**2 + np.diag(after)))
 
 
 def remaining(residual: Array, usual: float, weight: float) -> float:
