@@ -473,8 +473,8 @@ def test_the_next_run_is_another_layout_that_narrows_the_error(tmp_path: Path) -
     seconds = float(chosen(read_options(_given())).time.seconds[0])
     path, table = tmp_path / "a.log", tmp_path / "runs.csv"
     path.write_text(samples.megatron(seconds * 1.05), encoding="utf-8")
-    words = [path, *RECIPE, "--save", tmp_path / "1.toml", "--append", table]
-    first = dpplan("check", *words, "--json").json()["learned"]["next_run"]
+    request = [path, *RECIPE, "--save", tmp_path / "1.toml", "--append", table]
+    first = dpplan("check", *request, "--json").json()["learned"]["next_run"]
     assert first["layout"] != dpplan("estimate", *RAN, "--json").json()["layout"]
     assert 0 < first["error_after"] < first["error_now"]
     assert first["fits"]

@@ -80,7 +80,7 @@ def _candidates(options: Options) -> list[tuple[Estimates, int]]:
 
 
 def _kind(layout: Layout) -> tuple[object, ...]:
-    """What makes a run tell something else: all of a layout but the order of its chunks."""
+    """Values of a layout that distinguish runs: all but the order of its pipeline chunks."""
     names = ("tp", "pp", "cp", "ep", "zero", "recompute", "micro_batch")
     return tuple(getattr(layout, name) for name in names)
 

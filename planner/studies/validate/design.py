@@ -1,8 +1,9 @@
 """Choice of the next run of a calibration: the one that narrows predictions most.
 
 Step times are linear in the logarithms of the numbers of a platform (`fit.Problem`), with a normal
-prior: how sure the numbers are after some runs depends on their layouts alone, so that a run can be
-judged before it is made (Bayesian experimental design, Chaloner and Verdinelli 1995, criterion V).
+prior. How sure the numbers are after some runs depends on the layouts of the runs and not on their
+times, so that a run can be judged before it is made (Bayesian experimental design, Chaloner and
+Verdinelli 1995, criterion V).
 """
 
 from __future__ import annotations
