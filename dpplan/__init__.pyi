@@ -5,6 +5,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from planner.formats.documents.export import Export
 from planner.formats.documents.read import Read
+from planner.prices.documents import ListedPrices
 from planner.rl.documents import Reinforcement
 from planner.specs.documents.allreduce import AllReduce
 from planner.specs.documents.batch import TimeToTarget
@@ -70,6 +71,7 @@ class _PriceAndLike(TypedDict, total=False):
     divergence: Literal['forward', 'reverse', 'jsd'] | None
     task: Literal['sft', 'dpo', 'kto', 'orpo', 'simpo', 'reward', 'distil'] | None
     market: str | None
+    price_day: str | None
 
 class _HostAndLike(TypedDict, total=False):
     host: str | None
@@ -744,6 +746,15 @@ def calibrate(
     html: str | PathLike[str] | None = ...,
 ) -> Answer[Any]:
     """Measure what estimates rest on, on this node, and write it for --calibration; with --verify, prove it on real training."""
+
+def prices(
+    gpu: str | None = ...,
+    *,
+    update: bool | None = ...,
+    feed: str | PathLike[str] | None = ...,
+    html: str | PathLike[str] | None = ...,
+) -> Answer[ListedPrices]:
+    """List the prices of GPUs by market and provider with what is on offer; --update fetches today's, which every cost rests on from then on (--price-day chooses another day)."""
 
 def trace(
     target: str | None = ...,

@@ -48,6 +48,7 @@ ELSEWHERE = {
     **dict.fromkeys((f"calibrate {name}" for name in MEASURED), "test_calibrate"),
     **dict.fromkeys((f"trace {name}" for name in TRACED), "test_trace"),
     "mcp port": "test_agents",
+    **dict.fromkeys(("prices update", "prices feed"), "test_prices_fetched"),
     **{f"serve {name}": "test_web_guard" for name in ("host", "port", "allow_host", "token_file")},
 }
 

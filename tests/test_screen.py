@@ -67,6 +67,7 @@ REQUESTS = {
     "learn, list": "learn",
     "check": f"check {LOG} {FIXED}",
     "validate": f"validate {RUNS}",
+    "prices": "prices",
     **{f"list {kind}": f"list {kind}" for kind in KINDS},
 }
 WIDTHS = (80, 100, 120)
