@@ -5,6 +5,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from planner.formats.documents.export import Export
 from planner.formats.documents.read import Read
+from planner.preflight.documents import Preflight
 from planner.prices.documents import ListedPrices
 from planner.rl.documents import Reinforcement
 from planner.specs.documents.allreduce import AllReduce
@@ -746,6 +747,40 @@ def calibrate(
     html: str | PathLike[str] | None = ...,
 ) -> Answer[Any]:
     """Measure what estimates rest on, on this node, and write it for --calibration; with --verify, prove it on real training."""
+
+class _PreflightOptions(
+    _ModelAndLike,
+    _GpuAndLike,
+    _PriceAndLike,
+    _HostAndLike,
+    _TpAndLike,
+    _GradAccumAndLike,
+    _OptimizerInBackwardAndLike,
+    _NvmeCapacityAndLike,
+    _LisaStatesAndLike,
+    _SeqLenAndLike,
+    _ExpandableSegmentsAndLike,
+    _TokensAndLike,
+    _LoraAutocastAndLike,
+    _ReferenceAndLike,
+    _GridAndLike,
+    _JitterAndLike,
+    _SampleBytesAndLike,
+    _PrefetchAndLike,
+    _ForTargetAndLike,
+    _AllowIdleAndLike,
+    total=False,
+): ...
+
+def preflight(
+    *,
+    folder: str | None = ...,
+    html: str | PathLike[str] | None = ...,
+    scenario: str | PathLike[str] | None = ...,
+    recipe: str | Sequence[str] | None = ...,
+    **request: Unpack[_PreflightOptions],
+) -> Answer[Preflight]:
+    """Check this node against a plan before it runs: GPUs, their free memory and power limits, host memory, shared memory, disk and network cards."""
 
 def prices(
     gpu: str | None = ...,

@@ -26,6 +26,7 @@ REQUESTS = {
     "input": "--samples-per-s 1000 --sample-bytes 100kB --gpus 8",
     "list": "gpus",
     "prices": "h100",
+    "preflight": f"{ONE} --micro-batch 1",
     "validate": "docs/examples/recipes --jobs 1",
     "check": "tests/data/train.log",
     "learn": "memory",
