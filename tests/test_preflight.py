@@ -12,6 +12,7 @@ from command import dpplan, refused
 from planner.preflight import node as nodes
 from planner.preflight import verb
 from planner.preflight.documents import Preflight
+from planner.specs.options import Given
 from planner.views.text import show_blocks
 
 H100 = "NVIDIA H100 80GB HBM3, 570.86.15, 81559, {used}, {power}, 700.00, {lanes}, 16"
@@ -63,7 +64,7 @@ class Fake:
             (port / "state").write_text(f"{state if index < count else '1: DOWN'}\n")
 
     def checked(self, **changed: object) -> Preflight:
-        return verb.answer({**PLAN, **changed}, str(self.root), self.root)
+        return verb.answer(Given({**PLAN, **changed}), str(self.root), self.root)
 
     def states(self, **changed: object) -> dict[str, str]:
         return {check.name: check.state for check in self.checked(**changed).checks}

@@ -6,9 +6,12 @@ from typing import Annotated, Literal
 
 from planner.specs.document import Document, key
 
-__all__ = ["ANSWERS", "Check", "Preflight"]
+__all__ = ["ANSWERS", "Check", "Preflight", "State"]
 
 ANSWERS = {"preflight": "Preflight"}
+
+
+State = Literal["ok", "warning", "failed", "unknown"]
 
 
 class Check(Document):
@@ -16,8 +19,7 @@ class Check(Document):
 
     name: Annotated[str, key("what is checked")]
     state: Annotated[
-        Literal["ok", "warning", "failed", "unknown"],
-        key("failed: the run would not start or not finish; unknown: the node does not say"),
+        State, key("failed: the run would not start or not finish; unknown: the node does not say")
     ]
     node: Annotated[str, key("what the node has")]
     plan: Annotated[str, key("what the plan needs or assumes")]

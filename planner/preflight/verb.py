@@ -8,7 +8,7 @@ from pathlib import Path
 from planner.inputs import catalog
 from planner.inputs.options import read_options
 from planner.preflight import node as nodes
-from planner.preflight.documents import Check, Preflight
+from planner.preflight.documents import Check, Preflight, State
 from planner.preflight.node import Gpu, Node
 from planner.specs.documents.estimate import Estimate
 from planner.specs.hardware import GpuSpec
@@ -33,7 +33,7 @@ def answer(given: Given, folder: str, root: Path = Path("/")) -> Preflight:
     return Preflight(command=plan.command, host=here.host, ready=ready, checks=checks)
 
 
-def _check(name: str, state: str, node: str, plan: str, remedy: str = "") -> Check:
+def _check(name: str, state: State, node: str, plan: str, remedy: str = "") -> Check:
     return Check(name=name, state=state, node=node, plan=plan, remedy=remedy)
 
 
