@@ -64,6 +64,19 @@ def test_cells_that_follow_from_others_are_not_open() -> None:
         row_plan(opened(dp=4))
 
 
+def test_recompute_is_the_default_of_the_program_also_where_it_does_not_fit() -> None:
+    """Of stacks that state one; the row still counts as one whose recipe is not printed."""
+    large = {"layers": "96", "hidden": "8192", "heads": "64", "micro_batch": "8"}
+    result = opened("recompute", **large)
+    kinds = {
+        stack: row_plan(result | {"stack": stack})[1].recompute
+        for stack in ("megatron-core", "megatron-lm-2022")
+    }
+    assert kinds["megatron-core"] == "none"
+    assert kinds["megatron-lm-2022"] != "none"
+    assert left_open(result | {"stack": "megatron-core"}) == ("recompute",)
+
+
 def test_what_is_open_is_the_fastest_that_fits() -> None:
     """Against every combination of the values that the cells can have, each evaluated by itself."""
     for changes in ({}, {"hidden": "6144", "heads": "48", "layers": "48"}):
