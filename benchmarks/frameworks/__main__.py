@@ -32,12 +32,14 @@ MODULES = {
     "accelerate": "accelerate_step",
     "trl": "trl_step",
     "ddp": "ddp_step",
+    "torchtitan": "torchtitan_step",
 }
 _NEEDS = {
     "peft": ("peft",),
     "accelerate": ("accelerate",),
     "trl": ("trl", "accelerate"),
     "ddp": ("accelerate",),
+    "torchtitan": ("torchtitan",),
 }
 _SAVED = 20  # configurations after which the table is written
 _REAL_TOLERANCE = 1e-3  # of small models, whose tensors of a few bytes are not all counted

@@ -185,6 +185,9 @@ class Activations(Spec):
     compiled_logits: float | None = Field(
         default=None, ge=0, le=32
     )  # the same where torch.compile has the loss too
+    parallel_logits: float | None = Field(
+        default=None, ge=0, le=32
+    )  # the same where torch's operators have it over tensor-parallel ranks
     # the same where one kernel has the loss; none: 16-bit logits, whose gradient takes their place
     fused_logits: float | None = Field(default=None, ge=0, le=32)
     # keys and values are copied to every head that reads them, before attention
@@ -396,6 +399,9 @@ class StackSpec(Spec):
         False  # a layer is repeated only up to the last tensor that its backward needs
     )
     layer_split: LayerSplit = "even"  # what a stage gets; see formulas.stages.contents
+    pipelining: Literal["own", "torch"] = (
+        "own"  # whose stages: torch's keep weights gathered and gradients whole through a step
+    )
     peak_of: Literal["any rank", "first stage"] = "any rank"  # whose memory the stack's log prints
     network_frac: (
         Efficiency  # share of the fabric's achievable rate that ZeRO-3 gathers and reductions reach

@@ -25,6 +25,9 @@ def logits(plan: Plan, c: Columns) -> Array:
     plan = head_plan(plan)
     tokens, h = tokens_of(plan, c)[0], float(plan.model.hidden)
     e, each = plan.training.element_bytes, _logit_bytes(plan)
+    parallel = plan.stack.activations.parallel_logits
+    if parallel is not None and plan.loss_kernel in (None, "torch") and not plan.training.compile:
+        each = np.where(c.tp > 1, parallel, each)
     if plan.model.contrast is not None:
         others = CONTRASTED * c.batch(plan.training.global_batch)
         embedded = e * others * float(plan.model.contrast)
@@ -55,6 +58,14 @@ def logits(plan: Plan, c: Columns) -> Array:
     return top + memory.chunked_loss_bytes(
         whole, chunks, tokens, h, vocab, e, c.tp, float(plan.trains_head)
     )
+
+
+def sent(plan: Plan, c: Columns) -> Array:
+    """Bytes of logits in 16 bit, what a last stage of torch's keeps until its backward is over."""
+    plan = head_plan(plan)
+    share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp
+    tokens, vocab = tokens_of(plan, c)[0], head_columns(plan, c.tp) * c.tp
+    return memory.logits_bytes(tokens, vocab, plan.training.element_bytes, share)
 
 
 def last_gradient(plan: Plan, c: Columns) -> Array:

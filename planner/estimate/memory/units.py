@@ -101,10 +101,22 @@ def gathered(s: StageOf, beside: Array) -> Phased:
     computing = computing + np.maximum(buffer, narrow * given + several)
     reducing = once * (narrow + wire) * given
     after = np.maximum(computing, reducing)
-    return Phased(
-        forward=forward + beside,
-        loss=at_loss + beside,
-        backward=backward + beside,
-        end=end + beside,
-        synchronisation=after + beside,
-    )
+    usual = Phased(0.0, forward, at_loss, backward, end, after)
+    stays = sync.stays_gathered(s.plan, s.c)
+    # a forward pass of shards gives its layers back before the loss
+    staying = _staying(s, whole, gone)._replace(loss=np.where(sharded, at_loss, whole))
+    each = (np.where(stays, *pair) + beside for pair in zip(staying, usual, strict=True))
+    return Phased(*each)._replace(load=0.0, step=0.0)
+
+
+def _staying(s: StageOf, whole: Array, gone: Array) -> Phased:
+    """The same of a pipeline stage whose units stay gathered, with whole gradients: a layer's own
+    in 16 bit are added to them when most of its activations are gone, and at last unit after unit
+    is copied to be reduced."""
+    split, trained = s.split, s.weights.trained
+    layer = trained.per_layer()
+    adding = whole + np.maximum(sync.compute_bytes(s.plan) * layer - gone, 0.0)
+    ends = split.first * total(trained.first), split.last * total(trained.last)
+    unit = functools.reduce(np.maximum, (layer, *ends))
+    reducing = whole + sync.wire_bytes(s.plan) * unit
+    return Phased(0.0, whole, whole, adding, adding, reducing)
