@@ -14,12 +14,12 @@ from unittest.mock import Mock
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineSchedule
 from torch.distributed.pipelining.stage import InferenceMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from benchmarks.frameworks import gpu_rules, transformers_step
 from benchmarks.frameworks.live import LiveBytes, fake
@@ -34,7 +34,6 @@ from torchtitan.components.loss import cross_entropy_loss  # noqa: E402
 from torchtitan.config import JobConfig  # noqa: E402
 from torchtitan.distributed import ParallelDims, parallel_dims, pipeline_parallel, utils  # noqa: E402
 from torchtitan.models import llama3, qwen3  # noqa: E402
-
 
 _WHOLE = 2  # the ZeRO stage whose gathered parameters stay until backward
 
@@ -214,7 +213,7 @@ def run(setting: Setting) -> Counted:
 
 
 def marked(model: nn.Module, live: LiveBytes) -> None:
-    """Backward begins where the gradient of the head's input, or of what a stage sends, is there."""
+    """Backward begins where the gradient of the head's input is there, or of what a stage sends."""
 
     def begins(tensor: torch.Tensor) -> None:
         tensor.register_hook(lambda gradient: live.phase("backward"))
@@ -249,7 +248,9 @@ def _step(setting: Setting, live: LiveBytes, model: nn.Module) -> None:
 
 def _piped(setting: Setting, live: LiveBytes, schedule: Any, parts: list[nn.Module]) -> None:
     """The same through a schedule, all micro-batches at once."""
-    first, last = (any(getattr(part, name) for part in parts) for name in ("tok_embeddings", "norm"))
+    first, last = (
+        any(getattr(part, name) for part in parts) for name in ("tok_embeddings", "norm")
+    )
     (words,) = _words(setting, live, 1, setting.accumulation)
     targets: dict[str, Any] = {"target": words, "losses": []} if last else {}
     live.phase("forward")

@@ -22,6 +22,7 @@ from planner.specs.names import (
     LossKernel,
     OffloadModule,
     Precision,
+    Readers,
     Selective,
     TensorOverlap,
 )
@@ -413,6 +414,8 @@ class StackSpec(Spec):
     loading: Literal["shard", "whole"] = (
         "shard"  # what a rank holds in host memory while it loads a checkpoint
     )
+    pretrained: Readers = "in-parts"  # who reads whole weights into host memory, to begin with
+    pretrained_zero3: Readers | None = None  # the same under ZeRO-3, where it differs
     offload_update: Literal["cpu", "gpu"] = "cpu"  # where an offloaded optimizer computes
     cpu_optimizer: CpuOptimizerName = "deepspeed"  # its implementation on the CPU
     # threads of a rank that shares its host with others: all cores, or the one that torchrun sets

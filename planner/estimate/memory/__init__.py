@@ -85,6 +85,7 @@ class Memory:
         Array  # bytes of host memory per GPU that saving a checkpoint from a host copy takes
     )
     host_loading: Array  # bytes of host memory per GPU that loading a checkpoint takes
+    host_pretrained: Array  # bytes of host memory per GPU while weights are read to begin with
     layer_bytes: Array  # activations of one layer and micro-batch without recompute
     input_bytes: Array  # the input of one layer
 
@@ -115,6 +116,7 @@ class Need:
 
     device: Array
     host: Array
+    host_pretrained: Array
     drive: Array | None = None  # None where no drives are known
     firm: Array | None = None
 
@@ -127,6 +129,7 @@ def needed(plan: Plan, c: Columns) -> Need:
     reserved: list[Array] = []
     firm: list[Array | None] = []
     host: list[Array] = []
+    reading: list[Array] = []
     drive: list[Array] = []
     around = sum(outside(plan, c))
     for stage in representative_stages(plan, c):
@@ -137,12 +140,14 @@ def needed(plan: Plan, c: Columns) -> Need:
         reserved.append(_within(plan, reserved_bytes, memory_of_stage.firm, around))
         firm.append(memory_of_stage.firm)
         host.append(memory_of_stage.host)
+        reading.append(memory_of_stage.host_pretrained)
         drive.append(memory_of_stage.drive)
     device = functools.reduce(np.maximum, reserved) + around
     most = _most(firm)
     kept = None if most is None else most + around
     drives = None if plan.cluster.nvme is None else functools.reduce(np.maximum, drive)
-    return Need(device, functools.reduce(np.maximum, host), drives, kept)
+    hosts, begin = (functools.reduce(np.maximum, each) for each in (host, reading))
+    return Need(device, hosts, begin, drives, kept)
 
 
 def _most(each: Sequence[Array | None]) -> Array | None:
@@ -234,6 +239,7 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
         drive=memory_of_stage.drive.reshape(count, rows).max(axis=0),
         host_saving=memory_of_stage.host_saving.reshape(count, rows).max(axis=0),
         host_loading=memory_of_stage.host_loading.reshape(count, rows).max(axis=0),
+        host_pretrained=memory_of_stage.host_pretrained.reshape(count, rows).max(axis=0),
         layer_bytes=memory_of_stage.layer[-rows:],
         input_bytes=memory_of_stage.input[-rows:],
     )

@@ -24,7 +24,8 @@ def logits(plan: Plan, c: Columns) -> Array:
     """Logits alive at the loss, whatever stage computes it."""
     plan = head_plan(plan)
     tokens, h = tokens_of(plan, c)[0], float(plan.model.hidden)
-    e, each = plan.training.element_bytes, _logit_bytes(plan)
+    e = plan.training.element_bytes
+    each: Array = _logit_bytes(plan)
     parallel = plan.stack.activations.parallel_logits
     if parallel is not None and plan.loss_kernel in (None, "torch") and not plan.training.compile:
         each = np.where(c.tp > 1, parallel, each)
@@ -60,12 +61,16 @@ def logits(plan: Plan, c: Columns) -> Array:
     )
 
 
-def sent(plan: Plan, c: Columns) -> Array:
-    """Bytes of logits in 16 bit, what a last stage of torch's keeps until its backward is over."""
+def sent(plan: Plan, c: Columns, live: Array) -> Array:
+    """Bytes per micro-batch in flight that a last stage of torch's keeps until its backward: logits
+    in 16 bit, and what backward of the loss needs, but of the one whose loss is computed.
+    live: micro-batches in flight."""
+    operators = plan.loss_kernel in (None, "torch") and not plan.training.compile
+    each = plan.training.element_bytes + _WIDE * operators * (1.0 - 1.0 / live)
     plan = head_plan(plan)
     share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp
     tokens, vocab = tokens_of(plan, c)[0], head_columns(plan, c.tp) * c.tp
-    return memory.logits_bytes(tokens, vocab, plan.training.element_bytes, share)
+    return memory.logits_bytes(tokens, vocab, each, share)
 
 
 def last_gradient(plan: Plan, c: Columns) -> Array:

@@ -97,7 +97,8 @@ class StageOf:
         each = each * activations.one_input(self.plan, self.c)
         passed = each * (1 - self.split.last) * (self.c.pp > 1)
         if self.plan.stack.pipelining == "torch":
-            passed = passed + loss.sent(self.plan, self.c) * self.split.last * (self.c.pp > 1)
+            kept = loss.sent(self.plan, self.c, self.chunks / self.c.vpp)
+            passed = passed + kept * self.split.last * (self.c.pp > 1)
         if eager.masks(self.plan):
             tokens = activations.tokens_of(self.plan, self.c)[0]
             passed = passed + self.plan.training.element_bytes * tokens * self.plan.training.seq_len

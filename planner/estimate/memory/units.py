@@ -111,12 +111,12 @@ def gathered(s: StageOf, beside: Array) -> Phased:
 
 def _staying(s: StageOf, whole: Array, gone: Array) -> Phased:
     """The same of a pipeline stage whose units stay gathered, with whole gradients: a layer's own
-    in 16 bit are added to them when most of its activations are gone, and at last unit after unit
-    is copied to be reduced."""
+    in 16 bit are added to them when most of its activations are gone, and at last unit after unit,
+    the first one first, is given back and copied to be reduced."""
     split, trained = s.split, s.weights.trained
     layer = trained.per_layer()
     adding = whole + np.maximum(sync.compute_bytes(s.plan) * layer - gone, 0.0)
-    ends = split.first * total(trained.first), split.last * total(trained.last)
-    unit = functools.reduce(np.maximum, (layer, *ends))
-    reducing = whole + sync.wire_bytes(s.plan) * unit
+    unit = np.where(split.first > 0, total(trained.first), layer)
+    wire = sync.wire_bytes(s.plan) * (1.0 + 1.0 / s.c.shards)
+    reducing = whole + (wire - sync.compute_bytes(s.plan)) * unit
     return Phased(0.0, whole, whole, adding, adding, reducing)
