@@ -186,9 +186,6 @@ class Activations(Spec):
     compiled_logits: float | None = Field(
         default=None, ge=0, le=32
     )  # the same where torch.compile has the loss too
-    parallel_logits: float | None = Field(
-        default=None, ge=0, le=32
-    )  # the same where torch's operators have it over tensor-parallel ranks
     # the same where one kernel has the loss; none: 16-bit logits, whose gradient takes their place
     fused_logits: float | None = Field(default=None, ge=0, le=32)
     # keys and values are copied to every head that reads them, before attention
@@ -400,6 +397,7 @@ class StackSpec(Spec):
         False  # a layer is repeated only up to the last tensor that its backward needs
     )
     layer_split: LayerSplit = "even"  # what a stage gets; see formulas.stages.contents
+    dtensor: bool = False  # tensor parallelism is torch's, of DTensors and its parallel loss
     pipelining: Literal["own", "torch"] = (
         "own"  # whose stages: torch's keep weights gathered and gradients whole through a step
     )
@@ -414,8 +412,7 @@ class StackSpec(Spec):
     loading: Literal["shard", "whole"] = (
         "shard"  # what a rank holds in host memory while it loads a checkpoint
     )
-    pretrained: Readers = "in-parts"  # who reads whole weights into host memory, to begin with
-    pretrained_zero3: Readers | None = None  # the same under ZeRO-3, where it differs
+    pretrained: Readers = "in-parts"  # who makes whole weights in host memory, to begin with
     offload_update: Literal["cpu", "gpu"] = "cpu"  # where an offloaded optimizer computes
     cpu_optimizer: CpuOptimizerName = "deepspeed"  # its implementation on the CPU
     # threads of a rank that shares its host with others: all cores, or the one that torchrun sets

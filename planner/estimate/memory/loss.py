@@ -17,6 +17,9 @@ from planner.specs.towers import head_plan
 
 # of one of the words of a token that are compared: an id, and both probabilities with their logs
 TOP_BYTES = 24.0
+# of a logit where a loss over tensor ranks is made of torch's operators: log-softmax, zeros,
+# exponentials and their sum, in fp32 (torch/distributed/tensor/parallel/loss.py)
+_OF_RANKS = 16.0
 _NARROW, _WIDE = 2.0, 4.0  # bytes of a logit in 16 bit and in fp32
 
 
@@ -26,9 +29,8 @@ def logits(plan: Plan, c: Columns) -> Array:
     tokens, h = tokens_of(plan, c)[0], float(plan.model.hidden)
     e = plan.training.element_bytes
     each: Array = _logit_bytes(plan)
-    parallel = plan.stack.activations.parallel_logits
-    if parallel is not None and plan.loss_kernel in (None, "torch") and not plan.training.compile:
-        each = np.where(c.tp > 1, parallel, each)
+    if plan.stack.dtensor and plan.loss_kernel in (None, "torch") and not plan.training.compile:
+        each = np.where(c.tp > 1, _OF_RANKS, each)
     if plan.model.contrast is not None:
         others = CONTRASTED * c.batch(plan.training.global_batch)
         embedded = e * others * float(plan.model.contrast)

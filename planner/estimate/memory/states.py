@@ -19,9 +19,9 @@ from planner.formulas.data_parallel import shard_count
 from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.layout import OFFLOADED_OPTIMIZER, OFFLOADED_PARAMS
-from planner.specs.names import Readers
 from planner.specs.plan import Plan
 
+_OF_FILE = 2.0  # bytes of a weight as it was published
 ZERO_1, ZERO_2, ZERO_3, _NEVER = 1.0, 2.0, 3.0, 4.0  # the first ZeRO stage that shards a state
 _LEAVING_LAYERS = 2.0  # whose gradients are being computed, and on their way to host memory
 
@@ -150,26 +150,18 @@ def _pretrained(
     plan: Plan, c: Columns, weights: Weights, split: StageSplit, trained: Elements
 ) -> Array:
     """Bytes in host memory per GPU while the weights are read that training begins with: of a copy
-    per rank (from_pretrained of transformers without a device map), or of one copy of a host that
-    other ranks receive theirs from. Shards, and codes that are made on the GPU, pass through in
-    parts."""
-    stack, stated = plan.stack, plan.training.weight_readers
-    sharded = stack.pretrained if stack.pretrained_zero3 is None else stack.pretrained_zero3
-    ranks = np.minimum(c.gpus, float(plan.cluster.gpus_per_host))  # of a host
-    usual, apart = (_copies(stated or readers, ranks) for readers in (stack.pretrained, sharded))
-    whole = trained.bytes(state_ledger(plan)["parameters"], _NEVER)
-    if plan.partial:
-        if plan.training.base_precision is not None and stated is None:
-            return 0.0 * whole
+    per rank, or of one of a host that its other ranks receive theirs from. Weights that stay in the
+    16 bits of the file are pages of it (safetensors), which the system takes back, unless the
+    request says that they are copied; shards, and codes that are made on the GPU, pass in parts.
+    Compared with `python -m benchmarks.frameworks reading`."""
+    stated, ranks = plan.training.weight_readers, np.minimum(c.gpus, plan.cluster.gpus_per_host)
+    readers = stated or plan.stack.pretrained
+    width, base = state_ledger(plan)["parameters"], plan.training.base_precision
+    whole = trained.bytes(width if stated or width > _OF_FILE else 0.0, _NEVER)
+    if plan.partial and (stated or base == "fp32"):
         whole = whole + frozen.held_bytes(plan, c, weights, split, (1.0, 1.0))
-    return whole * np.where(c.zero >= ZERO_3, apart, usual) / ranks
-
-
-def _copies(readers: Readers, ranks: Array) -> Array:
-    """Whole copies of the weights in the memory of the fullest host, of so many ranks."""
-    if readers == "each-rank":
-        return ranks
-    return (readers != "in-parts") + 0.0 * ranks
+    copies = ranks if readers == "each-rank" else 1.0 * (readers != "in-parts")
+    return whole * copies / ranks
 
 
 def _trained_parameters(plan: Plan, trained: Elements) -> Array:

@@ -97,6 +97,9 @@ def gathered(s: StageOf, beside: Array) -> Phased:
         whole_unit, given = narrow * tail, first_given + last_given
         several = (_TIED_GRADIENTS - 1.0) * narrow * head if tied else 0.0
         buffer = 0.0 * whole_unit
+    # backward of a DTensor's lookup gives a gradient of all words, then the rank's
+    ranks = np.where(s.plan.stack.dtensor & (s.c.tp > 1), s.c.tp, 0.0)
+    several = several + ranks * narrow * split.first * trained.words
     computing = whole_unit + behind - shards * given
     computing = computing + np.maximum(buffer, narrow * given + several)
     reducing = once * (narrow + wire) * given
@@ -115,8 +118,10 @@ def _staying(s: StageOf, whole: Array, gone: Array) -> Phased:
     the first one first, is given back and copied to be reduced."""
     split, trained = s.split, s.weights.trained
     layer = trained.per_layer()
-    adding = whole + np.maximum(sync.compute_bytes(s.plan) * layer - gone, 0.0)
+    narrow = sync.compute_bytes(s.plan)
+    head = narrow * split.last * total(trained.last)
+    adding = whole + np.maximum(np.maximum(narrow * layer - gone, 0.0), head)
     unit = np.where(split.first > 0, total(trained.first), layer)
     wire = sync.wire_bytes(s.plan) * (1.0 + 1.0 / s.c.shards)
-    reducing = whole + (wire - sync.compute_bytes(s.plan)) * unit
+    reducing = whole + (wire - narrow) * unit
     return Phased(0.0, whole, whole, adding, adding, reducing)
