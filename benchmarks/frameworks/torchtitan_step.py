@@ -85,7 +85,7 @@ def model_of(setting: Setting) -> tuple[nn.Module, Any, Callable[..., nn.Module]
 
 @contextlib.contextmanager
 def traced() -> Iterator[None]:
-    """Meshes, whose tensors of ranks are read, are no fake ones."""
+    """Device meshes are made outside of fake tensors: they read the numbers of ranks."""
     before = DeviceMesh._concatenate
 
     @functools.wraps(before)
@@ -125,7 +125,7 @@ def dimensions(setting: Setting) -> ParallelDims:
 
 
 def stage_of(setting: Setting, *args: Any, **kwargs: Any) -> PipelineStage:
-    """A stage that is told what it receives and sends: a fake world has no neighbours to ask."""
+    """A stage with the shapes that it receives and sends, which a fake world cannot ask for."""
     _, index, count, device = args
     fields, shape = setting.config, (setting.micro_batch, setting.seq_len)
     words = torch.zeros(shape, dtype=torch.long, device=device)
@@ -155,7 +155,7 @@ def _known(
 def pipelined(setting: Setting) -> Iterator[None]:
     """Stages are built anew in place of copies of a model without memory, and ask no neighbours."""
     before = pipeline_parallel.copy, pipeline_parallel.PipelineStage
-    asked = _PipelineSchedule._warmup_p2p
+    warmup = _PipelineSchedule._warmup_p2p
     pipeline_parallel.copy = SimpleNamespace(deepcopy=lambda model: model_of(setting)[0])
     pipeline_parallel.PipelineStage = functools.partial(stage_of, setting)
     _PipelineSchedule._warmup_p2p = _known
@@ -163,7 +163,7 @@ def pipelined(setting: Setting) -> Iterator[None]:
         yield
     finally:
         pipeline_parallel.copy, pipeline_parallel.PipelineStage = before
-        _PipelineSchedule._warmup_p2p = asked
+        _PipelineSchedule._warmup_p2p = warmup
 
 
 def run(setting: Setting) -> Counted:

@@ -141,8 +141,10 @@ def _host_need(r: Report) -> str:
     need, what = m.host_bytes, ""
     if m.host_pretrained_bytes > need:
         need, what = m.host_pretrained_bytes, " to read whole weights (--weight-readers)"
-    there = (m.host_room_bytes or 0.0) * ranks
-    return f"{show(need * ranks, 'B')} of host memory on a node{what}, which has {show(there, 'B')}"
+    capacity = (m.host_room_bytes or 0.0) * ranks
+    return (
+        f"{show(need * ranks, 'B')} of host memory on a node{what}, which has {show(capacity, 'B')}"
+    )
 
 
 def cost_text(r: Report) -> str:

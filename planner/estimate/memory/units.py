@@ -113,7 +113,8 @@ def gathered(s: StageOf, beside: Array) -> Phased:
 
 
 def _staying(s: StageOf, whole: Array, gone: Array) -> Phased:
-    """The same of a pipeline stage whose units stay gathered, with whole gradients: a layer's own
+    """Bytes of `gathered` where units of a pipeline stage stay gathered, with whole gradients: a
+    layer's gradients
     in 16 bit are added to them when most of its activations are gone, and at last unit after unit,
     the first one first, is given back and copied to be reduced."""
     split, trained = s.split, s.weights.trained
