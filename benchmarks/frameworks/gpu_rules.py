@@ -117,8 +117,8 @@ def _dropout(
 
 
 class _FusedNorm(torch.autograd.Function):
-    """CUDA's kernel of RMSNorm (aten._fused_rms_norm): backward needs its input and a scale per
-    row. Values are of no use where bytes are counted."""
+    """RMSNorm in one kernel, as aten._fused_rms_norm of CUDA: backward needs the input and a scale
+    per row. Values do not matter where bytes are counted."""
 
     @staticmethod
     def forward(ctx: Any, input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

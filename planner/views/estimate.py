@@ -138,13 +138,11 @@ def short_of(r: Report) -> str:
 def _host_need(r: Report) -> str:
     """Host memory that a node needs, and what there is of it."""
     m, ranks = r.memory, min(r.cluster.gpus_per_node, r.cluster.gpus)
-    need, what = m.host_bytes, ""
+    need, purpose = m.host_bytes, ""
     if m.host_pretrained_bytes > need:
-        need, what = m.host_pretrained_bytes, " to read whole weights (--weight-readers)"
+        need, purpose = m.host_pretrained_bytes, " to read whole weights (--weight-readers)"
     capacity = (m.host_room_bytes or 0.0) * ranks
-    return (
-        f"{show(need * ranks, 'B')} of host memory on a node{what}, which has {show(capacity, 'B')}"
-    )
+    return f"{show(need * ranks, 'B')} of host memory on a node{purpose}, which has {show(capacity, 'B')}"
 
 
 def cost_text(r: Report) -> str:

@@ -113,10 +113,9 @@ def gathered(s: StageOf, beside: Array) -> Phased:
 
 
 def _staying(s: StageOf, whole: Array, gone: Array) -> Phased:
-    """Bytes of `gathered` where units of a pipeline stage stay gathered, with whole gradients: a
-    layer's gradients
-    in 16 bit are added to them when most of its activations are gone, and at last unit after unit,
-    the first one first, is given back and copied to be reduced."""
+    """Bytes of `gathered` where units of a pipeline stage stay gathered, with whole gradients:
+    gradients of a layer in 16 bit are added to them when most of its activations are gone; when the
+    schedule is over, units are resharded and reduced in turn."""
     split, trained = s.split, s.weights.trained
     layer = trained.per_layer()
     narrow = sync.compute_bytes(s.plan)
