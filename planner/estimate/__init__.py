@@ -88,7 +88,7 @@ def fit(plan: Plan, memory: Memory | Need) -> tuple[Array, Array, Array]:
     and drives count where their size is known."""
     usable = plan.usable_bytes
     room, sharing = host_room(plan), plan.cluster.gpus_per_host
-    most = np.maximum(memory.host, memory.host_pretrained)
+    most = memory.host if isinstance(memory, Need) else memory.most_of_host
     host_fits = most <= (np.inf if room is None else room)
     nvme = plan.cluster.nvme
     drive_fits = np.ones_like(host_fits)
@@ -210,7 +210,7 @@ def outline(
     if space.count <= _SMALL:
         table = space.flat()
         peak = peak_memory(plan, table, every_stage(table))
-        need = Need(peak.device, peak.host, peak.drive, peak.firm)
+        need = Need(peak.device, peak.most_of_host, peak.drive, peak.firm)
         return Outline(plan, space, need, *fit(plan, peak), numbers, peak)
     columns = space.columns()
     need = needed(plan, columns)

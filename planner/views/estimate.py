@@ -141,8 +141,8 @@ def _host_need(r: Report) -> str:
     need, purpose = m.host_bytes, ""
     if m.host_pretrained_bytes > need:
         need, purpose = m.host_pretrained_bytes, " to read whole weights (--weight-readers)"
-    capacity = (m.host_room_bytes or 0.0) * ranks
-    return f"{show(need * ranks, 'B')} of host memory on a node{purpose}, which has {show(capacity, 'B')}"
+    needed, capacity = (show(each * ranks, "B") for each in (need, m.host_room_bytes or 0.0))
+    return f"{needed} of host memory on a node{purpose}, which has {capacity}"
 
 
 def cost_text(r: Report) -> str:

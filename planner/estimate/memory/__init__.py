@@ -90,6 +90,11 @@ class Memory:
     input_bytes: Array  # the input of one layer
 
     @property
+    def most_of_host(self) -> Array:
+        """Bytes in host memory per GPU at the fullest moment, of a step or of reading weights."""
+        return np.maximum(self.host, self.host_pretrained)
+
+    @property
     def timeline(self) -> list[list[Ledger]]:
         """One ledger of rows per stage and phase."""
         return [
@@ -115,8 +120,7 @@ class Need:
     """Bytes per GPU that decide whether a layout fits; see Memory."""
 
     device: Array
-    host: Array
-    host_pretrained: Array
+    host: Array  # the larger of a step's and of reading weights
     drive: Array | None = None  # None where no drives are known
     firm: Array | None = None
 
@@ -129,7 +133,6 @@ def needed(plan: Plan, c: Columns) -> Need:
     reserved: list[Array] = []
     firm: list[Array | None] = []
     host: list[Array] = []
-    reading: list[Array] = []
     drive: list[Array] = []
     around = sum(outside(plan, c))
     for stage in representative_stages(plan, c):
@@ -139,15 +142,13 @@ def needed(plan: Plan, c: Columns) -> Need:
         (reserved_bytes,) = reserved_of(memory_of_stage.phases, memory_of_stage.segments, slack)
         reserved.append(_within(plan, reserved_bytes, memory_of_stage.firm, around))
         firm.append(memory_of_stage.firm)
-        host.append(memory_of_stage.host)
-        reading.append(memory_of_stage.host_pretrained)
+        host.append(np.maximum(memory_of_stage.host, memory_of_stage.host_pretrained))
         drive.append(memory_of_stage.drive)
     device = functools.reduce(np.maximum, reserved) + around
     most = _most(firm)
     kept = None if most is None else most + around
     drives = None if plan.cluster.nvme is None else functools.reduce(np.maximum, drive)
-    hosts, begin = (functools.reduce(np.maximum, each) for each in (host, reading))
-    return Need(device, hosts, begin, drives, kept)
+    return Need(device, functools.reduce(np.maximum, host), drives, kept)
 
 
 def _most(each: Sequence[Array | None]) -> Array | None:
