@@ -204,7 +204,12 @@ def test_host_memory_to_read_weights() -> None:
     """A copy in fp32 per rank, as `python -m benchmarks.frameworks reading` measures it of
     transformers (4.0 bytes per parameter, none where the file has the type), or of one rank."""
 
-    request = {"model": "gpt2-xl", "gpu": "a100-sxm4-80gb", "gpus": GPUS, "micro_batch": 1}
+    request: dict[str, Any] = {
+        "model": "gpt2-xl",
+        "gpu": "a100-sxm4-80gb",
+        "gpus": GPUS,
+        "micro_batch": 1,
+    }
 
     def reading(**chosen: Any) -> float:
         memory = api.estimate(api.Options(**request, stack="hf-fsdp", zero=3, **chosen)).memory

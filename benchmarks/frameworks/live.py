@@ -138,7 +138,8 @@ class LiveBytes(TorchDispatchMode):
             return result
 
         torch.UntypedStorage.resize_ = resize
-        self._shapes = ShardingPropagator._propagate_tensor_meta_non_cached
+        propagators: Any = ShardingPropagator
+        self._shapes = propagators._propagate_tensor_meta_non_cached
 
         def shapes(propagator: ShardingPropagator, operator: Any) -> Any:
             before, self._of_shapes = self._of_shapes, True
@@ -147,12 +148,13 @@ class LiveBytes(TorchDispatchMode):
             finally:
                 self._of_shapes = before
 
-        ShardingPropagator._propagate_tensor_meta_non_cached = shapes
+        propagators._propagate_tensor_meta_non_cached = shapes
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
         torch.UntypedStorage.resize_ = self._resize
-        ShardingPropagator._propagate_tensor_meta_non_cached = self._shapes
+        propagators: Any = ShardingPropagator
+        propagators._propagate_tensor_meta_non_cached = self._shapes
         super().__exit__(*error)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

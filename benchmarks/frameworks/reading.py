@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 from benchmarks.frameworks.setting import Setting, compact
 
@@ -68,7 +69,8 @@ def measured(setting: Setting = SETTING) -> Iterator[tuple[str, float]]:
     from benchmarks.frameworks.transformers_step import model_of
 
     with tempfile.TemporaryDirectory() as folder:
-        model_of(setting).save_pretrained(folder)
+        model: Any = model_of(setting)
+        model.save_pretrained(folder)
         for name, variables in LAUNCHES.items():
             out = subprocess.run(
                 [sys.executable, "-c", _RUN, folder],

@@ -86,18 +86,19 @@ def model_of(setting: Setting) -> tuple[nn.Module, Any, Callable[..., nn.Module]
 @contextlib.contextmanager
 def traced() -> Iterator[None]:
     """Device meshes are made outside of fake tensors: they read the numbers of ranks."""
-    before = DeviceMesh._concatenate
+    meshes: Any = DeviceMesh
+    before = meshes._concatenate
 
     @functools.wraps(before)
     def concatenate(*args: Any, **kwargs: Any) -> Any:
         with unset_fake_temporarily():
             return before(*args, **kwargs)
 
-    DeviceMesh._concatenate = staticmethod(concatenate)
+    meshes._concatenate = staticmethod(concatenate)
     try:
         yield
     finally:
-        DeviceMesh._concatenate = before
+        meshes._concatenate = before
 
 
 def dimensions(setting: Setting) -> ParallelDims:
@@ -134,7 +135,8 @@ def stage_of(setting: Setting, *args: Any, **kwargs: Any) -> PipelineStage:
         for width in (fields["hidden_size"], fields["vocab_size"])
     )
     first, last = index == 0, index == count - 1
-    return PipelineStage(
+    stages: Any = PipelineStage
+    return stages(
         *args,
         input_args=words if first else hidden.clone().requires_grad_(),
         output_args=(scores if last else hidden.clone()).requires_grad_(),
@@ -155,15 +157,16 @@ def _known(
 def pipelined(setting: Setting) -> Iterator[None]:
     """Stages are built anew in place of copies of a model without memory, and ask no neighbours."""
     before = pipeline_parallel.copy, pipeline_parallel.PipelineStage
-    warmup = _PipelineSchedule._warmup_p2p
+    schedules: Any = _PipelineSchedule
+    warmup = schedules._warmup_p2p
     pipeline_parallel.copy = SimpleNamespace(deepcopy=lambda model: model_of(setting)[0])
     pipeline_parallel.PipelineStage = functools.partial(stage_of, setting)
-    _PipelineSchedule._warmup_p2p = _known
+    schedules._warmup_p2p = _known
     try:
         yield
     finally:
         pipeline_parallel.copy, pipeline_parallel.PipelineStage = before
-        _PipelineSchedule._warmup_p2p = warmup
+        schedules._warmup_p2p = warmup
 
 
 def run(setting: Setting) -> Counted:
@@ -212,7 +215,7 @@ def run(setting: Setting) -> Counted:
         return transformers_step.counted(live, gradients)
 
 
-def marked(model: nn.Module, live: LiveBytes) -> None:
+def marked(model: Any, live: LiveBytes) -> None:
     """Backward begins where the gradient of the head's input is there, or of what a stage sends."""
 
     def begins(tensor: torch.Tensor) -> None:
