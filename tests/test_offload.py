@@ -12,6 +12,7 @@ import pytest
 from command import dpplan, refused
 from there import there
 
+from planner import api
 from planner.estimate import Estimates, evaluate
 from planner.estimate.machine import machine
 from planner.estimate.memory.activations import one_input
@@ -26,6 +27,7 @@ from planner.specs.plan import Plan
 BESIDE, IN_TURN = ("megatron-core", "nemo"), ("pytorch-fsdp", "pytorch-ddp", "composer-fsdp")
 SHAPES = {"dense": plans.model(layers=8), "experts": plans.expert_model(layers=8)}
 GPUS = 8
+PARAMETERS = 1.5576e9  # of GPT-2 XL
 
 
 def both(
@@ -196,6 +198,41 @@ def test_the_search_offloads_only_when_asked() -> None:
     for report in (unasked["layout"], *(x["layout"] for x in unasked["alternatives"])):
         assert report["offload"] == "none"
     assert "offload" not in unasked["step"]["components"]
+
+
+def test_host_memory_to_read_weights() -> None:
+    """A copy in fp32 per rank, as `python -m benchmarks.frameworks reading` measures it of
+    transformers (4.0 bytes per parameter, none where the file has the type), or of one rank."""
+
+    request: dict[str, Any] = {
+        "model": "gpt2-xl",
+        "gpu": "a100-sxm4-80gb",
+        "gpus": GPUS,
+        "micro_batch": 1,
+    }
+
+    def reading(**chosen: Any) -> float:
+        memory = api.estimate(api.Options(**request, stack="hf-fsdp", zero=3, **chosen)).memory
+        return memory.host_pretrained_bytes / PARAMETERS
+
+    assert reading() == pytest.approx(4, rel=0.01)
+    assert reading(weight_readers="each-host") == pytest.approx(4 / GPUS, rel=0.01)
+    assert reading(weight_readers="in-parts") == 0
+    assert reading(lora=8) < 0.1
+    # loaders that copy what they read keep the frozen weights, too
+    assert reading(lora=8, weight_readers="each-rank") == pytest.approx(2, rel=0.05)
+
+
+def test_a_host_too_small_to_read_weights() -> None:
+    words = ["estimate", "--model", "llama-3.1-405b", "--cluster", "aws-p5", "--gpus", "512"]
+    words += ["--stack", "hf-fsdp", "--micro-batch", "1", "--seq-len", "2048", "--zero", "3"]
+    report = dpplan(*words, "--json").json()
+    assert not report["memory"]["host_fits"]
+    assert not report["memory"]["fits"]
+    text = dpplan(*words).stdout
+    assert "host memory on a node to read" in " ".join(text.split())
+    assert "which has 2.00 TiB" in text
+    assert dpplan(*words, "--weight-readers", "in-parts", "--json").json()["memory"]["host_fits"]
 
 
 def test_host_memory_to_load_a_checkpoint() -> None:

@@ -5,10 +5,12 @@
     python -m benchmarks.frameworks check --count 20
     python -m benchmarks.frameworks real
     python -m benchmarks.frameworks compiled
+    python -m benchmarks.frameworks reading
 
 `run` adds rows to the recorded table (tests/data/frameworks.csv), `check` counts a sample of its
 rows again and says which differ, `real` trains small models on the CPU and compares its allocations
-with the count, `compiled` records what compiled ones save for backward. The frameworks have an
+with the count, `compiled` records what compiled ones save for backward, `reading`
+measures the host memory of a rank that reads weights. The frameworks have an
 environment of their own with the versions of constraints.txt; `compare` runs without them.
 """
 
@@ -32,12 +34,14 @@ MODULES = {
     "accelerate": "accelerate_step",
     "trl": "trl_step",
     "ddp": "ddp_step",
+    "torchtitan": "torchtitan_step",
 }
 _NEEDS = {
     "peft": ("peft",),
     "accelerate": ("accelerate",),
     "trl": ("trl", "accelerate"),
     "ddp": ("accelerate",),
+    "torchtitan": ("torchtitan",),
 }
 _SAVED = 20  # configurations after which the table is written
 _REAL_TOLERANCE = 1e-3  # of small models, whose tensors of a few bytes are not all counted
@@ -141,6 +145,7 @@ def main() -> int:
     comparing.add_argument("--only", default="")
     verbs.add_parser("real")
     verbs.add_parser("compiled")
+    verbs.add_parser("reading")
     checking = verbs.add_parser("check")
     checking.add_argument("--count", type=int, default=20)
     given = parser.parse_args()
@@ -152,6 +157,9 @@ def main() -> int:
         return real()
     elif given.verb == "compiled":
         importlib.import_module("benchmarks.frameworks.compiled").record()
+    elif given.verb == "reading":
+        for name, taken in importlib.import_module("benchmarks.frameworks.reading").measured():
+            print(f"{name:32s} {taken:.3f} bytes of host memory per parameter")
     else:
         return check(given.table, given.count)
     return 0

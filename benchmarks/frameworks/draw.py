@@ -143,12 +143,41 @@ def ddp(rng: random.Random, family: str | None = None) -> Setting:
     return replace(setting, **chosen)
 
 
+_GPUS = 8  # of a node, over which tensors are split
+
+
+def torchtitan(rng: random.Random, family: str | None = None) -> Setting:
+    """Shards, tensor-parallel ranks, or stages of a model of its own."""
+    setting = transformers(rng, family or rng.choice(("llama", "llama", "qwen3")))
+    fields = setting.config | {"tie_word_embeddings": False}
+    fields["intermediate_size"] = 512 * rng.choice((6, 11, 16, 28))
+    tensor, pipeline = rng.choice(((1, 1), (1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (1, 8)))
+    if tensor > 1:
+        fields["num_attention_heads"] = rng.choice((8, 16, 32))
+        fields["num_key_value_heads"] = rng.choice((4, 8))
+        fields["hidden_size"] = 128 * fields["num_attention_heads"]
+        fields |= {"head_dim": 128} if fields["model_type"] == "qwen3" else {}
+    chosen: dict[str, Any] = {"framework": "torchtitan", "precision": "mixed", "attention": "sdpa"}
+    chosen |= {"zero": rng.choice((2, 3, 3)), "ranks": tensor * rng.choice((4, _GPUS, 32))}
+    chosen |= {"recompute": rng.choice(("none", "selective", "full")), "tensor": tensor}
+    if pipeline > 1:
+        # of as many layers as stages, embedding and head for one each
+        fields["num_hidden_layers"] = pipeline * rng.choice((2, 3)) - 2
+        chosen |= {"zero": 2, "ranks": pipeline * rng.choice((4, _GPUS)), "pipeline": pipeline}
+        chosen |= {"stage": rng.choice((0, 0, 1, pipeline - 1)), "accumulation": 2 * pipeline}
+        chosen |= {"schedule": rng.choice(("1f1b", "1f1b", "gpipe"))}
+        chosen |= {"micro_batch": 1, "seq_len": min(setting.seq_len, 4096)}
+    chosen["model"] = compact(fields)
+    return replace(setting, **chosen)
+
+
 DRAWS = {
     "transformers": transformers,
     "peft": peft,
     "accelerate": accelerate,
     "trl": trl,
     "ddp": ddp,
+    "torchtitan": torchtitan,
 }
 
 

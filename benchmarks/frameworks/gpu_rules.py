@@ -1,7 +1,7 @@
 """Rules of CUDA where torch's CPU code, which traces without a device, has others.
 
-Fake tensors on a CPU select the CPU's kernels. Three of its choices differ from a GPU's in what
-they keep: the lists of autocast, attention, and the masks of dropout.
+Fake tensors on a CPU select the CPU's kernels. Four of its choices differ from a GPU's in what
+they keep: the lists of autocast, attention, RMSNorm, and the masks of dropout.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 
 _HEADER = "include/ATen/autocast_mode.h"
 _WIDE, _WIDE_BY_TYPE = "AT_FORALL_FP32", "AT_FORALL_FP32_SET_OPT_DTYPE"
+_RMS_NORM = torch.nn.functional.rms_norm
 _NARROW = (torch.bfloat16, torch.float16)
 
 
@@ -115,14 +116,45 @@ def _dropout(
     return torch.native_dropout(input, p, True)[0] if p and training else input
 
 
+class _FusedNorm(torch.autograd.Function):
+    """RMSNorm in one kernel, as aten._fused_rms_norm of CUDA: backward needs the input and a scale
+    per row. Values do not matter where bytes are counted."""
+
+    @staticmethod
+    def forward(ctx: Any, input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        scale = torch.empty_like(input[..., :1], dtype=torch.float32)
+        ctx.save_for_backward(input, weight, scale)
+        return torch.empty_like(input)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        input, weight, _ = ctx.saved_tensors
+        return torch.empty_like(input), torch.empty_like(weight)
+
+
+def _rms_norm(
+    input: torch.Tensor,
+    normalized_shape: Any,
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
+) -> torch.Tensor:
+    """Fused where input and weight are of one type, as in rms_norm of torch's layer_norm.cpp."""
+    if weight is None or weight.dtype is not input.dtype:
+        return _RMS_NORM(input, normalized_shape, weight, eps)
+    normed: torch.Tensor = _FusedNorm.apply(input, weight)
+    return normed
+
+
 @contextlib.contextmanager
 def rules() -> Iterator[None]:
     """All of them."""
     functional = torch.nn.functional
     before = functional.scaled_dot_product_attention, functional.dropout
     functional.scaled_dot_product_attention, functional.dropout = _attention, _dropout
+    functional.rms_norm = _rms_norm
     try:
         with autocast_lists():
             yield
     finally:
         functional.scaled_dot_product_attention, functional.dropout = before
+        functional.rms_norm = _RMS_NORM

@@ -16,6 +16,7 @@ STACKS = {
     "accelerate": "hf-fsdp",
     "trl": "trl",
     "ddp": "hf-trainer",
+    "torchtitan": "torchtitan-25.04",
 }
 # torch's AdamW over lists of tensors makes a temporary of every weight, which the fused one,
 # the Trainer's since torch 2.8, does not
@@ -67,7 +68,7 @@ def options_of(setting: Setting) -> dict[str, Any]:
         "gpus": setting.ranks,
         "stack": stack_of(setting.framework, setting.optimizer),
         "micro_batch": sequences,
-        "global_batch": sequences * setting.accumulation * setting.ranks,
+        "global_batch": sequences * setting.accumulation * setting.replicas,
         "seq_len": setting.seq_len,
         "recompute": setting.recompute,
         "attention": "eager" if setting.attention == "eager" else "flash2",
@@ -75,9 +76,13 @@ def options_of(setting: Setting) -> dict[str, Any]:
         "stack_defaults": True,
     }
     if setting.ranks > 1:
-        chosen |= {"zero": setting.zero, "dp": setting.ranks}
+        chosen |= {"zero": setting.zero, "dp": setting.replicas}
     if setting.zero:
-        chosen["shard_group"] = setting.ranks
+        chosen["shard_group"] = setting.replicas
+    if setting.tensor > 1:
+        chosen["tp"] = setting.tensor
+    if setting.pipeline > 1:
+        chosen |= {"pp": setting.pipeline, "schedule": setting.schedule}
     if setting.precision == "bf16":
         chosen["state_precision"] = "bf16"
     if setting.lora:
@@ -90,7 +95,7 @@ def options_of(setting: Setting) -> dict[str, Any]:
 def ledger(setting: Setting) -> tuple[Counted, dict[str, dict[str, float]]]:
     """The planner's bytes as a row, and its leaves by phase."""
     estimate = api.estimate(api.Options(**options_of(setting)), brief=True)
-    stage = max(estimate.memory.per_stage, key=lambda each: each.peak_bytes)
+    stage = estimate.memory.per_stage[setting.stage]
     phases = {
         phase.name: {n: b for n, b in phase.components.items() if n not in _OUTSIDE}
         for phase in stage.phases

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch._guards import active_fake_mode
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
@@ -43,6 +44,8 @@ class LiveBytes(TorchDispatchMode):
         self._operator = ""
         self._mode: Any = None
         self._resize: Any = None
+        self._shapes: Any = None
+        self._of_shapes = False
 
     def phase(self, name: str) -> None:
         """A phase begins; one that comes again goes on."""
@@ -135,10 +138,23 @@ class LiveBytes(TorchDispatchMode):
             return result
 
         torch.UntypedStorage.resize_ = resize
+        propagators: Any = ShardingPropagator
+        self._shapes = propagators._propagate_tensor_meta_non_cached
+
+        def shapes(propagator: ShardingPropagator, operator: Any) -> Any:
+            before, self._of_shapes = self._of_shapes, True
+            try:
+                return self._shapes(propagator, operator)
+            finally:
+                self._of_shapes = before
+
+        propagators._propagate_tensor_meta_non_cached = shapes
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
         torch.UntypedStorage.resize_ = self._resize
+        propagators: Any = ShardingPropagator
+        propagators._propagate_tensor_meta_non_cached = self._shapes
         super().__exit__(*error)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -150,8 +166,8 @@ class LiveBytes(TorchDispatchMode):
         # an asynchronous collective's result is the tensor that it was started with
         waited = func is torch.ops._c10d_functional.wait_tensor.default and self._mode is not None
         result = args[0] if waited else func(*args, **(kwargs or {}))
-        # DTensor propagates shapes in a fake mode besides: no memory of a rank
-        if active_fake_mode() is self._mode:
+        # DTensor propagates shapes of all ranks on fake tensors: no memory of one
+        if active_fake_mode() is self._mode and not self._of_shapes:
             for tensor in tree_iter((result, args) if "resize" in self._operator else result):
                 for storage in self._of(tensor) if isinstance(tensor, torch.Tensor) else ():
                     self._count(storage)

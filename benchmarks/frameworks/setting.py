@@ -31,11 +31,20 @@ class Setting:
     zero: int = 0
     lora: int = 0  # rank of adapters on all linear layers
     task: str = ""  # objective of a trainer of TRL
+    tensor: int = 1  # tensor-parallel ranks
+    pipeline: int = 1  # stages
+    stage: int = 0  # the one that is counted
+    schedule: str = ""
 
     @property
     def base(self) -> str:
         """Type in which the weights are loaded."""
         return "fp32" if self.precision == "mixed" and not self.lora else "bf16"
+
+    @property
+    def replicas(self) -> int:
+        """Data-parallel ranks."""
+        return self.ranks // (self.tensor * self.pipeline)
 
     @property
     def config(self) -> dict[str, Any]:

@@ -77,13 +77,19 @@ def cut(value: Any, row: int, rows: int) -> Any:
     return each(value, of_row)
 
 
+def host_room(plan: Plan) -> float | None:
+    """Bytes of host memory per GPU, where known."""
+    host = plan.cluster.host_memory
+    return None if host is None else float(host) / plan.cluster.gpus_per_host
+
+
 def fit(plan: Plan, memory: Memory | Need) -> tuple[Array, Array, Array]:
     """Whether each layout fits: (GPU, host and drives together, host memory, drives). Host memory
     and drives count where their size is known."""
     usable = plan.usable_bytes
-    host = plan.cluster.host_memory
-    sharing = plan.cluster.gpus_per_host
-    host_fits = memory.host <= (float(host) / sharing if host is not None else np.inf)
+    room, sharing = host_room(plan), plan.cluster.gpus_per_host
+    most = memory.host if isinstance(memory, Need) else memory.most_of_host
+    host_fits = most <= (np.inf if room is None else room)
     nvme = plan.cluster.nvme
     drive_fits = np.ones_like(host_fits)
     if nvme is not None and nvme.capacity is not None and memory.drive is not None:
@@ -204,7 +210,7 @@ def outline(
     if space.count <= _SMALL:
         table = space.flat()
         peak = peak_memory(plan, table, every_stage(table))
-        need = Need(peak.device, peak.host, peak.drive, peak.firm)
+        need = Need(peak.device, peak.most_of_host, peak.drive, peak.firm)
         return Outline(plan, space, need, *fit(plan, peak), numbers, peak)
     columns = space.columns()
     need = needed(plan, columns)

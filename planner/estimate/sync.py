@@ -148,7 +148,14 @@ def bucketing(plan: Plan, cap: float) -> Buckets:
 def keeps_whole(plan: Plan, c: Columns) -> Array:
     """Layouts of FSDP that keep whole gradients until the last micro-batch reduces them."""
     state, microbatches = plan.stack.state, c.microbatches(plan.training.global_batch)
-    return state.zero2_gathers & (c.zero >= _ZERO_2) & (state.whole_gradients & (microbatches > 1))
+    waits = (state.whole_gradients & (microbatches > 1)) | stays_gathered(plan, c)
+    return state.zero2_gathers & (c.zero >= _ZERO_2) & waits
+
+
+def stays_gathered(plan: Plan, c: Columns) -> Array:
+    """Layouts whose stages FSDP keeps gathered from a backward on, with whole gradients, until the
+    schedule ends: backward_maybe_with_nosync of torch/distributed/pipelining/stage.py."""
+    return (plan.stack.pipelining == "torch") & (c.pp > 1) & (c.zero >= _ZERO_2)
 
 
 def reductions(plan: Plan, c: Columns) -> Array:

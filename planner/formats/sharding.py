@@ -157,6 +157,9 @@ def _fsdp_rest(answer: Answer, by_key: Mapping[str, str], offloads: bool) -> Non
     for short, name in by_key.items():
         if short == "backward_prefetch":
             _prefetch(answer, name)
+        elif short == "cpu_ram_efficient_loading":
+            readers = "each-host" if is_on(answer, name) else "each-rank"
+            answer.state("weight_readers", readers, name)
         elif short == "auto_wrap_policy" and wrap == "NO_WRAP":
             answer.mark(name, "not understood", "layers are taken to be wrapped one by one")
         elif short in _FSDP_OFF:
@@ -187,12 +190,7 @@ _FSDP_OFF = {
     *("mixed_precision_policy", "ignored_modules", "cpu_offload_pin_memory"),
 }
 _FSDP_IRRELEVANT = {
-    *(
-        "state_dict_type",
-        "final_state_dict_type",
-        "sync_module_states",
-        "cpu_ram_efficient_loading",
-    ),
+    *("state_dict_type", "final_state_dict_type", "sync_module_states"),
     *("save_policy", "nan_check"),
 }
 

@@ -125,6 +125,7 @@ def training_spec(
         wide_layers=_wide_layers(options, model),
         expandable_segments=options.expandable_segments,
         sub_group_size=options.sub_group_size,
+        weight_readers=options.weight_readers,
         **task_fields(options),
         **expert_fields(options, model, gpu),
         **trained_fields(options, model),

@@ -8,7 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from planner.estimate import Estimates, cut, evaluate, fit, inference, loading, run, uneven, waiting
+from planner.estimate import (
+    Estimates,
+    cut,
+    evaluate,
+    fit,
+    host_room,
+    inference,
+    loading,
+    run,
+    uneven,
+    waiting,
+)
 from planner.estimate.communicate import Traffic
 from planner.estimate.islands import behind_unknown
 from planner.estimate.machine import machine
@@ -328,6 +339,8 @@ def _memory(plan: Plan, estimates: Estimates, passes: Array) -> Memory:
         host_bytes=first(m.host),
         host_saving_bytes=first(m.host_saving),
         host_loading_bytes=first(m.host_loading),
+        host_pretrained_bytes=first(m.host_pretrained),
+        host_room_bytes=host_room(plan),
         host_fits=bool(estimates.host_fits[0]),
         nvme_bytes=first(m.drive),
         nvme_fits=bool(estimates.drive_fits[0]),

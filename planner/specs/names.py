@@ -98,6 +98,9 @@ SYNC_PARTS: tuple[SyncPart, ...] = get_args(SyncPart)
 # what ZeRO++ quantises: weights in 8 bit, gradients in 4
 # what selective recomputation drops: the scores of attention, or by torchtitan's rules by operator
 Selective = Literal["attention", "per-op"]
+# who reads whole weights into host memory when training begins: every rank, one rank of every host,
+# one of all, or nobody: shards, or tensor after tensor on its way to the GPU
+Readers = Literal["each-rank", "each-host", "one-host", "in-parts"]
 # how the ranks of context parallelism share a sequence
 ContextWay = Literal["ring", "all-gather", "ulysses", "hybrid"]
 # parts of a training step that are captured as CUDA graphs, as Megatron-LM names them; full: the

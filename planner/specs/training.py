@@ -20,6 +20,7 @@ from planner.specs.names import (
     MasterType,
     OptimizerName,
     Precision,
+    Readers,
     ReferenceName,
     Selective,
     StateType,
@@ -76,6 +77,7 @@ class TrainingSpec(Spec):
     # stack does
     state_precision: Literal["bf16"] | None = None
     expandable_segments: bool | None = None  # of PyTorch's allocator (PYTORCH_CUDA_ALLOC_CONF)
+    weight_readers: Readers | None = None  # None: as the stack does
     sub_group_size: float | None = Field(default=None, ge=1, le=1e13)  # elements of a ZeRO-3 update
     # what is trained: all (some layers alone: a mechanism), or adapters beside frozen weights
     adapter: AdapterSpec | None = None

@@ -129,10 +129,20 @@ def short_of(r: Report) -> str:
     m = r.memory
     lacking = [
         (m.headroom_bytes >= 0, f"{room(m)} of GPU memory"),
-        (m.host_fits, f"{show(m.host_bytes, 'B')} of host memory per GPU, more than the node has"),
+        (m.host_fits, _host_need(r)),
         (m.nvme_fits, f"{show(m.nvme_bytes, 'B')} of NVMe drives per GPU, more than the node has"),
     ]
     return ", ".join(text for enough, text in lacking if not enough)
+
+
+def _host_need(r: Report) -> str:
+    """Host memory that a node needs, and what there is of it."""
+    m, ranks = r.memory, min(r.cluster.gpus_per_node, r.cluster.gpus)
+    need, purpose = m.host_bytes, ""
+    if m.host_pretrained_bytes > need:
+        need, purpose = m.host_pretrained_bytes, " to read whole weights (--weight-readers)"
+    needed, capacity = (show(each * ranks, "B") for each in (need, m.host_room_bytes or 0.0))
+    return f"{needed} of host memory on a node{purpose}, which has {capacity}"
 
 
 def cost_text(r: Report) -> str:
@@ -200,7 +210,11 @@ def memory_block(r: Estimate) -> Block:
         for name, value in [*parts_held, ("peak allocated", m.peak_bytes), *outside]
     ]
     block.rows.append(["on the device", whole, ""])
-    for name, value in (("in host memory", m.host_bytes), ("on NVMe drives", m.nvme_bytes)):
+    for name, value in (
+        ("in host memory", m.host_bytes),
+        ("in host memory while weights are read", m.host_pretrained_bytes),
+        ("on NVMe drives", m.nvme_bytes),
+    ):
         if value > 0:
             block.rows.append([f"{name}, per GPU", value, ""])
     bytes_per = " + ".join(f"{v:g} {k}" for k, v in r.stack.bytes_per_parameter.items())

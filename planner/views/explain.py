@@ -98,11 +98,16 @@ def memory_lines(report: Report) -> list[str]:
         show(size, "B") for size in (memory.outside.context, memory.outside.communicators)
     )
     out.append(f"  outside the allocator: context {context}, communicators {channels}")
-    sizes = memory.host_bytes, memory.host_saving_bytes, memory.host_loading_bytes
-    offloaded, saving, loading = (show(size, "B") for size in sizes)
+    sizes = (
+        memory.host_bytes,
+        memory.host_saving_bytes,
+        memory.host_loading_bytes,
+        memory.host_pretrained_bytes,
+    )
+    offloaded, saving, loading, reading = (show(size, "B") for size in sizes)
     out.append(
         f"  host memory per GPU: offloaded {offloaded}, to save a checkpoint from a host copy"
-        f" {saving}, to load one {loading}"
+        f" {saving}, to load one {loading}, while weights are read to begin with {reading}"
     )
     each = report.stack.bytes_per_parameter
     out.append(

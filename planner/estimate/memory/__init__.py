@@ -85,8 +85,14 @@ class Memory:
         Array  # bytes of host memory per GPU that saving a checkpoint from a host copy takes
     )
     host_loading: Array  # bytes of host memory per GPU that loading a checkpoint takes
+    host_pretrained: Array  # bytes of host memory per GPU while weights are read to begin with
     layer_bytes: Array  # activations of one layer and micro-batch without recompute
     input_bytes: Array  # the input of one layer
+
+    @property
+    def most_of_host(self) -> Array:
+        """Bytes in host memory per GPU at the fullest moment, of a step or of reading weights."""
+        return np.maximum(self.host, self.host_pretrained)
 
     @property
     def timeline(self) -> list[list[Ledger]]:
@@ -114,7 +120,7 @@ class Need:
     """Bytes per GPU that decide whether a layout fits; see Memory."""
 
     device: Array
-    host: Array
+    host: Array  # the larger of a step's and of reading weights
     drive: Array | None = None  # None where no drives are known
     firm: Array | None = None
 
@@ -136,7 +142,7 @@ def needed(plan: Plan, c: Columns) -> Need:
         (reserved_bytes,) = reserved_of(memory_of_stage.phases, memory_of_stage.segments, slack)
         reserved.append(_within(plan, reserved_bytes, memory_of_stage.firm, around))
         firm.append(memory_of_stage.firm)
-        host.append(memory_of_stage.host)
+        host.append(np.maximum(memory_of_stage.host, memory_of_stage.host_pretrained))
         drive.append(memory_of_stage.drive)
     device = functools.reduce(np.maximum, reserved) + around
     most = _most(firm)
@@ -234,6 +240,7 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
         drive=memory_of_stage.drive.reshape(count, rows).max(axis=0),
         host_saving=memory_of_stage.host_saving.reshape(count, rows).max(axis=0),
         host_loading=memory_of_stage.host_loading.reshape(count, rows).max(axis=0),
+        host_pretrained=memory_of_stage.host_pretrained.reshape(count, rows).max(axis=0),
         layer_bytes=memory_of_stage.layer[-rows:],
         input_bytes=memory_of_stage.input[-rows:],
     )

@@ -32,7 +32,20 @@ def buckets(s: StageOf) -> Phased:
         local = activations.tokens_of(plan, c)[1]
         tensor = expert_ranks.tensor_of(plan, c.tp)
         sizes = sizes + dispatch.buffer_bytes(plan, c.ep, tensor, local)
-    return throughout(sizes)
+    return Phased(*(sizes + waiting for waiting in _received(s)))
+
+
+def _received(s: StageOf) -> Phased:
+    """Buffers of torch's stages: for what every micro-batch receives, forward and backward
+    (_create_act_recv_info and _create_grad_recv_info of torch/distributed/pipelining/stage.py). A
+    micro-batch in flight keeps its own as the input of a layer."""
+    if s.plan.stack.pipelining != "torch":
+        return throughout(0.0)
+    c, each = s.c, activations.one_input(s.plan, s.c) * (s.c.pp > 1)
+    edges = 2 * c.vpp - s.split.first - s.split.last
+    idle = each * s.microbatches * edges
+    busy = idle - each * s.chunks * (1 - s.split.first / c.vpp)
+    return throughout(busy)._replace(load=idle, step=idle)
 
 
 def _fixed_buckets(s: StageOf) -> Array:

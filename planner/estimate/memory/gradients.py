@@ -32,14 +32,19 @@ def accumulated(s: StageOf) -> Phased:
     persistent = s.state.persistent_gradients
     standing = np.where(persistent | (s.microbatches > 1), gradients, 0.0)
     standing = np.where(sync.keeps_whole(s.plan, s.c), sync.wire_bytes(s.plan) * trained, standing)
+    # where all forward passes run before the first backward, none are there before it, nor all of
+    # them before a micro-batch is gone
+    after = sync.stays_gathered(s.plan, s.c) & s.c.is_schedule("gpipe")
+    before = np.where(after, 0.0, standing)
+    meanwhile = np.maximum(standing - after * (s.kept.stage + s.in_no_layer), before)
     # while the first layers are repeated, their gradients are not there yet, nor is the embedding's
     ahead = np.minimum(s.kept.unit_layers * p.per_layer() + s.split.first * p.words, trained)
     reached = np.maximum(standing, gradients * (1 - ahead / np.maximum(trained, 1.0)))
     return Phased(
         load=np.where(persistent, gradients, 0.0),
-        forward=standing,
-        loss=standing,
-        backward=standing,
+        forward=before,
+        loss=before,
+        backward=meanwhile,
         end=reached,
         synchronisation=np.where(sync.keeps_whole(s.plan, s.c), standing, gradients),
         step=gradients,

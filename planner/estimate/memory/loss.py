@@ -17,6 +17,9 @@ from planner.specs.towers import head_plan
 
 # of one of the words of a token that are compared: an id, and both probabilities with their logs
 TOP_BYTES = 24.0
+# of a logit where a loss over tensor ranks is made of torch's operators: log-softmax, zeros,
+# exponentials and their sum, in fp32 (torch/distributed/tensor/parallel/loss.py)
+_OF_RANKS = 16.0
 _NARROW, _WIDE = 2.0, 4.0  # bytes of a logit in 16 bit and in fp32
 
 
@@ -24,7 +27,10 @@ def logits(plan: Plan, c: Columns) -> Array:
     """Logits alive at the loss, whatever stage computes it."""
     plan = head_plan(plan)
     tokens, h = tokens_of(plan, c)[0], float(plan.model.hidden)
-    e, each = plan.training.element_bytes, _logit_bytes(plan)
+    e = plan.training.element_bytes
+    each: Array = _logit_bytes(plan)
+    if plan.stack.dtensor and plan.loss_kernel in (None, "torch") and not plan.training.compile:
+        each = np.where(c.tp > 1, _OF_RANKS, each)
     if plan.model.contrast is not None:
         others = CONTRASTED * c.batch(plan.training.global_batch)
         embedded = e * others * float(plan.model.contrast)
@@ -55,6 +61,18 @@ def logits(plan: Plan, c: Columns) -> Array:
     return top + memory.chunked_loss_bytes(
         whole, chunks, tokens, h, vocab, e, c.tp, float(plan.trains_head)
     )
+
+
+def sent(plan: Plan, c: Columns, live: Array) -> Array:
+    """Bytes per micro-batch in flight that a last stage of torch's keeps until its backward: logits
+    in 16 bit, and what backward of the loss needs, but of the one whose loss is computed.
+    live: micro-batches in flight."""
+    operators = plan.loss_kernel in (None, "torch") and not plan.training.compile
+    each = plan.training.element_bytes + _WIDE * operators * (1.0 - 1.0 / live)
+    plan = head_plan(plan)
+    share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp
+    tokens, vocab = tokens_of(plan, c)[0], head_columns(plan, c.tp) * c.tp
+    return memory.logits_bytes(tokens, vocab, each, share)
 
 
 def last_gradient(plan: Plan, c: Columns) -> Array:

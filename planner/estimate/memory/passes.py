@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from planner.estimate import sync
 from planner.estimate.memory import activations, caches, free_pass, gradients, loss, offload
 from planner.estimate.memory.phases import Phased, between_updates, in_backward
 from planner.formulas.stages import mtp_layers
@@ -23,6 +24,8 @@ def kept(s: StageOf) -> Phased:
     # the last unit of a micro-batch is still there before its gradients are, and then the gradient
     # of its input, of which the embedding's is made
     last, done = _waiting(s, s.kept.unit), _waiting(s, np.minimum(s.kept.input, s.kept.unit))
+    # stages of torch reduce gradients when the schedule is over
+    done = np.where(sync.stays_gathered(s.plan, s.c), 0.0, done)
     return Phased(forward=whole, loss=whole, backward=alive, end=last, synchronisation=done)
 
 

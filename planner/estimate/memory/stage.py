@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from planner import schedules
 from planner.estimate import sync
-from planner.estimate.memory import activations, eager, frozen, offload
+from planner.estimate.memory import activations, eager, frozen, loss, offload
 from planner.estimate.memory.phases import Phased
 from planner.estimate.memory.states import (
     Elements,
@@ -96,6 +96,9 @@ class StageOf:
         each = self.plan.stack.activations.stage_outputs
         each = each * activations.one_input(self.plan, self.c)
         passed = each * (1 - self.split.last) * (self.c.pp > 1)
+        if self.plan.stack.pipelining == "torch":
+            kept = loss.sent(self.plan, self.c, self.chunks / self.c.vpp)
+            passed = passed + kept * self.split.last * (self.c.pp > 1)
         if eager.masks(self.plan):
             tokens = activations.tokens_of(self.plan, self.c)[0]
             passed = passed + self.plan.training.element_bytes * tokens * self.plan.training.seq_len

@@ -21,6 +21,7 @@ from planner.specs.columns import Columns
 from planner.specs.layout import OFFLOADED_OPTIMIZER, OFFLOADED_PARAMS
 from planner.specs.plan import Plan
 
+_OF_FILE = 2.0  # bytes of a weight as it was published
 ZERO_1, ZERO_2, ZERO_3, _NEVER = 1.0, 2.0, 3.0, 4.0  # the first ZeRO stage that shards a state
 _LEAVING_LAYERS = 2.0  # whose gradients are being computed, and on their way to host memory
 
@@ -96,6 +97,9 @@ class States:
     whole_optimizer: Array
     saving: Array
     loading: Array
+    pretrained: (
+        Array  # bytes in host memory per GPU while weights are read that training begins with
+    )
 
 
 def parameter_ranks(plan: Plan, trained: Elements) -> tuple[Array, Array]:
@@ -138,7 +142,26 @@ def states_of(
         whole_optimizer=optimizer,
         saving=saving,
         loading=loading,
+        pretrained=_pretrained(plan, c, weights, split, trained),
     )
+
+
+def _pretrained(
+    plan: Plan, c: Columns, weights: Weights, split: StageSplit, trained: Elements
+) -> Array:
+    """Bytes in host memory per GPU while the weights are read that training begins with: of a copy
+    per rank, or of one of a host that its other ranks receive theirs from. Weights that stay in the
+    16 bits of the file are pages of it (safetensors), which the system takes back, unless the
+    request says that they are copied; shards, and codes that are made on the GPU, pass in parts.
+    Compared with `python -m benchmarks.frameworks reading`."""
+    stated, ranks = plan.training.weight_readers, np.minimum(c.gpus, plan.cluster.gpus_per_host)
+    readers = stated or plan.stack.pretrained
+    width, base = state_ledger(plan)["parameters"], plan.training.base_precision
+    whole = trained.bytes(width if stated or width > _OF_FILE else 0.0, _NEVER)
+    if plan.partial and (stated or base == "fp32"):
+        whole = whole + frozen.held_bytes(plan, c, weights, split, (1.0, 1.0))
+    copies = ranks if readers == "each-rank" else 1.0 * (readers != "in-parts")
+    return whole * copies / ranks
 
 
 def _trained_parameters(plan: Plan, trained: Elements) -> Array:

@@ -62,6 +62,7 @@ class StageMemory:
     drive: Array  # bytes on NVMe drives
     host_saving: Array
     host_loading: Array
+    host_pretrained: Array
     layer: Array  # activations of a mean layer without recompute
     input: Array
     firm: Array | None = None  # reserved without what a driver can page; None: nothing is paged
@@ -84,7 +85,15 @@ def one_stage(
     )
     states, kept = s.states, s.kept
     return StageMemory(
-        phases, segments, host, drive, states.saving, states.loading, kept.whole, kept.input
+        phases,
+        segments,
+        host,
+        drive,
+        states.saving,
+        states.loading,
+        states.pretrained,
+        kept.whole,
+        kept.input,
     )
 
 

@@ -97,14 +97,31 @@ def gathered(s: StageOf, beside: Array) -> Phased:
         whole_unit, given = narrow * tail, first_given + last_given
         several = (_TIED_GRADIENTS - 1.0) * narrow * head if tied else 0.0
         buffer = 0.0 * whole_unit
+    # backward of a DTensor's lookup gives a gradient of all words, then the rank's
+    ranks = np.where(s.plan.stack.dtensor & (s.c.tp > 1), s.c.tp, 0.0)
+    several = several + ranks * narrow * split.first * trained.words
     computing = whole_unit + behind - shards * given
     computing = computing + np.maximum(buffer, narrow * given + several)
     reducing = once * (narrow + wire) * given
     after = np.maximum(computing, reducing)
-    return Phased(
-        forward=forward + beside,
-        loss=at_loss + beside,
-        backward=backward + beside,
-        end=end + beside,
-        synchronisation=after + beside,
-    )
+    usual = Phased(0.0, forward, at_loss, backward, end, after)
+    stays = sync.stays_gathered(s.plan, s.c)
+    # a forward pass of shards gives its layers back before the loss
+    staying = _staying(s, whole, gone)._replace(loss=np.where(sharded, at_loss, whole))
+    each = (np.where(stays, *pair) + beside for pair in zip(staying, usual, strict=True))
+    return Phased(*each)._replace(load=0.0, step=0.0)
+
+
+def _staying(s: StageOf, whole: Array, gone: Array) -> Phased:
+    """Bytes of `gathered` where units of a pipeline stage stay gathered, with whole gradients:
+    gradients of a layer in 16 bit are added to them when most of its activations are gone; when the
+    schedule is over, units are resharded and reduced in turn."""
+    split, trained = s.split, s.weights.trained
+    layer = trained.per_layer()
+    narrow = sync.compute_bytes(s.plan)
+    head = narrow * split.last * total(trained.last)
+    adding = whole + np.maximum(np.maximum(narrow * layer - gone, 0.0), head)
+    unit = np.where(split.first > 0, total(trained.first), layer)
+    wire = sync.wire_bytes(s.plan) * (1.0 + 1.0 / s.c.shards)
+    reducing = whole + (wire - narrow) * unit
+    return Phased(0.0, whole, whole, adding, adding, reducing)

@@ -121,6 +121,17 @@ class Memory(Fit):
             "B",
         ),
     ]
+    host_pretrained_bytes: Annotated[
+        float,
+        key(
+            "host memory per GPU while the weights are read that training begins with: whole copies"
+            " of `--weight-readers`, shared out over the GPUs of a host",
+            "B",
+        ),
+    ]
+    host_room_bytes: Annotated[
+        float | None, key("host memory of a node per GPU, null where it is not known", "B")
+    ]
     host_fits: Annotated[bool, key("true where the size of host memory is not known")]
     nvme_bytes: Annotated[float, key("offloaded to NVMe drives, per GPU", "B")]
     nvme_fits: Annotated[bool, key("true where the size of the drives is not known")]

@@ -10,6 +10,7 @@ from planner.specs.names import (
     MasterType,
     OptimizerName,
     Precision,
+    Readers,
     StateType,
     TargetName,
 )
@@ -37,6 +38,7 @@ class TrainingOptions(Record):
     grad_reduce_precision: GradientType | None = None
     expandable_segments: bool | None = None
     sub_group_size: float | None = None
+    weight_readers: Readers | None = None
     flash_attention: bool | None = None
     attention: AttentionName | None = None
     compile: bool = False

@@ -33,6 +33,7 @@ PARTLY = REQUESTS - {"strategies", "recommend offload"}  # that may train a part
 OF_FROZEN = f"leaves weights frozen, and {OF_METHODS}"
 UPDATES = REQUESTS - METHODS - {"strategies", "recommend offload"}
 NO_UPDATE = "is of the update on the host, which this verb does not look at"
+NO_READING = "is of the host while weights are read, which this verb does not look at"
 TWO_KINDS = WHOLE_STEPS - {"recommend cluster"}
 ONE_KIND = "is of a second GPU type, which this verb does not look at"
 LOADS = WHOLE_STEPS - {"strategies"} | INPUT
