@@ -194,7 +194,7 @@ async def _wrong(request: Request, error: PlanError, pairs: Pairs) -> Response:
     """The page of a request that cannot be answered: what is wrong, and the inputs as they were."""
 
     async def nothing() -> dict[str, str]:
-        return {"advice": "", "families": "", "rests": "", "assumed": ""}
+        return {"advice": "", "families": "", "rests": "", "assumed": "", "tip": ""}
 
     query = (await run.read(request, "repaired", pairs))["query"]
     answer = plain("problem.html", field=error.field, message=_sentence(error))

@@ -178,11 +178,13 @@ def late(pairs: Pairs) -> bytes:
         parts = [block_of(block, to, word) for block in blocks[place]]
         return rendered("blocks.html", parts=parts, empty=empty)
 
+    first = rendered("tip.html", tip=view.tip(report, to))
     return dumped(
         {place: page_of(place, *words.get(place, ())) for place in blocks}
         | {
             "assumed": text("assumed_share", assumed=percent(report.provenance.assumed_frac, 0)),
             "query": state.query,
+            "tip": first,
         }
     )
 

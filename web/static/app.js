@@ -34,11 +34,15 @@ function staleAdvice(on) {
   const panel = document.getElementById("advice");
   panel.classList.toggle("old", on);
   panel.setAttribute("aria-busy", String(on));
-  for (const link of panel.querySelectorAll("a.state")) link.setAttribute("aria-disabled", String(on));
+  const tip = document.getElementById("tip");
+  tip?.setAttribute("aria-busy", String(on));
+  for (const link of document.querySelectorAll("#advice a.state, #tip a.state")) link.setAttribute("aria-disabled", String(on));
 }
 
 function painted(view, query, more) {
+  const tip = document.getElementById("tip"); // stays, marked as old, until the newer is there
   answer.innerHTML = view.answer;
+  if (tip) document.getElementById("tip")?.replaceWith(tip);
   against(answer, form, query);
   pending(more);
   answer.dataset.query = view.query;
@@ -115,8 +119,15 @@ async function askLate() {
   body.innerHTML = found.answer.advice;
   document.getElementById("families-body").innerHTML = found.answer.families;
   assumed(found.answer.assumed);
+  advised(found.answer.tip);
   document.getElementById("rests-body").innerHTML = found.answer.rests;
   document.body.dataset.late = current;
+}
+
+// the first advice in a sentence, beside what limits the step
+function advised(markup) {
+  const tip = document.getElementById("tip");
+  if (tip && markup.trim()) tip.innerHTML = markup;
 }
 
 function assumed(share) {
@@ -365,6 +376,7 @@ if (matchMedia("(max-width: 900px)").matches) for (const group of form.querySele
 nameAuto(form, boot.layout ?? {});
 begin(answer, current);
 against(answer, form, current);
+advised(document.getElementById("tip-ready")?.innerHTML ?? "");
 const early = document.getElementById("rests");
 assumed(early?.dataset.assumed);
 new IntersectionObserver(([seen]) => document.body.classList.toggle("scrolled", !seen.isIntersecting), { rootMargin: "-320px 0px 0px 0px" }).observe(answer);
