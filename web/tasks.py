@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from planner import api, plugins
 from planner.inputs import catalog
@@ -22,13 +22,14 @@ from planner.verbs.estimate import chosen
 from planner.views import estimate_figures
 from planner.views.cells import csv_text
 from planner.views.chart import Chart
+from planner.views.drawn import Leads
 from planner.views.figures import alone, parts_chart
 from planner.views.html import block_of
 from planner.views.kernels import crossover_block, roofline_block
 from web import limits, upload, view
 from web.forms import form
 from web.panels import calibrated, explained, gantt, landscape, legal, scaling
-from web.render import rendered
+from web.render import drawn, rendered
 from web.report import report as report_of
 from web.state import Pairs, State, of_pairs, posted, readable, scenario_of, toml_of
 from web.tabs import BY_PATH, Tab
@@ -138,17 +139,15 @@ def _brief(request: Sent) -> tuple[Estimate, State]:
         return api.estimate(state.options, brief=True), state
 
 
-def drawn(chart: Chart, links: list[str | None] | None = None) -> Chart:
-    """A chart with its table as HTML; links: where each row leads."""
-    return changed(chart, table=rendered("table.html", chart=chart, links=links))
+Part = Literal["answer", "charts", "all"]
 
 
-def what_if(pairs: Pairs, tables: bool = True) -> bytes:
-    """Answer and first charts of a state: what changes while a slider moves. Tables take a third of
-    its time."""
+def what_if(pairs: Pairs, part: Part = "all") -> bytes:
+    """Answer and first charts of a state. part: the answer alone, which changes while a slider
+    moves; with charts as they are seen; with their numbers and tables, too."""
     report, state = _brief(pairs)
     shown = view.answer(report, state)
-    charts = estimate_figures.charts(report)
+    charts = [] if part == "answer" else estimate_figures.charts(report)
     return dumped(
         {
             "title": shown["title"],
@@ -156,7 +155,7 @@ def what_if(pairs: Pairs, tables: bool = True) -> bytes:
             "fixed": shown["fixed"],
             "step_s": report.step.seconds,
             "answer": rendered("answer.html", a=shown),
-            "charts": [drawn(chart) for chart in charts] if tables else charts,
+            "charts": [drawn(chart, tables=part == "all") for chart in charts],
             # what an input left to "auto" came to
             "layout": {**plain(report.layout), "seq_len": report.training.seq_len},
             "said": f"{shown['cards'][0]['shown']}, {shown['verdict'].lower()}",
@@ -222,8 +221,18 @@ def panel(pairs: Pairs, name: str) -> bytes:
     """Charts that need work of their own."""
     with _state(pairs) as state:
         charts = panels()[name](state)
-    shown = [drawn(chart, _links(chart, state)) for chart in charts]
+    leads = _leads(state)
+    shown = [drawn(chart, _links(chart, state), leads) for chart in charts]
     return dumped({"charts": shown, "query": state.query})
+
+
+def _leads(state: State) -> Leads:
+    """Where a point leads: the state with what the point keeps."""
+
+    def leads(update: Any) -> str | None:
+        return f"/?{state.updated(update)}" if isinstance(update, dict) else None
+
+    return leads
 
 
 def _links(chart: Chart, state: State) -> list[str | None]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from planner.specs.components import AROUND, COMMUNICATION, STEP, class_of
 from planner.views.figures import BLUE, CYAN, GREEN, GREY, INDIGO, OCHRE, PURPLE, ROSE, SILVER
 
+SEEN = 1e-6  # of a whole: a part below it is no figure that anyone reads, such as the rest that a
+# smooth maximum leaves
 _LIGHTEST = 0.45  # of the way to white that the last part of a group goes
 
 
@@ -63,10 +65,11 @@ def memory_group(component: str) -> Group:
 def grouped(
     parts: Mapping[str, float], of: Mapping[str, Group]
 ) -> dict[Group, dict[str, float]]:
-    """Parts above zero by group, groups in the order of their first part."""
+    """Parts that are seen by group, groups in the order of their first part."""
     out: dict[Group, dict[str, float]] = {}
+    whole = sum(parts.values())
     for name, value in parts.items():
-        if value > 0:
+        if value > SEEN * whole:
             out.setdefault(of[name], {})[name] = value
     return out
 

@@ -64,5 +64,5 @@ export function against(answer, form, query) {
   if (!same || !base.kept) button("pin", "baseline_pin");
   if (base.kept) button("unpin", "baseline_unpin");
   answer.querySelector(".against")?.remove();
-  answer.querySelector(".cards").after(line);
+  [...answer.querySelectorAll(".cards")].at(-1).after(line);
 }
