@@ -44,7 +44,7 @@ PANELS: dict[str, Callable[[State], list[Chart]]] = {
     "pareto": landscape.charts,
     "scaling": lambda state: scaling.charts(state, limits.MAX_GPUS),
     "roofline": lambda state: [alone(roofline_block(roofline(chosen(state.options))))],
-    "schedule": lambda state: [gantt.chart(state.options)],
+    "schedule": lambda state: gantt.charts(state.options),
     "crossover": lambda state: [alone(crossover_block(crossover(chosen(state.options))))],
 }
 
@@ -147,7 +147,7 @@ def what_if(pairs: Pairs, part: Part = "all") -> bytes:
     moves; with charts as they are seen; with their numbers and tables, too."""
     report, state = _brief(pairs)
     shown = view.answer(report, state)
-    charts = [] if part == "answer" else estimate_figures.charts(report)
+    charts = [] if part == "answer" else estimate_figures.seen(report)
     return dumped(
         {
             "title": shown["title"],

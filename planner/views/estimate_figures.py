@@ -42,6 +42,11 @@ def charts(report: Report) -> list[Chart]:
     return [stages(report), phases(report), waterfall(report)]
 
 
+def seen(report: Report) -> list[Chart]:
+    """Those that a page shows: with one stage, its memory through the step says all."""
+    return charts(report)[len(report.memory.per_stage) == 1 :]
+
+
 def stage_bytes(report: Report) -> dict[str, list[float]]:
     """Bytes per GPU by part, one value per stage: components of the worst phase, what is reserved
     beyond them, and outside."""

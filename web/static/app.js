@@ -79,9 +79,11 @@ function wholeOf(name, query) {
 
 // charts follow the numbers where they are in sight, else when they come into it
 function charts(docs, query) {
-  for (const doc of docs) {
-    const section = document.getElementById(`chart-${doc.name}`);
-    if (section) show(section, doc, wholeOf(doc.name, query));
+  const place = document.getElementById("charts");
+  for (const old of place.querySelectorAll(":scope > [data-chart]")) old.hidden = !docs.some((doc) => doc.name === old.dataset.chart);
+  for (const doc of docs.toReversed()) { // one that the page began without comes first
+    const section = document.getElementById(`chart-${doc.name}`) ?? place.insertAdjacentElement("afterbegin", sectionOf(doc));
+    show(section, doc, wholeOf(doc.name, query));
   }
   drawnOf = query;
   performance.mark("seen");
@@ -208,6 +210,7 @@ async function load(slot) {
   if (sections.some((section, i) => section !== old[i]) || old.length !== sections.length) slot.replaceChildren(...sections);
   found.answer.charts.forEach((doc, i) => show(sections[i], doc, async () => doc));
   slot.dataset.shown = asked;
+  slot.hidden = !found.answer.charts.length; // such as the schedule of a layout without a pipeline
 }
 
 const watcher = new IntersectionObserver((entries) => {
@@ -364,15 +367,18 @@ function wire() {
 }
 
 function scenarioName() {
-  const layout = document.getElementById("layout-text")?.textContent.split(",").slice(0, 4).join(",") ?? "";
+  const layout = document.getElementById("degrees")?.textContent.split(",").slice(0, 4).join(",") ?? "";
   const gpus = form.elements.gpus.value;
   const model = form.elements.model.value || "config";
   return `${model}, ${gpus} x ${form.elements.gpu.value}, ${layout}`.slice(0, 80);
 }
 
 wire();
-document.getElementById("main").before(document.getElementById("inputs")); // where they are seen, they are reached
-if (matchMedia("(max-width: 900px)").matches) for (const group of form.querySelectorAll("details.group")) group.open = ["model", "cluster"].includes(group.dataset.group);
+const phone = matchMedia("(max-width: 900px)").matches;
+const inputs = document.getElementById("inputs");
+if (phone) answer.after(inputs); // the answer first
+else document.getElementById("main").before(inputs); // where they are seen, they are reached
+if (phone) for (const group of form.querySelectorAll("details.group")) group.open = ["model", "cluster"].includes(group.dataset.group);
 nameAuto(form, boot.layout ?? {});
 begin(answer, current);
 against(answer, form, current);
