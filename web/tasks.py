@@ -35,6 +35,7 @@ from web.state import Pairs, State, of_pairs, posted, readable, scenario_of, tom
 from web.tabs import BY_PATH, Tab
 from web.tabs.base import requested
 from web.tabs.page import head, page
+from web.tabs.strip import chips
 from web.texts import text
 
 Sent = Pairs | bytes
@@ -152,6 +153,7 @@ def what_if(pairs: Pairs, part: Part = "all") -> bytes:
         {
             "title": shown["title"],
             "query": state.query,
+            "strip": rendered("strip.html", navigation={"path": "/", "chips": chips("/", pairs)}),
             "fixed": shown["fixed"],
             "step_s": report.step.seconds,
             "answer": rendered("answer.html", a=shown),

@@ -45,6 +45,7 @@ function staleAdvice(on) {
 function painted(view, query, more) {
   const tip = document.getElementById("tip"); // stays, marked as old, until the newer is there
   answer.innerHTML = view.answer;
+  document.getElementById("strip").innerHTML = view.strip;
   if (tip) document.getElementById("tip")?.replaceWith(tip);
   against(answer, form, query);
   pending(more);
