@@ -351,7 +351,9 @@ def test_a_walk_over_tabs_loses_nothing_that_was_typed(seed: int) -> None:
     back = navigation(TABS_WALKED[-1].path, pairs)["tabs"][0]["href"]
     plan = dict(parse_qsl(urlsplit(back).query))
     assert {name: plan.get(name) for name in told} == told
-    asked = {n: v for n, v in state.of_pairs(state.filled([*plan.items()], state.PAGE)).given.items()}
+    asked = {
+        n: v for n, v in state.of_pairs(state.filled([*plan.items()], state.PAGE)).given.items()
+    }
     typed_in = dict(state.of_pairs(state.filled([*told.items()], state.PAGE)).given.items())
     assert asked == typed_in  # so that the figures are those of the command with what was typed
     shown_there = {chip.label for chip in chips("/", [*plan.items()]) if chip.kind == "typed"}

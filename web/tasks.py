@@ -13,7 +13,7 @@ from planner.inputs import catalog
 from planner.inputs.scenario import resolve
 from planner.report.charts import crossover, roofline
 from planner.specs.base import PlanError
-from planner.specs.document import changed, plain, to_json
+from planner.specs.document import plain, to_json
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options import Record, command_line
 from planner.units import percent

@@ -70,8 +70,9 @@ def axis(spec: dict[str, Any], values: Sequence[Any], start: float, end: float) 
     else:
         span = (high - low) or abs(high) or 1.0
         low, high = (low - _ROOM * span if low < 0 else max(low - _ROOM * span, 0.0), high)
-        low, high = (0.0 if spec.get("rangemode") == "tozero" and low >= 0 else low), (
-            high + _ROOM * span
+        low, high = (
+            (0.0 if spec.get("rangemode") == "tozero" and low >= 0 else low),
+            (high + _ROOM * span),
         )
     ticks = [(value, label(value)) for value in _linear(low, high)]
     return Axis("linear", low, high, start, end, ticks, {}, title)
@@ -88,7 +89,9 @@ def _log(
     else:
         powers = range(math.floor(low), math.ceil(high) + 1)
         leads = (1,) if high - low > _MOST / 3 else (1, 2, 5)
-        marks = [(lead * 10.0**power, label(lead * 10.0**power)) for power in powers for lead in leads]
+        marks = [
+            (lead * 10.0**power, label(lead * 10.0**power)) for power in powers for lead in leads
+        ]
     inside = [(math.log10(v), text) for v, text in marks if v > 0 and low <= math.log10(v) <= high]
     if len(inside) < 2 and "tickvals" not in spec:  # between two powers of ten
         ends = (10**low, 10**high)

@@ -176,7 +176,7 @@ def _legend(data: Sequence[Trace]) -> tuple[str, float]:
         if x > 8 and x + long > WIDTH:
             x, y = 8.0, y + _LINE
         color = _color(trace)
-        if trace["type"] == "bar" or "marker" in trace and "line" not in trace:
+        if trace["type"] == "bar" or ("marker" in trace and "line" not in trace):
             hatched = "pattern" in trace.get("marker", {})
             fill = {"fill": HATCHED} if hatched else inks(color)
             out.append(element("rect", x=x, y=y - 9, width=10, height=10, rx=2, **fill))
@@ -220,9 +220,7 @@ def _note(note: dict[str, Any], g: _Ground, top: float, bottom: float) -> str:
 # --------------------------------------------------------------------------------------- traces
 
 
-def _trace(
-    trace: Trace, g: _Ground, barmode: str, stacks: dict[Any, tuple[float, float]]
-) -> str:
+def _trace(trace: Trace, g: _Ground, barmode: str, stacks: dict[Any, tuple[float, float]]) -> str:
     if trace["type"] == "heatmap":
         return _heatmap(trace, g)
     if trace["type"] == "bar":
@@ -255,9 +253,7 @@ def _mark(trace: Trace, i: int, g: _Ground, shape: str) -> str:
     return element("a", whole, href=to, class_="state", aria_label=said or str(trace["name"]))
 
 
-def _upright(
-    trace: Trace, g: _Ground, barmode: str, stacks: dict[Any, tuple[float, float]]
-) -> str:
+def _upright(trace: Trace, g: _Ground, barmode: str, stacks: dict[Any, tuple[float, float]]) -> str:
     wide = min(g.x.step * 0.8, 90.0) if g.x.kind == "category" else 12.0
     out = []
     for i, (x, y) in enumerate(zip(trace["x"], trace["y"], strict=True)):
@@ -331,7 +327,9 @@ def _scatter(trace: Trace, g: _Ground) -> str:
         dash = _DASHES.get(line.get("dash", "solid"))
         width = line.get("width", 1.5)
         out.append(
-            element("path", d=path, stroke_width=width, stroke_dasharray=dash, **inks("none", color))
+            element(
+                "path", d=path, stroke_width=width, stroke_dasharray=dash, **inks("none", color)
+            )
         )
     if "markers" in trace["mode"] or "marker" in trace:
         out.append(_markers(trace, points, g))

@@ -62,9 +62,7 @@ def memory_group(component: str) -> Group:
     return _MEMORY.get(component, ACTIVATIONS)
 
 
-def grouped(
-    parts: Mapping[str, float], of: Mapping[str, Group]
-) -> dict[Group, dict[str, float]]:
+def grouped(parts: Mapping[str, float], of: Mapping[str, Group]) -> dict[Group, dict[str, float]]:
     """Parts that are seen by group, groups in the order of their first part."""
     out: dict[Group, dict[str, float]] = {}
     whole = sum(parts.values())

@@ -17,15 +17,7 @@ from planner.specs.documents.memory import Memory, Stage
 from planner.specs.documents.plan import Cluster, Layout
 from planner.units import percent, show, span
 from planner.views.figures import INK, RED, ROSE, SLATE
-from planner.views.groups import (
-    HIDDEN,
-    OUTSIDE,
-    Group,
-    grouped,
-    memory_group,
-    ramp,
-    step_group,
-)
+from planner.views.groups import HIDDEN, OUTSIDE, Group, grouped, memory_group, ramp, step_group
 from planner.views.svg import HATCHED, drawing, element, hatch, inks, shown_as, title
 from planner.views.view import Block, words
 
@@ -215,7 +207,9 @@ def holds(stages: Sequence[Stage], layout: Layout) -> list[str]:
                 f" to {before + layers}" if layers > 1 else ""
             )
         before += layers
-        ends = [name for letter, name in (("E", "embedding"), ("L", "head")) if letter in stage.holds]
+        ends = [
+            name for letter, name in (("E", "embedding"), ("L", "head")) if letter in stage.holds
+        ]
         out.append(" and ".join([said, *ends]) + whole)
     return out
 
@@ -341,12 +335,14 @@ def _fields(
     per = 2 ** max(0, math.ceil(math.log2(nodes / _MOST_FIELDS)))
     amount = math.ceil(nodes / per)
     across = min(amount, _FIELDS_A_ROW)
-    wide, high = _WIDTH / across, min(_WIDTH / across * 0.8, 26.0)
+    wide, high = _WIDTH / across, min(_WIDTH / across * 0.55, 26.0)
     out = []
     for i in range(amount):
         mine = slice(i * per * each, min((i + 1) * per * each, count))
         values = np.unique(axis[mine])
-        shown = values if len(values) <= 8 else values[np.linspace(0, len(values) - 1, 8).astype(int)]
+        shown = (
+            values if len(values) <= 8 else values[np.linspace(0, len(values) - 1, 8).astype(int)]
+        )
         stripe = (wide - 2) / len(shown)
         x, y = i % across * wide, top + i // across * (high + 2)
         last = min((i + 1) * per, nodes) - 1
@@ -357,12 +353,7 @@ def _fields(
             text += f". {said[int(values[0])]}" if len(values) == 1 else ""
         bars = "".join(
             element(
-                "rect",
-                x=x + k * stripe,
-                y=y,
-                width=stripe,
-                height=high,
-                fill=colors[int(value)],
+                "rect", x=x + k * stripe, y=y, width=stripe, height=high, fill=colors[int(value)]
             )
             for k, value in enumerate(shown)
         )
@@ -401,5 +392,3 @@ def _cluster_keys(
     notes = ["lighter: higher tensor rank"] if layout.tp > 1 else []
     notes += ["number: replica"] if by_stage and cluster.gpus <= _MOST_GPUS else []
     return [*keys, Key("", "; ".join([divided, *notes]))]
-
-

@@ -14,8 +14,8 @@ _HATCH = "hatched"  # id of the pattern of what adds nothing
 
 
 def element(name: str, *inside: str, **attributes: object) -> str:
-    """An element; `_` in the name of an attribute stands for `-`, one at its end is left out. inside:
-    elements, or text that `words` has escaped."""
+    """An element; `_` in the name of an attribute stands for `-`, one at its end is left out.
+    inside: elements, or text that `words` has escaped."""
     pairs = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"'
         for key, value in attributes.items()

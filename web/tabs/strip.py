@@ -1,5 +1,5 @@
-"""The scenario in a strip below the bar of tabs: every value that no page filled in by itself, where
-it comes from, and the address without it."""
+"""The scenario in a strip below the bar of tabs: every value that no page filled in by itself,
+where it comes from, and the address without it."""
 
 from __future__ import annotations
 
