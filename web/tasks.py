@@ -23,9 +23,10 @@ from planner.views import estimate_figures
 from planner.views.cells import csv_text
 from planner.views.chart import Chart
 from planner.views.drawn import Leads
-from planner.views.figures import alone, parts_chart
+from planner.views.figures import alone
 from planner.views.html import block_of
 from planner.views.kernels import crossover_block, roofline_block
+from planner.views.parts import parts_chart
 from web import limits, upload, view
 from web.forms import form
 from web.panels import calibrated, explained, gantt, landscape, legal, scaling

@@ -17,7 +17,7 @@ from planner.views.svg import HATCHED, drawing, element, hatch, inks, title, wor
 
 WIDTH = 600.0
 _HEIGHT = 330.0
-_LETTER = 6.3  # pixels of a letter, about
+_LETTER = 7.0  # pixels of a letter, about
 _LINE = 17.0  # of a line of the legend
 _TOP, _RIGHT, _BOTTOM, _LEFT = 12.0, 14.0, 46.0, 62.0
 _MOST_LEFT = 190.0
