@@ -298,7 +298,7 @@ def _beside(text: str, start: float, end: float, y: float, trace: Trace, g: _Gro
     """The text of a level bar: inside where the trace says so, else behind it, or before it where
     there is no room behind."""
     if trace["textposition"] == "inside":
-        return _text(text, start + 6, y + 4, fill="#fff", class_="note")
+        return _text(text, start + 6, y + 4, style="fill:#fff")
     if end + 6 + _LETTER * len(text) <= WIDTH:
         return _text(text, end + 5, y + 4, class_="note")
     return _text(text, start - 5, y + 4, "end", class_="note")
