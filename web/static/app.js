@@ -67,6 +67,7 @@ function painted(view, query, more) {
   shown = query;
   document.body.dataset.painted = query;
   if (view.charts.length) charts(view.charts, query);
+  else performance.mark("seen"); // none is in sight
   if (!more) status.textContent = text("ready", { step: view.said.split(", ")[0], verdict: view.said.split(", ").slice(1).join(", ") });
 }
 
