@@ -55,7 +55,7 @@ def test_many_gpus_are_fields_of_nodes(plan: Estimate, gpus: int) -> None:
         assert not fields
         assert len(titles(drawn)) == 128
         return
-    covered = []
+    covered: list[int] = []
     for text in fields:
         low, high = re.fullmatch(r"nodes? (\d+)(?: to (\d+))?: .*", text).groups()  # type: ignore[union-attr]
         covered += range(int(low), int(high or low) + 1)

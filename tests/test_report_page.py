@@ -153,9 +153,10 @@ def test_bars_of_a_phase_add_up_and_every_stage_can_be_chosen() -> None:
 
 def test_the_waterfall_descends_to_the_step_and_hides_what_is_hidden() -> None:
     estimate = report()
-    adding, hidden, whole = estimate_figures.waterfall(estimate).figure["data"]
+    *groups, hidden, whole = estimate_figures.waterfall(estimate).figure["data"]
     end = 0.0
-    for start, seconds in zip(adding["base"], adding["x"], strict=True):
+    adding = [bar for group in groups for bar in zip(group["base"], group["x"], strict=True)]
+    for start, seconds in sorted(adding):
         assert start == pytest.approx(end)
         end = start + seconds
     assert end == pytest.approx(estimate.step.seconds)
@@ -164,7 +165,8 @@ def test_the_waterfall_descends_to_the_step_and_hides_what_is_hidden() -> None:
     assert whole["x"][0] - whole["error_x"]["arrayminus"][0] == pytest.approx(estimate.step.low)
     assert sum(hidden["x"]) == pytest.approx(sum(estimate.step.hidden.values()))
     assert hidden["marker"]["pattern"]["shape"] == "/"
-    assert "pattern" not in adding["marker"]
+    assert all("pattern" not in group["marker"] for group in groups)
+    assert len({group["marker"]["color"] for group in groups}) == len(groups)
 
 
 def test_names_are_escaped() -> None:
@@ -186,7 +188,8 @@ def test_one_stage_and_nothing_hidden() -> None:
     text["memory"]["per_stage"] = text["memory"]["per_stage"][:1]
     text["memory"]["worst_stage"], text["step"]["hidden"], text["communication"] = 0, {}, []
     first = typed(text)
-    assert len(estimate_figures.waterfall(first).figure["data"]) == 2
+    drawn = estimate_figures.waterfall(first).figure["data"]
+    assert not any("pattern" in bars["marker"] for bars in drawn)
     assert estimate_figures.phases(first).choices == []
     assert "stage 0" in page_of(first)
 

@@ -232,15 +232,11 @@ def _cost_and_days(answered: Sequence[tuple[MachineKind, ClusterRow]]) -> Chart 
 
 def _dominated(row: ClusterRow, others: Sequence[ClusterRow]) -> bool:
     """Whether another cluster is at least as soon and as cheap, and better in one of both."""
+    if row.days is None or row.cost_usd is None:
+        return False
     mine = (row.days, row.cost_usd)
-    return any(
-        other.days is not None
-        and other.cost_usd is not None
-        and other.days <= row.days
-        and other.cost_usd <= row.cost_usd
-        and (other.days, other.cost_usd) != mine
-        for other in others
-    )
+    known = [(o.days, o.cost_usd) for o in others if o.days is not None and o.cost_usd is not None]
+    return any(days <= mine[0] and usd <= mine[1] and (days, usd) != mine for days, usd in known)
 
 
 def _curve(
