@@ -20,6 +20,7 @@ from planner.specs.documents.estimate import Estimate
 from planner.units import show, span
 from planner.views import estimate_figures
 from planner.views.full import view
+from planner.views.groups import SEEN
 from planner.views.page import page as written
 
 GIB = 2.0**30
@@ -77,7 +78,7 @@ class Page(HTMLParser):
             self.rows[-1][-1] += data
         elif self._in in ("li", "p"):
             self.items[-1] += data
-        elif self._in == "title":
+        elif self._in == "title" and not self.title:  # those of drawings come later
             self.title += data
 
 
@@ -103,7 +104,8 @@ def test_the_page_says_what_the_report_says() -> None:
             rows = [row for row in page.rows if row[:2] == [str(stage.stage), phase.name]]
             assert [row[-1] for row in rows] == [show(phase.bytes, "B")]
     for part, seconds in estimate.step.components.items():
-        assert cells[part.replace("_", " ")][0] == show(seconds, "s")
+        if seconds == 0 or seconds > SEEN * estimate.step.seconds:
+            assert cells[part.replace("_", " ")][0] == show(seconds, "s")
     for number in estimate.machine:
         assert any(number.source in row for row in page.rows)
     assert estimate.command in text
