@@ -32,15 +32,15 @@ def titles(drawn: picture.Picture) -> list[str]:
 
 def test_every_gpu_is_drawn_once_where_its_ranks_are(plan: Estimate) -> None:
     """Tensor ranks are neighbours, and stages come last or before replicas, as placed."""
-    said = titles(picture.cluster(plan))
-    assert [int(re.findall(r"GPU (\d+) of node", text)[0]) for text in said] == list(range(64))
-    assert all(f"tensor rank {i % 4} of 4" in text for i, text in enumerate(said))
-    assert all(f"replica {i // 4 % 4}, stage {i // 16}" in text for i, text in enumerate(said))
-    assert "layers 1 to 20 and embedding, 1/4 of each" in said[0]
-    assert "layers 61 to 80 and head, 1/4 of each" in said[-1]
+    hovers = titles(picture.cluster(plan))
+    assert [int(re.findall(r"GPU (\d+) of node", text)[0]) for text in hovers] == list(range(64))
+    assert all(f"tensor rank {i % 4} of 4" in text for i, text in enumerate(hovers))
+    assert all(f"replica {i // 4 % 4}, stage {i // 16}" in text for i, text in enumerate(hovers))
+    assert "layers 1 to 20 and embedding, 1/4 of each" in hovers[0]
+    assert "layers 61 to 80 and head, 1/4 of each" in hovers[-1]
     other = changed(plan, layout=changed(plan.layout, placement="tp-cp-pp-dp"))
-    said = titles(picture.cluster(other))
-    assert all(f"replica {i // 16}, stage {i // 4 % 4}" in text for i, text in enumerate(said))
+    hovers = titles(picture.cluster(other))
+    assert all(f"replica {i // 16}, stage {i // 4 % 4}" in text for i, text in enumerate(hovers))
 
 
 @pytest.mark.parametrize("gpus", [128, 1024, 16384])

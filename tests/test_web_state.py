@@ -329,8 +329,8 @@ def test_a_walk_over_tabs_loses_nothing_that_was_typed(seed: int) -> None:
     last of every option is what the plan is asked for at the end, and nothing else is."""
     rng = random.Random(seed)
     first = rng.choice(("model", "gpu", "gpus"))
-    told = {first: WORDS[first][0]}
-    pairs: list[tuple[str, str]] = list(told.items())
+    chosen = {first: WORDS[first][0]}
+    pairs: list[tuple[str, str]] = list(chosen.items())
     for _ in range(8):
         tab = rng.choice(TABS_WALKED)
         links = {entry["path"]: entry["href"] for entry in navigation(tab.path, pairs)["tabs"]}
@@ -341,19 +341,19 @@ def test_a_walk_over_tabs_loses_nothing_that_was_typed(seed: int) -> None:
         sent = [(f["name"], v) for f in fields for v in f.get("values", [f["value"]])]
         sent += [*drawn["kept"], *drawn["pasted"].items()]
         typed = {f["name"] for f in fields if f["kind"] != "several"} & WORDS.keys()
-        there = dict(sent)
+        before = dict(sent)
         for name in rng.sample(sorted(typed), k=min(2, len(typed))):
             word = rng.choice(WORDS[name])
-            if word == there[name] and name not in told:
+            if word == before[name] and name not in chosen:
                 continue  # a default of the page is left as it is
-            told[name] = word
-            sent = [pair for pair in sent if pair[0] != name] + [(name, told[name])]
+            chosen[name] = word
+            sent = [pair for pair in sent if pair[0] != name] + [(name, chosen[name])]
         pairs = tab.with_defaults([pair for pair in sent if pair[1]])
     back = navigation(TABS_WALKED[-1].path, pairs)["tabs"][0]["href"]
     plan = dict(parse_qsl(urlsplit(back).query))
-    assert {name: plan.get(name) for name in told} == told
-    asked = state.of_pairs(state.filled([*plan.items()], state.PAGE)).given
-    typed_in = state.of_pairs(state.filled([*told.items()], state.PAGE)).given
-    assert asked == typed_in  # so that the figures are those of the command with what was typed
+    assert {name: plan.get(name) for name in chosen} == chosen
+    requested = state.of_pairs(state.filled([*plan.items()], state.PAGE)).given
+    typed_in = state.of_pairs(state.filled([*chosen.items()], state.PAGE)).given
+    assert requested == typed_in  # so that the figures are those of the command with what was typed
     shown_there = {chip.label for chip in chips("/", [*plan.items()]) if chip.kind == "typed"}
-    assert len(shown_there) == len(told)
+    assert len(shown_there) == len(chosen)

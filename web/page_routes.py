@@ -210,9 +210,9 @@ def _sentence(error: PlanError) -> str:
 @router.get("/page/view")
 async def view(request: Request) -> Response:
     """Answer of a state; its first charts with `charts=1`, also their tables with `tables=1`."""
-    asked = request.query_params
-    part = "all" if asked.get("tables") == "1" else "answer"
-    part = "charts" if part == "answer" and asked.get("charts") == "1" else part
+    query = request.query_params
+    part = "all" if query.get("tables") == "1" else "answer"
+    part = "charts" if part == "answer" and query.get("charts") == "1" else part
     return _json(await run.answer(request, "what_if", _asked(request, "tables", "charts"), part))
 
 

@@ -145,8 +145,8 @@ Part = Literal["answer", "charts", "all"]
 
 
 def what_if(pairs: Pairs, part: Part = "all") -> bytes:
-    """Answer and first charts of a state. part: the answer alone, which changes while a slider
-    moves; with charts as they are seen; with their numbers and tables, too."""
+    """Answer and first charts of a state. part: answer, without charts; charts, without their
+    tables; all."""
     report, state = _brief(pairs)
     shown = view.answer(report, state)
     charts = [] if part == "answer" else estimate_figures.seen(report)

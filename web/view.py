@@ -249,13 +249,13 @@ def tip(report: Estimate, to: Callable[[Link], str | None]) -> dict[str, str | N
         return None
     first = report.advice[0]
     key_ = "tip_fits" if not report.memory.fits else "tip_faster"
-    said = text(
+    sentence = text(
         key_,
         change=first.change,
         step=show(first.step_seconds, "s"),
         tokens=percent(first.tokens_change_frac, sign=True),
     )
-    return {"text": said, "href": to(Link(first.command, tuple(first.changes)))}
+    return {"text": sentence, "href": to(Link(first.command, tuple(first.changes)))}
 
 
 def _without(report: Estimate) -> list[str]:

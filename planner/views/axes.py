@@ -93,7 +93,7 @@ def _log(
             (lead * 10.0**power, label(lead * 10.0**power)) for power in powers for lead in leads
         ]
     inside = [(math.log10(v), text) for v, text in marks if v > 0 and low <= math.log10(v) <= high]
-    if len(inside) < 2 and "tickvals" not in spec:  # between two powers of ten
+    if len(inside) <= 1 and "tickvals" not in spec:  # between two powers of ten
         ends = (10**low, 10**high)
         inside = [(math.log10(v), label(v)) for v in _linear(*ends) if v > 0]
     some = inside[:: math.ceil(len(inside) / _MOST) or 1] if inside else []

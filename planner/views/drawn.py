@@ -22,6 +22,9 @@ _LINE = 17.0  # of a line of the legend
 _TOP, _RIGHT, _BOTTOM, _LEFT = 12.0, 14.0, 46.0, 62.0
 _MOST_LEFT = 190.0
 _ROW = 26.0
+_FEWEST = 2  # traces that need names
+_THIN = 12  # pixels from which a field has room for its text
+_EDGE = 8.0  # of the legend
 _MOST_MARKS = 300  # of a trace that are drawn and told each by itself
 
 Leads = Callable[[Any], str | None]
@@ -168,13 +171,13 @@ def _legend(data: Sequence[Trace]) -> tuple[str, float]:
     """Names of the traces in lines from the top, and their height; nothing for one."""
     named = [t for t in data if t.get("showlegend", True) and t.get("name")]
     named = [t for t in named if t["type"] != "heatmap"]
-    if len(named) < 2:
+    if len(named) < _FEWEST:
         return "", 0.0
-    out, x, y = [], 8.0, 12.0
+    out, x, y = [], _EDGE, 12.0
     for trace in named:
         long = _LETTER * len(str(trace["name"])) + 30
-        if x > 8 and x + long > WIDTH:
-            x, y = 8.0, y + _LINE
+        if x > _EDGE and x + long > WIDTH:
+            x, y = _EDGE, y + _LINE
         color = _color(trace)
         if trace["type"] == "bar" or ("marker" in trace and "line" not in trace):
             hatched = "pattern" in trace.get("marker", {})
@@ -230,27 +233,27 @@ def _trace(trace: Trace, g: _Ground, barmode: str, stacks: dict[Any, tuple[float
 
 
 def _said(trace: Trace, i: int) -> str:
-    """What a mark says when it is pointed at."""
+    """The hover text of a mark."""
     texts = trace.get("text")
     if not texts or "hovertemplate" not in trace:
         return ""
-    said = str(texts[i])
+    hover = str(texts[i])
     place = trace["y"] if trace.get("orientation") == "h" else trace["x"]
     if trace["type"] == "bar":
         name = "" if trace.get("orientation") == "h" else f", {trace['name']}"
-        said = f"{place[i]}{name}: {said}"
-    return said.replace("<br>", "\n")
+        hover = f"{place[i]}{name}: {hover}"
+    return hover.replace("<br>", "\n")
 
 
 def _mark(trace: Trace, i: int, g: _Ground, shape: str) -> str:
     """A mark with what it says, linked where it leads anywhere."""
-    said = _said(trace, i)
+    hover = _said(trace, i)
     kept = trace.get("customdata")
     to = g.leads(kept[i]) if kept is not None and kept[i] is not None else None
-    whole = element("g", title(said), shape) if said else shape
+    whole = element("g", title(hover), shape) if hover else shape
     if not to:
         return whole
-    return element("a", whole, href=to, class_="state", aria_label=said or str(trace["name"]))
+    return element("a", whole, href=to, class_="state", aria_label=hover or str(trace["name"]))
 
 
 def _upright(trace: Trace, g: _Ground, barmode: str, stacks: dict[Any, tuple[float, float]]) -> str:
@@ -295,8 +298,8 @@ def _level(trace: Trace, g: _Ground) -> str:
 
 
 def _beside(text: str, start: float, end: float, y: float, trace: Trace, g: _Ground) -> str:
-    """The text of a level bar: inside where the trace says so, else behind it, or before it where
-    there is no room behind."""
+    """The text of a level bar: inside where the trace says so, else behind it, or before it
+    where room is short."""
     if trace["textposition"] == "inside":
         return _text(text, start + 6, y + 4, style="fill:#fff")
     if end + 6 + _LETTER * len(text) <= WIDTH:
@@ -389,13 +392,13 @@ def _heatmap(trace: Trace, g: _Ground) -> str:
             x, y = g.x.at(column), g.y.at(row)
             box = {"x": x - wide / 2, "y": y - tall / 2, "width": wide, "height": tall, "rx": 3}
             text = str(trace["text"][j][i])
-            said = f"{row}, {column}: {text}"
+            hover = f"{row}, {column}: {text}"
             shape = element("rect", **box, **look)
-            if _LETTER * len(text) < wide and tall > 12:
+            if _LETTER * len(text) < wide and tall > _THIN:
                 shape += _text(text, x, y + 4, "middle", class_="inside")
             to = g.leads(kept[j][i]) if kept and kept[j][i] else None
-            field = element("g", title(said), shape)
+            field = element("g", title(hover), shape)
             out.append(
-                element("a", field, href=to, class_="state", aria_label=said) if to else field
+                element("a", field, href=to, class_="state", aria_label=hover) if to else field
             )
     return element("g", *out)

@@ -16,7 +16,7 @@ _LIGHTEST = 0.45  # of the way to white that the last part of a group goes
 
 @dataclass(frozen=True)
 class Group:
-    """Parts that are told together: their name and color."""
+    """Parts that are drawn together: their name and color."""
 
     name: str
     color: str
@@ -62,20 +62,22 @@ def memory_group(component: str) -> Group:
     return _MEMORY.get(component, ACTIVATIONS)
 
 
-def grouped(parts: Mapping[str, float], of: Mapping[str, Group]) -> dict[Group, dict[str, float]]:
+def grouped(
+    parts: Mapping[str, float], groups: Mapping[str, Group]
+) -> dict[Group, dict[str, float]]:
     """Parts that are seen by group, groups in the order of their first part."""
     out: dict[Group, dict[str, float]] = {}
     whole = sum(parts.values())
     for name, value in parts.items():
         if value > SEEN * whole:
-            out.setdefault(of[name], {})[name] = value
+            out.setdefault(groups[name], {})[name] = value
     return out
 
 
-def shades(of: Mapping[str, Group]) -> dict[str, str]:
-    """A color for each part: that of its group, lighter from one part of it to the next."""
+def shades(groups: Mapping[str, Group]) -> dict[str, str]:
+    """A color for each part: its group's, lighter from one part of it to the next."""
     members: dict[Group, list[str]] = {}
-    for name, group in of.items():
+    for name, group in groups.items():
         members.setdefault(group, []).append(name)
     return {
         name: lighter(group.color, _LIGHTEST * i / max(len(names) - 1, 1))
@@ -97,7 +99,7 @@ _LIGHTNESS, _SATURATION = 0.62, 0.5
 
 
 def ramp(at: float) -> str:
-    """A color for a place from 0 to 1 in an order, such as that of pipeline stages; alike in
+    """A color for a place from 0 to 1 in an order, such as pipeline stages; alike in
     lightness, so that text on it is read everywhere."""
     hue = _FIRST_HUE + (_LAST_HUE - _FIRST_HUE) * at
     channels = colorsys.hls_to_rgb(hue, _LIGHTNESS, _SATURATION)

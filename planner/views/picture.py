@@ -33,7 +33,7 @@ class Key:
 
     @property
     def ground(self) -> str:
-        """What a style sheet paints its field with."""
+        """Its field as a style sheet paints it."""
         color = shown_as(self.color)
         if not self.hatched:
             return color
@@ -68,7 +68,7 @@ _ROOM = 1.005  # of the longest, so that its end is not cut
 
 
 def _segments(parts: Sequence[tuple[Group, float, str]], whole: float) -> str:
-    """Parts of a bar one behind the other: group, size, what is said of it."""
+    """Parts of a bar one behind the other: group, size, hover text."""
     out, before = [], 0.0
     for group, size, says in parts:
         place = {"x": f"{100 * before / whole:.2f}%", "width": f"{100 * size / whole:.2f}%"}
@@ -162,6 +162,9 @@ _GAP = 10.0  # between nodes
 _MOST_GPUS = 128  # that are drawn each by itself; of more, fields of one or several nodes
 _MOST_FIELDS = 256
 _FIELDS_A_ROW = 32
+_ROW_GPUS = 4  # of a node that stand in one row
+_LEAST_PX = 15  # of a field with a number
+_STRIPES = 8  # of a field, at most
 _MOST_STAGES = 12  # that the legend names one by one
 _FAINTEST = 0.55  # of the last tensor rank
 _CHUNK = re.compile(r"[tm](?:\*(\d+))?")
@@ -199,23 +202,23 @@ def holds(stages: Sequence[Stage], layout: Layout) -> list[str]:
         chunks = stage.holds.split("|")
         layers = sum(int(times or 1) for times in _CHUNK.findall(stage.holds))
         if layers == 0 or layers != stage.layers:  # such as of models that are no decoder
-            said = f"{stage.layers:.3g} layers"
+            contents = f"{stage.layers:.3g} layers"
         elif len(chunks) > 1:
-            said = f"{layers} layers in {len(chunks)} chunks"
+            contents = f"{layers} layers in {len(chunks)} chunks"
         else:
-            said = f"layer{'s' * (layers > 1)} {before + 1}" + (
+            contents = f"layer{'s' * (layers > 1)} {before + 1}" + (
                 f" to {before + layers}" if layers > 1 else ""
             )
         before += layers
         ends = [
             name for letter, name in (("E", "embedding"), ("L", "head")) if letter in stage.holds
         ]
-        out.append(" and ".join([said, *ends]) + whole)
+        out.append(" and ".join([contents, *ends]) + whole)
     return out
 
 
 def _bytes(stage: Stage, m: Memory) -> str:
-    """What a GPU of a stage takes, by group."""
+    """Memory of a GPU of a stage, by group."""
     sizes = {
         **stage.components,
         "fragmentation": stage.reserved_bytes - stage.peak_bytes,
@@ -236,7 +239,7 @@ def cluster(r: Report) -> Picture:
     axis, size = (ranks.pp, layout.pp) if by_stage else (ranks.dp, layout.dp)
     colors = [ramp(i / max(size - 1, 1)) for i in range(size)]
     stages = r.memory.per_stage
-    said = [
+    contents = [
         f"{layers}; {_bytes(stage, r.memory)}"
         for layers, stage in zip(holds(stages, layout), stages, strict=True)
     ]
@@ -247,12 +250,13 @@ def cluster(r: Report) -> Picture:
         at += [f"stage {stage}"] if by_stage else []
         at += [f"tensor rank {ranks.tp[i]} of {layout.tp}"] if layout.tp > 1 else []
         at += [f"context rank {ranks.cp[i]} of {layout.cp}"] if layout.cp > 1 else []
-        text = f"GPU {i} of node {i // each}: {', '.join(at)}. {said[min(stage, len(said) - 1)]}"
+        inside = contents[min(stage, len(contents) - 1)]
+        text = f"GPU {i} of node {i // each}: {', '.join(at)}. {inside}"
         faint = 1 - (1 - _FAINTEST) * int(ranks.tp[i]) / max(layout.tp - 1, 1)
         box = {"x": x, "y": y, "width": wide, "height": high, "rx": 3}
         shape = element("rect", fill=colors[int(axis[i])], fill_opacity=faint, **box)
         number = str(ranks.dp[i])
-        if wide < 8 * len(number) or high < 15:
+        if wide < 8 * len(number) or high < _LEAST_PX:
             return element("g", title(text), shape)
         middle = {"x": x + wide / 2, "y": y + high / 2 + 4}
         return element("g", title(text), shape, element("text", number, **middle))
@@ -285,9 +289,10 @@ def cluster(r: Report) -> Picture:
         note = f"{count} GPU{'s' * (count > 1)} in {nodes} node{'s' * (nodes > 1)}"
     else:
         first, tall = node(0, 0, 0, 30.0 * _across(each) + 8)
-        brief = [text.partition(":")[0] for text in said]  # without the parts of its memory
-        fields, below, per = _fields(ranks, axis, colors, each, by_stage, brief, tall + _GAP)
-        drawn, total, width = [first, *fields], tall + _GAP + below, _WIDTH
+        brief = [text.partition(":")[0] for text in contents]  # without the parts of its memory
+        fields, below, per = _fields(ranks, axis, colors, each, by_stage, brief)
+        moved = element("g", *fields, transform=f"translate(0 {tall + _GAP:.6g})")
+        drawn, total, width = [first, moved], tall + _GAP + below, _WIDTH
         note = (
             f"{count:,} GPUs in {nodes:,} nodes: node 0 GPU by GPU, then"
             f" {'a node' if per == 1 else f'{per} nodes'} in each field"
@@ -310,7 +315,7 @@ def cluster(r: Report) -> Picture:
 
 def _across(gpus: int) -> int:
     """GPUs of a node in a row: all of up to four, else a divisor that makes it twice as wide."""
-    if gpus <= 4:
+    if gpus <= _ROW_GPUS:
         return gpus
     return next(d for d in range(math.ceil(math.sqrt(2 * gpus)), gpus + 1) if gpus % d == 0)
 
@@ -325,8 +330,7 @@ def _fields(
     colors: Sequence[str],
     each: int,
     by_stage: bool,
-    said: Sequence[str],
-    top: float,
+    contents: Sequence[str],
 ) -> tuple[list[str], float, int]:
     """Fields of whole nodes, striped where several stages share them; their height, and the nodes
     of one."""
@@ -341,16 +345,18 @@ def _fields(
         mine = slice(i * per * each, min((i + 1) * per * each, count))
         values = np.unique(axis[mine])
         shown = (
-            values if len(values) <= 8 else values[np.linspace(0, len(values) - 1, 8).astype(int)]
+            values
+            if len(values) <= _STRIPES
+            else values[np.linspace(0, len(values) - 1, 8).astype(int)]
         )
         stripe = (wide - 2) / len(shown)
-        x, y = i % across * wide, top + i // across * (high + 2)
+        x, y = i % across * wide, i // across * (high + 2)
         last = min((i + 1) * per, nodes) - 1
         text = f"node {i * per}" if last == i * per else f"nodes {i * per} to {last}"
         text = f"{text}: {_range('replica', ranks.dp[mine])}"
         if by_stage:
             text += f", {_range('stage', values)}"
-            text += f". {said[int(values[0])]}" if len(values) == 1 else ""
+            text += f". {contents[int(values[0])]}" if len(values) == 1 else ""
         bars = "".join(
             element(
                 "rect", x=x + k * stripe, y=y, width=stripe, height=high, fill=colors[int(value)]
@@ -383,7 +389,7 @@ def _divided(layout: Layout) -> str:
 def _cluster_keys(
     layout: Layout, colors: Sequence[str], cluster: Cluster, by_stage: bool
 ) -> list[Key]:
-    """What colors mean, and how the work is divided."""
+    """The meaning of colors, and how the work is divided."""
     name = "stage" if by_stage else "replica"
     last = len(colors) - 1
     shown = range(last + 1) if last < _MOST_STAGES else (0, last // 3, 2 * last // 3, last)

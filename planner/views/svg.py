@@ -1,6 +1,6 @@
 """Drawings as SVG text: they need no script, print as they are, and follow a light or dark ground.
 
-A drawing is made of elements as text. Colors are those of `planner.views.figures`; what they become
+A drawing is made of elements as text. Colors are from `planner.views.figures`; what they become
 on a dark ground stands beside them, for pages whose color scheme is dark.
 """
 
@@ -34,12 +34,12 @@ def words(text: str) -> str:
 
 
 def title(text: str) -> str:
-    """What a part says when it is pointed at."""
+    """The hover text of a part."""
     return element("title", words(text))
 
 
 def inks(fill: str = "", stroke: str = "") -> dict[str, str]:
-    """Attributes of colors: plain ones, and those of the color scheme of the page."""
+    """Attributes of colors: plain ones, and twins by the color scheme of the page."""
     plain = {name: color for name, color in (("fill", fill), ("stroke", stroke)) if color}
     twins = [f"{name}:{shown_as(color)}" for name, color in plain.items() if color in DARK_TWINS]
     return {**plain, **({"style": ";".join(twins)} if twins else {})}

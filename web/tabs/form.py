@@ -46,7 +46,7 @@ def _rest(
     tab: Tab, pairs: Pairs, given: dict[str, list[str]], pasted: dict[str, str]
 ) -> list[dict[str, Any]]:
     """The other inputs of a plan that the verb takes, by group; a default is the empty choice, so
-    that sending the form states nothing that nobody chose."""
+    that sending the form states only what was chosen."""
     without = {*tab.shown, *tab.folded, *tab.left(pairs), *tab.own, *tab.freed(pairs)}
     groups = []
     for group, *parts in groups_of(Options):

@@ -30,7 +30,7 @@ class Chip:
 
 
 def chips(path: str, pairs: Pairs) -> list[Chip]:
-    """The strip of an address, in its order; what the search filled in is told by a count."""
+    """The strip of an address, in its order; what the search filled in is counted."""
     table, marks = rows(Options), {n: t for n, t in pairs if n.startswith(MARK)}
     given: dict[str, list[str]] = {}
     for name, value in pairs:
@@ -45,9 +45,9 @@ def chips(path: str, pairs: Pairs) -> list[Chip]:
         if kind == "default" and name not in _ALWAYS:
             continue
         label = SENTENCES["group_calibration"] if name == "calibration" else _label(name)
-        said = text("pasted") if name in TEXTS else ", ".join(values)
-        said = said if len(said) <= _MOST else f"{said[: _MOST - 1]}…"
-        out.append(Chip(label, said, kind, where, _without(path, pairs, name, kind)))
+        shown = text("pasted") if name in TEXTS else ", ".join(values)
+        shown = shown if len(shown) <= _MOST else f"{shown[: _MOST - 1]}…"
+        out.append(Chip(label, shown, kind, where, _without(path, pairs, name, kind)))
     if searched:
         out.append(Chip(text("chips_searched", count=searched), "", "search", "", ""))
     return out
@@ -59,8 +59,8 @@ def _label(name: str) -> str:
 
 
 def _origin(marks: Mapping[str, str], name: str, values: list[str]) -> tuple[str, str]:
-    """The kind of origin and its words, as the mark of a value says; another value than that of the
-    mark was typed."""
+    """The kind of origin and its words, as the mark of a value says; any other value than the mark
+    has was typed."""
     mark = marks.get(f"{MARK}{name}", "")
     kind, where, value = [*mark.split("|", 2), "", ""][:3]
     if not mark or value not in values:
