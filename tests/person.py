@@ -89,9 +89,9 @@ class Person:
         field.fill(value)
 
     def type(self, label: str, value: str) -> None:
-        self.click(self.page.get_by_role("button", name=f"{label}: type any number"))
-        field = self.page.get_by_role("textbox", name=f"{label}: type any number")
-        field.fill(value)
+        field = self.page.get_by_role("textbox", name=label, exact=True)
+        self.click(field)
+        self.page.keyboard.type(value)  # in place of what stands there
         field.press("Enter")
 
     def download(self, where: Locator | str) -> Path:

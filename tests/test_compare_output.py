@@ -16,7 +16,7 @@ from comparisons import SMALL, gpus_compared
 
 from planner.verbs import compare
 from planner.views import compare as shown
-from planner.views import figures
+from planner.views import parts
 from planner.views.characters import chart_lines
 
 
@@ -66,7 +66,7 @@ def test_figures_hold_the_numbers_of_the_comparison() -> None:
     for i, row in enumerate(out.difference.rows[1:]):
         assert sum(bar["y"][i] for bar in bars[:-1]) == pytest.approx(row.difference_s)
         assert whole["y"][i] == row.difference_s
-    stacked = figures.parts_chart("parts", {p.label: p.step.components for p in out.points}).figure[
+    stacked = parts.parts_chart("parts", {p.label: p.step.components for p in out.points}).figure[
         "data"
     ]
     assert [sum(bar["y"][i] for bar in stacked) for i in range(3)] == pytest.approx(

@@ -20,6 +20,7 @@ from planner.specs.documents.estimate import Estimate
 from planner.units import show, span
 from planner.views import estimate_figures
 from planner.views.full import view
+from planner.views.groups import SEEN
 from planner.views.page import page as written
 
 GIB = 2.0**30
@@ -77,7 +78,7 @@ class Page(HTMLParser):
             self.rows[-1][-1] += data
         elif self._in in ("li", "p"):
             self.items[-1] += data
-        elif self._in == "title":
+        elif self._in == "title" and not self.title:  # those of drawings come later
             self.title += data
 
 
@@ -103,7 +104,8 @@ def test_the_page_says_what_the_report_says() -> None:
             rows = [row for row in page.rows if row[:2] == [str(stage.stage), phase.name]]
             assert [row[-1] for row in rows] == [show(phase.bytes, "B")]
     for part, seconds in estimate.step.components.items():
-        assert cells[part.replace("_", " ")][0] == show(seconds, "s")
+        if seconds == 0 or seconds > SEEN * estimate.step.seconds:
+            assert cells[part.replace("_", " ")][0] == show(seconds, "s")
     for number in estimate.machine:
         assert any(number.source in row for row in page.rows)
     assert estimate.command in text
@@ -153,9 +155,10 @@ def test_bars_of_a_phase_add_up_and_every_stage_can_be_chosen() -> None:
 
 def test_the_waterfall_descends_to_the_step_and_hides_what_is_hidden() -> None:
     estimate = report()
-    adding, hidden, whole = estimate_figures.waterfall(estimate).figure["data"]
+    *groups, hidden, whole = estimate_figures.waterfall(estimate).figure["data"]
     end = 0.0
-    for start, seconds in zip(adding["base"], adding["x"], strict=True):
+    adding = [bar for group in groups for bar in zip(group["base"], group["x"], strict=True)]
+    for start, seconds in sorted(adding):
         assert start == pytest.approx(end)
         end = start + seconds
     assert end == pytest.approx(estimate.step.seconds)
@@ -164,7 +167,8 @@ def test_the_waterfall_descends_to_the_step_and_hides_what_is_hidden() -> None:
     assert whole["x"][0] - whole["error_x"]["arrayminus"][0] == pytest.approx(estimate.step.low)
     assert sum(hidden["x"]) == pytest.approx(sum(estimate.step.hidden.values()))
     assert hidden["marker"]["pattern"]["shape"] == "/"
-    assert "pattern" not in adding["marker"]
+    assert all("pattern" not in group["marker"] for group in groups)
+    assert len({group["marker"]["color"] for group in groups}) == len(groups)
 
 
 def test_names_are_escaped() -> None:
@@ -186,7 +190,8 @@ def test_one_stage_and_nothing_hidden() -> None:
     text["memory"]["per_stage"] = text["memory"]["per_stage"][:1]
     text["memory"]["worst_stage"], text["step"]["hidden"], text["communication"] = 0, {}, []
     first = typed(text)
-    assert len(estimate_figures.waterfall(first).figure["data"]) == 2
+    drawn = estimate_figures.waterfall(first).figure["data"]
+    assert not any("pattern" in bars["marker"] for bars in drawn)
     assert estimate_figures.phases(first).choices == []
     assert "stage 0" in page_of(first)
 

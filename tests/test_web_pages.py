@@ -33,8 +33,12 @@ def test_the_page_is_complete_without_a_script(client: TestClient) -> None:
     assert "What to change" in text
     assert '<p class="muted">Looking' not in text
     assert "on measured" in text  # what it rests on
-    for name in ("memory-stages", "memory-phases", "step-time"):
+    assert 'id="chart-memory-stages"' not in text  # one stage needs no chart of stages
+    for name in ("memory-phases", "step-time"):
         assert f'id="chart-{name}"' in text
+    assert text.count('class="drawn"') == 2
+    assert text.count('<figure class="picture') == 3
+    assert "plotly" not in text.replace("data-plotly", "").replace("vendor/plotly", "")
     assert text.count("<table") >= 5
     page = Page(text)
     names = {
@@ -58,14 +62,20 @@ def test_the_answer_is_sent_while_the_rest_is_worked_on() -> None:
 
         async def late() -> dict[str, str]:
             await ready.wait()
-            return {"advice": "<p>change it</p>", "rests": "<p>on numbers</p>", "assumed": ""}
+            return {
+                "advice": "<p>change it</p>",
+                "rests": "<p>on numbers</p>",
+                "assumed": "",
+                "tip": "",
+            }
 
         async def form() -> str:
             return "<input>"
 
         shown: dict[str, Any] = {"title": "", "query": "", "fixed": "", "answer": "<p>fits</p>"}
         shown |= {"charts": [], "panels": (), "own_layout": (), "boot": {}}
-        shown |= {"preset": "", "printed": "", "navigation": {"own": "", "tabs": []}}
+        shown |= {"preset": "", "printed": ""}
+        shown["navigation"] = {"own": "", "tabs": [], "path": "/", "chips": []}
         pieces = streamed("page.html", url=static_files.url, late=late, form=form, **shown)
         items = [await anext(pieces)]
         ready.set()

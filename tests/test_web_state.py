@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from html import unescape
 from typing import Any
@@ -16,6 +17,9 @@ from fastapi.testclient import TestClient
 from planner.specs.options import Origin
 from web import run, state, view
 from web.tabs import TABS, Tab
+from web.tabs.form import form
+from web.tabs.navigation import navigation
+from web.tabs.strip import chips
 
 # what a person typed, some of it taken by few verbs: with a file's values beside it
 TYPED = {"price": "2.0", "stack": "torchtitan", "tp": "8", "nic_bandwidth": "100 Gbit/s"}
@@ -298,3 +302,58 @@ def test_an_address_of_the_page_is_not_an_address_of_the_api(client: TestClient)
     """The API fills nothing in."""
     answer: Any = client.get(f"/api/estimate?{urlencode({'gpus': 64})}")
     assert answer.status_code == 422
+
+
+TABS_WALKED = [tab for tab in TABS if isinstance(tab, Tab) and not tab.files]
+# what a person types, on whichever page has a field for it
+WORDS = {
+    "model": ("gpt2", "llama-2-7b"),
+    "gpu": ("a100-sxm4-80gb", "h100-sxm5-80gb"),
+    "gpus": ("16", "24"),
+    "tokens": ("10B", "2T"),
+    "price": ("2.00", "1.25"),
+    "tp": ("2", "4"),
+    "stack": ("torchtitan", "megatron-core"),
+    "gpus_per_node": ("4", "8"),
+    "nic_bandwidth": ("100 Gbit/s", "200 Gbit/s"),
+    "seq_len": ("2048", "4096"),
+    "global_batch": ("64", "256"),
+    "market": ("spot", "on-demand"),
+    "precision": ("bf16", "fp8"),
+}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_walk_over_tabs_loses_nothing_that_was_typed(seed: int) -> None:
+    """Tabs are visited in any order, their forms sent with values typed into fields: what was typed
+    last of every option is what the plan is asked for at the end, and nothing else is."""
+    rng = random.Random(seed)
+    first = rng.choice(("model", "gpu", "gpus"))
+    chosen = {first: WORDS[first][0]}
+    pairs: list[tuple[str, str]] = list(chosen.items())
+    for _ in range(8):
+        tab = rng.choice(TABS_WALKED)
+        links = {entry["path"]: entry["href"] for entry in navigation(tab.path, pairs)["tabs"]}
+        shown = tab.with_defaults(parse_qsl(urlsplit(links[tab.path]).query))
+        drawn = form(tab, shown, None)
+        fields = [*drawn["shown"], *drawn["folded"]]
+        fields += [entry for group in drawn["rest"] for entry in group["fields"]]
+        sent = [(f["name"], v) for f in fields for v in f.get("values", [f["value"]])]
+        sent += [*drawn["kept"], *drawn["pasted"].items()]
+        typed = {f["name"] for f in fields if f["kind"] != "several"} & WORDS.keys()
+        before = dict(sent)
+        for name in rng.sample(sorted(typed), k=min(2, len(typed))):
+            word = rng.choice(WORDS[name])
+            if word == before[name] and name not in chosen:
+                continue  # a default of the page is left as it is
+            chosen[name] = word
+            sent = [pair for pair in sent if pair[0] != name] + [(name, chosen[name])]
+        pairs = tab.with_defaults([pair for pair in sent if pair[1]])
+    back = navigation(TABS_WALKED[-1].path, pairs)["tabs"][0]["href"]
+    plan = dict(parse_qsl(urlsplit(back).query))
+    assert {name: plan.get(name) for name in chosen} == chosen
+    requested = state.of_pairs(state.filled([*plan.items()], state.PAGE)).given
+    typed_in = state.of_pairs(state.filled([*chosen.items()], state.PAGE)).given
+    assert requested == typed_in  # so that the figures are those of the command with what was typed
+    shown_there = {chip.label for chip in chips("/", [*plan.items()]) if chip.kind == "typed"}
+    assert len(shown_there) == len(chosen)

@@ -75,8 +75,9 @@ def boot_of(**more: Any) -> dict[str, Any]:
     }
 
 
-def drawn(charts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The part of charts that the script draws, their tables being in the page already."""
+def numbers(charts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The part of charts that the script takes for files and for a large view: drawings and tables
+    are in the page already."""
     keys = ("name", "title", "figure", "choices", "columns", "rows")
     return [{key: chart[key] for key in keys} for chart in charts]
 
@@ -152,7 +153,7 @@ def _page(
 
     values = {"query": query, "fixed": query, "charts": [], "preset": "", **shown}
     boot = boot_of(
-        query=query, fixed=values["fixed"], layout=layout or {}, charts=drawn(values["charts"])
+        query=query, fixed=values["fixed"], layout=layout or {}, charts=len(values["charts"])
     )
 
     async def pieces() -> AsyncIterator[str]:
@@ -194,7 +195,7 @@ async def _wrong(request: Request, error: PlanError, pairs: Pairs) -> Response:
     """The page of a request that cannot be answered: what is wrong, and the inputs as they were."""
 
     async def nothing() -> dict[str, str]:
-        return {"advice": "", "families": "", "rests": "", "assumed": ""}
+        return {"advice": "", "families": "", "rests": "", "assumed": "", "tip": ""}
 
     query = (await run.read(request, "repaired", pairs))["query"]
     answer = plain("problem.html", field=error.field, message=_sentence(error))
@@ -208,9 +209,11 @@ def _sentence(error: PlanError) -> str:
 
 @router.get("/page/view")
 async def view(request: Request) -> Response:
-    """Answer and first charts of a state; their tables with `tables=1`."""
-    tables = request.query_params.get("tables") == "1"
-    return _json(await run.answer(request, "what_if", _asked(request, "tables"), tables))
+    """Answer of a state; its first charts with `charts=1`, also their tables with `tables=1`."""
+    query = request.query_params
+    part = "all" if query.get("tables") == "1" else "answer"
+    part = "charts" if part == "answer" and query.get("charts") == "1" else part
+    return _json(await run.answer(request, "what_if", _asked(request, "tables", "charts"), part))
 
 
 @router.get("/page/late")
@@ -324,7 +327,7 @@ async def compare_page(request: Request) -> Response:
             queries=compared["queries"],
             names=names,
             chart=compared["chart"],
-            boot=boot_of(charts=drawn([compared["chart"]])),
+            boot=boot_of(charts=numbers([compared["chart"]])),
             problem=None,
         )
     )

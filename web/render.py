@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,10 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from planner import plugins
-from planner.specs.document import to_json
+from planner.specs.document import UNSET, changed, to_json
 from planner.units import percent
+from planner.views.chart import Chart
+from planner.views.drawn import Leads, nowhere, svg
 from planner.views.page import environment as of_reports
 from web.texts import TEXTS, text
 
@@ -44,6 +46,18 @@ def data(value: Any) -> Markup:
 def rendered(template: str, **values: Any) -> str:
     """A template with its values."""
     return environment().get_template(template).render(**values)
+
+
+def drawn(
+    chart: Chart,
+    links: Sequence[str | None] | None = None,
+    leads: Leads = nowhere,
+    tables: bool = True,
+) -> Chart:
+    """A chart as it is seen. links: where each row of its table leads; leads: where each of its
+    points does; tables: with its table as HTML."""
+    table = rendered("table.html", chart=chart, links=links) if tables else UNSET
+    return changed(chart, drawn=svg(chart, leads), table=table)
 
 
 async def streamed(template: str, **values: Any) -> AsyncIterator[str]:

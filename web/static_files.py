@@ -14,9 +14,10 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from planner import plugins
+from planner import plugins, views
 
 FOLDER = Path(__file__).parent / "static"
+_SHARED = Path(views.__file__).parent / "templates" / "picture.css"  # of reports, too
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _SUFFIXES = (".js", ".css", ".svg")
 _IMPORT = re.compile(rb"""((?:from|import)\s*\(?)"(\./[\w./-]+\.js)\"""")
@@ -42,6 +43,7 @@ def files() -> dict[str, File]:
         for p in sorted(folder.rglob("*"))
         if p.suffix in _SUFFIXES
     }
+    contents[_SHARED.name] = _SHARED.read_bytes()
     digest = hashlib.sha256(
         b"".join(contents[name] for name in sorted(contents) if not name.startswith("vendor/"))
     ).hexdigest()[:12]

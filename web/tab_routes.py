@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, Response, StreamingResponse
 from planner.specs.base import PlanError
 from web import limits, run
 from web.guard import TOO_LARGE
-from web.page_routes import boot_of, drawn, rendered, started
+from web.page_routes import boot_of, numbers, rendered, started
 from web.render import streamed
 from web.state import Pairs
 from web.static_files import url
@@ -74,7 +74,7 @@ def _tab_sent(
             "answer": document.get("answer", ""),
             "problem": "" if is_whole else document.get("problem", ""),
             "charts": charts,
-            "boot": boot_of(charts=drawn(charts)),
+            "boot": boot_of(charts=numbers(charts)),
         }
 
     bar = navigation(tab.path, pairs)

@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from planner import api, plugins
 from planner.inputs import catalog
 from planner.inputs.scenario import resolve
 from planner.report.charts import crossover, roofline
 from planner.specs.base import PlanError
-from planner.specs.document import changed, plain, to_json
+from planner.specs.document import plain, to_json
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options import Record, command_line
 from planner.units import percent
@@ -22,18 +22,21 @@ from planner.verbs.estimate import chosen
 from planner.views import estimate_figures
 from planner.views.cells import csv_text
 from planner.views.chart import Chart
-from planner.views.figures import alone, parts_chart
+from planner.views.drawn import Leads
+from planner.views.figures import alone
 from planner.views.html import block_of
 from planner.views.kernels import crossover_block, roofline_block
+from planner.views.parts import parts_chart
 from web import limits, upload, view
 from web.forms import form
 from web.panels import calibrated, explained, gantt, landscape, legal, scaling
-from web.render import rendered
+from web.render import drawn, rendered
 from web.report import report as report_of
 from web.state import Pairs, State, of_pairs, posted, readable, scenario_of, toml_of
 from web.tabs import BY_PATH, Tab
 from web.tabs.base import requested
 from web.tabs.page import head, page
+from web.tabs.strip import chips
 from web.texts import text
 
 Sent = Pairs | bytes
@@ -43,7 +46,7 @@ PANELS: dict[str, Callable[[State], list[Chart]]] = {
     "pareto": landscape.charts,
     "scaling": lambda state: scaling.charts(state, limits.MAX_GPUS),
     "roofline": lambda state: [alone(roofline_block(roofline(chosen(state.options))))],
-    "schedule": lambda state: [gantt.chart(state.options)],
+    "schedule": lambda state: gantt.charts(state.options),
     "crossover": lambda state: [alone(crossover_block(crossover(chosen(state.options))))],
 }
 
@@ -138,25 +141,24 @@ def _brief(request: Sent) -> tuple[Estimate, State]:
         return api.estimate(state.options, brief=True), state
 
 
-def drawn(chart: Chart, links: list[str | None] | None = None) -> Chart:
-    """A chart with its table as HTML; links: where each row leads."""
-    return changed(chart, table=rendered("table.html", chart=chart, links=links))
+Part = Literal["answer", "charts", "all"]
 
 
-def what_if(pairs: Pairs, tables: bool = True) -> bytes:
-    """Answer and first charts of a state: what changes while a slider moves. Tables take a third of
-    its time."""
+def what_if(pairs: Pairs, part: Part = "all") -> bytes:
+    """Answer and first charts of a state. part: answer, without charts; charts, without their
+    tables; all."""
     report, state = _brief(pairs)
     shown = view.answer(report, state)
-    charts = estimate_figures.charts(report)
+    charts = [] if part == "answer" else estimate_figures.seen(report)
     return dumped(
         {
             "title": shown["title"],
             "query": state.query,
+            "strip": rendered("strip.html", navigation={"path": "/", "chips": chips("/", pairs)}),
             "fixed": shown["fixed"],
             "step_s": report.step.seconds,
             "answer": rendered("answer.html", a=shown),
-            "charts": [drawn(chart) for chart in charts] if tables else charts,
+            "charts": [drawn(chart, tables=part == "all") for chart in charts],
             # what an input left to "auto" came to
             "layout": {**plain(report.layout), "seq_len": report.training.seq_len},
             "said": f"{shown['cards'][0]['shown']}, {shown['verdict'].lower()}",
@@ -178,11 +180,13 @@ def late(pairs: Pairs) -> bytes:
         parts = [block_of(block, to, word) for block in blocks[place]]
         return rendered("blocks.html", parts=parts, empty=empty)
 
+    first = rendered("tip.html", tip=view.tip(report, to))
     return dumped(
         {place: page_of(place, *words.get(place, ())) for place in blocks}
         | {
             "assumed": text("assumed_share", assumed=percent(report.provenance.assumed_frac, 0)),
             "query": state.query,
+            "tip": first,
         }
     )
 
@@ -220,8 +224,18 @@ def panel(pairs: Pairs, name: str) -> bytes:
     """Charts that need work of their own."""
     with _state(pairs) as state:
         charts = panels()[name](state)
-    shown = [drawn(chart, _links(chart, state)) for chart in charts]
+    leads = _leads(state)
+    shown = [drawn(chart, _links(chart, state), leads) for chart in charts]
     return dumped({"charts": shown, "query": state.query})
+
+
+def _leads(state: State) -> Leads:
+    """Where a point leads: the state with what the point keeps."""
+
+    def leads(update: Any) -> str | None:
+        return f"/?{state.updated(update)}" if isinstance(update, dict) else None
+
+    return leads
 
 
 def _links(chart: Chart, state: State) -> list[str | None]:

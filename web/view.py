@@ -25,7 +25,9 @@ from planner.views.estimate import (
     short_of,
 )
 from planner.views.full import machine_block, operator_block
+from planner.views.picture import pictures
 from planner.views.remarks import border_rows, ties_text, tighter_text
+from planner.views.screen import layout_words
 from planner.views.view import Block, Link
 from web.state import State
 from web.texts import text
@@ -33,7 +35,7 @@ from web.texts import text
 # icon and colour of an answer: amber within the error of memory, on either side; others: no
 _MARKS = {"fits": "yes", "may not fit": "maybe", "probably does not fit": "maybe"}
 _MORE_IS_BETTER = ("throughput", "mfu")
-_IN_BAR = ("step.seconds", "run.days", "run.cost_usd")  # what stays in sight
+_IN_BAR = ("step.seconds", "run.days", "run.cost_usd")  # what stays in sight, and comes first
 
 
 def answer(report: Estimate, state: State) -> dict[str, Any]:
@@ -57,11 +59,12 @@ def answer(report: Estimate, state: State) -> dict[str, Any]:
         "doubts": report.doubts,
         "remarks": [*tighter, *(sentence for _, sentence in border_rows(report))],
         "chance": text("chance_basis", basis=memory.fit_evidence),
-        "fill": min(memory.device_bytes / memory.capacity_bytes, 1.0),
         "cards": (shown := cards(report)),
+        "pictures": pictures(report),
         "bar": [card for card in shown if card["key"] in _IN_BAR and card["value"] is not None],
         "bottleneck": bottleneck(report.step),
-        "layout": describe(report.layout),
+        "layout": layout_words(report.layout),
+        "degrees": describe(report.layout, with_layers=False),
         "stack": report.stack.title,
         "parameters": show(report.model.parameters, "count"),
         "active": active(report.model),
@@ -110,6 +113,7 @@ def card(
         "range": "",
         "sub": sub,
         "part": part,
+        "first": key in _IN_BAR,
         "better": "more" if part in _MORE_IS_BETTER else "less",
     }
 
@@ -237,6 +241,21 @@ def late(report: Estimate) -> dict[str, list[Block]]:
             machine_block(report),
         ],
     }
+
+
+def tip(report: Estimate, to: Callable[[Link], str | None]) -> dict[str, str | None] | None:
+    """The first change in a sentence, and where it leads; None where nothing helps."""
+    if not report.advice:
+        return None
+    first = report.advice[0]
+    key_ = "tip_fits" if not report.memory.fits else "tip_faster"
+    sentence = text(
+        key_,
+        change=first.change,
+        step=show(first.step_seconds, "s"),
+        tokens=percent(first.tokens_change_frac, sign=True),
+    )
+    return {"text": sentence, "href": to(Link(first.command, tuple(first.changes)))}
 
 
 def _without(report: Estimate) -> list[str]:

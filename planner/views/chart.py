@@ -40,4 +40,5 @@ class Chart(Document):
         key("what choosing a row of the table changes in the address; empty: left out"),
     ] = ()
     table: Annotated[str | Unset, key("the table as HTML, on request")] = UNSET
+    drawn: Annotated[str | Unset, key("the figure as SVG, on request")] = UNSET
     order: Annotated[str, key("in which order the rows of the table stand")] = ""

@@ -9,7 +9,8 @@ from planner.specs.documents.compare import FIGURES, Comparison, Difference, Fig
 from planner.specs.documents.plan import describe
 from planner.units import percent, show
 from planner.views.chart import Chart
-from planner.views.figures import INK, markers, parts_chart, stacked
+from planner.views.figures import INK, markers
+from planner.views.parts import parts_chart, stacked
 from planner.views.prices import cheapest_lines, prices_block
 from planner.views.sweeps import knee_said, sweep_parts
 from planner.views.view import Block, Link, Parts, View, words

@@ -19,6 +19,7 @@ from planner.specs.options import flag
 from planner.units import chance_text, in_unit, percent, show, span
 from planner.views.estimate_figures import phases, waterfall
 from planner.views.estimate_figures import stages as stages_chart
+from planner.views.groups import SEEN
 from planner.views.remarks import remark_rows
 from planner.views.view import Block, Link, words
 
@@ -276,7 +277,7 @@ def step_block(r: Estimate) -> Block:
             *(
                 [words(name), value, value / step.seconds, step.hidden.get(name) or ""]
                 for name, value in parts
-                if value > 0 or step.hidden.get(name, 0.0) > 0
+                if max(value, step.hidden.get(name, 0.0)) > SEEN * step.seconds
             ),
             ["step", step.seconds, "", ""],
         ],

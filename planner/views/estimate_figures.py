@@ -13,19 +13,15 @@ from planner.views.cells import Column
 from planner.views.chart import Chart, Choice, Figure
 from planner.views.figures import (
     BESIDE,
-    BLUE,
     FROM_ZERO,
     GIB,
-    GREY,
     GRID_LINE,
     GROUND,
     INDIGO,
     INK,
     RED,
-    SILVER,
     SLATE,
     axis,
-    colored,
     figure,
     heights,
     hline,
@@ -34,15 +30,21 @@ from planner.views.figures import (
     spans,
     stack,
 )
+from planner.views.groups import SEEN, Group, memory_group, shades, step_group
 from planner.views.view import words
 
-_OUTSIDE = {"fragmentation": SILVER, "context": GREY, "communicators": SLATE}
+_OUTSIDE = ("fragmentation", "context", "communicators")
 _MOST_LABELS = 24  # bars whose numbers have room side by side
 
 
 def charts(report: Report) -> list[Chart]:
     """The three charts, in the order of a page."""
     return [stages(report), phases(report), waterfall(report)]
+
+
+def seen(report: Report) -> list[Chart]:
+    """Those that a page shows: with one stage, its memory through the step says all."""
+    return charts(report)[len(report.memory.per_stage) == 1 :]
 
 
 def stage_bytes(report: Report) -> dict[str, list[float]]:
@@ -68,13 +70,18 @@ def _stacked(
 ) -> Figure:
     """Bytes as stacked bars in GiB; a part has the same color on each chart."""
     return figure(
-        stack(names, parts, "B", colored(memory.components) | _OUTSIDE, GIB),
+        stack(names, parts, "B", _colors(memory), GIB),
         x,
         axis(y, FROM_ZERO, range=[0, 1.08 * top / GIB]),
         barmode="stack",
         legend=BESIDE,
         **more,
     )
+
+
+def _colors(memory: Memory) -> dict[str, str]:
+    """Of every part in the color of its group, so that it has the same on each chart."""
+    return shades({name: memory_group(name) for name in (*memory.components, *_OUTSIDE)})
 
 
 def stages(report: Report) -> Chart:
@@ -187,6 +194,7 @@ def waterfall(report: Report) -> Chart:
     rows: list[list[Any]] = [
         [words(part), value, value / whole, step.hidden.get(part, 0.0)]
         for part, value in step.components.items()
+        if value == 0 or value > SEEN * whole
     ]
     parts = ", ".join(
         f"{name} {show(value, 's')} ({percent(share, 0)})"
@@ -213,14 +221,14 @@ def waterfall(report: Report) -> Chart:
 
 
 def _falling(step: Step) -> Figure:
-    adding: dict[str, tuple[float, float]] = {}  # where each bar starts, and its seconds
+    adding: dict[Group, dict[str, tuple[float, float]]] = {}  # where bars start, their seconds
     hidden: dict[str, tuple[float, float]] = {}
     rows, before = [], 0.0
     for part, seconds in step.components.items():
-        if seconds > 0:
+        if seconds > SEEN * step.seconds:
             rows.append(words(part))
-            adding[words(part)] = (before, seconds)
-        if step.hidden.get(part, 0.0) > 0:
+            adding.setdefault(step_group(part), {})[words(part)] = (before, seconds)
+        if step.hidden.get(part, 0.0) > SEEN * step.seconds:
             rows.append(f"{words(part)}, hidden")
             hidden[rows[-1]] = (0.0, step.hidden[part])
         before += seconds
@@ -237,7 +245,7 @@ def _falling(step: Step) -> Figure:
         "line": {"color": SLATE, "width": 1},
         "pattern": {"shape": "/", "fgcolor": SLATE, "solidity": 0.3},
     }
-    data = [bars("adds to the step", adding, {"color": BLUE})]
+    data = [bars(g.name, spanned, {"color": g.color}) for g, spanned in adding.items()]
     if hidden:
         data.append(bars("hidden beside compute", hidden, hatched))
     whole = step.seconds
@@ -252,5 +260,5 @@ def _falling(step: Step) -> Figure:
     # its seconds at the start of the bar: at the end they would lie under the band
     inside = {"textposition": "inside", "insidetextanchor": "start"}
     data.append(bars("step", alone, {"color": INDIGO}, error_x=band, **inside))
-    longest = max(step.high, *(start + seconds for start, seconds in adding.values()))
+    longest = max(step.high, before)
     return rows_figure(data, [*rows, "step"], axis("seconds", range=[0, 1.1 * longest]))

@@ -339,29 +339,3 @@ def alone(block: Block) -> Chart:
     assert block.chart is not None
     chart = with_table(block.chart, block)
     return changed(chart, summary=chart.summary or block.text[0])
-
-
-def parts_chart(name: str, steps: Mapping[str, Mapping[str, float]]) -> Chart:
-    """Step times as stacked bars of their parts. steps: components in seconds, by label."""
-    names = dict.fromkeys(part for parts in steps.values() for part in parts)
-    seconds = {part: [parts.get(part, 0.0) for parts in steps.values()] for part in names}
-    shown = {part: values for part, values in seconds.items() if any(values)}
-    fastest = min(steps, key=lambda label: sum(steps[label].values()))
-    return Chart(
-        name,
-        "Step time by part",
-        f"The fastest step is that of {fastest}.",
-        stacked(list(steps), shown, "seconds per step", "stack"),
-        (Column("part"), *(Column(label, "s") for label in steps)),
-        [[words(part), *values] for part, values in shown.items()],
-        "Parts that add up to the step.",
-        order="parts as declared",
-    )
-
-
-def stacked(
-    labels: list[str], parts: Mapping[str, list[float]], y: str, barmode: str, *more: Trace
-) -> Figure:
-    """Seconds of each part that any request has, a bar per request."""
-    data = stack(labels, {name: s for name, s in parts.items() if any(s)}, "s")
-    return figure([*data, *more], axis(type="category"), y, barmode=barmode)

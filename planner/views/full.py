@@ -20,6 +20,7 @@ from planner.views.estimate import (
     title_of,
 )
 from planner.views.explain import machine_value
+from planner.views.picture import picture_block
 from planner.views.screen import verdict
 from planner.views.view import Block, View
 
@@ -33,6 +34,7 @@ def view(r: Estimate, more: Sequence[Block] = ()) -> View:
         verdict(r),
         "yes" if fits else "no",
         parts=[
+            picture_block(r),
             answer_block(r),
             *requirement_blocks(r),
             memory_block(r),

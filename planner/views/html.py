@@ -84,6 +84,7 @@ def block_of(block: Block, to: To, word: str = "") -> dict[str, Any]:
         ],
         "note": block.note,
         "below": [_line(line, to, word) for line in block.below],
+        "pictures": block.pictures,
         "folded": block.folded,
         "count": count or len(lines),
         "twin": bool(block.chart and block.chart.columns),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from planner.specs.base import PlanError
 from planner.views.cells import cell_text
 from planner.views.chart import Chart, Figure
+from planner.views.drawn import svg
 from planner.views.figures import TEMPLATE
 from planner.views.html import parts_of
 from planner.views.view import View
@@ -56,10 +57,10 @@ def page(view: View, command: str = "", option: str = "--html") -> str:
 
 
 def sheet(view: View, command: str, state: str) -> str:
-    """A view as a page without a script: in place of each chart its table. state: the query of the
-    dashboard's page, which that page reads back."""
+    """A view as a page without a script, its charts as SVG. state: the query of the dashboard's
+    page, which that page reads back."""
     template = environment().get_template("page.html")
-    return template.render(view=parts_of(view), command=command, drawn=None, script="", state=state)
+    return template.render(view=parts_of(view), command=command, drawn=svg, script="", state=state)
 
 
 @cache

@@ -27,6 +27,7 @@ from planner.views.prices import elsewhere_lines, prices_block
 from planner.views.swap import swap_blocks
 from planner.views.view import Block, Command, Link, View
 
+_FAINT = 0.35  # of a cluster that another beats in days and money
 _MOST_RIVALS = 4  # kinds that could as well be the best
 _MOST_MODELS = 12  # models of the catalogue that are listed
 _ABOVE_FIRST = 3  # of them, those that are larger than the first that fits
@@ -206,6 +207,7 @@ def _cost_and_days(answered: Sequence[tuple[MachineKind, ClusterRow]]) -> Chart 
             CYCLE[i % len(CYCLE)],
             [_sentence(row)],
             size=11,
+            opacity=_FAINT if _dominated(row, [other for _, other in answered]) else 1.0,
             error_x={
                 "type": "data",
                 "symmetric": False,
@@ -223,8 +225,18 @@ def _cost_and_days(answered: Sequence[tuple[MachineKind, ClusterRow]]) -> Chart 
         "Cost against days",
         "",
         figure(data, axis("days", FROM_ZERO), axis("USD", FROM_ZERO)),
-        caption="One cluster of each kind; the line is the 80 % band of its days.",
+        caption="One cluster of each kind; the line is the 80 % band of its days. Faint: another"
+        " takes no more days and no more money.",
     )
+
+
+def _dominated(row: ClusterRow, others: Sequence[ClusterRow]) -> bool:
+    """Whether another cluster is at least as soon and as cheap, and better in one of both."""
+    if row.days is None or row.cost_usd is None:
+        return False
+    mine = (row.days, row.cost_usd)
+    known = [(o.days, o.cost_usd) for o in others if o.days is not None and o.cost_usd is not None]
+    return any(days <= mine[0] and usd <= mine[1] and (days, usd) != mine for days, usd in known)
 
 
 def _curve(

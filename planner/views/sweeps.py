@@ -20,9 +20,9 @@ from planner.views.figures import (
     hline,
     line,
     marked,
-    parts_chart,
     tabled,
 )
+from planner.views.parts import parts_chart
 from planner.views.view import Block, Caption, Link, Mark, Parts, words
 
 _KNEE = 0.95  # of the best tokens/s per GPU: from there on more of a number brings little

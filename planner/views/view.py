@@ -80,7 +80,8 @@ class Block:
     it, so that its title is not underlined; lead: printed under the title of its view in place of
     its own; only: text, a drawing in characters whose chart is another part; page, too wide to be
     printed. marks, links: of each row; note: what the marks mean. folded: it is long, and opened
-    by hand where that can be. chart: a drawing of the same, in place of its fixed lines.
+    by hand where that can be. chart: a drawing of the same, in place of its fixed lines. pictures:
+    drawings (`planner.views.picture`), which are not printed as text.
     """
 
     title: str
@@ -98,6 +99,7 @@ class Block:
     note: str = ""
     folded: bool = False
     chart: Chart | None = None
+    pictures: Sequence[Any] = ()
 
     @property
     def heading(self) -> str:

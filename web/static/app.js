@@ -1,7 +1,7 @@
 // The dashboard: the form is the state, the address is the state, and every answer comes from the server.
 import { against, begin, pin } from "./baseline.js";
 import { boot, make, text } from "./boot.js";
-import { dress, drawLater, later, redrawAll, sectionOf, show } from "./charts.js";
+import { dress, sectionOf, show } from "./charts.js";
 import { enhance, fillForm, nameAuto, queryOf, relabel, searchable } from "./controls.js";
 import { open } from "./drawer.js";
 import { Latest, Replaceable } from "./net.js";
@@ -19,7 +19,10 @@ const asked = () => (/(^|&)(preset|wait)=/.test(location.search.slice(1)) ? boot
 let current = asked();
 let fixed = boot.fixed;
 let quiet = 0;
-let shown = ""; // the state whose figures are there
+let shown = current; // the state whose figures are there
+let drawnOf = current; // and that of the charts
+let chartsInSight = false;
+const lateCharts = new Replaceable();
 let dragging = false;
 
 // ------------------------------------------------------------------------------------------------ answer and charts
@@ -34,11 +37,16 @@ function staleAdvice(on) {
   const panel = document.getElementById("advice");
   panel.classList.toggle("old", on);
   panel.setAttribute("aria-busy", String(on));
-  for (const link of panel.querySelectorAll("a.state")) link.setAttribute("aria-disabled", String(on));
+  const tip = document.getElementById("tip");
+  tip?.setAttribute("aria-busy", String(on));
+  for (const link of document.querySelectorAll("#advice a.state, #tip a.state")) link.setAttribute("aria-disabled", String(on));
 }
 
 function painted(view, query, more) {
+  const tip = document.getElementById("tip"); // stays, marked as old, until the newer is there
   answer.innerHTML = view.answer;
+  document.getElementById("strip").innerHTML = view.strip;
+  if (tip) document.getElementById("tip")?.replaceWith(tip);
   against(answer, form, query);
   pending(more);
   answer.dataset.query = view.query;
@@ -56,29 +64,37 @@ function painted(view, query, more) {
   document.getElementById("report").href = `/report?${view.query}`;
   nameAuto(form, { ...view.layout });
   performance.mark("numbers");
-  charts(view.charts, show, query);
+  shown = query;
+  document.body.dataset.painted = query;
+  if (view.charts.length) charts(view.charts, query);
+  else performance.mark("seen"); // none is in sight
   if (!more) status.textContent = text("ready", { step: view.said.split(", ")[0], verdict: view.said.split(", ").slice(1).join(", ") });
 }
 
-// charts in sight first, the others once the inputs rest; all at once where the page opens
-async function charts(docs, how, query, opens = false) {
-  for (const doc of docs) {
-    const section = document.getElementById(`chart-${doc.name}`);
-    if (section) later(section, () => how(section, doc));
-  }
-  shown = query;
-  await drawLater(opens);
-  if (shown !== query) return;
-  performance.mark("seen");
-  if (!quiet) await rest();
+// the numbers of a chart of the first answer, which are sent when somebody wants them
+function wholeOf(name, query) {
+  return async () => {
+    const response = await fetch(`/page/view?${query}&tables=1`);
+    return response.ok ? (await response.json()).charts.find((chart) => chart.name === name) : null;
+  };
 }
 
-async function rest() {
-  const query = shown;
-  await drawLater(true);
-  if (shown !== query) return;
-  document.body.dataset.painted = query;
-  performance.mark("painted");
+// charts follow the numbers where they are in sight, else when they come into it
+function charts(docs, query) {
+  const place = document.getElementById("charts");
+  for (const old of place.querySelectorAll(":scope > [data-chart]")) old.hidden = !docs.some((doc) => doc.name === old.dataset.chart);
+  for (const doc of docs.toReversed()) { // one that the page began without comes first
+    const section = document.getElementById(`chart-${doc.name}`) ?? place.insertAdjacentElement("afterbegin", sectionOf(doc));
+    show(section, doc, wholeOf(doc.name, query));
+  }
+  drawnOf = query;
+  performance.mark("seen");
+}
+
+async function catchUp() {
+  if (drawnOf === shown || !chartsInSight) return;
+  const found = await lateCharts.ask(`/page/view?${shown}&charts=1`);
+  if (found?.ok) charts(found.answer.charts, found.answer.query);
 }
 
 // the same with the layout left to the search: what was fixed for one model seldom suits another
@@ -99,8 +115,8 @@ function failed(problem) {
   document.body.dataset.painted = current;
 }
 
-const view = new Latest("/page/view", painted, failed);
-const choices = new Latest("/page/form", (found) => relabel(form, found.choices), () => {});
+const view = new Latest((query) => `/page/view?${query}${chartsInSight ? "&charts=1" : ""}`, painted, failed);
+const choices = new Latest((query) => `/page/form?${query}`, (found) => relabel(form, found.choices), () => {});
 const late = new Replaceable();
 
 async function askLate() {
@@ -115,8 +131,15 @@ async function askLate() {
   body.innerHTML = found.answer.advice;
   document.getElementById("families-body").innerHTML = found.answer.families;
   assumed(found.answer.assumed);
+  advised(found.answer.tip);
   document.getElementById("rests-body").innerHTML = found.answer.rests;
   document.body.dataset.late = current;
+}
+
+// the first advice in a sentence, beside what limits the step
+function advised(markup) {
+  const tip = document.getElementById("tip");
+  if (tip && markup.trim()) tip.innerHTML = markup;
 }
 
 function assumed(share) {
@@ -135,8 +158,6 @@ function ask() {
 function soon() {
   clearTimeout(quiet);
   quiet = setTimeout(() => {
-    quiet = 0;
-    rest();
     choices.ask(current);
     askLate();
     for (const slot of slots) if (slot.dataset.seen) load(slot);
@@ -189,18 +210,9 @@ async function load(slot) {
   const old = slot.querySelectorAll("[data-chart]");
   const sections = found.answer.charts.map((doc, i) => (old[i]?.dataset.chart === doc.name ? old[i] : sectionOf(doc)));
   if (sections.some((section, i) => section !== old[i]) || old.length !== sections.length) slot.replaceChildren(...sections);
-  found.answer.charts.forEach((doc, i) => later(sections[i], () => show(sections[i], doc, doc.select ? select : undefined)));
-  await drawLater(true);
+  found.answer.charts.forEach((doc, i) => show(sections[i], doc, async () => doc));
   slot.dataset.shown = asked;
-}
-
-function select(update) {
-  const query = new URLSearchParams(current);
-  for (const [name, value] of Object.entries(update)) {
-    if (value === "") query.delete(name);
-    else query.set(name, value);
-  }
-  jump(query.toString());
+  slot.hidden = !found.answer.charts.length; // such as the schedule of a layout without a pipeline
 }
 
 const watcher = new IntersectionObserver((entries) => {
@@ -234,7 +246,7 @@ document.addEventListener("click", (event) => {
   if (link.matches("a.state")) {
     event.preventDefault();
     if (link.closest("[aria-busy=true]")) notify(text("still_old"));
-    else jump(new URL(link.href).search.slice(1));
+    else jump(new URL(link.getAttribute("href"), location.href).search.slice(1)); // also of a link inside a drawing
   } else if (link.matches("a.explain")) {
     event.preventDefault();
     const label = link.querySelector(".label")?.textContent;
@@ -324,7 +336,11 @@ function wire() {
       prompt(text("share_by_hand"), link);
     }
   });
-  document.getElementById("print").addEventListener("click", () => print());
+  document.getElementById("print").addEventListener("click", async () => {
+    chartsInSight = true; // on paper
+    await catchUp();
+    print();
+  });
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-card]");
     if (button) (await import("./card.js")).saved(button.dataset.card, current);
@@ -347,32 +363,45 @@ function wire() {
     field.scrollIntoView({ block: "center" });
     field.focus();
   });
-  themed(redrawAll);
+  themed();
   listSaved(jump);
   compareLink();
 }
 
 function scenarioName() {
-  const layout = document.getElementById("layout-text")?.textContent.split(",").slice(0, 4).join(",") ?? "";
+  const layout = document.getElementById("degrees")?.textContent.split(",").slice(0, 4).join(",") ?? "";
   const gpus = form.elements.gpus.value;
   const model = form.elements.model.value || "config";
   return `${model}, ${gpus} x ${form.elements.gpu.value}, ${layout}`.slice(0, 80);
 }
 
 wire();
-document.getElementById("main").before(document.getElementById("inputs")); // where they are seen, they are reached
-if (matchMedia("(max-width: 900px)").matches) for (const group of form.querySelectorAll("details.group")) group.open = ["model", "cluster"].includes(group.dataset.group);
+const phone = matchMedia("(max-width: 900px)").matches;
+const inputs = document.getElementById("inputs");
+if (phone) answer.after(inputs); // the answer first
+else document.getElementById("main").before(inputs); // where they are seen, they are reached
+if (phone) for (const group of form.querySelectorAll("details.group")) group.open = ["model", "cluster"].includes(group.dataset.group);
 nameAuto(form, boot.layout ?? {});
 begin(answer, current);
 against(answer, form, current);
+advised(document.getElementById("tip-ready")?.innerHTML ?? "");
 const early = document.getElementById("rests");
 assumed(early?.dataset.assumed);
 new IntersectionObserver(([seen]) => document.body.classList.toggle("scrolled", !seen.isIntersecting), { rootMargin: "-320px 0px 0px 0px" }).observe(answer);
+for (const section of document.querySelectorAll("#charts > [data-chart]")) dress(section, wholeOf(section.dataset.chart, current));
+const first = document.querySelector("#charts > [data-chart]");
+if (first) {
+  new IntersectionObserver((entries) => {
+    chartsInSight = entries.at(-1).isIntersecting;
+    catchUp();
+  }, { rootMargin: "100px" }).observe(document.getElementById("charts"));
+}
+document.body.dataset.painted = current;
 performance.mark("wired");
-await charts(boot.charts ?? [], dress, current, true);
+performance.mark("painted");
 for (const slot of slots) {
   slot.dataset.title = slot.querySelector("h3").textContent;
   watcher.observe(slot.querySelector("section"));
 }
-if (document.getElementById("advice").dataset.ready !== "yes" && boot.charts?.length) askLate();
+if (document.getElementById("advice").dataset.ready !== "yes" && boot.charts) askLate();
 else document.body.dataset.late = current;

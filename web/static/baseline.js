@@ -29,7 +29,7 @@ function changes(form, query) {
   return [...new Set([...then.keys(), ...now.keys()])]
     .filter((name) => !name.startsWith("from.") && then.getAll(name).join() !== now.getAll(name).join())
     .map((name) => {
-      const label = form.querySelector(`label[for="f-${name}"]`)?.textContent ?? name;
+      const label = form.querySelector(`[data-field="${name}"] label`)?.textContent ?? name;
       return `${label} ${shownOf(form, name, then.get(name))} → ${shownOf(form, name, now.get(name))}`;
     });
 }
@@ -64,5 +64,5 @@ export function against(answer, form, query) {
   if (!same || !base.kept) button("pin", "baseline_pin");
   if (base.kept) button("unpin", "baseline_unpin");
   answer.querySelector(".against")?.remove();
-  answer.querySelector(".cards").after(line);
+  [...answer.querySelectorAll(".cards")].at(-1).after(line);
 }

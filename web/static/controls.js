@@ -34,6 +34,7 @@ export function fillForm(form, query) {
 
 function sync(select) {
   const { slider, ticks } = select;
+  shownIn(select);
   slider.max = String(select.options.length - 1);
   slider.value = String(select.selectedIndex);
   spoken(select, select.selectedIndex);
@@ -120,42 +121,47 @@ export function searchable(select) {
   select.before(field);
 }
 
-// a number that the list does not have is typed in its place, and joins it
+// beside a slider a plain field takes any number: what the list lacks joins it
 function anyNumber(select, label) {
-  const field = make("input", { type: "text", inputmode: "numeric", class: "any", "aria-label": `${label}: ${text("any_number")}`, hidden: "" });
-  const button = make("button", { type: "button", class: "quiet small any-open", title: text("any_number"), "aria-label": `${label}: ${text("any_number")}` }, "…");
-  const toggle = (typing) => {
-    field.hidden = !typing;
-    select.hidden = typing;
-  };
-  button.addEventListener("click", () => {
-    toggle(field.hidden);
-    field.value = select.value;
-    (field.hidden ? select : field).focus();
-  });
-  field.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" && event.key !== "Escape") return;
-    event.preventDefault();
-    if (event.key === "Escape") field.value = "";
-    select.hidden = false;
-    select.focus();
-  });
-  field.addEventListener("blur", () => {
+  const field = make("input", { type: "text", inputmode: "numeric", class: "any", id: `n-${select.name}`, "aria-describedby": `h-${select.name}`, autocomplete: "off" });
+  label.htmlFor = field.id;
+  select.hidden = true;
+  select.field = field;
+  const taken = () => {
     const value = inSequences(select, field.value.trim().replaceAll(",", ""));
-    toggle(false);
-    if (value === "" || value === select.value) return;
+    if (value === select.value || (value === "" && select.options[0]?.value !== "")) return shownIn(select);
     if (![...select.options].some((option) => option.value === value)) select.append(new Option(value, value));
     select.value = value;
     select.dispatchEvent(new Event("change", { bubbles: true }));
+  };
+  field.addEventListener("focus", () => field.select());
+  field.addEventListener("change", (event) => {
+    event.stopPropagation();
+    taken();
   });
-  select.after(field, button);
+  field.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") shownIn(select);
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    taken();
+  });
+  select.after(field);
+}
+
+// the plain field says what its list has chosen, grouped; "auto" stands behind it as long as it is empty
+function shownIn(select) {
+  if (!select.field) return;
+  const number = Number(select.value);
+  select.field.value = select.value && Number.isFinite(number) ? number.toLocaleString("en-US") : select.value;
+  const empty = select.options[0]?.value === "" ? select.options[0] : null;
+  select.field.placeholder = empty?.dataset.label ?? empty?.text ?? "";
 }
 
 // moved(stay): the form has changed; not yet to stay while a slider is dragged
 export function enhance(form, moved) {
   for (const select of form.querySelectorAll("select[data-slider]")) {
-    const label = form.querySelector(`label[for="${select.id}"]`).textContent;
-    const slider = make("input", { type: "range", min: "0", step: "1", "aria-label": label, "data-for": select.name });
+    const label = form.querySelector(`label[for="${select.id}"]`);
+    const slider = make("input", { type: "range", min: "0", step: "1", "aria-label": text("slider_of", { label: label.textContent }), "data-for": select.name });
     const ticks = make("span", { class: "ticks", "aria-hidden": "true" });
     Object.assign(select, { slider, ticks });
     select.before(make("span", { class: "track" }, slider, ticks));
@@ -239,5 +245,6 @@ export function nameAuto(form, layout) {
     option.text = select.value === "" ? text("auto_is", { value: shown }) : text("auto"); // of a value that was chosen, auto is not known
     option.dataset.label = option.text;
     if (select.slider) spoken(select, select.selectedIndex);
+    shownIn(select);
   }
 }

@@ -5,7 +5,7 @@ const OFF = "dpplan-keys-off";
 const press = (selector) => () => document.querySelector(selector)?.click();
 const KEYS = {
   "/": ["keys_search", () => document.querySelector(".search")?.focus()],
-  g: ["keys_gpus", () => document.querySelector('[data-for="gpus"]')?.focus()],
+  g: ["keys_gpus", () => document.getElementById("n-gpus")?.focus()],
   b: ["baseline_pin", press("#pin")],
   c: ["compare_add", press("#add")],
   l: ["share", press("#share")],

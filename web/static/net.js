@@ -1,8 +1,8 @@
 // Requests to this server: one at a time, the latest wins; nothing else is ever asked.
 export class Latest {
   // after(answer, query) runs for every answer, also while a newer one is wanted: a dragged slider keeps painting
-  constructor(path, after, failed) {
-    Object.assign(this, { path, after, failed, running: false, wanted: null });
+  constructor(address, after, failed) {
+    Object.assign(this, { address, after, failed, running: false, wanted: null });
   }
 
   async ask(query) {
@@ -13,7 +13,7 @@ export class Latest {
       const now = this.wanted;
       this.wanted = null;
       try {
-        const response = await fetch(`${this.path}?${now}`);
+        const response = await fetch(this.address(now));
         const answer = await response.json();
         if (response.ok) await this.after(answer, now, this.wanted !== null);
         else this.failed(answer, now);

@@ -4,7 +4,7 @@ import { text } from "./boot.js";
 const root = document.documentElement;
 const ORDER = ["auto", "light", "dark"];
 
-export function themed(changed) {
+export function themed() {
   const button = document.getElementById("theme");
   const named = () => (button.querySelector("span").textContent = text(`theme_${root.dataset.theme ?? "auto"}`));
   button.addEventListener("click", () => {
@@ -17,8 +17,6 @@ export function themed(changed) {
       // only this page then
     }
     named();
-    changed();
   });
-  for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", changed);
   if (button.dataset.named !== "no") named();
 }

@@ -1,10 +1,10 @@
 // Pages without inputs: the theme, and a chart where there is one.
 import { boot } from "./boot.js";
-import { dress, redrawAll } from "./charts.js";
+import { dress } from "./charts.js";
 import { themed } from "./page.js";
 
-themed(redrawAll);
+themed();
 for (const doc of boot.charts ?? []) {
   const section = document.getElementById(`chart-${doc.name}`);
-  if (section) dress(section, doc);
+  if (section) dress(section, async () => doc);
 }

@@ -23,3 +23,7 @@ for (const event of ["pointerdown", "focusin", "click"]) {
     if (link && location.search) link.href = carried(link);
   });
 }
+
+// every change is an entry of the history, on every page
+document.getElementById("undo")?.addEventListener("click", () => history.back());
+document.getElementById("redo")?.addEventListener("click", () => history.forward());

@@ -176,6 +176,12 @@ class Tab(Page):
 
     def split(self, pairs: Pairs) -> tuple[Pairs, Pairs]:
         """Pairs that its verb takes, and pairs that only the address keeps."""
+        left = self.left(pairs) | self.freed(pairs)
+        kept = [pair for pair in pairs if pair[0].removeprefix(MARK) not in left]
+        return kept, [pair for pair in pairs if pair[0] in left and pair[1]]
+
+    def left(self, pairs: Pairs) -> set[str]:
+        """Options of a request that its verb does not take."""
         question = dict(pairs).get(self.question) or (
             str(self.own[self.question].default) if self.question else ""
         )
@@ -185,10 +191,7 @@ class Tab(Page):
             for name, row in rows(Options).items()
             if name not in self.own and verb not in row.verbs
         }
-        left |= {"config"} if "model" in left else set()
-        left |= self.freed(pairs)
-        kept = [pair for pair in pairs if pair[0].removeprefix(MARK) not in left]
-        return kept, [pair for pair in pairs if pair[0] in left and pair[1]]
+        return left | ({"config"} if "model" in left else set())
 
     def freed(self, pairs: Pairs) -> set[str]:
         """Options of a pick that the search had filled in, which are searched again here."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from planner.specs.base import PlanError
-from planner.specs.options import Row
-from web.forms import field
+from planner.specs.options import Options, Row
+from web.forms import field, groups_of
 from web.state import TEXTS, Pairs, typed
 from web.tabs.base import Tab, several
 from web.texts import text
@@ -25,19 +25,43 @@ def form(tab: Tab, pairs: Pairs, error: PlanError | None) -> dict[str, Any]:
         [_field(tab, tab.row(name), given.get(name, []), pasted) for name in names]
         for names in (tab.shown, tab.folded)
     )
+    rest = _rest(tab, pairs, given, pasted)
     beside = ""
-    for entry in (*shown, *folded):
+    for entry in (*shown, *folded, *(entry for group in rest for entry in group["fields"])):
         if error is not None and entry["name"] == wrong and not beside:
             entry["error"] = beside = _said(error)
     return {
         "shown": shown,
         "folded": folded,
+        "rest": rest,
         "open": any(name["set"] or name["error"] for name in folded),
         "problem": "" if error is None or beside else str(error),
         "pasted": pasted,
         # what the address asks beside the fields stays asked
-        "kept": _kept(tab, given),
+        "kept": _kept(given, {entry["name"] for entry in shown + folded}, rest),
     }
+
+
+def _rest(
+    tab: Tab, pairs: Pairs, given: dict[str, list[str]], pasted: dict[str, str]
+) -> list[dict[str, Any]]:
+    """The other inputs of a plan that the verb takes, by group; a default is the empty choice, so
+    that sending the form states only what was chosen."""
+    without = {*tab.shown, *tab.folded, *tab.left(pairs), *tab.own, *tab.freed(pairs)}
+    groups = []
+    for group, *parts in groups_of(Options):
+        fields = []
+        for row in (row for part in parts for row in part if row.name not in without):
+            out = _field(tab, row, given.get(row.name, []), pasted)
+            if not out["set"] and out["value"] and out["kind"] == "select":
+                names = {choice["value"]: choice["label"] for choice in out["choices"]}
+                out |= {"auto": names.get(out["value"], out["value"]), "value": ""}
+            elif not out["set"]:
+                out["value"] = ""
+            fields.append(out)
+        if fields:
+            groups.append({"title": group.title, "fields": fields})
+    return groups
 
 
 def _field(tab: Tab, row: Row, texts: list[str], pasted: dict[str, str]) -> dict[str, Any]:
@@ -84,8 +108,10 @@ def _start(row: Row) -> Any:
     return None if row.is_needed else row.default
 
 
-def _kept(tab: Tab, given: dict[str, list[str]]) -> list[tuple[str, str]]:
-    fields = {*tab.shown, *tab.folded, *TEXTS}
+def _kept(
+    given: dict[str, list[str]], names: set[str], rest: list[dict[str, Any]]
+) -> list[tuple[str, str]]:
+    fields = {*names, *TEXTS, *(entry["name"] for group in rest for entry in group["fields"])}
     return [(name, value) for name, many in given.items() if name not in fields for value in many]
 
 

@@ -9,6 +9,7 @@ from planner.specs.options import Options, rows
 from web import limits
 from web.state import MARK, TEXTS, Pairs, stated
 from web.tabs import BY_PATH, TABS, Tab
+from web.tabs.strip import chips
 
 
 def navigation(path: str, pairs: Pairs) -> dict[str, Any]:
@@ -26,6 +27,8 @@ def navigation(path: str, pairs: Pairs) -> dict[str, Any]:
             carried.append((name, text))
     query = urlencode(carried[: limits.MOST_PAIRS])
     return {
+        "path": path,
+        "chips": chips(path, pairs) if path else [],
         "own": " ".join(names),
         "tabs": [
             {

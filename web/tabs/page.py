@@ -14,7 +14,7 @@ from planner.specs.options import flag
 from planner.views.chart import Chart
 from planner.views.html import parts_of
 from planner.views.view import Link, with_doubts
-from web.render import rendered
+from web.render import drawn, rendered
 from web.state import Pairs, stated
 from web.tabs.base import Tab, TabRequest, requested
 from web.tabs.form import form
@@ -42,6 +42,7 @@ def page(
             read = tab.answers.plan(document)
         plan = read or request.state
         shown = parts_of(view, _address(tab, request), text("apply"), paper=False)
+        shown["parts"] = [_seen(part) for part in shown["parts"]]
         charts = [chart for part in shown["parts"] if (chart := _chart_of(part)) is not None]
         runs = [list(run) for _, run in groupby(shown["parts"], lambda p: isinstance(p, Chart))]
         free = tab.freed(pairs)
@@ -74,6 +75,13 @@ def page(
         "problem": "" if error is None else str(error),
         "pairs": plan.pairs if plan and tab.files and read else pairs,
     }
+
+
+def _seen(part: dict[str, Any] | Chart) -> dict[str, Any] | Chart:
+    """A part with its chart as it is seen."""
+    if isinstance(part, Chart):
+        return drawn(part, tables=False)
+    return part if part["chart"] is None else {**part, "chart": drawn(part["chart"], tables=False)}
 
 
 def _chart_of(part: dict[str, Any] | Chart) -> Chart | None:
