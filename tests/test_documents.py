@@ -73,7 +73,7 @@ def test_training_of_a_report_keeps_its_keys_where_a_mechanism_states_them() -> 
     assert {*TRAINING_1.split()} <= {*Training.model_fields}
 
     def training(**value: Any) -> dict[str, Any]:
-        request = {"model": "qwen3-0.6b", "gpu": "a100", **value}
+        request = {"model": "qwen3-0.6b", "gpu": "a100", "stack_defaults": True, **value}
         report = api.estimate(api.read_options(request), brief=True)
         return dict(json.loads(to_json(report))["training"])
 
