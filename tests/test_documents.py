@@ -36,7 +36,7 @@ def fields(kind: type) -> tuple[msgspec.inspect.Field, ...]:
 
 
 def _declared() -> list[type[Document]]:
-    """What the planner and its parts declare."""
+    """Documents that the planner and its parts declare."""
     for package in (documents, *plugins.modules("documents")):
         for iter_module in pkgutil.iter_modules(getattr(package, "__path__", ())):
             importlib.import_module(f"{package.__name__}.{iter_module.name}")
@@ -224,7 +224,7 @@ def _set(value: Any) -> Iterator[tuple[type, str]]:
 
 
 def _parts(kind: type, seen: set[type]) -> set[type]:
-    """A declaration and those of its parts."""
+    """A declaration with the declarations nested in it."""
 
     def among(node: Any) -> Iterator[type]:
         if isinstance(node, msgspec.inspect.StructType):

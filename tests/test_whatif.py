@@ -1,5 +1,5 @@
-"""What the dashboard shows beside the report: charts say what their tables say, legal values are
-those that estimates accept."""
+"""Charts and choices of the dashboard: charts match their tables, legal values are those that
+estimates accept."""
 
 from __future__ import annotations
 
