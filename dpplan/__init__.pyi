@@ -5,6 +5,8 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from planner.formats.documents.export import Export
 from planner.formats.documents.read import Read
+from planner.preflight.documents import Preflight
+from planner.prices.documents import ListedPrices
 from planner.rl.documents import Reinforcement
 from planner.specs.documents.allreduce import AllReduce
 from planner.specs.documents.batch import TimeToTarget
@@ -70,6 +72,7 @@ class _PriceAndLike(TypedDict, total=False):
     divergence: Literal['forward', 'reverse', 'jsd'] | None
     task: Literal['sft', 'dpo', 'kto', 'orpo', 'simpo', 'reward', 'distil'] | None
     market: str | None
+    price_day: str | None
 
 class _HostAndLike(TypedDict, total=False):
     host: str | None
@@ -744,6 +747,49 @@ def calibrate(
     html: str | PathLike[str] | None = ...,
 ) -> Answer[Any]:
     """Measure what estimates rest on, on this node, and write it for --calibration; with --verify, prove it on real training."""
+
+class _PreflightOptions(
+    _ModelAndLike,
+    _GpuAndLike,
+    _PriceAndLike,
+    _HostAndLike,
+    _TpAndLike,
+    _GradAccumAndLike,
+    _OptimizerInBackwardAndLike,
+    _NvmeCapacityAndLike,
+    _LisaStatesAndLike,
+    _SeqLenAndLike,
+    _ExpandableSegmentsAndLike,
+    _TokensAndLike,
+    _LoraAutocastAndLike,
+    _ReferenceAndLike,
+    _GridAndLike,
+    _JitterAndLike,
+    _SampleBytesAndLike,
+    _PrefetchAndLike,
+    _ForTargetAndLike,
+    _AllowIdleAndLike,
+    total=False,
+): ...
+
+def preflight(
+    *,
+    folder: str | None = ...,
+    html: str | PathLike[str] | None = ...,
+    scenario: str | PathLike[str] | None = ...,
+    recipe: str | Sequence[str] | None = ...,
+    **request: Unpack[_PreflightOptions],
+) -> Answer[Preflight]:
+    """Check this node against a plan before it runs: GPUs, their free memory and power limits, host memory, shared memory, disk and network cards."""
+
+def prices(
+    gpu: str | None = ...,
+    *,
+    update: bool | None = ...,
+    feed: str | PathLike[str] | None = ...,
+    html: str | PathLike[str] | None = ...,
+) -> Answer[ListedPrices]:
+    """List the prices of GPUs by market and provider with what is on offer; --update fetches today's, which every cost rests on from then on (--price-day chooses another day)."""
 
 def trace(
     target: str | None = ...,

@@ -27,7 +27,7 @@ from planner.plugins import PARTS  # noqa: E402
 
 CORE = "core"
 # requirements of a part alone, by the names of extras of the whole
-_EXTRAS = {"calibrate": ("calibrate",), "agents": ("mcp",)}
+_EXTRAS = {"calibrate": ("calibrate",), "agents": ("mcp",), "prices": ("prices",)}
 
 
 def project(name: str) -> dict[str, Any]:

@@ -63,6 +63,8 @@ PARTS: dict[str, Part] = {
     "lessons": Part("lessons whose figures are computed", ("learn",)),
     "trace": Part("models traced from their own code", ("trace",)),
     "agents": Part("answers for coding agents over the Model Context Protocol", ("mcp",)),
+    "preflight": Part("this node against a plan", ("preflight",)),
+    "prices": Part("prices of the day", ("prices",)),
     "rl": Part("steps of reinforcement learning", ("rl",)),
     "studies": Part(
         "measured runs: tables, logs, validation and fits", ("validate", "check"), ("formats", "rl")

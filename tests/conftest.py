@@ -16,6 +16,8 @@ import pytest
 # processes that tests start compile the package once, not each
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# shipped prices, whatever this machine has fetched
+os.environ["DPPLAN_PRICES"] = os.devnull
 
 import planner  # noqa: F401, E402  (before numpy, whose threads it counts)
 from planner.search import answer, batched  # noqa: E402

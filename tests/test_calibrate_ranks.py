@@ -276,12 +276,12 @@ main()
 
 
 def test_a_full_disk_keeps_the_file_that_was_there(tmp_path: Path) -> None:
-    """Files may not grow beyond 4 KiB: some records fit, then none. A record has 0.3 to 3 kB, by
+    """Files may not grow beyond 2 KiB: some records fit, then none. A record has 0.3 to 3 kB, by
     how often a noisy machine makes it measure again; a run has dozens."""
     (tmp_path / "sitecustomize.py").write_text(FEW, encoding="utf-8")
     out = tmp_path / "node.toml"
     out.write_text("schema_version = 1\n", encoding="utf-8")
-    words = (4 * 1024, "calibrate", "--quick", "--threads", "1", "--out", out)
+    words = (2 * 1024, "calibrate", "--quick", "--threads", "1", "--out", out)
     # nor may compiled modules, which Python cuts off without a word, for whoever imports them next
     answer = python(
         LIMITED,

@@ -25,6 +25,8 @@ REQUESTS = {
     "batchnorm": "--gpu a100 --gpus 16",
     "input": "--samples-per-s 1000 --sample-bytes 100kB --gpus 8",
     "list": "gpus",
+    "prices": "h100",
+    "preflight": f"{ONE} --micro-batch 1",
     "validate": "docs/examples/recipes --jobs 1",
     "check": "tests/data/train.log",
     "learn": "memory",

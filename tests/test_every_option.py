@@ -227,6 +227,7 @@ CONTEXT: dict[str, Given] = {
     "other_gpu": TWO_KINDS,
     "other_share": TWO_KINDS,
     "split": {**TWO_KINDS, "global_batch": 512},  # micro-batches enough to deal out unequally
+    "failure_stops": {"mtbf": "2000 GPU-hours", "zero": 0},
     "slow_factor": {"slow_hosts": "5%"},
     "length_sigma": {"length_mean": 300.0},
     "packing": {"length_mean": 300.0},

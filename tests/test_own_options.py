@@ -48,6 +48,8 @@ ELSEWHERE = {
     **dict.fromkeys((f"calibrate {name}" for name in MEASURED), "test_calibrate"),
     **dict.fromkeys((f"trace {name}" for name in TRACED), "test_trace"),
     "mcp port": "test_agents",
+    **dict.fromkeys(("prices update", "prices feed"), "test_prices_fetched"),
+    "preflight folder": "test_preflight",
     **{f"serve {name}": "test_web_guard" for name in ("host", "port", "allow_host", "token_file")},
 }
 
@@ -94,7 +96,7 @@ def test_an_own_option_counts(option: str, tmp_path: Path) -> None:
 def test_json_is_one_document(verb: str) -> None:
     """--json and --plain belong to every verb that answers; what is piped is plain already."""
     ours = options_of(verb, body_of(verb))[1]
-    if "json" not in ours or verb in ("calibrate", "trace"):
+    if "json" not in ours or verb in ("calibrate", "preflight", "trace"):
         return
     line = next(given for option, (given, _) in CASES.items() if option.startswith(f"{verb} "))
     words = line.split()

@@ -67,6 +67,7 @@ REQUESTS = {
     "learn, list": "learn",
     "check": f"check {LOG} {FIXED}",
     "validate": f"validate {RUNS}",
+    "prices": "prices",
     **{f"list {kind}": f"list {kind}" for kind in KINDS},
 }
 WIDTHS = (80, 100, 120)
@@ -131,8 +132,8 @@ def test_lines_fit_and_break_nothing(name: str) -> None:
 
 def test_every_verb_that_prints_is_looked_at() -> None:
     looked = {words.split()[0] for words in REQUESTS.values()}
-    # measures, JSON, servers, and what test_trace looks at
-    unprinted = {"calibrate", "schema", "serve", "mcp", "trace"}
+    # measures, JSON, servers, and what tests of their own look at
+    unprinted = {"calibrate", "schema", "serve", "mcp", "trace", "preflight"}
     assert set(COMMANDS) - looked == unprinted
 
 

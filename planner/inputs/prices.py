@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from planner.formulas import run_level
-from planner.inputs import catalog
+from planner.inputs import catalog, price_history
 from planner.ledger import Sourced
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterTemplate
@@ -16,6 +16,7 @@ from planner.specs.options import Options
 from planner.specs.options.numbers import number
 from planner.specs.price import OWN, STATED, MarketSpec, Price, PriceList, Prices
 
+SHIPPED = "shipped"  # the day of the lists that are part of the package
 _YEAR_S = 365.25 * 86400.0
 
 
@@ -56,9 +57,29 @@ class _Asked:
     named: bool = False  # the lists are of one provider, or of a file: all of them answer
 
 
-def _asked(market: str | None) -> _Asked:
+def lists_of(day: str | None) -> tuple[PriceList, ...]:
+    """Lists of a day: those fetched then, before the shipped ones for what they lack.
+
+    day: of `dpplan prices`, or "shipped"; None takes the newest that was fetched. Raises PlanError
+    for a day of which nothing was fetched.
+    """
+    shipped = prices().list
+    known = price_history.days()
+    if day == SHIPPED or (day is None and not known):
+        return shipped
+    if day is not None and day not in known:
+        raise PlanError(
+            "--price-day",
+            day,
+            f"days with prices are {', '.join((SHIPPED, *known))}; dpplan prices --update fetches"
+            " those of today",
+        )
+    return (*price_history.lists(day or known[-1]), *shipped)
+
+
+def _asked(market: str | None, day: str | None = None) -> _Asked:
     """The market, provider or file that `--market` names. Raises PlanError with near matches."""
-    known = prices()
+    known = Prices(market=prices().market, list=lists_of(day))
     if market is None:
         return _Asked(known.market[0].id, known.market[0].terms, known.list)
     if catalog.is_path(market):
@@ -115,8 +136,9 @@ def price(options: Options, gpu: str, template: ClusterTemplate | None) -> Price
         return _stated(Sourced(stated, "USD/h", "assumed", "stated in the request"))
     if template is not None and template.usd_per_gpu_hour is not None and market is None:
         return _stated(template.usd_per_gpu_hour)
-    request = _asked(market)
-    known = {offer.market: offer for offer in _offers(gpu, template, _asked(None).lists)}
+    request = _asked(market, options.price_day)
+    everywhere = _asked(None, options.price_day).lists
+    known = {offer.market: offer for offer in _offers(gpu, template, everywhere)}
     answer = next(
         (
             offer
@@ -132,6 +154,7 @@ def price(options: Options, gpu: str, template: ClusterTemplate | None) -> Price
         market=answer.market,
         usd_per_gpu_hour=Sourced(float(usd), "USD/h", "vendor", answer.source, answer.date),
         provider=answer.title,
+        offers=answer.offers.get(gpu, {}),
         known=tuple(known),
     )
 

@@ -36,13 +36,20 @@ class PriceList(Spec):
     date: str = Field(pattern=r"^20\d\d-\d\d(-\d\d)?$")
     source: str = Field(min_length=1)
     usd_per_gpu_hour: dict[Id, UsdPerHour]  # by GPU
+    # by GPU: machines on offer (a type in a region is an offer) by how many GPUs they have
+    offers: dict[Id, dict[str, int]] = Field(default={})
 
 
-class Prices(Spec):
+class PriceFile(Spec):
+    """Prices that were fetched on a day."""
+
+    list: Annotated[tuple[PriceList, ...], Field(strict=False)]
+
+
+class Prices(PriceFile):
     """The file of prices; the first market is the default."""
 
     market: Annotated[tuple[MarketSpec, ...], Field(strict=False, min_length=1)]
-    list: Annotated[tuple[PriceList, ...], Field(strict=False)]
 
 
 class Price(Spec):
@@ -51,6 +58,7 @@ class Price(Spec):
     market: str  # that was asked for, or of the list taken; or STATED, or OWN
     usd_per_gpu_hour: UsdPerHour | None = None  # None: no price of this market is known
     provider: str = ""  # who asks it, for people
+    offers: dict[str, int] = Field(default={})  # machines on offer by how many GPUs they have
     known: Names = ()  # markets in which this machine has a price
 
     @property
@@ -68,7 +76,7 @@ class Price(Spec):
             return f"own hardware, {usd.source}"
         if self.market == STATED:
             return ", ".join(word for word in (usd.source, usd.date) if word)
-        return f"{self.market}, {self.provider}, {usd.date}"
+        return ", ".join((self.market, self.provider, str(usd.date), *offered(self.offers)))
 
     @property
     def sentence(self) -> str:
@@ -85,3 +93,11 @@ class Price(Spec):
             return None
         listed = f"listed: {', '.join(self.known)}" if self.known else "on no list"
         return f"no price known of kind {self.market} ({listed})"
+
+
+def offered(offers: dict[str, int]) -> list[str]:
+    """Offers of the largest machine, as "8 GPUs: 14 offers"; empty where unknown."""
+    if not offers:
+        return []
+    gpus = max(offers, key=int)
+    return [f"{gpus} GPU{'s' * (gpus != '1')}: {offers[gpus]} offer{'s' * (offers[gpus] != 1)}"]

@@ -170,5 +170,6 @@ def cheapest_of(bills: Sequence[Bill]) -> Callable[[PriceAt], tuple[str, Bill, f
 
 def _machine_alone(options: Options) -> Options:
     """The options that determine the price: equal for all counts and layouts."""
-    names = ("gpu", "cluster", "calibration", "price", "market", "capex", "lifetime", "use")
-    return Options(model="none", **{name: getattr(options, name) for name in names})
+    names = ("gpu", "cluster", "calibration", "price", "market", "price_day")
+    owned = ("capex", "lifetime", "use")
+    return Options(model="none", **{name: getattr(options, name) for name in (*names, *owned)})

@@ -37,7 +37,7 @@ class ScenarioFile(Record):
     """Where options come from that are not on the command line."""
 
     GROUP: ClassVar = ModelOptions.GROUP
-    VERBS: ClassVar = REQUESTS | {"export"}  # which takes what estimate takes
+    VERBS: ClassVar = REQUESTS | {"export", "preflight"}  # which take what estimate takes
 
     scenario: str | None = None
 

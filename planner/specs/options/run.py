@@ -17,6 +17,7 @@ class RunOptions(Record):
     WHY_NOT: ClassVar = NOT_OF_RUNS
 
     market: str | None = None
+    price_day: str | None = None
     capex: float | str | None = None
     lifetime: float | str | None = None
     use: float | str | None = None

@@ -26,7 +26,7 @@ INPUT = frozenset({"input"})  # about loading alone
 METHODS = frozenset({"tune"})  # that sets what its methods of fine-tuning differ in
 OF_METHODS = "is set by each method (--method); ask `dpplan estimate` for another"
 # verbs that take what another takes, since they ask it
-ALIKE = {"read": "estimate", "export": "estimate"}
+ALIKE = dict.fromkeys(("read", "export", "preflight"), "estimate")
 OF_SEQUENCES = "follows from prompts, responses and their lengths"
 NOT_OF_RUNS = "is of the whole run, which this verb does not look at"
 PARTLY = REQUESTS - {"strategies", "recommend offload"}  # that may train a part of the weights

@@ -1,0 +1,1 @@
+"""Prices of the day: fetched from public catalogues, shown, and kept by date."""
