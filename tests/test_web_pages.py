@@ -266,10 +266,10 @@ def test_panels_compare_explain_and_export_are_pages_too(client: TestClient) -> 
     assert [row["step"]["seconds"] for row in document["points"]] == [
         client.get("/api/estimate", params=p).json()["step"]["seconds"] for p in (FIXED, other)
     ]
-    answer = client.get("/compare", params={**two, "b_name": "on Hopper"}).text
+    side = client.get("/compare", params={**two, "b_name": "on Hopper"}).text
     heads = ("Against A", "What makes the difference", "Most tokens/s: on Hopper")
-    assert all(text in answer for text in heads)  # as `dpplan compare` prints them
-    led = {link for link in Page(answer).links.values() if "h100" in link}
+    assert all(text in side for text in heads)  # as `dpplan compare` prints them
+    led = {link for link in Page(side).links.values() if "h100" in link}
     step = client.get(f"/api/estimate{led.pop()[1:]}").json()["step"]["seconds"]
     assert step == document["points"][1]["step"]["seconds"]
     assert client.get("/api/compare", params={"a": urlencode(FIXED)}).status_code == 422

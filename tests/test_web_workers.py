@@ -249,7 +249,7 @@ def test_the_server_computes_nothing_itself(
     both = client.get("/api/compare", params={**pair, "b": "model=gpt2&gpu=nothing"}).json()
     assert "nothing" in both["points"][1]["refused"]  # beside the answer of the other
     wrong = client.get("/api/compare", params={**pair, "b": "model=gpt2&tp=x"}).json()
-    assert wrong["field"] == "b: tp"
+    assert wrong["field"] == "b: --tp"
 
 
 def test_a_process_that_ends_before_it_is_ready_is_no_worker(
