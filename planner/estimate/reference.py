@@ -21,8 +21,8 @@ class _Served:
 
 
 def compared_s(plan: Plan, m: Machine, c: Columns, once: Array) -> Array:
-    """Seconds of a reference model's passes over the batch of a step. once: seconds of one pass of
-    the trained model."""
+    """Seconds of a reference model's passes over the batch of a step. once: seconds of the trained
+    model's forward passes over that batch."""
     if not TASKS[plan.training.task].reference:
         return once
     with section("reference"):
