@@ -149,6 +149,7 @@ class _OptimizerInBackwardAndLike(TypedDict, total=False):
 
 class _NvmeCapacityAndLike(TypedDict, total=False):
     nvme_capacity: float | str | None
+    weight_readers: Literal['each-rank', 'each-host', 'one-host', 'in-parts'] | None
 
 class _LisaStatesAndLike(TypedDict, total=False):
     lisa_states: Literal['active', 'visited'] | None

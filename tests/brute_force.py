@@ -138,7 +138,7 @@ def counts_tried(p: Plan, pp: int) -> list[int]:
 
 
 def worth_trying(p: Plan, x: Row, layers: int) -> bool:
-    """What the search leaves out unless it is asked for. layers: of the largest chunk."""
+    """Layouts that the search skips unless requested. layers: of the largest chunk."""
     r, node = p.request, p.cluster.nvlink_domain
     ranks = x.dp * x.cp
     return all(

@@ -43,7 +43,7 @@ def all_again() -> bool:
 
 
 def again(items: Iterable[T], slow: Iterable[T] = ()) -> list[T]:
-    """What of these the tests make again, never nothing. slow: what takes minutes."""
+    """Sample of these that the tests build again, at least one. slow: those that take minutes."""
     every = list(items)
     if all_again():
         return every

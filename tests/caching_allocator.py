@@ -39,7 +39,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Reserved:
-    """What a sequence needed, in bytes."""
+    """Memory of a sequence of allocations, in bytes."""
 
     peak: int  # reserved at most
     allocated: int  # allocated at most, in multiples of 512
@@ -76,7 +76,7 @@ def rounded(size: int) -> int:
 
 
 def segment_bytes(size: int) -> int:
-    """Bytes of the segment that the device is asked for, of a rounded size."""
+    """Bytes of the segment requested from the device for a rounded size."""
     if size <= _SMALL:
         return _SMALL_SEGMENT
     if size < _MEDIUM:
@@ -309,7 +309,7 @@ def _joined(first: _Block, second: _Block) -> _Block:
 def simulate(
     events: Iterable[tuple[Hashable, float]], settings: Settings | None = None
 ) -> Reserved:
-    """What a sequence needs: (name, bytes) allocates a tensor, (name, 0) frees it. Raises
+    """Memory of a sequence of events: (name, bytes) allocates a tensor, (name, 0) frees it. Raises
     OutOfMemory, and KeyError for a name that is not there."""
     allocator = Allocator(settings)
     values: dict[Hashable, _Block] = {}

@@ -23,7 +23,7 @@ WIDE = 600  # characters of a line, so that sentences are looked for whole
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command left behind."""
+    """Result of a command: status, stdout and stderr."""
 
     status: int
     stdout: str

@@ -133,7 +133,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 
 def _forget(item: pytest.Item) -> None:
-    """A search with something replaced is not that of the next test."""
+    """Drop cached searches of a test that replaced something."""
     if "monkeypatch" in getattr(item, "fixturenames", ()):
         for kept in KEPT:
             kept.cache_clear()
@@ -157,7 +157,7 @@ def within_seconds_and_nothing_written(
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
-    """A client of the dashboard's server, which is loaded only where it is asked for."""
+    """A client of the dashboard's server, which is loaded only by tests that use it."""
     from fastapi.testclient import TestClient
 
     from web.app import app

@@ -33,7 +33,7 @@ def launched() -> Iterator[Browser]:
 
 
 def told(page: Page, part: Any = "html", rules: list[str] | None = None) -> list[str]:
-    """What axe has against a part of a page, by all rules or by some."""
+    """Violations that axe reports in a part of a page, by all rules or some."""
     options: dict[str, Any] = {"resultTypes": ["violations"]}  # all else it finds is megabytes
     if rules:
         options["runOnly"] = rules
@@ -106,7 +106,7 @@ def go(page: Page, address: str, request: dict[str, str]) -> None:
 
 
 def settled(page: Page) -> None:
-    """Numbers and charts are those of the address."""
+    """Wait until numbers and charts match the address."""
     expect(page.locator("body[data-painted]")).to_be_attached(timeout=WAIT_MS)
     query = urlsplit(page.url).query
     page.wait_for_timeout(30)

@@ -15,7 +15,7 @@ SECONDS = 300.0  # a limit against ranks that wait for each other for ever
 
 
 def printed(script: Path, ranks: int) -> list[Any]:
-    """What `python SCRIPT RANKS PORT` printed last, read as JSON: the result of every rank."""
+    """Results of all ranks: the last line of `python SCRIPT RANKS PORT`, read as JSON."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

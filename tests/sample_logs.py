@@ -191,7 +191,7 @@ def verl_sft() -> str:
 
 
 def verl_history() -> str:
-    """What Weights & Biases exports of it."""
+    """Its export from Weights & Biases."""
     rows = [verl_step(s) for s in times(1.5)]
     lines = [",".join(map(str, (i, 10 * i, *row.values()))) for i, row in enumerate(rows)]
     return "\n".join([",".join(("_step", "_runtime", *rows[0])), *lines]) + "\n"

@@ -1,4 +1,4 @@
-"""What replicas differ by: hand-worked numbers, and drift against a run of random numbers."""
+"""Divergence of replicas: hand-worked numbers, and drift against a run of random numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What takes most of a step, and how much of it: in the document and on the page."""
+"""The largest part of a step and its share: in the document and on the page."""
 
 from __future__ import annotations
 

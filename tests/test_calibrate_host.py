@@ -1,4 +1,4 @@
-"""What `dpplan calibrate` measures of a host, and how an estimate reads it."""
+"""Measurements of a host by `dpplan calibrate`, and their use in an estimate."""
 
 from __future__ import annotations
 

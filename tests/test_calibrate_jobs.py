@@ -100,7 +100,7 @@ def test_the_schema_sees_a_wrong_key(path: tuple[Any, ...], key: str) -> None:
 
 
 def arguments(words: list[str]) -> list[str]:
-    """What a torchrun command gives to planner.calibrate."""
+    """Arguments that a torchrun command passes to planner.calibrate."""
     return words[words.index("planner.calibrate") + 1 :]
 
 

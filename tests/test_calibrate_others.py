@@ -1,4 +1,4 @@
-"""What other programs take of the cores, and what becomes of samples that are taken meanwhile."""
+"""CPU use of other programs, and handling of samples taken meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What small decoders show of a stack: steps made of known numbers give them back."""
+"""Overheads of a stack fitted from small decoders: synthetic steps return their parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What stacks can do: every entry is sourced, and a request is refused where the table says so."""
+"""Capabilities of stacks: every entry is sourced, and a request is refused where the table says
+so."""
 
 import ast
 import itertools

@@ -407,7 +407,7 @@ def test_a_trainer_state_is_never_in_memory(
 
 
 def test_a_huge_log_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read of a file is limited in bytes, in lines and in memory."""
+    """Reading a file is limited in bytes, lines and memory."""
     path = tmp_path / "huge.log"
     line = (samples.megatron().splitlines()[-1] + "\n").encode()
     with path.open("wb") as file:

@@ -297,8 +297,8 @@ def test_orders_are_searched_where_they_differ() -> None:
 
 
 def test_energy_is_an_order_of_its_own() -> None:
-    """What waits draws less: joules of a step lie between waiting and computing all the time, and
-    decide the order."""
+    """Idle GPUs draw less power: joules of a step lie between waiting and computing all the time,
+    and decide the order."""
     plan = plans.plan(gpus=16, gpus_per_node=8)
     estimates = search(plan).estimates
     assert estimates is not None

@@ -110,7 +110,7 @@ def test_a_printed_command_reproduces_its_numbers(
 
 @pytest.mark.parametrize("name", [n for n in REQUESTS if REQUESTS[n].startswith("estimate")])
 def test_advice_keeps_what_was_asked(name: str) -> None:
-    """What the request stated holds for every change, but for what the change names."""
+    """Every change keeps the stated options, except those that it names."""
     document = asked(name)
     request = options(document["command"])
     for entry in document["advice"]:

@@ -1,5 +1,4 @@
-"""What a step trains on where nobody says: one batch and one sequence for one model, whatever is
-asked of it."""
+"""Default batch and sequence length: the same for one model in every verb."""
 
 from __future__ import annotations
 
@@ -97,7 +96,7 @@ def test_a_batch_has_one_number() -> None:
 @pytest.mark.parametrize("name", ["llama-70b", "deepseek-v3", "qwen2.5-0.5b", "gpt2-xl"])
 @pytest.mark.parametrize("gpus", COUNTS)
 def test_every_verb_has_the_same_batch(name: str, gpus: int) -> None:
-    """Of estimate, search and batch it is that of their request; compare and recommend fix it."""
+    """Estimate, search and batch use the default of their request; compare and recommend fix it."""
     given = {"model": name, "gpu": "rtx4090", "gpus": gpus}
     batch = resolve(read_options(given)).parts[2].global_batch
     model, _ = model_spec(name)

@@ -36,7 +36,7 @@ def fields(kind: type) -> tuple[msgspec.inspect.Field, ...]:
 
 
 def _declared() -> list[type[Document]]:
-    """What the planner and its parts declare."""
+    """Documents that the planner and its parts declare."""
     for package in (documents, *plugins.modules("documents")):
         for iter_module in pkgutil.iter_modules(getattr(package, "__path__", ())):
             importlib.import_module(f"{package.__name__}.{iter_module.name}")
@@ -73,7 +73,7 @@ def test_training_of_a_report_keeps_its_keys_where_a_mechanism_states_them() -> 
     assert {*TRAINING_1.split()} <= {*Training.model_fields}
 
     def training(**value: Any) -> dict[str, Any]:
-        request = {"model": "qwen3-0.6b", "gpu": "a100", **value}
+        request = {"model": "qwen3-0.6b", "gpu": "a100", "stack_defaults": True, **value}
         report = api.estimate(api.read_options(request), brief=True)
         return dict(json.loads(to_json(report))["training"])
 
@@ -224,7 +224,7 @@ def _set(value: Any) -> Iterator[tuple[type, str]]:
 
 
 def _parts(kind: type, seen: set[type]) -> set[type]:
-    """A declaration and those of its parts."""
+    """A declaration with the declarations nested in it."""
 
     def among(node: Any) -> Iterator[type]:
         if isinstance(node, msgspec.inspect.StructType):
@@ -260,7 +260,7 @@ def test_answers_are_as_declared_and_every_key_occurs(
         (tmp_path / "rl.json").write_text(dpplan("rl", *_PHASED, "--json").stdout)
     seen: set[tuple[type, str]] = set()
     # kernels are searched for the first estimate alone, which takes most of the time
-    quick = answer.split()[0] in ("estimate", "recommend", "compare", "batch", "tune")
+    quick = answer.split()[0] in ("estimate", "search", "recommend", "compare", "batch", "tune")
     for i, words in enumerate(ASKED[answer]):
         given = shlex.split(words.format(wrong=wrong, folder=tmp_path))
         plain = ["--stack-defaults"] if quick and (i or answer != "estimate") else []

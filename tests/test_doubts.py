@@ -1,4 +1,4 @@
-"""Answers that nobody would believe say so and name the option; what never ends has no days."""
+"""Implausible answers say so and name the option; a run that never ends has no days."""
 
 from __future__ import annotations
 

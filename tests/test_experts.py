@@ -1,4 +1,4 @@
-"""Experts: who holds them, which copies of tokens are sent, what of that is hidden."""
+"""Experts: placement, dispatched copies of tokens, overlap."""
 
 from __future__ import annotations
 

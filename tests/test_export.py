@@ -287,7 +287,7 @@ TUNED: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def tuned(kind: str) -> Iterator[PlanToWrite]:
-    """Those of a framework."""
+    """Targets of a framework."""
     common = {"model": "llama-3.1-8b", "stack": TARGETS[kind].stacks[0], "gpus": 8, "tp": 1}
     common |= {"pp": 1, "cp": 1, "zero": 3, "micro_batch": 2, "global_batch": 64, "seq_len": 2048}
     common |= {"optimizer": "adam", "recompute": "full"}

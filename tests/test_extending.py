@@ -39,7 +39,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 def run(copy: Path, command: str) -> str:
-    """What a command prints; it must end well."""
+    """Output of a command, which must succeed."""
     path = os.pathsep.join(
         [str(copy / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
     )

@@ -60,7 +60,7 @@ def imported(*words: str) -> set[str]:
 
 
 def test_linear_algebra_is_of_one_thread() -> None:
-    """What numpy reads when it is loaded is there before it."""
+    """Thread limits are set before numpy is loaded."""
     assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
     order = list(sys.modules)
     assert order.index("planner") < order.index("numpy")

@@ -136,7 +136,8 @@ def test_all_claims_are_one_list_everywhere(client: TestClient) -> None:
 
 
 def test_a_collective_is_as_slow_as_its_slowest_link() -> None:
-    """What the lesson on failures says of shared networks, with the bandwidth of that link."""
+    """The claim of the lesson on failures about shared networks, with the bandwidth of that
+    link."""
     words = ("allreduce", "--gpu", "h100", "--gpus", "64", "--bytes", "1GB", "--json")
     whole, half = (
         dpplan(*words, "--nic-bandwidth", rate).json()["sizes"][0]["seconds"]["ring"]

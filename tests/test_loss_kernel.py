@@ -1,4 +1,4 @@
-"""What the kernel of the loss leaves alive: torch's own loss in three programs, byte by byte."""
+"""Memory after the loss kernel: torch's own loss in three programs, byte by byte."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def predicted_kept(
 
 
 def agree_per_layer(saw: Iterable[float], expected: Iterable[float]) -> None:
-    """What the layers add that a model of more has over one of fewer."""
+    """Bytes per layer, from the difference between a deeper and a shallower model."""
     (measured,), (predicted,) = np.diff(list(saw)), np.diff(list(expected))
     assert predicted == pytest.approx(measured, rel=0.01)
 

@@ -1,5 +1,5 @@
-"""What single programs hold: DeepSpeed's buckets, the gate that Liger overwrites, a compiled
-loss."""
+"""Memory peculiar to single programs: DeepSpeed's buckets, the gate that Liger overwrites, a
+compiled loss."""
 
 from __future__ import annotations
 

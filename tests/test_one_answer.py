@@ -1,5 +1,5 @@
-"""One answer to one question: verbs that are asked for the same model, GPUs and defaults give the
-same batch, layout, step, memory, days and dollars as `dpplan estimate`."""
+"""Verbs agree: for the same model, GPUs and defaults they give the same batch, layout, step,
+memory, days and dollars as `dpplan estimate`."""
 
 from __future__ import annotations
 

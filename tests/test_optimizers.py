@@ -245,7 +245,7 @@ def test_refusals_name_the_reason() -> None:
 
 
 def test_advice_proposes_types_that_the_stack_has() -> None:
-    """Where a plan is short of memory, and none was asked for."""
+    """If a plan is short of memory and states no optimizer."""
 
     def proposed(software: str, **training: Any) -> set[str]:
         plan = plans.plan(software=software, **training)

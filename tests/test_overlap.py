@@ -1,4 +1,4 @@
-"""What communication hides, what it exposes, and what sharing the chip costs."""
+"""Hidden and exposed communication, and the cost of sharing the chip."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_every_own_option_has_a_case() -> None:
 
 @cache
 def before(words: tuple[str, ...]) -> Answer:
-    """What a command says that several options are added to."""
+    """Output of a base command, shared by several options."""
     return dpplan(*words)
 
 

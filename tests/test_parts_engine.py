@@ -1,5 +1,5 @@
-"""What the engine makes of parts: every one has a price, and stacks of equal layers cost what the
-flat model costs."""
+"""Parts in the estimate: every one has a cost, and stacks of equal layers cost what the flat model
+costs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the estimator makes of a schedule: closed form or simulation, the same for a row alone and
-among others."""
+"""Schedules in the estimate: closed form or simulation, the same for a row alone and among
+others."""
 
 from __future__ import annotations
 

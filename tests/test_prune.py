@@ -1,4 +1,4 @@
-"""What a search leaves out by its bounds is never among the best: compared with every layout."""
+"""Layouts that a search prunes by bounds are never among the best: compared with every layout."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def ran() -> list[dict[str, Any]]:
-    """What every rank printed."""
+    """Output of every rank."""
     return printed(Path(ranks.__file__), RANKS)
 
 

@@ -1,4 +1,4 @@
-"""What `dpplan read` says beside a plan: why it runs out of memory, and what to edit."""
+"""Advice of `dpplan read`: why a plan runs out of memory, and what to edit."""
 
 from __future__ import annotations
 

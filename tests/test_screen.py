@@ -83,7 +83,7 @@ RULE = re.compile(r"[-\s]*-[-\s]*")
 
 @dataclass(frozen=True)
 class Printed:
-    """What a command hands to the screen."""
+    """Lines that a command passes to the screen."""
 
     blocks: Sequence[Block]
     after: Sequence[str]
@@ -110,7 +110,7 @@ def printed(name: str) -> Printed:
 
 
 def tokens(text: str) -> set[str]:
-    """Words and numbers of the lines that are no command and no rule."""
+    """Words and numbers of all lines except commands and rules."""
     lines = [line for line in text.splitlines() if "dpplan " not in line]
     return {word for line in lines if not RULE.fullmatch(line) for word in line.split()}
 

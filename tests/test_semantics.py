@@ -1,4 +1,4 @@
-"""What a model needs and a plan does not price is carried by an export, or listed."""
+"""Features of a model without a cost in a plan are exported, or listed."""
 
 from __future__ import annotations
 

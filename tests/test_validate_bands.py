@@ -1,4 +1,4 @@
-"""What single mechanisms are worth, and the bands that measured runs give an answer."""
+"""Ablations of single mechanisms, and bands from measured runs."""
 
 from __future__ import annotations
 

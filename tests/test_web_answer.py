@@ -1,4 +1,4 @@
-"""What the page takes along and starts from: published runs, reports, the glossary."""
+"""Inputs and outputs of the page: published runs, reports, the glossary."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def page(watched: Watched) -> Iterator[Page]:
 
 
 def read(request: dict[str, str]) -> api.Options:
-    """What an address asks for, as options: tests of the server compare those with the command."""
+    """The options of an address: tests of the server compare those with the command."""
     return of_pairs(list(request.items())).options
 
 

@@ -251,7 +251,7 @@ def with_server(talk: Callable[[Callable[[bytes], Awaitable[Stream]]], Awaitable
 
 
 async def ends(stream: Stream) -> bytes:
-    """What a connection says until the server closes it."""
+    """Bytes of a connection until the server closes it."""
     try:
         return await asyncio.wait_for(stream[0].read(), 10)
     except ConnectionError:

@@ -1,4 +1,4 @@
-"""What the dashboard's server refuses, limits and serves beside its pages: nothing of its disk."""
+"""Refusals and limits of the dashboard's server; it serves no file of its disk."""
 
 from __future__ import annotations
 

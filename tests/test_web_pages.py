@@ -271,17 +271,17 @@ def test_panels_compare_explain_and_export_are_pages_too(client: TestClient) -> 
         assert "<table" in answer.text
     assert client.get("/panel/nothing", params=FIXED).status_code == 422
     other = {**FIXED, "gpu": "h100-sxm5-80gb"}
-    answer = client.get(
-        "/compare", params={"a": urlencode(FIXED), "b": urlencode(other), "b_name": "on Hopper"}
-    )
-    assert "on Hopper" in answer.text
-    compared = client.get(
-        "/api/compare", params={"a": urlencode(FIXED), "b": urlencode(other)}
-    ).json()
-    steps = next(row for row in compared["figures"] if row["key"] == "step")
-    assert steps["values"] == [
+    two = {"a": urlencode(FIXED), "b": urlencode(other)}
+    document = client.get("/api/compare", params=two).json()
+    assert [row["step"]["seconds"] for row in document["points"]] == [
         client.get("/api/estimate", params=p).json()["step"]["seconds"] for p in (FIXED, other)
     ]
+    side = client.get("/compare", params={**two, "b_name": "on Hopper"}).text
+    heads = ("Against A", "What makes the difference", "Most tokens/s: on Hopper")
+    assert all(text in side for text in heads)  # as `dpplan compare` prints them
+    led = {link for link in Page(side).links.values() if "h100" in link}
+    step = client.get(f"/api/estimate{led.pop()[1:]}").json()["step"]["seconds"]
+    assert step == document["points"][1]["step"]["seconds"]
     assert client.get("/api/compare", params={"a": urlencode(FIXED)}).status_code == 422
     assert "utilisation" in client.get("/explain", params=FIXED).text
     document = client.get("/api/explain", params=FIXED).json()

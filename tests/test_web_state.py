@@ -43,7 +43,7 @@ SCRIPT = """torchrun --nnodes 4 --nproc-per-node 8 pretrain_gpt.py \\
 
 
 def bar(text: str) -> dict[str, dict[str, str]]:
-    """What each link of the bar of tabs asks, by the path of its tab."""
+    """The request of each link in the bar of tabs, by path."""
     matches = re.findall(r'<a href="([^"]*)" data-path="([^"]*)"', text)
     return {path: dict(parse_qsl(urlsplit(unescape(to)).query)) for to, path in matches}
 

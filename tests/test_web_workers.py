@@ -246,8 +246,10 @@ def test_the_server_computes_nothing_itself(
     posted = client.post("/api/estimate", json={**request, "gpus": 4})
     assert posted.status_code == 200
     pair = {"a": urlencode(request), "b": urlencode({**request, "gpus": "8"})}
-    wrong = client.get("/api/compare", params={**pair, "b": "model=gpt2&gpu=nothing"}).json()
-    assert wrong["field"] == "b: --gpu"
+    both = client.get("/api/compare", params={**pair, "b": "model=gpt2&gpu=nothing"}).json()
+    assert "nothing" in both["points"][1]["refused"]  # beside the answer of the other
+    wrong = client.get("/api/compare", params={**pair, "b": "model=gpt2&tp=x"}).json()
+    assert wrong["field"] == "b: --tp"
 
 
 def test_a_process_that_ends_before_it_is_ready_is_no_worker(

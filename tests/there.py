@@ -1,4 +1,4 @@
-"""What an answer may leave out, where a test needs it."""
+"""Optional parts of an answer, required by a test."""
 
 from __future__ import annotations
 

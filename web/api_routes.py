@@ -127,9 +127,7 @@ def several(request: Request) -> dict[str, Pairs]:
 
 
 @router.get(
-    "/compare",
-    openapi_extra={"parameters": _slots},
-    responses=doc.answers(doc.document("/api/compare")),
+    "/compare", openapi_extra={"parameters": _slots}, responses=doc.answers(doc.document("compare"))
 )
 async def compared(request: Request) -> Response:
     """Two to four scenarios side by side: figures, and how much each differs from the first."""

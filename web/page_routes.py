@@ -311,26 +311,17 @@ async def presets_page(request: Request) -> Response:
 async def compare_page(request: Request) -> Response:
     """Two to four scenarios side by side."""
     given = request.query_params
-    wrong: str | None = None
     try:
         scenarios = several(request)
         names = _names(request, list(scenarios))
-        compared = await run.read(request, "compared", scenarios, names)
+        named = dict(zip(names, scenarios.values(), strict=True))
+        compared = await run.read(request, "compared", named)
     except PlanError as error:
         wrong = str(error) if any(given.get(slot) for slot in SLOTS) else None
-        empty = rendered("compare.html", doc=None, queries=[], problem=wrong, chart=None)
+        empty = rendered("compare.html", answer="", query="", problem=wrong)
         return HTMLResponse(empty, status_code=422 if wrong else 200)
-    return HTMLResponse(
-        rendered(
-            "compare.html",
-            doc=compared["document"],
-            queries=compared["queries"],
-            names=names,
-            chart=compared["chart"],
-            boot=boot_of(charts=numbers([compared["chart"]])),
-            problem=None,
-        )
-    )
+    boot = boot_of(charts=numbers(compared.pop("charts")))
+    return HTMLResponse(rendered("compare.html", **compared, boot=boot))
 
 
 def _names(request: Request, slots: list[str]) -> list[str]:

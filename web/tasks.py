@@ -14,19 +14,21 @@ from planner.inputs.scenario import resolve
 from planner.report.charts import crossover, roofline
 from planner.specs.base import PlanError
 from planner.specs.document import plain, to_json
+from planner.specs.documents.compare import Comparison
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options import Record, command_line
 from planner.units import percent
+from planner.verbs import requests
 from planner.verbs.compare import side_by_side
 from planner.verbs.estimate import chosen
-from planner.views import estimate_figures
+from planner.views import compare, estimate_figures
 from planner.views.cells import csv_text
 from planner.views.chart import Chart
 from planner.views.drawn import Leads
 from planner.views.figures import alone
 from planner.views.html import block_of
 from planner.views.kernels import crossover_block, roofline_block
-from planner.views.parts import parts_chart
+from planner.views.view import Link, with_doubts
 from web import limits, upload, view
 from web.forms import form
 from web.panels import calibrated, explained, gantt, landscape, legal, scaling
@@ -35,11 +37,12 @@ from web.report import report as report_of
 from web.state import Pairs, State, of_pairs, posted, readable, scenario_of, toml_of
 from web.tabs import BY_PATH, Tab
 from web.tabs.base import requested
-from web.tabs.page import head, page
+from web.tabs.page import drawn_answer, head, page
 from web.tabs.strip import chips
 from web.texts import text
 
 Sent = Pairs | bytes
+Scenarios = dict[str, Pairs]  # states by their names
 R = TypeVar("R", bound=Record)
 
 PANELS: dict[str, Callable[[State], list[Chart]]] = {
@@ -120,20 +123,23 @@ def _tab(path: str) -> Tab:
     return page_of_tab
 
 
-def comparison(several: dict[str, Pairs]) -> bytes:
-    """Figures of each scenario and how they differ from the first."""
-    return dumped(side_by_side([report for report, _ in _each(several)]))
+def comparison(several: Scenarios) -> bytes:
+    """The document of `dpplan compare SCENARIO SCENARIO --json`, of states in place of files."""
+    return dumped(_side_by_side(several)[0])
 
 
-def _each(several: dict[str, Pairs]) -> list[tuple[Estimate, State]]:
-    """The estimate of each scenario, whose name stands in its errors."""
-    estimates = []
-    for slot, pairs in several.items():
+def _side_by_side(several: Scenarios) -> tuple[Comparison, dict[str, str]]:
+    """States side by side, and their addresses by the command of each."""
+    points, queries = {}, {}
+    for name, pairs in several.items():
         try:
-            estimates.append(_brief(pairs))
+            with _state(pairs) as state:
+                (point,) = requests.answer([state.options])
         except PlanError as error:
-            raise PlanError(f"{slot}: {error.field}", error.value, error.remedy) from None
-    return estimates
+            raise PlanError(f"{name}: {error.field}", error.value, error.remedy) from None
+        points[name] = point
+        queries[point.command] = state.query
+    return side_by_side(points), queries
 
 
 def _brief(request: Sent) -> tuple[Estimate, State]:
@@ -257,18 +263,16 @@ def explained_page(pairs: Pairs, level: int) -> bytes:
     return dumped({"body": body, "query": state.query})
 
 
-def compared(several: dict[str, Pairs], names: list[str]) -> bytes:
-    """The page of a comparison: figures, chart, queries."""
-    answers = _each(several)
-    reports = [report for report, _ in answers]
-    steps = {name: report.step.components for name, report in zip(names, reports, strict=True)}
-    return dumped(
-        {
-            "document": side_by_side(reports),
-            "chart": drawn(parts_chart("compare-step", steps)),
-            "queries": [state.query for _, state in answers],
-        }
-    )
+def compared(several: Scenarios) -> bytes:
+    """The view of `dpplan compare` as a part of a page; its rows lead to their states."""
+    document, queries = _side_by_side(several)
+
+    def to(link: Link) -> str | None:
+        return f"/?{queries[link.command]}" if link.command in queries else link.address or None
+
+    view_ = with_doubts(compare.view(document, {}), document)
+    answer, charts = drawn_answer(view_, to)
+    return dumped({"answer": answer, "charts": charts, "query": next(iter(queries.values()))})
 
 
 def table(pairs: Pairs, name: str) -> bytes:

@@ -64,8 +64,8 @@ Update = dict[str, Any]  # columns of a layout with new values
 
 
 def layout_changes(plan: Plan, base: Layout) -> list[list[Update]]:
-    """One thing changed at a time: each entry lists variants of one change, of which the best is
-    worth telling."""
+    """One thing changed at a time: each entry lists variants of one change, of which only the best
+    is shown."""
     replica = plan.training.global_batch // base.dp
     chunk = largest_chunk(plan, base.pp, base.vpp)
     micro = [b for b in divisors(replica) if b <= _MOST_MICRO_BATCH]

@@ -117,7 +117,7 @@ def _timed(device: Device, operation: str, whole: int, mine: Mine) -> Timed:
 
 def _between_work(device: Device, call: Callable[[], object], group: dist.ProcessGroup) -> Timed:
     """Seconds that a call adds to the work of the slowest rank: waking up, waiting for each other
-    and what the call itself takes."""
+    and the time of the call itself."""
     a, b = (device.tensor(_BESIDE_WIDTH_CPU, _BESIDE_WIDTH_CPU) for _ in range(2))
 
     def timed() -> float:

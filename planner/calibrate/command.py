@@ -107,7 +107,7 @@ def _storage(folder: str | None) -> str | None:
 
 
 def verification(options: CalibrateOptions, report: Report) -> Verification:
-    """Train decoders with ranks on this machine and compare with what the estimate says."""
+    """Train decoders with ranks on this machine and compare them with the estimate."""
     if not 0 < options.tolerance <= _MOST_TOLERANCE:
         raise PlanError(
             "--tolerance",
@@ -158,8 +158,8 @@ def verification(options: CalibrateOptions, report: Report) -> Verification:
 
 
 def _kept(out: Verification, document: dict[str, Any], path: Path) -> Verification:
-    """Keep in the calibration file how near it came, where the bands of estimates find it. A file
-    that cannot be written stays as it is, and the answer says so."""
+    """Write the verified error into the calibration file, from which bands of estimates read it. A
+    file that cannot be written stays as it is, and the answer says so."""
     errors = verify.kept(out)
     if errors is None:
         return out

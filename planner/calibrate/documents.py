@@ -161,7 +161,7 @@ class Errors(Document):
 
 
 class Steadiness(Document):
-    """How far steps of one decoder differ that should not: what no estimate can be nearer than."""
+    """Spread of repeated steps of one decoder: the smallest error that an estimate can have."""
 
     repeats: Annotated[
         float | None,

@@ -93,7 +93,7 @@ def _rounds(per_round: Timed, items: int) -> Timed:
 
 
 def _ring(device: Device, bytes_each: float) -> int:
-    """How many sets of buffers make the next use of one find it in memory."""
+    """Sets of buffers to cycle through so that none is still cached when it is used again."""
     return int(min(_MOST_BUFFERS, max(2, device.cache_bytes() // max(bytes_each, 1) + 1)))
 
 
@@ -200,7 +200,7 @@ def _both_ways(device: Device, way: str, inputs: list[Tensors], run: Run) -> Tim
 def _operator_over(
     device: Device, name: str, tokens: int, width: int, dtype: torch.dtype
 ) -> tuple[int, Tensors, Run]:
-    """Operands of an operator of the decoder, its weights, and what it does with both."""
+    """Operands of an operator of the decoder, its weights, and the function of both."""
     if name == "residual":
         return 2, [], lambda x: x[0] + x[1]
     if name == "plain":
@@ -225,8 +225,8 @@ def _operator_over(
 
 
 def _operator(device: Device, record: Record) -> Timed:
-    """One operator of the decoder over (tokens, width) elements; per element of what
-    specs.hardware.OperatorTimes names."""
+    """One operator of the decoder over (tokens, width) elements; per element as
+    specs.hardware.OperatorTimes counts them."""
     dtype, name = DTYPES[record["precision"]], record["operator"]
     tokens, width = record["tokens"], record["width"]
     operand_bytes = dtype.itemsize * tokens * width
@@ -268,8 +268,8 @@ def _loss(device: Device, record: Record) -> Timed:
 
 
 def _embedding(device: Device, record: Record) -> Timed:
-    """Forward and backward of one lookup, seconds per call: rows found and added, and the dense
-    gradient of the table."""
+    """Forward and backward of one lookup, seconds per call: rows gathered and accumulated, and the
+    dense gradient of the table."""
     table = device.tensor(
         record["vocab"], record["width"], dtype=DTYPES[record["precision"]]
     ).requires_grad_()

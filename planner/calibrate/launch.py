@@ -39,7 +39,7 @@ _torchrun.propagate = False
 
 
 def run(settings: Settings, processes: int, report: Callable[[Progress], None]) -> dict[str, Any]:
-    """Run `processes` ranks to their end; returns what rank 0 measured.
+    """Run `processes` ranks to their end; returns the measurements of rank 0.
 
     report: callback for the progress of rank 0, called in a thread of its own. Raises Failed naming
     the rank that was lost, or the PlanError of a rank.

@@ -27,7 +27,8 @@ _MORE_IS_BETTER = ("bandwidth", "_frac", "dense.")
 
 
 def read(path: Path, field: str) -> Document:
-    """A calibration file, checked as `--calibration` checks it, and whatever it corrects."""
+    """A calibration file, checked as `--calibration` checks it, and the profile that it
+    corrects."""
     measured = read_calibration(str(path))
     document = catalog.read_toml(path, field)
     if measured.device is None:
@@ -40,7 +41,7 @@ def read(path: Path, field: str) -> Document:
 
 
 def _card(document: Document) -> GpuSpec:
-    """The device with what the file measured of it."""
+    """The device profile with the measurements of the calibration file applied."""
     if "device" in document:
         return catalog.build(GpuSpec, document["device"], "--calibration", "[device]")
     return catalog.load_overlaid(

@@ -42,7 +42,7 @@ def busy_s(stat: str, cores: list[int]) -> float:
 
 
 def _busy_s() -> float:
-    """The same now, of the cores of this process; 0 where /proc is missing."""
+    """CPU seconds so far of the cores that this process may use; 0 where /proc is missing."""
     try:
         with open("/proc/stat", encoding="ascii") as file:
             return busy_s(file.read(), cores())

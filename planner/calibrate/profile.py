@@ -285,7 +285,7 @@ def _own_link(fit: Fit, name: str, between: str, date: str) -> Document:
 
 
 def _link_fields(fit: Fit, bandwidth: float, date: str) -> Document:
-    """Shares of a bandwidth (B/s) by operation, and what a message takes beside its bytes."""
+    """Shares of a bandwidth (B/s) by operation, and the fixed cost of a message."""
 
     def share(operation: str, rate: float) -> Document:
         most = min(rate / bandwidth, _MOST_LINK_SHARE)

@@ -81,10 +81,10 @@ class Value:
 
 
 def usual_probe_s(probes: Sequence[float]) -> float:
-    """The probe of the machine as it is most of the time: the middle of the band, SLACK to both
-    sides, that holds most probes.
+    """Usual probe time of the machine: the middle of the band, SLACK to both sides, that holds most
+    probes.
 
-    Of several such bands the fastest. Needs at least one probe.
+    The fastest of several such bands. Needs at least one probe.
     """
     ordered = sorted(probes)
     ends = [bisect_right(ordered, SLACK**2 * probe) for probe in ordered]
@@ -112,8 +112,8 @@ def _scaled(samples: Sequence[Sample], reference_s: float) -> list[float]:
 
 
 def _reach(repeats: Sequence[float]) -> tuple[float, float]:
-    """Middle of repeats, and the standard deviation of their logarithms by those that most have:
-    by the median of distances, so that a few far ones do not widen it."""
+    """Middle of repeats, and the standard deviation of their logarithms, from the median absolute
+    deviation, which outliers do not widen."""
     middle = median(repeats)
     away = median(abs(log(max(x, _LEAST_S) / max(middle, _LEAST_S))) for x in repeats)
     return middle, _NORMAL * away
@@ -130,7 +130,7 @@ def agreement(repeats: Sequence[float], steady: bool = True) -> str:
     """Why repeats of one piece of work (s, fastest first) cannot be used as a measurement; empty
     where they can.
 
-    They must leave their middle open by little, and be of one speed. None of steady work may be
+    Their median must be known well, and their times must have one mode. None of steady work may be
     much faster than their noise explains: whatever disturbs work makes it slower, so that one fast
     repeat shows the others to be disturbed. A slow one among many that agree is left out and spoils
     nothing.
@@ -157,8 +157,8 @@ def _crowded(samples: Sequence[Sample]) -> str:
 
 
 def _two_speeds(repeats: Sequence[float]) -> bool:
-    """Whether a gap wider than what lies on either side of it has more than a quarter of the
-    repeats on both."""
+    """Whether the repeats have two modes: a gap wider than the spread on either side, with more
+    than a quarter of the repeats on each."""
     logs = [log(max(x, _LEAST_S)) for x in repeats]
     least = floor(_OTHER_SPEED * len(logs)) + 1
     for i in range(least, len(logs) - least + 1):

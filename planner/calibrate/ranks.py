@@ -1,4 +1,4 @@
-"""The ranks of a run: how they meet and agree, and how one that is lost is named.
+"""The ranks of a run: rendezvous, agreement, and naming of a lost rank.
 
 torchrun sees ranks that end, not ones that hang: each rank counts beats in the store they share,
 and when a collective breaks the others name whose beats stand still.
@@ -121,7 +121,8 @@ class Ranks:
 
     @contextlib.contextmanager
     def named(self, doing: str) -> Iterator[None]:
-        """Turn a broken connection into a sentence that names the rank and what was measured."""
+        """Turn a broken connection into an error that names the rank and the measurements that are
+        kept."""
         try:
             yield
         except (PlanError, Lost):

@@ -125,7 +125,7 @@ def usual_of(records: Iterable[Record]) -> float:
 
 
 def path_of(out: Path) -> Path:
-    """The raw records beside a calibration file, whatever links lead to it."""
+    """The raw records beside a calibration file, with symbolic links resolved."""
     out = Path(os.path.realpath(out))
     return out.with_name(out.name + ".records.jsonl")
 
@@ -215,7 +215,7 @@ def _unwritten(path: Path, error: OSError | ValueError) -> PlanError:
 class Records:
     """Records of one run, appended line by line. Only the rank that owns the file gives a path.
 
-    anew: what an earlier run wrote is dropped.
+    anew: drop records of an earlier run.
     """
 
     def __init__(self, path: Path | None, conditions: Record, anew: bool = False) -> None:

@@ -124,7 +124,7 @@ def _records(settings: Settings, ranks: Ranks, hardware: detect.Hardware) -> Rec
 
 
 def _probe(settings: Settings, ranks: Ranks, here: Device) -> Probe:
-    """Tells quiet moments of this machine, for all ranks together."""
+    """Detector of quiet moments of this machine, shared by all ranks."""
     used = 0 if here.gpu else ranks.where.per_node
     crowd = Crowd(used, settings.threads, ranks.agree, ranks.of_node)
     return Probe(here.probe(), ranks.agree, not here.gpu and settings.threads == 1, crowd)
@@ -275,7 +275,7 @@ def _verify(settings: Settings, ranks: Ranks, here: Device) -> None:
 def _trained(
     settings: Settings, case: Case, ranks: Ranks, here: Device, probe: Probe, each_s: float
 ) -> Record:
-    """One visit of a decoder, about each_s seconds: what its steps took and what ranks held."""
+    """One visit of a decoder, about each_s seconds: step times and memory of the ranks."""
     run = _prepared(case, here, settings.precision, ranks.where)
     samples = probe.samples(
         run.step,

@@ -1,5 +1,5 @@
-"""One request of `dpplan calibrate`, as it passes from the command to the ranks, where a rank
-stands, and what it tells."""
+"""One request of `dpplan calibrate`, as passed from the command to the ranks; the place of a rank;
+its messages."""
 
 from __future__ import annotations
 

@@ -29,8 +29,7 @@ _SPARE = 4  # free space over that of the file below which a folder is not measu
 
 
 def tasks(folder: Path, mode: cases.Mode, first_of_node: bool) -> Iterator[Task]:
-    """Writing until the bytes are on the storage, and reading what no cache of this host holds;
-    seconds per byte."""
+    """Write with fsync, and read without the page cache of this host; seconds per byte."""
     size = _FILE_BYTES[mode]
     for way in ("write", "read"):
         yield (

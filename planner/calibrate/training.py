@@ -220,7 +220,7 @@ def _wall(device: Device, work: Callable[[], object]) -> float:
 
 
 def _timed(device: Device, work: Callable[[], T]) -> tuple[float, T]:
-    """Seconds of work, waited for on both sides, and what it returns."""
+    """Seconds of work, with the device synchronised before and after, and its result."""
     device.wait()
     start_s = time.perf_counter()
     result = work()

@@ -1,5 +1,4 @@
-"""Predicted against measured: what the estimate says of each decoder beside what training it took
-and held."""
+"""Predicted against measured: step time and memory of each trained decoder beside its estimate."""
 
 from __future__ import annotations
 

@@ -59,4 +59,4 @@ def _group(
         ),
     ] = None,
 ) -> None:
-    """Has no options of its own but these."""
+    """Only the options that every command has."""

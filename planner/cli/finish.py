@@ -123,7 +123,7 @@ def _printed(as_json: bool) -> set[Place]:
 
 
 def _words(values: Iterable[Any]) -> Iterator[str]:
-    """Whatever could be the name of a file in these values, as `model=a.json,b.json` names two."""
+    """Possible file names in these values, as `model=a.json,b.json` names two."""
     for value in values:
         for entry in value if isinstance(value, list | tuple) else [value]:
             if isinstance(entry, str):

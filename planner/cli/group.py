@@ -188,7 +188,7 @@ class Panels(TyperCommand):
 
 
 def _side_by_side(records: Sequence[tuple[str, str]], width: int) -> list[str]:
-    """Names and what they stand for, in two columns where these fit, read downwards."""
+    """Names with their explanations, in two columns where these fit, read downwards."""
     longest = max(len(name) for name, _ in records)
     cells = [f"{name:{longest}}  {text}" for name, text in records]
     across = max(map(len, cells)) + _BETWEEN

@@ -163,7 +163,8 @@ def _refuse_undecided(given: Given, values: dict[str, Any]) -> None:
 
 
 def recipe_of(names: tuple[str, ...], given: Given) -> Planned:
-    """The request of launch files, or of a row of a runs table, with what is given beside it."""
+    """Request from launch files or a row of a runs table, with options of the command line
+    applied."""
     shown = " ".join(names)
     planned: Planned
     if any(".csv:" in name for name in names):

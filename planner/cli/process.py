@@ -46,7 +46,8 @@ class _Stderr(io.FileIO):
 
 @contextmanager
 def contained() -> Iterator[None]:
-    """Around a whole command: whatever ends it, one sentence at most and the exit status of it."""
+    """Around a whole command: however it ends, it prints at most one sentence and sets the exit
+    status."""
     ended_by: signal.Signals = signal.SIGINT
 
     def end(number: int, _: object) -> None:

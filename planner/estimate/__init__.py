@@ -65,8 +65,7 @@ def every_stage(table: Columns) -> Array | None:
 
 
 def cut(value: Any, row: int, rows: int) -> Any:
-    """A record of many layouts with the values of one: of every array whose last axis has one for
-    each of them."""
+    """Select one layout from a record of many, by the last axis of every array."""
     if rows == 1:
         return value
 

@@ -17,8 +17,8 @@ from planner.specs.plan import Plan
 def busy_s(
     plan: Plan, m: Machine, collectives: Sequence[Collective], sharded: ShardedLayer, who: Replicas
 ) -> tuple[Array, Array]:
-    """Seconds of the forward and of the backward of one layer and micro-batch that collectives take
-    from the link to host memory, hidden ones too.
+    """Seconds per forward and per backward of one layer and micro-batch during which collectives
+    occupy the link to host memory, hidden ones too.
 
     A GPU has one PCIe link: copies to other GPUs of its node pass it where they are joined by PCIe,
     and so does what goes to the network cards, at their rate. NVLink, and a host behind NVLink-C2C,

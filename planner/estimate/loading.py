@@ -119,8 +119,8 @@ def document(
     nodes: int,
     batch: float,
 ) -> Input:
-    """Needs of a step that consumes `samples` in step_s, and what the stated storage and workers
-    make of it."""
+    """Needs of a step that consumes `samples` in step_s, and the waiting time with the stated
+    storage and workers."""
     rate = samples / step_s
     seconds = firsts(stage_s)
     slowest = max(seconds, key=lambda name: seconds[name])

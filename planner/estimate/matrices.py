@@ -57,7 +57,7 @@ def held_matrices(plan: Plan, tp: Array, ep: Array) -> list[Matrix]:
 
 
 def _of_adapters(plan: Plan, tp: Array) -> Iterator[Matrix]:
-    """A and B of every adapted matrix, as if no rank had a part of one."""
+    """A and B of every adapted matrix, without tensor parallelism."""
     spec, layers = plan.training.adapter, layers_of(plan.model)
     assert spec is not None
     for kind, count in zip(layers.kinds, layers.counts, strict=True):

@@ -1,5 +1,5 @@
-"""Time of optimizers that work on whole matrices: products, decompositions, launches, and what
-ranks gather of matrices that are sharded."""
+"""Time of optimizers that work on whole matrices: products, decompositions, launches, and the
+gathering of sharded matrices."""
 
 from __future__ import annotations
 

@@ -82,8 +82,8 @@ def _values(plan: Plan, c: Columns, hook: str, record: Callable[[], Any]) -> Ite
 def with_memory(
     plan: Plan, c: Columns, phases: list[Ledger], host: Array, stage: Callable[[], Stage]
 ) -> tuple[list[Ledger], Array, Array]:
-    """Ledgers of the phases of a stage, its bytes in host memory and on drives, with what each
-    adds."""
+    """Ledgers of the phases of a stage, its bytes in host memory and on drives, with the
+    contribution of each mechanism."""
     drive: Array = 0.0 * host
     for mechanism in _defining(plan, c, "memory"):
         added = _ask(mechanism, c, "memory", stage(), (*mechanism.MEMORY, _HOST, _DRIVE), _by_name)
@@ -226,7 +226,8 @@ def beside_cpu_update(plan: Plan, c: Columns, backward: Array, components: Ledge
 
 
 def after_update(plan: Plan, c: Columns, step: Callable[[Ledger], Step]) -> Ledger:
-    """Seconds that each adds once the weights are updated. step: with what those before add."""
+    """Seconds that each mechanism adds after the update of the weights. step: step time including
+    mechanisms already applied."""
     added: Ledger = {}
     for each in _defining(plan, c, "after_update"):
         more = _ask(each, c, "after_update", step(added), (*each.STEP, *each.ADDS), dict)

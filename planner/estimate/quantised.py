@@ -41,8 +41,8 @@ def element_bytes(
 
 
 def saved_per_layer(plan: Plan, c: Columns, every: RankParameters, wide: float) -> Array:
-    """Bytes that a mean layer does not move where ranks gather it: it travels as it is kept, and
-    codes that every rank has whole not at all."""
+    """Bytes that a mean layer does not move where ranks gather it: shards travel in their stored
+    format; replicated codes do not travel."""
     if base_of(plan) is None:
         return 0.0 * c.tp
     if stays_whole(plan):

@@ -1,4 +1,5 @@
-"""Work of layers and ranks for one micro-batch, with what sharding and offloading add to it."""
+"""Work of layers and ranks for one micro-batch, with the communication of sharding and
+offloading."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ from planner.specs.plan import Plan
 
 @dataclass(frozen=True)
 class Layers:
-    """Layers of every row for one micro-batch, and what sharding and offloading add to a mean
-    one."""
+    """Layers of every row for one micro-batch, and what sharding and offloading add to the mean
+    layer."""
 
     cost: ModelCost
     times: tuple[LayerTime, ...]

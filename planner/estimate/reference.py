@@ -21,8 +21,8 @@ class _Served:
 
 
 def compared_s(plan: Plan, m: Machine, c: Columns, once: Array) -> Array:
-    """Seconds of the passes over the batch of a step by a model that this one is compared with.
-    once: of this one."""
+    """Seconds of a reference model's passes over the batch of a step. once: seconds of the trained
+    model's forward passes over that batch."""
     if not TASKS[plan.training.task].reference:
         return once
     with section("reference"):

@@ -315,7 +315,7 @@ def cost_usd(plan: Plan, gpu_s: float, energy_j: float) -> tuple[float | None, f
 
 
 def _stopped(plan: Plan, r: Reliability) -> str:
-    """Whatever a failed host stops, and why it is the job where replicas were to go on."""
+    """Scope of a host failure (replica or job), and why the job if replicas were to continue."""
     if plan.run.failure_stops == "job":
         return "the job"
     if r.stopped_gpus < plan.cluster.gpus:

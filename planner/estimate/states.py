@@ -64,8 +64,8 @@ class RankParameters:
 
 
 def rank_parameters(plan: Plan, c: Columns) -> RankParameters:
-    """Divide every tensor of the model by what divides it: tensor parallel, expert x expert tensor
-    parallel, or nothing."""
+    """Divide every tensor of the model by its parallel degree: tensor parallel, expert x expert
+    tensor parallel, or nothing."""
     model, tp, ep, pp = plan.model, c.tp, c.ep, c.pp
     etp = tensor_of(plan, tp)
     layer: Ledger = {}

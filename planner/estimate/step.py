@@ -310,7 +310,7 @@ _TRAFFIC: tuple[Callable[[_Step], list[Traffic]], ...] = (
 
 
 def _beside(passes: Array, unit: LayerCost, time: LayerTime) -> Iterator[Ledger]:
-    """Time of this many passes of layers of a kind beside their compute."""
+    """Time of this many passes of layers of a kind, without their compute."""
     yield {
         "recompute": passes * time.recompute,
         "launch": passes * (unit.launch_forward + unit.launch_backward),

@@ -39,7 +39,7 @@ def weights_of(plan: Plan, c: Columns) -> Weights:
 
 
 def kind_adapters(plan: Plan, kind: Kind) -> tuple[Matrix, ...]:
-    """The matrices of a layer of a kind that have adapters; none where all is trained as it is."""
+    """The matrices of a layer of a kind that have adapters; empty under full training."""
     spec = plan.training.adapter
     if spec is None:
         return ()

@@ -45,7 +45,7 @@ def stragglers(plan: Plan, m: Machine, table: Columns, time: StepTime) -> Stragg
 
 
 def _mixed(plan: Plan, other: GpuSpec, table: Columns, time: StepTime, m: Machine) -> Mixed:
-    """Compute seconds of one step on each kind of GPU by itself with an equal split, and
+    """Compute seconds of one step on each kind of GPU alone with an equal split, and of all
     together."""
 
     def computing(time: StepTime) -> float:

@@ -78,7 +78,7 @@ class Levels:
 
 @dataclass(frozen=True)
 class Band:
-    """Distribution of measured over expected step time, and what it rests on.
+    """Distribution of measured over expected step time, and its evidence.
 
     parts: shares of the squared slow half of the width: LATER of plain runs, and what widens it.
     runs: on the same GPU or software.
@@ -248,8 +248,8 @@ _LEAST_MFU = 1e-3  # so that steps which hardly compute have a width with an end
 
 
 def sides(lines: Array) -> tuple[Array, Array]:
-    """Half-widths of what no request states, as logarithms, towards faster and slower; lines: of
-    FEATURES, shape (runs, features)."""
+    """Half-widths of factors that no request states, as logarithms, towards faster and slower;
+    lines: of FEATURES, shape (runs, features)."""
     slower = np.array([feature.slower for feature in FEATURES.values()])
     faster = np.array([feature.faster for feature in FEATURES.values()])
     return -np.log1p(-(1 - 1 / faster) * np.minimum(lines, 1.0)), np.log1p((slower - 1) * lines)

@@ -138,8 +138,8 @@ def recompute_class(text: str) -> int:
 
 
 def _class_of(kind: Any) -> Any:
-    """Class of a kind of recompute: modules that are repeated alone are a selection too, and what
-    keeps some results repeats whole layers."""
+    """Class of a kind of recompute: repeating single modules counts as selective, keeping some
+    results as whole layers."""
     whole = len(_RECOMPUTE_CLASSES) - 1
     return np.where(kind == RECOMPUTE_KINDS.index("modules"), _SELECTIVE, np.minimum(kind, whole))
 
@@ -281,7 +281,7 @@ def option_number(recompute: Array, offload: Array) -> Array:
 
 
 def combinations(c: Columns) -> Array:
-    """Number of each layout's combination of what decides how well its memory is known."""
+    """Index of each layout's combination of the properties that set the spread of its memory."""
     return row_number(c.zero, c.pp) + option_number(c.recompute, c.offload)
 
 

@@ -20,7 +20,8 @@ class Highest:
 
 
 def highest(gpu: str) -> Highest:
-    """Of runs on GPUs of the architecture of this one (profile id); of all runs where few are."""
+    """Utilisation of runs on GPUs of the same architecture (profile id); of all runs if those are
+    few."""
     runs = recorded()
     if not len(runs):
         return Highest(1.0, "", 0, "any GPU")

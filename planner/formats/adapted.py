@@ -35,8 +35,8 @@ class Names:
 
 @dataclass(frozen=True)
 class Frozen:
-    """Names of a trainer's arguments of frozen weights in 4 and 8 bit. bits: of one that says the
-    number; method: of one that says bitsandbytes or another."""
+    """Names of a trainer's arguments of frozen weights in 4 and 8 bit. bits: the argument for their
+    number; method: the one for bitsandbytes or another library."""
 
     four: str = "load_in_4bit"
     eight: str = "load_in_8bit"

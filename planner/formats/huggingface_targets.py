@@ -19,7 +19,7 @@ _FILL = ("dataset in train.yaml", "learning rate")
 
 
 def _options(request: PlanToWrite) -> dict[str, Any]:
-    """The plan with what these writers ask for beside it."""
+    """The plan with the options that these writers need."""
     out = {**request.options, "dp": request.replicas, "grad_accum": request.micro_batches}
     out |= {"gpus_per_node": request.gpus_per_node}
     hub = request.model.hub

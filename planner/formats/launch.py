@@ -32,7 +32,7 @@ _LONGEST = 40  # of a name: Kubernetes adds to it, up to 63 characters of a labe
 def scripts(
     target: Target, request: PlanToWrite, gpu: GpuSpec, comments: tuple[str, ...]
 ) -> dict[str, str]:
-    """run.sh and what starts it on all nodes, by name."""
+    """run.sh and the scripts that start it on all nodes, by file name."""
     known = {
         "name": name_of(f"{request.model.name}-{request.options['gpus']}"),
         "nodes": request.nodes,

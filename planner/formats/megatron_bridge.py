@@ -134,7 +134,7 @@ def recipes_in(text: str) -> dict[str, str]:
 
 
 def _assigns(function: ast.FunctionDef) -> bool:
-    """Whether a function makes a configuration of its own: those that are handed one do not."""
+    """Whether a function creates a configuration, instead of taking one as an argument."""
     is_recipe = any(
         isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == _BASE
         for node in function.body

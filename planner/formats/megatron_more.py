@@ -53,7 +53,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
 
 
 def _stack(answer: Answer) -> None:
-    """The stack, how it shards states, and what it does beside compute."""
+    """The stack, its sharding of states, and its overlap with compute."""
     if megatron_deepspeed.is_deepspeed(answer):
         megatron_deepspeed.stack(answer)
         return
@@ -154,7 +154,7 @@ def _gates(answer: Answer) -> None:
 
 
 def _biases(answer: Answer) -> None:
-    """Biases of linear layers, which are there unless they are switched off."""
+    """Biases of linear layers, on by default."""
     get = answer.get
     name = "disable-bias-linear" if "disable-bias-linear" in answer.values else "add-bias-linear"
     plain = bool(get("disable-bias-linear")) or get("add-bias-linear") is False

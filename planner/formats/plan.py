@@ -1,5 +1,4 @@
-"""From what files say to a request: what people type beside them wins, and what does not act beside
-the rest is left out and said."""
+"""Launch files to a request: typed options win; options without effect are dropped and reported."""
 
 from __future__ import annotations
 

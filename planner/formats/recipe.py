@@ -90,7 +90,7 @@ def target(kind: str) -> Target:
 
 
 def request(options: Options) -> Options:
-    """A request with what --for asks of it: layouts and options that files of a framework say."""
+    """A request limited by --for: layouts and options that files of a framework say."""
     return options if options.for_target is None else target(options.for_target).request(options)
 
 

@@ -191,8 +191,7 @@ class Answer:
             self._put(option, Stated(value, names[0] if names else note, place, implied=True))
 
     def leave(self, option: str, name: str) -> None:
-        """An argument settles that an option is as the stack has it, whatever another file lets
-        follow."""
+        """An argument sets an option to the default of the stack, over what other files imply."""
         if self._held(option) is None:
             self._put(option, Stated(None, name, self.values[name].place, implied=True))
 
@@ -233,7 +232,7 @@ class Answer:
                 stated[option] = replace(entry, argument=names.get(entry.argument, entry.argument))
 
     def option(self, name: str) -> Any:
-        """The value of one of our options so far; None where nothing states it."""
+        """The value of an option of dpplan so far; None if no argument states it."""
         stated = self._held(name)
         return None if stated is None else stated.value
 

@@ -46,8 +46,8 @@ def model_of(fields: Mapping[str, Any], named: Any) -> tuple[dict[str, Any], tup
 
 
 def _vocabulary(fields: Mapping[str, Any]) -> tuple[int | None, list[str]]:
-    """Words of the vocabulary: as stated, as a model of the catalogue with this name has them, or
-    None with what is then assumed."""
+    """Words of the vocabulary: as stated, else of the catalogue's model of this name, else None
+    with the assumption."""
     if fields.get("vocab"):
         return fields["vocab"], []
     owners = catalog.owners("models")

@@ -90,8 +90,8 @@ class Target:
     fill: tuple[str, ...] = ()
 
     def request(self, options: Options) -> Options:
-        """A request of what its files can say: on its stack as it comes, other layouts left out of
-        the search. What is given stays. Raises PlanError where the stack is another."""
+        """A request that its files can express: on its stack with defaults, other layouts left out
+        of the search. Given options stay. Raises PlanError where the stack is another."""
         if options.stack is not None and options.stack not in self.stacks:
             remedy = f"is not what {self.title} is; leave it out, or give"
             raise PlanError("--stack", options.stack, f"{remedy} {' or '.join(self.stacks)}")

@@ -57,7 +57,7 @@ def _sizes(request: PlanToWrite) -> dict[str, Any]:
 
 
 def _kinds(request: PlanToWrite) -> dict[str, Any]:
-    """Model, recomputation, precision, and what acts beside a kind of parallelism."""
+    """Model, recomputation, precision, and options of each kind of parallelism."""
     out: dict[str, Any] = {}
     if request.model.name in FLAVORS:
         family, flavor = FLAVORS[request.model.name]

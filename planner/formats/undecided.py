@@ -1,5 +1,5 @@
-"""Options that an argument which is not understood may set: what a file says of them is undecided.
-Which arguments touch which options is undecided.toml."""
+"""Options that an argument which is not understood may set: their values are undecided. Which
+arguments touch which options is undecided.toml."""
 
 from __future__ import annotations
 

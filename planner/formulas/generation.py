@@ -1,5 +1,5 @@
-"""Generating text: which experts a batch touches, how responses end, and what a phase takes that
-decodes a batch of them.
+"""Generating text: experts that a batch touches, the distribution of response lengths, and the time
+of a decoding phase.
 
 All inputs are float64 scalars or arrays; all times are seconds.
 """
@@ -51,7 +51,7 @@ def one_shot_all_reduce_s(
     ),
 )
 def decode_step_s(gpu_s: Array, sequences: Array, step_s: Array, sequence_s: Array) -> Array:
-    """Time of one token of n sequences: the GPU's pass, and what the CPU does between two."""
+    """Time of one token of n sequences: the GPU's pass, and CPU work between passes."""
     return gpu_s + step_s + sequences * sequence_s
 
 

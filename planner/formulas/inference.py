@@ -1,5 +1,5 @@
-"""Memory of generating text: weights, the cache of keys and values, and what a chunk of the prompt
-needs."""
+"""Memory of generating text: weights, the cache of keys and values, and the workspace of a chunk of
+the prompt."""
 
 from __future__ import annotations
 

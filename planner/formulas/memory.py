@@ -1,5 +1,4 @@
-"""Bytes on one GPU: states, activations that backward keeps, and what the framework and the
-libraries add.
+"""Bytes on one GPU: states, activations kept for backward, overheads of framework and libraries.
 
 Symbols: T tokens of a micro-batch on this rank, T' = T / t under sequence parallelism else T, h
 hidden, t tensor parallel, e bytes of an activation element, a heads, f MLP width.

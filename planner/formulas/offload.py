@@ -21,7 +21,7 @@ from planner.ledger import Array, formula
     ),
 )
 def drive_s(moved_bytes: Array, drive_bytes_per_s: Array) -> Array:
-    """Time of one GPU's bytes at its share of what the drives of the node read, or write."""
+    """Time to read or write one GPU's bytes at its share of the bandwidth of the node's drives."""
     return moved_bytes / drive_bytes_per_s
 
 

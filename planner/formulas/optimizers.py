@@ -1,5 +1,5 @@
 """Optimizers: what each keeps of a tensor and what it computes on it. One entry of OPTIMIZERS per
-optimizer; memory, time, refusals and documentation are made of the entries."""
+optimizer; memory, time, refusals and documentation derive from the entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From one step to a whole run: days, money, energy, and what failures cost."""
+"""From one step to a whole run: days, money, energy, and the cost of failures."""
 
 from __future__ import annotations
 

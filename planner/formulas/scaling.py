@@ -10,7 +10,7 @@ from planner.ledger import Array, formula
 
 @formula(unit="s", equation="serial + parallel / n", source="Amdahl 1967, AFIPS 30, 483-485")
 def amdahl_s(serial_s: Array, parallel_s: Array, gpus: Array) -> Array:
-    """Time of a step on n GPUs; the parallel part is what one GPU would take for it."""
+    """Time of a step on n GPUs; the parallel part is its time on one GPU."""
     return serial_s + parallel_s / gpus
 
 

@@ -185,7 +185,7 @@ def _dealt(shape: Shape, pp: int, vpp: int) -> Array:
 
 
 def _usual(shape: Shape, pp: int, vpp: int) -> Array:
-    """Layers of every chunk, whatever their kinds."""
+    """Layers of every chunk, of all kinds."""
     layers, split, chunks = shape.layers, shape.split, pp * vpp
     if layers % chunks == 0:
         return _even(layers, chunks)

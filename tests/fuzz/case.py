@@ -29,7 +29,7 @@ _FACTOR_S = 3  # times as long, and the case is stopped
 
 @dataclass(frozen=True)
 class Case:
-    """What is typed, in a folder with these files."""
+    """Words of a command, and the files of its folder."""
 
     words: tuple[str, ...]
     files: dict[str, bytes] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a case came to: the answer, its document where one was printed, what it took, what it
+    """Outcome of a case: the answer, its document where one was printed, what it took, what it
     warned of, and files in the folder that were not there before or are not as before."""
 
     answer: Answer

@@ -1,4 +1,4 @@
-"""What holds of every answer, whatever was asked."""
+"""Invariants of every answer."""
 
 from __future__ import annotations
 

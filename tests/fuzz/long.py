@@ -25,7 +25,7 @@ _MOST_BYTES = 8 * 2**30  # address space: what asks for more fails here instead 
 
 @dataclass
 class Figures:
-    """What one kind came to. Worst: the slowest case in seconds, the largest in bytes."""
+    """Outcome of one kind of case. Worst: the slowest case in seconds, the largest in bytes."""
 
     kind: str
     cases: int = 0
@@ -123,7 +123,7 @@ def _count(figures: Figures, error: Exception) -> None:
 
 
 def _measured(figures: Figures, module: Any) -> None:
-    """What the last case took, where the kind says so."""
+    """Cost of the last case, if its kind reports it."""
     took = getattr(module, "TOOK", None)
     if took is not None:
         figures.seconds = max(figures.seconds, took.seconds)

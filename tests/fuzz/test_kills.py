@@ -123,7 +123,7 @@ def catches(pid: int, number: int) -> bool:
 
 @cache
 def results(name: str) -> dict[str, bytes]:
-    """What a command writes when nothing ends it."""
+    """Output of a command that runs to its end."""
     if name in ("serve", "verify"):
         return {}
     with tempfile.TemporaryDirectory(prefix="fuzz") as place:

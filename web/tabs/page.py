@@ -13,7 +13,7 @@ from planner.specs.base import PlanError
 from planner.specs.options import flag
 from planner.views.chart import Chart
 from planner.views.html import parts_of
-from planner.views.view import Link, with_doubts
+from planner.views.view import Link, View, with_doubts
 from web.render import drawn, rendered
 from web.state import Pairs, stated
 from web.tabs.base import Tab, TabRequest, requested
@@ -41,10 +41,6 @@ def page(
             view = with_doubts(tab.answers.view(document, request), tab.answers.out(document))
             read = tab.answers.plan(document)
         plan = read or request.state
-        shown = parts_of(view, _address(tab, request), text("apply"), paper=False)
-        shown["parts"] = [_seen(part) for part in shown["parts"]]
-        charts = [chart for part in shown["parts"] if (chart := _chart_of(part)) is not None]
-        runs = [list(run) for _, run in groupby(shown["parts"], lambda p: isinstance(p, Chart))]
         free = tab.freed(pairs)
         unused, again = (
             ", ".join(
@@ -54,10 +50,9 @@ def page(
             )
             for is_free in (False, True)
         )
-        body = rendered(
-            "tab_answer.html",
-            view=shown,
-            runs=runs,
+        body, charts = drawn_answer(
+            view,
+            _address(tab, request),
             command=tab.answers.command(document, request),
             sheet=f"{tab.path}.csv?{urlencode(pairs)}" if view.csv else "",
             unused=unused,
@@ -75,6 +70,18 @@ def page(
         "problem": "" if error is None else str(error),
         "pairs": plan.pairs if plan and tab.files and read else pairs,
     }
+
+
+def drawn_answer(
+    view: View, to: Callable[[Link], str | None], **more: Any
+) -> tuple[str, list[Chart]]:
+    """A view as a part of a page, and its charts. to: where its links lead; more: of a form."""
+    shown = parts_of(view, to, text("apply"), paper=False)
+    shown["parts"] = [_seen(part) for part in shown["parts"]]
+    charts = [chart for part in shown["parts"] if (chart := _chart_of(part)) is not None]
+    runs = [list(run) for _, run in groupby(shown["parts"], lambda p: isinstance(p, Chart))]
+    usual = {"command": "", "sheet": "", "unused": "", "again": "", "conflicts": (), "path": "/"}
+    return rendered("tab_answer.html", **usual | more, view=shown, runs=runs), charts
 
 
 def _seen(part: dict[str, Any] | Chart) -> dict[str, Any] | Chart:

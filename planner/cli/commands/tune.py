@@ -1,4 +1,4 @@
-"""`dpplan tune`: which methods of fine-tuning fit the cards, and what they take."""
+"""`dpplan tune`: which methods of fine-tuning fit the GPUs, with time and memory."""
 
 from __future__ import annotations
 

@@ -146,8 +146,8 @@ class _Flattened:
 
 @dataclass(slots=True, eq=False)
 class _Several:
-    """A function of plain arrays with several results. A block asks for one after the other: the
-    last operands are kept with what was made of them."""
+    """A function of plain arrays with several results. A block requests them in turn, so the last
+    operands are cached with their results."""
 
     function: Callable[..., Ledger]
     names: tuple[str, ...]

@@ -31,8 +31,8 @@ def known(column: Column) -> Array:
 
 
 def settle(levels: Levels, wanted: Sequence[Column], rows_too: bool = False) -> None:
-    """Evaluate what is deferred on levels that many rows share, the coarsest first; what every row
-    has of its own stays deferred unless rows_too."""
+    """Evaluate what is deferred on levels that many rows share, the coarsest first; values that
+    differ by row stay deferred unless rows_too."""
     needed = _needed(wanted)
     read = {x.number for x in wanted}
     read.update(

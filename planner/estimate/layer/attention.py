@@ -1,4 +1,5 @@
-"""The cores of a layer: scores, softmax and weighted values, and what stands in their place."""
+"""Attention cores of a layer (scores, softmax, weighted values) and the mixers that replace
+them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Embedding, final norm, logits and loss of one micro-batch, and what a module of multi-token
-prediction has beside its layer and its head."""
+"""Embedding, final norm, logits and loss of one micro-batch, and the norms and projection of a
+multi-token prediction module."""
 
 from __future__ import annotations
 

@@ -287,10 +287,10 @@ def _rotates(model: ModelSpec, core: Attended) -> bool:
 
 
 def _rotated(plan: Plan, core: Attended) -> tuple[float, float]:
-    """Elements per token that a rotation turns, and that are copied into place. Fused kernels turn
-    a latent query where it is, and make keys and values of what was projected as they turn the
-    shared part: nope and value read, key and value written (fused_mla_yarn_rope_apply.py of
-    Megatron-LM)."""
+    """Elements per token that rotary embedding rotates, and those that are copied into place. Fused
+    kernels turn a latent query where it is, and make keys and values of what was projected as they
+    turn the shared part: nope and value read, key and value written (fused_mla_yarn_rope_apply.py
+    of Megatron-LM)."""
     if not (core.turned and plan.fused_rotary):
         return _copied(core), _copied(core)
     width = core.query_width + core.value_width
@@ -320,7 +320,7 @@ def _biased(shape: LayerShape, part: Part) -> Array:
 
 
 def weight_traffic_s(m: Machine, gemms: Iterable[Gemm]) -> Array:
-    """Seconds of what the stack moves per weight and micro-batch outside of GEMMs: accumulation,
-    casts, communication buffers."""
+    """Seconds of memory traffic per weight and micro-batch outside of GEMMs: accumulation, casts,
+    communication buffers."""
     weights = sum(p.per_layer * p.n * p.k * p.batch for p in gemms)
     return copy_s(m, weights * m.weight_bytes_moved)

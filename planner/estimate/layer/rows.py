@@ -1,5 +1,5 @@
 """A layer of every kind and row of a table of layouts: gathered from distinct combinations, with
-communication, launches and what recompute repeats."""
+communication, launches and recompute."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _OVERLAP_OFF = Sourced(0.0, "1", "assumed", "recipes for this architecture leave
 
 @dataclass(frozen=True)
 class Machine:
-    """Numbers of one plan in base units; see hardware and stack profiles for what each means."""
+    """Numbers of one plan in base units; hardware and stack profiles explain each."""
 
     # kernels
     dense_rate: Array  # FLOP/s of GEMMs in the training precision

@@ -11,8 +11,8 @@ UPDATE_FRAC = 0.62
 
 
 def threads(plan: Plan) -> int:
-    """Threads of all ranks of a host that update: as many as the request states, or as the launcher
-    of the stack leaves them, and never more than cores."""
+    """Threads of all ranks of a host that update: the number in the request, else the launcher's
+    default of the stack, at most the cores."""
     cluster = plan.cluster
     ranks = cluster.gpus_per_host
     if cluster.host_threads is not None:

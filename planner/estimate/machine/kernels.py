@@ -1,4 +1,4 @@
-"""Numbers of kernels: rates of the GPU, and what its kernels move under this stack."""
+"""Numbers of kernels: rates of the GPU, and memory traffic of its kernels under this stack."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def _most(each: Sequence[Array | None]) -> Array | None:
 
 
 def fragmentation(plan: Plan) -> float:
-    """Share that the allocator reserves beyond what comes and goes within a step."""
+    """Allocator slack: reserved over the memory allocated and freed within a step."""
     usual = float(plan.stack.fragmentation_frac)
     return min(usual, EXPANDABLE_FRAC) if plan.expandable_segments else usual
 

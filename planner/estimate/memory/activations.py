@@ -1,5 +1,5 @@
-"""Bytes that one layer keeps for backward, operator by operator, and what a recompute rule leaves
-of them.
+"""Bytes that one layer keeps for backward, operator by operator, and what remains of them under a
+recompute rule.
 
 Symbols as in formulas.memory. Every function returns one value per row of the table.
 
@@ -164,7 +164,7 @@ def _group(part: Part) -> str:
 
 
 def _input_bytes(plan: Plan) -> float:
-    """Bytes per element of what a GEMM keeps as its input: of mean layers, where some stay in 16
+    """Bytes per element of the saved input of a GEMM: the mean over layers where some stay in 16
     bit."""
     low, share = low_copy_bytes(plan), plan.training.wide_layers / plan.model.layers
     wide = plan.training.element_bytes
@@ -219,7 +219,7 @@ def embedding_mask(plan: Plan, c: Columns) -> Array:
 
 
 def _attention_activations(plan: Plan, c: Columns, part: Attention | CrossAttention) -> Ledger:
-    """Queries, keys and values of heads, and what comes of them."""
+    """Saved activations of attention by heads: queries, keys, values and output."""
     stack, e, tp = plan.stack, plan.training.element_bytes, c.tp
     (core,) = part.core()
     tokens, width = tokens_of(plan, c)[0], float(part.heads * part.head_dim)
@@ -258,7 +258,8 @@ def scores_kernel(plan: Plan, core: Attended) -> str | None:
 
 
 def _latent_activations(plan: Plan, c: Columns, mla: Latent) -> Ledger:
-    """Low-rank queries, keys and values, and what comes of them."""
+    """Saved activations of latent attention: compressed and projected queries, keys, values,
+    output."""
     e = plan.training.element_bytes
     tokens, local = tokens_of(plan, c)
     low = float((mla.query_rank or 0) + mla.kv_rank + mla.rope_head_dim)
@@ -377,8 +378,8 @@ def _selective_saving(plan: Plan, c: Columns, kind: Kind, kept: Ledger) -> Array
 
 @dataclass(frozen=True)
 class Kept:
-    """Bytes per row of the table: of a stage's layers for one micro-batch, of what backward works
-    on, of one layer."""
+    """Bytes per row of the table: of a stage's layers for one micro-batch, of the workspace of
+    backward, of one layer."""
 
     stage: Array  # kept by all layers of the stage for one micro-batch
     unit: Array  # kept by the unit that backward works on: a layer, or a recompute group

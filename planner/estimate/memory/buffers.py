@@ -49,8 +49,8 @@ def _received(s: StageOf) -> Phased:
 
 
 def _fixed_buckets(s: StageOf) -> Array:
-    """Bytes of fixed-size buckets, if the request sets their size: as many as are filled and
-    reduced at once, or one without overlap."""
+    """Bytes of fixed-size buckets, if the request sets their size: those filled or reduced at the
+    same time; one without overlap."""
     requested = s.plan.training.data_bucket
     whole, zero3 = s.state.fixed_buckets, s.state.zero3_buckets
     several = 1.0 if zero3 is None else _BUFFERS

@@ -71,13 +71,13 @@ def normed_bytes(plan: Plan) -> float:
 
 
 def casts_inputs(plan: Plan) -> bool:
-    """Whether every matrix keeps a 16-bit copy of its own of what a norm returns in fp32."""
+    """Whether every matrix keeps its own 16-bit copy of a norm's fp32 output."""
     of_norm = autocasts(plan) and plan.model.norm == "layernorm"
     return wide_stream(plan) or (of_norm and plan.stack.activations.wide_layernorm)
 
 
 def norms_cast(plan: Plan) -> bool:
-    """Whether every norm makes an fp32 copy of its input, of its own."""
+    """Whether every norm makes its own fp32 copy of its input."""
     return casts_inputs(plan) and residual_bytes(plan) < WIDE_BYTES
 
 
@@ -129,7 +129,8 @@ def masks(plan: Plan) -> bool:
 
 
 def joined_rotary(plan: Plan) -> bool:
-    """Whether queries and keys are made anew by joining what is rotated with the rest."""
+    """Whether queries and keys are concatenated from rotated and unrotated parts, as new
+    tensors."""
     return runs_code(plan, "joined rotary") and not plan.fused_rotary
 
 

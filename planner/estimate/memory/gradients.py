@@ -105,7 +105,7 @@ def product(s: StageOf) -> Array:
 
 
 def of_stage(s: StageOf) -> Gradients:
-    """Gradients of a stage, for mechanisms that change when they are there."""
+    """Gradients of a stage, for mechanisms that change their lifetime."""
     plan, c, p, state = s.plan, s.c, s.weights.trained, s.plan.stack.state
     return Gradients(
         shards=shard_count(c.zero, _ZERO_2, c.shards),

@@ -24,7 +24,7 @@ _NARROW, _WIDE = 2.0, 4.0  # bytes of a logit in 16 bit and in fp32
 
 
 def logits(plan: Plan, c: Columns) -> Array:
-    """Logits alive at the loss, whatever stage computes it."""
+    """Logits alive at the loss, on the stage that computes it."""
     plan = head_plan(plan)
     tokens, h = tokens_of(plan, c)[0], float(plan.model.hidden)
     e = plan.training.element_bytes

@@ -38,8 +38,7 @@ def _of_ends(s: StageOf) -> Array:
 
 
 def _waiting(s: StageOf, unit: Array) -> Array:
-    """Micro-batches in flight that wait while backward of one ends. unit: bytes that are left of
-    it."""
+    """Micro-batches in flight that wait while backward of one ends. unit: bytes that one leaves."""
     others = np.maximum(s.chunks - 1, 0.0) / s.c.vpp
     away = offload.moved(s.plan, s.c, s.kept, others * s.kept.stage + unit, 0.0)[0]
     return others * (s.kept.stage + s.in_no_layer) + unit - away

@@ -36,8 +36,8 @@ def live_chunks(plan: Plan, c: Columns, stage: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class StageOf:
-    """A pipeline stage of every layout; what leaves share is computed once, when it is first
-    needed."""
+    """A pipeline stage of every layout; values that several leaves use are computed once, on first
+    use."""
 
     plan: Plan
     c: Columns

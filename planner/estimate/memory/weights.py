@@ -37,7 +37,7 @@ def gathered(s: StageOf) -> Phased:
 
 
 def _gathered(s: StageOf) -> Array:
-    """Weights of ZeRO-3 without units: two layers, and what is in none."""
+    """Weights of ZeRO-3 without units: two layers, and the weights outside of layers."""
     plan, c, every, split = s.plan, s.c, s.weights.every, s.split
     root, narrow = (
         split.first * total(every.first) + split.last * total(every.last),

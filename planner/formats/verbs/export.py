@@ -170,7 +170,7 @@ def _as_written(
 
 
 def _agree(figures: Figures, other: Figures) -> bool:
-    """Whether two plans take as long and need as much, by what files round numbers to."""
+    """Whether two plans have equal time and memory, up to the rounding of numbers in files."""
     pairs = (
         (figures.step.seconds, other.step.seconds),
         (figures.memory.device_bytes, other.memory.device_bytes),

@@ -66,7 +66,7 @@ class Rule:
 
 
 def _most(plan: Plan) -> int:
-    """The most of what divides GPUs, layers or experts."""
+    """Upper bound of a degree that divides GPUs, layers or experts."""
     routed = plan.model.routed
     return max(plan.cluster.gpus, plan.model.layers, routed.experts if routed else 1)
 

@@ -34,7 +34,6 @@ _ANSWERS = {
     "list clusters": "listing.ClusterEntry",
     "list hosts": "listing.HostEntry",
     "list schedules": "listing.Entry",
-    "/api/compare": "compare.SideBySide",
     "/api/explain": "explanation.Explanation",
     "a wrong request": "error.Refusal",
     "a wrong request over HTTP": "error.Problem",

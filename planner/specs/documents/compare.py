@@ -20,19 +20,16 @@ _ABSENT: Any = UNSET  # left out where `refused` or `fits` says that there is no
 class Figure:
     """A figure by which answers are compared.
 
-    name: in `change_frac` and the CSV. key: in `/api/compare`. heading: of a narrow column, with
-    its unit; "" for a figure that only the long lists have (CSV and dashboard). unit: as
-    `planner.views.figures.cell_text` reads it. path: where an estimate document has it.
-    less_is_better: None where neither is.
+    name: in `change_frac` and the CSV. heading: of a narrow column, with its unit; "" for a figure
+    that only the long lists have (CSV and dashboard). unit: as `planner.views.figures.cell_text`
+    reads it. path: where an estimate document has it.
     """
 
     name: str
-    key: str
     label: str
     heading: str
     unit: str
     path: str
-    less_is_better: bool | None
 
     def of(self, document: Any) -> float | None:
         """The figure of an estimate document or a point; None where it has none."""
@@ -41,38 +38,26 @@ class Figure:
 
 
 FIGURES = (
-    Figure("gpus", "gpus", "GPUs", "GPUs", "number", "cluster.gpus", None),
-    Figure("memory_bytes", "memory", "memory per GPU", "memory", "B", "memory.device_bytes", True),
-    Figure(
-        "headroom_bytes", "headroom", "memory left", "free", "B", "memory.headroom_bytes", False
-    ),
-    Figure("step_seconds", "step", "step", "step", "s", "step.seconds", True),
-    Figure("step_low_s", "low", "80 % band, low", "", "s", "step.low", True),
-    Figure("step_high_s", "high", "80 % band, high", "", "s", "step.high", True),
-    Figure("mfu", "mfu", "MFU", "MFU", "%", "throughput.mfu", False),
-    Figure("hfu", "hfu", "HFU", "", "%", "throughput.hfu", None),
-    Figure(
-        "tokens_per_s",
-        "tokens_per_s",
-        "throughput",
-        "tokens/s",
-        "tokens/s",
-        "throughput.tokens_per_s",
-        False,
-    ),
+    Figure("gpus", "GPUs", "GPUs", "number", "cluster.gpus"),
+    Figure("memory_bytes", "memory per GPU", "memory", "B", "memory.device_bytes"),
+    Figure("headroom_bytes", "memory left", "free", "B", "memory.headroom_bytes"),
+    Figure("step_seconds", "step", "step", "s", "step.seconds"),
+    Figure("step_low_s", "80 % band, low", "", "s", "step.low"),
+    Figure("step_high_s", "80 % band, high", "", "s", "step.high"),
+    Figure("mfu", "MFU", "MFU", "%", "throughput.mfu"),
+    Figure("hfu", "HFU", "", "%", "throughput.hfu"),
+    Figure("tokens_per_s", "throughput", "tokens/s", "tokens/s", "throughput.tokens_per_s"),
     Figure(
         "tokens_per_s_per_gpu",
-        "per_gpu",
         "throughput per GPU",
         "tokens/s/GPU",
         "tokens/s",
         "throughput.tokens_per_s_per_gpu",
-        False,
     ),
-    Figure("days", "days", "days", "days", "number", "run.days", True),
-    Figure("gpu_hours", "gpu_hours", "GPU-hours", "", "number", "run.gpu_hours", True),
-    Figure("cost_usd", "cost", "cost", "USD", "USD", "run.cost_usd", True),
-    Figure("energy_kwh", "energy", "energy (kWh)", "kWh", "number", "run.energy_kwh", True),
+    Figure("days", "days", "days", "number", "run.days"),
+    Figure("gpu_hours", "GPU-hours", "", "number", "run.gpu_hours"),
+    Figure("cost_usd", "cost", "USD", "USD", "run.cost_usd"),
+    Figure("energy_kwh", "energy (kWh)", "kWh", "number", "run.energy_kwh"),
 )
 
 
@@ -275,37 +260,3 @@ class Comparison(Doubted):
     curves: Annotated[
         list[Curve], key("of a sweep, one per combination of the options that are not its axis")
     ]
-
-
-class Scenario(Document):
-    """One estimate beside others."""
-
-    title: Annotated[str, key("model and GPUs for people")]
-    layout: Annotated[str, key("its layout in words")]
-    stack: Annotated[str, key("name of the stack for people")]
-    fits: Annotated[bool, key("device memory, host memory and drives suffice")]
-    bottleneck: Annotated[str, key("what takes most of the step")]
-    price: Annotated[str, key("of a GPU-hour, with kind, provider and date, or why there is none")]
-    price_market: Annotated[str, key("kind of price, as `cluster.price_market`")]
-    command: Annotated[str, key("the command that requests it")]
-
-
-class FigureRow(Document):
-    """One figure of all scenarios."""
-
-    key: Annotated[str, key("step, tokens_per_s, mfu, memory, cost, ...")]
-    title: Annotated[str, key("name of the figure for people")]
-    unit: Annotated[str, key("s, B, tokens/s, USD, `%` of a share, number")]
-    less_is_better: Annotated[bool | None, key("null: neither is")]
-    values: Annotated[list[float | None], key("one per scenario, in `unit`")]
-    change_frac: Annotated[
-        list[float | None], key("value over the first's, minus one; null where undefined", "1")
-    ]
-
-
-class SideBySide(Document):
-    """Estimates side by side, as `/api/compare` answers."""
-
-    schema_version: Annotated[int, key("1")]
-    scenarios: Annotated[list[Scenario], key("in the order of the request")]
-    figures: Annotated[list[FigureRow], key("those that any scenario has")]

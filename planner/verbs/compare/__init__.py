@@ -27,9 +27,9 @@ from planner.verbs.compare.combinations import (
     refuse_varied,
     requests_of,
 )
+from planner.verbs.compare.differences import difference
 from planner.verbs.compare.dimensions import Dimension, Value, unit_of
 from planner.verbs.compare.equal import Sized, sized
-from planner.verbs.compare.side_by_side import difference, side_by_side
 from planner.verbs.prices import bill, cheapest_of, machine, prices
 from planner.verbs.requests import Point, answer
 from planner.verbs.workers import Progress
@@ -63,6 +63,23 @@ def compare(
     else:
         rows = sized(requests, request.at, request.jobs or 1)
         notes += [_equal_note(row) for row in rows if row.equal is not None]
+    return _comparison(combined, rows, request, notes)
+
+
+def side_by_side(points: Mapping[str, Point]) -> Comparison:
+    """Requests that are answered already, by their names, compared with the first that fits.
+
+    Raises PlanError if none has an answer.
+    """
+    scenarios = Dimension("scenario", tuple(Value(name, {}) for name in points))
+    combined = Combinations((scenarios,), (), tuple((value,) for value in scenarios.values))
+    rows = [Sized(point, None) for point in points.values()]
+    return _comparison(combined, rows, CompareOptions(), [])
+
+
+def _comparison(
+    combined: Combinations, rows: Sequence[Sized], request: CompareOptions, notes: list[str]
+) -> Comparison:
     points = [row.point for row in rows]
     if all(point.report is None for point in points):
         raise PlanError(
@@ -70,7 +87,7 @@ def compare(
             None,
             f"none of the {len(points)} requests can be answered; the first: {points[0].refused}",
         )
-    notes += _same_answers(combined, points)
+    notes = [*notes, *_same_answers(combined, points)]
     documents = [
         _document(combined.dimensions, values, row)
         for values, row in zip(combined.rows, rows, strict=True)

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.specs.documents.compare import (
-    FIGURES,
-    Change,
-    Difference,
-    FigureRow,
-    Point,
-    Scenario,
-    SideBySide,
-)
-from planner.specs.documents.estimate import Estimate
-from planner.specs.documents.plan import describe
+from planner.specs.documents.compare import FIGURES, Change, Difference, Point
 
 
 def difference(rows: Sequence[Point]) -> Difference:
@@ -59,36 +49,3 @@ def change(value: float | None, base: float | None) -> float | None:
     """Value over base, minus one; None where one is not known, or where a share says nothing
     because memory is short."""
     return value / base - 1 if value is not None and base and value >= 0 < base else None
-
-
-def side_by_side(reports: Sequence[Estimate]) -> SideBySide:
-    """Figures of each report that any of them has, and how much each differs from the first."""
-    rows = []
-    for figure in FIGURES:
-        values = [figure.of(report) for report in reports]
-        if any(value is not None for value in values):
-            rows.append(
-                FigureRow(
-                    key=figure.key,
-                    title=figure.label,
-                    unit=figure.unit,
-                    less_is_better=figure.less_is_better,
-                    values=values,
-                    change_frac=[change(value, values[0]) for value in values],
-                )
-            )
-    return SideBySide(reports[0].schema_version, [_scenario(report) for report in reports], rows)
-
-
-def _scenario(report: Estimate) -> Scenario:
-    cluster = report.cluster
-    return Scenario(
-        title=f"{report.model.title} on {cluster.gpus:,} x {cluster.gpu_title}",
-        layout=describe(report.layout),
-        stack=report.stack.title,
-        fits=report.memory.fits,
-        bottleneck=report.step.bottleneck,
-        price=cluster.price,
-        price_market=cluster.price_market,
-        command=report.command,
-    )
