@@ -151,7 +151,7 @@ def _host(here: Node, plan: Estimate, folder: str) -> Iterator[Check]:
 
 
 def _network(here: Node, plan: Estimate) -> Iterator[Check]:
-    if plan.cluster.nodes < 2:
+    if plan.cluster.nodes == 1:
         return
     cards, rate = plan.cluster.nics_per_node, plan.cluster.nic_bytes_per_s
     ports = here.nic_bytes_per_s

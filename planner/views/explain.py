@@ -98,13 +98,13 @@ def memory_lines(report: Report) -> list[str]:
         show(size, "B") for size in (memory.outside.context, memory.outside.communicators)
     )
     out.append(f"  outside the allocator: context {context}, communicators {channels}")
-    sizes = (
+    on_host = (
         memory.host_bytes,
         memory.host_saving_bytes,
         memory.host_loading_bytes,
         memory.host_pretrained_bytes,
     )
-    offloaded, saving, loading, reading = (show(size, "B") for size in sizes)
+    offloaded, saving, loading, reading = (show(size, "B") for size in on_host)
     out.append(
         f"  host memory per GPU: offloaded {offloaded}, to save a checkpoint from a host copy"
         f" {saving}, to load one {loading}, while weights are read to begin with {reading}"
