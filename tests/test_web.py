@@ -56,6 +56,8 @@ def test_command_line_api_and_page_agree(client: TestClient) -> None:
             "model": "mixtral-8x7b",
             "gpu": "h100-sxm5-80gb",
             "gpus": "16",
+            "stack": "megatron-core",
+            "seq_len": "4096",
             "price": "2.5",
             "tokens": "300B",
         },
@@ -88,13 +90,13 @@ SCENARIOS = st.fixed_dictionaries(
         "recompute": st.sampled_from(["none", "selective", "full"]),
         "global_batch": st.sampled_from(["48", "64"]),
         "seq_len": st.sampled_from(["1024", "2048"]),
+        "stack": st.sampled_from(["megatron-core", "pytorch-fsdp"]),
     },
     optional={
         "zero": st.sampled_from(["0", "1", "3"]),
         "tokens": st.sampled_from(["1T", "20B"]),
         "price": st.sampled_from(["1.99", "0"]),
         "precision": st.sampled_from(["bf16", "fp16", "fp8"]),
-        "stack": st.sampled_from(["megatron-core", "pytorch-fsdp"]),
     },
 )
 
