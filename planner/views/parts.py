@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from planner.views.cells import Column
 from planner.views.chart import Chart, Figure, Trace
 from planner.views.figures import axis, figure, stack
-from planner.views.groups import shades, step_group
+from planner.views.groups import SEEN, shades, step_group
 from planner.views.view import words
 
 
@@ -15,7 +15,8 @@ def parts_chart(name: str, steps: Mapping[str, Mapping[str, float]]) -> Chart:
     """Step times as stacked bars of their parts. steps: components in seconds, by label."""
     names = dict.fromkeys(part for parts in steps.values() for part in parts)
     seconds = {part: [parts.get(part, 0.0) for parts in steps.values()] for part in names}
-    shown = {part: values for part, values in seconds.items() if any(values)}
+    least = SEEN * max(sum(parts.values()) for parts in steps.values())
+    shown = {part: values for part, values in seconds.items() if max(values) > least}
     fastest = min(steps, key=lambda label: sum(steps[label].values()))
     return Chart(
         name,
