@@ -214,10 +214,20 @@ def test_counts_left_out_could_not_have_been_within() -> None:
         (["batch", "--gpu", "a100", "--global-batch", "8"], "--global-batch"),
         (["bandwidth", "--gpu", "a100"], "--gpus"),
         (["--jobs", "0"], "--jobs"),
+        (["--lora", "16"], "dpplan tune --model gpt2"),
     ],
 )
 def test_wrong_questions_are_refused(words: list[str], text: str) -> None:
     refused(dpplan("recommend", *words, "--model", "gpt2"), text)
+
+
+def test_adapters_are_answered_within_a_limit_on_gpus() -> None:
+    request: dict[str, Any] = {"model": "qwen2.5-0.5b", "tokens": 5e7, "lora": 16}
+    request |= {"stack": "hf-trainer", "global_batch": 8, "stack_defaults": True}
+    most = 8
+    fastest = cluster(Limits(max_gpus=most), request, ["rtx4090"]).answers.fastest
+    assert fastest is not None
+    assert fastest.gpus <= most
 
 
 def test_nothing_within_the_limits_is_status_3_and_says_why() -> None:

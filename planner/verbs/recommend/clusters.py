@@ -14,6 +14,7 @@ from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.scenario import doubts_of, searched
 from planner.inputs.training import precision_sentence, sequence_length, sequence_sentence
+from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.batch import SizedModel
 from planner.specs.documents.prices import Prices
@@ -53,10 +54,18 @@ def cluster(
     """Every count of every kind of GPU over which the batch divides, compared with the limits.
 
     given: options of a request without gpu, gpus and cluster. gpus, clusters: the kinds to try; by
-    default every GPU of the catalogue in its usual node.
+    default every GPU of the catalogue in its usual node. Raises PlanError for a wrong request,
+    such as adapters without a limit on GPUs.
     """
     base, limits = read_options(given), checked(limits, given.get("tokens"))
     refuse(base, "recommend cluster")
+    if base.lora and limits.max_gpus is None:
+        raise PlanError(
+            "--lora",
+            base.lora,
+            f"trains adapters, for which up to {MOST_GPUS:,} GPUs would be tried: state --max-gpus,"
+            f" or ask `dpplan tune --model {base.model} --gpu GPU --gpus N --examples N`",
+        )
     model, _ = model_spec(base.model)
     tokens = number(base, "tokens")
     default, batch = None, base.global_batch
