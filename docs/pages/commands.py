@@ -14,7 +14,7 @@ EXTENDING = "docs/extending/"
 EXAMPLE = "docs/worked-example.md"  # whose commands read what those before them wrote
 
 # what takes minutes of a node, and files that come from it
-_MEASURES = re.compile(r"^dpplan (calibrate|serve|mcp)\b|my-node\.toml|cluster\.toml")
+_MEASURES = re.compile(r"^dpplan (calibrate|serve|mcp|preflight)\b|my-node\.toml|cluster\.toml")
 # where a page of docs/extending first changes the package
 _STEP = re.compile(r"^```(?:diff\n|sh\ncp \S+ planner/)", re.MULTILINE)
 

@@ -47,6 +47,7 @@ EXAMPLES: dict[str, tuple[str, int]] = {
         16,
     ),
     "list": ("list schedules", 16),
+    "prices": ("prices h100", 16),
     "validate": ("validate docs/examples/runs.csv", 16),
     "check": (
         "check docs/examples/train.log --recipe docs/examples/train.sh --gpu h100 --gpus 64",
@@ -56,7 +57,12 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "schema": ("schema", 12),
 }
 # what only a machine with GPUs, or a port, can answer
-_UNSHOWN = {"calibrate": "calibrate --out my-node.toml", "serve": "serve --port 8321", "mcp": "mcp"}
+_UNSHOWN = {
+    "calibrate": "calibrate --out my-node.toml",
+    "serve": "serve --port 8321",
+    "mcp": "mcp",
+    "preflight": "preflight --recipe train.sh --gpu h100 --gpus 64 --folder /scratch/run1",
+}
 
 
 def folder() -> dict[str, str]:
