@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from planner.inputs import catalog
+from planner.inputs.readers import read_toml
 from planner.specs.base import PlanError
 from planner.specs.price import PriceFile, PriceList
 
@@ -47,9 +47,11 @@ def lists(day: str) -> tuple[PriceList, ...]:
 def _read(path: Path, changed_ns: int) -> tuple[PriceList, ...]:
     # not by `catalog`: a request over HTTP reads no file that it names, but this one is ours
     try:
-        data = tomllib.loads(path.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise _broken(path, f"is not valid TOML ({error})") from None
+        data = read_toml(path.read_text("utf-8"))
+    except UnicodeDecodeError:
+        raise _broken(path, "is not UTF-8") from None
+    except ValueError as error:
+        raise _broken(path, str(error)) from None
     return catalog.build(PriceFile, data, "--price-day", path.name).list
 
 
