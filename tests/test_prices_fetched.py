@@ -29,6 +29,7 @@ CATALOGUES = {
     "gpu_1x_h100_sxm5,us-west-2,2.0,26,225,1,H100,80,False,,nvidia,,x86,{}\n",
     "runpod": "NVIDIA H100 80GB HBM3,US-1,40.0,160,1600,8,H100,80,False,,nvidia,,x86,"
     '"{""pod_counts"": [2, 8]}"\n'
+    "NVIDIA H100 80GB HBM3,SE,16.0,160,1600,8,H100,80,False,,nvidia,,x86,{}\n"
     "NVIDIA K80,US-1,0.4,8,60,1,K80,12,False,,nvidia,,x86,{}\n"
     "mangled,US-1,not a price,8,60,1,T4,16,False,,nvidia,,x86,{}\n",
     "gcp": "a3-highgpu-8g,us-central1,88.0,208,1872,8,H100,80,False,,nvidia,,x86,{}\n"
@@ -103,11 +104,15 @@ def test_a_fetch_is_kept_by_date_and_every_cost_rests_on_it(
     assert prices["Google Cloud spot", "hyperscaler-spot"]["usd_per_gpu_hour"] == pytest.approx(4)
     runpod = prices["RunPod Secure Cloud", "on-demand"]
     assert runpod["offers"] == {"16": 1, "64": 1}  # clusters of 2 and 8 such machines
+    # a machine of a country, not of a data center, is a private host's
+    community = prices["RunPod Community Cloud", "community"]
+    assert community["usd_per_gpu_hour"] == pytest.approx(2.0)
+    assert community["offers"] == {"8": 1}
     assert answer["left_out"] == {"K80 12gb: no profile": 1}
     # RunPod is the first seller of the shipped lists, and stays so
     usd, source = cost()
     assert usd == pytest.approx(5.0)
-    assert source == f"on-demand, RunPod Secure Cloud, {TODAY}, 64 GPUs: 1 offer"
+    assert source == f"on-demand, RunPod Secure Cloud, {TODAY}, 1 offer of 64 GPUs"
     assert cost("--market", "lambda")[0] == pytest.approx(3.0)
     assert cost("--price-day", TODAY) == (usd, source)
     assert cost("--price-day", "shipped") == shipped

@@ -51,7 +51,16 @@ class Offer:
         spot = "spot" if self.spot else ""
         if self.provider in _HYPERSCALERS:
             return "-".join(filter(None, ("hyperscaler", spot)))
-        return spot or "on-demand"
+        return spot or ("community" if self.is_of_hosts else "on-demand")
+
+    @property
+    def is_of_hosts(self) -> bool:
+        """Whether a private host lets the machine: of a market of hosts, or RunPod's community
+        cloud, whose machines gpuhunt places in a country ("SE") and not in a data center
+        ("EU-SE-1"), and SkyPilot names ("1x_H100_COMMUNITY")."""
+        country = re.fullmatch(r"[A-Z]{2}", self.region) is not None
+        in_runpod = self.provider == "runpod" and (country or "COMMUNITY" in self.machine)
+        return in_runpod or self.provider == "vast"
 
     @property
     def usd_per_gpu(self) -> float:

@@ -96,8 +96,8 @@ class Price(Spec):
 
 
 def offered(offers: dict[str, int]) -> list[str]:
-    """Offers of the largest machine, as "8 GPUs: 14 offers"; empty where unknown."""
+    """Offers of the largest machine, as "14 offers of 8 GPUs"; empty where unknown."""
     if not offers:
         return []
     gpus = max(offers, key=int)
-    return [f"{gpus} GPU{'s' * (gpus != '1')}: {offers[gpus]} offer{'s' * (offers[gpus] != 1)}"]
+    return [f"{offers[gpus]} offer{'s' * (offers[gpus] != 1)} of {gpus} GPU{'s' * (gpus != '1')}"]
