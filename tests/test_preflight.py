@@ -13,6 +13,7 @@ from planner.preflight import node as nodes
 from planner.preflight import verb
 from planner.preflight.documents import Preflight
 from planner.specs.options import Given
+from planner.units import show
 from planner.views.text import show_blocks
 
 H100 = "NVIDIA H100 80GB HBM3, 570.86.15, 81559, {used}, {power}, 700.00, {lanes}, 16"
@@ -125,6 +126,30 @@ def test_what_a_run_would_meet_is_said(
     if state in ("failed", "warning"):
         assert states[name].remedy
     assert answer.ready == all(check.state != "failed" for check in answer.checks)
+
+
+def test_memory_of_the_plan_is_that_of_the_estimate(fake: Fake) -> None:
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in PLAN.items()]
+    memory = dpplan("estimate", *words, "--json").json()["memory"]
+    checks = {check.name: check.plan for check in fake.checked().checks}
+    assert checks["plan"].startswith(show(memory["device_bytes"], "B"))
+    assert checks["free GPU memory"].startswith(show(memory["device_bytes"], "B"))
+
+
+def test_a_busy_gpu_has_the_number_that_nvidia_smi_gives_it(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.gpus(8, used=5_000)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6")
+    remedies = {check.name: check.remedy for check in fake.checked(gpus=2).checks}
+    assert "on GPU 5, 6:" in remedies["free GPU memory"]
+
+
+def test_ranks_that_read_whole_weights_are_warned_of(fake: Fake) -> None:
+    fake.memory(200e9)
+    one_each = {"stack": "hf-fsdp", "gpus": 8}
+    assert fake.states(**one_each)["reading weights"] == "warning"
+    assert "reading weights" not in fake.states(**one_each, weight_readers="in-parts")
 
 
 def test_only_visible_gpus_count(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,12 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU that a process would see. Powers and widths are None where the card does not say."""
+    """A GPU that a process would see. Powers and widths are None where the card does not say.
 
+    index: as nvidia-smi counts, whatever CUDA_VISIBLE_DEVICES leaves.
+    """
+
+    index: str
     name: str
     driver: str
     memory_bytes: float
@@ -91,18 +95,16 @@ def gpus() -> tuple[Gpu, ...] | None:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = None if visible is None else [name.strip() for name in visible.split(",")]
     return tuple(
-        _gpu(cells)
+        _gpu(index, cells)
         for index, uuid, *cells in rows
         if names is None or any(name and (name == index or uuid.startswith(name)) for name in names)
     )
 
 
-def _gpu(cells: list[str]) -> Gpu:
+def _gpu(index: str, cells: list[str]) -> Gpu:
     name, driver, *numbers = cells
-    total, used, power, most_power, lanes, most_lanes = map(_number, numbers)
-    return Gpu(
-        name, driver, (total or 0) * _MIB, (used or 0) * _MIB, power, most_power, lanes, most_lanes
-    )
+    total, used, *others = map(_number, numbers)
+    return Gpu(index, name, driver, (total or 0) * _MIB, (used or 0) * _MIB, *others)
 
 
 def _number(text: str) -> float | None:

@@ -43,7 +43,7 @@ def _fits(plan: Estimate) -> Iterator[Check]:
         "plan",
         "ok" if memory.fits else "failed",
         f"{show(memory.capacity_bytes, 'B')} per GPU as its profile has it",
-        f"{show(memory.reserved_bytes, 'B')}, fits with a chance of {memory.fit_chance:.0%}",
+        f"{show(memory.device_bytes, 'B')}, fits with a chance of {memory.fit_chance:.0%}",
         "" if memory.fits else "dpplan estimate with the same options says what would fit",
     )
 
@@ -80,10 +80,9 @@ def _gpus(here: Node, plan: Estimate) -> Iterator[Check]:
 
 
 def _memory(gpus: tuple[Gpu, ...], plan: Estimate) -> Iterator[Check]:
-    outside = plan.memory.outside
-    needed = plan.memory.reserved_bytes + outside.context + outside.communicators
+    needed = plan.memory.device_bytes
     free = min(gpu.memory_bytes - gpu.used_bytes for gpu in gpus)
-    busy = [str(n) for n, gpu in enumerate(gpus) if gpu.used_bytes > _IDLE_BYTES]
+    busy = [gpu.index for gpu in gpus if gpu.used_bytes > _IDLE_BYTES]
     remedy = f"another process is on GPU {', '.join(busy)}: nvidia-smi lists it" if busy else ""
     if free < needed and not busy:
         remedy = "lower --micro-batch or recompute more: dpplan estimate says what fits"
@@ -135,6 +134,15 @@ def _host(here: Node, plan: Estimate, folder: str) -> Iterator[Check]:
         f"{show(needed, 'B')} to load, offload and save",
         "free memory, or ask the scheduler for all of the node's (--mem=0)" if short else "",
     )
+    reading = gpus * memory.host_pretrained_bytes
+    if free is not None and free < reading:
+        yield _check(
+            "reading weights",
+            "warning",
+            f"{show(free, 'B')} free",
+            f"{show(reading, 'B')} while {gpus} ranks read the weights that training begins with",
+            "read them once per host, as cpu_ram_efficient_loading does: --weight-readers",
+        )
     shared = here.shared_memory_bytes
     if shared is not None and shared < _LEAST_SHARED_BYTES:
         remedy = "start the container with --shm-size=16g or --ipc=host"
