@@ -399,9 +399,8 @@ class StackSpec(Spec):
     )
     layer_split: LayerSplit = "even"  # what a stage gets; see formulas.stages.contents
     dtensor: bool = False  # tensor parallelism is torch's, of DTensors and its parallel loss
-    pipelining: Literal["own", "torch"] = (
-        "own"  # whose stages: torch's keep weights gathered and gradients whole through a step
-    )
+    # whose stages: torch's keep weights gathered and gradients whole through a step
+    pipelining: Literal["own", "torch"] = "own"
     peak_of: Literal["any rank", "first stage"] = "any rank"  # whose memory the stack's log prints
     network_frac: (
         Efficiency  # share of the fabric's achievable rate that ZeRO-3 gathers and reductions reach
@@ -413,7 +412,7 @@ class StackSpec(Spec):
     loading: Literal["shard", "whole"] = (
         "shard"  # what a rank holds in host memory while it loads a checkpoint
     )
-    pretrained: Readers = "in-parts"  # who makes whole weights in host memory, to begin with
+    pretrained: Readers = "in-parts"  # ranks that read whole weights before training
     offload_update: Literal["cpu", "gpu"] = "cpu"  # where an offloaded optimizer computes
     cpu_optimizer: CpuOptimizerName = "deepspeed"  # its implementation on the CPU
     # threads of a rank that shares its host with others: all cores, or the one that torchrun sets
