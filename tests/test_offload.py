@@ -227,12 +227,18 @@ def test_a_host_too_small_to_read_weights() -> None:
     words = ["estimate", "--model", "llama-3.1-405b", "--cluster", "aws-p5", "--gpus", "512"]
     words += ["--stack", "hf-fsdp", "--micro-batch", "1", "--seq-len", "2048", "--zero", "3"]
     report = dpplan(*words, "--json").json()
-    assert not report["memory"]["host_fits"]
-    assert not report["memory"]["fits"]
-    text = dpplan(*words).stdout
-    assert "host memory on a node to read" in " ".join(text.split())
-    assert "which has 2.00 TiB" in text
-    assert dpplan(*words, "--weight-readers", "in-parts", "--json").json()["memory"]["host_fits"]
+    # a default decides nothing, and says what it would decide
+    assert report["memory"]["host_fits"]
+    sentence = "who reads the weights decides on host memory: every rank, as hf-fsdp does, takes"
+    assert any(sentence in each for each in report["both_ways"])
+    stated = dpplan(*words, "--weight-readers", "each-rank")
+    assert "host memory on a node to read" in " ".join(stated.stdout.split())
+    assert "which has 2.00 TiB" in stated.stdout
+    assert sentence not in stated.stdout
+    for readers, fits in (("each-rank", False), ("each-host", True), ("in-parts", True)):
+        memory = dpplan(*words, "--weight-readers", readers, "--json").json()["memory"]
+        assert memory["host_fits"] == fits, readers
+        assert fits or not memory["fits"]
 
 
 def test_host_memory_to_load_a_checkpoint() -> None:

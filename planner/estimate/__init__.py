@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.estimate.factored import Space
 from planner.estimate.machine import Machine
-from planner.estimate.memory import Memory, Need, needed, peak_memory
+from planner.estimate.memory import Memory, Need, most_of_host, needed, peak_memory
 from planner.estimate.run import busy_s, step_energy_j
 from planner.estimate.step import StepTime, step_time
 from planner.ledger import Array, Ledger, each, section
@@ -87,7 +87,9 @@ def fit(plan: Plan, memory: Memory | Need) -> tuple[Array, Array, Array]:
     and drives count where their size is known."""
     usable = plan.usable_bytes
     room, sharing = host_room(plan), plan.cluster.gpus_per_host
-    most = memory.host if isinstance(memory, Need) else memory.most_of_host
+    most = memory.host
+    if not isinstance(memory, Need):
+        most = most_of_host(plan, most, memory.host_pretrained)
     host_fits = most <= (np.inf if room is None else room)
     nvme = plan.cluster.nvme
     drive_fits = np.ones_like(host_fits)
@@ -209,7 +211,8 @@ def outline(
     if space.count <= _SMALL:
         table = space.flat()
         peak = peak_memory(plan, table, every_stage(table))
-        need = Need(peak.device, peak.most_of_host, peak.drive, peak.firm)
+        host = most_of_host(plan, peak.host, peak.host_pretrained)
+        need = Need(peak.device, host, peak.drive, peak.firm)
         return Outline(plan, space, need, *fit(plan, peak), numbers, peak)
     columns = space.columns()
     need = needed(plan, columns)

@@ -38,6 +38,7 @@ def both_ways(options: Options, plan: Plan, report: Report, advice: Sequence[Adv
         _precision(options, report, advice),
         _network(options, plan, report),
         _failures(plan, report),
+        _reading(plan, report),
         _price(options, report),
     )
     return [sentence for sentence in sentences if sentence is not None]
@@ -200,6 +201,21 @@ def _failures(plan: Plan, report: Report) -> str | None:
     return (
         f"the time between failures decides: one per {each:,.0f} GPU-hours leaves"
         f" {percent(here, 0)} of the time to training, {low}, {high} (--mtbf)"
+    )
+
+
+def _reading(plan: Plan, report: Report) -> str | None:
+    """Ranks that each read whole weights by the default of the stack, and one of each host."""
+    memory, cluster = report.memory, report.cluster
+    room, readers = memory.host_room_bytes, (plan.training.weight_readers, plan.stack.pretrained)
+    if room is None or readers != (None, "each-rank") or memory.host_pretrained_bytes <= room:
+        return None
+    ranks = min(cluster.gpus, cluster.gpus_per_node)
+    whole, most = show(memory.host_pretrained_bytes * ranks, "B"), show(room * ranks, "B")
+    return (
+        f"the default of who reads the weights decides on host memory: every rank, as"
+        f" {report.stack.id} does, takes {whole} of the {most} of a node, and --weight-readers"
+        f" each-host {show(memory.host_pretrained_bytes, 'B')}"
     )
 
 

@@ -140,7 +140,7 @@ def _host_need(r: Report) -> str:
     """Host memory that a node needs, and what there is of it."""
     m, ranks = r.memory, min(r.cluster.gpus_per_node, r.cluster.gpus)
     need, purpose = m.host_bytes, ""
-    if m.host_pretrained_bytes > need:
+    if m.host_room_bytes is not None and need <= m.host_room_bytes:
         need, purpose = m.host_pretrained_bytes, " to read whole weights (--weight-readers)"
     needed, capacity = (show(each * ranks, "B") for each in (need, m.host_room_bytes or 0.0))
     return f"{needed} of host memory on a node{purpose}, which has {capacity}"

@@ -90,11 +90,6 @@ class Memory:
     input_bytes: Array  # the input of one layer
 
     @property
-    def most_of_host(self) -> Array:
-        """Bytes in host memory per GPU at the fullest moment, of a step or of reading weights."""
-        return np.maximum(self.host, self.host_pretrained)
-
-    @property
     def timeline(self) -> list[list[Ledger]]:
         """One ledger of rows per stage and phase."""
         return [
@@ -115,12 +110,19 @@ def representative_stages(plan: Plan, c: Columns) -> list[Array]:
     return stages
 
 
+def most_of_host(plan: Plan, host: Array, pretrained: Array) -> Array:
+    """Bytes in host memory per GPU that decide whether a layout fits: of a step, and of reading the
+    weights where the request says who reads them. A default of the stack decides nothing, since
+    one option of a loader changes it."""
+    return host if plan.training.weight_readers is None else np.maximum(host, pretrained)
+
+
 @dataclass(frozen=True)
 class Need:
     """Bytes per GPU that decide whether a layout fits; see Memory."""
 
     device: Array
-    host: Array  # the larger of a step's and of reading weights
+    host: Array  # see `most_of_host`
     drive: Array | None = None  # None where no drives are known
     firm: Array | None = None
 
@@ -142,7 +144,7 @@ def needed(plan: Plan, c: Columns) -> Need:
         (reserved_bytes,) = reserved_of(memory_of_stage.phases, memory_of_stage.segments, slack)
         reserved.append(_within(plan, reserved_bytes, memory_of_stage.firm, around))
         firm.append(memory_of_stage.firm)
-        host.append(np.maximum(memory_of_stage.host, memory_of_stage.host_pretrained))
+        host.append(most_of_host(plan, memory_of_stage.host, memory_of_stage.host_pretrained))
         drive.append(memory_of_stage.drive)
     device = functools.reduce(np.maximum, reserved) + around
     most = _most(firm)
