@@ -128,6 +128,7 @@ class _TpAndLike(TypedDict, total=False):
     ep_overlap: bool | None
     dispatcher_sms: int | None
     grad_reduce_precision: Literal['fp32', 'bf16'] | None
+    gradient_sync: Literal['each', 'last'] | None
     lora_method: Literal['lora', 'rslora', 'dora'] | None
     lora_dropout: float | None
     lora_precision: Literal['fp32', 'bf16'] | None

@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
+from planner import api
+from planner.error import PlanError
 from planner.estimate.step import StepTime
+from planner.formats import recipe as recipes
 from planner.inputs.options import read_options
 from planner.verbs.estimate import chosen
 
@@ -60,3 +63,57 @@ def test_without_overlap_a_micro_batch_less_costs_its_gathers() -> None:
     gathers = [each for each in time.traffic if each.what == "parameters of a layer"]
     per_micro_batch = sum(float(each.seconds[0]) for each in gathers) / 2
     assert exposed[1] - exposed[0] == pytest.approx(per_micro_batch)
+
+
+REQUEST: dict[str, Any] = {
+    "model": "llama-2-70b", "gpu": "a100-sxm4-80gb", "gpus": 16, "stack": "hf-fsdp",
+}  # fmt: off
+GRADIENTS = 2 * 68.98e9  # bytes of whole ones in 16 bit
+
+
+def test_gradients_are_whole_only_where_they_wait() -> None:
+    layout: dict[str, Any] = {
+        "zero": 3, "tp": 1, "pp": 1, "cp": 1, "recompute": "full", "micro_batch": 1,
+    }  # fmt: off
+    waits, each = (
+        api.estimate(read_options(REQUEST | layout | {"gradient_sync": sync})).memory.components
+        for sync in ("last", "each")
+    )
+    assert waits["gradients"] == pytest.approx(GRADIENTS, rel=0.02)
+    assert each["gradients"] == pytest.approx(2 * GRADIENTS / 16, rel=0.02)  # shards in fp32
+
+
+def test_reducing_each_micro_batch_is_searched() -> None:
+    """What fits only with shards is chosen with shards, and whole gradients where there is room
+    and waiting is faster."""
+    best = api.estimate(read_options(REQUEST))
+    assert best.memory.headroom_bytes > 0
+    assert "--gradient-sync each" in best.pick
+    assert not api.estimate(read_options(REQUEST | {"gradient_sync": "last"})).memory.fits
+    small: dict[str, Any] = {
+        "model": "gpt2-xl", "gpu": "a100-sxm4-80gb", "gpus": 16, "stack": "hf-fsdp", "zero": 3,
+        "micro_batch": 1, "global_batch": 128, "cp": 1,
+    }  # fmt: off
+    chosen_, each, last = (
+        api.estimate(read_options(small | sync)).step.seconds
+        for sync in ({}, {"gradient_sync": "each"}, {"gradient_sync": "last"})
+    )
+    assert last < each
+    assert chosen_ <= last * (1 + 1e-9)
+
+
+def test_stacks_whose_code_has_no_such_switch_refuse_it() -> None:
+    with pytest.raises(PlanError, match="gradient-sync each"):
+        api.estimate(read_options(REQUEST | {"stack": "megatron-core", "gradient_sync": "each"}))
+
+
+def test_files_say_which_micro_batches_reduce() -> None:
+    text = (
+        "model_name_or_path: meta-llama/Llama-3.1-8B\nper_device_train_batch_size: 1\n"
+        "gradient_accumulation_steps: 8\nbf16: true\nfsdp: full_shard\n"
+        "accelerator_config:\n  gradient_accumulation_kwargs:\n    sync_each_batch: true\n"
+    )
+    recipe = recipes.read({"train.yaml": text})
+    assert recipe.options["gradient_sync"] == "each"
+    other = recipes.read({"train.yaml": text.replace("true\n", "false\n")})
+    assert "gradient_sync" not in other.options

@@ -88,7 +88,7 @@ def _sharding_s(
     """Exposed time of gathers and reductions of a layer's shards, forward and backward, as a mean
     over micro-batches where only the last one reduces."""
     forward, backward = _exposed_s(plan, m, layer, sharded)
-    if plan.stack.state.whole_gradients or plan.stack.pipelining == "torch":
+    if plan.sync_waits or plan.stack.pipelining == "torch":
         kept = replace(
             sharded, backward=sharded.backward - _reduced_s(sharded), scatter=0.0 * sharded.scatter
         )

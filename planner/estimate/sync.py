@@ -147,9 +147,9 @@ def bucketing(plan: Plan, cap: float) -> Buckets:
 
 def keeps_whole(plan: Plan, c: Columns) -> Array:
     """Layouts of FSDP that keep whole gradients until the last micro-batch reduces them."""
-    state, microbatches = plan.stack.state, c.microbatches(plan.training.global_batch)
-    waits = (state.whole_gradients & (microbatches > 1)) | stays_gathered(plan, c)
-    return state.zero2_gathers & (c.zero >= _ZERO_2) & waits
+    microbatches = c.microbatches(plan.training.global_batch)
+    waits = (plan.sync_waits & (microbatches > 1)) | stays_gathered(plan, c)
+    return plan.stack.state.zero2_gathers & (c.zero >= _ZERO_2) & waits
 
 
 def stays_gathered(plan: Plan, c: Columns) -> Array:

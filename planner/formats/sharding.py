@@ -27,6 +27,7 @@ SHARDING = {
 _HYBRID = {"hybrid_shard", "hybrid_shard_zero2", "4", "5"}
 
 
+SYNC_EACH = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
 FSDP, DEEPSPEED = "hf-fsdp", "hf-deepspeed"
 BY_DEEPSPEED = (DEEPSPEED, "deepspeed", "llama-factory")
 DEEPSPEED_FILE = "ds_config.json"  # as the trainer's file names it
@@ -153,6 +154,8 @@ def _fsdp_rest(answer: Answer, by_key: Mapping[str, str], offloads: bool) -> Non
     repeats = by_key.get("activation_checkpointing", "")
     if is_on(answer, repeats):
         answer.state("recompute", "full", repeats)
+    if is_on(answer, SYNC_EACH):
+        answer.state("gradient_sync", "each", SYNC_EACH)
     wrap = str(answer.get(by_key.get("auto_wrap_policy", ""), "")).upper()
     for short, name in by_key.items():
         if short == "backward_prefetch":
@@ -213,5 +216,7 @@ def written(options: Mapping[str, Any], optimizer: str = "optim") -> dict[str, A
     out["fsdp_config.reshard_after_forward"] = stage == PARAMETERS
     if options.get("offload") == "params":
         out["fsdp_config.cpu_offload"] = True
+    if options.get("gradient_sync") == "each":
+        out[SYNC_EACH] = True
     out |= optimizer_of(options, optimizer)
     return out | {"fsdp_config.auto_wrap_policy": "TRANSFORMER_BASED_WRAP"}

@@ -98,5 +98,9 @@ def _acts(plan: Plan, name: str, value: Any) -> bool:
         return name == "compile" or (plan.chained and not generated)
     if name == "loss_kernel" and plan.model.outputs is not None:
         return False  # of a few outputs there is nothing to fuse
-    usual = {"loss_kernel": plan.loss_kernel, "cp_comm_type": plan.context_way}
+    usual = {
+        "loss_kernel": plan.loss_kernel,
+        "cp_comm_type": plan.context_way,
+        "gradient_sync": "last" if plan.sync_waits else "each",
+    }
     return bool(usual.get(name) != value)

@@ -121,6 +121,7 @@ def training_spec(
         master_precision=options.master_precision,
         gradient_precision=options.gradient_precision,
         gradient_reduce=options.grad_reduce_precision,
+        gradient_sync=options.gradient_sync,
         low_parts=low_parts(options.low_precision, model),
         wide_layers=_wide_layers(options, model),
         expandable_segments=options.expandable_segments,

@@ -46,6 +46,7 @@ _ROOMIER = 0.05
 # components of a step that an option can make shorter; another option can all of them
 SHORTENS = {
     "dp_bucket": ("data_parallel",),
+    "gradient_sync": ("data_parallel",),
     "tp_overlap": ("tensor_parallel",),
     "cp_comm_type": ("context_parallel", "attention"),
     "cuda_graphs": ("launch",),

@@ -21,6 +21,7 @@ from planner.specs.names import (
     RECOMPUTE_KINDS,
     SCHEDULES,
     DispatcherName,
+    GradientSync,
     LossKernel,
     recompute_parts,
 )
@@ -299,6 +300,12 @@ CAPABILITIES: tuple[Capability, ...] = (
     _listed("attention", "kernels of attention", ATTENTIONS, lambda s: s.supports.attentions),
     _switch("compile", "torch.compile", lambda s: s.supports.compile),
     _switch("expandable_segments", "PyTorch's allocator", lambda s: s.family not in _NOT_TORCH),
+    _listed(
+        "gradient_sync",
+        "times at which FSDP reduces",
+        get_args(GradientSync),
+        lambda s: get_args(GradientSync) if s.state.whole_gradients else (),
+    ),
     # the recipe that a stack calls fp8 first
     _listed("precision", "low-precision recipes", ("fp8", *RECIPES), _recipes),
     # narrow moments and gradients come with it

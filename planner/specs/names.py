@@ -74,6 +74,7 @@ LossKernel = Literal["torch", "fused", "fused-linear", "chunked", "tiled"]
 # it lacks; none: the weights themselves
 MasterType = Literal["fp32", "fp16", "remainder", "none"]
 GradientType = Literal["fp32", "bf16"]
+GradientSync = Literal["each", "last"]  # micro-batches in which FSDP reduces gradients
 # low-rank adapters: plain, scaled by the root of their rank, with magnitudes of columns apart
 AdapterMethod = Literal["lora", "rslora", "dora"]
 # layers whose moments LISA keeps: those that are trained now, or all that ever were

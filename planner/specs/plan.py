@@ -194,6 +194,13 @@ class Plan(Spec):
         return _FP32_BYTES if wide or training.base_upcast else training.element_bytes
 
     @property
+    def sync_waits(self) -> bool:
+        """Whether FSDP reduces gradients of the last micro-batch alone: by the request, else by the
+        stack."""
+        requested = self.training.gradient_sync
+        return self.stack.state.whole_gradients if requested is None else requested == "last"
+
+    @property
     def could_expand_segments(self) -> bool:
         """Whether the allocator could expand its segments and does not."""
         able = self.cluster.gpu.expands_segments and has(self.stack, "expandable_segments")

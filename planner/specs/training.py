@@ -14,6 +14,7 @@ from planner.specs.names import (
     CpuOptimizerName,
     DispatcherName,
     ExpertKernels,
+    GradientSync,
     GradientType,
     LossKernel,
     LowPart,
@@ -67,6 +68,7 @@ class TrainingSpec(Spec):
     selective: Selective | None = None  # None: as the stack does
     gradient_reduce: GradientType | None = None  # type of gradients on the wire
     gradient_precision: GradientType | None = None  # type in which they accumulate
+    gradient_sync: GradientSync | None = None  # None: as the stack does
     moments_precision: StateType | None = None  # where the optimizer has no type of its own
     master_precision: MasterType | None = None
     overlap: bool | None = None  # False: nothing overlaps

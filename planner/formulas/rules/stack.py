@@ -241,6 +241,7 @@ ACTS: dict[str, Callable[[Columns], Array]] = {
     "dp_overlap": lambda c: c.replicas > 1,
     "dp_bucket": lambda c: (c.zero < _ZERO_2) & (c.replicas > 1),  # FSDP has layers for buckets
     "sub_group_size": _is_sharded,
+    "gradient_sync": lambda c: (c.zero >= _ZERO_2) & (c.replicas > 1),
     "dispatcher": lambda c: c.ep > 1,
     **{
         name: functools.partial(on_arrays, each, acts.where)

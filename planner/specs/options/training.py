@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 from planner.specs.names import (
     AttentionName,
+    GradientSync,
     GradientType,
     LossKernel,
     MasterType,
@@ -36,6 +37,7 @@ class TrainingOptions(Record):
     master_precision: MasterType | None = None
     gradient_precision: GradientType | None = None
     grad_reduce_precision: GradientType | None = None
+    gradient_sync: GradientSync | None = None
     expandable_segments: bool | None = None
     sub_group_size: float | None = None
     weight_readers: Readers | None = None
