@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import plans
@@ -14,11 +15,12 @@ from planner.estimate.layer.launches import (
     UNFUSED_ROTARY,
     issued_operators,
 )
-from planner.estimate.layer.shape import key_of, local_shape
+from planner.estimate.layer.shape import hooked_of, key_of, local_shape
 from planner.estimate.machine import machine
 from planner.estimate.step import step_time
 from planner.inputs import catalog
 from planner.mechanisms.cuda_graphs import CudaGraphs, graph_scopes
+from planner.specs.adapters import AdapterSpec
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
 from planner.specs.names import GraphScope
@@ -30,9 +32,9 @@ _OTHERS = (7 + 1 + 2, 14 + 1 + 5)
 _QK = 2
 
 
-def _issued(plan: Plan, micro_batch: int = 1) -> tuple[float, float]:
-    c = plans.rows(8, {"micro_batch": micro_batch})
-    shape = local_shape(plan, **key_of(c))
+def _issued(plan: Plan, micro_batch: int = 1, **chosen: int) -> tuple[float, float]:
+    c = plans.rows(plan.cluster.gpus, {"micro_batch": micro_batch, **chosen})
+    shape = local_shape(plan, **key_of(c), **hooked_of(plan, c))
     result = issued_operators(shape, machine(plan), ())
     return float(np.ravel(result.forward)[0]), float(np.ravel(result.backward)[0])
 
@@ -78,13 +80,38 @@ def test_bigscience_waits_for_every_kernel_on_a100_alone() -> None:
 
 
 def test_a_hugging_face_layer_issues_its_chains_and_hooks() -> None:
-    """By hand: 30 + 2 x 7 + 9 + 1, and 39 + 2 x 15 + 15 + 2 with 3 for each of nine weights."""
-    assert _issued(plans.plan(software="hf-deepspeed")) == (54, 86 + 27)
+    """By hand: 30 + 2 x 7 + 9 + 1, and 39 + 2 x 15 + 15 + 2 with 10 for each of nine weights."""
+    assert _issued(plans.plan(software="hf-deepspeed")) == (54, 86 + 90)
+
+
+def test_zero_3_of_deepspeed_hooks_modules_and_gradients() -> None:
+    """By hand: 14 around each of nine modules both ways; beside adapters of seven matrices, which
+    have 14 weights with a gradient and a module each, 10 for every gradient."""
+    plan = plans.plan(software="hf-deepspeed")
+    assert _issued(plan, zero=3) == (54 + 9 * 14, 86 + 90 + 9 * 14)
+    assert _issued(plans.plan(software="hf-fsdp"), zero=3) == (54, 86)
+    adapted: dict[str, Any] = {"adapter": AdapterSpec(rank=8)}
+    with_hooks, without = (
+        _issued(plans.plan(software=name, **adapted), zero=2)
+        for name in ("hf-deepspeed", "hf-trainer")
+    )
+    assert with_hooks[0] == without[0]
+    assert with_hooks[1] == pytest.approx(without[1] + 14 * 10)
+    gathering = _issued(plans.plan(software="hf-deepspeed", **adapted), zero=3)
+    assert gathering == pytest.approx([x + (9 + 14) * 14 for x in with_hooks])
+
+
+def test_one_gpu_under_deepspeed_has_the_hooks_of_its_published_runs() -> None:
+    alone = plans.plan(software="hf-deepspeed", gpus=1)
+    assert _issued(alone) == (54 + 9 * 14, 86 + 90 + 9 * 14)
+    adapted = plans.plan(software="hf-deepspeed", gpus=1, adapter=AdapterSpec(rank=8))
+    trainer = plans.plan(software="hf-trainer", gpus=1, adapter=AdapterSpec(rank=8))
+    assert _issued(adapted)[0] == _issued(trainer)[0]
 
 
 def test_fused_kernels_leave_the_operators_of_the_stack() -> None:
     for change in ({"fused_kernels": True}, {"compile": True}, {"loss_kernel": "fused-linear"}):
-        assert _issued(plans.plan(software="hf-deepspeed", **change)) == (30, 39 + 27)
+        assert _issued(plans.plan(software="hf-deepspeed", **change)) == (30, 39 + 90)
     plan = plans.plan(software="pytorch-fsdp", loss_kernel="fused")
     assert _issued(plan) == _issued(plans.plan(software="pytorch-fsdp"))
 
@@ -145,7 +172,7 @@ def test_ablation_leaves_the_operators_of_fused_kernels() -> None:
     c = plans.rows(8, {})
     fused = dataclasses.replace(machine(plan), without=frozenset({"split_operators"}))
     result = issued_operators(local_shape(plan, **key_of(c)), fused, ())
-    assert (float(result.forward[0]), float(result.backward[0])) == (30, 39 + 27)
+    assert (float(result.forward[0]), float(result.backward[0])) == (30, 39 + 90)
 
 
 def test_stated_graphs_replace_those_of_the_stack() -> None:

@@ -334,6 +334,10 @@ class Launch(Spec):
     operators_per_gradient: Number = Sourced(
         0.0, "1", "assumed", "gradients have no hook in Python", "2026-11"
     )
+    # what ZeRO-3 does in Python around each module with a weight, before and after a pass of it
+    operators_per_module: Number = Sourced(
+        0.0, "1", "assumed", "modules have no hook in Python", "2026-11"
+    )
     step_overhead: Seconds = Sourced(
         0.005, "s", "assumed", "data, scheduler and logging between steps", "2026-11"
     )

@@ -46,6 +46,7 @@ _ISSUED, _ISSUED_FUSED = BothWays(9.0, 14.0), BothWays(2.0, 4.0)
 _LOOPED, _OF_WHOLE = 3.0, 2.0  # operators, and of A and of B
 _WHOLE_PASSES = 4.0  # zeros, two read for a sum, and that
 _ISSUED_DORA = BothWays(10.0, 8.0)
+_WEIGHTS = 2.0  # of an adapter: A and B
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class AdapterWork:
     operators: BothWays[Array]  # seconds of those bound by memory
     flop: Array  # forward
     issued: BothWays[Array]
+    weights: Array  # of all adapters, each with a gradient
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ def adapter_work(shape: LayerShape, m: Machine) -> AdapterWork | None:
         issued = _sum(issued, _issued(shape.plan, spec, adapter), adapter.times)
     if any(np.any(adapter.stacked > 0) for adapter in adapters):
         light = BothWays(light.forward, light.backward + _sliced_s(shape, m))
-    return AdapterWork(gemms, light, flop, issued)
+    weights = sum((_WEIGHTS * a.times / np.maximum(a.stacked, 1.0) for a in adapters), nothing)
+    return AdapterWork(gemms, light, flop, issued, weights)
 
 
 def shared_matrices(shape: LayerShape) -> Array:

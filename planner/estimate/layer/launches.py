@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.estimate.communicate import Collective
 from planner.estimate.layer import dispatch
-from planner.estimate.layer.adapters import RETURNED_OPERATORS, adapter_work
+from planner.estimate.layer.adapters import RETURNED_OPERATORS, AdapterWork, adapter_work
 from planner.estimate.layer.matmul import weight_gemms
 from planner.estimate.layer.operators import stream_ratio
 from planner.estimate.layer.shape import BothWays, LayerShape
@@ -69,17 +69,21 @@ def issued_operators(
     biased, looped = _biased_experts(shape, m), _looped_experts(shape, m)
     split, dense = _unfused(shape, m), 1 - _replayed(m) * captured_share(shape.plan, shape.mix)
     full = _of_decoder(shape.mix)
-    adapters, products = _adapters(shape, m)
+    work = adapter_work(shape, m)
+    adapters, products = _adapters(shape, work)
+    reduced, gathered = _hooks(shape, work)
     return BothWays(
         dense * (full * m.operators_forward + split.forward)
         + adapters.forward
         + experts
         + _BIASED_EXPERT.forward * biased
         + _LOOPED_EXPERT.forward * looped
+        + gathered
         + calling,
         dense * (full * m.operators_backward + split.backward - products)
         + adapters.backward
-        + _hooks(shape)
+        + reduced
+        + gathered
         + _EXPERT_OPERATORS_BACK * experts
         + _BIASED_EXPERT.backward * biased
         + _LOOPED_EXPERT.backward * looped
@@ -87,9 +91,8 @@ def issued_operators(
     )
 
 
-def _adapters(shape: LayerShape, m: Machine) -> tuple[BothWays[Array], Array]:
+def _adapters(shape: LayerShape, work: AdapterWork | None) -> tuple[BothWays[Array], Array]:
     """Operators of adapters, and the gradients of weights that are not computed beside them."""
-    work = adapter_work(shape, m)
     if work is None:
         return BothWays(np.zeros(1), np.zeros(1)), np.zeros(1)
     products = sum((p.per_layer * (not p.routed) for p in weight_gemms(shape)), start=np.zeros(1))
@@ -211,11 +214,14 @@ def _split_softmax(shape: LayerShape) -> Array:
     return fused * sum(each, start=0.0 * shape.tp) / mix.layers
 
 
-def _hooks(shape: LayerShape) -> Array:
-    """Operators' worth of hooks that run as the gradient of each weight is ready."""
-    frac = shape.plan.gradients_frac
-    if not frac:
-        return np.zeros(1)
+def _hooks(shape: LayerShape, work: AdapterWork | None) -> tuple[Array, Array]:
+    """Operators' worth of hooks: backward as the gradient of each weight is ready, and both ways
+    around each module with weights, where ZeRO-3 gathers and frees them."""
+    launch = shape.plan.stack.launch
+    each, around = float(launch.operators_per_gradient), float(launch.operators_per_module)
+    if not (each or around):
+        return np.zeros(1), np.zeros(1)
     gemms = sum((p.per_layer + 0.0 * shape.tp for p in weight_gemms(shape)), start=np.zeros(1))
-    weights = gemms + shape.mix.norms
-    return frac * weights * float(shape.plan.stack.launch.operators_per_gradient)
+    weights, added = gemms + shape.mix.norms, 0.0 if work is None else work.weights
+    trained = shape.plan.gradients_frac * weights + added
+    return each * trained, around * shape.hooked * (weights + added)

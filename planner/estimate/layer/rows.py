@@ -21,7 +21,7 @@ from planner.estimate.layer import (
     model_cost,
 )
 from planner.estimate.layer.collectives import each_of
-from planner.estimate.layer.shape import key_of
+from planner.estimate.layer.shape import hooked_of, key_of
 from planner.estimate.machine import Machine
 from planner.estimate.stages import repeated_share
 from planner.formulas import pipeline, recompute
@@ -35,7 +35,7 @@ from planner.specs.plan import Plan
 
 def cost_of_rows(plan: Plan, m: Machine, c: Columns) -> ModelCost:
     """`model_cost` of every row."""
-    combinations, spread = combinations_of(m, c, key_of(c))
+    combinations, spread = combinations_of(m, c, key_of(c) | hooked_of(plan, c))
     cost: ModelCost = each(model_cost(plan, m, **combinations), spread)
     if plan.backward_layers is None:
         return cost

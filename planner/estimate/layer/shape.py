@@ -19,6 +19,7 @@ from planner.specs.plan import Plan
 
 # the columns that the cost of a layer depends on: the arguments of `local_shape`
 KEY = ("tp", "cp", "ep", "micro_batch", "sequence_parallel")
+_ZERO_3 = 3
 
 T = TypeVar("T")
 
@@ -48,6 +49,7 @@ class LayerShape:
     experts: Array  # routed experts of this rank, whole or split; 0 for a model without
     vocab: Array  # padded, of all tensor-parallel ranks
     length: Array  # of a row: its root mean square, as attention counts it
+    hooked: Array  # 1 where hooks of ZeRO-3 run around every module, see `hooked_of`
 
     @functools.cached_property
     def core_flop(self) -> Array:
@@ -61,7 +63,7 @@ class LayerShape:
         """The same columns under the plan of a tower."""
         if plan is self.plan:
             return self
-        return local_shape(plan, **{name: getattr(self, name) for name in KEY})
+        return local_shape(plan, **{name: getattr(self, name) for name in (*KEY, "hooked")})
 
     @property
     def routed(self) -> Array:
@@ -90,8 +92,25 @@ def key_of(c: Columns) -> ByName:
     return {name: getattr(c, name) for name in KEY}
 
 
+def hooked_of(plan: Plan, c: Columns) -> ByName:
+    """A further column of `local_shape`, where the stack's ZeRO-3 takes the CPU's time. On one
+    replica no stage shards anything, so that no layout names it: it is taken to be 3, and with
+    adapters 2, as in the scripts of the published runs of DeepSpeed on one GPU (QwenLM/Qwen)."""
+    if not float(plan.stack.launch.operators_per_module):
+        return {}
+    alone = (c.replicas == 1) & (plan.training.adapter is None)
+    return {"hooked": 1.0 * ((c.zero >= _ZERO_3) | alone)}
+
+
 def local_shape(
-    plan: Plan, *, tp: Array, cp: Array, ep: Array, micro_batch: Array, sequence_parallel: Array
+    plan: Plan,
+    *,
+    tp: Array,
+    cp: Array,
+    ep: Array,
+    micro_batch: Array,
+    sequence_parallel: Array,
+    hooked: Array | None = None,
 ) -> LayerShape:
     """The shape of the mean layer on one rank, for each combination of these columns."""
     model = plan.model
@@ -112,6 +131,7 @@ def local_shape(
         experts=0.0 * ep if model.routed is None else np.maximum(model.routed.experts / ep, 1.0),
         vocab=padded_vocab(plan, tp),
         length=plan.training.seq_len * np.sqrt(uneven.computed_frac(plan, micro_batch, 2.0)),
+        hooked=np.zeros(1) if hooked is None else hooked,
     )
 
 
