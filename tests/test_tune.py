@@ -311,3 +311,16 @@ def test_a_method_that_the_trainer_lacks_room_for_says_so() -> None:
     assert "transformers' Trainer does not fit" in answer.on_trainer
     alone = tune(TuneOptions(method="lora"), {**given, "stack": "hf-fsdp"})
     assert alone.on_trainer is None
+
+
+def test_methods_run_on_the_trainer_that_a_person_would_use() -> None:
+    """One GPU on the plain Trainer, shards under FSDP or DeepSpeed; a note names the default and
+    what another stack takes, and a stated stack is kept."""
+    given = {"model": "llama-3.1-8b", "gpu": "h100", "gpus": 8}
+    answer = tune(TuneOptions(method="full+lora"), given)
+    assert [row.stack for row in answer.methods] == ["hf-fsdp", "hf-trainer"]
+    assert all(f"--stack {row.stack}" in row.command for row in answer.methods)
+    assert any("methods run on transformers' Trainer" in note for note in answer.notes)
+    stated = tune(TuneOptions(method="full+lora"), {**given, "stack": "torchtune"})
+    assert {row.stack for row in stated.methods} == {"torchtune"}
+    assert not any("transformers' Trainer" in note for note in stated.notes)

@@ -4,7 +4,7 @@ micro-batch, how long the run takes and what it costs."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.formulas.params import parameter_count
@@ -35,6 +35,7 @@ __all__ = ["csv_text", "tune"]
 _DAY_S = 86400.0
 # how transformers' Trainer runs, with which most people fine-tune
 _TRAINERS = ("hf-trainer", "hf-fsdp", "hf-deepspeed")
+_ALIKE = 0.02  # relative: the plainest of trainers that are faster by less
 
 
 def tune(
@@ -64,6 +65,8 @@ def tune(
     jobs = request.jobs or 1
     with workers(jobs):
         tried = [_Tried(method, _for(method, base), data) for method in methods]
+        if base.stack is None:
+            tried = _on_trainers(tried, jobs)
         contexts = sizes.largest([each.with_context for each in tried], sizes.CONTEXTS, jobs)
         contexts = sizes.spread(contexts, sizes.CONTEXTS, lambda _, n: {"seq_len": n}, jobs)
         tick(1)
@@ -85,9 +88,13 @@ def tune(
     fitting = [row for row in rows if row.fits]
     sure = [row for row in fitting if row.memory and row.memory.verdict == "fits"] or fitting
     fastest = min(sure, key=lambda row: row.run_s or 0.0, default=None)
-    on_trainer = None
-    if fastest is not None and base.stack is None and fastest.stack not in _TRAINERS:
-        on_trainer = _on_trainer(requests[rows.index(fastest)], fastest, data, jobs)
+    on_trainer, elsewhere = None, []
+    if fastest is not None and base.stack is None:
+        of_fastest = requests[rows.index(fastest)]
+        if fastest.stack in _TRAINERS:
+            elsewhere = _elsewhere(of_fastest, fastest, data, jobs)
+        else:
+            on_trainer = _on_trainer(of_fastest, fastest, data, jobs)
     return Tuning(
         schema_version=SCHEMA_VERSION,
         model=SizedModel(model.name, model.title or model.name, parameter_count(model)),
@@ -98,9 +105,49 @@ def tune(
         methods=rows,
         fastest=None if fastest is None else fastest.name,
         on_trainer=on_trainer,
-        notes=[*sentences, *more, *_common(points), f"price: {price_of(base).sentence}"],
+        notes=[
+            *sentences,
+            *more,
+            *elsewhere,
+            *_common(points),
+            f"price: {price_of(base).sentence}",
+        ],
         doubts=doubts_of(base),
     )
+
+
+def _on_trainers(tried: Sequence[_Tried], jobs: int) -> list[_Tried]:
+    """Each method on the trainer that most people fine-tune with, in the way that is fastest where
+    a micro-batch of one fits; on any stack where it fits in none of them."""
+    makers = [(each, stack) for each in tried for stack in _TRAINERS]
+    requests = [each.with_micro(1).changed(stack=stack) for each, stack in makers]
+    points = iter(answer(requests, jobs=jobs, reasons=False))
+    out = []
+    for each in tried:
+        fitting = [
+            (point.report.step.seconds, stack)
+            for stack, point in zip(_TRAINERS, points, strict=False)
+            if point.report is not None and point.roomy
+        ]
+        least = min(fitting, default=(0.0, None))[0] * (1 + _ALIKE)
+        stack = next((stack for seconds, stack in fitting if seconds <= least), None)
+        out.append(replace(each, base=each.base.changed(stack=stack)))
+    return out
+
+
+def _elsewhere(options: Options, fastest: TuneMethod, data: Data, jobs: int) -> list[str]:
+    """That methods run on transformers' Trainer, and what the fastest takes on any stack."""
+    (point,) = answer([options.changed(stack=None)], jobs=jobs)
+    figures, other = point.report, ""
+    if figures is not None and figures.stack not in _TRAINERS and figures.memory.fits:
+        seconds = _run(data, figures)[0] or 0.0
+        other = (
+            f"; {fastest.name} takes {show(seconds / _DAY_S, 'days')} with --stack {figures.stack}"
+        )
+    return [
+        "methods run on transformers' Trainer where they fit there, else on the fastest of the"
+        f" usual stacks (set --stack){other}"
+    ]
 
 
 def _on_trainer(options: Options, fastest: TuneMethod, data: Data, jobs: int) -> str:
