@@ -161,6 +161,7 @@ class _ObjectiveAndLike(TypedDict, total=False):
 class _SeqLenAndLike(TypedDict, total=False):
     seq_len: int | str | None
     global_batch: int | None
+    lengths: str | None
     length_mean: float | str | None
     length_sigma: float | None
     packing: Literal['padded', 'longest', 'bucketed', 'packed'] | None

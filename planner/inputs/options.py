@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.inputs.cluster import node_size
+from planner.inputs.dataset import lengths_of
 from planner.specs.base import PlanError
 from planner.specs.options import (
     LAYOUT,
@@ -21,6 +22,8 @@ from planner.specs.options import (
 from planner.specs.options.checked import from_text, read
 from planner.specs.options.words import reading
 from planner.specs.where import terms
+
+_DIGITS = 4  # of a sigma, so that commands can be read
 
 
 def read_options(given: Mapping[str, Any], origins: Mapping[str, Origin] | None = None) -> Options:
@@ -41,6 +44,11 @@ def read_options(given: Mapping[str, Any], origins: Mapping[str, Origin] | None 
         options, nodes = _of_nodes(options, options.nodes, given.get("gpus") is not None)
         spelled.append(nodes)
         origins = {"gpus" if name == "nodes" else name: origin for name, origin in origins.items()}
+    if options.lengths is not None:
+        options, lengths = _of_dataset(options, options.lengths)
+        spelled += lengths
+        named = origins.pop("lengths", None)
+        origins |= {} if named is None else {"length_mean": named, "length_sigma": named}
     undecided = Given(given).undecided
     if not spelled and not origins and not undecided:
         return options
@@ -88,6 +96,22 @@ def _of_nodes(options: Options, nodes: int, has_gpus: bool) -> tuple[Options, Re
         )
     says = f"--nodes {nodes:,} are {gpus:,} GPUs, {each} per node"
     return options.changed(gpus=gpus, nodes=None), Reading("nodes", nodes, "gpus", gpus, says)
+
+
+def _of_dataset(options: Options, name: str) -> tuple[Options, list[Reading]]:
+    """The same request with the lengths of a dataset, and a sentence about them."""
+    for other in ("length_mean", "length_sigma"):
+        if (stated := getattr(options, other)) is not None:
+            remedy = f"and {flag(other)} {stated:g} both say how long documents are; leave one out"
+            raise PlanError("--lengths", name, remedy)
+    known = lengths_of(name)
+    mean, sigma = round(known.mean, 1), max(round(known.sigma, _DIGITS), 10.0**-_DIGITS)
+    says = (
+        f"--lengths {name} is a mean of {mean:,} tokens and a sigma of {sigma:g}:"
+        f" {known.examples:,} examples {known.says}"
+    )
+    reading = Reading("lengths", name, "length_mean", mean, says)
+    return options.changed(lengths=None, length_mean=mean, length_sigma=sigma), [reading]
 
 
 def readings(options: Options) -> list[str]:

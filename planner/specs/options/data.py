@@ -34,6 +34,7 @@ class LengthOptions(Record):
     VERBS: ClassVar = REQUESTS - PHASES
     WHY_NOT: ClassVar = OF_SEQUENCES
 
+    lengths: str | None = None
     length_mean: float | None = None
     length_sigma: float | None = None
     packing: Packing | None = None

@@ -90,7 +90,7 @@ def tune(
     fastest = min(sure, key=lambda row: row.run_s or 0.0, default=None)
     on_trainer, elsewhere = None, []
     if fastest is not None and base.stack is None:
-        of_fastest = requests[rows.index(fastest)]
+        of_fastest = points[rows.index(fastest)].options
         if fastest.stack in _TRAINERS:
             elsewhere = _elsewhere(of_fastest, fastest, data, jobs)
         else:

@@ -1,0 +1,99 @@
+"""Lengths of datasets: of files and as published, as options of a request."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import dpplan, refused
+
+from planner import api
+from planner.inputs import catalog, dataset
+from planner.inputs.dataset import lengths_of
+from planner.specs.base import PlanError
+
+REQUEST: dict[str, Any] = {"model": "gpt2", "gpu": "a100", "gpus": 8}
+
+
+def written(folder: Path, rows: list[Any], name: str = "data.jsonl") -> str:
+    path = folder / name
+    lines = json.dumps(rows) if name.endswith(".json") else "\n".join(map(json.dumps, rows))
+    path.write_text(lines, "utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("row", "tokens"),
+    [
+        ({"input_ids": [1, 2, 3]}, 3),
+        ({"num_tokens": 7, "text": "not counted"}, 7),
+        ({"text": "a" * 394}, 100),
+        ({"text": "中" * 394}, 300),  # three bytes each
+        ({"instruction": "a" * 197, "input": "", "output": "b" * 197, "id": "c" * 999}, 100),
+        ({"messages": [{"role": "user", "content": "a" * 394}]}, 100),
+        ({"conversations": [{"from": "gpt", "value": [{"type": "text", "text": "a" * 394}]}]}, 100),
+        # a pair is two sequences with the same prompt
+        ({"prompt": "p" * 394, "chosen": "c" * 788, "rejected": "r" * 394}, 250),
+        ("a" * 394, 100),
+    ],
+)
+def test_tokens_of_an_example(tmp_path: Path, row: Any, tokens: float) -> None:
+    known = lengths_of(written(tmp_path, [row, row]))
+    assert known.examples == 2
+    assert known.mean == pytest.approx(tokens)
+    assert known.deviation == pytest.approx(0, abs=1e-9)
+    assert lengths_of(written(tmp_path, [row], "data.json")).mean == pytest.approx(tokens)
+
+
+def test_the_spread_is_that_of_a_log_normal_with_this_mean_and_deviation(tmp_path: Path) -> None:
+    known = lengths_of(written(tmp_path, [{"length": n} for n in (100, 300)]))
+    assert (known.mean, known.deviation) == (200, 100)
+    assert known.mean**2 * math.expm1(known.sigma**2) == pytest.approx(known.deviation**2)
+
+
+def test_a_large_file_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, [{"text": "a" * n} for n in range(1, 4001)])
+    whole = lengths_of(path)
+    monkeypatch.setattr(dataset, "_MOST_READ", 1000)
+    monkeypatch.setattr(dataset, "_SAMPLES", 800)
+    known = lengths_of(path)
+    assert "are sampled" in known.says
+    # lines of a place are alike in this file, and places are by bytes: long ones come more often
+    assert known.mean == pytest.approx(whole.mean, rel=0.4)
+    assert known.examples == pytest.approx(whole.examples, rel=0.4)
+
+
+def test_published_lengths_are_options_of_the_request() -> None:
+    named = api.estimate(api.read_options({**REQUEST, "lengths": "alpaca-gpt4"}))
+    by_hub = api.estimate(api.read_options({**REQUEST, "lengths": "vicgalle/alpaca-gpt4"}))
+    assert "--length-mean 167.6 --length-sigma 0.6603" in named.command
+    assert named.step.seconds == by_hub.step.seconds
+    assert any("52,002 examples as published" in each for each in named.assumptions)
+    stated = {**REQUEST, "length_mean": 167.6, "length_sigma": 0.6603}
+    assert api.estimate(api.read_options(stated)).step.seconds == named.step.seconds
+
+
+def test_the_table_is_whole() -> None:
+    for row in dataset._rows():
+        known = lengths_of(row["id"])
+        assert 0 < known.sigma < 4
+        assert known.mean < float(row["longest_tokens"])
+        assert "@" in row["source"]
+        assert not row["hub"] or lengths_of(row["hub"].upper()) == known
+    assert len(dataset._rows()) >= 30
+
+
+def test_wrong_datasets_are_refused_with_a_remedy(tmp_path: Path) -> None:
+    words = ("estimate", "--model", "gpt2", "--gpu", "a100", "--lengths")
+    refused(dpplan(*words, "alpca"), "--lengths", "alpaca-gpt4")
+    refused(dpplan(*words, "train.parquet"), "--lengths", "JSON lines")
+    refused(dpplan(*words, tmp_path / "none.jsonl"), "--lengths", "No such file")
+    refused(dpplan(*words, written(tmp_path, [{"id": 3}])), "--lengths", "no example")
+    (tmp_path / "bad.jsonl").write_text('{"text": "a"}\nno json\n')
+    refused(dpplan(*words, tmp_path / "bad.jsonl"), "--lengths", "line 2 is not JSON")
+    refused(dpplan(*words, "tulu-v2", "--length-mean", 9), "--lengths", "leave one out")
+    with catalog.only_given({}), pytest.raises(PlanError, match="not read here"):
+        lengths_of(written(tmp_path, [{"text": "a"}]))
