@@ -128,6 +128,8 @@ def read_fsdp(answer: Answer, prefix: str = "fsdp_config.") -> bool:
             stage, name, strategy = SHARDING[word], by_key[short], word
         elif word in ("true", "false") and strategy == "full_shard":
             stage, name = (PARAMETERS if word == "true" else GRADIENTS), by_key[short]
+    if is_on(answer, SYNC_EACH):
+        answer.state("gradient_sync", "each", SYNC_EACH)
     _fsdp_rest(answer, by_key, "offload" in items)
     note = "--shard-group says over how many GPUs" if strategy in _HYBRID else ""
     used = answer.arguments.get(name)
@@ -154,8 +156,6 @@ def _fsdp_rest(answer: Answer, by_key: Mapping[str, str], offloads: bool) -> Non
     repeats = by_key.get("activation_checkpointing", "")
     if is_on(answer, repeats):
         answer.state("recompute", "full", repeats)
-    if is_on(answer, SYNC_EACH):
-        answer.state("gradient_sync", "each", SYNC_EACH)
     wrap = str(answer.get(by_key.get("auto_wrap_policy", ""), "")).upper()
     for short, name in by_key.items():
         if short == "backward_prefetch":

@@ -38,7 +38,7 @@ _PAIR = ("chosen", "rejected")
 
 @dataclass(frozen=True)
 class Lengths:
-    """Examples of a dataset, in tokens. mean and deviation are those of all lengths."""
+    """Examples of a dataset, in tokens. mean and deviation: of all lengths."""
 
     examples: int
     mean: float

@@ -195,7 +195,7 @@ class Plan(Spec):
 
     @property
     def sync_waits(self) -> bool:
-        """Whether FSDP reduces gradients of the last micro-batch alone: by the request, else by the
+        """Whether FSDP reduces gradients only in the last micro-batch: by the request, else by the
         stack."""
         requested = self.training.gradient_sync
         return self.stack.state.whole_gradients if requested is None else requested == "last"

@@ -110,9 +110,10 @@ def local_shape(
     ep: Array,
     micro_batch: Array,
     sequence_parallel: Array,
-    hooked: Array | None = None,
+    **further: Array,
 ) -> LayerShape:
-    """The shape of the mean layer on one rank, for each combination of these columns."""
+    """The shape of the mean layer on one rank, for each combination of these columns. further:
+    the columns of `hooked_of`."""
     model = plan.model
     computed = uneven.computed_frac(plan, micro_batch)
     tokens = micro_batch * plan.training.seq_len * computed / cp
@@ -131,7 +132,7 @@ def local_shape(
         experts=0.0 * ep if model.routed is None else np.maximum(model.routed.experts / ep, 1.0),
         vocab=padded_vocab(plan, tp),
         length=plan.training.seq_len * np.sqrt(uneven.computed_frac(plan, micro_batch, 2.0)),
-        hooked=np.zeros(1) if hooked is None else hooked,
+        hooked=further.get("hooked", np.zeros(1)),
     )
 
 

@@ -117,8 +117,8 @@ def tune(
 
 
 def _on_trainers(tried: Sequence[_Tried], jobs: int) -> list[_Tried]:
-    """Each method on the trainer that most people fine-tune with, in the way that is fastest where
-    a micro-batch of one fits; on any stack where it fits in none of them."""
+    """Each method on transformers' Trainer, with which most people fine-tune: of its ways those in
+    which a micro-batch of one example fits, of these the fastest; else on any stack."""
     makers = [(each, stack) for each in tried for stack in _TRAINERS]
     requests = [each.with_micro(1).changed(stack=stack) for each, stack in makers]
     points = iter(answer(requests, jobs=jobs, reasons=False))
