@@ -14,6 +14,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -81,7 +82,7 @@ def too_small(released: Sequence[Section]) -> list[str]:
     """Versions that their own entries do not allow after the version before."""
     return [
         f"{newer} breaks what {older} had: {shown(least)} or later"
-        for (newer, entries), (older, _) in zip(released, released[1:], strict=False)
+        for (newer, entries), (older, _) in pairwise(released)
         if version_of(newer) < (least := demanded(version_of(older), entries))
     ]
 

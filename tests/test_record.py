@@ -45,7 +45,8 @@ def test_the_hash_is_of_the_content_and_not_of_its_spelling() -> None:
 
 
 def test_a_prediction_that_is_changed_is_named(folder: Path) -> None:
-    assert [content["before"] for content in entries.contents(folder)][0] == ""
+    older, newer = entries.contents(folder)
+    assert (older["before"], newer["before"]) == ("", older["sha256"])
     first = entries.files(folder)[0]
     content = json.loads(first.read_text("utf-8"))
     content["predictions"][0]["step_s"] = "3.9"

@@ -27,10 +27,6 @@ _RECIPES = peers.CACHE / "recipes.jsonl"  # of the last run, for --only
 _REASONS = 4  # printed of a planner's refusals
 
 
-def _ourselves(planner: peers.Planner) -> peers.Planner:
-    return replace(planner, commit=version(), date=today())
-
-
 def _recipes(only: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Recipes, and dpplan's answers; the recorded recipes where others alone are asked."""
     if only and OURS not in only and _RECIPES.exists():
@@ -56,6 +52,26 @@ def _refused(planner: str, replies: list[dict[str, Any]]) -> None:
         print(f"  {times:5} {reason}")
 
 
+def _answer(only: list[str], clones: Path | None) -> None:
+    """Record the answers of planners, each as soon as it has answered."""
+    planners = peers.listed()
+    answers = dict(leaderboard.read()) if leaderboard.ANSWERS.exists() else {}
+    recipes, ours = _recipes(only)
+    for place, planner in enumerate(planners):
+        if only and planner.planner not in only:
+            continue
+        if planner.planner == OURS:
+            answers[OURS] = _by_run(ours)
+            planners[place] = replace(planner, commit=version(), date=today())
+            leaderboard.write_planners(planners)
+        else:
+            peers.fetch(planner, clones)
+            replies = peers.ask(planner, recipes)
+            _refused(planner.planner, replies)
+            answers[planner.planner] = _by_run(replies)
+        leaderboard.write({name.planner: answers.get(name.planner, {}) for name in planners})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -65,23 +81,7 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="write the page alone")
     given = parser.parse_args()
     if not given.page:
-        planners = peers.listed()
-        answers = dict(leaderboard.read()) if leaderboard.ANSWERS.exists() else {}
-        recipes, ours = _recipes(given.only)
-        for planner in planners:
-            if given.only and planner.planner not in given.only:
-                continue
-            if planner.planner == OURS:
-                answers[OURS] = _by_run(ours)
-                continue
-            peers.fetch(planner, given.clones)
-            replies = peers.ask(planner, recipes)
-            _refused(planner.planner, replies)
-            answers[planner.planner] = _by_run(replies)
-        leaderboard.write({planner.planner: answers[planner.planner] for planner in planners})
-        if ours:
-            planners = [_ourselves(each) if each.planner == OURS else each for each in planners]
-            leaderboard.write_planners(planners)
+        _answer(given.only, given.clones)
     leaderboard.PAGE.write_text(leaderboard.page(), encoding="utf-8")
 
 

@@ -1,8 +1,9 @@
 """What the adapters of planners share. It runs in an environment of theirs, without dpplan.
 
-An adapter is `python ADAPTER.py CLONE`: a recipe per line on stdin, as benchmarks/planners/recipes.py
-makes them, an answer per line on stdout: `step_s` in seconds and `peak_gib` in GiB of the fullest
-GPU, or `refused` with the reason where the planner cannot express the recipe.
+An adapter is `python ADAPTER.py CLONE`: a recipe per line on stdin, as
+benchmarks/planners/recipes.py makes them, an answer per line on stdout: `step_s` in seconds and
+`peak_gib` in GiB of the fullest GPU, or `refused` with the reason where the planner cannot express
+the recipe.
 """
 
 from __future__ import annotations
