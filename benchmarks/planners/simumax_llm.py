@@ -44,7 +44,9 @@ def _system(recipe: Recipe) -> SystemConfig:
     system = json.loads((CLONE / "configs" / "system" / f"{name}.json").read_text("utf-8"))
     if recipe["gpu"] == "a100-sxm4-80gb":
         node = _link(recipe["node_gb_per_s"], _LATENCY_US["node"])
-        across = _link(recipe["across_gb_per_s"], _LATENCY_US["across"])
+        # of all cards of a node: its sends between stages take a part of it
+        node_across = recipe["across_gb_per_s"] * recipe["gpus_per_node"]
+        across = _link(node_across, _LATENCY_US["across"])
         system["networks"] = {
             "intra_with_pcie": False,
             "low_intra_node": node,
