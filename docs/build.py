@@ -85,6 +85,7 @@ _MADE_OF = (
         "benchmarks/studies/*.py",
     ),
     *("docs/pages/*.py", "docs/build.py", "docs/questions.toml", "docs/data/*", "docs/log/*.md"),
+    *("benchmarks/planners/*.py", "docs/record/*.csv"),
     *("docs/examples/**/*", "tests/configs/*", "tests/data/hf_*.json"),
 )
 
