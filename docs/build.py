@@ -7,8 +7,8 @@ Written first, because every band and every chance to fit comes from them:
 planner/data/residuals.csv with band_widths.csv, and memory_residuals.csv. Whole folders, where a
 page that nothing writes any more is removed: docs/accuracy, docs/catalogue, docs/formulas,
 docs/questions, docs/reference. Whole files: docs/against-our-sources.md, docs/log/index.md,
-docs/pictures/terminal.svg, docs/scenario.schema.json, dpplan/__init__.pyi, dpplan/dpplan.1. Blocks between
-`<!-- begin: NAME -->` and `<!-- end -->`: README.md and the hand-written pages of docs/.
+docs/pictures/terminal.svg, docs/scenario.schema.json, dpplan/__init__.pyi, dpplan/dpplan.1. Blocks
+between `<!-- begin: NAME -->` and `<!-- end -->`: README.md and the hand-written pages of docs/.
 
 Written last: docs/built.sha256, of everything that generated text and commands are made of. Before
 that, every command of a page has to be answered with the status that the page states, and every

@@ -28,7 +28,7 @@ _STACKS: dict[str, dict[str, Any]] = {
 }
 
 
-class PlanCallback(_LIGHTNING.Callback):  # type: ignore[misc]
+class PlanCallback(_LIGHTNING.Callback):
     """watch: the prediction and the comparison of the run. options: of `dpplan.estimate`, which win
     over what the trainer says; `model` where no part of the module has a `config` of
     transformers."""

@@ -21,7 +21,7 @@ LENGTH, BATCH, ACCUMULATED = 16, 2, 2
 FIGURE = "dpplan/slower_percent"
 
 
-class Small(pl.LightningModule):  # type: ignore[misc]
+class Small(pl.LightningModule):  # type: ignore[name-defined]
     """A model of two small layers."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Small(pl.LightningModule):  # type: ignore[misc]
         return torch.optim.AdamW(self.parameters())
 
 
-class Waits(pl.Callback):  # type: ignore[misc]
+class Waits(pl.Callback):  # type: ignore[name-defined]
     """Wait for the prediction, which a run of milliseconds would else be over before."""
 
     def __init__(self, callback: PlanCallback) -> None:
@@ -48,7 +48,7 @@ class Waits(pl.Callback):  # type: ignore[misc]
             self.callback.watch.thread.join()
 
 
-class Kept(pl.loggers.logger.DummyLogger):  # type: ignore[misc]
+class Kept(pl.loggers.logger.DummyLogger):  # type: ignore[name-defined]
     """A logger that keeps what it gets."""
 
     def __init__(self) -> None:
@@ -96,8 +96,7 @@ def test_a_run_is_predicted_and_compared(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
-    [({}, "no GPU; give gpu="), ({"gpu": "a1000"}, "did you mean a100")],
+    ("options", "sentence"), [({}, "no GPU; give gpu="), ({"gpu": "a1000"}, "did you mean a100")]
 )
 def test_a_failure_is_a_line_and_the_training_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any], sentence: str
