@@ -1,10 +1,10 @@
-"""Follow the log of a run that is training, and say how its step compares with the prediction of
-its recipe: torchtitan, Megatron-LM and every program whose logs `dpplan check` reads.
+"""Follow the log of a running job, and say how its step compares with the prediction of its
+recipe: torchtitan, Megatron-LM and every program whose logs `dpplan check` reads.
 
     python -m dpplan.follow train.log --recipe train.sh --gpu h100 &
 
-It stands beside the job, reads the log alone, and says a verdict once there are enough steps, and
-again when it changes. Options are those of `dpplan check`. It ends when the log has not grown for
+It stands beside the job, reads only the log, and says a verdict once there are enough steps, and
+again when it changes. Options: as of `dpplan check`. It ends when the log has not grown for
 an hour.
 """
 
@@ -29,7 +29,7 @@ Wait = Callable[[float], None]
 
 def read(words: Sequence[str]) -> dict[str, Any]:
     """The document of `dpplan check`, by a process that ends. Raises SystemExit with its sentence
-    for a wrong request; a log without a step is none."""
+    for a wrong request; a log without steps yet is not one."""
     command = [sys.executable, "-c", _CHECK, "check", *words, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     document = json.loads(done.stdout)
@@ -40,9 +40,9 @@ def read(words: Sequence[str]) -> dict[str, Any]:
 
 def sentence(document: dict[str, Any]) -> tuple[str, str]:
     """Verdict and sentence of a document; empty as long as there are too few steps."""
-    against = document.get("against")
-    steps = document["files"][0]["steps"] if against else None
-    if not steps or steps["steady"] < MEASURED:
+    against = document.get("against") or {}
+    steps = document["files"][0]["steps"] if against else {"steady": 0}
+    if steps["steady"] < MEASURED:
         return "", ""
     report = {"seconds": against["predicted_s"], "low": against["low"], "high": against["high"]}
     return against["verdict"], compared(against["measured_s"], report)["sentence"]
@@ -50,14 +50,14 @@ def sentence(document: dict[str, Any]) -> tuple[str, str]:
 
 def follow(words: Sequence[str], wait: Wait = time.sleep, idle_s: float = _IDLE_S) -> Iterator[str]:
     """Sentences about a log, the first of the words, each time its verdict changes."""
-    log, said, size, still_s = Path(words[0]), "", -1, 0.0
+    log, verdict, size, still_s = Path(words[0]), "", -1, 0.0
     while still_s <= idle_s:
         now = log.stat().st_size if log.exists() else 0
         if now != size:
             size, still_s = now, 0.0
-            verdict, text = sentence(read(words)) if now else ("", "")
-            if verdict not in ("", said):
-                said = verdict
+            latest, text = sentence(read(words)) if now else ("", "")
+            if latest not in ("", verdict):
+                verdict = latest
                 yield text
         wait(_EVERY_S)
         still_s += _EVERY_S

@@ -1,4 +1,4 @@
-"""What callbacks of trainers share: the prediction of a run by another process, the clock of its
+"""Shared by callbacks of trainers: the prediction of a run by another process, the clock of its
 steps, and the comparison of both. It refuses nothing and never raises."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What if: sliders in a notebook beside the answer to a request (extra `widgets`).
+"""Sliders in a notebook beside the answer to a request (extra `widgets`).
 
 from dpplan.whatif import what_if
 

@@ -67,15 +67,15 @@ def next_version(changelog: str) -> Version:
 def faults(changelog: str, package: str, tag: str) -> list[str]:
     """Why a tag is no release of this package and changelog; empty where it is one."""
     known = sections(changelog)
-    found = []
+    reasons = []
     if tag != f"v{package}":
-        found.append(f"the tag {tag} is not that of the package, v{package}")
+        reasons.append(f"the tag {tag} is not that of the package, v{package}")
     if known[0][0] == UNRELEASED and "\n- " in known[0][1]:
-        found.append(f"the changelog has entries under {UNRELEASED}: move them under {package}")
+        reasons.append(f"the changelog has entries under {UNRELEASED}: move them under {package}")
     released = [section for section in known if section[0] != UNRELEASED]
     if released[0][0] != package:
-        found.append(f"the newest section of the changelog is {released[0][0]}, not {package}")
-    return found + too_small(released)
+        reasons.append(f"the newest section of the changelog is {released[0][0]}, not {package}")
+    return reasons + too_small(released)
 
 
 def too_small(released: Sequence[Section]) -> list[str]:

@@ -26,11 +26,11 @@ def test_a_growing_log_is_said_once_and_again_when_it_changes(tmp_path: Path) ->
                 file.writelines(parts.pop(0))
 
     words = [str(log), "--recipe", str(RECIPE), "--gpu", "h100", "--gpus", "64"]
-    said = list(follow.follow(words, wait, idle_s=60))
-    assert len(said) == 2
-    assert said[0].startswith("11% slower than plan: 8.4")
-    assert said[0].endswith("inside the band")
-    assert said[1].endswith("outside the band")
+    sentences = list(follow.follow(words, wait, idle_s=60))
+    assert len(sentences) == 2
+    assert sentences[0].startswith("11% slower than plan: 8.4")
+    assert sentences[0].endswith("inside the band")
+    assert sentences[1].endswith("outside the band")
     assert len(waited) >= 7
 
 

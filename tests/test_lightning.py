@@ -91,8 +91,12 @@ def test_a_run_is_predicted_and_compared(tmp_path: Path, caplog: pytest.LogCaptu
     assert step == WARM_UP + MEASURED
     assert numbers[FIGURE] == watch.compared["slower_percent"]
     assert "than plan" in caplog.text
-    asked = _request(trainer, trainer.lightning_module)
-    assert (asked["gpus"], asked["grad_accum"], asked["recompute"]) == (1, ACCUMULATED, "none")
+    request = _request(trainer, trainer.lightning_module)
+    assert (request["gpus"], request["grad_accum"], request["recompute"]) == (
+        1,
+        ACCUMULATED,
+        "none",
+    )
 
 
 @pytest.mark.parametrize(

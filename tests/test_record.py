@@ -68,18 +68,18 @@ def test_a_day_and_an_id_are_written_once(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("step_s", "error", "held"), [("4.4", 0.1, True), ("3", -0.25, True), ("5.2", 0.3, False)]
+    ("step_s", "error", "inside"), [("4.4", 0.1, True), ("3", -0.25, True), ("5.2", 0.3, False)]
 )
 def test_a_measurement_says_the_error_and_whether_the_band_held(
-    folder: Path, step_s: str, error: float, held: bool
+    folder: Path, step_s: str, error: float, inside: bool
 ) -> None:
     scored = entries.attach(measured("a", step_s=step_s), folder)
     assert scored.error == pytest.approx(error)
-    assert scored.held is held
+    assert scored.held is inside
     assert scored.peak_error == pytest.approx(0.1)
-    assert ("inside" if held else "outside") in record.said(scored)
+    assert ("inside" if inside else "outside") in record.said(scored)
     again = entries.scores(entries.measurements(folder), entries.contents(folder))
-    assert [known.held for known in again] == [held, None, None]
+    assert [known.held for known in again] == [inside, None, None]
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,11 @@ def test_a_second_measurement_of_a_prediction_is_refused(folder: Path) -> None:
 
 
 def test_a_prediction_is_the_answer_to_its_request() -> None:
-    made = record.prediction("x", {"model": "gpt2", "gpu": "a100", "stack": "pytorch-ddp"})
-    assert float(made["low_s"]) < float(made["step_s"]) < float(made["high_s"])
-    assert 0 < float(made["peak_gib"]) <= float(made["reserved_gib"])
-    assert made["request"] == {"model": "gpt2", "gpu": "a100", "stack": "pytorch-ddp"}
-    assert "--model gpt2" in made["command"]
+    written = record.prediction("x", {"model": "gpt2", "gpu": "a100", "stack": "pytorch-ddp"})
+    assert float(written["low_s"]) < float(written["step_s"]) < float(written["high_s"])
+    assert 0 < float(written["peak_gib"]) <= float(written["reserved_gib"])
+    assert written["request"] == {"model": "gpt2", "gpu": "a100", "stack": "pytorch-ddp"}
+    assert "--model gpt2" in written["command"]
 
 
 def test_the_shipped_record_is_whole() -> None:

@@ -57,9 +57,9 @@ def test_a_version_follows_from_its_entries(
 def test_a_tag_is_a_release_of_what_the_changelog_says(
     parts: list[tuple[str, str]], package: str, tag: str, says: list[str]
 ) -> None:
-    found = release["faults"](changelog(*parts), package, tag)
-    assert len(found) == len(says)
-    assert all(word in sentence for word, sentence in zip(says, found, strict=True))
+    sentences = release["faults"](changelog(*parts), package, tag)
+    assert len(sentences) == len(says)
+    assert all(word in sentence for word, sentence in zip(says, sentences, strict=True))
 
 
 def test_the_shipped_changelog_allows_the_version() -> None:

@@ -1,8 +1,8 @@
 """The leaderboard: dpplan and other public planners on the same measured runs.
 
     python -m benchmarks.planners                    # all of them, 10 min of two cores
-    python -m benchmarks.planners --only calculon    # one again, beside the recorded answers
-    python -m benchmarks.planners --page             # the page alone, of the recorded answers
+    python -m benchmarks.planners --only calculon    # ask it again, beside the recorded answers
+    python -m benchmarks.planners --page             # only the page, of the recorded answers
 
 Planners are fetched at the commits of docs/record/planners.csv into ~/.cache/dpplan-planners
 (DPPLAN_PLANNERS names another folder), or from git directories in FOLDER/OWNER+NAME/repo by
@@ -78,7 +78,7 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="*", default=[], metavar="PLANNER")
     parser.add_argument("--clones", type=Path, help="folder of git directories")
-    parser.add_argument("--page", action="store_true", help="write the page alone")
+    parser.add_argument("--page", action="store_true", help="write only the page")
     given = parser.parse_args()
     if not given.page:
         _answer(given.only, given.clones)

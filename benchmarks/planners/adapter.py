@@ -1,4 +1,4 @@
-"""What the adapters of planners share. It runs in an environment of theirs, without dpplan.
+"""Shared by the adapters of planners. It runs in an environment of theirs, without dpplan.
 
 An adapter is `python ADAPTER.py CLONE`: a recipe per line on stdin, as
 benchmarks/planners/recipes.py makes them, an answer per line on stdout: `step_s` in seconds and
@@ -29,14 +29,14 @@ def want(holds: bool, reason: str) -> None:
         raise Unexpressed(reason)
 
 
-def chosen(table: dict[str, Any], value: str, what: str) -> Any:
+def chosen(table: dict[str, Any], value: str, kind: str) -> Any:
     """The planner's word for one of ours. Raises Unexpressed where it has none."""
-    want(value in table, f"{what} {value}")
+    want(value in table, f"{kind} {value}")
     return table[value]
 
 
 def dense_decoder(recipe: Recipe) -> None:
-    """Raises Unexpressed where a recipe is no full training of a plain transformer."""
+    """Raises Unexpressed unless a recipe trains all weights of a plain transformer."""
     want(recipe["plain"], "blocks other than attention and MLP")
     want(recipe["peft"] == "none", "adapters")
     want(recipe["offload"] == "none", "offloading")

@@ -38,7 +38,7 @@ def measured() -> dict[str, Row]:
 
 
 def class_of(row: Row) -> str:
-    """What kind of run a row is, one of CLASSES."""
+    """The class of a run, one of CLASSES."""
     if options_of(row).get("peft", "none") != "none":
         return "adapters"
     if number(row, "experts", 0) > 1:

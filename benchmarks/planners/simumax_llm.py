@@ -1,6 +1,6 @@
 """MooreThreads/SimuMax, with its shipped systems and their measured efficiencies.
 
-Its A100 has PCIe alone: for SXM its documentation says to replace `networks`, which here are those
+Its A100 has only PCIe: for SXM its documentation says to replace `networks`, which here are those
 of its documented template with the bandwidth of NVLink and of the run's network.
 """
 
@@ -136,12 +136,12 @@ def _number(text: str | float, units: dict[str, float]) -> float:
     return float(value) * units[unit]
 
 
-def _peaks(found: object) -> list[float]:
+def _peaks(result: object) -> list[float]:
     """Peaks in bytes of all stages in its result."""
-    if isinstance(found, dict):
-        inner = [peak for value in found.values() for peak in _peaks(value)]
-        own = [_number(found["peak_mem"], _UNITS)] if "peak_mem" in found else []
-        return [*own, *inner]
+    if isinstance(result, dict):
+        peaks = [peak for value in result.values() for peak in _peaks(value)]
+        whole = [_number(result["peak_mem"], _UNITS)] if "peak_mem" in result else []
+        return [*whole, *peaks]
     return []
 
 

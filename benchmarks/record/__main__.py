@@ -55,8 +55,8 @@ def predict() -> str:
     new = {name: options for name, options in requests().items() if name not in known}
     if not new:
         return "every request of docs/record/requests.toml has a prediction"
-    made = [prediction(*item) for item in new.items()]
-    path = entries.add(made, entries.today(), entries.version())
+    predictions = [prediction(*item) for item in new.items()]
+    path = entries.add(predictions, entries.today(), entries.version())
     return f"{len(new)} predictions: {path} {entries.read(path)['sha256']}"
 
 
@@ -69,7 +69,7 @@ def verify() -> str:
 
 
 def said(scored: Scored) -> str:
-    """What a measurement says of its prediction."""
+    """A measurement against its prediction, in a sentence."""
     parts = []
     if scored.error is not None:
         band = "inside" if scored.held else "outside of"

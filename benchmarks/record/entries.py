@@ -1,9 +1,9 @@
 """Files of predictions, which never change once written, and measurements beside them.
 
-A file in docs/record/predictions is named by its day. Its `sha256` is that of its other keys in
-canonical form: JSON as of RFC 8785 for such values (keys sorted, no blanks, UTF-8), numbers as
-texts, so that no writer of JSON formats them in another way. `before` is the hash of the file
-before it, so that a file cannot be replaced without all later ones.
+A file in docs/record/predictions is named by its day. Its `sha256` is the hash of its
+other keys in canonical form: JSON as in RFC 8785 for such values (keys sorted, no blanks, UTF-8),
+numbers as texts, so that no writer of JSON formats them in another way. `before` is the hash of the
+file before it, so that a file cannot be replaced without all later ones.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def files(record: Path = RECORD) -> list[Path]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A file of predictions. Raises PlanError where it is none."""
+    """A file of predictions. Raises PlanError for any other file."""
     try:
         content = json.loads(path.read_text("utf-8"))
         known = {entry["id"] for entry in content["predictions"]}
@@ -138,7 +138,7 @@ def add(predictions: list[dict[str, Any]], date: str, version: str, record: Path
 
 
 def measurements(record: Path = RECORD) -> list[Measurement]:
-    """What was measured of predictions. Raises PlanError for a line that is no measurement."""
+    """Measurements of predictions. Raises PlanError for a line that cannot be one."""
     path = record / _MEASURED
     if not path.exists():
         return []
