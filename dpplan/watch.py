@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -89,6 +90,8 @@ class Watch:
             done = subprocess.run(
                 [sys.executable, "-m", "dpplan.predicted", str(folder)],
                 input=json.dumps(options),
+                # a notebook may have found dpplan by a path of its own
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 capture_output=True,
                 text=True,
                 timeout=_LONGEST_S,
