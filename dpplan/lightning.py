@@ -27,6 +27,9 @@ _STACKS: dict[str, dict[str, Any]] = {
     "DeepSpeedStrategy": {"stack": "deepspeed"},
 }
 
+# of models of transformers, from version 5.x on and before
+_CHECKPOINTING = ("is_activation_checkpointing", "is_gradient_checkpointing")
+
 
 class PlanCallback(_LIGHTNING.Callback):
     """watch: the prediction and the comparison of the run. options: of `dpplan.estimate`, which win
@@ -89,5 +92,6 @@ def _request(trainer: Any, module: Any) -> dict[str, Any]:
     out["grad_accum"] = trainer.accumulate_grad_batches
     if batch := getattr(trainer.train_dataloader, "batch_size", None):
         out["micro_batch"] = batch
-    recompute = getattr(model, "is_gradient_checkpointing", False)
+    named = next((name for name in _CHECKPOINTING if hasattr(type(model), name)), "")
+    recompute = getattr(model, named, False)
     return out | {"recompute": "full" if recompute else "none"}
