@@ -7,8 +7,8 @@ Written first, because every band and every chance to fit comes from them:
 planner/data/residuals.csv with band_widths.csv, and memory_residuals.csv. Whole folders, where a
 page that nothing writes any more is removed: docs/accuracy, docs/catalogue, docs/formulas,
 docs/questions, docs/reference. Whole files: docs/against-our-sources.md, docs/log/index.md,
-docs/pictures/terminal.svg, docs/scenario.schema.json, dpplan/__init__.pyi. Blocks between
-`<!-- begin: NAME -->` and `<!-- end -->`: README.md and the hand-written pages of docs/.
+docs/pictures/terminal.svg, docs/scenario.schema.json, dpplan/__init__.pyi, dpplan/dpplan.1. Blocks
+between `<!-- begin: NAME -->` and `<!-- end -->`: README.md and the hand-written pages of docs/.
 
 Written last: docs/built.sha256, of everything that generated text and commands are made of. Before
 that, every command of a page has to be answered with the status that the page states, and every
@@ -48,7 +48,7 @@ from pages import (  # noqa: E402
 )
 
 from benchmarks.studies import widths  # noqa: E402
-from dpplan import stub  # noqa: E402
+from dpplan import manual, stub  # noqa: E402
 from planner.evidence import band as uncertainty  # noqa: E402
 from planner.evidence import memory  # noqa: E402
 
@@ -64,6 +64,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/scenario.schema.json": options.schema,
     "docs/pictures/terminal.svg": terminal.picture,
     "dpplan/__init__.pyi": stub.text,
+    "dpplan/dpplan.1": manual.text,
 }
 FOLDERS: dict[str, Callable[[], dict[str, str]]] = {
     "docs/accuracy": accuracy.folder,
@@ -84,6 +85,7 @@ _MADE_OF = (
         "benchmarks/studies/*.py",
     ),
     *("docs/pages/*.py", "docs/build.py", "docs/questions.toml", "docs/data/*", "docs/log/*.md"),
+    *("benchmarks/planners/*.py", "docs/record/*.csv"),
     *("docs/examples/**/*", "tests/configs/*", "tests/data/hf_*.json"),
 )
 

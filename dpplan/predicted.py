@@ -1,7 +1,7 @@
 """The prediction of a run, in a process of its own: options as JSON on stdin, the answer as JSON on
 stdout.
 
-    python -m dpplan.predicted FOLDER    # with arguments.json and config.json of the run
+    python -m dpplan.predicted FOLDER    # with config.json and, of transformers, arguments.json
 """
 
 from __future__ import annotations
@@ -16,21 +16,28 @@ import dpplan
 from planner.units import show, span
 
 _ROW = "runs.csv"
+_ARGUMENTS = "arguments.json"
 
 
 def predicted(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
     """The figures of the run in a folder, and a sentence; or the error."""
-    table = folder / _ROW
+    table, arguments = folder / _ROW, folder / _ARGUMENTS
     request = {"model": str(folder / "config.json"), "advice": 0, **options}
+    table.unlink(missing_ok=True)
     try:
-        table.unlink(missing_ok=True)
-        answer = dpplan.read(folder / "arguments.json", append=table, **request)
-        report = answer.document.estimate
+        if not arguments.exists():
+            return _figures(dpplan.estimate(**request).document)
+        answer = dpplan.read(arguments, append=table, **request)
     except dpplan.PlanError as error:
         return {"error": " ".join(str(error).split())}
+    report = answer.document.estimate
     if report is None:
         missing = " and ".join(answer.document.missing)
         return {"error": answer.document.refused or f"the arguments do not say {missing}"}
+    return _figures(report) | {"row": str(table)}
+
+
+def _figures(report: Any) -> dict[str, Any]:
     memory, step = report.memory, report.step
     chance = "" if memory.fit_chance is None else f" ({memory.fit_chance:.0%})"
     return {
@@ -42,7 +49,6 @@ def predicted(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         "device_bytes": memory.device_bytes,
         "capacity_bytes": memory.capacity_bytes,
         "command": report.command,
-        "row": str(table),
         "sentence": (
             f"{memory.verdict}{chance}: {show(memory.device_bytes, 'B')} of"
             f" {show(memory.capacity_bytes, 'B')} per GPU, {show(step.seconds, 's')} per step (80 %"

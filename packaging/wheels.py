@@ -50,8 +50,16 @@ def project(name: str) -> dict[str, Any]:
     return {
         "build-system": whole["build-system"],
         "project": {"name": f"dpplan-{name}", "description": about, **own},
-        "tool": {"hatch": {"build": {"targets": {"wheel": {"packages": _packages(name)}}}}},
+        "tool": {"hatch": {"build": {"targets": {"wheel": _wheel(name, whole)}}}},
     }
+
+
+def _wheel(name: str, whole: dict[str, Any]) -> dict[str, Any]:
+    packages = {"packages": _packages(name)}
+    if name != CORE:
+        return packages
+    target = whole["tool"]["hatch"]["build"]["targets"]["wheel"]
+    return packages | {"shared-data": target["shared-data"]}
 
 
 def _packages(name: str) -> list[str]:

@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from dpplan import trainer as callback_module  # noqa: E402
-from dpplan.trainer import PlanCallback, attach, compared  # noqa: E402
+from dpplan.trainer import PlanCallback, attach  # noqa: E402
+from dpplan.watch import MEASURED, WARM_UP, Watch, compared  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 LENGTH = 16
@@ -38,8 +38,8 @@ class Waits(transformers.TrainerCallback):  # type: ignore[name-defined]
         self.callback = callback
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        if state.global_step == 1 and self.callback._thread is not None:
-            self.callback._thread.join()
+        if state.global_step == 1 and self.callback.watch.thread is not None:
+            self.callback.watch.thread.join()
 
 
 def trainer_of(folder: Path, steps: int, **more: Any) -> Any:
@@ -74,12 +74,12 @@ def test_a_run_is_predicted_compared_and_written(
     callback = attach(trainer, gpu="a100", seq_len=LENGTH)
     trainer.add_callback(Waits(callback))
     trainer.train()
-    assert callback.prediction["verdict"] == "fits"
-    assert "--precision fp32" in callback.prediction["command"]
-    assert f"--seq-len {LENGTH}" in callback.prediction["command"]
+    assert callback.watch.prediction["verdict"] == "fits"
+    assert "--precision fp32" in callback.watch.prediction["command"]
+    assert f"--seq-len {LENGTH}" in callback.watch.prediction["command"]
     (logged,) = (e for e in trainer.state.log_history if "dpplan/slower_percent" in e)
-    assert logged["step"] == callback_module.WARM_UP + callback_module.MEASURED
-    assert logged["dpplan/slower_percent"] == callback.compared["slower_percent"]
+    assert logged["step"] == WARM_UP + MEASURED
+    assert logged["dpplan/slower_percent"] == callback.watch.compared["slower_percent"]
     assert "than plan" in caplog.text
     table = tmp_path / "dpplan" / "runs.csv"
     with table.open(newline="") as file:
@@ -91,7 +91,7 @@ def test_a_run_is_predicted_compared_and_written(
 
 def test_it_costs_a_training_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under 5 ms at the start, and a step a look at the clock."""
-    monkeypatch.setattr(PlanCallback, "_predict", lambda *arguments: None)
+    monkeypatch.setattr(Watch, "_predict", lambda *arguments: None)
     trainer = trainer_of(tmp_path, 1)
     callback = attach(trainer, gpu="a100")
     begun = []
@@ -100,7 +100,7 @@ def test_it_costs_a_training_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         callback.on_train_begin(trainer.args, trainer.state, trainer.control, model=trainer.model)
         begun.append(time.perf_counter() - start)
     assert min(begun) < 5e-3
-    callback._done = True
+    callback.watch.done = True
     start = time.perf_counter()
     for _ in range(10_000):
         callback.on_step_end(trainer.args, trainer.state, trainer.control)
@@ -125,13 +125,13 @@ def test_a_failure_is_a_line_and_the_training_goes_on(
     trainer.train()
     assert trainer.state.global_step == 2
     assert sentence in caplog.text
-    assert callback.compared == {}
+    assert callback.watch.compared == {}
 
 
 def test_what_does_not_fit_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     callback = PlanCallback()
-    callback.prediction = {"verdict": "does not fit", "sentence": "does not fit (1%)"}
-    callback._say_prediction()
+    callback.watch.prediction = {"verdict": "does not fit", "sentence": "does not fit (1%)"}
+    callback.watch.say_prediction()
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
@@ -147,16 +147,16 @@ def test_a_comparison_names_the_band() -> None:
 def test_an_evaluation_is_no_step() -> None:
     class State:
         is_world_process_zero = True
-        global_step = callback_module.WARM_UP
+        global_step = WARM_UP
 
     callback, state = PlanCallback(), State()
-    callback._done = False
+    callback.watch.done = False
     callback.on_step_end(None, state, None)
     callback.on_evaluate(None, state, None)
-    state.global_step += callback_module.MEASURED
+    state.global_step += MEASURED
     callback.on_step_end(None, state, None)
-    assert not callback._done
-    state.global_step += callback_module.MEASURED
+    assert not callback.watch.done
+    state.global_step += MEASURED
     callback.on_step_end(None, state, None)
-    assert callback._done
-    assert callback._seconds > 0
+    assert callback.watch.done
+    assert callback.watch.seconds > 0

@@ -60,13 +60,11 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def wheel(copied: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built of what the Dockerfile copies: what it leaves out, no wheel needs."""
-    out = tmp_path_factory.mktemp("wheel")
+def built(source: Path, out: Path) -> Path:
+    """The wheel of a folder."""
     if find_spec("hatchling") and find_spec("build"):
         words = [
-            *(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, copied)
+            *(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source)
         ]
     else:
         words = [
@@ -78,12 +76,29 @@ def wheel(copied: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--no-deps",
             "--wheel-dir",
             out,
-            copied,
+            source,
         ]
     done = run(*words, folder=out)
     assert done.returncode == 0, done.stderr
-    (built,) = out.glob("*.whl")
-    return built
+    (wheel,) = out.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(copied: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built of what the Dockerfile copies: what it leaves out, no wheel needs."""
+    return built(copied, tmp_path_factory.mktemp("wheel"))
+
+
+def test_a_wheel_is_the_same_whenever_and_wherever_it_is_built(
+    wheel: Path, copied: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(copied, elsewhere, copy_function=shutil.copyfile, ignore=_CACHES)
+    for path in elsewhere.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+        path.chmod(path.stat().st_mode & ~0o077)
+    assert built(elsewhere, tmp_path).read_bytes() == wheel.read_bytes()
 
 
 def test_the_image_runs_as_nobody_and_holds_what_is_installed_alone() -> None:
@@ -108,6 +123,8 @@ def test_the_image_runs_as_nobody_and_holds_what_is_installed_alone() -> None:
 def test_the_wheel_holds_all_that_is_needed_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    (page,) = (name for name in names if name.endswith(".data/data/share/man/man1/dpplan.1"))
+    names.remove(page)
     assert {name.split("/")[0] for name in names} == {"planner", "web", "dpplan"}
     shipped = {
         path

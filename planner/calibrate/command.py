@@ -23,6 +23,7 @@ from planner.calibrate.options import CalibrateOptions
 from planner.calibrate.settings import WRONG, Progress, Settings
 from planner.error import PlanError
 from planner.inputs import catalog, files
+from planner.specs.document import SCHEMA_VERSION
 from planner.specs.options.checked import read
 from planner.specs.options.table import rows
 
@@ -238,7 +239,10 @@ def difference(first: str, second: str) -> Compared:
         nodes.read(catalog.user_path(name, "--diff"), "--diff") for name in (first, second)
     )
     return Compared(
-        schema_version=1, first=first, second=second, numbers=nodes.compare(base, other)
+        schema_version=SCHEMA_VERSION,
+        first=first,
+        second=second,
+        numbers=nodes.compare(base, other),
     )
 
 
@@ -250,7 +254,9 @@ def merged(names: Sequence[str], out: str) -> Merged:
     documents = [nodes.read(catalog.user_path(name, "--merge"), "--merge") for name in names]
     document, far = nodes.merge(documents, names)
     profile.write(document, path)
-    return Merged(schema_version=1, out=str(path), gpu=document["gpu"], nodes=len(names), far=far)
+    return Merged(
+        schema_version=SCHEMA_VERSION, out=str(path), gpu=document["gpu"], nodes=len(names), far=far
+    )
 
 
 def under_torchrun(words: Sequence[str]) -> Settings | int:

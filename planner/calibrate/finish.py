@@ -20,6 +20,7 @@ from planner.calibrate.overhead import Tables
 from planner.calibrate.profile import Session
 from planner.calibrate.record import Record, label, merged, usual_of
 from planner.inputs import catalog
+from planner.specs.document import SCHEMA_VERSION
 from planner.specs.hardware import GpuSpec
 
 _SLOW_PAIR = 1.25  # a message that takes this many times the middle one names its pair; a choice
@@ -56,7 +57,7 @@ def finish(records: Sequence[Record], session: Session, out: Path) -> Calibrated
     document = built(overhead.stacks(steps, slowdown, session.on_cpu, date, predicted))
     profile.write(document, out)
     return Calibrated(
-        schema_version=1,
+        schema_version=SCHEMA_VERSION,
         out=str(out),
         gpu=document["gpu"],
         cases=len(whole),

@@ -14,7 +14,7 @@ from planner.calibrate.detect import Hardware
 from planner.calibrate.fit import Fit, Fits
 from planner.error import PlanError
 from planner.inputs import catalog, files
-from planner.inputs.calibration import read_calibration
+from planner.inputs.calibration import FILE_VERSION, read_calibration
 from planner.specs.base import NOTHING
 from planner.specs.hardware import GpuSpec, LinkSpec
 
@@ -100,7 +100,7 @@ def build(
     identity = detect.device_id(hardware)
     source = f"{hardware.name}, {session.ranks} ranks, {hardware.threads} threads each"
     document: Document = {
-        "schema_version": 1,
+        "schema_version": FILE_VERSION,
         "gpu": identity,
         "date": date,
         "source": f"dpplan calibrate on {hardware.host}: {source}",

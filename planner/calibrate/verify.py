@@ -19,6 +19,7 @@ from planner.calibrate.documents import (
 from planner.calibrate.predict import STATES, predict
 from planner.calibrate.record import Record
 from planner.evidence.spread import SIDE
+from planner.specs.document import SCHEMA_VERSION
 
 _WHOLE_TENSORS = ("zero1",)  # deals out whole tensors: ranks differ, their sum does not
 _FEWEST = 3  # errors that have a scatter; a choice
@@ -43,7 +44,7 @@ def compare(
         if r["kind"] == "step" and not r["used_in_fit"]
     ]
     return Verification(
-        schema_version=1,
+        schema_version=SCHEMA_VERSION,
         gpu=gpu,
         ranks=ranks,
         precision=precision,

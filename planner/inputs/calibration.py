@@ -13,6 +13,8 @@ from planner.specs.hardware import GpuSpec, LinkSpec, StorageSpec
 from planner.specs.host import HostSpec
 from planner.specs.stack import StackSpec
 
+FILE_VERSION = 1  # of calibration files: another one where those of before cannot be read
+
 
 def stack_spec(name: str, calibration: Calibration | None = None) -> StackSpec:
     """A stack by id, alias or path, with what a calibration measured of it."""
@@ -54,11 +56,11 @@ def read_calibration(name: str) -> Calibration:
                 str(path),
                 f"unknown key {key!r}; known keys: {', '.join(sorted(known))}",
             )
-    if type(data.get("schema_version")) is not int or data["schema_version"] != 1:
+    if type(data.get("schema_version")) is not int or data["schema_version"] != FILE_VERSION:
         raise PlanError(
             "--calibration",
             str(path),
-            f"schema_version is {data.get('schema_version')!r}; this version reads 1",
+            f"schema_version is {data.get('schema_version')!r}; this version reads {FILE_VERSION}",
         )
     gpu, overlay, links, stacks = (
         data.get("gpu"),

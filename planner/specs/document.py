@@ -34,7 +34,7 @@ Unset = UnsetType
 D = TypeVar("D", bound="Document")
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1  # of all documents: another one where a key goes or changes its meaning
+SCHEMA_VERSION = 2  # of all documents: another one where a key goes or changes its meaning
 
 
 def key(says: str, unit: str = "") -> Meta:

@@ -15,10 +15,9 @@ import numpy as np
 import tomli_w
 
 from planner.inputs import catalog
-from planner.inputs.calibration import read_calibration
+from planner.inputs.calibration import FILE_VERSION, read_calibration
 from planner.ledger import Sourced
 from planner.specs.base import PlanError
-from planner.specs.document import SCHEMA_VERSION
 from planner.specs.options import Options
 from planner.specs.plan import Plan
 from planner.studies.check.next_run import next_run
@@ -130,7 +129,7 @@ class _Writer:
     def __init__(self, plan: Plan, source: str, date: str) -> None:
         self._plan, self._source, self._date = plan, source, date
         self.document: Table = {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": FILE_VERSION,
             "gpu": plan.cluster.gpu.id,
             "date": date,
             "source": source,

@@ -17,7 +17,7 @@ from planner.inputs.calibration import Calibration
 from planner.report.layout import throughput
 from planner.search.room import firm_bytes
 from planner.specs.base import PlanError, sentence
-from planner.specs.document import changed
+from planner.specs.document import SCHEMA_VERSION, changed
 from planner.studies.documents.validate import (
     Apart,
     NotPrinted,
@@ -51,7 +51,6 @@ from planner.studies.validate.scored import scored
 from planner.studies.validate.words import not_expressed, task_of
 from planner.verbs.workers import Progress, dealt
 
-SCHEMA_VERSION = 1
 _PART = 50  # rows that one process predicts in turn: about a second
 
 

@@ -1,0 +1,1 @@
+"""Other public planners at pinned commits, run on measured runs beside dpplan."""

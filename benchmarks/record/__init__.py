@@ -1,0 +1,1 @@
+"""A public record of predictions made before their results are known."""
