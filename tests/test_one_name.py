@@ -100,7 +100,7 @@ def objects(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def numbers(value: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """Names and numbers of an object, those of objects in it too, but for other layouts."""
+    """Names and numbers of an object and of nested objects, except those of other layouts."""
     for name, part in value.items():
         if isinstance(part, dict) and "pick" not in part:
             yield from numbers(part)

@@ -1,4 +1,4 @@
-"""A stated pipeline layout: how it is read, and what it makes of memory and time."""
+"""A stated pipeline layout: parsing, and its effect on memory and step time."""
 
 from __future__ import annotations
 
