@@ -66,7 +66,7 @@ def held(tensors: Any) -> int:
 
 
 def gathered_of(model: nn.Module) -> list[torch.Tensor]:
-    """Gathered parameters that FSDP holds at this moment; what it let go of has no bytes."""
+    """Parameters that FSDP has gathered now; released ones have no bytes."""
     groups = [
         m._get_fsdp_state()._fsdp_param_group for m in model.modules() if isinstance(m, FSDPModule)
     ]

@@ -89,7 +89,7 @@ def test_only_adapters_are_reduced() -> None:
 
 
 def test_backward_has_no_gradient_of_a_frozen_weight() -> None:
-    """Forward GEMMs take what they did; those of backward, and of the head, lose one of two."""
+    """Forward GEMMs are unchanged; backward and the head run one of their two GEMMs."""
     base, with_adapters = (found(entry).time for entry in (plan(), plan(adapter=lora())))
     for name in ("mlp_in", "attention_out"):
         whole, ours = (

@@ -23,12 +23,13 @@ from planner.specs.documents.estimate import Estimate
 from planner.specs.layout import Layout
 from planner.specs.options import Options, options_of_command
 
+PLAIN = "--stack-defaults"  # searching kernels takes most of the time: two scenarios suffice
 SCENARIOS = {
     "fits, nothing fixed": "--model llama-2-7b --gpu h100 --gpus 16 --seq-len 4096",
     "fits, all fixed": (
         "--model llama-2-7b --gpu a100 --gpus 16 --tp 2 --pp 2 --vpp 2 --dp 4 --zero 1"
-        " --micro-batch 1 --recompute full --schedule interleaved --global-batch 64 --stack"
-        " megatron-core"
+        " --micro-batch 1 --recompute full --schedule interleaved --global-batch 64"
+        f" --stack megatron-core {PLAIN}"
     ),
     "does not fit, one change does": (
         "--model llama-2-7b --gpu rtx4090 --gpus 8 --zero 3 --micro-batch 2 --recompute none "
@@ -36,16 +37,17 @@ SCENARIOS = {
     ),
     "does not fit, two changes do": (
         "--model llama-2-7b --gpu a100-sxm4-40gb --gpus 8 --tp 1 --pp 1 --cp 1 --zero 1 "
-        "--micro-batch 2 --recompute none --stack megatron-core"
+        f"--micro-batch 2 --recompute none --stack megatron-core {PLAIN}"
     ),
     "experts": "--model mixtral-8x7b --gpu h100 --gpus 64 --recompute full --ep 8 --tp 8 --pp 1"
-    " --stack megatron-core",
+    f" --stack megatron-core {PLAIN}",
     "long sequences": (
         "--model llama-3.1-8b --gpu h100 --gpus 16 --seq-len 65536 --tp 2 --cp 2 --pp 1"
-        " --stack megatron-core"
+        f" --stack megatron-core {PLAIN}"
     ),
     "hybrid shards": (
         "--model llama-3-8b --gpus 32 --gpu h100 --stack pytorch-fsdp --zero 3 --shard-group 8"
+        f" {PLAIN}"
     ),
 }
 
@@ -137,9 +139,9 @@ def test_of_the_blocks_that_fit_the_smallest_is_told() -> None:
     """--recompute block:N: one layer less does not fit, or with too little room."""
     words = (
         "--model llama-2-7b --gpu a100 --gpus 8 --tp 1 --pp 1 --cp 1 --zero 1 --micro-batch 4"
-        " --recompute none --stack megatron-core --advice 60"
+        f" --recompute none --stack megatron-core {PLAIN}"
     )
-    r = estimated(words)
+    r = estimated(f"{words} --advice 60")
     assert not r["memory"]["fits"]
     block = next(
         a
@@ -150,7 +152,7 @@ def test_of_the_blocks_that_fit_the_smallest_is_told() -> None:
     assert block["fits"]
     assert size > 1
     fits, fewer = (
-        estimated(words.replace("--recompute none", f"--recompute block:{n}"))["memory"]
+        estimated(words.replace("none", f"block:{n}") + " --advice 0")["memory"]
         for n in (size, size - 1)
     )
     assert fits["verdict"] == "fits"
@@ -160,11 +162,12 @@ def test_of_the_blocks_that_fit_the_smallest_is_told() -> None:
 
 
 def test_advice_0_evaluates_nothing_and_n_lists_at_most_n() -> None:
-    assert estimated(SCENARIOS["experts"] + " --advice 0")["advice"] == []
-    few, many = (estimated(SCENARIOS["experts"] + f" --advice {n}")["advice"] for n in (3, 60))
+    words = SCENARIOS["fits, all fixed"]
+    assert estimated(f"{words} --advice 0")["advice"] == []
+    few, many = (estimated(f"{words} --advice {n}")["advice"] for n in (3, 60))
     assert few == many[:3]
     assert len(many) > 5
-    refused(dpplan("estimate", *SCENARIOS["experts"].split(), "--advice", "-1"), "--advice")
+    refused(dpplan("estimate", *words.split(), "--advice", "-1"), "--advice")
 
 
 def chosen(words: str) -> tuple[Any, Layout, api.Options]:
@@ -216,7 +219,8 @@ def test_a_pinned_request_is_answered_by_that_layout() -> None:
 
 def test_changes_beyond_an_options_bounds_are_not_advised() -> None:
     batch = 999_999_936  # advice doubles it, beyond the largest that the option takes
-    options = api.read_options({"model": "gpt2", "gpu": "h100", "gpus": 64, "global_batch": batch})
+    given = {"model": "gpt2", "gpu": "h100", "gpus": 64, "stack_defaults": True}
+    options = api.read_options({**given, "global_batch": batch})
     assert api.estimate(options).layout.global_batch == batch
 
 

@@ -149,7 +149,7 @@ def test_far_beyond_the_critical_batch_steps_are_the_least_and_gpus_bring_nothin
 def test_with_a_free_network_growing_the_batch_is_amdahls_law(
     steps: float, free: float, first: float
 ) -> None:
-    """Serial: the least steps; parallel: the critical batch over that of one GPU, times as many."""
+    """Serial: the fewest steps; parallel: those times critical batch over batch per GPU."""
     from planner.formulas.critical_batch import steps_to_target
     from planner.formulas.scaling import amdahl_s
 
@@ -206,7 +206,7 @@ def test_a_larger_critical_batch_is_never_slower() -> None:
 
 
 def test_the_reference_run_may_have_another_batch() -> None:
-    """The tokens are those of the reference batch, which is four times that of the first count."""
+    """Tokens are stated for the reference batch, four times the batch of the first GPU count."""
     out = batch.batch(
         BatchOptions(sweep="gpus=8,16", critical_batch="131072", reference_batch=256), SMALL
     )

@@ -77,7 +77,7 @@ def test_other_defaults_that_decide_are_answered_both_ways(
 
 
 def test_machines_that_are_taken_back_come_first_and_doubts_before_all() -> None:
-    """What a request names decides before what it leaves open; nothing is said before a doubt."""
+    """Stated options decide before open ones; nothing is reported ahead of a doubt."""
     given = {**SMALL, "market": "spot", "global_batch": 512, "seq_len": 12}
     estimate = api.estimate(api.read_options(given), brief=False)
     assert estimate.both_ways[0].startswith("machines that are taken back decide")

@@ -38,7 +38,7 @@ def _estimates() -> Estimates:
 
 
 def _led_by(name: str) -> StepTime:
-    """A step of which one component takes twice as much as all others together."""
+    """A step where one component takes twice as long as all others together."""
     time = _estimates().time
     part = OF_WIRE.get(name) or next(
         part for part, component in STEP.items() if component.kind == name

@@ -81,7 +81,7 @@ PRINTED = {("a100-80gb", 1): 2470, ("a100-80gb", 8): 16_621, ("v100-16gb", 8): 8
 
 @pytest.mark.parametrize(("gpu", "gpus"), PRINTED)
 def test_printed_throughput_is_within_a_sixth(gpu: str, gpus: int) -> None:
-    """Nothing was fitted to it. Its scripts recompute nothing, and have torch as it comes."""
+    """No fit used this run. Its scripts recompute nothing and use unmodified torch."""
     given = {**GIVEN, "gpu": gpu, "gpus": gpus, "stack": "pytorch-ddp", "precision": "fp16"}
     given |= {"optimizer": "sgd-momentum", "micro_batch": 256, "global_batch": 256 * gpus}
     given |= {"recompute": "none", "stack_defaults": True}

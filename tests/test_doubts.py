@@ -160,6 +160,7 @@ HERE = ("--gpu", "h100", "--gpus", "8")
 LORA = ("--model", "qwen2.5-0.5b", "--method", "lora", "--micro-batch", "8")
 CARD = ("--gpu", "rtx4090", "--gpus", "1", "--price", "0.001")
 SLOW = ("--nic-bandwidth", "400 Mbit/s", "--gpu", "h100")
+PLAIN = ("--stack-defaults",)  # kernels are not searched, which takes most of the time
 
 
 @pytest.mark.parametrize(
@@ -170,13 +171,19 @@ SLOW = ("--nic-bandwidth", "400 Mbit/s", "--gpu", "h100")
         (("batch", *SHORT, "--gpu", "h100", "--sweep", "gpus=8..16", "--tokens", "1B"), "12k"),
         (("schedule", *SHORT, *HERE, "--tp", "1"), "--seq-len 12k"),
         (("strategies", *SHORT, *HERE, "--strategy", "ddp"), "--seq-len 12k"),
-        (("tune", *LORA, "--seq-len", "12", "--gpu", "h100"), "--seq-len 12k"),
-        (("recommend", "cluster", *SHORT, "--gpu", "h100", "--max-gpus", "8"), "12k"),
-        (("recommend", "bandwidth", "--model", "gpt2", *SLOW, "--gpus", "16"), "400 Gbit/s"),
-        (("recommend", "batch", "--model", "gpt2", *HERE, "--seq-len", "12"), "--seq-len 12k"),
-        (("recommend", "offload", *SHORT, *HERE), "--seq-len 12k"),
-        (("recommend", "model", *CARD, "--tokens", "1B"), "without --price"),
-        (("recommend", "model", "--gpu", "h100", "--gpus", "8", "--tokens", "10"), "10T"),
+        (("tune", *LORA, "--seq-len", "12", "--gpu", "h100", *PLAIN), "--seq-len 12k"),
+        (("recommend", "cluster", *SHORT, "--gpu", "h100", "--max-gpus", "8", *PLAIN), "12k"),
+        (
+            ("recommend", "bandwidth", "--model", "gpt2", *SLOW, "--gpus", "16", *PLAIN),
+            "400 Gbit/s",
+        ),
+        (
+            ("recommend", "batch", "--model", "gpt2", *HERE, "--seq-len", "12", *PLAIN),
+            "--seq-len 12k",
+        ),
+        (("recommend", "offload", *SHORT, *HERE, *PLAIN), "--seq-len 12k"),
+        (("recommend", "model", *CARD, "--tokens", "1B", *PLAIN), "without --price"),
+        (("recommend", "model", "--gpu", "h100", "--gpus", "8", "--tokens", "10", *PLAIN), "10T"),
         (("allreduce", *SLOW, "--gpus", "16"), "400 Gbit/s"),
         (("allreduce", "--gpu", "h100", "--gpus", "16", "--bytes", "1PB"), "80.0 GiB of a GPU"),
         (("batchnorm", *SLOW, "--gpus", "16"), "400 Gbit/s"),

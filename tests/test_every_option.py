@@ -356,7 +356,7 @@ def _fault(verb: str, row: Row) -> str:
 
 @pytest.mark.parametrize("row", rows(Options).values(), ids=lambda row: row.name)
 def test_a_plain_request_ignores_nothing(row: Row) -> None:
-    """Without what it may need beside it: one verb for each option, in turn."""
+    """The option alone, without the options it may need; verbs take turns."""
     verbs = [verb for verb in PARTS if verb in row.verbs]
     if not verbs or row.name == "calibration":  # is a file
         return

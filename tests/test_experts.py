@@ -28,7 +28,7 @@ from planner.specs.plan import Plan
 def plan(
     gpus: int = 16, stack: str = "megatron-core", gpu: str = "h100-sxm5-80gb", **ask: Any
 ) -> Plan:
-    """Sixteen experts, of which a token visits four."""
+    """Sixteen experts, four active per token."""
     moe = Experts(experts=16, experts_per_token=4, ffn_hidden=1024, shared_ffn_hidden=1024)
     shape = plans.model(moe=moe)
     return plans.plan(shape, gpus=gpus, gpu=gpu, software=stack, seq_len=2048, **ask)

@@ -245,11 +245,12 @@ def files_of(target: Target, request: PlanToWrite) -> dict[str, str]:
     return {**write, **launch.scripts(target, request, GPU, ("a comment",))}
 
 
+@pytest.mark.parametrize("examples", [20, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", SAYS)
-def test_what_is_written_is_read_back(kind: str) -> None:
+def test_what_is_written_is_read_back(kind: str, examples: int) -> None:
     target = TARGETS[kind]
 
-    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=examples, deadline=None, derandomize=True, database=None)
     @given(plans(kind))
     def holds(request: PlanToWrite) -> None:
         files = files_of(target, request)

@@ -1,4 +1,4 @@
-"""Weights that are updated inside backward: where it is possible, and what it is worth."""
+"""Optimizer in backward: where it is possible, and its effect on memory and time."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_zero_3_has_one_bucket_of_half_a_billion_elements_and_zero_2_two(softwar
 
 
 def test_deepspeed_copies_the_gradients_that_it_updates_zero_3_a_billion_at_a_time() -> None:
-    """A flat copy in 16 bit, and that in fp32: 6 bytes of what a rank owns."""
+    """A flat 16-bit copy and an fp32 copy: 6 bytes per parameter of the rank's shard."""
     plan = plans.plan(
         plans.model(vocab=256_000, hidden=8192, ffn_hidden=28_672), software="deepspeed"
     )

@@ -212,7 +212,8 @@ def test_host_memory_to_read_weights() -> None:
     }
 
     def reading(**chosen: Any) -> float:
-        memory = api.estimate(api.Options(**request, stack="hf-fsdp", zero=3, **chosen)).memory
+        options = api.Options(**request, stack="hf-fsdp", zero=3, stack_defaults=True, **chosen)
+        memory = api.estimate(options, brief=True).memory
         return memory.host_pretrained_bytes / PARAMETERS
 
     assert reading() == pytest.approx(4, rel=0.01)
@@ -226,6 +227,7 @@ def test_host_memory_to_read_weights() -> None:
 def test_a_host_too_small_to_read_weights() -> None:
     words = ["estimate", "--model", "llama-3.1-405b", "--cluster", "aws-p5", "--gpus", "512"]
     words += ["--stack", "hf-fsdp", "--micro-batch", "1", "--seq-len", "2048", "--zero", "3"]
+    words += ["--stack-defaults", "--advice", "0"]
     report = dpplan(*words, "--json").json()
     # a default decides nothing, and says what it would decide
     assert report["memory"]["host_fits"]

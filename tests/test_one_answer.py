@@ -12,13 +12,14 @@ from command import ROOT, argv, dpplan
 
 from planner.search import answer, batched
 
+SHAPE = ("--micro-batch", 4, "--dp", 4)
 REQUESTS = {
     "default batch": ("llama-2-7b", "a100", 16, ("--stack", "pytorch-fsdp")),
     "a pipeline without NVLink": (
         "llama-2-13b",
         "rtx6000-ada",
         16,
-        ("--stack", "megatron-core", "--recompute", "full", "--micro-batch", 4, "--dp", 4),
+        (*("--stack", "megatron-core", "--stack-defaults", "--recompute", "full"), *SHAPE),
     ),
 }
 TOKENS = ("--tokens", "100B")

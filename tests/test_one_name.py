@@ -23,6 +23,7 @@ PIPELINE: Words = (
     "megatron-core",
 )
 PIPELINE += ("--tp", 2, "--pp", 4, "--zero", 1, "--micro-batch", 1, "--recompute", "full")
+PIPELINE += ("--stack-defaults",)
 EXPERTS: Words = (
     "--model",
     "mixtral-8x7b",
@@ -34,6 +35,7 @@ EXPERTS: Words = (
     "megatron-core",
 )
 EXPERTS += ("--pp", 4, "--ep", 8, "--tp", 1, "--recompute", "full", "--micro-batch", 1)
+EXPERTS += ("--stack-defaults",)
 SMALL = ("--model", "gpt2", "--gpu", "h100", "--gpus", 8)
 CARD = ("--model", "llama-3.1-8b", "--gpu", "rtx4090", "--gpus", 2, "--stack", "megatron-core")
 NODE: Words = (
@@ -46,7 +48,7 @@ NODE: Words = (
     "--stack",
     "megatron-core",
 )
-NODE += ("--pp", 4, "--tp", 1)
+NODE += ("--pp", 4, "--tp", 1, "--stack-defaults")
 BATCH, RUN = ("--global-batch", 64), ("--global-batch", 64, "--tokens", "10B")
 COMMANDS: dict[str, Words] = {
     "estimate": ("estimate", *PIPELINE, *RUN),
@@ -62,7 +64,7 @@ COMMANDS: dict[str, Words] = {
     "offload, nothing fits": ("recommend", "offload", *CARD, *BATCH),
     "offload, refused": ("recommend", "offload", *NODE, *BATCH),
     "bandwidth": ("recommend", "bandwidth", *PIPELINE, *BATCH, "--jobs", 1),
-    "batch": ("recommend", "batch", *SMALL, "--jobs", 1),
+    "batch": ("recommend", "batch", *SMALL, "--jobs", 1, "--stack-defaults"),
     "cluster": ("recommend", "cluster", *SMALL[:4], *RUN, "--max-gpus", 32, "--jobs", 1),
     "compare": ("compare", *SMALL, "--tokens", "10B", "--vary", "global_batch=64,128", "--jobs", 1),
     "time to target": ("batch", *SMALL[:4], *RUN, "--sweep", "gpus=8..16"),
@@ -98,7 +100,7 @@ def objects(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def numbers(value: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """Names and numbers of an object, those of objects in it too, but for other layouts."""
+    """Names and numbers of an object and of nested objects, except those of other layouts."""
     for name, part in value.items():
         if isinstance(part, dict) and "pick" not in part:
             yield from numbers(part)

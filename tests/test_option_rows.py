@@ -1,4 +1,4 @@
-"""Rows of options.json and fields of records: each has the other, and says what it may."""
+"""Rows of options.json match fields of option records, with valid cells."""
 
 from __future__ import annotations
 

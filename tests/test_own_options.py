@@ -1,5 +1,5 @@
-"""Every option that one verb alone takes changes what it prints or writes; those of a request are
-in test_every_option."""
+"""Every option of a single verb changes its output or its files; request options are in
+test_every_option."""
 
 from __future__ import annotations
 

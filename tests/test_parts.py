@@ -111,7 +111,7 @@ def test_pairs_that_masks_leave() -> None:
 
 
 def test_the_example_of_a_new_mixer_is_whole() -> None:
-    """docs/extending shows it: what it declares has to agree with itself."""
+    """The part of docs/extending: its declarations must be consistent."""
     path = Path(__file__).parent.parent / "docs" / "examples" / "part.py"
     result = runpy.run_path(str(path))
     part = result["Retention"](name="retention", heads=4, key_dim=8, value_dim=16)

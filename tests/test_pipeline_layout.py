@@ -1,4 +1,4 @@
-"""A stated pipeline layout: how it is read, and what it makes of memory and time."""
+"""A stated pipeline layout: parsing, and its effect on memory and step time."""
 
 from __future__ import annotations
 
@@ -112,9 +112,10 @@ def test_an_mtp_layer_is_a_layer_a_head_and_a_projection() -> None:
 
 
 def test_a_layout_fixes_the_chunks_and_is_refused_where_it_does_not_go() -> None:
-    options = {"model": "deepseek-v3", "gpu": "h800", "gpus": 2048}
+    options = {"model": "deepseek-v3", "gpu": "h800", "gpus": 2048, "stack_defaults": True}
     text = "Et*4|(t*4|)*14tmL"
-    estimate = api.estimate(api.read_options({**options, "pp": 8, "pipeline_layout": text}))
+    request = api.read_options({**options, "pp": 8, "pipeline_layout": text})
+    estimate = api.estimate(request, brief=True)
     assert (estimate.layout.pp, estimate.layout.vpp) == (8, 2)
     assert estimate.layout.pipeline_layout == text
     assert estimate.memory.per_stage[0].holds == "Et*4|t*4"

@@ -18,7 +18,7 @@ from planner import plugins
 
 EXAMPLE = ROOT / "docs" / "examples" / "plugin"
 FILE = "docs/examples/plugin/pretrain.yaml"
-GPT2 = ("--model", "gpt2", "--gpu", "h100", "--gpus", "8")
+GPT2 = ("--model", "gpt2", "--gpu", "h100", "--gpus", "8", "--stack-defaults")
 
 
 def install(site: Path, name: str, points: Mapping[str, Mapping[str, str]], **files: str) -> Path:
@@ -58,18 +58,19 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_format_of_the_example_is_read(example: Path) -> None:
-    document = run(example, "read", FILE, "--gpu", "h100", "--json").json()
+    words = ("read", FILE, "--gpu", "h100", "--advice", "0", "--json")
+    document = run(example, *words).json()
     assert document["kinds"] == ["acme"]
     assert document["counts"]["not understood"] == 0
     assert document["options"]["global_batch"] == 512
     assert document["options"]["tokens"] == 3e12
     assert document["estimate"]["layout"]["zero"] == 3
-    without = run(example, "read", FILE, "--gpu", "h100", "--json", DPPLAN_PLUGINS="off")
+    without = run(example, *words, DPPLAN_PLUGINS="off")
     assert "acme" not in without.stdout
 
 
 def test_the_mechanism_of_the_example_acts(example: Path) -> None:
-    given = ("estimate", "--recipe", FILE, "--gpu", "h100", "--json")
+    given = ("estimate", "--recipe", FILE, "--gpu", "h100", "--advice", "0", "--json")
     off = run(example, *given).json()
     tenth, each = (
         run(example, *given, "--staged-checkpoint", every).json() for every in ("10", "1")
@@ -167,7 +168,7 @@ def test_an_option_that_is_there_is_an_error_with_both(
     flag = f"--{option.replace('_', '-')}"
     sentence = (flag, f"{module} of dpplan", "greedy_code of greedy", "DPPLAN_PLUGINS=off")
     refused(run(tmp_path, "estimate", *GPT2), *sentence)
-    answer = run(tmp_path, "estimate", *GPT2, DPPLAN_PLUGINS="off")
+    answer = run(tmp_path, "estimate", *GPT2, "--advice", "0", DPPLAN_PLUGINS="off")
     assert answer.status == 0
 
 
@@ -216,7 +217,17 @@ def test_verbs_models_stacks_and_schedules_come_from_outside(tmp_path: Path) -> 
         named = re.sub(r"(?m)^(id|name) = .*", rf'\1 = "{name}"', text)
         (tmp_path / package / f"{name}.toml").write_text(named, "utf-8")
     assert run(tmp_path, "hello").stdout == "hello\n"
-    words = ("--model", "my-model", "--stack", "my-stack", "--schedule", "1f1b-eager", "--pp", "4")
+    words: tuple[str, ...] = (
+        "--model",
+        "my-model",
+        "--stack",
+        "my-stack",
+        "--schedule",
+        "1f1b-eager",
+        "--pp",
+        "4",
+    )
+    words += ("--stack-defaults", "--advice", "0")
     document = run(tmp_path, "estimate", *words, "--gpu", "h100", "--gpus", "32", "--json").json()
     assert document["layout"]["schedule"] == "1f1b-eager"
     assert document["stack"]["id"] == "my-stack"

@@ -65,7 +65,9 @@ class Fake:
             (port / "state").write_text(f"{state if index < count else '1: DOWN'}\n")
 
     def checked(self, **changed: object) -> Preflight:
-        return verb.answer(Given({**PLAN, **changed}), str(self.root), self.root)
+        return verb.answer(
+            Given({**PLAN, "stack_defaults": True, **changed}), str(self.root), self.root
+        )
 
     def states(self, **changed: object) -> dict[str, str]:
         return {check.name: check.state for check in self.checked(**changed).checks}

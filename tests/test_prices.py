@@ -171,6 +171,7 @@ def test_own_hardware_and_stated_prices_are_kinds_of_their_own() -> None:
 
 def test_amounts_name_market_provider_and_date() -> None:
     words = ["--model", "gpt2", "--gpus", 8, "--tokens", "1B", "--seq-len", 512]
+    words += ["--stack-defaults"]
     named = "on-demand, RunPod Secure Cloud, 2026-"
     assert named in dpplan("estimate", *words, "--gpu", "h100", "--advice", 0).stdout
     assert named in dpplan("compare", *words, "--vary", "gpu=h100,a100").stdout
@@ -181,7 +182,17 @@ def test_amounts_name_market_provider_and_date() -> None:
 
 def test_hardware_that_costs_nothing_is_answered_and_never_the_cheapest() -> None:
     """Own machines that are paid for: no cost, no ratio to it, and nothing to compare."""
-    request = ("--model", "gpt2", "--gpu", "h100", "--gpus", 8, "--tokens", "1B", "--price", 0)
+    request: tuple[object, ...] = (
+        "--model",
+        "gpt2",
+        "--gpu",
+        "h100",
+        "--gpus",
+        8,
+        "--tokens",
+        "1B",
+    )
+    request += ("--stack-defaults", "--price", 0)
     document = dpplan("search", *request, "--json").json()
     assert document["top"][0]["run"]["cost_usd"] == 0
     assert document["top"][0]["per_token"]["usd_per_million_tokens"] == 0

@@ -35,7 +35,18 @@ CATALOGUES = {
     "gcp": "a3-highgpu-8g,us-central1,88.0,208,1872,8,H100,80,False,,nvidia,,x86,{}\n"
     "a3-highgpu-8g,us-central1,32.0,208,1872,8,H100,80,True,,nvidia,,x86,{}\n",
 }
-PLAN = ("estimate", "--model", "gpt2", "--gpu", "h100", "--gpus", 8, "--tokens", "1B")
+PLAN: tuple[object, ...] = (
+    "estimate",
+    "--model",
+    "gpt2",
+    "--gpu",
+    "h100",
+    "--gpus",
+    8,
+    "--tokens",
+    "1B",
+)
+PLAN += ("--advice", 0, "--stack-defaults")
 SKYPILOT = (
     "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,Region,"
     "AvailabilityZone\n"

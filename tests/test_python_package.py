@@ -81,7 +81,7 @@ def test_a_result_is_written_as_by_the_command(tmp_path: Path) -> None:
 
 
 class Tags(HTMLParser):
-    """Elements that are open, each of which has to be closed, and what was seen."""
+    """Stack of open elements, each of which must be closed, and the tags seen."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -79,7 +79,7 @@ def test_a_quotation_says_what_its_source_does(values: dict[str, Any]) -> None:
 
 
 def test_totals_of_models_are_those_of_projects() -> None:
-    """A project without numbers of its own has those of its model's profile, with a source."""
+    """A project that states no numbers takes them from its model's profile, with a source."""
     profiles = {m.name: m.published.run for m in catalog.load_all("models", ModelSpec)}
     for row in TABLE:
         if not row["gpu_hours"] and not row["days"]:

@@ -80,7 +80,7 @@ NOT_NUMBERS = ("0x10", "１２", "5e", "1e400", "nan", "inf", "-inf", "true", "1
 
 
 def spelled(row: Row, value: float) -> Any:
-    """A number as the option has it: a whole one, a float, or a text with its unit."""
+    """A value of the option's type: an integer, a float, or a text with its unit."""
     if row.kind is int:
         return round(value)
     word = row.says.unit

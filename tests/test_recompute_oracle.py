@@ -167,7 +167,7 @@ class Dense(nn.Module):
 
 
 def measured(modules: str, layers: int) -> int:
-    """Bytes alive after forward of so many layers, of which the first is dense."""
+    """Bytes alive after the forward pass of this many layers, the first of them dense."""
     torch.manual_seed(0)
     names = frozenset(modules.split("+"))
     blocks = [m for i in range(layers) for m in (Latent(names), (Experts if i else Dense)(names))]

@@ -91,7 +91,7 @@ def fast(m: Machine, **update: Any) -> Machine:
 
 
 def test_one_token_of_one_sequence_reads_all_weights_once() -> None:
-    """Hand-worked: 7.6e9 weights in 16 bit over what of 3.35 TB/s GEMMs reach, without launches."""
+    """By hand: 7.6e9 16-bit weights over the share of 3.35 TB/s that GEMMs reach, no launches."""
     plan = trained().plan
     m = fast(machine(plan), gemm_launch=0.0, kernel_gap=0.0, gemm_tile_overhead=0.0)
     parameters = 7_615_616_512 - 152_064 * 3_584  # but for the table of words, of which one is read

@@ -24,7 +24,20 @@ from planner.views.groups import SEEN
 from planner.views.page import page as written
 
 GIB = 2.0**30
-ASKED = ("--model", "llama-2-7b", "--gpu", "h100-sxm", "--gpus", "16", "--pp", "4", "--tp", "2")
+ASKED: tuple[str, ...] = (
+    "--model",
+    "llama-2-7b",
+    "--gpu",
+    "h100-sxm",
+    "--gpus",
+    "16",
+    "--pp",
+    "4",
+    "--tp",
+    "2",
+)
+ASKED += ("--stack-defaults",)
+QUICK = ("--stack-defaults", "--advice", "0", "--json")
 
 
 @cache
@@ -112,7 +125,7 @@ def test_the_page_says_what_the_report_says() -> None:
 
 
 def test_a_plan_that_does_not_fit_says_so() -> None:
-    answer = dpplan("estimate", "--model", "llama-70b", "--gpu", "rtx4090", "--gpus", "1", "--json")
+    answer = dpplan("estimate", "--model", "llama-70b", "--gpu", "rtx4090", "--gpus", "1", *QUICK)
     page = Page(page_of(answer.read(Estimate)))
     cells = {row[0]: row[1:] for row in page.rows if row}
     assert cells["memory"][0].startswith("DOES NOT FIT (")

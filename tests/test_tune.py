@@ -63,8 +63,9 @@ def test_methods_have_names_of_their_own_and_are_all_asked() -> None:
 
 
 def test_each_answer_is_that_of_its_command() -> None:
-    document = answered(FREE, method="full-bf16+full-paged", examples=1000, epochs=2)
-    for row in document.methods:
+    document = answered(FREE, method="full-bf16", examples=1000, epochs=2)
+    paged = answered(method="full-paged", examples=1000, epochs=2)
+    for row in (*document.methods, *paged.methods):
         alone = estimate(row.command)
         assert row.memory is not None
         assert alone.memory.device_bytes == pytest.approx(row.memory.device_bytes)
@@ -93,10 +94,16 @@ def test_the_longest_context_and_micro_batch_fit_and_the_next_do_not() -> None:
         assert estimate(more).memory.verdict != "fits"
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("full", "full-paged"),
+        pytest.param(("full", "full-8bit", "full-paged"), marks=pytest.mark.slow),
+    ],
+)
 def test_less_state_holds_a_longer_context_and_a_larger_model(
-    monkeypatch: pytest.MonkeyPatch,
+    names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = ("full", "full-8bit", "full-paged")
     few = [model for model in sizes.models() if model.name.startswith(("qwen2.5", "llama-2"))]
     monkeypatch.setattr(sizes, "models", lambda: few)
     text = answered(FREE, method="+".join(names), largest=True)
@@ -230,7 +237,7 @@ def test_the_peak_is_that_of_the_longest_row_that_comes() -> None:
 
 
 def test_larger_micro_batches_may_fit_with_less_of_a_chance() -> None:
-    row = answered({**FREE, "model": "llama-2-7b", "gpu": "h100"}, method="full-paged").methods[0]
+    row = answered({**SMALL, "model": "llama-2-7b", "gpu": "h100"}, method="full-paged").methods[0]
     assert row.micro_batch_command is not None
     sure, even, most = row.largest_micro_batch, row.even_micro_batch, row.most_micro_batch
     assert sure is not None

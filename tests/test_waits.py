@@ -13,7 +13,7 @@ TRUE = np.array([3e-3, 2e-4, 18e-6])
 
 
 def made(model: str, method: str, calls: tuple[float, float, float], off: float = 1.0) -> Waiting:
-    """A run that takes 2 s and its waits, times what it is off."""
+    """A run whose step takes 2 s plus its waits, times a model error."""
     slopes = np.array(calls)
     return Waiting("", model, method, off * (2 + float(slopes @ TRUE)), 2.0, slopes, TRUE)
 
@@ -48,7 +48,7 @@ def test_what_is_left_out_has_no_part_in_its_prediction() -> None:
 
 
 def test_runs_that_ship_are_linear_in_them() -> None:
-    """With the numbers that ship a run is what it is predicted to be; others wait for nothing."""
+    """With the shipped numbers the error is the prediction's; runs without waits are left out."""
     rows = [row for row in read_all([], ("prime-rl",)) if row["run_id"][-2:] in ("05", "09", "10")]
     result = waiting([*rows, *read_all([], ("torchtune",))[:2]])
     assert [entry.run_id for entry in result] == [row["run_id"] for row in rows]

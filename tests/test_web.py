@@ -66,7 +66,7 @@ def test_command_line_api_and_page_agree(client: TestClient) -> None:
 
 
 def test_the_page_answers_its_own_default_for_the_tokens_of_a_run(client: TestClient) -> None:
-    """Docs say that it fills them in; the numbers are those of that many tokens, typed."""
+    """The page fills in tokens, as documented; its figures equal those of the same tokens typed."""
     left_out = {name: value for name, value in FIXED.items() if name != "tokens"}
     typed = {**left_out, "tokens": str(START["tokens"])}
     filled, text = (Page(client.get("/", params=request).text) for request in (left_out, typed))

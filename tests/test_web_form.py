@@ -85,7 +85,7 @@ def test_the_link_to_host_memory_does_not_lose_the_form() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class More(Options):
-    """The options with one that nobody has yet."""
+    """The option table with one more option."""
 
     made_up: Annotated[
         str | None,

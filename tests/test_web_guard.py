@@ -40,7 +40,7 @@ TOKEN = "0123456789abcdef0123"
 
 
 async def behind(scope: Scope, receive: Receive, send: Send) -> None:
-    """An application that says what it was sent."""
+    """An ASGI application that answers with the request's method and body size."""
     body = (await receive())["body"]
     await PlainTextResponse(f"{scope['method']} {len(body)}")(scope, receive, send)
 

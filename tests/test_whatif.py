@@ -203,7 +203,7 @@ def test_the_front_is_a_front_and_its_states_lead_to_its_numbers() -> None:
 
 
 def test_the_front_begins_with_the_fastest_that_fits() -> None:
-    """With the stack as it comes: free options are those of the layout that has enough room."""
+    """With stack defaults, since a search picks free options for the layout with headroom."""
     plain = {**OPEN, "stack_defaults": True}
     front, _ = landscape.charts(State(api.read_options(plain)))
     best = cells(front)[0][0]

@@ -27,7 +27,7 @@ def answer(given: Given, folder: str, root: Path = Path("/")) -> Preflight:
     """The node against the plan of a request. Raises PlanError for a wrong request and for a
     driver that does not answer."""
     here = nodes.read(folder, root)
-    plan = estimate(read_options(given))
+    plan = estimate(read_options(given), brief=True)
     checks = [*_fits(plan), *_gpus(here, plan), *_host(here, plan, folder), *_network(here, plan)]
     ready = all(check.state != "failed" for check in checks)
     return Preflight(command=plan.command, host=here.host, ready=ready, checks=checks)

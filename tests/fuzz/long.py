@@ -1,4 +1,4 @@
-"""Fuzzers for as long as there is time, and figures of what they found."""
+"""Fuzzers for a given time, with statistics of their findings."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _plain(text: str) -> str:
 
 
 def repeated(kind: str, values: dict[str, Any]) -> int:
-    """Ask a case again and say what it comes to."""
+    """Run a recorded case again and print its outcome."""
     module = importlib.import_module(f"fuzz.test_{kind}")
     case = module.CASE.of_json(values)
     print(repr(case))

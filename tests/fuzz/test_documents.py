@@ -300,7 +300,7 @@ def fuzz(case: Case) -> None:
     check(case, ask(case, TOOK))
 
 
-@few(40)
+@few(25)
 @given(case=CASES)
 def test_any_document_is_read_or_refused(case: Case) -> None:
     fuzz(case)

@@ -245,7 +245,7 @@ def server() -> Iterator[None]:
         yield
 
 
-@few(3)
+@few(2)
 @given(case=_cases(("search", "workers")))
 def test_a_command_that_is_ended_leaves_whole_files(case: Case) -> None:
     fuzz(case)

@@ -175,7 +175,7 @@ def _is_number(cell: str) -> bool:
 
 @dataclass
 class Browser:
-    """Opens a page in Chromium and sees what it came to: in the long run."""
+    """Opens a page in Chromium and checks that no script of a text ran; for long runs."""
 
     open: Callable[[str], None] | None = None
 

@@ -142,7 +142,7 @@ def fixed(case: Case) -> Iterator[tuple[str, int]]:
             yield name, int(given[0])
 
 
-@few(40)
+@few(20)
 @given(case=CASES)
 def test_any_request_is_answered_or_refused(case: Case) -> None:
     fuzz(case)

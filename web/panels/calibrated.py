@@ -24,7 +24,7 @@ def blocks(options: Options, report: Report) -> list[Block]:
     if options.calibration is None:
         raise api.PlanError("--calibration", None, "is needed")
     calibration = read_calibration(options.calibration)
-    before = api.estimate(options.changed(calibration=None))
+    before = api.estimate(options.changed(calibration=None), brief=True)
     old = catalog.load("gpus", GpuSpec, calibration.gpu)
     new = catalog.load_overlaid(
         "gpus", GpuSpec, calibration.gpu, calibration.overlay, calibration.path
