@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from command import dpplan, refused
 
-from planner import api
+from planner import advise, api
 from planner.advise import changes
 from planner.formulas.rules import check
 from planner.inputs.scenario import resolve
@@ -106,6 +106,18 @@ def test_what_is_told_without_asking_helps(name: str) -> None:
             assert a["gpus"] == r["cluster"]["gpus"]
     gains = [a["tokens_per_s"] for a in r["advice"] if a["gpus"] == r["cluster"]["gpus"]]
     assert gains == sorted(gains, reverse=True)
+
+
+@pytest.mark.parametrize("gpus", [8, 64])
+def test_a_search_for_what_is_worth_saying_says_as_much(
+    gpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Searches for advice end where nothing can gain enough to be said."""
+    options = api.read_options({"model": "llama-3.1-8b", "gpu": "h100", "gpus": gpus})
+    limited = api.estimate(options).advice
+    whole = advise.searched
+    monkeypatch.setattr(advise, "searched", lambda base, changes, _=0.0: whole(base, changes))
+    assert api.estimate(options).advice == limited
 
 
 def test_a_kept_plan_differs_in_what_the_entry_names_and_in_what_follows() -> None:

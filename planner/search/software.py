@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from planner.estimate.factored import Space
 from planner.estimate.memory import Memory, peak_memory
 from planner.estimate.step import StepTime, step_time
 from planner.estimate.ties import TIE
+from planner.formulas.experts import tensor_of
 from planner.formulas.rules import check
 from planner.formulas.rules.stack import ACTS
 from planner.ledger import Array, Ledger, total
@@ -351,6 +352,10 @@ class _Climb:
         self.table = joined(tables)
         self.of_row = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
         self.allowed = check(plan.choosing(()), self.table)
+        # ranks that split an expert, with the options that the layouts were searched with
+        self.etp = np.concatenate(
+            [tensor_of(plan.choosing(each.choices), each.table.tp) for each in requests]
+        )
         self.known: dict[tuple[Choices, tuple[int, ...]], _Evaluated] = {}
         if not memory:
             alike = range(len(requests))
@@ -415,14 +420,22 @@ class _Climb:
         return ranks
 
     def _evaluated(self, choices: Choices, members: tuple[int, ...]) -> _Evaluated:
-        """The layouts of these requests with these options, as evaluated before where they were."""
+        """The layouts of these requests with these options, as evaluated before where they were;
+        where experts are split among other numbers of ranks, those with as many times the
+        experts on each, too."""
         if (choices, members) not in self.known:
             variant = self.plan.choosing(choices)
             rows = np.flatnonzero(np.isin(self.of_row, members))
+            table = self.table.pick(rows)
+            ep = table.ep * self.etp[rows] / tensor_of(variant, table.tp)
+            moved = np.flatnonzero((ep >= 1) & (np.mod(ep, 1) == 0) & (ep != table.ep))
+            if len(moved):
+                table = joined([table, replace(table, ep=ep).pick(moved)])
+                rows = np.concatenate([rows, rows[moved]])
             without = {name: holds[rows] for name, holds in self.allowed.items()}
-            rows = rows[_may_run(variant, self.table.pick(rows), without)]
-            at = [np.flatnonzero(self.of_row[rows] == i) for i in members]
-            self.known[choices, members] = _Evaluated(variant, self.table.pick(rows), at)
+            kept = np.flatnonzero(_may_run(variant, table, without))
+            at = [np.flatnonzero(self.of_row[rows[kept]] == i) for i in members]
+            self.known[choices, members] = _Evaluated(variant, table.pick(kept), at)
         return self.known[choices, members]
 
     def _faster(self, seconds: float, request: int) -> bool:

@@ -41,6 +41,8 @@ from planner.verbs.recommend.without import Asked, without
 from planner.verbs.requests import Point
 from planner.verbs.workers import Progress
 
+_LONG_DAYS = 365  # of a run; published ones take months
+
 
 def cluster(
     limits: Limits,
@@ -102,8 +104,18 @@ def cluster(
         prices=_prices(tried_kinds, answered, limits, "hour" if tokens is None else "run"),
         without=without(request, tried_kinds, counts),
         notes=_notes(request, within or [row for tried in counts for row in rows_of(tried)]),
-        doubts=doubts_of(*(kind.requests[-1] for kind in tried_kinds if kind.requests)),
+        doubts=[
+            *doubts_of(*(kind.requests[-1] for kind in tried_kinds if kind.requests)),
+            *_doubts(limits),
+        ],
     )
+
+
+def _doubts(limits: Limits) -> list[str]:
+    if limits.days is None or limits.days <= _LONG_DAYS:
+        return []
+    years = limits.days / _LONG_DAYS
+    return [f"--days {limits.days:,g} are {years:.1f} years, longer than any published run"]
 
 
 def _notes(request: Asked, rows: Sequence[ClusterRow]) -> list[str]:

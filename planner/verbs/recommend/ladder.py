@@ -229,10 +229,12 @@ class _Trials:
         }
 
     def _beside(self, k: int, i: int) -> list[int]:
-        """Half way from a position to the next ones that were tried, and the two next to it on both
-        sides: some counts divide worse than their neighbours."""
+        """Half way from a position to the next ones that were tried or below which a bound rules
+        all out, and the two next to it on both sides: some counts divide worse than their
+        neighbours."""
         known, last = self.tried[k], len(self.kinds[k].requests) - 1
-        below = max((j for j in known if j < i), default=i)
+        lowest = min(self.open(k, range(i), ("cheapest", "smallest")), default=i)
+        below = max((j for j in known if j < i), default=lowest)
         above = min((j for j in known if j > i), default=i)
         halves = {(below + i) // 2, (i + above + 1) // 2}
         positions = halves - set(known) or {i - 2, i - 1, i + 1, i + 2}
