@@ -120,6 +120,17 @@ def test_a_search_for_what_is_worth_saying_says_as_much(
     assert api.estimate(options).advice == limited
 
 
+def test_what_is_not_searched_says_what_advice_found_it_to_be_worth() -> None:
+    given = {"model": "llama-2-70b", "gpu": "h100", "gpus": 104, "stack": "megatron-core"}
+    answer = api.estimate(api.read_options(given | {"seq_len": 4096}))
+    (entry,) = [entry for entry in answer.advice if entry.gpus < 104]
+    (text,) = [text for text in answer.search.not_searched if "--allow-idle" in text]
+    assert text.endswith(f"{entry.tokens_change_frac:.1%} faster with {entry.change}")
+    others = [text for text in answer.search.not_searched if "--stack" in text]
+    assert others
+    assert not any("faster with" in text for text in others)
+
+
 def test_a_kept_plan_differs_in_what_the_entry_names_and_in_what_follows() -> None:
     r = estimated(SCENARIOS["fits, all fixed"] + " --advice 100")
     kept = [a for a in r["advice"] if a["kind"] == "keep"]
