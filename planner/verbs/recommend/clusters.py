@@ -98,6 +98,7 @@ def cluster(
         global_batch=batch,
         goal=limits.goal,
         tried=sum(map(len, answered)),
+        excluded=sum(not points for points in answered),
         answers=Answers(**{aim: _best(within, aim) for aim in GOALS}),
         undecided=undecided([row.answer for row in types if row.answer], limits.goal),
         types=sorted(types, key=lambda kind: _rank(kind.answer, limits.goal)),
