@@ -383,3 +383,6 @@ def test_advice_says_what_context_parallelism_beyond_the_bound_is_worth() -> Non
     document = dpplan("estimate", *shlex.split("--model bert-large --gpu a100 --gpus 96"))
     assert document.status == 0
     assert "context parallelism of 128 tokens per rank" in document.stdout
+    whole = api.estimate(api.read_options({"model": "bert-large", "gpu": "a100", "gpus": 96}))
+    (text,) = [text for text in whole.search.not_searched if "(--cp)" in text]
+    assert "faster with context parallelism of 128 tokens per rank" in text
