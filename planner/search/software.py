@@ -356,6 +356,8 @@ class _Climb:
         self.etp = np.concatenate(
             [tensor_of(plan.choosing(each.choices), each.table.tp) for each in requests]
         )
+        fits = [each.rank[0] != NONE for each in requests]
+        self.fits = np.array(fits)[self.of_row]
         self.known: dict[tuple[Choices, tuple[int, ...]], _Evaluated] = {}
         if not memory:
             alike = range(len(requests))
@@ -428,7 +430,8 @@ class _Climb:
             rows = np.flatnonzero(np.isin(self.of_row, members))
             table = self.table.pick(rows)
             ep = table.ep * self.etp[rows] / tensor_of(variant, table.tp)
-            moved = np.flatnonzero((ep >= 1) & (np.mod(ep, 1) == 0) & (ep != table.ep))
+            other = (ep >= 1) & (np.mod(ep, 1) == 0) & (ep != table.ep)
+            moved = np.flatnonzero(other & self.fits[rows])  # which saves no memory
             if len(moved):
                 table = joined([table, replace(table, ep=ep).pick(moved)])
                 rows = np.concatenate([rows, rows[moved]])
